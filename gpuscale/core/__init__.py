@@ -1,0 +1,1 @@
+"""Pure cost models: SI floats in, records out; imports only the standard library."""

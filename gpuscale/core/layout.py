@@ -1,0 +1,57 @@
+"""How a training job is laid out over GPUs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+RECOMPUTE = ("none", "selective", "full", "per-op")
+SCHEDULES = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe")
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+CP_KINDS = ("ring", "all-gather", "ulysses")
+DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One layout: parallel degrees, batch, recompute, schedule, precision.
+
+    Ranks are numbered in `order`, innermost first; EP splits the dp*cp ranks (times tp/etp for
+    expert tensor parallelism). `shard_group_size` is the ZeRO/FSDP shard group; None means dp*cp,
+    fewer means HSDP.
+    """
+
+    seq_len: int
+    global_batch_size: int  # sequences
+    micro_batch_size: int = 1
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    dp: int = 1
+    zero_stage: int = 1  # 0 DDP, 1 optimizer, 2 + gradients, 3 + weights (FSDP)
+    shard_group_size: int | None = None
+    sequence_parallel: bool = True
+    recompute: str = "none"
+    recompute_layers: int | None = None  # layers per stage; None: all
+    schedule: str = "1f1b"
+    precision: str = "bf16"
+    cp_kind: str = "ring"
+    overlap_tp: bool = True
+    overlap_dp: bool = True
+    overlap_pp: bool = True
+    offload_optimizer: bool = False
+    offload_activations: bool = False
+    order: tuple[str, ...] = DEFAULT_ORDER
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs used: tp * cp * pp * dp (EP lies inside)."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def n_micro_batches(self) -> int:
+        """Micro-batches per pipeline and step; a partial last one costs a whole one."""
+        return math.ceil(self.global_batch_size / (self.dp * self.micro_batch_size))

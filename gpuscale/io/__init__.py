@@ -1,0 +1,1 @@
+"""Reading presets, TOML files and configs into specs."""

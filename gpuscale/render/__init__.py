@@ -1,0 +1,1 @@
+"""Turning result documents into text, Markdown, CSV and JSON."""

@@ -1,0 +1,113 @@
+"""Documents as JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import enum
+import io
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.render.document import Bars, Document, Facts, Table, Text
+
+SCHEMA = 1
+
+
+def plain(value: Any) -> Any:
+    """Turn records, enums and tuples into JSON types; a number that is not finite becomes null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump())
+    return value
+
+
+def to_json(document: Document) -> str:
+    """Make the one envelope of all commands."""
+    envelope = {
+        "schema": SCHEMA,
+        "command": document.command,
+        "inputs": plain(document.inputs),
+        "result": plain(document.result),
+        "warnings": list(document.warnings),
+    }
+    return json.dumps(envelope, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _tables(document: Document) -> list[Table]:
+    if document.csv_table is not None:
+        return [document.csv_table]
+    return [b for b in document.blocks if isinstance(b, Table)]
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    value = plain(value)
+    if isinstance(value, dict):
+        return [pair for k, v in value.items() for pair in _flat(v, f"{prefix}{k}.")]
+    if isinstance(value, list):
+        return [pair for i, v in enumerate(value) for pair in _flat(v, f"{prefix}{i}.")]
+    return [(prefix[:-1], value)]
+
+
+def to_csv(document: Document) -> str:
+    """Print the main table with raw SI values, or key,value lines of the result if none."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    tables = _tables(document)
+    if tables:
+        writer.writerow([c.key for c in tables[0].columns])
+        writer.writerows([[plain(v) for v in row] for row in tables[0].rows])
+    else:
+        writer.writerow(["key", "value"])
+        writer.writerows(_flat(document.result))
+    return out.getvalue().rstrip("\n")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _markdown_table(headers: list[str], right: list[bool], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(map(_cell, headers)) + " |"]
+    lines.append("|" + "|".join("---:" if r else "---" for r in right) + "|")
+    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def to_markdown(document: Document) -> str:
+    """Write the document as Markdown: the same blocks as in the terminal."""
+    parts: list[str] = []
+    for block in document.blocks:
+        if isinstance(block, Text):
+            parts.append(block.text)
+            continue
+        if block.title:
+            parts.append(f"### {block.title}")
+        if isinstance(block, Table):
+            columns = block.columns
+            rows = [
+                ["-" if v is None else c.show(v) for c, v in zip(columns, row, strict=True)]
+                for row in block.rows
+            ]
+            parts.append(
+                _markdown_table([c.header for c in columns], [c.right for c in columns], rows)
+            )
+        elif isinstance(block, Facts):
+            parts.append(_markdown_table(["", "", ""], [False] * 3, [list(r) for r in block.rows]))
+        elif isinstance(block, Bars):
+            parts.append(
+                _markdown_table(["", ""], [False, True], [[r[0], r[2]] for r in block.rows])
+            )
+    parts += [f"warning: {w}" for w in document.warnings]
+    return "\n\n".join(parts)

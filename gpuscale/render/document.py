@@ -1,0 +1,74 @@
+"""What a command returns: an answer as data, and blocks that say how to show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuscale.core.records import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table column: `key` names it in CSV and JSON (with its unit), `header` on screen."""
+
+    key: str
+    header: str
+    show: Callable[[Any], str] = str  # raw value -> text; None values are shown as "-"
+    right: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of raw values (SI); each renderer formats them with the columns' `show`."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Label, value text and remark, one per line: the terms that make the answer."""
+
+    rows: Sequence[tuple[str, str, str]]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Labelled bars of one quantity, against a total or a capacity."""
+
+    rows: Sequence[tuple[str, float, str]]  # label, value, value as text
+    limit: float | None = None
+    limit_text: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A line or paragraph."""
+
+    text: str
+
+
+Block = Table | Facts | Bars | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The answer of one command.
+
+    `result` is a frozen dataclass (or mapping) whose field names are the JSON keys, SI units with
+    a suffix; `table` (or else the first `Table` of `blocks`) is what CSV and Markdown print.
+    """
+
+    command: str
+    inputs: Mapping[str, Any]
+    result: Any
+    blocks: Sequence[Block]
+    warnings: Sequence[str] = ()
+    answered_no: bool = False  # does not fit, limit exceeded: exit code 1
+    terms: Sequence[Term] = field(default_factory=tuple)
+    csv_table: Table | None = None

@@ -1,0 +1,1 @@
+"""Frozen pydantic models of GPUs, clusters, models and jobs."""

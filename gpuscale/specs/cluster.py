@@ -1,0 +1,58 @@
+"""A cluster: nodes of one kind of GPU, a scale-up domain and the network levels above it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gpuscale.specs.fields import BytesPerS, PositiveInt, Spec, UsdPerHour, Watts
+from gpuscale.specs.gpu import GpuSpec
+
+
+class NetworkLevel(Spec):
+    """One switch level above the scale-up domain (leaf, spine, core)."""
+
+    name: str
+    gpus: PositiveInt | None = None  # GPUs under one unit of this level; None: all that there are
+    oversubscription: float = Field(default=1.0, ge=1.0, le=1000.0)  # uplink:downlink taper
+
+
+class ClusterSpec(Spec):
+    """A kind of cluster; how many GPUs are used is the job's matter, `n_gpus` only the limit."""
+
+    name: str
+    title: str = ""
+    provider: str = ""
+    kind: Literal["node", "rack", "fabric", "cloud-instance", "cluster", "tpu-pod"] = "node"
+    gpu: GpuSpec  # in TOML: the name of a GPU preset, or a table
+    gpus_per_node: PositiveInt
+    scaleup_domain_gpus: PositiveInt  # NVLink domain, 72 in an NVL72 rack
+    scaleup_bytes_per_s: BytesPerS | None = None  # egress of one GPU, one direction
+    node_egress_bytes_per_s: BytesPerS | None = None  # of one node (gpus_per_node), one direction
+    nics_per_node: PositiveInt | None = None
+    fabric: str = ""  # as the vendor calls it
+    fabric_class: str = "infiniband"  # calibration: infiniband, roce, efa, omni-path, tcpx, ...
+    levels: tuple[NetworkLevel, ...] = ()  # above the scale-up domain; empty: one flat level
+    switch_radix: PositiveInt = 64
+    in_switch_reduction_scaleup: bool = False  # NVLS
+    in_switch_reduction_scaleout: bool = False  # SHARP
+    topology: str = ""
+    n_nodes: PositiveInt | None = None
+    n_gpus: PositiveInt | None = None
+    n_leaf_switches: int | None = None
+    n_spine_switches: int | None = None
+    n_core_switches: int | None = None
+    node_power_w: Watts | None = None
+    price_usd_per_gpu_hour: UsdPerHour | None = None
+    price_kind: str = ""
+    price_date: str = ""
+    notes: str = ""
+    sources: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def egress_bytes_per_s_per_gpu(self) -> float | None:
+        """Scale-out bandwidth share of one GPU, one direction. [byte/s]."""
+        if self.node_egress_bytes_per_s is None:
+            return None
+        return self.node_egress_bytes_per_s / self.gpus_per_node

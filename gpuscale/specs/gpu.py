@@ -1,0 +1,51 @@
+"""An accelerator as its data sheet describes it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, PositiveInt, Spec, Watts
+
+
+class GpuSpec(Spec):
+    """One accelerator; rates are dense, bandwidths one direction, `None` means not offered."""
+
+    name: str
+    title: str = ""
+    vendor: str = ""
+    architecture: str  # lower case: volta, ampere, hopper, blackwell, cdna3, tpu-v5p, ...
+    year: int | None = None
+    n_compute_units: PositiveInt | None = None  # SM, CU, TensorCore ...
+    compute_unit_kind: str = "SM"
+    boost_clock_hz: Hertz | None = None
+    fp32_flop_per_s: FlopPerS | None = None  # vector units, FMA counted as 2
+    tf32_flop_per_s: FlopPerS | None = None
+    bf16_flop_per_s: FlopPerS | None = None
+    fp16_flop_per_s: FlopPerS | None = None
+    fp8_flop_per_s: FlopPerS | None = None
+    fp4_flop_per_s: FlopPerS | None = None
+    int8_flop_per_s: FlopPerS | None = None  # OP/s
+    register_file_bytes_per_unit: Bytes | None = None
+    smem_bytes_per_unit: Bytes | None = None
+    l1_smem_combined_bytes_per_unit: Bytes | None = None
+    l2_bytes: Bytes | None = None
+    last_level_cache_bytes: Bytes | None = None
+    hbm_bytes: Bytes
+    hbm_bytes_per_s: BytesPerS
+    memory_kind: str = "HBM"
+    scaleup_link: str = ""
+    scaleup_bytes_per_s: BytesPerS | None = None  # egress of one GPU into the scale-up domain
+    scaleup_domain_gpus: PositiveInt = 1
+    scaleup_topology: str = ""
+    pcie_gen: int | None = None
+    pcie_bytes_per_s: BytesPerS | None = None
+    tdp_w: Watts | None = None
+    usual_cluster: str = ""  # preset of the node that this GPU usually sits in
+    notes: str = ""
+    sources: dict[str, str] = Field(default_factory=dict)  # field name -> source
+
+    def flop_per_s(self, dtype: str) -> float | None:
+        """Dense peak rate of a number format (bf16, fp16, fp8, mxfp8, nvfp4, tf32, fp32, int8)."""
+        field = {"mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "int8"}.get(dtype, dtype)
+        value: float | None = getattr(self, f"{field}_flop_per_s", None)
+        return value

@@ -1,0 +1,81 @@
+"""The layer pattern language: `3 x mla+dense, 10 x (5 x sliding+moe, full+moe)`."""
+
+from __future__ import annotations
+
+import re
+
+MAX_LAYERS = 10_000
+
+_TOKEN = re.compile(r"\s*(?:(\d+)\s*x\s*|([A-Za-z0-9_.-]+\+[A-Za-z0-9_.-]+)|([(),]))")
+
+
+def expand(pattern: str) -> tuple[tuple[str, str], ...]:
+    """List the (mixer, ffn) names of every layer, in order.
+
+    Examples
+    --------
+    >>> expand("2 x (2 x local+dense, global+dense)")[2:4]
+    (('global', 'dense'), ('local', 'dense'))
+
+    Raises
+    ------
+    ValueError
+        If the pattern does not parse or has more than `MAX_LAYERS` layers.
+    """
+    tokens = _tokens(pattern)
+    layers, rest = _sequence(tokens, 0)
+    if rest != len(tokens):
+        raise ValueError(f"layer pattern {pattern[:60]!r}: unexpected {tokens[rest]!r}")
+    return tuple(layers)
+
+
+def _tokens(pattern: str) -> list[str | int | tuple[str, str]]:
+    tokens: list[str | int | tuple[str, str]] = []
+    at = 0
+    pattern = pattern.strip()
+    while at < len(pattern):
+        match = _TOKEN.match(pattern, at)
+        if match is None or match.end() == at:
+            raise ValueError(
+                f"layer pattern: cannot read {pattern[at : at + 30]!r}; write for example "
+                "`3 x full+dense, 10 x (5 x local+moe, full+moe)`"
+            )
+        if match[1]:
+            tokens.append(int(match[1][:9]))
+        elif match[2]:
+            mixer, ffn = match[2].split("+", 1)
+            tokens.append((mixer, ffn))
+        else:
+            tokens.append(match[3])
+        at = match.end()
+    return tokens
+
+
+def _sequence(
+    tokens: list[str | int | tuple[str, str]], at: int
+) -> tuple[list[tuple[str, str]], int]:
+    layers: list[tuple[str, str]] = []
+    while True:
+        repeat = 1
+        while at < len(tokens) and isinstance(tokens[at], int):
+            repeat *= int(tokens[at])  # type: ignore[arg-type]
+            at += 1
+        if at >= len(tokens):
+            raise ValueError("layer pattern ends where a layer `mixer+ffn` is expected")
+        token = tokens[at]
+        if token == "(":
+            item, at = _sequence(tokens, at + 1)
+            if at >= len(tokens) or tokens[at] != ")":
+                raise ValueError("layer pattern: a `(` is not closed")
+            at += 1
+        elif isinstance(token, tuple):
+            item, at = [token], at + 1
+        else:
+            raise ValueError(f"layer pattern: a layer `mixer+ffn` is expected, not {token!r}")
+        if len(layers) + repeat * len(item) > MAX_LAYERS:
+            raise ValueError(f"layer pattern has more than {MAX_LAYERS} layers")
+        layers += item * repeat
+        if at < len(tokens) and tokens[at] == ",":
+            at += 1
+            continue
+        return layers, at
