@@ -1,0 +1,1 @@
+"""The layout search: the declared space, its constraints, and the exact best of it."""
