@@ -1,0 +1,1 @@
+"""Scores predictions against published measurements."""
