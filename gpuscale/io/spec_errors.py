@@ -1,0 +1,81 @@
+"""Validation errors of a spec as one line that names the file, the key and the problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pydantic
+
+
+def spec_error(
+    where: str, err: pydantic.ValidationError, known_keys: Sequence[str] = ()
+) -> GpuscaleError:
+    """Turn a pydantic error into one clear line.
+
+    Parameters
+    ----------
+    where : str
+        The file, preset or option that was read, as the person would name it.
+    err : pydantic.ValidationError
+        What pydantic found; the first problem is told, the number of others is added.
+    known_keys : sequence of str
+        Keys to choose from, for a "did you mean" when a key is not known.
+
+    Returns
+    -------
+    GpuscaleError
+        With the message `where: key: problem`.
+    """
+    problems = err.errors(include_url=False, include_context=False)
+    first = problems[0]
+    key = ".".join(_shown(p) for p in _written_keys(first["loc"]))
+    message = f"{where}: {key + ': ' if key else ''}{_problem(first)}"
+    if len(problems) > 1:
+        more = len(problems) - 1
+        message += f" (and {more} more problem{'s' if more > 1 else ''})"
+    hint = ""
+    if first["type"] == "extra_forbidden" and known_keys:
+        import difflib
+
+        close = difflib.get_close_matches(str(first["loc"][-1])[:100], list(known_keys), n=1)
+        hint = f"did you mean `{close[0]}`?" if close else ""
+    return GpuscaleError(message, hint)
+
+
+def _shown(part: str | int) -> str:
+    text = str(part)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _written_keys(loc: tuple[str | int, ...]) -> list[str | int]:
+    """Drop the union branches that pydantic puts among the keys; a person did not write them."""
+    keys = [p for p in loc if not (isinstance(p, str) and p.startswith("function-"))]
+    if len(keys) > 2 and keys[0] in ("mixers", "ffns"):
+        del keys[2]  # the kind of the mixer or FFN
+    return keys
+
+
+def _problem(item: Mapping[str, Any]) -> str:
+    kind, message = item["type"], str(item["msg"])
+    if kind == "extra_forbidden":
+        return "not a key that is known here"
+    if kind == "missing":
+        return "this key is required and missing"
+    if kind == "union_tag_not_found":
+        return "needs a `kind`"
+    if kind == "int_parsing_size":
+        message = "far too large"
+    message = message.removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    value = item.get("input")
+    if isinstance(value, bool | int | float | str) and repr(value)[:40] not in message:
+        text = repr(value)
+        message += f", got {text if len(text) <= 40 else text[:37] + '...'}"
+    elif isinstance(value, dict | list) and kind != "value_error":
+        message += f", got a {'table' if isinstance(value, dict) else 'list'}"
+    return message
