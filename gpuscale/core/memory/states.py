@@ -1,0 +1,214 @@
+"""Model states: bytes per parameter by recipe, and how ZeRO, FSDP and HSDP shard them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Bytes per parameter of one way to train."""
+
+    name: str
+    weights_bytes: float
+    gradients_bytes: float
+    master_bytes: float
+    optimizer_bytes: float
+    source: str
+
+    @property
+    def bytes_per_param(self) -> float:
+        """All states of one parameter, unsharded. [byte]."""
+        return self.weights_bytes + self.gradients_bytes + self.master_bytes + self.optimizer_bytes
+
+    @property
+    def k_bytes(self) -> float:
+        """The ZeRO paper's K: master weights and optimizer states. [byte]."""
+        return self.master_bytes + self.optimizer_bytes
+
+
+_ZERO = "ZeRO (Rajbhandari et al. 2019), section 3.1"
+
+RECIPES: dict[str, Recipe] = {
+    r.name: r
+    for r in (
+        Recipe("mixed-adam", 2, 2, 4, 8, f"{_ZERO}: K = 12"),
+        Recipe(
+            "mixed-adam-nomaster", 2, 2, 0, 8,
+            "multi-GPU Q&A, ZeRO section: fp32 master weights left out (K = 8)",
+        ),
+        Recipe(
+            "mixed-adam-fp32-grads", 2, 4, 4, 8,
+            "Megatron-LM distributed optimizer, bf16 parameters with fp32 gradients: 18 bytes",
+        ),
+        Recipe(
+            "book-min", 2, 0, 0, 8,
+            "How to Scale Your Model, GPU chapter, Quiz 5 Q2: weights and Adam, no gradients",
+        ),
+        Recipe("fp32-adam", 4, 4, 0, 8, "FSDP and deployment notes: everything in fp32"),
+        Recipe("bf16-adam", 2, 2, 0, 4, "pure bf16 training, Adam moments in bf16"),
+        Recipe(
+            "adam-8bit", 2, 2, 4, 2,
+            "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment",
+        ),
+        Recipe(
+            "deepseek-v3", 2, 4, 4, 4,
+            "DeepSeek-V3 Technical Report, section 3.3.2: bf16 moments, fp32 master and gradients",
+        ),
+        Recipe("sgd", 2, 2, 4, 0, "plain SGD without momentum, fp32 master weights"),
+    )
+}  # fmt: skip
+"""Named recipes; the default of the documents' formulas is `mixed-adam`."""
+
+RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM = 8.0
+"""FSDP and deployment notes: "+8" for activations; a coarse stand-in (errata E31)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Model states of one GPU by part. [byte]."""
+
+    weights_bytes: float
+    gradients_bytes: float
+    master_bytes: float
+    optimizer_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of the parts. [byte]."""
+        return self.weights_bytes + self.gradients_bytes + self.master_bytes + self.optimizer_bytes
+
+
+def check_zero(zero_stage: int, n_shards: int) -> None:
+    """Refuse a ZeRO stage other than 0 to 3, or fewer than one shard."""
+    if zero_stage not in (0, 1, 2, 3):
+        raise ValueError(f"zero_stage must be 0, 1, 2 or 3, got {zero_stage}")
+    if n_shards < 1:
+        raise ValueError(f"n_shards must be at least 1, got {n_shards}")
+
+
+def sharded_states(
+    n_params: float, recipe: Recipe, zero_stage: int = 0, n_shards: int = 1
+) -> StateBytes:
+    """Model states of one GPU under ZeRO [1]_ or FSDP.
+
+    Stage 0 shards nothing, 1 master weights and optimizer, 2 gradients too, 3 weights too
+    (FSDP). HSDP is stage 3 with `n_shards` the size of one shard group.
+
+    Parameters
+    ----------
+    n_params : float
+        Parameters that this GPU's data-parallel group shares, after TP, PP and EP. [1]
+    recipe : Recipe
+        Bytes per parameter of each part.
+    zero_stage : int
+        0, 1, 2 or 3. [1]
+    n_shards : int
+        GPUs that share the states. [1]
+
+    Returns
+    -------
+    StateBytes
+        Bytes on one GPU. [byte]
+
+    Raises
+    ------
+    ValueError
+        If `zero_stage` or `n_shards` is out of range.
+
+    Examples
+    --------
+    >>> for stage in range(4):
+    ...     print(sharded_states(7.5e9, RECIPES["mixed-adam"], stage, 64).total_bytes / 1e9)
+    120.0
+    31.40625
+    16.640625
+    1.875
+
+    References
+    ----------
+    .. [1] S. Rajbhandari et al., ZeRO, SC20, arXiv:1910.02054, figure 1.
+    """
+    check_zero(zero_stage, n_shards)
+    optimizer_shards = n_shards if zero_stage >= 1 else 1
+    gradient_shards = n_shards if zero_stage >= 2 else 1
+    weight_shards = n_shards if zero_stage >= 3 else 1
+    return StateBytes(
+        weights_bytes=n_params * recipe.weights_bytes / weight_shards,
+        gradients_bytes=n_params * recipe.gradients_bytes / gradient_shards,
+        master_bytes=n_params * recipe.master_bytes / optimizer_shards,
+        optimizer_bytes=n_params * recipe.optimizer_bytes / optimizer_shards,
+    )
+
+
+def zero_saving_bytes(n_params: float, recipe: Recipe, zero_stage: int, n_shards: int) -> float:
+    """Bytes per GPU that a ZeRO stage saves against plain data parallelism. [byte].
+
+    >>> zero_saving_bytes(7.5e9, RECIPES["mixed-adam-nomaster"], 1, 64) / 1e9
+    59.0625
+    """
+    plain = sharded_states(n_params, recipe)
+    return plain.total_bytes - sharded_states(n_params, recipe, zero_stage, n_shards).total_bytes
+
+
+def zero_traffic_ratio(zero_stage: int) -> float:
+    """Gradient and parameter traffic of a ZeRO stage over plain data parallelism. [1].
+
+    Stages 1 and 2 replace the all-reduce by a reduce-scatter and an all-gather of the same
+    volume; stage 3 gathers the parameters twice (forward, backward): 3/2 (ZeRO, section 7).
+    """
+    check_zero(zero_stage, 1)
+    return 1.5 if zero_stage == 3 else 1.0
+
+
+def hsdp_traffic_bytes(
+    n_params: float, group_size: int, n_groups: int, bytes_per_param: float = 2.0
+) -> tuple[float, float]:
+    """Bytes sent by one GPU per step under HSDP: inside its shard group, and across groups.
+
+    Inside: two all-gathers and one reduce-scatter of the whole model; across: a ring all-reduce
+    of a 1/`group_size` shard.
+
+    >>> hsdp_traffic_bytes(7e9, 8, 16)
+    (36750000000.0, 3281250000.0)
+    """
+    check_zero(3, group_size)
+    check_zero(3, n_groups)
+    model_bytes = n_params * bytes_per_param
+    inside = 3 * (group_size - 1) / group_size * model_bytes
+    across = 2 * (n_groups - 1) / n_groups * model_bytes / group_size
+    return inside, across
+
+
+def offload_time_s(moved_bytes: float, link_bytes_per_s: float) -> float:
+    """Time to move offloaded states over the host link, one direction, not overlapped. [s].
+
+    >>> offload_time_s(8e9, 32e9)  # 8 bytes per parameter of a 1B model, PCIe 4.0 x16
+    0.25
+    """
+    if link_bytes_per_s <= 0:
+        raise ValueError(f"link_bytes_per_s must be positive, got {link_bytes_per_s}")
+    return moved_bytes / link_bytes_per_s
+
+
+def gpus_to_hold(total_bytes: float, usable_bytes_per_gpu: float) -> int:
+    """Smallest number of GPUs whose memory adds up to `total_bytes`, at least one. [1].
+
+    >>> gpus_to_hold(700e9, 80e9), gpus_to_hold(1342e9, 80e9), gpus_to_hold(1342e9, 80 * 2**30)
+    (9, 17, 16)
+    """
+    if usable_bytes_per_gpu <= 0:
+        raise ValueError(f"usable_bytes_per_gpu must be positive, got {usable_bytes_per_gpu}")
+    return max(1, math.ceil(total_bytes / usable_bytes_per_gpu))
+
+
+def nodes_to_hold(n_gpus: int, gpus_per_node: int) -> int:
+    """Whole nodes that hold `n_gpus`. [1].
+
+    >>> nodes_to_hold(9, 8)
+    2
+    """
+    if gpus_per_node < 1:
+        raise ValueError(f"gpus_per_node must be at least 1, got {gpus_per_node}")
+    return math.ceil(n_gpus / gpus_per_node)
