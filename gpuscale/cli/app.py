@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from gpuscale.errors import Exit, GpuscaleError
+from gpuscale.errors import Exit, GpuscaleError, unknown_name
+
+COMMANDS: dict[str, tuple[str, str]] = {}
+"""Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.
+
+Only the module of the command that runs is imported: each other one would cost start-up time.
+A test holds the lines to the first sentence of the commands' docstrings.
+"""
+
+EXAMPLE = "gpuscale plan llama3-70b --gpus 4096"
+
+
+class LazyGroup(TyperGroup):
+    """Commands of the table `COMMANDS`, imported when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in help order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import the command's module, which registers itself on `app`."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            importlib.import_module(f"gpuscale.cli.{COMMANDS[cmd_name][0]}")
+            self.commands.update(typer.main.get_group(app).commands)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; an unknown name gets the closest one as a hint."""
+        if not ctx.resilient_parsing and args[0] not in COMMANDS:
+            raise unknown_name("command", args[0], COMMANDS, "list them with `gpuscale --help`")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands without importing them."""
+        if not COMMANDS:
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
 
 app = typer.Typer(
     name="gpuscale",
-    help="Capacity planner for training and serving large language models on GPU clusters.\n\n"
-    "Example: gpuscale plan llama3-70b --gpus 4096",
-    no_args_is_help=True,
+    cls=LazyGroup,
+    help="Capacity planner for training and serving large language models on GPU clusters.",
+    epilog=f"\b\nExample:\n  {EXAMPLE}",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=True,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
-@app.callback(invoke_without_command=False)
+@app.callback()
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     if version:
@@ -30,33 +74,78 @@ def _root(
 
         print(f"gpuscale {__version__}")
         raise typer.Exit()
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def _register() -> None:
-    """Import the command files; each registers itself and imports the rest only when run."""
+    """Import every command file (tests and the reference need all of them)."""
+    for module, _ in COMMANDS.values():
+        importlib.import_module(f"gpuscale.cli.{module}")
+
+
+def _invoke(args: Sequence[str]) -> int:
+    """Parse and run; the answer's own exit code."""
+    group = typer.main.get_command(app)
+    try:
+        with group.make_context("gpuscale", list(args)) as context:
+            group.invoke(context)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    return int(Exit.OK)
+
+
+def _bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    print(
+        "\nerror: this is a bug in gpuscale; please report the lines above with the command",
+        file=sys.stderr,
+    )
+    return int(Exit.BUG)
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and turn every failure into its exit code.
+
+    Parameters
+    ----------
+    args : sequence of str
+        The arguments after the program's name.
+
+    Returns
+    -------
+    int
+        A value of `gpuscale.errors.Exit`.
+    """
+    from gpuscale.cli.common import report_error, usage_error
+
+    try:
+        code = _invoke(args)
+        sys.stdout.flush()
+        return code
+    except GpuscaleError as error:
+        report_error(error)
+        return int(Exit.USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        return int(Exit.INTERRUPT)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            return _bug()
+        report_error(usage_error(error))
+        return int(Exit.USAGE)
 
 
 def main() -> None:
-    """Run, and turn every failure into its exit code."""
-    from gpuscale.cli.common import report_error
-
-    _register()
+    """Run the program on its command line."""
+    if "_GPUSCALE_COMPLETE" in os.environ:
+        app(prog_name="gpuscale")
     try:
-        app()
-    except GpuscaleError as error:
-        report_error(error)
-        sys.exit(int(Exit.USAGE))
-    except KeyboardInterrupt:
-        sys.exit(int(Exit.INTERRUPT))
-    except BrokenPipeError:
+        code = run(sys.argv[1:])
+    except BrokenPipeError:  # the reader has gone: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(int(Exit.OK))
-    except Exception:
-        import traceback
-
-        traceback.print_exc()
-        print(
-            "\nerror: this is a bug in gpuscale; please report the lines above with the command",
-            file=sys.stderr,
-        )
-        sys.exit(int(Exit.BUG))
+        code = int(Exit.OK)
+    sys.exit(code)

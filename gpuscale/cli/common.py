@@ -42,9 +42,13 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "format_": (
         Annotated[
-            Format, typer.Option("--format", help="Output format.", case_sensitive=False)
+            Format | None,
+            typer.Option(
+                "--format", envvar="GPUSCALE_FORMAT", case_sensitive=False,
+                help="Output format.  [default: text]",
+            ),
         ],
-        Format.text,
+        None,
     ),
     "set_": (
         Annotated[
@@ -59,6 +63,12 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
 }  # fmt: skip
 """Name -> (annotation, default) of the options that `@command` appends to a signature."""
+
+
+LARGEST = 1e30
+
+EXAMPLES: dict[str, str] = {}
+"""Command name -> its runnable example, of the commands imported so far."""
 
 
 def command(
@@ -82,19 +92,33 @@ def command(
         def run(**kwargs: Any) -> None:
             given = {n: kwargs.pop(n) for n in COMMON_OPTIONS}
             common = Common(
-                format=Format.json if given["json_"] else given["format_"],
+                format=Format.json if given["json_"] else given["format_"] or Format.text,
                 set_=tuple(given["set_"] or ()),
             )
+            _check_numbers(kwargs)
             emit(function(common=common, **kwargs), common)
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + extra
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         first = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-        app.command(name, help=f"{first}\n\nExample: {example}", **options)(run)
+        EXAMPLES[name] = example
+        app.command(name, help=first, epilog=f"\b\nExample:\n  {example}", **options)(run)
         return function
 
     return register
+
+
+def _check_numbers(values: dict[str, Any]) -> None:
+    """Refuse numbers that no formula can carry: NaN, infinity, beyond 1e30."""
+    for name, value in values.items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, (int, float)) and not -LARGEST <= number <= LARGEST:
+                shown = f"{number:g}" if isinstance(number, float) else "a number that long"
+                raise GpuscaleError(
+                    f"invalid value for `--{name.strip('_').replace('_', '-')}`: {shown}",
+                    f"give a number of at most {LARGEST:g}",
+                )
 
 
 def emit(document: Document, common: Common) -> None:
@@ -104,18 +128,52 @@ def emit(document: Document, common: Common) -> None:
 
         print_document(document, sys.stdout)
     else:
-        from gpuscale.render import data
+        from gpuscale.render import data, output
 
-        render = {
-            Format.json: data.to_json, Format.csv: data.to_csv, Format.markdown: data.to_markdown,
-        }[common.format]  # fmt: skip
-        print(render(document))
+        utf = (sys.stdout.encoding or "").lower().startswith("utf")
+        if common.format is Format.json:
+            text = data.to_json(document, ascii_only=not utf)
+        else:
+            text = {Format.csv: data.to_csv, Format.markdown: data.to_markdown}[common.format](
+                document
+            )
+        output.write(sys.stdout, text)
     if common.format is not Format.json:
         for warning in document.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
-    sys.stdout.flush()
+            print(f"warning: {' '.join(warning.split())}", file=sys.stderr)
     if document.answered_no:
         raise typer.Exit(int(Exit.NO))
+
+
+_PLAINER = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "not a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "not a number"),
+    ("Input should be", "must be"),
+)
+
+
+def usage_error(error: Any) -> GpuscaleError:
+    """Turn a parser's own complaint (wrong option, missing argument) into ours."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "gpuscale"
+    option = getattr(error, "option_name", "") or ""
+    close = list(getattr(error, "possibilities", None) or ())
+    text = str(getattr(error, "message", "") if close else error.format_message())
+    text = " ".join(text.split()).rstrip(".").replace("'", "`")
+    for theirs, ours in _PLAINER:
+        text = text.replace(theirs, ours)
+    if option[1:2].isdigit():
+        text = f"`{option}` is not an option"
+        hint = "a negative number is not accepted here"
+    elif close:
+        hint = f"did you mean `{close[0]}`?"
+    else:
+        hint = f"see `{path} --help`"
+        example = EXAMPLES.get(path.removeprefix("gpuscale "))
+        if "issing" in text[:10] and example:
+            hint = f"for example `{example}`"
+    return GpuscaleError(text[:1].lower() + text[1:], hint)
 
 
 def report_error(error: GpuscaleError) -> None:

@@ -12,12 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.render.document import Bars, Document, Facts, Table, Text
+from gpuscale.render.output import clean, strict
 
 SCHEMA = 1
 
 
 def plain(value: Any) -> Any:
-    """Turn records, enums and tuples into JSON types; a number that is not finite becomes null."""
+    """Turn records, enums and tuples into JSON types; a number that is not finite becomes null.
+
+    In strict mode (tests) such a number is raised as ArithmeticError.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -27,14 +31,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
+        if strict():
+            raise ArithmeticError(f"{value} in a result")
         return None
     if hasattr(value, "model_dump"):
         return plain(value.model_dump())
     return value
 
 
-def to_json(document: Document) -> str:
-    """Make the one envelope of all commands."""
+def to_json(document: Document, ascii_only: bool = False) -> str:
+    """Make the one envelope of all commands; `ascii_only` for streams that know no more."""
     envelope = {
         "schema": SCHEMA,
         "command": document.command,
@@ -42,7 +48,7 @@ def to_json(document: Document) -> str:
         "result": plain(document.result),
         "warnings": list(document.warnings),
     }
-    return json.dumps(envelope, indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(envelope, indent=2, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def _tables(document: Document) -> list[Table]:
@@ -75,7 +81,7 @@ def to_csv(document: Document) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return clean(text).replace("|", "\\|").replace("\n", " ")
 
 
 def _markdown_table(headers: list[str], right: list[bool], rows: list[list[str]]) -> str:

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
+from gpuscale.render.output import clean, write
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 BAR_WIDTH = 40
+PIPE_WIDTH = 100_000
 
 
 def console(stream: TextIO) -> Console:
     """Make the one console: no markup, no highlighting, nothing cut or wrapped in a pipe."""
     from rich.console import Console
 
-    wide: dict[str, Any] = {} if stream.isatty() else {"width": 10_000, "height": 100}
-    return Console(file=stream, markup=False, highlight=False, soft_wrap=True, **wide)
+    wide: dict[str, Any] = {} if stream.isatty() else {"width": PIPE_WIDTH, "height": 100}
+    return Console(file=stream, markup=False, highlight=False, emoji=False, **wide)
 
 
 def print_document(document: Document, stream: TextIO) -> None:
-    """Print each block, an empty line between blocks."""
+    """Print each block, an empty line between blocks; all of it or nothing."""
     out = console(stream)
-    for i, block in enumerate(document.blocks):
-        if i:
-            out.print()
-        if not isinstance(block, Text) and block.title:
-            out.print(block.title, style="bold")
-        _print_block(block, out)
+    with out.capture() as captured:
+        for i, block in enumerate(document.blocks):
+            if i:
+                out.print()
+            if not isinstance(block, Text) and block.title:
+                out.print(clean(block.title), style="bold")
+            _print_block(block, out)
+    write(stream, re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 
 
 def _print_block(block: Block, out: Console) -> None:
     if isinstance(block, Text):
-        out.print(block.text)
+        out.print(clean(block.text), soft_wrap=out.width >= PIPE_WIDTH)
     elif isinstance(block, Facts):
         _print_facts(block, out)
     elif isinstance(block, Bars):
@@ -42,42 +47,70 @@ def _print_block(block: Block, out: Console) -> None:
         _print_table(block, out)
 
 
+def cells(block: Table) -> list[list[str]]:
+    """Text of every cell of a table; None is a dash."""
+    return [
+        ["-" if v is None else clean(c.show(v)) for c, v in zip(block.columns, row, strict=True)]
+        for row in block.rows
+    ]
+
+
 def _print_table(block: Table, out: Console) -> None:
     from rich import box
     from rich.table import Table as RichTable
 
+    rows = cells(block)
+    headers = [clean(c.header) for c in block.columns]
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    readable = sum(min(w, 12) + 2 for w in widths)
+    if out.width < readable and rows:
+        _print_records(headers, rows, out)
+        return
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in block.columns:
+    for column, header, width in zip(block.columns, headers, widths, strict=True):
         table.add_column(
-            column.header, justify="right" if column.right else "left",
-            overflow="fold",
+            header, justify="right" if column.right else "left",
+            overflow="fold", no_wrap=width <= 12 or None,
         )  # fmt: skip
-    for row in block.rows:
-        table.add_row(
-            *("-" if v is None else c.show(v) for c, v in zip(block.columns, row, strict=True))
-        )
+    for row in rows:
+        table.add_row(*row)
     out.print(table)
+
+
+def _print_records(headers: list[str], rows: list[list[str]], out: Console) -> None:
+    """Print a table that is far wider than the terminal as one line per cell."""
+    width = max(map(len, headers))
+    for i, row in enumerate(rows):
+        if i:
+            out.print()
+        for header, text in zip(headers, row, strict=True):
+            out.print(f"{header:<{width}}  {text}", overflow="fold")
 
 
 def _print_facts(block: Facts, out: Console) -> None:
     from rich.table import Table as RichTable
 
     table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column(justify="right")
+    labels = max((len(row[0]) for row in block.rows), default=0)
+    values = max((len(row[1]) for row in block.rows), default=0)
+    table.add_column(overflow="fold", no_wrap=labels <= 24 or None)
+    table.add_column(justify="right", overflow="fold", no_wrap=values <= 16 or None)
     table.add_column(overflow="fold")
     for row in block.rows:
-        table.add_row(*row)
+        table.add_row(*map(clean, row))
     out.print(table)
 
 
 def _print_bars(block: Bars, out: Console) -> None:
     scale = max([block.limit or 0.0, *(value for _, value, _ in block.rows)], default=0.0) or 1.0
-    label_width = max((len(label) for label, _, _ in block.rows), default=0)
+    labels = [clean(label) for label, _, _ in block.rows]
+    label_width = max(map(len, labels), default=0)
     text_width = max((len(text) for _, _, text in block.rows), default=0)
-    for label, value, text in block.rows:
-        filled = round(BAR_WIDTH * max(0.0, value) / scale)
-        bar = "█" * filled + "·" * (BAR_WIDTH - filled)
-        out.print(f"{label:<{label_width}}  {text:>{text_width}}  {bar}")
+    bar_width = max(8, min(BAR_WIDTH, out.width - label_width - text_width - 4))
+    full, empty = ("█", "·") if out.encoding.startswith("utf") else ("#", ".")
+    for label, (_, value, text) in zip(labels, block.rows, strict=True):
+        filled = round(bar_width * max(0.0, value) / scale)
+        bar = full * filled + empty * (bar_width - filled)
+        out.print(f"{label:<{label_width}}  {text:>{text_width}}  {bar}", overflow="fold")
     if block.limit_text:
-        out.print(block.limit_text)
+        out.print(clean(block.limit_text))

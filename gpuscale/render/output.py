@@ -1,0 +1,47 @@
+"""Text on a stream: what its encoding cannot say is written in ASCII; control codes never pass."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TextIO
+
+_ASCII = str.maketrans({
+    "█": "#", "·": ".", "─": "-", "━": "-", "│": "|", "├": "+", "└": "+", "×": "x", "→": "->",
+    "µ": "u", "≤": "<=", "≥": ">=", "≈": "~", "…": "...", "–": "-", "—": "-", "−": "-", "±": "+-",
+    "²": "^2", "’": "'", "“": '"', "”": '"', "√": "sqrt", "α": "alpha", "β": "beta",
+})  # fmt: skip
+
+_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029], "?")
+
+_NOT_A_NUMBER = re.compile(r"(?<![\w-])[+-]?(nan|inf|infinity)(?![\w-])", re.IGNORECASE)
+
+
+def clean(text: str) -> str:
+    """Replace control characters (terminal escapes in a name from a file) by question marks."""
+    return text.replace("\t", " ").translate(_CONTROL)
+
+
+def strict() -> bool:
+    """Whether a number that is not finite is raised as a bug (the tests set this)."""
+    return os.environ.get("GPUSCALE_STRICT", "") == "1"
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write a whole answer at once and flush it.
+
+    Raises
+    ------
+    ArithmeticError
+        In strict mode, if the text shows NaN or infinity.
+    """
+    if strict() and (found := _NOT_A_NUMBER.search(text)):
+        start = max(0, found.start() - 60)
+        raise ArithmeticError(f"not a finite number in the output: {text[start : found.end()]!r}")
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(text if text.endswith("\n") else text + "\n")
+    stream.flush()
