@@ -1,0 +1,197 @@
+"""Model shape of a row of measurements: printed columns to a `ModelSpec`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.specs.model import ModelSpec
+
+Row = Mapping[str, str]
+
+# Hybrid models whose rows print no shape. Nano from its public config.json; the larger ones have no
+# public shape in the sources read, so they are scaled to the published total and active parameters.
+_HYBRIDS = {
+    "nemotron-3-nano": {"hidden": 2688, "mamba": 23, "attention": 6, "moe": 23, "experts": 128,
+                        "top_k": 6, "moe_ffn": 1856, "shared": 3712, "heads": 32, "kv": 2,
+                        "mamba_heads": 64, "vocab": 131072},
+    "nemotron-3-super": {"hidden": 4096, "mamba": 40, "attention": 8, "moe": 40, "experts": 512,
+                         "top_k": 22, "moe_ffn": 1344, "shared": 5376, "heads": 32, "kv": 2,
+                         "mamba_heads": 128, "vocab": 131072},
+    "nemotron-3-ultra": {"hidden": 8192, "mamba": 48, "attention": 12, "moe": 48, "experts": 512,
+                         "top_k": 22, "moe_ffn": 2560, "shared": 10240, "heads": 64, "kv": 2,
+                         "mamba_heads": 256, "vocab": 131072},
+}  # fmt: skip
+
+
+def _int(row: Row, key: str) -> int:
+    try:
+        value = int(float(row.get(key) or 0))
+    except (ValueError, OverflowError):
+        return 0
+    return value if 0 < value < 10**9 else 0
+
+
+def model_of(row: Row) -> tuple[ModelSpec | None, str]:
+    """(model, what was assumed); (None, reason) if the shape is unknown."""
+    layers, hidden = _int(row, "layers"), _int(row, "hidden")
+    if layers and hidden:
+        return _printed(row, layers, hidden)
+    name = row.get("model", "").lower()
+    for key, shape in _HYBRIDS.items():
+        if key in name:
+            return _hybrid(name, shape), f"shape of {key} from its published size"
+    preset = _preset(name)
+    if preset is not None:
+        return preset, f"shape from model preset {preset.name}"
+    if "nemotron-3" in name:
+        return _hybrid(name, _HYBRIDS["nemotron-3-super"]), "shape of nemotron-3-super"
+    return _by_size(row, name)
+
+
+def _preset(name: str) -> ModelSpec | None:
+    """Model preset whose name is contained in the printed one (or the other way round)."""
+    try:
+        from gpuscale.io import presets
+        from gpuscale.io.presets import load_model
+
+        names = list(presets.preset_names("model"))
+    except (ImportError, AttributeError):
+        return None
+    plain = re.sub(r"[^a-z0-9]", "", name)
+    for candidate in sorted(names, key=len, reverse=True):
+        if re.sub(r"[^a-z0-9]", "", candidate) in plain:
+            return load_model(candidate)
+    return None
+
+
+def _by_size(row: Row, name: str) -> tuple[ModelSpec | None, str]:
+    """Llama-shaped dense model of the printed size: n = 12.4 layers hidden^2, hidden = 100 layers."""
+    params = float(row.get("n_params") or 0)
+    if not params:
+        match = re.search(r"(\d+(?:\.\d+)?)\s*(b|m|t)\b", name)
+        if match is None:
+            return None, "architecture unknown"
+        params = float(match[1]) * {"m": 1e6, "b": 1e9, "t": 1e12}[match[2]]
+    if not 1e7 < params < 1e14:
+        return None, "architecture unknown"
+    layers = max(4, round((params / 12.4 / 1e4) ** (1 / 3)))
+    hidden = max(256, 128 * round((params / 12.4 / layers) ** 0.5 / 128))
+    shape = {
+        "heads": str(hidden // 128), "kv_heads": str(hidden // 128), "head_dim": "128",
+        "ffn": str(128 * round(2.7 * hidden / 128)), "gated_mlp": "yes",
+    }  # fmt: skip
+    model, _ = _printed({**row, **shape}, layers, hidden)
+    return model, f"shape of a dense model of {params:.3g} parameters"
+
+
+def _attention(row: Row, hidden: int) -> dict[str, Any]:
+    heads = _int(row, "heads") or max(1, hidden // 128)
+    text = row.get("attention", "").lower()
+    mla = re.search(
+        r"mla\D*q_?lora\D*(\d+)\D+kv_?lora\D*(\d+)\D+nope\D*(\d+)\D+rope\D*(\d+)\D+v\D*(\d+)", text
+    )
+    if mla:
+        q, kv, nope, rope, value = (int(x) for x in mla.groups())
+        return {
+            "kind": "mla", "n_heads": heads, "q_lora_rank": q or None, "kv_lora_rank": kv,
+            "qk_nope_head_dim": nope, "qk_rope_head_dim": rope, "v_head_dim": value,
+        }  # fmt: skip
+    if "mla" in text or "deepseek-v3" in row.get("model", "").lower():
+        return {
+            "kind": "mla", "n_heads": heads, "q_lora_rank": 1536, "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        }  # fmt: skip
+    return {
+        "kind": "attention", "n_heads": heads, "n_kv_heads": _int(row, "kv_heads") or heads,
+        "head_dim": _int(row, "head_dim") or max(1, hidden // heads),
+    }  # fmt: skip
+
+
+def _ffn(row: Row, hidden: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    gated = row.get("gated_mlp", "").lower() not in ("no", "false", "0")
+    width = _int(row, "ffn") or (8 * hidden // 3 if gated else 4 * hidden)
+    dense: dict[str, Any] = {"kind": "dense", "ffn_hidden_size": width, "gated": gated}
+    experts = _int(row, "experts")
+    if experts < 2:
+        return dense, None
+    expert_width = _int(row, "moe_ffn") or width
+    moe = {
+        "kind": "moe", "n_experts": experts, "top_k": min(experts, _int(row, "top_k") or 2),
+        "expert_ffn_hidden_size": expert_width, "gated": gated,
+        "shared_ffn_hidden_size": _int(row, "shared_experts") * expert_width,
+    }  # fmt: skip
+    return dense, moe
+
+
+def _printed(row: Row, layers: int, hidden: int) -> tuple[ModelSpec, str]:
+    text = row.get("attention", "").lower()
+    full = _attention(row, hidden)
+    dense, moe = _ffn(row, hidden)
+    mixers: dict[str, Any] = {"full": full}
+    window = re.search(r"(?:window|local)\D{0,12}(\d+)", text)
+    order = ["full"] * layers
+    if window and full["kind"] == "attention":
+        mixers["window"] = {**full, "window_tokens": int(window[1])}
+        ratio = re.search(r"(\d+)\s*(?::|local.{0,12}per)", text)
+        period = int(ratio[1]) + 1 if ratio else 2
+        every = "full" in text or "alternating" in text or "global" in text
+        order = ["full" if every and i % period == period - 1 else "window" for i in range(layers)]
+    n_dense = min(layers, _int(row, "moe_dense_layers")) if moe else layers
+    ffns: dict[str, Any] = {"dense": dense} if n_dense else {}
+    if moe:
+        ffns["moe"] = moe
+    pattern = ", ".join(
+        f"{mixer}+{'dense' if i < n_dense else 'moe'}" for i, mixer in enumerate(order)
+    )
+    v3 = "deepseek-v3" in row.get("model", "").lower()
+    spec = ModelSpec.model_validate({
+        "name": row.get("model") or "model", "hidden_size": hidden,
+        "vocab_size": _int(row, "vocab") or 51200, "layers": _compact(pattern),
+        "mixers": mixers, "ffns": ffns, "n_mtp_layers": 0 if not v3 else 0,
+        "tie_embeddings": row.get("tied_embeddings", "").lower() == "yes",
+        "norm": "rmsnorm" if dense["gated"] else "layernorm",
+        "position": "rope" if dense["gated"] else "learned",
+    })  # fmt: skip
+    return spec, ""
+
+
+def _compact(pattern: str) -> str:
+    """Run-length form of a comma list: `a, a, b` -> `2 x a, 1 x b`."""
+    parts: list[tuple[int, str]] = []
+    for item in pattern.split(", "):
+        if parts and parts[-1][1] == item:
+            parts[-1] = (parts[-1][0] + 1, item)
+        else:
+            parts.append((1, item))
+    return ", ".join(f"{n} x {item}" for n, item in parts)
+
+
+def _hybrid(name: str, shape: Mapping[str, int]) -> ModelSpec:
+    attention_every = max(1, shape["mamba"] // shape["attention"])
+    layers: list[str] = []
+    for i in range(shape["mamba"]):
+        layers += ["mamba+none", "skip+moe"]
+        if (
+            i % attention_every == attention_every - 1
+            and layers.count("full+none") < shape["attention"]
+        ):
+            layers.append("full+none")
+    return ModelSpec.model_validate({
+        "name": name, "hidden_size": shape["hidden"], "vocab_size": shape["vocab"],
+        "layers": _compact(", ".join(layers)), "norms_per_layer": 1,
+        "mixers": {
+            "mamba": {"kind": "mamba2", "n_heads": shape["mamba_heads"], "head_dim": 64,
+                      "state_size": 128, "n_groups": 8},
+            "full": {"kind": "attention", "n_heads": shape["heads"], "n_kv_heads": shape["kv"],
+                     "head_dim": 128},
+            "skip": {"kind": "none"},
+        },
+        "ffns": {
+            "none": {"kind": "none"},
+            "moe": {"kind": "moe", "n_experts": shape["experts"], "top_k": shape["top_k"],
+                    "expert_ffn_hidden_size": shape["moe_ffn"], "gated": False,
+                    "shared_ffn_hidden_size": shape["shared"]},
+        },
+    })  # fmt: skip
