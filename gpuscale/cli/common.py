@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.errors import Exit, GpuscaleError
+from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
@@ -44,8 +45,8 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             Format | None,
             typer.Option(
-                "--format", envvar="GPUSCALE_FORMAT", case_sensitive=False,
-                help="Output format.  [default: text]",
+                "--format", case_sensitive=False,
+                help="Output format (or environment variable GPUSCALE_FORMAT).",
             ),
         ],
         None,
@@ -91,10 +92,7 @@ def command(
         @functools.wraps(function)
         def run(**kwargs: Any) -> None:
             given = {n: kwargs.pop(n) for n in COMMON_OPTIONS}
-            common = Common(
-                format=Format.json if given["json_"] else given["format_"] or Format.text,
-                set_=tuple(given["set_"] or ()),
-            )
+            common = Common(_format(given["json_"], given["format_"]), tuple(given["set_"] or ()))
             _check_numbers(kwargs)
             emit(function(common=common, **kwargs), common)
 
@@ -107,6 +105,19 @@ def command(
         return function
 
     return register
+
+
+def _format(as_json: bool, asked: Format | None) -> Format:
+    """Format by the flags, then by GPUSCALE_FORMAT, else text."""
+    if as_json and asked not in (None, Format.json):
+        raise GpuscaleError(f"`--json` and `--format {asked.value}` differ", "give one of them")
+    if as_json or asked:
+        return asked or Format.json
+    name = os.environ.get("GPUSCALE_FORMAT", "").lower() or "text"
+    known = [f.value for f in Format]
+    if name not in known:
+        raise unknown_name("format in GPUSCALE_FORMAT:", name, known, f"known: {', '.join(known)}")
+    return Format(name)
 
 
 def _check_numbers(values: dict[str, Any]) -> None:
@@ -147,6 +158,7 @@ def emit(document: Document, common: Common) -> None:
 
 _PLAINER = (
     ("Value error, ", ""),
+    ("argument(s)", "arguments"),
     ("Input should be a valid integer, unable to parse string as an integer", "not a whole number"),
     ("Input should be a valid number, unable to parse string as a number", "not a number"),
     ("Input should be", "must be"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TextIO
+import shutil
+from typing import TYPE_CHECKING, TextIO
 
 from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
 from gpuscale.render.output import clean, write
@@ -19,8 +20,13 @@ def console(stream: TextIO) -> Console:
     """Make the one console: no markup, no highlighting, nothing cut or wrapped in a pipe."""
     from rich.console import Console
 
-    wide: dict[str, Any] = {} if stream.isatty() else {"width": PIPE_WIDTH, "height": 100}
-    return Console(file=stream, markup=False, highlight=False, emoji=False, **wide)
+    width, height = PIPE_WIDTH, 100
+    if stream.isatty():
+        columns, lines = shutil.get_terminal_size()
+        width, height = max(20, columns), max(1, lines)
+    return Console(
+        file=stream, markup=False, highlight=False, emoji=False, width=width, height=height
+    )
 
 
 def print_document(document: Document, stream: TextIO) -> None:
@@ -70,7 +76,7 @@ def _print_table(block: Table, out: Console) -> None:
     for column, header, width in zip(block.columns, headers, widths, strict=True):
         table.add_column(
             header, justify="right" if column.right else "left",
-            overflow="fold", no_wrap=width <= 12 or None,
+            overflow="fold", no_wrap=width <= 12,
         )  # fmt: skip
     for row in rows:
         table.add_row(*row)
@@ -93,8 +99,8 @@ def _print_facts(block: Facts, out: Console) -> None:
     table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     labels = max((len(row[0]) for row in block.rows), default=0)
     values = max((len(row[1]) for row in block.rows), default=0)
-    table.add_column(overflow="fold", no_wrap=labels <= 24 or None)
-    table.add_column(justify="right", overflow="fold", no_wrap=values <= 16 or None)
+    table.add_column(overflow="fold", no_wrap=labels <= 24)
+    table.add_column(justify="right", overflow="fold", no_wrap=values <= 16)
     table.add_column(overflow="fold")
     for row in block.rows:
         table.add_row(*map(clean, row))

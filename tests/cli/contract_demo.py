@@ -1,0 +1,56 @@
+"""A program with one command that shows every block and every way to fail."""
+
+from typing import Annotated
+
+import typer
+
+from gpuscale.cli import app as application
+from gpuscale.cli.common import Common, command
+from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+
+application.COMMANDS["demo"] = ("app", "Show every block.")
+
+
+def _table(wide: bool) -> Table:
+    columns = [
+        Column("time_s", "time", lambda v: f"{v:.3f} s"),
+        Column("label", "long name of the thing", right=False),
+        Column("c", "µ → ×"),
+    ]
+    more = 10 if wide else 0
+    columns += [Column(f"c{i}", f"column {i}") for i in range(more)]
+    rows = [[1.5 * i, "long label " * i, None] + [12345678901] * more for i in range(5)]
+    return Table(columns, rows, title="A table")
+
+
+@command(application.app, "demo", example="gpuscale demo 5 --json")
+def demo(
+    common: Common,
+    m: Annotated[int, typer.Argument(min=1)],
+    k: float = 3.0,
+    name: str = "x",
+    wide: Annotated[bool, typer.Option("--wide")] = False,
+) -> Document:
+    """Show every block."""
+    if name == "boom":
+        raise ValueError("boom")
+    if name == "bad":
+        raise GpuscaleError("a name\nover two lines", "another name")
+    if name == "ctrl-c":
+        raise KeyboardInterrupt
+    blocks = [
+        Text("hello " * 30),
+        _table(wide),
+        Facts([("time", "1.5 ms", "because " * 14), ("memory", "8 GB", "\x1b[31mred")]),
+        Bars([("weights", 3e9, "3 GB"), ("cache", 8e9, "8 GB")], 1e10, "of 10 GB", "Bars"),
+    ]
+    value = float("nan") if name == "nan" else 2.0
+    return Document(
+        "demo", {"m": m, "name": name}, {"time_s": value, "m": m}, blocks,
+        warnings=["careful"], answered_no=name == "no",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    application.main()
