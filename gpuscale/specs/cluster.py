@@ -6,7 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpuscale.specs.fields import BytesPerS, PositiveInt, Spec, UsdPerHour, Watts
+from gpuscale.specs.fields import (
+    BytesPerS,
+    NonNegativeInt,
+    PositiveInt,
+    Spec,
+    UsdPerHour,
+    Watts,
+)
 from gpuscale.specs.gpu import GpuSpec
 
 
@@ -15,7 +22,8 @@ class NetworkLevel(Spec):
 
     name: str
     gpus: PositiveInt | None = None  # GPUs under one unit of this level; None: all that there are
-    oversubscription: float = Field(default=1.0, ge=1.0, le=1000.0)  # uplink:downlink taper
+    # node egress over the share of it that reaches beyond the level below (1: non-blocking)
+    oversubscription: float = Field(default=1.0, ge=1.0, le=1000.0)
 
 
 class ClusterSpec(Spec):
@@ -29,20 +37,22 @@ class ClusterSpec(Spec):
     gpus_per_node: PositiveInt
     scaleup_domain_gpus: PositiveInt  # NVLink domain, 72 in an NVL72 rack
     scaleup_bytes_per_s: BytesPerS | None = None  # egress of one GPU, one direction
+    scaleup_class: str = "nvlink"  # calibration: nvlink, pcie, amd-if, roce, ici, neuronlink
     node_egress_bytes_per_s: BytesPerS | None = None  # of one node (gpus_per_node), one direction
     nics_per_node: PositiveInt | None = None
     fabric: str = ""  # as the vendor calls it
     fabric_class: str = "infiniband"  # calibration: infiniband, roce, efa, omni-path, tcpx, ...
     levels: tuple[NetworkLevel, ...] = ()  # above the scale-up domain; empty: one flat level
     switch_radix: PositiveInt = 64
+    n_scaleup_switches: NonNegativeInt | None = None  # NVSwitch chips of one scale-up domain
     in_switch_reduction_scaleup: bool = False  # NVLS
     in_switch_reduction_scaleout: bool = False  # SHARP
     topology: str = ""
     n_nodes: PositiveInt | None = None
     n_gpus: PositiveInt | None = None
-    n_leaf_switches: int | None = None
-    n_spine_switches: int | None = None
-    n_core_switches: int | None = None
+    n_leaf_switches: NonNegativeInt | None = None
+    n_spine_switches: NonNegativeInt | None = None
+    n_core_switches: NonNegativeInt | None = None
     node_power_w: Watts | None = None
     price_usd_per_gpu_hour: UsdPerHour | None = None
     price_kind: str = ""

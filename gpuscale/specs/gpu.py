@@ -35,6 +35,7 @@ class GpuSpec(Spec):
     memory_kind: str = "HBM"
     scaleup_link: str = ""
     scaleup_bytes_per_s: BytesPerS | None = None  # egress of one GPU into the scale-up domain
+    scaleup_p2p_bytes_per_s: BytesPerS | None = None  # to one peer; less than egress in a mesh
     scaleup_domain_gpus: PositiveInt = 1
     scaleup_topology: str = ""
     pcie_gen: int | None = None

@@ -1,0 +1,189 @@
+"""Loading GPUs and clusters: a preset name, an alias, a TOML file, or `-` for standard input."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.presets import (
+    find_preset,
+    looks_like_path,
+    preset_aliases,
+    preset_names,
+    preset_path,
+)
+
+if TYPE_CHECKING:
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
+
+CATALOGUES = ("vendor", "documents")
+"""`vendor`: data sheets; `documents`: the rounded figures that the documents compute with."""
+
+
+def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
+    """GPU by preset name, alias, TOML path or `-`.
+
+    Parameters
+    ----------
+    arg : str
+        For example ``h100``, ``mi300x``, ``./mine.toml``.
+    catalogue : str
+        ``vendor`` (data sheets) or ``documents`` (H100 990 TFLOP/s and 80e9 byte; GB200
+        2250 TFLOP/s), for names only.
+
+    Raises
+    ------
+    GpuscaleError
+        For an unknown name (with the closest one), a file that cannot be read or a bad key.
+
+    Examples
+    --------
+    >>> load_gpu("h100").bf16_flop_per_s, load_gpu("h100", "documents").bf16_flop_per_s
+    (989400000000000.0, 990000000000000.0)
+    """
+    check_catalogue(catalogue)
+    if arg == "-" or looks_like_path(arg):
+        table, where = _read(arg)
+        return gpu_from_table(table, where)
+    return _gpu_preset(preset_path(_kind("gpu", catalogue), arg))
+
+
+def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
+    """Cluster by preset name, alias, TOML path, `-`, or a GPU's name, meaning its usual node.
+
+    In TOML, `gpu` is the name of a GPU preset or a table with the keys of `GpuSpec`.
+
+    Parameters
+    ----------
+    arg : str
+        For example ``dgx-h100``, ``h100-superpod``, ``h100``, ``./mine.toml``.
+    catalogue : str
+        As in `load_gpu`; it holds for the cluster and for the GPU that it names.
+
+    Raises
+    ------
+    GpuscaleError
+        As `load_gpu`.
+
+    Examples
+    --------
+    >>> load_cluster("h100").name
+    'dgx-h100'
+    >>> load_cluster("h800").scaleup_bytes_per_s
+    200000000000.0
+    """
+    check_catalogue(catalogue)
+    if arg == "-" or looks_like_path(arg):
+        table, where = _read(arg)
+        return cluster_from_table(table, where, catalogue)
+    kind = _kind("cluster", catalogue)
+    path = find_preset(kind, arg)
+    if path is None:
+        gpu_path = find_preset(_kind("gpu", catalogue), arg)
+        if gpu_path is None:
+            raise _unknown_cluster(arg, catalogue)
+        gpu = _gpu_preset(gpu_path)
+        if not gpu.usual_cluster:
+            raise GpuscaleError(
+                f"GPU `{gpu.name}` names no usual node",
+                "give a cluster: a preset of `gpuscale presets --kind cluster` or a TOML file",
+            )
+        path = preset_path(kind, gpu.usual_cluster)
+    return _cluster_preset(path, catalogue)
+
+
+def check_catalogue(catalogue: str) -> None:
+    """Refuse a catalogue that is not in `CATALOGUES`."""
+    if catalogue not in CATALOGUES:
+        raise unknown_name("catalogue", catalogue, CATALOGUES, "use vendor or documents")
+
+
+def gpu_from_table(table: dict[str, Any], where: str) -> GpuSpec:
+    """Make a GPU of a TOML table; `where` names its origin in errors."""
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.specs.gpu import GpuSpec
+
+    try:
+        return GpuSpec.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise spec_error(where, error, list(GpuSpec.model_fields)) from None
+
+
+def cluster_from_table(table: dict[str, Any], where: str, catalogue: str = "vendor") -> ClusterSpec:
+    """Make a cluster of a TOML table, whose `gpu` is a preset's name or a table."""
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.specs.cluster import ClusterSpec
+
+    table = dict(table)
+    gpu = table.get("gpu")
+    if isinstance(gpu, str):
+        try:
+            table["gpu"] = (
+                load_gpu(gpu, catalogue) if not looks_like_path(gpu) else _beside(where, gpu)
+            )
+        except GpuscaleError as error:
+            raise GpuscaleError(f"{where}: gpu: {error.message}", error.hint) from None
+    elif isinstance(gpu, dict):
+        table["gpu"] = gpu_from_table(gpu, f"{where}: gpu")
+    try:
+        return ClusterSpec.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise spec_error(where, error, list(ClusterSpec.model_fields)) from None
+
+
+def _beside(where: str, gpu: str) -> GpuSpec:
+    """GPU file named in a cluster file; its path is relative to that file."""
+    path = Path(where).parent / gpu if where != STDIN else Path(gpu)
+    table, shown = _read(str(path))
+    return gpu_from_table(table, shown)
+
+
+STDIN = "standard input"
+
+
+def _read(arg: str) -> tuple[dict[str, Any], str]:
+    from gpuscale.io.toml import MAX_BYTES, decode, parse_toml, read_text
+
+    if arg == "-":
+        import sys
+
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        return parse_toml(decode(data, STDIN), STDIN), STDIN
+    return parse_toml(read_text(arg), arg), arg
+
+
+@lru_cache(maxsize=256)
+def _gpu_preset(path: Path) -> GpuSpec:
+    table, where = _read(str(path))
+    return gpu_from_table(table, where)
+
+
+@lru_cache(maxsize=256)
+def _cluster_preset(path: Path, catalogue: str) -> ClusterSpec:
+    table, where = _read(str(path))
+    return cluster_from_table(table, where, catalogue)
+
+
+def _kind(kind: str, catalogue: str) -> str:
+    return f"{kind}/documents" if catalogue == "documents" else kind
+
+
+def _unknown_cluster(arg: str, catalogue: str) -> GpuscaleError:
+    known = [
+        name
+        for kind in ("cluster", "gpu")
+        for name in (*preset_names(_kind(kind, catalogue)), *preset_aliases(kind))
+    ]
+    if catalogue == "documents":
+        hint = "the documents' catalogue has " + ", ".join(preset_names("gpu/documents"))
+        return unknown_name("cluster or GPU of the documents' catalogue", arg, known, hint)
+    return unknown_name(
+        "cluster or GPU", arg, known, "list them with `gpuscale presets --kind cluster`"
+    )

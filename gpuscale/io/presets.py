@@ -1,0 +1,164 @@
+"""Finding presets: a name or an alias to a file, without reading the other files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from gpuscale.errors import GpuscaleError, unknown_name
+
+KINDS = {
+    "gpu": "GPU preset",
+    "cluster": "cluster preset",
+    "model": "model preset",
+    "software": "software profile",
+    "fabric": "fabric preset",
+    "arch": "architecture preset",
+    "link": "link preset",
+    "gpu/documents": "GPU of the documents' catalogue",
+    "cluster/documents": "cluster of the documents' catalogue",
+}
+"""Folder below a preset root -> what an error calls it."""
+
+ALIASES_FILE = "_aliases.toml"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+
+
+def preset_roots() -> tuple[Path, ...]:
+    """Folders that hold presets, the first one wins.
+
+    ``$GPUSCALE_PRESETS`` (several separated as in ``$PATH``), then the user's folder
+    (``$XDG_CONFIG_HOME/gpuscale/presets``, by default below ``~/.config``), then the package's
+    own, which lies inside the installed package or beside it in a checkout.
+    """
+    own = os.environ.get("GPUSCALE_PRESETS", "")
+    roots = [Path(p) for p in own.split(os.pathsep) if p]
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    roots.append(Path(config) / "gpuscale" / "presets")
+    package = Path(__file__).resolve().parent.parent
+    roots += [package / "presets", package.parent / "presets"]
+    return tuple(roots)
+
+
+def _folders(kind: str) -> Iterator[Path]:
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    for root in preset_roots():
+        folder = root / kind
+        try:
+            if folder.is_dir():
+                yield folder
+        except (OSError, ValueError):
+            continue
+
+
+def preset_files(kind: str) -> dict[str, Path]:
+    """Name -> file of every preset of a kind, sorted; file names are listed, nothing is read."""
+    found: dict[str, Path] = {}
+    for folder in _folders(kind):
+        try:
+            entries = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.endswith(".toml") and not entry.startswith(("_", ".")):
+                found.setdefault(entry[: -len(".toml")], folder / entry)
+    return dict(sorted(found.items()))
+
+
+def preset_names(kind: str) -> list[str]:
+    """Names of all presets of a kind, sorted, without aliases.
+
+    Examples
+    --------
+    >>> "h100-sxm" in preset_names("gpu")
+    True
+    """
+    return list(preset_files(kind))
+
+
+def preset_aliases(kind: str) -> dict[str, str]:
+    """Alias -> preset name of a kind; from `_aliases.toml` of each folder, the first one wins."""
+    aliases: dict[str, str] = {}
+    for folder in _folders(kind.split("/")[0]):
+        for alias, target in _read_aliases(folder / ALIASES_FILE).items():
+            aliases.setdefault(alias, target)
+    return aliases
+
+
+@lru_cache(maxsize=64)
+def _read_aliases(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    from gpuscale.io.toml import read_toml
+
+    table = read_toml(path)
+    for alias, target in table.items():
+        if not isinstance(target, str):
+            raise GpuscaleError(f"{path}: {alias}: the name of a preset is wanted, in quotes")
+    return {normalised(alias): normalised(target) for alias, target in table.items()}
+
+
+def normalised(name: str) -> str:
+    """How names are compared: lower case, blanks and underscores as dashes.
+
+    Examples
+    --------
+    >>> normalised("DGX_H100")
+    'dgx-h100'
+    """
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+def find_preset(kind: str, name: str) -> Path | None:
+    """File of a preset by name or alias, or None where there is none of that name."""
+    wanted = normalised(name[:200])
+    if not _NAME.fullmatch(wanted):
+        return None
+    for candidate in (wanted, preset_aliases(kind).get(wanted, "")):
+        for folder in _folders(kind) if _NAME.fullmatch(candidate) else ():
+            path = folder / f"{candidate}.toml"
+            if path.is_file():
+                return path
+    return None
+
+
+def preset_path(kind: str, name: str) -> Path:
+    """File of a preset by name or alias.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`: gpu, cluster, model, software, fabric, arch, link.
+    name : str
+        Preset name or alias; case, blanks and underscores do not matter.
+
+    Raises
+    ------
+    GpuscaleError
+        If there is none; the hint names the closest one.
+
+    Examples
+    --------
+    >>> preset_path("gpu", "H100").name
+    'h100-sxm.toml'
+    """
+    path = find_preset(kind, name)
+    if path is None:
+        known = [*preset_names(kind), *preset_aliases(kind)]
+        raise unknown_name(KINDS[kind], name, known, f"list them with `{_listing(kind)}`")
+    return path
+
+
+def _listing(kind: str) -> str:
+    return f"gpuscale presets --kind {kind.split('/')[0]}"
+
+
+def looks_like_path(arg: str) -> bool:
+    """Whether an argument means a file rather than a preset: a separator or a file ending."""
+    separators = {os.sep, os.altsep or os.sep}
+    return any(s in arg for s in separators) or arg.lower().endswith((".toml", ".json"))
