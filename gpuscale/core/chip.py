@@ -1,0 +1,180 @@
+"""One chip: cores, matrix units, vector rate, clock, on-chip memory, critical intensity.
+
+Formulas of "How to Scale Your Model", GPU chapter, section "What is a GPU?" and quiz 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitLayout:
+    """What sits in one compute unit (SM, CU, TensorCore) of an architecture."""
+
+    lanes: int  # fp32 lanes ("CUDA cores"; a TPU's vector ALUs)
+    matrix_units: int  # tensor cores, matrix cores, MXUs
+    source: str
+    subpartitions: int = 4
+    max_warps: int | None = None
+    flop_per_lane_cycle: int = 2  # with FMA
+    fast_cache_bytes_per_s: float | None = None  # L2 (GPU, measured) or VMEM (TPU)
+
+
+_BOOK = "How to Scale Your Model, GPU chapter"
+_TPU = "How to Scale Your Model, TPU chapter"
+_CDNA3 = "AMD CDNA 3 architecture white paper, table of compute unit rates"
+
+UNIT_LAYOUTS: dict[str, UnitLayout] = {
+    "volta": UnitLayout(64, 8, "NVIDIA V100 white paper: 64 fp32 cores, 8 tensor cores per SM",
+                        max_warps=64),
+    "turing": UnitLayout(64, 8, "NVIDIA Turing white paper: 64 fp32 cores, 8 tensor cores per SM",
+                         max_warps=32),
+    "ampere": UnitLayout(64, 4, "NVIDIA A100 white paper: 64 fp32 cores, 4 tensor cores per SM",
+                         max_warps=64),
+    "ampere-ga102": UnitLayout(128, 4, "NVIDIA GA102 white paper", max_warps=48),
+    "ada": UnitLayout(128, 4, "NVIDIA Ada white paper: 128 fp32 cores, 4 tensor cores per SM",
+                      max_warps=48),
+    "hopper": UnitLayout(128, 4, f"{_BOOK}, SM; L2 rate measured (Chips and Cheese)",
+                         max_warps=64, fast_cache_bytes_per_s=5.5e12),
+    "blackwell": UnitLayout(128, 4, f"{_BOOK}, SM", max_warps=64),
+    "blackwell-ultra": UnitLayout(128, 4, f"{_BOOK}, SM", max_warps=64),
+    "cdna2": UnitLayout(64, 4, "AMD CDNA 2 white paper", flop_per_lane_cycle=4),
+    "cdna3": UnitLayout(64, 4, _CDNA3, flop_per_lane_cycle=4),
+    "cdna4": UnitLayout(64, 4, "AMD CDNA 4 white paper", flop_per_lane_cycle=4),
+    "tpu-v4": UnitLayout(4096, 4, _TPU, subpartitions=1),
+    "tpu-v5e": UnitLayout(4096, 4, _TPU, subpartitions=1),
+    "tpu-v5p": UnitLayout(4096, 4, f"{_TPU}: (8, 128) lanes x 4 ALUs, 4 MXUs per TensorCore",
+                          subpartitions=1, fast_cache_bytes_per_s=40e12),
+    "tpu-v6e": UnitLayout(4096, 2, _TPU, subpartitions=1),
+}  # fmt: skip
+"""Architecture -> layout of its compute unit."""
+
+_SAME_UNITS = {
+    "grace-hopper": "hopper", "grace-blackwell": "blackwell",
+    "grace-blackwell-ultra": "blackwell-ultra", "blackwell-gb202": "blackwell",
+}  # fmt: skip
+
+
+def unit_layout(architecture: str) -> UnitLayout | None:
+    """Layout of the compute unit of an architecture, None if it is not known.
+
+    Examples
+    --------
+    >>> unit_layout("hopper").lanes, unit_layout("Grace Hopper").lanes
+    (128, 128)
+    """
+    slug = "-".join(architecture.lower().replace("(", " ").replace(")", " ").split())
+    return UNIT_LAYOUTS.get(_SAME_UNITS.get(slug, slug))
+
+
+def cuda_cores(n_units: int, subpartitions: int = 4, lanes: int = 32) -> int:
+    """Vector lanes of a chip: units x subpartitions x lanes each.
+
+    Examples
+    --------
+    >>> cuda_cores(132), cuda_cores(148)
+    (16896, 18944)
+    """
+    return n_units * subpartitions * lanes
+
+
+def vpu_alus(n_tensor_cores: int, sublanes: int = 8, lanes: int = 128, alus: int = 4) -> int:
+    """Vector ALUs of a TPU: TensorCores x (sublanes x lanes) x ALUs per lane.
+
+    Examples
+    --------
+    >>> vpu_alus(2)
+    8192
+    """
+    return n_tensor_cores * sublanes * lanes * alus
+
+
+def tensor_cores(n_units: int, per_unit: int = 4) -> int:
+    """Matrix units of a chip.
+
+    Examples
+    --------
+    >>> tensor_cores(132), tensor_cores(80, per_unit=8)
+    (528, 640)
+    """
+    return n_units * per_unit
+
+
+def vector_flop_per_s(n_lanes: float, clock_hz: float, flop_per_lane_cycle: float = 1.0) -> float:
+    """Rate of the vector lanes. [FLOP/s].
+
+    `flop_per_lane_cycle` is 1 without fused multiply-add, 2 with it (4 for AMD's packed fp32).
+
+    Examples
+    --------
+    >>> vector_flop_per_s(16896, 1.98e9, 1), vector_flop_per_s(16896, 1.98e9, 2)
+    (33454080000000.0, 66908160000000.0)
+    """
+    return n_lanes * clock_hz * flop_per_lane_cycle
+
+
+def clock_from_vector_hz(
+    vector_rate_flop_per_s: float, n_lanes: float, flop_per_lane_cycle: float = 2.0
+) -> float:
+    """Clock that a vector rate implies. [Hz].
+
+    Examples
+    --------
+    >>> round(clock_from_vector_hz(80e12, 18944) / 1e9, 3)
+    2.111
+    """
+    return vector_rate_flop_per_s / (n_lanes * flop_per_lane_cycle)
+
+
+def tensor_flop_per_cycle(peak_flop_per_s: float, n_tensor_cores: float, clock_hz: float) -> float:
+    """FLOP of one matrix unit in one cycle, from the dense peak.
+
+    Examples
+    --------
+    >>> round(tensor_flop_per_cycle(990e12, 528, 1.83e9), 2)
+    1024.59
+    """
+    return peak_flop_per_s / (n_tensor_cores * clock_hz)
+
+
+def tensor_flop_per_cycle_from_fma(fma_per_cycle: float) -> float:
+    """FLOP per cycle of a matrix unit that does `fma_per_cycle` multiply-adds (V100: 64)."""
+    return 2.0 * fma_per_cycle
+
+
+def register_file_bytes(
+    subpartitions: int = 4, n_registers: int = 16384, register_bytes: float = 4.0
+) -> float:
+    """Register file of one compute unit. [byte].
+
+    Examples
+    --------
+    >>> register_file_bytes() / KIB
+    256.0
+    """
+    return subpartitions * n_registers * register_bytes
+
+
+def chip_total_bytes(n_units: int, bytes_per_unit: float) -> float:
+    """On-chip memory of all units: registers or shared memory. [byte].
+
+    Examples
+    --------
+    >>> chip_total_bytes(132, 256 * KIB) / 2**20
+    33.0
+    """
+    return n_units * bytes_per_unit
+
+
+def critical_intensity(flop_per_s: float, bytes_per_s: float) -> float:
+    """Ridge of the roofline: FLOP per byte above which a kernel is compute-bound. [FLOP/byte].
+
+    Examples
+    --------
+    >>> critical_intensity(2250e12, 8e12)
+    281.25
+    """
+    return flop_per_s / bytes_per_s

@@ -1,0 +1,221 @@
+"""Ideal collectives on one level: alpha-beta model with the exact (n-1)/n forms.
+
+"How to Scale Your Model", GPU chapter, section "Collectives inside a node"; bus bandwidth as
+nccl-tests defines it (nccl-tests/doc/PERFORMANCE.md).
+
+Which bytes an operation counts (`array_bytes`): all-gather the gathered result; reduce-scatter
+the full input of one rank; all-reduce, broadcast, send-recv the buffer of one rank. All-to-all is
+in `core.all_to_all`.
+"""
+
+from __future__ import annotations
+
+import math
+
+OPS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "send-recv")
+ALGORITHMS = ("ring", "tree", "sharp")
+
+
+def check_ranks(n_ranks: int, link_bytes_per_s: float = 1.0, array_bytes: float = 0.0) -> None:
+    """Raise ValueError for fewer than one rank, a link without bandwidth or negative bytes."""
+    if n_ranks < 1:
+        raise ValueError(f"n_ranks must be at least 1, got {n_ranks}")
+    if not link_bytes_per_s > 0:
+        raise ValueError(f"bandwidth must be positive, got {link_bytes_per_s}")
+    if array_bytes < 0:
+        raise ValueError(f"bytes must not be negative, got {array_bytes}")
+
+
+def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
+    """Bytes that the busiest rank sends, per byte of the array.
+
+    ============================  ===========================
+    all-gather, reduce-scatter    (n-1)/n
+    all-reduce, ring              2 (n-1)/n
+    all-reduce, tree              2 (two ranks: 1)
+    all-reduce, SHARP             1
+    broadcast, send-recv          1
+    ============================  ===========================
+
+    The tree is the double binary tree: a rank sends half the buffer up in each tree, and down to
+    two children in the one where it is an inner node. SHARP reduces in the switch: a rank sends
+    B (n-1)/n and then its reduced share B/n.
+
+    Raises
+    ------
+    ValueError
+        If `op` or `algorithm` is not known, or `n_ranks` < 1.
+
+    References
+    ----------
+    P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009 (two trees); "How to Scale
+    Your Model", GPU chapter, "In network reductions".
+
+    Examples
+    --------
+    >>> traffic_factor("all-reduce", 8), traffic_factor("all-reduce", 8, "sharp")
+    (1.75, 1.0)
+    """
+    check_ranks(n_ranks)
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
+    if n_ranks == 1:
+        return 0.0
+    if op in ("all-gather", "reduce-scatter"):
+        return (n_ranks - 1) / n_ranks
+    if op == "all-reduce":
+        if algorithm == "sharp":
+            return 1.0
+        if algorithm == "tree":
+            return 2.0 if n_ranks > 2 else 1.0
+        return 2 * (n_ranks - 1) / n_ranks
+    if op in ("broadcast", "send-recv"):
+        return 1.0
+    raise ValueError(f"unknown collective {op!r}; known: {', '.join(OPS)}")
+
+
+def approximate_factor(op: str, algorithm: str = "ring") -> float:
+    """`traffic_factor` for many ranks, as the documents round it: B/W, or 2B/W for all-reduce.
+
+    Examples
+    --------
+    >>> approximate_factor("all-gather"), approximate_factor("all-reduce")
+    (1.0, 2.0)
+    """
+    return 2.0 if op == "all-reduce" and algorithm != "sharp" else 1.0
+
+
+def latency_steps(op: str, n_ranks: int, algorithm: str = "ring") -> int:
+    """Hops one after the other that the last byte waits for.
+
+    Ring: n-1 (all-reduce 2 (n-1)); tree: depth of the binary tree (all-reduce twice, up and
+    down); SHARP: up and down; all-to-all and send-recv: 1, as all pairs start together.
+
+    Examples
+    --------
+    >>> latency_steps("all-reduce", 8), latency_steps("all-reduce", 8, "tree")
+    (14, 6)
+    """
+    check_ranks(n_ranks)
+    if n_ranks == 1:
+        return 0
+    if op in ("all-to-all", "send-recv"):
+        return 1
+    twice = 2 if op == "all-reduce" else 1
+    if algorithm == "sharp":
+        return 2
+    if algorithm == "tree" or op == "broadcast":
+        return twice * math.ceil(math.log2(n_ranks))
+    return twice * (n_ranks - 1)
+
+
+def collective_time_s(
+    op: str,
+    array_bytes: float,
+    n_ranks: int,
+    link_bytes_per_s: float,
+    hop_s: float = 0.0,
+    algorithm: str = "ring",
+) -> float:
+    """Ideal time of a collective among ranks with equal links.
+
+    ``steps * hop + factor * array / link``, with `latency_steps` and `traffic_factor`.
+
+    Parameters
+    ----------
+    op : str
+        all-gather, reduce-scatter, all-reduce, broadcast or send-recv.
+    array_bytes : float
+        Bytes of the full array, as the module's docstring says for each operation. [byte]
+    n_ranks : int
+        Ranks; 1 takes no time. [1]
+    link_bytes_per_s : float
+        Bandwidth out of one rank, one direction. [byte/s]
+    hop_s : float
+        Latency of one hop. [s]
+    algorithm : str
+        ring, tree or sharp (all-reduce only; the others have one form).
+
+    Examples
+    --------
+    >>> round(collective_time_s("all-gather", 4096 * 65536 * 2, 8, 450e9) * 1e3, 4)  # ms
+    1.0439
+    >>> round(collective_time_s("all-reduce", 1e9, 8, 450e9, algorithm="sharp") * 1e3, 3)
+    2.222
+    """
+    check_ranks(n_ranks, link_bytes_per_s, array_bytes)
+    latency = latency_steps(op, n_ranks, algorithm) * hop_s
+    return latency + traffic_factor(op, n_ranks, algorithm) * array_bytes / link_bytes_per_s
+
+
+def approximate_time_s(
+    op: str, array_bytes: float, link_bytes_per_s: float, algorithm: str = "ring"
+) -> float:
+    """Time as the documents round it: B/W, all-reduce 2B/W. [s].
+
+    Examples
+    --------
+    >>> approximate_time_s("all-gather", 1e9, 400e9)
+    0.0025
+    """
+    check_ranks(1, link_bytes_per_s, array_bytes)
+    return approximate_factor(op, algorithm) * array_bytes / link_bytes_per_s
+
+
+def busbw_factor(op: str, n_ranks: int) -> float:
+    """Bus over algorithm bandwidth, as nccl-tests defines it.
+
+    all-reduce 2 (n-1)/n; all-gather, reduce-scatter, all-to-all (n-1)/n; others 1.
+
+    Examples
+    --------
+    >>> busbw_factor("all-reduce", 8)
+    1.75
+    """
+    if op == "all-reduce":
+        return 2 * (n_ranks - 1) / n_ranks
+    if op in ("all-gather", "reduce-scatter", "all-to-all"):
+        return (n_ranks - 1) / n_ranks
+    return 1.0
+
+
+def nccl_size_bytes(op: str, array_bytes: float, n_ranks: int) -> float:
+    """Size that nccl-tests prints for this array: its own per-rank buffer.
+
+    All-to-all counts the send buffer of one rank, 1/n of the whole array; for the other
+    operations it is the array itself.
+    """
+    return array_bytes / n_ranks if op == "all-to-all" else array_bytes
+
+
+def bandwidths_bytes_per_s(
+    op: str, array_bytes: float, n_ranks: int, time_s: float
+) -> tuple[float, float]:
+    """(algbw, busbw) of nccl-tests for a time. [byte/s].
+
+    Examples
+    --------
+    >>> algbw, busbw = bandwidths_bytes_per_s("all-reduce", 1e9, 8, 1e9 * 1.75 / 450e9)
+    >>> round(busbw / 1e9, 6)
+    450.0
+    """
+    if time_s <= 0:
+        return 0.0, 0.0
+    algbw = nccl_size_bytes(op, array_bytes, n_ranks) / time_s
+    return algbw, algbw * busbw_factor(op, n_ranks)
+
+
+def ring_sent_bytes(array_bytes: float, n_ranks: int) -> float:
+    """Bytes that each rank sends in a ring all-reduce: 2 (n-1)/n of the buffer.
+
+    Examples
+    --------
+    >>> ring_sent_bytes(26e9, 8) / 1e9
+    45.5
+    """
+    return traffic_factor("all-reduce", n_ranks) * array_bytes
+
+
+def in_switch_gain(n_ranks: int) -> float:
+    """Ring over in-switch all-reduce time: 2 (n-1)/n (1.75 for 8 ranks, 2 for many)."""
+    return traffic_factor("all-reduce", n_ranks) / traffic_factor("all-reduce", n_ranks, "sharp")

@@ -1,0 +1,68 @@
+"""Parallelism limits of "How to Scale Your Model": when communication outlasts the arithmetic.
+
+Per transformer layer and for its MLP, 2-byte elements unless said otherwise; `batch_tokens` is the
+global batch. `collective_bytes_per_s` is the bandwidth of the collective: egress of one GPU inside
+a node, egress of one node across nodes.
+"""
+
+from gpuscale.core.limits.cp import (
+    ring_attention_min_tokens_per_gpu,
+    ring_attention_times,
+    ulysses_bytes_per_gpu,
+    ulysses_max_cp,
+)
+from gpuscale.core.limits.dp import (
+    dp_comm_s,
+    dp_limit_levels,
+    dp_math_s,
+    dp_min_tokens_per_gpu,
+    spanned_nodes_limit,
+)
+from gpuscale.core.limits.ep import (
+    ep_comm_s,
+    ep_large_min_ffn,
+    ep_math_s,
+    ep_max_scaleout,
+    ep_min_ffn,
+)
+from gpuscale.core.limits.pp import (
+    pp_comm_s,
+    pp_hop_s,
+    pp_hops,
+    pp_per_layer_s,
+)
+from gpuscale.core.limits.tp import (
+    tp_comm_s,
+    tp_limit,
+    tp_math_s,
+    tp_max,
+    tp_max_spanning,
+)
+from gpuscale.core.limits.verdict import Limit
+
+__all__ = [
+    "Limit",
+    "dp_comm_s",
+    "dp_limit_levels",
+    "dp_math_s",
+    "dp_min_tokens_per_gpu",
+    "ep_comm_s",
+    "ep_large_min_ffn",
+    "ep_math_s",
+    "ep_max_scaleout",
+    "ep_min_ffn",
+    "pp_comm_s",
+    "pp_hop_s",
+    "pp_hops",
+    "pp_per_layer_s",
+    "ring_attention_min_tokens_per_gpu",
+    "ring_attention_times",
+    "spanned_nodes_limit",
+    "tp_comm_s",
+    "tp_limit",
+    "tp_math_s",
+    "tp_max",
+    "tp_max_spanning",
+    "ulysses_bytes_per_gpu",
+    "ulysses_max_cp",
+]

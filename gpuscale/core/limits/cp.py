@@ -1,0 +1,80 @@
+"""Context parallelism: ring attention and Ulysses.
+
+Ring Attention (Liu et al. 2023, arXiv:2310.01889) and DeepSpeed-Ulysses (Jacobs et al. 2023,
+arXiv:2309.14509); the ring's condition is the roofline of one block step.
+"""
+
+from __future__ import annotations
+
+
+def ring_attention_times(
+    tokens_per_gpu: float,
+    width: float,
+    kv_width: float,
+    flop_per_s: float,
+    egress_bytes_per_s: float,
+    causal: bool = False,
+) -> tuple[float, float]:
+    """(math, communication) of one ring step: a block of queries on a block of K and V. [s].
+
+    ``4 c^2 h / C`` (causal, balanced: half) against ``4 c h_kv / W`` for c tokens per GPU in
+    2-byte elements.
+
+    Parameters
+    ----------
+    tokens_per_gpu : float
+        c, sequence over context-parallel degree. [token]
+    width, kv_width : float
+        Heads times head width of queries and of K (or V). [1]
+    flop_per_s, egress_bytes_per_s : float
+        Of one GPU. [FLOP/s], [byte/s]
+    causal : bool
+        Half of the blocks are masked.
+
+    Examples
+    --------
+    >>> math_s, comm_s = ring_attention_times(2200, 8192, 8192, 990e12, 450e9)
+    >>> round(math_s / comm_s, 9)
+    1.0
+    """
+    work = 4 * tokens_per_gpu**2 * width / (2 if causal else 1)
+    return work / flop_per_s, 4 * tokens_per_gpu * kv_width / egress_bytes_per_s
+
+
+def ring_attention_min_tokens_per_gpu(
+    flop_per_s: float,
+    egress_bytes_per_s: float,
+    kv_over_q_frac: float = 1.0,
+    causal: bool = False,
+) -> float:
+    """Tokens per GPU from which ring attention is compute-bound: ``C/W h_kv/h``, causal twice.
+
+    Examples
+    --------
+    >>> ring_attention_min_tokens_per_gpu(990e12, 450e9)
+    2200.0
+    >>> ring_attention_min_tokens_per_gpu(990e12, 50e9)
+    19800.0
+    """
+    return flop_per_s / egress_bytes_per_s * kv_over_q_frac * (2 if causal else 1)
+
+
+def ulysses_max_cp(n_heads: int, n_kv_heads: int, replicate_kv: bool = False) -> int:
+    """Largest degree of Ulysses: KV heads, or all heads if K and V are replicated."""
+    return n_heads if replicate_kv else n_kv_heads
+
+
+def ulysses_bytes_per_gpu(
+    seq_len: float, micro_batch_size: float, width: float, kv_width: float, cp: float
+) -> float:
+    """Bytes that one GPU sends in the four all-to-alls (Q, K, V, output) of a layer. [byte].
+
+    ``2 (s b / P) (2 h + 2 h_kv) (P-1)/P`` in 2-byte elements.
+
+    Examples
+    --------
+    >>> ulysses_bytes_per_gpu(8192, 1, 4096, 1024, 8)
+    18350080.0
+    """
+    tokens = seq_len * micro_batch_size / cp
+    return 2 * tokens * (2 * width + 2 * kv_width) * (cp - 1) / cp

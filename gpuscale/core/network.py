@@ -1,0 +1,158 @@
+"""Links, node and network bandwidth, fat trees.
+
+"How to Scale Your Model", GPU chapter, section "Networking", quizzes 2 and 3. All bandwidths are
+one direction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+NVLINK_LINKS: dict[int, tuple[float, int]] = {
+    1: (20e9, 4),  # P100
+    2: (25e9, 6),  # V100
+    3: (25e9, 12),  # A100
+    4: (25e9, 18),  # H100
+    5: (50e9, 18),  # B200, GB200
+}
+"""NVLink generation -> bandwidth of one link one way [byte/s], links per GPU."""
+
+
+def links_bytes_per_s(link_bytes_per_s: float, n_links: int) -> float:
+    """Bandwidth of several links together. [byte/s].
+
+    Examples
+    --------
+    >>> links_bytes_per_s(*NVLINK_LINKS[4])
+    450000000000.0
+    """
+    return link_bytes_per_s * n_links
+
+
+def bits_to_bytes_per_s(bits_per_s: float) -> float:
+    """Network text is in bits: 400 Gb/s is 50 GB/s. [byte/s]."""
+    return bits_per_s / 8
+
+
+def coded_bits_per_s(bits_per_s: float, data_bits: int = 64, coded_bits: int = 66) -> float:
+    """What would be left of a rate by a line code; NDR's 400 Gb/s are already after coding."""
+    return bits_per_s * data_bits / coded_bits
+
+
+def switches_bytes_per_s(n_switches: int, n_ports: int, port_bytes_per_s: float) -> float:
+    """Bandwidth of the switches of a node or a level. [byte/s].
+
+    Examples
+    --------
+    >>> switches_bytes_per_s(4, 64, 25e9)
+    6400000000000.0
+    """
+    return n_switches * n_ports * port_bytes_per_s
+
+
+def node_bytes_per_s(
+    n_gpus: int, gpu_egress_bytes_per_s: float, switch_bytes_per_s: float = math.inf
+) -> float:
+    """Bandwidth inside a node: what its GPUs can send, if the switches carry it. [byte/s].
+
+    Examples
+    --------
+    >>> node_bytes_per_s(8, 450e9, 6.4e12), node_bytes_per_s(72, 900e9)
+    (3600000000000.0, 64800000000000.0)
+    """
+    return min(switch_bytes_per_s, n_gpus * gpu_egress_bytes_per_s)
+
+
+def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
+    """Bandwidth between two halves of a node, both directions added. [byte/s].
+
+    Examples
+    --------
+    >>> bisection_bytes_per_s(8, 450e9)
+    3600000000000.0
+    """
+    return 2 * (n_gpus // 2) * gpu_egress_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class FatTree:
+    """A full-bisection network of equal switches, rail-optimised like a SuperPOD."""
+
+    n_gpus: int
+    n_tiers: int  # 1 leaf only, 2 leaf and spine, 3 leaf, spine and core
+    n_leaf_switches: int
+    n_spine_switches: int
+    n_core_switches: int
+    uplinks_per_leaf: int
+    links_per_leaf_spine_pair: float
+    leaf_down_bytes_per_s: float  # of one leaf switch
+    spine_bytes_per_s: float  # of all spine switches
+
+
+def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> FatTree:
+    """Switches for `n_gpus` ports with full bisection bandwidth.
+
+    Half of a leaf's ports go down, half up. Two tiers reach ``radix^2 / 2`` GPUs; beyond that the
+    spines too have half of their ports up, and core switches join them, to ``radix^3 / 4``.
+
+    Parameters
+    ----------
+    n_gpus : int
+        Network ports at the bottom, one per GPU. [1]
+    radix : int
+        Ports of a switch. [1]
+    port_bytes_per_s : float
+        Of one port, one direction. [byte/s]
+
+    Raises
+    ------
+    ValueError
+        If a third tier is not enough, or the radix is below 2.
+
+    References
+    ----------
+    NVIDIA DGX SuperPOD H100 reference architecture, network tables (whose counts leave one node's
+    ports to the fabric manager).
+
+    Examples
+    --------
+    >>> [(t.n_leaf_switches, t.n_spine_switches, t.n_core_switches)
+    ...  for t in map(fat_tree, (1024, 2048, 4096))]
+    [(32, 16, 0), (64, 32, 0), (128, 128, 64)]
+    """
+    if n_gpus < 1 or radix < 2:
+        raise ValueError("a fat tree needs at least 1 GPU and switches of 2 ports")
+    half = radix // 2
+    leafs = math.ceil(n_gpus / half)
+    if n_gpus <= radix:
+        leafs, spines, cores, tiers = (math.ceil(n_gpus / radix), 0, 0, 1)
+    elif n_gpus <= radix * half:
+        spines, cores, tiers = math.ceil(leafs * half / radix), 0, 2
+    elif n_gpus <= radix * half * half:
+        spines, cores, tiers = leafs, math.ceil(leafs * half / radix), 3
+    else:
+        raise ValueError(
+            f"three tiers of {radix}-port switches join at most {radix * half * half} GPUs, "
+            f"got {n_gpus}"
+        )
+    up = half if tiers > 1 else 0
+    return FatTree(
+        n_gpus, tiers, leafs, spines, cores, up,
+        up / spines if tiers == 2 else float(tiers == 3),
+        (half if tiers > 1 else radix) * port_bytes_per_s,
+        spines * radix * port_bytes_per_s,
+    )  # fmt: skip
+
+
+def scalable_unit_bytes_per_s(
+    n_leaf_switches: int = 8, ports_down: int = 32, port_bytes_per_s: float = 50e9
+) -> float:
+    """Bandwidth of the leaf level of one scalable unit. [byte/s].
+
+    Examples
+    --------
+    >>> scalable_unit_bytes_per_s()
+    12800000000000.0
+    """
+    return n_leaf_switches * ports_down * port_bytes_per_s
