@@ -27,7 +27,13 @@ class Attention(Spec):
     qk_norm: Literal["none", "head", "full"] = "none"  # weights: head_dim, or the whole width
     output_gate: bool = False  # query projection doubled by a gate
     sinks: bool = False  # one learned logit per head
-    shared_kv: bool = False  # V is K: one projection
+    shared_kv: bool = False  # V is K: one projection, still two caches
+    head_gate: bool = False  # one output gate per head
+    q_lora_rank: PositiveInt | None = None  # low-rank query with a norm (Step-3)
+    reuses_kv: bool = False  # K and V of an earlier layer: no projections, no cache of its own
+    index_n_heads: NonNegativeInt = 0  # sparse attention: heads of the indexer
+    index_head_dim: NonNegativeInt = 0
+    extra_params: Count = 0  # vectors that no other key explains
 
 
 class Mla(Spec):
@@ -43,6 +49,32 @@ class Mla(Spec):
     sparse_top_k_tokens: PositiveInt | None = None
     index_n_heads: NonNegativeInt = 0
     index_head_dim: NonNegativeInt = 0
+    bias: bool = False  # on the two down projections and the output
+    extra_params: Count = 0
+
+
+class CompressedAttention(Spec):
+    """Attention of DeepSeek-V4: one shared K=V head, a window, and a compressed far context."""
+
+    kind: Literal["compressed"] = "compressed"
+    n_heads: PositiveInt
+    head_dim: PositiveInt
+    q_lora_rank: PositiveInt
+    o_lora_rank: PositiveInt
+    o_groups: PositiveInt
+    window_tokens: PositiveInt
+    compress_rate: PositiveInt | None = None  # tokens per compressed entry; None: window only
+    sparse_top_k_tokens: PositiveInt | None = None  # entries kept by the indexer; None: all
+    index_n_heads: NonNegativeInt = 0
+    index_head_dim: NonNegativeInt = 0
+
+
+class LightningAttention(Spec):
+    """Linear attention with decay (MiniMax-01): QKV, an output gate and a norm."""
+
+    kind: Literal["lightning"] = "lightning"
+    n_heads: PositiveInt
+    head_dim: PositiveInt
 
 
 class GatedDelta(Spec):
@@ -66,6 +98,7 @@ class Mamba2(Spec):
     n_groups: PositiveInt
     conv_kernel: PositiveInt = 4
     conv_bias: bool = True
+    proj_bias: bool = False
 
 
 class NoMixer(Spec):
@@ -81,6 +114,7 @@ class DenseFfn(Spec):
     ffn_hidden_size: PositiveInt
     gated: bool = True
     bias: bool = False
+    extra_params: Count = 0
 
 
 class MoeFfn(Spec):
@@ -96,6 +130,9 @@ class MoeFfn(Spec):
     bias: bool = False
     router_bias: bool = False  # a correction or bias term, one per expert
     n_route_groups: NonNegativeInt = 0  # node-limited routing: groups chosen (0: unlimited)
+    latent_size: PositiveInt | None = None  # width at which the routed experts work
+    dense_ffn_hidden_size: NonNegativeInt = 0  # an MLP beside the experts (Gemma 4)
+    extra_params: Count = 0
 
 
 class NoFfn(Spec):
@@ -104,16 +141,20 @@ class NoFfn(Spec):
     kind: Literal["none"] = "none"
 
 
-Mixer = Annotated[Attention | Mla | GatedDelta | Mamba2 | NoMixer, Field(discriminator="kind")]
-Ffn = Annotated[DenseFfn | MoeFfn | NoFfn, Field(discriminator="kind")]
+AnyMixer = (
+    Attention | Mla | CompressedAttention | LightningAttention | GatedDelta | Mamba2 | NoMixer
+)
+AnyFfn = DenseFfn | MoeFfn | NoFfn
+Mixer = Annotated[AnyMixer, Field(discriminator="kind")]
+Ffn = Annotated[AnyFfn, Field(discriminator="kind")]
 
 
 class LayerGroup(NamedTuple):
     """`n` layers of the same mixer and FFN."""
 
     n: int
-    mixer: Attention | Mla | GatedDelta | Mamba2 | NoMixer
-    ffn: DenseFfn | MoeFfn | NoFfn
+    mixer: AnyMixer
+    ffn: AnyFfn
 
 
 class ModelSpec(Spec):
@@ -128,7 +169,8 @@ class ModelSpec(Spec):
     mixers: dict[str, Mixer]
     ffns: dict[str, Ffn]
     tie_embeddings: bool = False
-    norm: Literal["rmsnorm", "layernorm", "none"] = "rmsnorm"  # layernorm has a bias
+    # layernorm has a bias, layernorm-nobias none; "none": no learned norm weights at all
+    norm: Literal["rmsnorm", "layernorm", "layernorm-nobias", "none"] = "rmsnorm"
     norms_per_layer: NonNegativeInt = 2
     final_norm: bool = True
     embedding_norm: bool = False
@@ -136,6 +178,9 @@ class ModelSpec(Spec):
     max_position: PositiveInt | None = None
     lm_head_bias: bool = False
     n_mtp_layers: NonNegativeInt = 0  # multi-token prediction, kept out of `params`
+    hc_mult: NonNegativeInt = 0  # hyper-connections: residual streams (0: one plain residual)
+    ple_hidden_size: NonNegativeInt = 0  # per-layer embeddings (Gemma 3n, Gemma 4): width
+    ple_vocab_size: NonNegativeInt = 0
     vision_params: Count = 0
     extra_params: Count = 0  # what no other key explains; `notes` says what
     published_params: Count | None = None
@@ -167,6 +212,12 @@ class ModelSpec(Spec):
         return tuple(
             LayerGroup(n, self.mixers[mixer], self.ffns[ffn]) for (mixer, ffn), n in counts.items()
         )
+
+    @cached_property
+    def named_groups(self) -> tuple[tuple[str, str, int], ...]:
+        """(mixer name, ffn name, count) of the distinct layers, as in `layer_groups`."""
+        counts = Counter(self.layer_sequence)
+        return tuple((mixer, ffn, n) for (mixer, ffn), n in counts.items())
 
     @property
     def n_layers(self) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MAX_LAYERS = 10_000
+MAX_PERIOD = 64
 
 _TOKEN = re.compile(r"\s*(?:(\d+)\s*x\s*|([A-Za-z0-9_.-]+\+[A-Za-z0-9_.-]+)|([(),]))")
 
@@ -27,6 +29,41 @@ def expand(pattern: str) -> tuple[tuple[str, str], ...]:
     if rest != len(tokens):
         raise ValueError(f"layer pattern {pattern[:60]!r}: unexpected {tokens[rest]!r}")
     return tuple(layers)
+
+
+def compress(layers: Sequence[tuple[str, str]]) -> str:
+    """Shortest-looking pattern of a list of layers; `expand` gives the list back.
+
+    Examples
+    --------
+    >>> compress([("a", "m"), ("a", "d"), ("b", "d"), ("a", "d"), ("b", "d"), ("b", "d")])
+    'a+m, 2 x (a+d, b+d), b+d'
+    """
+    parts: list[str] = []
+    at = 0
+    while at < len(layers):
+        period, repeats = _best_period(layers, at)
+        block = layers[at : at + period]
+        text = ", ".join(f"{mixer}+{ffn}" for mixer, ffn in block)
+        if repeats > 1 and period > 1:
+            text = compress(block)
+            text = f"({text})"
+        parts.append(f"{repeats} x {text}" if repeats > 1 else text)
+        at += period * repeats
+    return ", ".join(parts)
+
+
+def _best_period(layers: Sequence[tuple[str, str]], at: int) -> tuple[int, int]:
+    """Period and repeats, from `at`, that cover most layers; the shorter period on a tie."""
+    best, best_cover = (1, 1), 1
+    for period in range(1, min(MAX_PERIOD, (len(layers) - at) // 2) + 1):
+        end = at + period
+        while end < len(layers) and layers[end] == layers[end - period]:
+            end += 1
+        repeats = (end - at) // period
+        if repeats > 1 and repeats * period > best_cover:
+            best, best_cover = (period, repeats), repeats * period
+    return best
 
 
 def _tokens(pattern: str) -> list[str | int | tuple[str, str]]:

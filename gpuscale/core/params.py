@@ -1,0 +1,322 @@
+"""Parameter counts of a model, exact, from its layer patterns.
+
+Every count is the number of trained scalars: weights, biases, norm weights, sinks. A tied output
+head is counted once. Buffers that are not trained (rotary tables) are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import (
+        AnyFfn,
+        AnyMixer,
+        Attention,
+        CompressedAttention,
+        GatedDelta,
+        LightningAttention,
+        Mamba2,
+        Mla,
+        ModelSpec,
+        MoeFfn,
+    )
+
+NORM_WEIGHTS = {"rmsnorm": 1, "layernorm": 2, "layernorm-nobias": 1, "none": 0}
+"""Learned vectors of one norm layer; each has the width of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupParams:
+    """Parameters of `n_layers` equal layers."""
+
+    mixer_name: str
+    ffn_name: str
+    n_layers: int
+    mixer_params: float  # of one layer
+    ffn_params: float  # of one layer, all experts
+    ffn_active_params: float  # of one layer, experts that one token meets
+    norm_params: float  # of one layer; with hyper-connections and per-layer embeddings
+
+    @property
+    def layer_params(self) -> float:
+        """Parameters of one layer."""
+        return self.mixer_params + self.ffn_params + self.norm_params
+
+    @property
+    def active_layer_params(self) -> float:
+        """Parameters of one layer that one token meets."""
+        return self.mixer_params + self.ffn_active_params + self.norm_params
+
+    @property
+    def params(self) -> float:
+        """Parameters of all layers of the group."""
+        return self.n_layers * self.layer_params
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParams:
+    """Where the parameters of a model are. All counts are for one copy of the model."""
+
+    total_params: float  # with vision, without multi-token prediction
+    active_params: float  # met by one token, input embedding included
+    active_params_excl_embedding: float  # the same without the input embedding lookup
+    embedding_params: float  # input embedding, learned positions, per-layer embeddings
+    head_params: float  # output head; 0 when tied
+    mixer_params: float
+    ffn_params: float
+    norm_params: float  # all norms, hyper-connections
+    vision_params: float
+    extra_params: float
+    mtp_params: float  # multi-token prediction, not in `total_params`
+    groups: tuple[GroupParams, ...]
+
+
+def count_params(model: ModelSpec) -> ModelParams:
+    """Count the parameters of a model by part.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+
+    Returns
+    -------
+    ModelParams
+        Totals and the groups of equal layers. [1]
+
+    Notes
+    -----
+    Conventions: `total_params` counts a tied head once, the vision tower, and no multi-token
+    prediction layers. `active_params` counts of each MoE layer the router, the chosen and the
+    shared experts; `active_params_excl_embedding` leaves out the input embedding, which is a
+    lookup and costs no FLOP, but keeps the head: a tied embedding is kept too, since it works as
+    the head. The vision tower is in no active count: a text token does not meet it.
+    """
+    groups = tuple(
+        _group(model, mixer_name, ffn_name, n) for mixer_name, ffn_name, n in model.named_groups
+    )
+    embedding = embedding_params(model)
+    head = head_params(model)
+    top_norms = top_norm_params(model)
+    mixers = sum(g.n_layers * g.mixer_params for g in groups)
+    ffns = sum(g.n_layers * g.ffn_params for g in groups)
+    norms = sum(g.n_layers * g.norm_params for g in groups) + top_norms
+    text = embedding + head + mixers + ffns + norms + model.extra_params
+    idle = sum(g.n_layers * (g.ffn_params - g.ffn_active_params) for g in groups)
+    active = text - idle
+    lookup = embedding - (model.vocab_size * model.hidden_size if model.tie_embeddings else 0)
+    return ModelParams(
+        total_params=text + model.vision_params,
+        active_params=active,
+        active_params_excl_embedding=active - lookup,
+        embedding_params=embedding,
+        head_params=head,
+        mixer_params=mixers,
+        ffn_params=ffns,
+        norm_params=norms,
+        vision_params=model.vision_params,
+        extra_params=model.extra_params,
+        mtp_params=mtp_params(model),
+        groups=groups,
+    )
+
+
+def _group(model: ModelSpec, mixer_name: str, ffn_name: str, n: int) -> GroupParams:
+    ffn = model.ffns[ffn_name]
+    return GroupParams(
+        mixer_name=mixer_name,
+        ffn_name=ffn_name,
+        n_layers=n,
+        mixer_params=mixer_params(model.mixers[mixer_name], model.hidden_size),
+        ffn_params=ffn_params(ffn, model.hidden_size),
+        ffn_active_params=ffn_active_params(ffn, model.hidden_size),
+        norm_params=layer_norm_params(model),
+    )
+
+
+def embedding_params(model: ModelSpec) -> float:
+    """Token embedding, its norm, learned positions and per-layer embedding tables."""
+    h = model.hidden_size
+    positions = (model.max_position or 0) * h if model.position == "learned" else 0
+    per_layer = model.ple_vocab_size * model.ple_hidden_size * model.n_layers
+    return model.vocab_size * h + positions + per_layer
+
+
+def head_params(model: ModelSpec) -> float:
+    """Output head; a tied one has only its bias, if any."""
+    bias = model.vocab_size if model.lm_head_bias else 0
+    return bias + (0 if model.tie_embeddings else model.vocab_size * model.hidden_size)
+
+
+def top_norm_params(model: ModelSpec) -> float:
+    """Weights outside the layers: final and embedding norm, PLE projection, hyper-head."""
+    h = model.hidden_size
+    norm = NORM_WEIGHTS[model.norm] * h
+    count = norm * (int(model.final_norm) + int(model.embedding_norm))
+    if model.ple_hidden_size:
+        count += model.ple_hidden_size * (h * model.n_layers + 1)
+    if model.hc_mult:
+        count += model.hc_mult * model.hc_mult * h + model.hc_mult + 1
+    return count
+
+
+def layer_norm_params(model: ModelSpec) -> float:
+    """Norms of one layer, with its hyper-connections and per-layer embedding weights."""
+    h = model.hidden_size
+    count = NORM_WEIGHTS[model.norm] * h * model.norms_per_layer
+    if model.hc_mult:  # one connection before the mixer, one before the FFN
+        mixes = (2 + model.hc_mult) * model.hc_mult
+        count += 2 * (mixes * model.hc_mult * h + mixes + 3)
+    if model.ple_hidden_size:  # gate, projection back, norm
+        count += 2 * model.ple_hidden_size * h + h
+    return count
+
+
+def mixer_params(mixer: AnyMixer, hidden_size: int) -> float:
+    """Parameters of one mixer, without the norm before it."""
+    return sum(mixer_weights(mixer, hidden_size))
+
+
+def mixer_weights(mixer: AnyMixer, hidden_size: int) -> tuple[float, float]:
+    """(matrix weights, vector weights) of one mixer; each matrix weight costs 2 FLOP per token."""
+    if mixer.kind == "attention":
+        return _attention(mixer, hidden_size)
+    if mixer.kind == "mla":
+        return _mla(mixer, hidden_size)
+    if mixer.kind == "compressed":
+        return _compressed(mixer, hidden_size)
+    if mixer.kind == "lightning":
+        return _lightning(mixer, hidden_size)
+    if mixer.kind == "gated-delta":
+        return _gated_delta(mixer, hidden_size)
+    if mixer.kind == "mamba2":
+        return _mamba2(mixer, hidden_size)
+    return 0, 0
+
+
+def _attention(m: Attention, h: int) -> tuple[float, float]:
+    q = m.n_heads * m.head_dim
+    k = 0 if m.reuses_kv else m.n_kv_heads * m.head_dim
+    v = 0 if m.reuses_kv or m.shared_kv else m.n_kv_heads * (m.v_head_dim or m.head_dim)
+    out = m.n_heads * (m.v_head_dim or m.head_dim)
+    q_out = 2 * q if m.output_gate else q
+    query = (h + q_out) * m.q_lora_rank if m.q_lora_rank else h * q_out
+    matrices = query + h * (k + v) + out * h + (h * m.n_heads if m.head_gate else 0)
+    if m.index_n_heads:  # index queries and one index key, each with a norm
+        matrices += h * (m.index_n_heads + 1) * m.index_head_dim
+    vectors = (q_out + k + v if m.qkv_bias else 0) + (h if m.out_bias else 0)
+    if m.index_n_heads:
+        vectors += 2 * m.index_head_dim
+    if m.qk_norm == "head":
+        vectors += m.head_dim * (1 if m.reuses_kv else 2)
+    elif m.qk_norm == "full":
+        vectors += q + k
+    vectors += (m.n_heads if m.sinks else 0) + (m.q_lora_rank or 0)
+    return matrices, vectors + m.extra_params
+
+
+def _mla(m: Mla, h: int) -> tuple[float, float]:
+    qk = m.qk_nope_head_dim + m.qk_rope_head_dim
+    if m.q_lora_rank:
+        matrices = h * m.q_lora_rank + m.q_lora_rank * m.n_heads * qk
+    else:
+        matrices = h * m.n_heads * qk
+    matrices += h * (m.kv_lora_rank + m.qk_rope_head_dim)
+    matrices += m.kv_lora_rank * m.n_heads * (m.qk_nope_head_dim + m.v_head_dim)
+    matrices += m.n_heads * m.v_head_dim * h
+    vectors = (m.q_lora_rank or 0) + m.kv_lora_rank  # the two norms
+    if m.index_n_heads:
+        index = m.index_n_heads * m.index_head_dim
+        matrices += (m.q_lora_rank or h) * index + h * m.index_head_dim + h * m.index_n_heads
+        vectors += 2 * m.index_head_dim  # LayerNorm of the key
+    if m.bias:
+        vectors += (m.q_lora_rank or 0) + m.kv_lora_rank + m.qk_rope_head_dim + h
+    return matrices, vectors + m.extra_params
+
+
+def _compressed(m: CompressedAttention, h: int) -> tuple[float, float]:
+    q = m.n_heads * m.head_dim
+    matrices = h * m.q_lora_rank + m.q_lora_rank * q + h * m.head_dim
+    matrices += q * m.o_lora_rank + m.o_groups * m.o_lora_rank * h
+    vectors = m.q_lora_rank + m.head_dim + m.n_heads  # two norms, sinks
+    if m.compress_rate:
+        width = m.head_dim * (2 if m.index_n_heads else 1)  # two overlapping windows if indexed
+        matrices += 2 * h * width
+        vectors += m.compress_rate * width + m.head_dim
+    if m.index_n_heads and m.compress_rate:
+        width = 2 * m.index_head_dim
+        matrices += 2 * h * width + m.q_lora_rank * m.index_n_heads * m.index_head_dim
+        matrices += h * m.index_n_heads
+        vectors += m.compress_rate * width + m.index_head_dim
+    return matrices, vectors
+
+
+def _lightning(m: LightningAttention, h: int) -> tuple[float, float]:
+    width = m.n_heads * m.head_dim
+    return 5 * width * h, width
+
+
+def _gated_delta(m: GatedDelta, h: int) -> tuple[float, float]:
+    k, v = m.n_k_heads * m.k_head_dim, m.n_v_heads * m.v_head_dim
+    matrices = h * (2 * k + 2 * v + 2 * m.n_v_heads) + v * h  # q k v z, beta and decay, out
+    return matrices, (2 * k + v) * m.conv_kernel + 2 * m.n_v_heads + m.v_head_dim
+
+
+def _mamba2(m: Mamba2, h: int) -> tuple[float, float]:
+    inner = m.n_heads * m.head_dim
+    conv = inner + 2 * m.n_groups * m.state_size
+    projected = inner + conv + m.n_heads
+    vectors = conv * (m.conv_kernel + int(m.conv_bias)) + 3 * m.n_heads + inner
+    return h * projected + inner * h, vectors + (projected + h if m.proj_bias else 0)
+
+
+def ffn_params(ffn: AnyFfn, hidden_size: int) -> float:
+    """Parameters of one FFN, all experts, router included."""
+    if ffn.kind == "dense":
+        return _mlp(hidden_size, ffn.ffn_hidden_size, ffn.gated, ffn.bias) + ffn.extra_params
+    if ffn.kind == "moe":
+        return _moe(ffn, hidden_size, ffn.n_experts)
+    return 0
+
+
+def ffn_active_params(ffn: AnyFfn, hidden_size: int) -> float:
+    """Parameters of one FFN that one token meets: router, chosen and shared experts."""
+    if ffn.kind == "moe":
+        return _moe(ffn, hidden_size, min(ffn.top_k, ffn.n_experts))
+    return ffn_params(ffn, hidden_size)
+
+
+def expert_params(ffn: MoeFfn, hidden_size: int) -> float:
+    """Parameters of one routed expert."""
+    width = ffn.latent_size or hidden_size
+    return _mlp(width, ffn.expert_ffn_hidden_size, ffn.gated, ffn.bias)
+
+
+def _mlp(h: int, width: int, gated: bool, bias: bool) -> float:
+    return (3 if gated else 2) * h * width + (((2 if gated else 1) * width + h) if bias else 0)
+
+
+def _moe(ffn: MoeFfn, h: int, n_experts: int) -> float:
+    count = n_experts * expert_params(ffn, h)
+    count += ffn.n_experts * (h + int(ffn.router_bias)) + ffn.extra_params
+    if ffn.latent_size:
+        count += 2 * h * ffn.latent_size
+    for width in (ffn.shared_ffn_hidden_size, ffn.dense_ffn_hidden_size):
+        count += _mlp(h, width, ffn.gated, False) if width else 0
+    return count + (h if ffn.shared_gate else 0)
+
+
+def mtp_params(model: ModelSpec) -> float:
+    """Parameters of the multi-token prediction layers, which share embedding and head.
+
+    Each is a layer like the last one, three norms and a projection from 2h to h
+    (DeepSeek-V3 technical report, section 2.2).
+    """
+    if not model.n_mtp_layers:
+        return 0
+    h = model.hidden_size
+    mixer_name, ffn_name = model.layer_sequence[-1]
+    layer = _group(model, mixer_name, ffn_name, 1).layer_params
+    return model.n_mtp_layers * (layer + 2 * h * h + 3 * NORM_WEIGHTS[model.norm] * h)
