@@ -1,0 +1,175 @@
+"""Ideal pipeline schedules: bubbles, length, hops. Equal stages, no communication exposed.
+
+GPipe (Huang et al. 2018); Megatron-LM (Narayanan et al. 2021), section 2.2.
+"""
+
+from __future__ import annotations
+
+
+def _counts(n_stages: int, n_micro_batches: int, vpp: int = 1) -> None:
+    if min(n_stages, n_micro_batches, vpp) < 1:
+        raise ValueError("stages, micro-batches and interleaved chunks must be at least 1")
+
+
+def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
+    """Idle time over the time of the useful work: ``(p-1) / (v m)`` [1]_.
+
+    Parameters
+    ----------
+    n_stages, n_micro_batches : int
+        p and m. [1]
+    vpp : int
+        Interleaved model chunks per GPU, v. [1]
+
+    Returns
+    -------
+    float
+        May exceed 1. The share of the whole step is `bubble_frac`. [1]
+
+    Examples
+    --------
+    >>> bubble_over_ideal(3, 4), bubble_over_ideal(8, 16, vpp=2)
+    (0.5, 0.21875)
+
+    References
+    ----------
+    .. [1] D. Narayanan et al., SC21, arXiv:2104.04473, section 2.2.
+    """
+    _counts(n_stages, n_micro_batches, vpp)
+    return (n_stages - 1) / (vpp * n_micro_batches)
+
+
+def bubble_frac(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
+    """Share of the step that a GPU idles: ``(p-1) / (v m + p-1)``. [1].
+
+    Examples
+    --------
+    >>> round(bubble_frac(3, 4), 4), bubble_frac(8, 1)
+    (0.3333, 0.875)
+    """
+    over_ideal = bubble_over_ideal(n_stages, n_micro_batches, vpp)
+    return over_ideal / (1 + over_ideal)
+
+
+def max_mfu(n_stages: int, n_micro_batches: int = 1, vpp: int = 1) -> float:
+    """Largest MFU that the bubble leaves: 1/p without micro-batches. [1].
+
+    Examples
+    --------
+    >>> max_mfu(8)
+    0.125
+    """
+    return 1 - bubble_frac(n_stages, n_micro_batches, vpp)
+
+
+def makespan(n_stages: int, n_micro_batches: int, forward_s: float, backward_s: float) -> float:
+    """Length of a GPipe or 1F1B schedule: ``(m + p - 1) (t_f + t_b)``.
+
+    Parameters
+    ----------
+    n_stages, n_micro_batches : int
+        p and m. [1]
+    forward_s, backward_s : float
+        One micro-batch through one stage, in any unit of time. [s]
+
+    Returns
+    -------
+    float
+        In the unit of the two times. [s]
+
+    Examples
+    --------
+    >>> makespan(3, 4, 1, 1)
+    12
+    """
+    _counts(n_stages, n_micro_batches)
+    return (n_micro_batches + n_stages - 1) * (forward_s + backward_s)
+
+
+def hops(n_stages: int, n_micro_batches: int) -> int:
+    """Transfers in a row of one forward pass: ``m + p - 2``. [1].
+
+    Examples
+    --------
+    >>> hops(8, 16)
+    22
+    """
+    _counts(n_stages, n_micro_batches)
+    return n_micro_batches + n_stages - 2
+
+
+def hop_time_s(
+    n_tokens: float, hidden_size: float, n_micro_batches: int, link_bytes_per_s: float,
+    element_bytes: float = 2.0,
+) -> float:  # fmt: skip
+    """Time to pass the activations of one micro-batch to the next stage: ``2 B D / (m W)``. [s].
+
+    Parameters
+    ----------
+    n_tokens : float
+        Tokens of one pipeline replica and step. [1]
+    hidden_size : float
+        Model width. [1]
+    n_micro_batches : int
+        Micro-batches. [1]
+    link_bytes_per_s : float
+        What the sending stage owns of the network, one direction. [byte/s]
+    element_bytes : float
+        Bytes of one activation. [byte]
+
+    Examples
+    --------
+    >>> hop_time_s(4e6, 8192, 16, 400e9)
+    0.01024
+    """
+    _counts(1, n_micro_batches)
+    if link_bytes_per_s <= 0:
+        raise ValueError(f"link_bytes_per_s must be positive, got {link_bytes_per_s}")
+    return element_bytes * n_tokens * hidden_size / n_micro_batches / link_bytes_per_s
+
+
+def forward_transfer_time_s(
+    n_tokens: float, hidden_size: float, n_stages: int, n_micro_batches: int,
+    link_bytes_per_s: float, element_bytes: float = 2.0,
+) -> float:  # fmt: skip
+    """Transfers of one forward pass, none overlapped: hops x time of one. [s].
+
+    Examples
+    --------
+    >>> round(forward_transfer_time_s(4e6, 8192, 8, 16, 400e9), 5)
+    0.22528
+    """
+    one = hop_time_s(n_tokens, hidden_size, n_micro_batches, link_bytes_per_s, element_bytes)
+    return hops(n_stages, n_micro_batches) * one
+
+
+def transfer_time_per_layer_s(
+    n_tokens: float, hidden_size: float, n_layers: float, link_bytes_per_s: float,
+    hops_per_micro_batch: float = 1.5, element_bytes: float = 2.0,
+) -> float:  # fmt: skip
+    """Transfers of a forward pass spread over the layers. [s].
+
+    `hops_per_micro_batch` is (m + p - 2) / m; 1.5 stands for p about m/2 (How to Scale Your
+    Model, GPU chapter, pipelining).
+
+    Examples
+    --------
+    >>> round(transfer_time_per_layer_s(4e6, 8192, 80, 400e9), 6)
+    0.003072
+    """
+    if n_layers < 1:
+        raise ValueError(f"n_layers must be at least 1, got {n_layers}")
+    whole = hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s, element_bytes)
+    return hops_per_micro_batch * whole / n_layers
+
+
+def layers_per_stage(n_layers: int, n_stages: int) -> int:
+    """Layers of the fullest stage when they are dealt out evenly. [1].
+
+    Examples
+    --------
+    >>> layers_per_stage(12, 3), layers_per_stage(126, 16)
+    (4, 8)
+    """
+    _counts(n_stages, 1)
+    return -(-n_layers // n_stages)
