@@ -11,9 +11,15 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gpuscale.cli.quick import Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "matmul-time": (
+        "matmul_time",
+        "Time of one matrix product or elementwise operation on one GPU.",
+    ),
+}
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.
 
 Only the module of the command that runs is imported: each other one would cost start-up time.
@@ -23,7 +29,7 @@ A test holds the lines to the first sentence of the commands' docstrings.
 EXAMPLE = "gpuscale plan llama3-70b --gpus 4096"
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Quick, TyperGroup):
     """Commands of the table `COMMANDS`, imported when they are asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuscale.cli.quick import QuickCommand
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def command(
     """
 
     def register(function: Callable[..., Document]) -> Callable[..., Document]:
-        signature = inspect.signature(function, eval_str=True)
+        signature = inspect.signature(function, eval_str=True, locals={"Document": object})
         own = [p for p in signature.parameters.values() if p.name != "common"]
         extra = [
             inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d)
@@ -101,6 +102,7 @@ def command(
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         first = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
         EXAMPLES[name] = example
+        options.setdefault("cls", QuickCommand)
         app.command(name, help=first, epilog=f"\b\nExample:\n  {example}", **options)(run)
         return function
 
