@@ -54,8 +54,7 @@ class LevelTime:
 def network_levels(cluster: ClusterSpec) -> tuple[Level, ...]:
     """Levels of a cluster, innermost (the scale-up domain) first.
 
-    A level's `oversubscription` is the taper of the uplinks of its own units, so it slows the
-    levels above it.
+    A level's `oversubscription` divides the share of the node's egress that reaches it.
     """
     domain = cluster.scaleup_domain_gpus
     scaleup = cluster.scaleup_bytes_per_s or cluster.gpu.scaleup_bytes_per_s
@@ -67,14 +66,13 @@ def network_levels(cluster: ClusterSpec) -> tuple[Level, ...]:
     if egress is None:
         return tuple(levels)
     if not levels:
-        domain = 1
-    share = egress
+        levels.append(Level("node", 1, egress))
     reduces = cluster.in_switch_reduction_scaleout
     for level in cluster.levels:
-        levels.append(Level(level.name, level.gpus, share, reduces))
-        share /= level.oversubscription
+        rate = egress / level.oversubscription
+        levels.append(Level(level.name, level.gpus, rate, reduces))
     if not cluster.levels:
-        levels.append(Level("network", None, share, reduces))
+        levels.append(Level("network", None, egress, reduces))
     return tuple(levels)
 
 

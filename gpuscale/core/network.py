@@ -36,7 +36,7 @@ def bits_to_bytes_per_s(bits_per_s: float) -> float:
 
 
 def coded_bits_per_s(bits_per_s: float, data_bits: int = 64, coded_bits: int = 66) -> float:
-    """What would be left of a rate by a line code; NDR's 400 Gb/s are already after coding."""
+    """Reduce a rate by a line code; NDR's 400 Gb/s are already after coding."""
     return bits_per_s * data_bits / coded_bits
 
 

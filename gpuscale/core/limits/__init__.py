@@ -2,7 +2,7 @@
 
 Per transformer layer and for its MLP, 2-byte elements unless said otherwise; `batch_tokens` is the
 global batch. `collective_bytes_per_s` is the bandwidth of the collective: egress of one GPU inside
-a node, egress of one node across nodes.
+a node, egress of one node across nodes. Pipeline transfers are in `core.pipeline_ideal`.
 """
 
 from gpuscale.core.limits.cp import (
@@ -25,12 +25,6 @@ from gpuscale.core.limits.ep import (
     ep_max_scaleout,
     ep_min_ffn,
 )
-from gpuscale.core.limits.pp import (
-    pp_comm_s,
-    pp_hop_s,
-    pp_hops,
-    pp_per_layer_s,
-)
 from gpuscale.core.limits.tp import (
     tp_comm_s,
     tp_limit,
@@ -51,10 +45,6 @@ __all__ = [
     "ep_math_s",
     "ep_max_scaleout",
     "ep_min_ffn",
-    "pp_comm_s",
-    "pp_hop_s",
-    "pp_hops",
-    "pp_per_layer_s",
     "ring_attention_min_tokens_per_gpu",
     "ring_attention_times",
     "spanned_nodes_limit",

@@ -1,0 +1,268 @@
+"""`gpuscale matmul-time`: one matrix product or elementwise operation on one GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.matmul import KernelTime
+    from gpuscale.core.records import Term
+    from gpuscale.render.document import Document
+    from gpuscale.specs.gpu import GpuSpec
+
+MATRIX_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32",
+                 "int8", "int4")  # fmt: skip
+
+
+@command(app, "matmul-time", example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16")
+def matmul_time(
+    common: Common,
+    gpu: Annotated[str, typer.Argument(help="GPU preset, TOML file or -.")],
+    m: Annotated[str, typer.Argument(help="Rows M of [M,K] x [K,N]; with --op the elements.")],
+    k: Annotated[str | None, typer.Argument(help="Inner dimension K.")] = None,
+    n: Annotated[str | None, typer.Argument(help="Columns N.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Number format of all operands. [default: bf16, or the GPU's best 16]"),
+    ] = None,
+    dtypes: Annotated[
+        str | None,
+        typer.Option(metavar="X,W,OUT", help="Formats of the operands and the result."),
+    ] = None,
+    batch: Annotated[str, typer.Option(help="Independent products.")] = "1",
+    groups: Annotated[
+        str, typer.Option(help="Weights that the M rows are divided among (grouped product).")
+    ] = "1",
+    op: Annotated[
+        str | None,
+        typer.Option(help="Elementwise instead: add, mul, scale, relu, axpy, fma, copy, sum, dot."),
+    ] = None,
+    efficiency: Annotated[
+        str | None, typer.Option(help="Also show the time at this share of the roofline, as 0.78.")
+    ] = None,
+    catalogue: Annotated[
+        str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
+    ] = "vendor",
+) -> Document:
+    """Time of one matrix product or elementwise operation on one GPU.
+
+    The roofline is a lower bound: each operand moved once, compute and memory overlapped.
+    """
+    from gpuscale.cli.values import whole
+    from gpuscale.io.hardware import load_gpu
+
+    spec = load_gpu(gpu, catalogue)
+    if op is not None:
+        sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N")) if v is not None]
+        _refuse(dtypes=dtypes, batch=batch if batch != "1" else None,
+                groups=groups if groups != "1" else None)  # fmt: skip
+        return _elementwise(spec, op, sizes, dtype or "fp32", efficiency, catalogue)
+    if k is None or n is None:
+        raise GpuscaleError(
+            "M, K and N are wanted for a matrix product",
+            "for example `gpuscale matmul-time b200 64 4096 8192`; one size goes with --op add",
+        )
+    x, w, out = _formats(spec, dtype, dtypes)
+    sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
+    counts = whole(batch, "--batch"), whole(groups, "--groups")
+    return _matmul(spec, sizes, (x, w, out), counts, efficiency, catalogue)
+
+
+def _refuse(**given: str | None) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise GpuscaleError(f"--{name} has no meaning with --op")
+
+
+def _formats(spec: GpuSpec, dtype: str | None, dtypes: str | None) -> tuple[str, str, str]:
+    """(x, w, out) formats; by default bf16, or what the GPU has."""
+    if dtype and dtypes:
+        raise GpuscaleError("give --dtype or --dtypes, not both")
+    if dtypes:
+        parts = tuple(p.strip().lower() for p in dtypes.split(","))
+        if len(parts) != 3:
+            raise GpuscaleError("--dtypes: give three formats, such as bf16,fp8,bf16")
+        x, w, out = parts
+    elif dtype:
+        x = w = dtype.strip().lower()
+        out = x if x in ("bf16", "fp16", "fp32", "tf32") else "bf16"
+    else:
+        x = w = out = next(
+            (d for d in ("bf16", "fp16", "fp32", "int8") if spec.flop_per_s(d)), "bf16"
+        )
+    for name in (x, w, out):
+        check_dtype(name)
+    return x, w, out
+
+
+def check_dtype(name: str) -> None:
+    """Refuse a number format that is not known."""
+    from gpuscale.core.dtypes import ELEMENT_BYTES
+    from gpuscale.errors import unknown_name
+
+    if name not in ELEMENT_BYTES:
+        raise unknown_name("dtype", name, ELEMENT_BYTES, f"known: {', '.join(ELEMENT_BYTES)}")
+
+
+def matrix_rate(spec: GpuSpec, dtype: str) -> float:
+    """Dense peak of a GPU in a format, or an error that lists what it has."""
+    rate = spec.flop_per_s(dtype)
+    if rate is None:
+        from gpuscale.core.quantity import format_si
+
+        has = [
+            f"{d} {format_si(r, 'flop_per_s')}" for d in MATRIX_DTYPES if (r := spec.flop_per_s(d))
+        ]
+        raise GpuscaleError(
+            f"{spec.name} has no {dtype} matrix rate",
+            f"it has {', '.join(has)}" if has else "its preset gives no rate at all",
+        )
+    return rate
+
+
+def _efficiency(text: str | None) -> float | None:
+    from gpuscale.cli.values import quantity
+
+    return None if text is None else quantity(text, "frac", "--efficiency", most=1.0)
+
+
+def _matmul(
+    spec: GpuSpec, sizes: list[int], formats: tuple[str, str, str], counts: tuple[int, int],
+    efficiency: str | None, catalogue: str,
+) -> Document:  # fmt: skip
+    from gpuscale.core.dtypes import compute_dtype, element_bytes
+    from gpuscale.core.matmul import SOURCE
+    from gpuscale.core.matmul import matmul_time as compute
+    from gpuscale.core.records import Term
+
+    (m, k, n), (x, w, out), (batch, groups) = sizes, formats, counts
+    if groups > m:
+        raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
+    rate_dtype = compute_dtype(x, w)
+    rate = matrix_rate(spec, rate_dtype)
+    found = compute(m, k, n, x, w, out, rate, spec.hbm_bytes_per_s, batch, groups)
+    formula_inputs = {
+        "m": float(m), "k": float(k), "n": float(n), "batch": float(batch),
+        "groups": float(groups), "x_bytes": element_bytes(x), "w_bytes": element_bytes(w),
+        "out_bytes": element_bytes(out), "flop_per_s": rate, "bytes_per_s": spec.hbm_bytes_per_s,
+    }  # fmt: skip
+    term = Term(
+        "time_s", found.time_s, "s",
+        "max(2 * m * k * n * batch / flop_per_s, batch * (x_bytes * m * k + groups * w_bytes * k"
+        " * n + out_bytes * m * n) / bytes_per_s)", formula_inputs, SOURCE,
+    )  # fmt: skip
+    shown = x if x == w == out else f"{x} x {w} -> {out}"
+    product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"
+    more = (f", {batch:,} products" if batch > 1 else "") + (
+        f", rows over {groups:,} weights" if groups > 1 else ""
+    )
+    inputs = {
+        "gpu": spec.name, "catalogue": catalogue, "m": m, "k": k, "n": n, "x_dtype": x,
+        "w_dtype": w, "out_dtype": out, "batch": batch, "groups": groups,
+    }  # fmt: skip
+    return _document(
+        spec, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency, term, catalogue
+    )
+
+
+def _elementwise(
+    spec: GpuSpec, op: str, sizes: list[int], dtype: str, efficiency: str | None, catalogue: str
+) -> Document:
+    from math import prod
+
+    from gpuscale.core.dtypes import element_bytes
+    from gpuscale.core.matmul import SOURCE, elementwise_time
+    from gpuscale.core.records import Term
+    from gpuscale.core.roofline import ELEMENTWISE
+    from gpuscale.errors import unknown_name
+
+    op, dtype = op.strip().lower(), dtype.strip().lower()
+    if op not in ELEMENTWISE:
+        raise unknown_name("operation", op, ELEMENTWISE, f"known: {', '.join(ELEMENTWISE)}")
+    check_dtype(dtype)
+    n = prod(sizes)
+    if n > 1e15:
+        raise GpuscaleError(f"{n:.3g} elements are more than any memory holds", "at most 1e15")
+    found = elementwise_time(op, n, dtype, spec.fp32_flop_per_s, spec.hbm_bytes_per_s)
+    arrays = ELEMENTWISE[op]
+    term = Term(
+        "time_s", found.time_s, "s",
+        "max(flop_per_element * n * inverse_rate, arrays * element_bytes * n / bytes_per_s)",
+        {
+            "flop_per_element": float(arrays.flop), "n": float(n),
+            "inverse_rate": 1 / found.flop_per_s if found.flop_per_s else 0.0,
+            "arrays": float(arrays.reads + arrays.writes), "element_bytes": element_bytes(dtype),
+            "bytes_per_s": spec.hbm_bytes_per_s,
+        }, SOURCE,
+    )  # fmt: skip
+    inputs = {"gpu": spec.name, "catalogue": catalogue, "op": op, "elements": n, "dtype": dtype}
+    title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
+    return _document(spec, found, inputs, title, efficiency, term, catalogue)
+
+
+def _document(
+    spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], title: str, efficiency: str | None,
+    term: Term, catalogue: str,
+) -> Document:  # fmt: skip
+    from dataclasses import asdict
+
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Document, Facts, Table, Text
+
+    share = _efficiency(efficiency)
+    result = asdict(found)
+    units = "dense matrix units" if found.kind == "matmul" else "vector units"
+    known = found.flop_per_s is not None
+    rate = f"{format_si(found.flop_per_s or 0.0, 'flop_per_s')}, {found.compute_dtype} {units}"
+    rows = [
+        ("time", format_si(found.time_s, "s"), f"{found.bound}-bound"),
+        ("compute", format_si(found.compute_s, "s") if known else "-",
+         f"{format_si(found.flop, 'flop')} at " + (rate if known else "a vector rate not known")),
+        ("memory", format_si(found.memory_s, "s"),
+         f"{format_si(found.bytes, 'bytes')} at {format_si(found.bytes_per_s, 'bytes_per_s')}"),
+        ("intensity", f"{found.intensity_flop_per_byte:.4g} FLOP/byte",
+         f"ridge {found.ridge_flop_per_byte:.4g} FLOP/byte" if known else ""),
+    ]  # fmt: skip
+    if share is not None:
+        result["time_at_efficiency_s"] = found.time_s / share
+        rows.insert(
+            1, ("at efficiency", format_si(found.time_s / share, "s"), f"roofline / {share:g}")
+        )
+    if found.kind == "matmul":
+        rows.append(_critical(found))
+    columns = [
+        Column("time_s", "roofline", lambda v: format_si(v, "s")),
+        Column("compute_s", "compute", lambda v: format_si(v, "s")),
+        Column("memory_s", "memory", lambda v: format_si(v, "s")),
+        Column("bound", "bound", right=False),
+        Column("flop", "FLOP", lambda v: format_si(v, "flop")),
+        Column("bytes", "bytes", lambda v: format_si(v, "bytes")),
+        Column("intensity_flop_per_byte", "FLOP/byte", lambda v: f"{v:.4g}"),
+    ]
+    table = Table(columns, [[result[c.key] for c in columns]])
+    return Document(
+        command="matmul-time",
+        inputs=inputs,
+        result=result,
+        blocks=[Text(title), Facts(rows, "Roofline (ideal)"), Text(_origin(spec, catalogue))],
+        terms=(term,),
+        csv_table=table,
+    )
+
+
+def _critical(found: KernelTime) -> tuple[str, str, str]:
+    rule = f"by the weights alone {found.critical_m_rule:.4g}"
+    if found.smallest_compute_bound_m is None:
+        return ("compute-bound", "never", f"K or N too small for any M; {rule}")
+    return ("compute-bound", f"M >= {found.smallest_compute_bound_m:,}", f"exact; {rule}")
+
+
+def _origin(spec: GpuSpec, catalogue: str) -> str:
+    kind = "the documents' rounded figures" if catalogue == "documents" else "the data sheet"
+    return f"figures of {spec.name}: {kind} (`gpuscale presets show {spec.name}` has the sources)"
