@@ -1,0 +1,260 @@
+"""A parsed `config.json` to a `ModelSpec`, with what was assumed on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.hf import experts, hybrid, plain, vision
+from gpuscale.io.hf.keys import Keys
+from gpuscale.io.hf.parts import Family, Parts
+from gpuscale.io.hf.parts import pattern as layer_pattern
+from gpuscale.io.spec_errors import spec_error
+from gpuscale.specs.model import ModelSpec
+
+FAMILIES: dict[str, Family] = {**plain.FAMILIES, **experts.FAMILIES, **hybrid.FAMILIES}
+
+TEXT_OF_WRAPPER = {
+    "llama4": "llama4_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text", "mistral3": "mistral", "kimi_k25": "deepseek_v3",
+    "minimax_m3_vl": "minimax_m3_vl_text", "minimax_m3": "minimax_m3_vl_text",
+    "step3p7": "step3p5", "step3_vl": "step3_text",
+}  # fmt: skip
+"""Multimodal wrapper -> model type of its text part, where that part names none it could be."""
+
+DEFAULTS_OF = {
+    "kimi_k2": "deepseek_v3", "mimo_v2": "mimo_v2_flash", "minimax_m3": "minimax_m3_vl_text",
+    "RefinedWeb": "falcon", "RefinedWebModel": "falcon", "granitemoeshared": "granitemoe",
+    "step3_text": "",
+}  # fmt: skip
+OTHER_NAMES = {
+    "RefinedWeb": "falcon", "RefinedWebModel": "falcon", "gpt-neox": "gpt_neox",
+    "qwen3_moe_text": "qwen3_moe", "qwen3_next_text": "qwen3_next", "minimax_m1": "minimax",
+    "minimax_text_01": "minimax", "hunyuan": "hunyuan_v1_moe", "phi4": "phi3",
+}  # fmt: skip
+
+TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "gpt2", "falcon",
+        "cohere", "cohere2", "starcoder2", "bloom", "opt", "smollm3", "ernie4_5",
+        "ernie4_5_moe", "mistral3")  # fmt: skip
+"""Types whose head is tied unless the file says otherwise."""
+
+WRAPPED_TEXT = ("text_config", "llm_config", "language_config")
+REQUIRED = ("hidden_size", "num_hidden_layers")
+GENERIC_REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+WEIGHT_BITS = {
+    "fp8": 8.0, "fbgemm_fp8": 8.0, "mxfp4": 4.25, "nvfp4": 4.5, "awq": 4.0, "gptq": 4.0,
+    "bitsandbytes": 8.0,
+}  # fmt: skip
+"""Bits per weight with block scales: mxfp4 one byte per 32, nvfp4 one per 16."""
+
+
+def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, list[str]]:
+    """Read a Hugging Face config.
+
+    Parameters
+    ----------
+    config : mapping
+        The parsed `config.json`.
+    where : str
+        Name of the file in errors and of the model when the config has no name.
+
+    Returns
+    -------
+    spec : ModelSpec
+        The model.
+    warnings : list of str
+        What was assumed or left out.
+
+    Raises
+    ------
+    GpuscaleError
+        If keys are missing or wrong; one line that names file and key.
+    """
+    wrapper_type = _model_type(config, where)
+    text, text_type = _text_part(config, wrapper_type, where)
+    family_type = OTHER_NAMES.get(text_type, text_type)
+    family = FAMILIES.get(family_type)
+    defaults = DEFAULTS_OF.get(family_type, family_type) if family else ""
+    keys = Keys(text, defaults, where)
+    warnings: list[str] = []
+    if family is None:
+        family = experts.any_decoder
+        warnings.append(_unknown(keys, text_type, where))
+    else:
+        missing = [key for key in REQUIRED if not keys.given(key) and not _counted(keys, key)]
+        if missing:
+            raise GpuscaleError(
+                f"{where}: {', '.join(missing)}: required and missing in a `{text_type}` config",
+                "a config.json of Hugging Face holds these keys",
+            )
+    wrapper = Keys(config, "", where)
+    try:
+        parts = family(keys)
+        spec = _spec(parts, keys, wrapper, text_type, wrapper_type, warnings)
+    except pydantic.ValidationError as error:
+        raise spec_error(where, error) from None
+    if keys.assumed:
+        warnings.append(
+            f"{where}: not in the file, taken from the defaults of `{text_type}`: "
+            + ", ".join(dict.fromkeys(keys.assumed))
+        )
+    return spec, warnings
+
+
+def _counted(keys: Keys, key: str) -> bool:
+    """Nemotron-H gives its number of layers by its pattern."""
+    lists = ("hybrid_override_pattern", "layers_block_type")
+    return key == "num_hidden_layers" and any(keys.table.get(name) for name in lists)
+
+
+def _model_type(config: Mapping[str, Any], where: str) -> str:
+    value = config.get("model_type") or ""
+    if not isinstance(value, str):
+        raise GpuscaleError(f"{where}: model_type: text is wanted")
+    return value
+
+
+def _text_part(
+    config: Mapping[str, Any], wrapper_type: str, where: str
+) -> tuple[Mapping[str, Any], str]:
+    for key in WRAPPED_TEXT:
+        inner = config.get(key)
+        if inner is None:
+            continue
+        if not isinstance(inner, dict):
+            raise GpuscaleError(f"{where}: {key}: a table is wanted")
+        own = _model_type(inner, f"{where}: {key}")
+        if wrapper_type in ("step3p7", "minimax_m3_vl", "minimax_m3") or not own:
+            own = TEXT_OF_WRAPPER.get(wrapper_type, own or wrapper_type)
+        return inner, own
+    return config, TEXT_OF_WRAPPER.get(wrapper_type, wrapper_type)
+
+
+def _unknown(keys: Keys, text_type: str, where: str) -> str:
+    missing = [key for key in GENERIC_REQUIRED if not keys.given(key)]
+    if not keys.given("intermediate_size") and not keys.given("moe_intermediate_size"):
+        missing.append("intermediate_size")
+    if missing:
+        raise GpuscaleError(
+            f"{where}: model type `{text_type[:60] or '(none)'}` is not known, and it cannot be "
+            f"read as a plain decoder without {', '.join(missing)}",
+            "describe the model in a TOML file; `gpuscale model llama3-8b --toml` prints one",
+        )
+    return (
+        f"{where}: model type `{text_type[:60] or '(none)'}` is not known; read as a plain "
+        "decoder: RMSNorm before both blocks, gated MLP, no biases but `attention_bias`, no Q or K norm, "
+        + ("tied" if keys.flag("tie_word_embeddings") else "untied")
+        + " head"
+    )
+
+
+def _spec(
+    parts: Parts,
+    k: Keys,
+    wrapper: Keys,
+    text_type: str,
+    wrapper_type: str,
+    warnings: list[str],
+) -> ModelSpec:
+    h = k.integer("hidden_size")
+    fields: dict[str, Any] = {
+        "name": _name(wrapper),
+        "family": text_type,
+        "hidden_size": h,
+        "vocab_size": k.integer("vocab_size"),
+        "layers": layer_pattern(parts.layers),
+        "mixers": parts.mixers,
+        "ffns": parts.ffns,
+        "tie_embeddings": _tied(k, wrapper, text_type, wrapper_type),
+        "max_position": k.optional("max_position_embeddings"),
+        "n_mtp_layers": _mtp_layers(k),
+        "vision_params": _vision(wrapper, wrapper_type, h, warnings),
+        "weight_bits": _weight_bits(k, wrapper, warnings),
+        "sources": {"shape": f"config.json ({k.where}), model type {wrapper_type or text_type}"},
+    }
+    return ModelSpec(**{**fields, **parts.spec})
+
+
+def _name(wrapper: Keys) -> str:
+    name = wrapper.table.get("_name_or_path")
+    if not isinstance(name, str) or not name.strip():
+        name = re.sub(r"[/\\]?config$", "", wrapper.where.removesuffix(".json")) or "model"
+    return re.split(r"[/\\]", name)[-1][:100] or "model"
+
+
+def _tied(k: Keys, wrapper: Keys, text_type: str, wrapper_type: str) -> bool:
+    for table in (wrapper, k):
+        if isinstance(table.table.get("tie_word_embeddings"), bool):
+            return table.flag("tie_word_embeddings")
+    if wrapper.table is not k.table:
+        return wrapper_type in TIED
+    return k.flag("tie_word_embeddings", text_type in TIED)
+
+
+def _mtp_layers(k: Keys) -> int:
+    for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
+        value = k.table.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100:
+            return value
+    return 0
+
+
+def _vision(wrapper: Keys, wrapper_type: str, h: int, warnings: list[str]) -> int:
+    tower = wrapper.sub("vision_config")
+    if isinstance(wrapper.table.get("audio_config"), dict):
+        warnings.append(f"{wrapper.where}: the audio tower is not in the parameter count")
+    if tower is None:
+        return 0
+    count = vision.TOWERS.get(wrapper_type)
+    if count is None:
+        warnings.append(f"{wrapper.where}: the vision tower is not in the parameter count")
+        return 0
+    if wrapper_type in vision.TEXT_ONLY:
+        size = count(tower, wrapper, h) / 1e6
+        warnings.append(
+            f"{wrapper.where}: language model only; its vision tower of {size:.0f}M parameters "
+            "is left out, as transformers does for this type"
+        )
+        return 0
+    return count(tower, wrapper, h)
+
+
+def _weight_bits(k: Keys, wrapper: Keys, warnings: list[str]) -> float | None:
+    for table in (wrapper, k):
+        quantization = table.table.get("quantization_config")
+        if isinstance(quantization, dict):
+            expert_dtype = table.table.get("expert_dtype")
+            bits = _bits({"expert_dtype": expert_dtype, **quantization})
+            if bits is None:
+                warnings.append(f"{k.where}: quantization_config is not understood; bf16 is meant")
+            return bits
+    return None
+
+
+def _bits(quantization: Mapping[str, Any]) -> float | None:
+    if str(quantization.get("expert_dtype", "")).lower() == "fp4":
+        return WEIGHT_BITS["mxfp4"]  # the experts are nearly all of the model
+    method = str(quantization.get("quant_method", "")).lower()
+    algorithm = str(quantization.get("quant_algo", "")).lower()
+    for name in (algorithm, method, str(quantization.get("format", "")).lower()):
+        for known, bits in WEIGHT_BITS.items():
+            if known in name and known != "bitsandbytes":
+                own = quantization.get("bits", quantization.get("w_bit"))
+                plain_int = known in ("awq", "gptq") and isinstance(own, int) and 1 <= own <= 16
+                return float(own) if plain_int and own is not None else bits
+    if method == "bitsandbytes":
+        return 4.0 if quantization.get("load_in_4bit") else 8.0
+    groups = quantization.get("config_groups")
+    if isinstance(groups, dict):
+        for group in groups.values():
+            weights = group.get("weights") if isinstance(group, dict) else None
+            n = weights.get("num_bits") if isinstance(weights, dict) else None
+            if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 16:
+                return float(n)
+    return None

@@ -1,0 +1,170 @@
+"""Typed access to the keys of a `config.json`, with the defaults that transformers assumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+
+MAX_INT = 10**9
+STRUCTURE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("n_embd", "d_model", "dim"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "num_attention_groups", "kv_n_heads",
+                            "multi_query_group_num"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "max_sequence_length", "seq_length",
+                                "n_ctx"),
+    "intermediate_size": ("ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "ffn_intermediate_size"),
+    "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": ("moe_top_k", "moe_topk", "moe_k", "top_k_experts",
+                            "experts_per_token", "num_experts_per_token", "num_selected_experts"),
+    "moe_intermediate_size": ("expert_intermediate_size", "moe_ffn_hidden_size"),
+    "vocab_size": ("padded_vocab_size",),
+}  # fmt: skip
+"""Other spellings of a key, tried in this order, in the file and then in the defaults."""
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, dict[str, Any]]:
+    text = resources.files("gpuscale.io.hf").joinpath("defaults.json").read_text("utf-8")
+    table: dict[str, dict[str, Any]] = json.loads(text)
+    return table
+
+
+class Keys:
+    """The keys of one config: checked when read, with a note of what was assumed.
+
+    Parameters
+    ----------
+    table : mapping
+        The config, or the text part of a multimodal one.
+    model_type : str
+        Whose defaults count for missing keys; one without defaults has none.
+    where : str
+        Name of the file in errors.
+    """
+
+    def __init__(self, table: Mapping[str, Any], model_type: str, where: str) -> None:
+        self.table = table
+        self.where = where
+        self.defaults = _defaults().get(model_type, {}) if model_type else {}
+        self.warnings: list[str] = []
+        self.assumed: list[str] = []
+
+    def find(self, key: str) -> Any:
+        """Value in the file under any spelling, else the default, else None; null is missing."""
+        names = (key, *ALIASES.get(key, ()))
+        for name in names:
+            if self.table.get(name) is not None:
+                return self.table[name]
+        for name in names:
+            if name in self.defaults:
+                if key in STRUCTURE or key in ("intermediate_size", "moe_intermediate_size"):
+                    note = f"{key}={self.defaults[name]}"
+                    if note not in self.assumed:
+                        self.assumed.append(note)
+                return self.defaults[name]
+        return None
+
+    def given(self, key: str) -> bool:
+        """Whether the file itself has the key under any spelling."""
+        return any(self.table.get(n) is not None for n in (key, *ALIASES.get(key, ())))
+
+    def error(self, key: str, problem: str) -> GpuscaleError:
+        """Error that names file and key."""
+        return GpuscaleError(f"{self.where}: {key}: {problem}")
+
+    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """Whole number of at least `least`; `default` None means that the key is needed."""
+        value = self.find(key)
+        if value is None:
+            if default is None:
+                raise self.error(key, "this key is required and missing")
+            return default
+        return self._whole(key, value, least)
+
+    def optional(self, key: str, least: int = 1) -> int | None:
+        """Whole number or None; a zero counts as absent where `least` is 1."""
+        value = self.find(key)
+        if value is None or value is False or (value == 0 and least == 1):
+            return None
+        return self._whole(key, value, least)
+
+    def _whole(self, key: str, value: Any, least: int) -> int:
+        if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_INT:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(key, f"a whole number is wanted, got {_short(value)}")
+        if not least <= value <= MAX_INT:
+            raise self.error(key, f"must be from {least} to {MAX_INT:.0e}, got {_short(value)}")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Truth value."""
+        value = self.find(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or value in (0, 1):
+            return bool(value)
+        raise self.error(key, f"true or false is wanted, got {_short(value)}")
+
+    def text(self, key: str, default: str = "") -> str:
+        """Text."""
+        value = self.find(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.error(key, f"text is wanted, got {_short(value)}")
+        return value
+
+    def sequence(self, key: str) -> list[Any] | None:
+        """List or None."""
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.error(key, f"a list is wanted, got {_short(value)}")
+        return value
+
+    def sub(self, key: str) -> Keys | None:
+        """Read a table below, without defaults, or None."""
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(key, f"a table is wanted, got {_short(value)}")
+        return Keys(value, "", f"{self.where}: {key}")
+
+    def per_layer(self, key: str, n_layers: int) -> list[Any] | None:
+        """Read a list with an entry per layer; more entries (prediction layers) are dropped."""
+        values = self.sequence(key)
+        if values is None:
+            return None
+        if len(values) < n_layers:
+            raise self.error(key, f"has {len(values)} entries for {n_layers} layers")
+        return values[:n_layers]
+
+    def layer_numbers(self, key: str) -> set[int] | None:
+        """Layer numbers, as a list or as text with commas."""
+        value = self.table.get(key)
+        if value is None:
+            return None
+        items: Sequence[Any] = value.split(",") if isinstance(value, str) else value
+        try:
+            return {int(i) for i in items if str(i).strip()}
+        except (TypeError, ValueError):
+            raise self.error(key, f"layer numbers are wanted, got {_short(value)}") from None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
