@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import (
     find_preset,
+    known_names,
     looks_like_path,
-    preset_aliases,
     preset_names,
     preset_path,
 )
@@ -176,11 +176,7 @@ def _kind(kind: str, catalogue: str) -> str:
 
 
 def _unknown_cluster(arg: str, catalogue: str) -> GpuscaleError:
-    known = [
-        name
-        for kind in ("cluster", "gpu")
-        for name in (*preset_names(_kind(kind, catalogue)), *preset_aliases(kind))
-    ]
+    known = [name for kind in ("cluster", "gpu") for name in known_names(_kind(kind, catalogue))]
     if catalogue == "documents":
         hint = "the documents' catalogue has " + ", ".join(preset_names("gpu/documents"))
         return unknown_name("cluster or GPU of the documents' catalogue", arg, known, hint)

@@ -90,6 +90,12 @@ def preset_aliases(kind: str) -> dict[str, str]:
     return aliases
 
 
+def known_names(kind: str) -> list[str]:
+    """Names and aliases that can be typed for a kind."""
+    names = preset_names(kind)
+    return names + [alias for alias, name in preset_aliases(kind).items() if name in names]
+
+
 @lru_cache(maxsize=64)
 def _read_aliases(path: Path) -> dict[str, str]:
     if not path.is_file():
@@ -149,8 +155,9 @@ def preset_path(kind: str, name: str) -> Path:
     """
     path = find_preset(kind, name)
     if path is None:
-        known = [*preset_names(kind), *preset_aliases(kind)]
-        raise unknown_name(KINDS[kind], name, known, f"list them with `{_listing(kind)}`")
+        raise unknown_name(
+            KINDS[kind], name, known_names(kind), f"list them with `{_listing(kind)}`"
+        )
     return path
 
 

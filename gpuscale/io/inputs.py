@@ -1,0 +1,168 @@
+"""One call that loads what a command works on, with the what-if overrides applied.
+
+In a command::
+
+    loaded = load_inputs(common, cluster=cluster, model=model)
+    document = Document(..., blocks=[..., *Text(changed_text(loaded))], warnings=loaded.warnings)
+
+`loaded.cluster`, `loaded.gpu` and `loaded.model` are the specs; `loaded.changes` has one line per
+``--set`` that every command prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.hardware import load_cluster, load_gpu
+from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings
+
+if TYPE_CHECKING:
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.fields import Spec
+    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.model import ModelSpec
+
+
+class HasSettings(Protocol):
+    """The common options of a command, as far as they matter here."""
+
+    @property
+    def set_(self) -> tuple[str, ...]:
+        """Texts of `--set`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a command works on; asking for a spec that was not loaded is our mistake."""
+
+    specs: Mapping[str, Any]
+    changes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = field(default=(), repr=False)
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU, of the cluster where one was loaded."""
+        spec: GpuSpec = self.specs["gpu"]
+        return spec
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster."""
+        spec: ClusterSpec = self.specs["cluster"]
+        return spec
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model."""
+        spec: ModelSpec = self.specs["model"]
+        return spec
+
+
+SHADOWED = ("scaleup_bytes_per_s", "scaleup_domain_gpus")
+"""Keys of the GPU that a cluster states too; a change of the GPU's goes to both."""
+
+DESCRIPTIVE = {
+    "cluster.nics_per_node": "cluster.node_egress_bytes_per_s",
+    "cluster.fabric": "cluster.fabric_class",
+    "cluster.gpu.scaleup_link": "cluster.gpu.scaleup_bytes_per_s",
+    "cluster.gpu.pcie_gen": "cluster.gpu.pcie_bytes_per_s",
+}
+"""Keys that only describe; changing them changes no result, which is said in a warning."""
+
+
+def load_inputs(
+    common: HasSettings,
+    *,
+    gpu: str | None = None,
+    cluster: str | None = None,
+    model: str | None = None,
+    catalogue: str = "vendor",
+    others: Mapping[str, Spec] | None = None,
+) -> Loaded:
+    """Load the specs that are asked for and apply `common.set_` to them.
+
+    Parameters
+    ----------
+    common : Common
+        The command's common options; only `set_` is read.
+    gpu, cluster, model : str, optional
+        Arguments as typed: preset name, alias, path, or `-` (a cluster: also a GPU's name).
+        With a cluster and no `gpu`, the GPU is the cluster's, and `gpu.` in a setting is short
+        for `cluster.gpu.`.
+    catalogue : str
+        ``vendor`` or ``documents``, see `gpuscale.io.hardware`.
+    others : mapping, optional
+        Further specs by prefix, e.g. ``{"software": profile}``; found in `Loaded.specs`.
+
+    Raises
+    ------
+    GpuscaleError
+        For unknown names, bad files, and settings that no spec of this command takes.
+    """
+    if [gpu, cluster, model].count("-") > 1:
+        raise GpuscaleError("only one argument can be read from standard input (`-`)")
+    specs: dict[str, Any] = dict(others or {})
+    warnings: list[str] = []
+    if model is not None:
+        specs["model"], told = _model(model)
+        warnings += told
+    if cluster is not None:
+        specs["cluster"] = load_cluster(cluster, catalogue)
+    if gpu is not None:
+        specs["gpu"] = load_gpu(gpu, catalogue)
+    settings = parse_settings(common.set_) if common.set_ else ()
+    if cluster is not None and gpu is None:
+        settings = tuple(_of_cluster(s) for s in settings)
+        settings += _shadowed(settings, specs["cluster"])
+    check_consumed(settings, list(specs) + (["gpu"] if cluster and gpu is None else []))
+    changes: list[str] = []
+    for prefix, spec in specs.items():
+        specs[prefix], lines = apply_overrides(spec, prefix, settings)
+        changes += lines
+    warnings += _descriptive(settings)
+    if cluster is not None and gpu is None:
+        specs["gpu"] = specs["cluster"].gpu
+    return Loaded(specs, tuple(changes), tuple(warnings), settings)
+
+
+def _model(arg: str) -> tuple[ModelSpec, list[str]]:
+    from gpuscale.io.models import load_model
+
+    return load_model(arg), []
+
+
+def _of_cluster(setting: Setting) -> Setting:
+    if setting.parts[0] != "gpu":
+        return setting
+    return Setting(f"cluster.{setting.key}", ("cluster", *setting.parts), setting.text)
+
+
+def _shadowed(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Setting, ...]:
+    keys = {s.key for s in settings}
+    more = []
+    for setting in settings:
+        name = setting.parts[-1]
+        own = f"cluster.{name}"
+        if setting.parts[:2] != ("cluster", "gpu") or name not in SHADOWED or own in keys:
+            continue
+        if len(setting.parts) == 3 and getattr(cluster, name) is not None:
+            more.append(Setting(own, ("cluster", name), setting.text))
+    return tuple(more)
+
+
+def _descriptive(settings: tuple[Setting, ...]) -> list[str]:
+    keys = {s.key for s in settings}
+    return [
+        f"{key} only describes and changes no result; {real} is what counts"
+        for key, real in DESCRIPTIVE.items()
+        if key in keys and real not in keys
+    ]
+
+
+def changed_text(loaded: Loaded) -> str:
+    """One line that lists what was changed; empty where nothing was."""
+    return "changed: " + "; ".join(loaded.changes) if loaded.changes else ""
