@@ -148,9 +148,8 @@ def _unknown(keys: Keys, text_type: str, where: str) -> str:
         )
     return (
         f"{where}: model type `{text_type[:60] or '(none)'}` is not known; read as a plain "
-        "decoder: RMSNorm before both blocks, gated MLP, no biases but `attention_bias`, no Q or K norm, "
-        + ("tied" if keys.flag("tie_word_embeddings") else "untied")
-        + " head"
+        "decoder: RMSNorm before both blocks, gated MLP, no biases but `attention_bias`, "
+        "no Q or K norm, " + ("tied" if keys.flag("tie_word_embeddings") else "untied") + " head"
     )
 
 

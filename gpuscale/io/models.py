@@ -1,0 +1,146 @@
+"""Loading a model: preset, TOML file, Hugging Face config or folder, or standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.presets import find_preset, looks_like_path, preset_path
+from gpuscale.io.toml import MAX_BYTES, decode, parse_toml, read_text
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import ModelSpec
+
+CONFIG_FILE = "config.json"
+MAX_PARAMS = 1e16
+"""A model above this is a typing mistake; the largest published ones have about 1e13."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model, what was assumed on the way, and where it is from."""
+
+    spec: ModelSpec
+    warnings: tuple[str, ...]
+    origin: str  # "preset llama3-70b", the path, or "standard input"
+
+
+def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
+    """Load a model by what a person typed.
+
+    Parameters
+    ----------
+    arg : str
+        Name or alias of a preset, path of a TOML file, of a Hugging Face `config.json` or of a
+        folder that holds one, or `-` for standard input (TOML or JSON).
+    stdin : binary file, optional
+        Where `-` is read from; by default the process's standard input.
+
+    Returns
+    -------
+    LoadedModel
+        The checked spec.
+
+    Raises
+    ------
+    GpuscaleError
+        One line for everything that is wrong with the argument or the file.
+
+    Examples
+    --------
+    >>> load_model("llama3-70b").spec.n_layers
+    80
+    """
+    if arg == "-":
+        where = "standard input"
+        source = stdin if stdin is not None else sys.stdin.buffer
+        return _loaded(decode(source.read(MAX_BYTES + 1), where), where, None)
+    if not arg.strip():
+        raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
+    path = _as_path(arg)
+    if path is None:
+        path = preset_path("model", arg)
+        return _loaded(read_text(path), f"preset {path.stem}", True)
+    return _loaded(read_text(path), os.fspath(path), None)
+
+
+def _as_path(arg: str) -> Path | None:
+    """File that the argument means, or None for a preset name."""
+    try:
+        is_dir = os.path.isdir(arg)
+        named = looks_like_path(arg) or (is_dir and find_preset("model", arg) is None)
+        if not named and not (os.path.isfile(arg) and find_preset("model", arg) is None):
+            return None
+    except (OSError, ValueError):
+        raise GpuscaleError(f"{arg[:60]!r}: not a file name") from None
+    if not is_dir:
+        return Path(arg)
+    path = Path(arg) / CONFIG_FILE
+    if not path.is_file():
+        raise GpuscaleError(f"{arg}: the folder holds no {CONFIG_FILE}")
+    return path
+
+
+def _loaded(text: str, where: str, toml: bool | None) -> LoadedModel:
+    is_json = text.lstrip().startswith("{") or where.lower().endswith(".json")
+    if toml or not is_json:
+        return _checked(model_from_table(parse_toml(text, where), where), (), where)
+    from gpuscale.io.hf import spec_from_config
+
+    spec, warnings = spec_from_config(parse_json(text, where), where)
+    return _checked(spec, tuple(warnings), where)
+
+
+def _checked(spec: ModelSpec, warnings: tuple[str, ...], where: str) -> LoadedModel:
+    from gpuscale.core.params import count_params
+
+    total = count_params(spec).total_params
+    if total > MAX_PARAMS:
+        raise GpuscaleError(f"{where}: {total:.2g} parameters, more than {MAX_PARAMS:.0e}")
+    return LoadedModel(spec, warnings, where)
+
+
+def model_from_table(table: dict[str, Any], where: str) -> ModelSpec:
+    """Make a model of a TOML table; `where` names its origin in errors."""
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.specs.model import ModelSpec
+
+    try:
+        return ModelSpec.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise spec_error(where, error, list(ModelSpec.model_fields)) from None
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """Read a JSON table; NaN is refused, `Infinity` is left to the key that uses it.
+
+    Raises
+    ------
+    GpuscaleError
+        If the text is no JSON table.
+    """
+    try:
+        value = json.loads(text, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        raise GpuscaleError(f"{where}: not valid JSON: {error.msg} ({at})") from None
+    except RecursionError:
+        raise GpuscaleError(f"{where}: not valid JSON: nested too deeply") from None
+    except ValueError as error:
+        raise GpuscaleError(f"{where}: not valid JSON: {str(error)[:120]}") from None
+    if not isinstance(value, dict):
+        raise GpuscaleError(f"{where}: a table of keys is wanted, as in a {CONFIG_FILE}")
+    return value
+
+
+def _constant(name: str) -> float:
+    if name == "NaN":
+        raise ValueError("NaN is not a value")
+    return float(name)

@@ -1,0 +1,107 @@
+"""Writing a spec as TOML that a person can edit and pass back in."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pydantic import BaseModel
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def spec_to_toml(spec: BaseModel, comments: dict[str, str] | None = None) -> str:
+    """Text of a spec; keys at their default are left out.
+
+    Parameters
+    ----------
+    spec : pydantic model
+        Any spec; numbers are written in SI units, so that reading them back changes nothing.
+    comments : dict, optional
+        Key -> remark put behind it. The spec's own `sources` table is always written.
+
+    Returns
+    -------
+    str
+        TOML, with plain keys first and tables after them.
+    """
+    return "\n".join(_lines(_values(spec), (), comments or {})) + "\n"
+
+
+def table_to_toml(table: dict[str, Any], comments: dict[str, str] | None = None) -> str:
+    """Text of a plain table of numbers, texts, lists and tables; None is left out."""
+    return "\n".join(_lines(table, (), comments or {})) + "\n"
+
+
+def _values(spec: BaseModel) -> dict[str, Any]:
+    """Keys that differ from their default; `kind` and required keys always."""
+    found: dict[str, Any] = {}
+    for name, field in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        default = field.get_default(call_default_factory=True)
+        if value is None or (name != "kind" and not field.is_required() and value == default):
+            continue
+        found[name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return _values(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _lines(table: dict[str, Any], path: tuple[str, ...], comments: dict[str, str]) -> list[str]:
+    lines: list[str] = []
+    below = {k: v for k, v in table.items() if isinstance(v, dict)}
+    arrays = {k: v for k, v in table.items() if _is_array_of_tables(v)}
+    for key, value in table.items():
+        if key in below or key in arrays or value is None:
+            continue
+        remark = comments.get(".".join((*path, key)), "")
+        tail = f"  # {' '.join(remark.split())}" if remark else ""
+        lines.append(f"{_key(key)} = {_value(value)}{tail}")
+    for key, value in below.items():
+        inner = (*path, key)
+        body = _lines(value, inner, comments)
+        plain = any(not isinstance(v, dict) for v in value.values()) or not value
+        header = [f"[{'.'.join(map(_key, inner))}]"] if plain else []
+        lines += ["", *header, *(body if plain else body[1:])]
+    for key, items in arrays.items():
+        for item in items:
+            inner = (*path, key)
+            lines += ["", f"[[{'.'.join(map(_key, inner))}]]", *_lines(item, inner, comments)]
+    return lines
+
+
+def _is_array_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """Quote a basic string; JSON escapes are TOML's, but for DEL and surrogates."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted.replace("\x7f", "\\u007f")
