@@ -1,18 +1,19 @@
-"""Documents in the terminal and in a pipe, by rich."""
+"""Documents in the terminal, by rich; a pipe gets plain lines."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from typing import TYPE_CHECKING, TextIO
 
 from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
 from gpuscale.render.output import clean, write
+from gpuscale.render.plain import BAR_WIDTH, bar_texts, cells, one_line, to_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-BAR_WIDTH = 40
 PIPE_WIDTH = 100_000
 
 
@@ -31,6 +32,9 @@ def console(stream: TextIO) -> Console:
 
 def print_document(document: Document, stream: TextIO) -> None:
     """Print each block, an empty line between blocks; all of it or nothing."""
+    if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
+        write(stream, to_text(document))
+        return
     out = console(stream)
     with out.capture() as captured:
         for i, block in enumerate(document.blocks):
@@ -51,14 +55,6 @@ def _print_block(block: Block, out: Console) -> None:
         _print_bars(block, out)
     else:
         _print_table(block, out)
-
-
-def cells(block: Table) -> list[list[str]]:
-    """Text of every cell of a table; None is a dash."""
-    return [
-        ["-" if v is None else clean(c.show(v)) for c, v in zip(block.columns, row, strict=True)]
-        for row in block.rows
-    ]
 
 
 def _print_table(block: Table, out: Console) -> None:
@@ -108,15 +104,13 @@ def _print_facts(block: Facts, out: Console) -> None:
 
 
 def _print_bars(block: Bars, out: Console) -> None:
-    scale = max([block.limit or 0.0, *(value for _, value, _ in block.rows)], default=0.0) or 1.0
-    labels = [clean(label) for label, _, _ in block.rows]
+    labels = [one_line(label) for label, _, _ in block.rows]
     label_width = max(map(len, labels), default=0)
     text_width = max((len(text) for _, _, text in block.rows), default=0)
     bar_width = max(8, min(BAR_WIDTH, out.width - label_width - text_width - 4))
     full, empty = ("█", "·") if out.encoding.startswith("utf") else ("#", ".")
-    for label, (_, value, text) in zip(labels, block.rows, strict=True):
-        filled = round(bar_width * max(0.0, value) / scale)
-        bar = full * filled + empty * (bar_width - filled)
+    bars = bar_texts(block, bar_width, full, empty)
+    for label, (_, _, text), bar in zip(labels, block.rows, bars, strict=True):
         out.print(f"{label:<{label_width}}  {text:>{text_width}}  {bar}", overflow="fold")
     if block.limit_text:
         out.print(clean(block.limit_text))

@@ -1,0 +1,98 @@
+"""Run the commands that a Markdown page shows, and compare or renew what it says they print.
+
+A block ```` ```console ```` holds lines ``$ command`` with their output. In an output, a line
+``...`` stands for any lines, and the words of `VARYING` (measured times) may differ.
+
+    python tools/readme.py README.md            compare
+    python tools/readme.py --update README.md   write the real output; a block whose output ended
+                                                in ``...`` keeps its length
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+VARYING = re.compile(r"\b[\d.,]+ (ms|s) (elapsed|search|on \d+ cores?)\b|in [\d.,]+ m?s\b")
+SKIPPED = ("pip ", "python -m venv", "pytest", ".ci/run", ".venv/", "git ")
+
+
+def commands(block: str) -> Iterator[tuple[str, str]]:
+    """Pairs of command and shown output in one block."""
+    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)
+    yield from zip(parts[1::2], parts[2::2], strict=True)
+
+
+def run(command: str) -> str:
+    """Give standard output, then standard error, of a shell command at the root of the project."""
+    root = Path(__file__).resolve().parent.parent
+    bin_dir = str(Path(sys.executable).parent)
+    env = os.environ | {"PATH": bin_dir + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=root, env=env, capture_output=True, text=True,
+        encoding="utf-8", timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def _plain(text: str) -> str:
+    return "\n".join(VARYING.sub("#", line).rstrip() for line in text.strip().splitlines())
+
+
+def difference(shown: str, real: str) -> str:
+    """Say where an output differs from the one shown; empty if it does not."""
+    pieces = [re.escape(p.strip("\n")) for p in re.split(r"^\.\.\.$", _plain(shown), flags=re.M)]
+    if re.fullmatch(r"(?:.*\n)?".join(pieces), _plain(real) + "\n" * (len(pieces) > 1), re.DOTALL):
+        return ""
+    return "\n".join(difflib.unified_diff(_plain(shown).splitlines(), _plain(real).splitlines(),
+                                          "shown", "printed", lineterm="", n=1))  # fmt: skip
+
+
+def shown_commands(page: Path) -> list[tuple[str, str]]:
+    """Every runnable command of a page with the output that it shows."""
+    text = page.read_text(encoding="utf-8")
+    found = [pair for block in BLOCK.findall(text) for pair in commands(block)]
+    return [(command, shown) for command, shown in found if not command.startswith(SKIPPED)]
+
+
+def _renewed(match: re.Match[str]) -> str:
+    parts = []
+    for command, shown in commands(match[1]):
+        real = shown
+        if not command.startswith(SKIPPED):
+            real = _cut(run(command).rstrip("\n"), shown) + "\n\n"
+        parts.append(f"$ {command}\n{real}")
+    return "```console\n" + "".join(parts).rstrip("\n") + "\n```"
+
+
+def _cut(real: str, shown: str) -> str:
+    lines = real.splitlines()
+    kept = shown.strip().splitlines()
+    if kept and kept[-1] == "..." and len(lines) >= len(kept):
+        return "\n".join([*lines[: len(kept) - 1], "..."])
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def main(args: list[str]) -> int:
+    """Compare or renew the pages named."""
+    update = "--update" in args
+    bad = 0
+    for page in (Path(a) for a in args if not a.startswith("--")):
+        if update:
+            page.write_text(BLOCK.sub(_renewed, page.read_text(encoding="utf-8")), "utf-8")
+            continue
+        for command, shown in shown_commands(page):
+            if found := difference(shown, run(command)):
+                bad += 1
+                print(f"{page}: $ {command}\n{found}\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
