@@ -8,7 +8,7 @@ to every other rank, so a rank's buffer (the size in nccl-tests) is `array_bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import lgamma
+from math import lgamma, prod
 
 from gpuscale.core.collective import check_ranks
 from gpuscale.core.hierarchy import Level, spans
@@ -107,10 +107,43 @@ def approximate_all_to_all_s(
     return reached * array_bytes / (n_ranks * link_bytes_per_s)
 
 
-def torus_all_to_all_s(array_bytes: float, link_bytes_per_s: float) -> float:
-    """All-to-all on a TPU ring or torus axis: B / (4 W). [s]."""
-    check_ranks(1, link_bytes_per_s, array_bytes)
-    return array_bytes / (4 * link_bytes_per_s)
+def torus_all_to_all_s(array_bytes: float, axis_bytes_per_s: float) -> float:
+    """All-to-all on one ring of a TPU torus, of any size: B / (4 W), W both ways of an axis. [s].
+
+    Examples
+    --------
+    >>> torus_all_to_all_s(1e9, 100e9) == torus_bisection_time_s(1e9, (16,), 50e9)
+    True
+    """
+    check_ranks(1, axis_bytes_per_s, array_bytes)
+    return array_bytes / (4 * axis_bytes_per_s)
+
+
+def torus_bisection_time_s(
+    array_bytes: float, dims: Sequence[int], link_bytes_per_s: float
+) -> float:
+    """All-to-all on a torus, by the cut through its longest axis. [s].
+
+    A quarter of the array crosses each way, over 2 n / s links (s: longest side, with the links
+    that close the ring): ``array s / (8 n link)``.
+
+    Parameters
+    ----------
+    array_bytes : float
+        The whole array over all chips. [byte]
+    dims : sequence of int
+        Sides of the torus. [1]
+    link_bytes_per_s : float
+        One link, one direction. [byte/s]
+
+    Examples
+    --------
+    >>> round(torus_bisection_time_s(1e9, (16, 20, 28), 100e9) * 1e6, 3)  # us
+    3.906
+    """
+    check_ranks(min(dims), link_bytes_per_s, array_bytes)
+    chips = prod(dims)
+    return 0.0 if chips == 1 else array_bytes * max(dims) / (8 * chips * link_bytes_per_s)
 
 
 def nodes_all_to_all_time_s(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, prod
 
 from gpuscale.core.all_to_all import (
     approximate_all_to_all_s,
     level_all_to_all_times_s,
     reached_frac,
+    torus_bisection_time_s,
 )
 from gpuscale.core.collective import (
     approximate_time_s,
@@ -39,12 +41,20 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True)
+class Torus:
+    """Sides of a torus and one of its links, one direction."""
+
+    dims: tuple[int, ...]
+    link_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveTime:
     """Ideal time of a collective."""
 
     op: str
     array_bytes: float
-    nccl_size_bytes: float  # what nccl-tests calls the size
+    nccl_size_bytes: float  # what nccl-tests calls the size, of one slice, sparse if it is
     n_gpus: int
     n_ranks: int  # GPUs of the collective's own axis: n_gpus / inner
     time_s: float
@@ -67,6 +77,7 @@ def ideal_collective(
     inner: int = 1,
     hop_s: float = 0.0,
     routing: Routing | None = None,
+    torus: Torus | None = None,
 ) -> CollectiveTime:
     """Ideal time of a collective over the levels of a cluster.
 
@@ -89,6 +100,8 @@ def ideal_collective(
         Latency of one hop; steps follow each other level by level. [s]
     routing : Routing or None
         For all-to-all; None is dense.
+    torus : Torus or None
+        Links of a torus, which bound an all-to-all by its bisection.
 
     Examples
     --------
@@ -109,15 +122,34 @@ def ideal_collective(
     if op == "all-to-all" and found:
         steps = 1
     latency_s = steps * hop_s
+    if torus and op == "all-to-all" and n_gpus > 1:
+        found = (_torus_level(array_bytes, n_gpus, torus, hop_s),)
     slowest = max(found, key=lambda t: t.time_s - t.steps * hop_s, default=None)
     bandwidth_s = slowest.time_s - slowest.steps * hop_s if slowest else 0.0
     time_s = latency_s + bandwidth_s
-    algbw, busbw = bandwidths_bytes_per_s(op, array_bytes, n_ranks, time_s)
+    moved_bytes = array_bytes / inner
+    if op == "all-to-all" and routing:
+        moved_bytes *= reached_frac(n_ranks, routing.top_k, routing.kind, routing.n_experts)
+    algbw, busbw = bandwidths_bytes_per_s(op, moved_bytes, n_ranks, time_s)
+    used = slowest.algorithm if slowest else algorithm
+    rounded_s = _approximate(op, array_bytes, n_gpus, levels, used, inner, routing or Routing())
     return CollectiveTime(
-        op, array_bytes, nccl_size_bytes(op, array_bytes, n_ranks), n_gpus, n_ranks, time_s,
-        bandwidth_s, latency_s, steps, algbw, busbw,
-        _approximate(op, array_bytes, n_gpus, levels, algorithm, inner, routing or Routing()),
+        op, array_bytes, nccl_size_bytes(op, moved_bytes, n_ranks), n_gpus, n_ranks, time_s,
+        bandwidth_s, latency_s, steps, algbw, busbw, rounded_s,
         slowest.name if slowest else "", found,
+    )  # fmt: skip
+
+
+def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> LevelTime:
+    """Bisection of the torus, or of a nearly cubic slice of it."""
+    dims = torus.dims
+    if prod(dims) != n:
+        dims = (ceil(n ** (1 / len(dims)) - 1e-9),) * (len(dims) - 1)
+        dims = (*dims, max(1, ceil(n / prod(dims)))) if dims else (n,)
+    time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
+    return LevelTime(
+        "torus", n, 1, torus.link_bytes_per_s, array_bytes / time_s if time_s > 0 else 0.0,
+        "direct", 1, time_s + hop_s,
     )  # fmt: skip
 
 
@@ -146,7 +178,7 @@ def _approximate(
     op: str, array_bytes: float, n: int, levels: Sequence[Level], algorithm: str, inner: int,
     routing: Routing,
 ) -> float:  # fmt: skip
-    """Rounded form of the documents: inside a node, or over nodes by the node's egress."""
+    """Time by the documents' rounded form: inside a node, or over nodes by the node's egress."""
     if n <= 1:
         return 0.0
     domain = levels[0].gpus or n
@@ -178,7 +210,8 @@ def sweep_sizes(first_bytes: float, last_bytes: float, factor: float = 4.0) -> t
     """
     if not (first_bytes > 0 and last_bytes >= first_bytes and factor > 1):
         raise ValueError("a sweep needs 0 < first <= last and a factor above 1")
-    sizes, size = [], first_bytes
+    sizes: list[float] = []
+    size = first_bytes
     while size < last_bytes * (1 - 1e-9) and len(sizes) < 1000:
         sizes.append(size)
         size *= factor

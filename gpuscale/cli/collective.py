@@ -1,0 +1,455 @@
+"""`gpuscale collective`: one collective on a cluster, or a sweep over its size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.hierarchy import Level
+    from gpuscale.core.ideal_collective import CollectiveTime, Routing, Torus
+    from gpuscale.core.records import Term
+    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.specs.cluster import ClusterSpec
+
+COUNTED = {
+    "all-gather": "the gathered result (nccl-tests: the same)",
+    "reduce-scatter": "the full input of one GPU (nccl-tests: the same)",
+    "all-reduce": "the buffer of one GPU (nccl-tests: the same)",
+    "all-to-all": "the whole array over all GPUs (nccl-tests: one GPU's 1/n of it, --per-gpu)",
+    "broadcast": "the buffer sent (nccl-tests: the same)",
+    "send-recv": "the buffer sent (nccl-tests: the same)",
+}
+"""What --bytes counts, per operation."""
+
+ALIASES = {
+    "ag": "all-gather", "rs": "reduce-scatter", "ar": "all-reduce", "a2a": "all-to-all",
+    "allgather": "all-gather", "reducescatter": "reduce-scatter", "allreduce": "all-reduce",
+    "alltoall": "all-to-all", "p2p": "send-recv", "sendrecv": "send-recv",
+}  # fmt: skip
+
+
+@command(app, "collective", example="gpuscale collective all-gather h100 --shape 4096x65536")
+def collective(
+    common: Common,
+    op: Annotated[
+        str,
+        typer.Argument(
+            help="all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, send-recv."
+        ),
+    ],
+    cluster: Annotated[
+        str, typer.Argument(help="Cluster preset, GPU name (its usual node), TOML file or -.")
+    ],
+    bytes_: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes",
+            help="Size of the array: all-gather: gathered; reduce-scatter, "
+            "all-reduce: one GPU's buffer; all-to-all: the array over all GPUs.",
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(help="Shape of the array instead of --bytes, as 4096x65536.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Number format of --shape.")] = "bf16",
+    gpus: Annotated[
+        str | None,
+        typer.Option(help="GPUs spanned, an inner axis included. [default: one NVLink domain]"),
+    ] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="ring, tree or sharp (in the switches) for all-reduce.")
+    ] = "ring",
+    inner: Annotated[
+        str, typer.Option(help="Ways the array is sharded on another axis that lies innermost.")
+    ] = "1",
+    top_k: Annotated[
+        str | None, typer.Option(help="Sparse all-to-all: destinations per token.")
+    ] = None,
+    routing: Annotated[
+        str,
+        typer.Option(
+            help="Sparse all-to-all: bound (k/n at most), with-replacement, or "
+            "without-replacement of --experts."
+        ),
+    ] = "bound",
+    experts: Annotated[
+        str | None, typer.Option(help="Experts, for --routing without-replacement.")
+    ] = None,
+    once_per_node: Annotated[
+        bool, typer.Option("--once-per-node", help="All-to-all sends a token to a node only once.")
+    ] = False,
+    per_gpu: Annotated[
+        bool, typer.Option("--per-gpu", help="All-to-all: --bytes is one GPU's send buffer.")
+    ] = False,
+    hop_latency: Annotated[
+        str, typer.Option(help="Latency of one hop, as '1 us'; the ideal has none.")
+    ] = "0",
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="MIN:MAX[:FACTOR]", help="Table over sizes, as 1KiB:10GiB."),
+    ] = None,
+    switch_bytes: Annotated[
+        bool, typer.Option("--switch-bytes", help="Also count the bytes through the switches.")
+    ] = False,
+    catalogue: Annotated[
+        str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
+    ] = "vendor",
+) -> Document:
+    """Time and bandwidth of one collective operation on a cluster.
+
+    The ideal: each level's links full, levels pipelined, the slowest one sets the time.
+    """
+    from gpuscale.cli.values import quantity, whole
+    from gpuscale.core.hierarchy import check_span, network_levels
+    from gpuscale.core.ideal_collective import ideal_collective
+    from gpuscale.io.hardware import load_cluster
+
+    op = _op(op)
+    spec = load_cluster(cluster, catalogue)
+    levels = network_levels(spec)
+    n_gpus = whole(gpus, "--gpus", most=1e8) if gpus else _default_gpus(spec)
+    n_inner = whole(inner, "--inner", most=1e8)
+    _check_inner(op, n_gpus, n_inner)
+    try:
+        check_span(n_gpus, levels, n_inner)
+    except ValueError as error:
+        raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
+    algorithm = _algorithm(op, algorithm.strip().lower(), spec, n_gpus)
+    hop_s = quantity(hop_latency, "s", "--hop-latency", most=10.0, zero=True)
+    choice = _routing(op, top_k, routing, experts, once_per_node, n_gpus)
+    sizes = _sizes(op, bytes_, shape, dtype, sweep, per_gpu, n_gpus)
+    torus = _torus(spec)
+    rows = [
+        ideal_collective(op, size, n_gpus, levels, algorithm, n_inner, hop_s, choice, torus)
+        for size in sizes
+    ]
+    inputs: dict[str, Any] = {
+        "op": op, "cluster": spec.name, "catalogue": catalogue, "n_gpus": n_gpus,
+        "inner": n_inner, "algorithm": algorithm, "hop_latency_s": hop_s,
+        "top_k": choice.top_k, "routing": choice.kind, "n_experts": choice.n_experts,
+        "once_per_node": once_per_node,
+    }  # fmt: skip
+    warnings = _warnings(spec, op, n_gpus, algorithm, levels)
+    if sweep:
+        return _sweep_document(rows, inputs, spec, warnings)
+    return _document(rows[0], inputs, spec, warnings, hop_s, switch_bytes)
+
+
+def _op(text: str) -> str:
+    from gpuscale.core.collective import OPS
+    from gpuscale.errors import unknown_name
+
+    name = text.strip().lower().replace("_", "-")
+    name = ALIASES.get(name, name)
+    if name not in OPS:
+        raise unknown_name("collective", name, OPS, f"known: {', '.join(OPS)}")
+    return name
+
+
+def _default_gpus(spec: ClusterSpec) -> int:
+    """One scale-up domain; of a whole fabric, all that it has."""
+    if spec.kind in ("fabric", "cluster") and spec.n_gpus:
+        return spec.n_gpus
+    return spec.scaleup_domain_gpus if spec.kind != "tpu-pod" else spec.n_gpus or 1
+
+
+def _check_inner(op: str, n_gpus: int, inner: int) -> None:
+    if inner > 1 and op not in ("all-gather", "reduce-scatter", "all-reduce"):
+        raise GpuscaleError(f"--inner has no meaning for {op}")
+    if n_gpus % inner:
+        raise GpuscaleError(f"--inner {inner} does not divide the {n_gpus} GPUs")
+
+
+def _algorithm(op: str, name: str, spec: ClusterSpec, n_gpus: int) -> str:
+    from gpuscale.core.collective import ALGORITHMS
+    from gpuscale.errors import unknown_name
+
+    if name not in ALGORITHMS:
+        raise unknown_name("algorithm", name, ALGORITHMS, f"known: {', '.join(ALGORITHMS)}")
+    if name != "ring" and op != "all-reduce":
+        raise GpuscaleError(f"--algorithm {name} is for all-reduce; {op} has one ideal form")
+    inside = n_gpus <= spec.scaleup_domain_gpus
+    if name == "sharp" and not (
+        spec.in_switch_reduction_scaleup or (spec.in_switch_reduction_scaleout and not inside)
+    ):
+        raise GpuscaleError(
+            f"the switches of {spec.name} do not reduce" + (" inside a node" if inside else ""),
+            "`--set cluster.in_switch_reduction_scaleup=true` assumes that they do",
+        )
+    return name
+
+
+def _routing(
+    op: str, top_k: str | None, kind: str, experts: str | None, once: bool, n_gpus: int
+) -> Routing:
+    from gpuscale.cli.values import whole
+    from gpuscale.core.ideal_collective import Routing
+    from gpuscale.errors import unknown_name
+
+    kinds = {"bound": "top-k", "with-replacement": "with-replacement",
+             "without-replacement": "without-replacement"}  # fmt: skip
+    kind = kind.strip().lower()
+    if kind not in kinds:
+        raise unknown_name("routing", kind, kinds, f"known: {', '.join(kinds)}")
+    if op != "all-to-all" and (top_k or experts or once):
+        raise GpuscaleError(f"--top-k, --experts and --once-per-node are for all-to-all, not {op}")
+    k = whole(top_k, "--top-k", most=1e6) if top_k else None
+    n_experts = whole(experts, "--experts", most=1e6) if experts else None
+    if kind == "without-replacement" and k is not None:
+        if n_experts is None:
+            raise GpuscaleError("--routing without-replacement wants --experts")
+        if n_experts < k or n_experts < n_gpus:
+            raise GpuscaleError(
+                f"--experts {n_experts} must be at least --top-k {k} and the {n_gpus} GPUs"
+            )
+    return Routing(k, kinds[kind] if k else "dense", n_experts, once)
+
+
+def _sizes(
+    op: str, bytes_: str | None, shape: str | None, dtype: str, sweep: str | None, per_gpu: bool,
+    n_gpus: int,
+) -> tuple[float, ...]:  # fmt: skip
+    from math import prod
+
+    from gpuscale.cli.matmul_time import check_dtype
+    from gpuscale.cli.values import quantity
+    from gpuscale.cli.values import shape as read_shape
+    from gpuscale.core.dtypes import element_bytes
+
+    if (bytes_ is not None) + (shape is not None) + (sweep is not None) != 1:
+        raise GpuscaleError("give one of --bytes, --shape and --sweep", "for example --bytes 1GB")
+    if per_gpu and op != "all-to-all":
+        raise GpuscaleError(f"--per-gpu is for all-to-all; --bytes of {op} is {COUNTED[op]}")
+    if sweep is not None:
+        sizes = _sweep_sizes(sweep)
+    elif shape is not None:
+        dtype = dtype.strip().lower()
+        check_dtype(dtype)
+        size = prod(read_shape(shape)) * element_bytes(dtype)
+        if size > 1e18:
+            raise GpuscaleError(f"--shape {shape[:40]} has {size:.3g} bytes; at most 1e18")
+        sizes = (size,)
+    else:
+        sizes = (quantity(bytes_ or "", "bytes", "--bytes", most=1e18),)
+    return tuple(s * n_gpus for s in sizes) if per_gpu else sizes
+
+
+def _sweep_sizes(text: str) -> tuple[float, ...]:
+    from gpuscale.cli.values import quantity
+    from gpuscale.core.ideal_collective import sweep_sizes
+
+    parts = text.split(":")
+    if len(parts) not in (2, 3):
+        raise GpuscaleError("--sweep: give MIN:MAX or MIN:MAX:FACTOR, such as 1KiB:10GiB:2")
+    low = quantity(parts[0], "bytes", "--sweep MIN", most=1e18)
+    high = quantity(parts[1], "bytes", "--sweep MAX", most=1e18)
+    if high < low:
+        raise GpuscaleError("--sweep: the first size is larger than the second")
+    factor = quantity(parts[2], "count", "--sweep FACTOR", least=1.01, most=1e6) if parts[2:] else 4
+    return sweep_sizes(low, high, factor)
+
+
+def _torus(spec: ClusterSpec) -> Torus | None:
+    """Sides and link of a torus, if the GPU's links form one."""
+    import re
+
+    from gpuscale.core.ideal_collective import Torus
+
+    found = re.search(r"torus (\d+(?:x\d+)*)", spec.gpu.scaleup_topology)
+    if not found or not spec.gpu.scaleup_p2p_bytes_per_s:
+        return None
+    return Torus(tuple(map(int, found[1].split("x"))), spec.gpu.scaleup_p2p_bytes_per_s)
+
+
+def _warnings(
+    spec: ClusterSpec, op: str, n_gpus: int, algorithm: str, levels: tuple[Level, ...]
+) -> list[str]:
+    found = []
+    if spec.n_gpus and n_gpus > spec.n_gpus and spec.kind in ("fabric", "cluster"):
+        found.append(f"{spec.name} has {spec.n_gpus:,} GPUs; {n_gpus:,} are counted")
+    domain = spec.scaleup_domain_gpus
+    if n_gpus > domain and n_gpus % domain:
+        found.append(f"{n_gpus} GPUs do not fill domains of {domain}; counted as if they did")
+    if op == "all-to-all" and "torus" in (spec.topology + spec.gpu.scaleup_topology):
+        found.append(
+            "torus links: counted as if every pair were connected; the real time is longer"
+        )
+    if algorithm == "sharp":
+        used = levels if n_gpus > domain else levels[:1]
+        plain = [level.name for level in used if not level.reduces]
+        if plain:
+            found.append(f"switches of level {', '.join(plain)} do not reduce: a ring there")
+    return found
+
+
+def _term(found: CollectiveTime, hop_s: float) -> Term:
+    """Time as arithmetic over the levels' bandwidths."""
+    from gpuscale.core.ideal_collective import SOURCE
+    from gpuscale.core.records import Term
+
+    inputs = {"array_bytes": found.array_bytes, "steps": float(found.steps), "hop_s": hop_s}
+    parts = []
+    for level in found.levels:
+        if level.bandwidth_bytes_per_s > 0:
+            key = f"bandwidth_{level.name.replace('-', '_').replace(' ', '_')}_bytes_per_s"
+            inputs[key] = level.bandwidth_bytes_per_s
+            parts.append(f"array_bytes / {key}")
+    slowest = f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * array_bytes"
+    return Term("time_s", found.time_s, "s", f"steps * hop_s + {slowest}", inputs, SOURCE)
+
+
+def _document(
+    found: CollectiveTime, inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str],
+    hop_s: float, switch_bytes: bool,
+) -> Document:  # fmt: skip
+    from dataclasses import asdict
+
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Document, Facts, Text
+
+    inputs = {**inputs, "array_bytes": found.array_bytes}
+    op, n = found.op, found.n_gpus
+    rounded = f"{100 * (found.approximate_s / found.bandwidth_s - 1):+.1f} %" if (
+        found.bandwidth_s
+    ) else ""  # fmt: skip
+    where = "one GPU: nothing to do" if n == 1 else f"bound by level {found.binding_level}"
+    rows = [
+        ("time", format_si(found.time_s, "s"), where),
+        ("bandwidth time", format_si(found.bandwidth_s, "s"), "exact form"),
+        ("rounded", format_si(found.approximate_s, "s"),
+         f"the documents' approximation, {rounded}" if rounded else ""),
+        ("latency", format_si(found.latency_s, "s"),
+         f"{found.steps} steps" + (f" of {format_si(hop_s, 's')}" if hop_s else
+                                  "; --hop-latency gives each its time")),
+        ("algbw", format_si(found.algbw_bytes_per_s, "bytes_per_s"), "size / time, as nccl-tests"),
+        ("busbw", format_si(found.busbw_bytes_per_s, "bytes_per_s"), "as nccl-tests"),
+    ]  # fmt: skip
+    kind = "" if op != "all-reduce" else f"  {inputs['algorithm']}"
+    title = f"{op}{kind}  {_size(found.array_bytes)}  {spec.name}, {n:,} GPU{'s' * (n > 1)}"
+    if inputs["inner"] > 1:
+        title += f", array sharded {inputs['inner']} ways on an inner axis"
+    blocks: list[Block] = [
+        Text(f"{title}\nbytes counted: {COUNTED[op]}"),
+        Facts(rows, "Roofline (ideal)"),
+    ]
+    if found.levels:
+        blocks.append(_level_table(found))
+    result = asdict(found)
+    if switch_bytes:
+        facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
+        result["switch_bytes"] = extra
+        blocks.append(Facts(facts, "Bytes through the switches"))
+    table = _table([found])
+    return Document(
+        "collective", inputs, result, blocks, warnings, terms=(_term(found, hop_s),),
+        csv_table=table,
+    )  # fmt: skip
+
+
+def _level_table(found: CollectiveTime) -> Table:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def rate(v: float) -> str:
+        return format_si(v, "bytes_per_s")
+
+    columns = [
+        Column("level", "level", right=False),
+        Column("n_children", "children", lambda v: f"{v:,}"),
+        Column("gpus_below", "GPUs below", lambda v: f"{v:,}"),
+        Column("bytes_per_s_per_gpu", "link per GPU", rate),
+        Column("bandwidth_bytes_per_s", "array bandwidth", rate),
+        Column("algorithm", "algorithm", right=False),
+        Column("time_s", "time", lambda v: format_si(v, "s")),
+    ]
+    rows = [
+        [t.name, t.n_children, t.gpus_below, t.bytes_per_s_per_gpu, t.bandwidth_bytes_per_s,
+         t.algorithm, t.time_s]
+        for t in found.levels
+    ]  # fmt: skip
+    return Table(columns, rows, "Levels")
+
+
+def _switch_traffic(
+    found: CollectiveTime, spec: ClusterSpec, algorithm: str
+) -> tuple[list[tuple[str, str, str]], dict[str, float]]:
+    from dataclasses import asdict
+
+    from gpuscale.core.quantity import format_si
+    from gpuscale.core.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
+
+    domain = min(spec.scaleup_domain_gpus, found.n_gpus)
+    if found.op == "all-gather":
+        nodes = -(-found.n_gpus // domain)
+        values = asdict(all_gather_traffic(found.array_bytes, nodes, domain))
+    elif found.op == "all-reduce" and algorithm == "sharp" and found.n_gpus <= domain:
+        values = asdict(in_switch_all_reduce_traffic(found.array_bytes, found.n_gpus))
+    else:
+        raise GpuscaleError(
+            f"--switch-bytes does not cover this {found.op}",
+            "all-gather over nodes, and all-reduce --algorithm sharp inside one node",
+        )
+    rows = [
+        (key.removesuffix("_bytes").replace("_", " "), format_si(v, "bytes"), "")
+        for key, v in values.items()
+    ]
+    return rows, values
+
+
+def _size(value: float) -> str:
+    """Bytes, in binary units where they are exact."""
+    from gpuscale.core.quantity import format_si
+
+    for unit, factor in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 1024.0)):
+        if value >= factor and value % factor == 0 and value < 1024 * factor:
+            return f"{value / factor:g} {unit}"
+    return format_si(value, "bytes")
+
+
+def _table(rows: list[CollectiveTime]) -> Table:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    def rate(v: float) -> str:
+        return format_si(v, "bytes_per_s")
+
+    columns = [
+        Column("array_bytes", "bytes", _size),
+        Column("nccl_size_bytes", "nccl-tests size", _size),
+        Column("time_s", "time", time),
+        Column("latency_s", "latency", time),
+        Column("bandwidth_s", "bandwidth", time),
+        Column("approximate_s", "rounded", time),
+        Column("algbw_bytes_per_s", "algbw", rate),
+        Column("busbw_bytes_per_s", "busbw", rate),
+        Column("binding_level", "bound by", right=False),
+    ]
+    return Table(columns, [[getattr(r, c.key) for c in columns] for r in rows])
+
+
+def _sweep_document(
+    rows: list[CollectiveTime], inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str]
+) -> Document:
+    from dataclasses import asdict
+
+    from gpuscale.render.document import Document, Text
+
+    op = rows[0].op
+    title = (
+        f"{op}  {spec.name}, {rows[0].n_gpus:,} GPUs  roofline (ideal)\n"
+        f"bytes counted: {COUNTED[op]}"
+    )
+    return Document(
+        "collective", inputs, {"rows": [asdict(r) for r in rows]},
+        [Text(title), _table(rows)], warnings,
+        terms=(_term(rows[-1], float(inputs["hop_latency_s"])),),
+    )  # fmt: skip
