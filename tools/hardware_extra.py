@@ -251,19 +251,19 @@ def document_gpus() -> dict[str, dict[str, Any]]:
     rows = [
         # name, title, architecture, units, smem, l2, hbm, bandwidth, bf16, fp16, fp8, int8, fp4,
         # scale-up (one way), domain, usual cluster
-        ("v100-sxm2-32gb", "V100", "volta", 80, "96 KiB", "6 MiB", "32 GB", "0.9 TB/s", None,
+        ("v100-sxm2-32gb", "V100", "volta", 80, "96 KiB", "6 MB", "32 GB", "0.9 TB/s", None,
          "125", None, None, None, "150 GB/s", 8, "dgx1-v100"),
-        ("a100-sxm-80gb", "A100", "ampere", 108, "192 KiB", "40 MiB", "80 GB", "2.0 TB/s", "312",
+        ("a100-sxm-80gb", "A100", "ampere", 108, "192 KiB", "40 MB", "80 GB", "2.0 TB/s", "312",
          "312", None, "624", None, "300 GB/s", 8, "dgx-a100"),
-        ("h100-sxm", "H100", "hopper", 132, "256 KiB", "50 MiB", "80 GB", "3.35 TB/s", "990",
+        ("h100-sxm", "H100", "hopper", 132, "256 KiB", "50 MB", "80 GB", "3.35 TB/s", "990",
          "990", "1980", "1980", None, "450 GB/s", 8, "dgx-h100"),
-        ("h200-sxm", "H200", "hopper", 132, "256 KiB", "50 MiB", "141 GB", "4.8 TB/s", "990",
+        ("h200-sxm", "H200", "hopper", 132, "256 KiB", "50 MB", "141 GB", "4.8 TB/s", "990",
          "990", "1980", "1980", None, "450 GB/s", 8, "dgx-h200"),
-        ("h800-sxm", "H800", "hopper", 132, "256 KiB", "50 MiB", "80 GB", "3.35 TB/s", "990",
+        ("h800-sxm", "H800", "hopper", 132, "256 KiB", "50 MB", "80 GB", "3.35 TB/s", "990",
          "990", "1980", "1980", None, "200 GB/s", 8, "hgx-h800-8"),
-        ("b200-sxm", "B200", "blackwell", 148, "256 KiB", "126 MiB", "192 GB", "8.0 TB/s", "2250",
+        ("b200-sxm", "B200", "blackwell", 148, "256 KiB", "126 MB", "192 GB", "8.0 TB/s", "2250",
          "2250", "4500", "4500", "9000", "900 GB/s", 8, "dgx-b200"),
-        ("gb200", "GB200", "blackwell", 148, "256 KiB", "126 MiB", "192 GB", "8.0 TB/s", "2250",
+        ("gb200", "GB200", "blackwell", 148, "256 KiB", "126 MB", "192 GB", "8.0 TB/s", "2250",
          "2250", "4500", "4500", "9000", "900 GB/s", 72, "gb200-nvl72"),
     ]  # fmt: skip
     keys = (
@@ -324,7 +324,10 @@ def document_clusters() -> dict[str, dict[str, Any]]:
         table |= {k: v for k, v in optional.items() if v is not None}
         if name != "dgx1-v100":
             table["fabric"] = "InfiniBand HDR" if name == "dgx-a100" else "InfiniBand NDR"
-        table |= {"fabric_class": "infiniband", "in_switch_reduction_scaleup": "v100" not in name}
+        table |= {
+            "fabric_class": "infiniband",
+            "in_switch_reduction_scaleup": "v100" not in name and "a100" not in name,
+        }
         if name.startswith("superpod"):
             table |= {
                 "switch_radix": 64, "n_nodes": 128, "n_gpus": 1024, "n_leaf_switches": 32,

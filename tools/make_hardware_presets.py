@@ -113,7 +113,7 @@ POWER_ONLY = ("dgx-power-secondary", "flashgenius", "awesomeagents-nvl72")
 
 UNITS = {
     "bytes": [("GiB", 2**30), ("MiB", 2**20), ("KiB", 1024), ("GB", 1e9), ("MB", 1e6), ("B", 1)],
-    "bytes_per_s": [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1)],
+    "bytes_per_s": [("TB/s", 1e12), ("GiB/s", 2**30), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1)],
     "flop_per_s": [("TFLOP/s", 1e12), ("GFLOP/s", 1e9)],
     "hz": [("MHz", 1e6), ("Hz", 1)], "w": [("W", 1)], "usd_per_hour": [("USD/h", 1)],
 }  # fmt: skip

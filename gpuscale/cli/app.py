@@ -19,6 +19,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "matmul_time",
         "Time of one matrix product or elementwise operation on one GPU.",
     ),
+    "collective": ("collective", "Time and bandwidth of one collective operation on a cluster."),
+    "roofline": ("roofline", "Chip figures and the limits of each parallelism for a model."),
+    "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.
 

@@ -132,7 +132,8 @@ def load_inputs(
 def _model(arg: str) -> tuple[ModelSpec, list[str]]:
     from gpuscale.io.models import load_model
 
-    return load_model(arg), []
+    loaded = load_model(arg)
+    return loaded.spec, list(loaded.warnings)
 
 
 def _of_cluster(setting: Setting) -> Setting:

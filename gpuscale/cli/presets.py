@@ -1,0 +1,142 @@
+"""`gpuscale presets`: what is shipped, and one preset as TOML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, Format, command
+from gpuscale.cli.completion import complete_preset
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuscale.render.document import Document
+
+LISTED = ("gpu", "cluster", "model", "software", "fabric", "arch", "link")
+
+
+@command(app, "presets", example="gpuscale presets show dgx-h100 > mine.toml")
+def presets(
+    common: Common,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILTER | show NAME]",
+            help="Text that a listed name, alias or title holds; or `show` and a preset's name.",
+            autocompletion=complete_preset,
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help=f"One kind only: {', '.join(LISTED)}.")
+    ] = None,
+    catalogue: Annotated[
+        str,
+        typer.Option(help="`vendor` (data sheets) or `documents` (their rounded figures)."),
+    ] = "vendor",
+) -> Document:
+    """List the presets, or show one as TOML.
+
+    What `show` prints can be saved, edited and given back wherever a preset's name is taken.
+    """
+    from gpuscale.io.hardware import check_catalogue
+
+    check_catalogue(catalogue)
+    if kind is not None and kind not in LISTED:
+        raise unknown_name("kind of preset", kind, LISTED, f"known: {', '.join(LISTED)}")
+    given = list(words or ())
+    kinds = _kinds(kind, catalogue)
+    if given[:1] == ["show"]:
+        if len(given) != 2:
+            raise GpuscaleError("`presets show` takes one name", "gpuscale presets show h100")
+        return _show(common, given[1], kinds)
+    if common.set_:
+        raise GpuscaleError("--set: nothing to change in a list", "use `presets show NAME`")
+    return _list(" ".join(given), kinds)
+
+
+def _kinds(kind: str | None, catalogue: str) -> tuple[str, ...]:
+    kinds: tuple[str, ...] = (kind,) if kind else LISTED
+    if catalogue == "vendor":
+        return kinds
+    kinds = tuple(k for k in ("gpu", "cluster") if k in kinds)
+    if not kinds:
+        raise GpuscaleError("the documents' catalogue has kinds gpu and cluster only")
+    return tuple(f"{k}/documents" for k in kinds)
+
+
+def _list(text: str, kinds: tuple[str, ...]) -> Document:
+    from gpuscale.io.preset_list import list_presets
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    found = [p for kind in kinds for p in list_presets(kind, text)]
+    if not found:
+        raise GpuscaleError(
+            f"no preset holds `{text[:60]}` in its name, alias or title",
+            "list all with `gpuscale presets`",
+        )
+    columns = [
+        Column("kind", "kind", right=False),
+        Column("name", "name", right=False),
+        Column("aliases", "also", right=False),
+        Column("figures", "figures", right=False),
+    ]
+    rows = [(p.kind, p.name, " ".join(p.aliases), p.figures or p.title) for p in found]
+    return Document(
+        command="presets",
+        inputs={"filter": text, "kinds": list(kinds)},
+        result={"presets": found},
+        blocks=[
+            Table(columns, rows),
+            Text(f"{len(rows)} presets; `gpuscale presets show NAME` prints one with its sources."),
+        ],
+    )
+
+
+def _show(common: Common, name: str, kinds: tuple[str, ...]) -> Document:
+    from gpuscale.io.toml import parse_toml, read_text
+    from gpuscale.render.document import Document, Text
+
+    kind, path = _find(name, kinds)
+    text = read_text(path)
+    table: dict[str, Any] = parse_toml(text, str(path))
+    changes: tuple[str, ...] = ()
+    if common.set_:
+        text, changes = _changed(common, kind, path)
+        table = parse_toml(text, "changed preset")
+    if common.format is Format.text:
+        text = "".join(f"# {line}\n" for line in changes) + text
+    return Document(
+        command="presets",
+        inputs={"name": name, "kind": kind, "file": str(path), "changes": list(changes)},
+        result=table,
+        blocks=[Text(text.rstrip("\n"))],
+    )
+
+
+def _find(name: str, kinds: tuple[str, ...]) -> tuple[str, Path]:
+    from gpuscale.io.presets import find_preset, known_names
+
+    for kind in kinds:
+        path = find_preset(kind, name)
+        if path is not None:
+            return kind, path
+    raise unknown_name("preset", name, [n for kind in kinds for n in known_names(kind)])
+
+
+def _changed(common: Common, kind: str, path: Path) -> tuple[str, tuple[str, ...]]:
+    from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.toml_out import spec_to_toml
+
+    base, _, folder = kind.partition("/")
+    if base not in ("gpu", "cluster", "model"):
+        raise GpuscaleError(f"--set: {kind} presets are changed in a file", "save and edit it")
+    named = {base: str(path)}
+    loaded = load_inputs(
+        common, gpu=named.get("gpu"), cluster=named.get("cluster"), model=named.get("model"),
+        catalogue=folder or "vendor",
+    )  # fmt: skip
+    return spec_to_toml(loaded.specs[base]), loaded.changes
