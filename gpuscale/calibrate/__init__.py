@@ -1,0 +1,1 @@
+"""Fits calibration constants to measurements; pure Python."""

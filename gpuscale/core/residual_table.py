@@ -1,0 +1,72 @@
+"""A compact table of log corrections on a regular grid in log2 space, interpolated linearly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log2
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Regular grid points `start, start + step, ...` in log2 of a dimension."""
+
+    start: float
+    step: float
+    n: int
+
+    def place(self, value: float) -> tuple[int, float]:
+        """Lower grid index and fraction towards the next; held at the edges."""
+        at = (log2(value) - self.start) / self.step
+        if at <= 0.0:
+            return 0, 0.0
+        if at >= self.n - 1:
+            return self.n - 2, 1.0
+        i = int(at)
+        return i, at - i
+
+    def points(self) -> list[float]:
+        """Values of the dimension at the grid points."""
+        return [2.0 ** (self.start + i * self.step) for i in range(self.n)]
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualTable:
+    """Natural-log corrections over (m, n, k); `values` run fastest in k, slowest in m."""
+
+    m: Axis
+    n: Axis
+    k: Axis
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check that the values fill the grid."""
+        if min(self.m.n, self.n.n, self.k.n) < 2:
+            raise ValueError("each axis of a table needs at least two points")
+        if len(self.values) != self.m.n * self.n.n * self.k.n:
+            raise ValueError(f"a table of {self.m.n}x{self.n.n}x{self.k.n} values is wanted")
+
+    def at(self, m: float, n: float, k: float) -> float:
+        """Trilinear interpolation, constant beyond the grid."""
+        i, x = self.m.place(m)
+        j, y = self.n.place(n)
+        h, z = self.k.place(k)
+        v, nk = self.values, self.k.n
+        a = (i * self.n.n + j) * nk + h
+        b = a + self.n.n * nk
+        v0 = (v[a] * (1 - z) + v[a + 1] * z) * (1 - y) + (
+            v[a + nk] * (1 - z) + v[a + nk + 1] * z
+        ) * y
+        v1 = (v[b] * (1 - z) + v[b + 1] * z) * (1 - y) + (
+            v[b + nk] * (1 - z) + v[b + nk + 1] * z
+        ) * y
+        return v0 * (1 - x) + v1 * x
+
+
+def tabulate(
+    axes: Sequence[Axis], function: Callable[[float, float, float], float]
+) -> ResidualTable:
+    """Table of `function(m, n, k)` at every grid point of the three axes."""
+    m, n, k = axes
+    values = tuple(function(a, b, c) for a in m.points() for b in n.points() for c in k.points())
+    return ResidualTable(m, n, k, values)

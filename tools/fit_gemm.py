@@ -1,0 +1,134 @@
+"""Fit presets/arch/*.toml to the measured matmul times in gpuscale/data/validation/gemm.csv.
+
+    python tools/fit_gemm.py [--cross-validate]
+
+Without the option the errors and intervals already in the files are kept (cross-validation takes
+about a minute). A test runs `fitted` and compares it with the shipped files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gpuscale.calibrate.gemm_fit import (  # noqa: E402
+    AXES,
+    PRIORS,
+    FitQuality,
+    cross_validate,
+    fit_constants,
+    fit_rows,
+    quality,
+    rounded,
+)
+from gpuscale.core.expected_matmul import MatmulCalibration  # noqa: E402
+from gpuscale.io.calibration import arch_spec  # noqa: E402
+from gpuscale.validate.gemm import GemmRow, parse_row, read_gemm  # noqa: E402
+
+DATA = ROOT / "gpuscale" / "data" / "validation" / "gemm.csv"
+OUT = ROOT / "presets" / "arch"
+MIN_TABLE_ROWS = 50
+"""Fewer rows than this adjust the constants within their priors, without a table."""
+
+SAME_TABLE = {"blackwell-ultra": "blackwell", "fp16": "bf16"}
+"""Architectures and formats that share the kernels and the constants of another."""
+
+NEAREST = {  # without enough measurements of their own
+    "blackwell-ultra": "blackwell", "rubin": "blackwell", "blackwell-gb202": "ada",
+    "ampere-ga102": "ada", "turing": "ampere", "volta": "ampere", "cdna2": "cdna3",
+}  # fmt: skip
+ORIGIN = "tools/fit_gemm.py on gpuscale/data/validation/gemm.csv"
+
+
+def groups() -> dict[tuple[str, str], list[GemmRow]]:
+    """(architecture, key of the matmul table) -> measured rows."""
+    found: dict[tuple[str, str], list[GemmRow]] = {}
+    for index, row in enumerate(read_gemm(DATA), 1):
+        parsed = parse_row(row, index)
+        if isinstance(parsed, str) or not parsed.time_s:
+            raise SystemExit(f"row {index}: {parsed}")
+        arch = SAME_TABLE.get(parsed.architecture, parsed.architecture)
+        key = SAME_TABLE.get(parsed.dtype, parsed.dtype)
+        key += f"-{parsed.kernels}" if parsed.kernels else ""
+        found.setdefault((arch, key), []).append(parsed)
+    return found
+
+
+def fitted(rows: Sequence[GemmRow]) -> MatmulCalibration:
+    """Constants of one group, with a table where there are enough rows."""
+    return fit_rows(rows) if len(rows) >= MIN_TABLE_ROWS else rounded(fit_constants(rows))
+
+
+def thousandths(c: MatmulCalibration) -> list[int]:
+    """Table values as they are written."""
+    return [round(1000.0 * v) for v in c.table.values] if c.table else []
+
+
+def matmul_toml(
+    key: str, rows: Sequence[GemmRow], c: MatmulCalibration, q: FitQuality | None
+) -> list[str]:
+    """Lines of one [matmul.KEY]."""
+    sources = ", ".join(sorted({r.source for r in rows}))
+    lines = [f"[matmul.{key}]"]
+    lines += [f"{name} = {getattr(c, name):g}" for name in PRIORS]
+    if q is not None:
+        lines += [f"low_frac = {q.low_frac:.3f}", f"high_frac = {q.high_frac:.3f}"]
+        lines += [f"error_median_frac = {q.median_frac:.3f}", f"error_p90_frac = {q.p90_frac:.3f}"]
+    lines += [f"n_rows = {len(rows)}"]
+    lines += [f'source = "{ORIGIN}: {sources}"', ""]
+    if c.table is not None:
+        lines.append(f"[matmul.{key}.table]")
+        for name, axis in zip("mnk", AXES, strict=True):
+            lines.append(f"{name} = {{ start = {axis.start}, step = {axis.step}, n = {axis.n} }}")
+        values = [str(v) for v in thousandths(c)]
+        width = AXES[2].n * AXES[1].n
+        chunks = [" ".join(values[i : i + width]) for i in range(0, len(values), width)]
+        lines += ['values = """', *chunks, '"""', ""]
+    return lines
+
+
+def old_quality(arch: str, key: str, n: int) -> FitQuality | None:
+    """Cross-validation that the shipped file holds."""
+    spec = arch_spec(arch).matmul.get(key)
+    if spec is None or spec.error_median_frac is None or spec.error_p90_frac is None:
+        return None
+    return FitQuality(n, spec.error_median_frac, spec.error_p90_frac, spec.low_frac, spec.high_frac)
+
+
+def main() -> None:
+    """Fit every group and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cross-validate", action="store_true")
+    again = parser.parse_args().cross_validate
+    OUT.mkdir(parents=True, exist_ok=True)
+    texts: dict[str, list[str]] = {}
+    for (arch, key), rows in sorted(groups().items()):
+        c = fitted(rows)
+        q = old_quality(arch, key, len(rows))
+        if again and len(rows) >= MIN_TABLE_ROWS:
+            start = replace(c, table=None)
+            q = quality(cross_validate(rows, start) + cross_validate(rows, start, by_shape=False))
+        texts.setdefault(arch, []).extend(matmul_toml(key, rows, c, q))
+        print(arch, key, len(rows), q)
+    for arch, lines in texts.items():
+        head = [f'name = "{arch}"', f'source = "{ORIGIN}"', ""]
+        (OUT / f"{arch}.toml").write_text("\n".join(head + lines))
+    for arch, nearest in NEAREST.items():
+        (OUT / f"{arch}.toml").write_text(
+            f'name = "{arch}"\nnearest = "{nearest}"\n'
+            f'source = "no measurements of its own: constants of {nearest}"\n'
+        )
+    (OUT / "general.toml").write_text(
+        'name = "general"\nsource = "medians over the measured architectures: the defaults of '
+        'gpuscale.core.expected_matmul.MatmulCalibration"\n'
+    )
+
+
+if __name__ == "__main__":
+    main()
