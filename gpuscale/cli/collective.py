@@ -108,10 +108,11 @@ def collective(
     from gpuscale.cli.values import quantity, whole
     from gpuscale.core.hierarchy import check_span, network_levels
     from gpuscale.core.ideal_collective import ideal_collective
-    from gpuscale.io.hardware import load_cluster
+    from gpuscale.io.inputs import changed_text, load_inputs
 
     op = _op(op)
-    spec = load_cluster(cluster, catalogue)
+    loaded = load_inputs(common, cluster=cluster, catalogue=catalogue)
+    spec = loaded.cluster
     levels = network_levels(spec)
     n_gpus = whole(gpus, "--gpus", most=1e8) if gpus else _default_gpus(spec)
     n_inner = whole(inner, "--inner", most=1e8)
@@ -135,10 +136,12 @@ def collective(
         "top_k": choice.top_k, "routing": choice.kind, "n_experts": choice.n_experts,
         "once_per_node": once_per_node,
     }  # fmt: skip
-    warnings = _warnings(spec, op, n_gpus, algorithm, levels)
+    warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, algorithm, levels)]
+    changed = changed_text(loaded)
+    inputs["changed"] = list(loaded.changes)
     if sweep:
-        return _sweep_document(rows, inputs, spec, warnings)
-    return _document(rows[0], inputs, spec, warnings, hop_s, switch_bytes)
+        return _sweep_document(rows, inputs, spec, warnings, changed)
+    return _document(rows[0], inputs, spec, warnings, hop_s, switch_bytes, changed)
 
 
 def _op(text: str) -> str:
@@ -276,10 +279,6 @@ def _warnings(
     domain = spec.scaleup_domain_gpus
     if n_gpus > domain and n_gpus % domain:
         found.append(f"{n_gpus} GPUs do not fill domains of {domain}; counted as if they did")
-    if op == "all-to-all" and "torus" in (spec.topology + spec.gpu.scaleup_topology):
-        found.append(
-            "torus links: counted as if every pair were connected; the real time is longer"
-        )
     if algorithm == "sharp":
         used = levels if n_gpus > domain else levels[:1]
         plain = [level.name for level in used if not level.reduces]
@@ -306,7 +305,7 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
 
 def _document(
     found: CollectiveTime, inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str],
-    hop_s: float, switch_bytes: bool,
+    hop_s: float, switch_bytes: bool, changed: str,
 ) -> Document:  # fmt: skip
     from dataclasses import asdict
 
@@ -345,6 +344,8 @@ def _document(
         facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
         result["switch_bytes"] = extra
         blocks.append(Facts(facts, "Bytes through the switches"))
+    if changed:
+        blocks.append(Text(changed))
     table = _table([found])
     return Document(
         "collective", inputs, result, blocks, warnings, terms=(_term(found, hop_s),),
@@ -437,8 +438,9 @@ def _table(rows: list[CollectiveTime]) -> Table:
 
 
 def _sweep_document(
-    rows: list[CollectiveTime], inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str]
-) -> Document:
+    rows: list[CollectiveTime], inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str],
+    changed: str,
+) -> Document:  # fmt: skip
     from dataclasses import asdict
 
     from gpuscale.render.document import Document, Text
@@ -450,6 +452,6 @@ def _sweep_document(
     )
     return Document(
         "collective", inputs, {"rows": [asdict(r) for r in rows]},
-        [Text(title), _table(rows)], warnings,
+        [Text(title), _table(rows), *([Text(changed)] if changed else [])], warnings,
         terms=(_term(rows[-1], float(inputs["hop_latency_s"])),),
     )  # fmt: skip

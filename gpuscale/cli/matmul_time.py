@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpuscale.core.matmul import KernelTime
     from gpuscale.core.records import Term
     from gpuscale.render.document import Document
+    from gpuscale.io.inputs import Loaded
     from gpuscale.specs.gpu import GpuSpec
 
 MATRIX_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32",
@@ -55,14 +56,15 @@ def matmul_time(
     The roofline is a lower bound: each operand moved once, compute and memory overlapped.
     """
     from gpuscale.cli.values import whole
-    from gpuscale.io.hardware import load_gpu
+    from gpuscale.io.inputs import load_inputs
 
-    spec = load_gpu(gpu, catalogue)
+    loaded = load_inputs(common, gpu=gpu, catalogue=catalogue)
+    spec = loaded.gpu
     if op is not None:
         sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N")) if v is not None]
         _refuse(dtypes=dtypes, batch=batch if batch != "1" else None,
                 groups=groups if groups != "1" else None)  # fmt: skip
-        return _elementwise(spec, op, sizes, dtype or "fp32", efficiency, catalogue)
+        return _elementwise(loaded, op, sizes, dtype or "fp32", efficiency, catalogue)
     if k is None or n is None:
         raise GpuscaleError(
             "M, K and N are wanted for a matrix product",
@@ -71,7 +73,7 @@ def matmul_time(
     x, w, out = _formats(spec, dtype, dtypes)
     sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
     counts = whole(batch, "--batch"), whole(groups, "--groups")
-    return _matmul(spec, sizes, (x, w, out), counts, efficiency, catalogue)
+    return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue)
 
 
 def _refuse(**given: str | None) -> None:
@@ -133,7 +135,7 @@ def _efficiency(text: str | None) -> float | None:
 
 
 def _matmul(
-    spec: GpuSpec, sizes: list[int], formats: tuple[str, str, str], counts: tuple[int, int],
+    loaded: Loaded, sizes: list[int], formats: tuple[str, str, str], counts: tuple[int, int],
     efficiency: str | None, catalogue: str,
 ) -> Document:  # fmt: skip
     from gpuscale.core.dtypes import compute_dtype, element_bytes
@@ -141,6 +143,7 @@ def _matmul(
     from gpuscale.core.matmul import matmul_time as compute
     from gpuscale.core.records import Term
 
+    spec = loaded.gpu
     (m, k, n), (x, w, out), (batch, groups) = sizes, formats, counts
     if groups > m:
         raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
@@ -167,12 +170,12 @@ def _matmul(
         "w_dtype": w, "out_dtype": out, "batch": batch, "groups": groups,
     }  # fmt: skip
     return _document(
-        spec, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency, term, catalogue
+        loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency, term, catalogue
     )
 
 
 def _elementwise(
-    spec: GpuSpec, op: str, sizes: list[int], dtype: str, efficiency: str | None, catalogue: str
+    loaded: Loaded, op: str, sizes: list[int], dtype: str, efficiency: str | None, catalogue: str
 ) -> Document:
     from math import prod
 
@@ -182,6 +185,7 @@ def _elementwise(
     from gpuscale.core.roofline import ELEMENTWISE
     from gpuscale.errors import unknown_name
 
+    spec = loaded.gpu
     op, dtype = op.strip().lower(), dtype.strip().lower()
     if op not in ELEMENTWISE:
         raise unknown_name("operation", op, ELEMENTWISE, f"known: {', '.join(ELEMENTWISE)}")
@@ -203,11 +207,11 @@ def _elementwise(
     )  # fmt: skip
     inputs = {"gpu": spec.name, "catalogue": catalogue, "op": op, "elements": n, "dtype": dtype}
     title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
-    return _document(spec, found, inputs, title, efficiency, term, catalogue)
+    return _document(loaded, found, inputs, title, efficiency, term, catalogue)
 
 
 def _document(
-    spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], title: str, efficiency: str | None,
+    loaded: Loaded, found: KernelTime, inputs: dict[str, Any], title: str, efficiency: str | None,
     term: Term, catalogue: str,
 ) -> Document:  # fmt: skip
     from dataclasses import asdict
@@ -215,6 +219,7 @@ def _document(
     from gpuscale.core.quantity import format_si
     from gpuscale.render.document import Column, Document, Facts, Table, Text
 
+    inputs = {**inputs, "changed": list(loaded.changes)}
     share = _efficiency(efficiency)
     result = asdict(found)
     units = "dense matrix units" if found.kind == "matmul" else "vector units"
@@ -250,7 +255,8 @@ def _document(
         command="matmul-time",
         inputs=inputs,
         result=result,
-        blocks=[Text(title), Facts(rows, "Roofline (ideal)"), Text(_origin(spec, catalogue))],
+        blocks=[Text(title), Facts(rows, "Roofline (ideal)"), Text(_origin(loaded, catalogue))],
+        warnings=loaded.warnings,
         terms=(term,),
         csv_table=table,
     )
@@ -263,6 +269,11 @@ def _critical(found: KernelTime) -> tuple[str, str, str]:
     return ("compute-bound", f"M >= {found.smallest_compute_bound_m:,}", f"exact; {rule}")
 
 
-def _origin(spec: GpuSpec, catalogue: str) -> str:
+def _origin(loaded: Loaded, catalogue: str) -> str:
+    from gpuscale.io.inputs import changed_text
+
+    name = loaded.gpu.name
     kind = "the documents' rounded figures" if catalogue == "documents" else "the data sheet"
-    return f"figures of {spec.name}: {kind} (`gpuscale presets show {spec.name}` has the sources)"
+    said = f"figures of {name}: {kind} (`gpuscale presets show {name}` has the sources)"
+    changed = changed_text(loaded)
+    return f"{said}\n{changed}" if changed else said

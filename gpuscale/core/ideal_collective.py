@@ -132,7 +132,9 @@ def ideal_collective(
         moved_bytes *= reached_frac(n_ranks, routing.top_k, routing.kind, routing.n_experts)
     algbw, busbw = bandwidths_bytes_per_s(op, moved_bytes, n_ranks, time_s)
     used = slowest.algorithm if slowest else algorithm
-    rounded_s = _approximate(op, array_bytes, n_gpus, levels, used, inner, routing or Routing())
+    rounded_s = bandwidth_s
+    if not torus or op != "all-to-all":
+        rounded_s = _approximate(op, array_bytes, n_gpus, levels, used, inner, routing or Routing())
     return CollectiveTime(
         op, array_bytes, nccl_size_bytes(op, moved_bytes, n_ranks), n_gpus, n_ranks, time_s,
         bandwidth_s, latency_s, steps, algbw, busbw, rounded_s,
