@@ -214,6 +214,9 @@ def _training_run(row: Row, index: int) -> TrainingRun:
             whole(row.get("n_gpus")) or 0, family, reason=model_note or "architecture unknown",
             **_measured(row, None),
         )  # fmt: skip
+    notes = row.get("notes", "").lower()
+    if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
+        model = model.model_copy(update={"n_mtp_layers": 1})
     layout, n_gpus, more = _layout(row, model, facts, family)
     assumed += more
     return TrainingRun(
@@ -343,7 +346,7 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
     options: dict[str, object] = {}
     if "cuda graph" in notes:
         options["cuda_graphs"] = "full" if "full_iteration" in notes else "layer"
-    if "all-to-all overlap" in notes or family == "dualpipe":
+    if "all-to-all overlap" in notes:
         options["overlap_ep"] = True
     generation = moe_kernel_generation(notes)
     if generation:
@@ -360,8 +363,6 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["fused_cross_entropy"] = True
     if "eager" in notes:
         options["compiled"] = False
-    if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
-        options["mtp_layers"] = 1
     _, _, modules = recompute_of(row.get("recompute", ""), model.n_layers, layout.pp)
     if modules:
         options["recompute_modules"] = modules

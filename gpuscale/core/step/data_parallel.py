@@ -1,0 +1,100 @@
+"""Gradient and weight exchange of data parallelism: DDP, ZeRO-1 to 3, FSDP, HSDP."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpuscale.core.step.overlap import exposed_s
+from gpuscale.core.step.parallel_comm import bucketed_s, gather_s
+from gpuscale.core.step.records import Hardware, Software
+
+
+class Shards(NamedTuple):
+    """What one rank holds and with whom it shares it."""
+
+    dense_params: float
+    expert_params: float
+    dense_ranks: int  # dp * cp
+    expert_ranks: int  # dp * cp * tp / (ep * etp)
+    dense_stride: int
+    expert_stride: int
+    shard_ranks: int  # of ZeRO-3; below dense_ranks: HSDP
+
+
+def _both(
+    hw: Hardware, shards: Shards, bytes_per_param: float, *, reduce_all: bool = False
+) -> float:
+    """One collective for the dense and one for the expert weights of a rank. [s]."""
+    total = 0.0
+    for params, ranks, stride in (
+        (shards.dense_params, shards.dense_ranks, shards.dense_stride),
+        (shards.expert_params, shards.expert_ranks, shards.expert_stride),
+    ):
+        if params > 0.0 and ranks > 1:
+            n_bytes = params * bytes_per_param
+            part = gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all)
+            total += bucketed_s(hw, part, n_bytes)
+    return total
+
+
+def gather_bytes(sw: Software, precision: str) -> float:
+    """Bytes per parameter of the weight all-gather. [byte]."""
+    if sw.low_precision_gather and precision in ("fp8", "mxfp8", "nvfp4"):
+        return 1.0
+    return sw.parameter_gather_bytes
+
+
+def replicated_s(
+    hw: Hardware, sw: Software, shards: Shards, zero_stage: int, window_s: float,
+    overlap: bool, precision: str,
+) -> float:  # fmt: skip
+    """Exposed exchange once per step for ZeRO stages 0 to 2.
+
+    Window: the backward pass of one micro-batch on the heaviest stage. [s].
+    """
+    c = sw.dp_exposed_frac if overlap else 1.0
+    if zero_stage == 0:
+        return exposed_s(window_s, _both(hw, shards, sw.gradient_bytes, reduce_all=True), c)
+    weights = _both(hw, shards, gather_bytes(sw, precision))
+    if sw.zero1_all_reduce:
+        grads = _both(hw, shards, sw.gradient_bytes, reduce_all=True)
+        return exposed_s(window_s, grads, c) + sw.gather_unoverlapped_frac * weights
+    grads = _both(hw, shards, sw.gradient_bytes)
+    return exposed_s(window_s, grads + weights, c)
+
+
+def sharded_s(
+    hw: Hardware, sw: Software, shards: Shards, forward_s: float, backward_s: float,
+    n_layers: float, overlap: bool, precision: str,
+) -> float:  # fmt: skip
+    """Exposed exchange of ONE micro-batch with sharded weights (ZeRO-3, FSDP).
+
+    `forward_s` and `backward_s` are the windows of the stage; latency is paid per layer. [s].
+    """
+    n = shards.shard_ranks
+    if n <= 1:
+        return 0.0
+    c = sw.dp_exposed_frac if overlap else 1.0
+    params = shards.dense_params
+    latencies = n_layers * sw.zero3_latencies_per_layer
+    weights = gather_s(hw, n, shards.dense_stride, params * gather_bytes(sw, precision))
+    grads = gather_s(hw, n, shards.dense_stride, params * sw.gradient_bytes)
+    gather = weights.transfer_s + weights.latency_s * latencies
+    reduce = grads.transfer_s + grads.latency_s * latencies
+    if shards.expert_params > 0.0 and shards.expert_ranks > 1:
+        expert = shards.expert_params
+        more = gather_s(hw, shards.expert_ranks, shards.expert_stride, 2.0 * expert)
+        gather, reduce = gather + sum(more), reduce + sum(more)
+    return exposed_s(forward_s, gather, c) + exposed_s(backward_s, gather + reduce, c)
+
+
+def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overlap: bool) -> float:
+    """All-reduce of the gradient shards between the shard groups of HSDP, once per step. [s]."""
+    replicas = shards.dense_ranks // max(1, shards.shard_ranks)
+    if replicas <= 1:
+        return 0.0
+    n_bytes = shards.dense_params / shards.shard_ranks * sw.gradient_bytes
+    stride = shards.dense_stride * shards.shard_ranks
+    part = gather_s(hw, replicas, stride, n_bytes, reduce_all=True)
+    c = sw.dp_exposed_frac if overlap else 1.0
+    return exposed_s(window_s, bucketed_s(hw, part, n_bytes), c)

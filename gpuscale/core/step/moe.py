@@ -1,0 +1,86 @@
+"""Feed-forward parts of a layer: dense, and mixture of experts with its dispatch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.core.step.operators import linear_s, stream_s
+from gpuscale.core.step.records import Hardware, Software
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
+
+
+class FfnTime(NamedTuple):
+    """Seconds of one feed-forward part and the traffic of its activation."""
+
+    linear_fwd_s: float = 0.0
+    linear_bwd_s: float = 0.0
+    dispatch_fwd_s: float = 0.0  # router, permute, unpermute
+    dispatch_bwd_s: float = 0.0
+    width_bytes: float = 0.0  # per token
+    dispatched_bytes: float = 0.0  # one all-to-all, before de-duplication, of this rank
+
+
+def _mlp_s(
+    hw: Hardware, tokens: float, width: float, hidden: int, gated: bool, precision: str,
+    groups: int = 1,
+) -> tuple[float, float]:  # fmt: skip
+    f1, b1 = linear_s(hw, tokens, (2 if gated else 1) * width, hidden, precision, groups)
+    f2, b2 = linear_s(hw, tokens, hidden, width, precision, groups)
+    return f1 + f2, b1 + b2
+
+
+def dense_ffn_s(
+    ffn: DenseFfn, hidden: int, hw: Hardware, *, tokens: float, tp: int, precision: str
+) -> FfnTime:
+    """One MLP split over `tp` ranks."""
+    width = ffn.ffn_hidden_size / tp
+    fwd, bwd = _mlp_s(hw, tokens, width, hidden, ffn.gated, precision)
+    return FfnTime(fwd, bwd, width_bytes=2.0 * width * (3 if ffn.gated else 2))
+
+
+def moe_ffn_s(
+    ffn: MoeFfn, hidden: int, hw: Hardware, sw: Software, *, tokens: float, tp: int, ep: int,
+    etp: int, precision: str,
+) -> FfnTime:  # fmt: skip
+    """Routed experts of one rank, balanced; shared experts as a dense MLP.
+
+    Tokens of a rank are ``tokens / tp`` (sequence split); each goes to `top_k` experts, so a local
+    expert sees ``tokens / tp * ep * etp * top_k / n_experts`` rows.
+    """
+    local = max(1, round(ffn.n_experts / ep))
+    own = tokens / tp
+    rows = own * etp * ep * ffn.top_k / ffn.n_experts
+    width = ffn.expert_ffn_hidden_size / etp
+    expert_hidden = ffn.latent_size or hidden
+    fwd, bwd = _mlp_s(hw, rows, width, expert_hidden, ffn.gated, precision, local)
+    eff = hw.grouped_eff * sw.grouped_factor
+    if precision not in ("bf16", "fp16"):
+        eff *= hw.grouped_fp8_eff
+    fwd, bwd = fwd / eff, bwd / eff
+    for shared_width in (ffn.shared_ffn_hidden_size, ffn.dense_ffn_hidden_size):
+        if shared_width:
+            shared = _mlp_s(hw, tokens, shared_width / tp, hidden, ffn.gated, precision)
+            fwd, bwd = fwd + shared[0], bwd + shared[1]
+    if ffn.latent_size:
+        down = linear_s(hw, own, ffn.latent_size, hidden, precision)
+        up = linear_s(hw, own, hidden, ffn.latent_size, precision)
+        fwd, bwd = fwd + down[0] + up[0], bwd + down[1] + up[1]
+    moved = own * ffn.top_k * expert_hidden * 2.0
+    dispatch = sw.dispatch_factor * (stream_s(hw, moved * hw.permute_passes) + hw.router_s)
+    bytes_per_token = 2.0 * (3 if ffn.gated else 2) * ffn.expert_ffn_hidden_size * ffn.top_k / tp
+    return FfnTime(fwd, bwd, dispatch, dispatch, bytes_per_token, moved)
+
+
+def ffn_s(
+    ffn: AnyFfn, hidden: int, hw: Hardware, sw: Software, *, tokens: float,
+    tp: int, ep: int, etp: int, precision: str,
+) -> FfnTime:  # fmt: skip
+    """Time of any feed-forward part for `tokens` tokens of one tensor-parallel group."""
+    if ffn.kind == "dense":
+        return dense_ffn_s(ffn, hidden, hw, tokens=tokens, tp=tp, precision=precision)
+    if ffn.kind == "moe":
+        return moe_ffn_s(ffn, hidden, hw, sw, tokens=tokens, tp=tp, ep=ep, etp=etp,
+                         precision=precision)  # fmt: skip
+    return FfnTime()

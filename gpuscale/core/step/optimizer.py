@@ -1,0 +1,21 @@
+"""The optimizer step: a pass over weights, gradients and states in HBM, or over the host link."""
+
+from __future__ import annotations
+
+from gpuscale.core.step.data_parallel import Shards
+from gpuscale.core.step.operators import stream_s
+from gpuscale.core.step.records import Hardware
+
+
+def optimizer_s(hw: Hardware, shards: Shards, zero_stage: int, offload: bool = False) -> float:
+    """Time of the Adam update of one rank: its share of the states, read and written. [s].
+
+    Offloaded states stay on the CPU: gradients go out and weights come back over the host link.
+    """
+    dense, expert = shards.dense_params, shards.expert_params
+    if zero_stage >= 1:
+        n = shards.shard_ranks if zero_stage == 3 else shards.dense_ranks
+        dense, expert = dense / max(1, n), expert / max(1, shards.expert_ranks)
+    if offload:
+        return (dense + expert) * 6.0 / hw.host_link_bytes_per_s
+    return stream_s(hw, (dense + expert) * hw.optimizer_bytes_per_param)

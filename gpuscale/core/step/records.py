@@ -1,0 +1,199 @@
+"""Records of the step model: hardware and software as flat SI floats, shapes, results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A GPU in its cluster: data sheet figures and calibrated efficiencies, flat.
+
+    Rates are peaks of the data sheet; each `_eff` is the attained fraction in training; each
+    calibrated value carries its origin in the preset that it was read from.
+    """
+
+    name: str
+    architecture: str
+    bf16_flop_per_s: float
+    fp8_flop_per_s: float  # 0: not offered, bf16 is used
+    fp4_flop_per_s: float
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    n_compute_units: int
+    gpus_per_node: int
+    scaleup_domain_gpus: int
+    scaleup_bytes_per_s: float  # egress of one GPU into its domain, one direction
+    scaleout_bytes_per_s: float  # egress of one GPU to the network, one direction
+    host_link_bytes_per_s: float = 25e9
+    fabric_class: str = "infiniband"
+    # calibration: kernels
+    gemm_bf16_eff: float = 1.0
+    gemm_fp8_eff: float = 1.0
+    gemm_fp4_eff: float = 1.0
+    attention_eff: float = 1.0
+    attention_backward_eff: float = 1.0  # relative to forward
+    attention_ramp_tokens: float = 0.0
+    hbm_eff: float = 1.0
+    kernel_floor_s: float = 0.0
+    k_ramp: float = 0.0
+    wave_exponent: float = 0.0
+    misaligned_eff: float = 1.0
+    head_misaligned_eff: float = 1.0  # head dim no multiple of 64, unfused attention
+    head_odd_eff: float = 1.0  # head dim no multiple of 8
+    unfused_gemm_eff: float = 1.0
+    unfused_passes: float = 1.0  # traffic over the score matrix
+    unfused_head_ramp: float = 0.0
+    cross_entropy_passes: float = 1.0
+    cast_passes: float = 0.0
+    mxfp8_slowdown: float = 1.0
+    grouped_eff: float = 1.0
+    grouped_fp8_eff: float = 1.0
+    permute_passes: float = 1.0
+    router_s: float = 0.0
+    scan_eff: float = 1.0  # linear attention and state space cores, relative to attention
+    optimizer_bytes_per_param: float = 28.0
+    # calibration: fabric
+    scaleup_eff: float = 1.0
+    scaleout_eff: float = 1.0
+    all_to_all_eff: float = 1.0
+    scaleup_latency_s: float = 0.0
+    scaleout_latency_s: float = 0.0
+    ring_hop_s: float = 0.0
+    p2p_latency_s: float = 0.0
+    bucket_bytes: float = 1e30
+    straggler_per_log2_hosts: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """A framework family: the few physical parameters that its kernels and overlap set."""
+
+    name: str
+    elementwise_factor: float = 1.0  # memory-bound traffic relative to 20 B per token and width
+    host_layer_s: float = 0.0  # CPU time to launch one layer forward
+    host_tp_factor: float = 0.0  # more of it with tensor parallelism
+    step_host_s: float = 0.0
+    tp_exposed_frac: float = 0.0  # c of max(A, B) + c min(A, B)
+    cp_exposed_frac: float = 0.0
+    ep_exposed_frac: float = 0.0
+    dp_exposed_frac: float = 0.0
+    pp_exposed_frac: float = 0.0
+    gather_unoverlapped_frac: float = 0.0  # of the ZeRO-1 parameter all-gather
+    zero3_latencies_per_layer: float = 1.0
+    attention: str = "flash"  # "flash" | "unfused"
+    flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
+    gradient_bytes: float = 2.0
+    parameter_gather_bytes: float = 2.0
+    low_precision_gather: bool = False  # fp8 parameters gathered as one byte
+    zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
+    balance_by_cost: bool = False  # pipeline stages balanced by cost, head included
+    expert_tp_default: bool = False
+    deduplicated_all_to_all: bool = False
+    fused_cross_entropy: bool = False
+    cuda_graphs: str = "none"  # "none" | "layer" | "full"
+    compiled: bool = True
+    overlap_ep: bool = False
+    recompute_modules: tuple[str, ...] = ("core_attn",)
+    grouped_factor: float = 1.0  # MoE kernel generation: grouped matmul rate
+    dispatch_factor: float = 1.0  # MoE kernel generation: permute and router time
+    moe_kernels: str = "2026a"
+    offload_layers: int = 0
+
+
+class Shape(NamedTuple):
+    """Everything of a layout that the time of one layer depends on; the key to memoise by."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    micro_batch_size: int
+    seq_len: int
+    precision: str
+    recompute: str
+    sequence_parallel: bool
+    cp_kind: str
+    overlap_tp: bool
+
+
+class LayerTime(NamedTuple):
+    """Seconds of one layer (or head) for one micro-batch; the parts add to fwd_s + bwd_s.
+
+    `bwd_s` contains `recompute_s`. Attributes after the first two are the parts.
+    """
+
+    fwd_s: float = 0.0
+    bwd_s: float = 0.0
+    matmul_s: float = 0.0
+    attention_s: float = 0.0
+    elementwise_s: float = 0.0
+    moe_s: float = 0.0
+    tp_comm_s: float = 0.0
+    cp_comm_s: float = 0.0
+    ep_comm_s: float = 0.0
+    recompute_s: float = 0.0
+    host_s: float = 0.0
+
+
+class Collective(NamedTuple):
+    """Seconds of a data-parallel exchange: bandwidth and latency."""
+
+    transfer_s: float
+    latency_s: float
+
+
+PARTS = (
+    "matmul_s", "attention_s", "elementwise_s", "moe_s", "tp_comm_s", "cp_comm_s", "ep_comm_s",
+    "recompute_s", "host_s", "bubble_s", "pp_comm_s", "dp_comm_s", "optimizer_s", "straggler_s",
+)  # fmt: skip
+"""Names of the parts of a step, in the order of the breakdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Parts of one step on the critical path; they add up to `total_s`."""
+
+    total_s: float
+    matmul_s: float = 0.0
+    attention_s: float = 0.0
+    elementwise_s: float = 0.0
+    moe_s: float = 0.0
+    tp_comm_s: float = 0.0
+    cp_comm_s: float = 0.0
+    ep_comm_s: float = 0.0
+    recompute_s: float = 0.0
+    host_s: float = 0.0
+    bubble_s: float = 0.0
+    pp_comm_s: float = 0.0
+    dp_comm_s: float = 0.0
+    optimizer_s: float = 0.0
+    straggler_s: float = 0.0
+
+    def parts(self) -> dict[str, float]:
+        """Name -> seconds of every part; the values add up to `total_s`."""
+        return {name: getattr(self, name) for name in PARTS}
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Time of one training step, ideal and expected, with its parts."""
+
+    roofline_s: float
+    expected_s: float
+    roofline: Breakdown
+    expected: Breakdown
+    model_flop: float  # of the whole step, all GPUs, without recompute
+    hardware_flop: float  # with recompute
+    mfu: float
+    hfu: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    n_gpus: int
+    n_micro_batches: int
+    bubble_frac: float
+    heaviest_stage: int
+    low_s: float = 0.0  # 80 % interval; 0 where no interval was asked for
+    high_s: float = 0.0
+    notes: tuple[str, ...] = field(default_factory=tuple)

@@ -1,0 +1,276 @@
+"""One training step: blocks composed; the same formulas for the roofline and the expected time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.core.step.data_parallel import Shards, hybrid_s, replicated_s, sharded_s
+from gpuscale.core.step.ideal import ideal_hardware, ideal_software
+from gpuscale.core.step.layer import head_time, layer_time
+from gpuscale.core.step.optimizer import optimizer_s
+from gpuscale.core.step.parallel_comm import point_to_point_s
+from gpuscale.core.step.pipeline import pipeline_s, plan_stages, stage_layer_indices
+from gpuscale.core.step.records import (
+    Breakdown,
+    Hardware,
+    LayerTime,
+    Shape,
+    Software,
+    StepResult,
+)
+from gpuscale.core.step.weights import layer_weights, model_flop_per_token
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.model import ModelSpec
+
+LayerTimes = Callable[[str, str, Shape], LayerTime]
+
+
+class Stage(NamedTuple):
+    """One pipeline stage for one micro-batch, and the weights it holds per tensor rank."""
+
+    time: LayerTime
+    dense_params: float  # of one rank
+    expert_params: float
+    n_layers: int
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward of one micro-batch. [s]."""
+        return self.time.fwd_s + self.time.bwd_s
+
+
+def shape_of(layout: Layout) -> Shape:
+    """Return what a layer sees of a layout."""
+    return Shape(
+        layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch_size, layout.seq_len,
+        layout.precision, layout.recompute, layout.sequence_parallel, layout.cp_kind,
+        layout.overlap_tp,
+    )  # fmt: skip
+
+
+def add_times(times: list[tuple[int, LayerTime]]) -> LayerTime:
+    """Sum of `n` times each."""
+    if len(times) == 1 and times[0][0] == 1:
+        return times[0][1]
+    return LayerTime(*(sum(n * t[i] for n, t in times) for i in range(len(LayerTime._fields))))
+
+
+def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout) -> StepResult:
+    """Roofline and expected time of one training step.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    hw : Hardware
+        GPU, cluster and calibration; `io.step_hardware.step_hardware` makes it of presets.
+    software : Software
+        Framework family; `io.software.load_software` makes it of a preset.
+    layout : Layout
+        Parallel degrees, batch, recompute, precision.
+
+    Returns
+    -------
+    StepResult
+        Both times with their parts, rates, MFU and HFU.
+
+    Notes
+    -----
+    ``step = (m t_max + (sum t - t_max) / v + p2p + dp + optimizer + host) (1 + s log2 hosts)``.
+    The roofline is the same sum with every efficiency 1, latency 0 and overlap perfect, so it
+    never exceeds the expected time.
+    """
+    expected, stage = breakdown(model, hw, software, layout)
+    ideal, _ = breakdown(model, ideal_hardware(hw), ideal_software(software), layout)
+    tokens = layout.global_batch_size * layout.seq_len
+    model_flop = tokens * model_flop_per_token(model, layout.seq_len)
+    again = recompute_flop_frac(layout, model) * model_flop
+    peak = hw.bf16_flop_per_s * layout.n_gpus * expected.total_s
+    roofline_s = min(ideal.total_s, expected.total_s)
+    return StepResult(
+        roofline_s=roofline_s, expected_s=expected.total_s, roofline=ideal, expected=expected,
+        model_flop=model_flop, hardware_flop=model_flop + again, mfu=model_flop / peak,
+        hfu=(model_flop + again) / peak, tokens_per_s=tokens / expected.total_s,
+        tokens_per_s_per_gpu=tokens / expected.total_s / layout.n_gpus, n_gpus=layout.n_gpus,
+        n_micro_batches=layout.n_micro_batches,
+        bubble_frac=expected.bubble_s / expected.total_s, heaviest_stage=stage,
+    )  # fmt: skip
+
+
+def recompute_flop_frac(layout: Layout, model: ModelSpec) -> float:
+    """FLOP computed again, relative to the model's: a third for full, little for the others."""
+    if layout.recompute == "full":
+        layers = layout.recompute_layers or model.n_layers
+        return min(1.0, layers * layout.pp / model.n_layers) / 3.0
+    return 0.1 if layout.recompute == "per-op" else 0.0
+
+
+def breakdown(
+    model: ModelSpec, hw: Hardware, sw: Software, layout: Layout, times: LayerTimes | None = None
+) -> tuple[Breakdown, int]:
+    """(parts of one step, number of the heaviest stage) for one set of parameters.
+
+    `times(mixer_name, ffn_name, shape)` may be given to serve memoised layer times.
+    """
+    shape = shape_of(layout)
+    stages = model_stages(model, hw, sw, layout, shape, times)
+    heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
+    stage = stages[heaviest]
+    total = compose(
+        stage,
+        sum(s.seconds for s in stages),
+        hw,
+        sw,
+        layout,
+        model.hidden_size,
+        max(stages, key=_weights),
+    )
+    return total, heaviest
+
+
+def _weights(stage: Stage) -> float:
+    return stage.dense_params + stage.expert_params
+
+
+def model_stages(
+    model: ModelSpec, hw: Hardware, sw: Software, layout: Layout, shape: Shape,
+    times: LayerTimes | None = None,
+) -> list[Stage]:  # fmt: skip
+    """Every pipeline stage of a layout, first to last."""
+    kinds: dict[tuple[str, str], LayerTime] = {}
+    for names in dict.fromkeys(model.layer_sequence):
+        kinds[names] = times(*names, shape) if times else layer_time(
+            model.mixers[names[0]], model.ffns[names[1]], model.hidden_size, hw, sw, shape
+        )  # fmt: skip
+    head = head_time(model.hidden_size, model.vocab_size, hw, sw, shape)
+    mean = sum(kinds[n].fwd_s + kinds[n].bwd_s for n in model.layer_sequence) / model.n_layers
+    head_layers = (head.fwd_s + head.bwd_s) / mean if mean > 0.0 else 0.0
+    plan = plan_stages(model.n_layers, layout.pp, head_layers, sw.balance_by_cost)
+    indices = stage_layer_indices(model.n_layers, plan, layout.pp)
+    keep = _kept(kinds, layout)
+    tail = [(1 + model.n_mtp_layers, head)]
+    if model.n_mtp_layers:
+        tail.append((model.n_mtp_layers, kinds[model.layer_sequence[-1]]))
+    stages = []
+    for i, layers in enumerate(indices):
+        last = i == layout.pp - 1
+        stages.append(_stage(model, layers, kinds, keep, tail if last else [], layout, i, last))
+    return stages
+
+
+def _kept(
+    kinds: dict[tuple[str, str], LayerTime], layout: Layout
+) -> dict[tuple[str, str], LayerTime] | None:
+    """Layer times without recomputation, for layers beyond `recompute_layers`."""
+    if layout.recompute_layers is None or layout.recompute == "none":
+        return None
+    return {
+        names: t._replace(bwd_s=t.bwd_s - t.recompute_s, recompute_s=0.0)
+        for names, t in kinds.items()
+    }
+
+
+def _stage(
+    model: ModelSpec, layers: range, kinds: dict[tuple[str, str], LayerTime],
+    keep: dict[tuple[str, str], LayerTime] | None, tail: list[tuple[int, LayerTime]],
+    layout: Layout, index: int, last: bool,
+) -> Stage:  # fmt: skip
+    counts: dict[tuple[str, str], int] = {}
+    for j in layers:
+        names = model.layer_sequence[j]
+        counts[names] = counts.get(names, 0) + 1
+    parts = list(tail)
+    left = layout.recompute_layers if keep is not None else None
+    dense = experts = 0.0
+    for names, n in counts.items():
+        again = n if left is None else min(n, left)
+        parts.append((again, kinds[names]))
+        if left is not None and keep is not None:
+            parts.append((n - again, keep[names]))
+            left -= again
+        weights = layer_weights(model.mixers[names[0]], model.ffns[names[1]], model.hidden_size)
+        dense += n * weights.dense / layout.tp
+        experts += n * weights.experts / (layout.ep * layout.etp)
+    embedding = model.vocab_size * model.hidden_size / layout.tp
+    if index == 0:
+        dense += embedding
+    if last and (layout.pp > 1 or not model.tie_embeddings):
+        dense += embedding
+    return Stage(add_times(parts), dense, experts, len(layers))
+
+
+def shards_of(layout: Layout, dense_params: float, expert_params: float) -> Shards:
+    """Return the data-parallel groups of a rank that holds so many weights."""
+    ranks = layout.dp * layout.cp
+    expert_ranks = max(1, ranks * layout.tp // (layout.ep * layout.etp))
+    shard = min(ranks, layout.shard_group_size or ranks)
+    return Shards(dense_params, expert_params, ranks, expert_ranks, layout.tp,
+                  layout.ep * layout.etp, shard)  # fmt: skip
+
+
+def compose(
+    stage: Stage, all_stages_s: float, hw: Hardware, sw: Software, layout: Layout, hidden: int,
+    widest: Stage | None = None,
+) -> Breakdown:  # fmt: skip
+    """Assemble a step from its heaviest stage: a few float operations.
+
+    Parameters
+    ----------
+    stage : Stage
+        Heaviest stage by time.
+    all_stages_s : float
+        Time of one micro-batch through all stages. [s]
+    hw, sw, layout : Hardware, Software, Layout
+        As in `step_time`.
+    hidden : int
+        Hidden size, for the transfers between stages. [1]
+    widest : Stage, optional
+        Stage with the most weights; sets gradients and optimizer. Default: `stage`.
+    """
+    m = layout.n_micro_batches
+    t = stage.time
+    steady, bubble = pipeline_s(stage.seconds, all_stages_s, m, layout.vpp, layout.schedule)
+    pp_s = pipeline_transfers_s(hw, sw, layout, hidden)
+    wide = widest or stage
+    shards = shards_of(layout, wide.dense_params, wide.expert_params)
+    dp_s = data_parallel_s(hw, sw, layout, shards, t.fwd_s, t.bwd_s, stage.n_layers)
+    update = optimizer_s(hw, shards, layout.zero_stage, layout.offload_optimizer)
+    host = m * t.host_s + sw.step_host_s
+    base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
+    hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
+    late = base * hw.straggler_per_log2_hosts * math.log2(hosts)
+    return Breakdown(
+        base + late, m * t.matmul_s, m * t.attention_s, m * t.elementwise_s, m * t.moe_s,
+        m * t.tp_comm_s, m * t.cp_comm_s, m * t.ep_comm_s, m * t.recompute_s, host, bubble, pp_s,
+        dp_s, update, late,
+    )  # fmt: skip
+
+
+def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int) -> float:
+    """Exposed activation and gradient transfers between stages, whole step. [s]."""
+    if layout.pp == 1 or sw.pp_exposed_frac == 0.0:
+        return 0.0
+    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    n_bytes = tokens * hidden * 2.0 / (layout.tp if layout.sequence_parallel else 1)
+    stride = layout.tp * layout.cp * layout.dp
+    one = point_to_point_s(hw, stride, n_bytes) + hw.p2p_latency_s
+    n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)
+    return n * one * (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
+
+
+def data_parallel_s(
+    hw: Hardware, sw: Software, layout: Layout, shards: Shards, forward_s: float,
+    backward_s: float, n_layers: float,
+) -> float:  # fmt: skip
+    """Exposed data-parallel communication of the whole step. [s]."""
+    if layout.zero_stage < 3:
+        return replicated_s(hw, sw, shards, layout.zero_stage, backward_s, layout.overlap_dp,
+                            layout.precision)  # fmt: skip
+    per_micro = sharded_s(hw, sw, shards, forward_s, backward_s, n_layers, layout.overlap_dp,
+                          layout.precision)  # fmt: skip
+    once = hybrid_s(hw, sw, shards, backward_s, layout.overlap_dp)
+    return layout.n_micro_batches * per_micro + once

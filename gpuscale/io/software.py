@@ -1,0 +1,97 @@
+"""Loading framework families and making the flat record that the step model computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gpuscale.core.step.records import Software
+from gpuscale.io.presets import looks_like_path, preset_path
+from gpuscale.io.step_calibration import Calibration, load_calibration
+from gpuscale.io.toml import read_toml
+from gpuscale.specs.software import SoftwareSpec
+
+DEFAULT_SOFTWARE = "megatron-core"
+
+
+def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
+    """Framework family by preset name or TOML path.
+
+    Raises
+    ------
+    GpuscaleError
+        For an unknown name (with the closest one), or a file that cannot be read or understood.
+
+    Examples
+    --------
+    >>> load_software("nanotron").flash_generation
+    '2'
+    """
+    path = Path(arg) if looks_like_path(arg) else preset_path("software", arg)
+    return _load(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=64)
+def _load(path: Path, _stamp: int) -> SoftwareSpec:
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+
+    try:
+        return SoftwareSpec.model_validate(read_toml(path))
+    except pydantic.ValidationError as error:
+        raise spec_error(str(path), error, list(SoftwareSpec.model_fields)) from None
+
+
+def software_record(
+    spec: SoftwareSpec, architecture: str, options: Mapping[str, object] | None = None,
+    *, precision: str = "bf16", calibration: Calibration | None = None,
+) -> Software:  # fmt: skip
+    """Make the flat record of a family for one architecture, with a run's own settings.
+
+    Parameters
+    ----------
+    spec : SoftwareSpec
+        The family.
+    architecture : str
+        Of the GPU; decides how far FlashAttention-2 is behind the best kernel.
+    options : mapping, optional
+        Fields of `Software` that a run sets itself (cuda_graphs, moe_kernels, gradient_bytes...).
+    precision : str
+        Of the linear layers; fp16 runs of some families reduce gradients in 2 bytes.
+    calibration : Calibration, optional
+        Fitted parameters; default: those shipped.
+    """
+    cal = calibration or load_calibration()
+    chosen: dict[str, Any] = dict(options or {})
+    kernels = str(chosen.get("moe_kernels", spec.moe_kernels))
+    fitted = {
+        name: cal.get(f"software.{spec.name}.{name}", table.value)
+        for name, table in spec.calibration
+        if table is not None
+    }
+    flash = cal.arch(architecture, "flash2_factor") if spec.flash_generation == "2" else 1.0
+    gradients = spec.gradient_bytes
+    if precision == "fp16" and spec.gradient_bytes_fp16 is not None:
+        gradients = spec.gradient_bytes_fp16
+    values: dict[str, Any] = dict(
+        name=spec.name,
+        attention=spec.attention,
+        flash_factor=flash,
+        gradient_bytes=gradients,
+        parameter_gather_bytes=spec.parameter_gather_bytes,
+        low_precision_gather=spec.low_precision_gather,
+        zero1_all_reduce=spec.zero1_all_reduce,
+        balance_by_cost=spec.balance_by_cost,
+        deduplicated_all_to_all=spec.deduplicated_all_to_all,
+        fused_cross_entropy=spec.fused_cross_entropy,
+        host_tp_factor=cal["kernels.host_tp_factor"],
+        moe_kernels=kernels,
+        grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),
+        dispatch_factor=cal.get(f"kernels.moe_dispatch_{kernels}", 1.0),
+    )  # fmt: skip
+    values.update(fitted)
+    values.update(chosen)
+    return Software(**values)

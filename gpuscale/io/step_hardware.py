@@ -1,0 +1,89 @@
+"""A cluster preset and the fitted parameters to the flat record of the step model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.core.step.records import Hardware
+from gpuscale.io.step_calibration import Calibration, load_calibration
+
+if TYPE_CHECKING:
+    from gpuscale.io.measured_hardware import HardwareFacts
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
+
+KERNELS = (
+    "kernel_floor_s", "k_ramp", "wave_exponent", "hbm_eff", "misaligned_eff",
+    "attention_backward_eff", "attention_ramp_tokens", "grouped_eff", "grouped_fp8_eff",
+    "permute_passes", "router_s", "cross_entropy_passes", "unfused_passes", "unfused_gemm_eff",
+    "unfused_head_ramp", "head_misaligned_eff", "head_odd_eff", "cast_passes", "mxfp8_slowdown",
+    "scan_eff", "optimizer_bytes_per_param", "scaleup_latency_s", "all_to_all_eff",
+    "p2p_latency_s", "bucket_bytes", "straggler_per_log2_hosts",
+)  # fmt: skip
+UNITS_DEFAULT = 148
+"""Compute units where the data sheet does not say."""
+
+
+def step_hardware(cluster: ClusterSpec, calibration: Calibration | None = None) -> Hardware:
+    """Hardware record of a cluster.
+
+    Examples
+    --------
+    >>> from gpuscale.io.hardware import load_cluster
+    >>> step_hardware(load_cluster("dgx-h100")).scaleout_bytes_per_s
+    50000000000.0
+    """
+    gpu = cluster.gpu
+    return _hardware(
+        gpu, calibration or load_calibration(), gpus_per_node=cluster.gpus_per_node,
+        domain=cluster.scaleup_domain_gpus,
+        scaleup=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s or 25e9,
+        scaleout=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
+        fabric_class=cluster.fabric_class, name=cluster.name,
+    )  # fmt: skip
+
+
+def measured_hardware(facts: HardwareFacts, calibration: Calibration | None = None) -> Hardware:
+    """Hardware record of a row of measurements."""
+    from gpuscale.io.hardware import load_gpu
+
+    gpu = load_gpu(facts.gpu_name)
+    gpu = gpu.model_copy(update=dict(facts.overrides))
+    return _hardware(
+        gpu, calibration or load_calibration(), gpus_per_node=facts.gpus_per_node,
+        domain=facts.scaleup_domain_gpus, scaleup=gpu.scaleup_bytes_per_s or 25e9,
+        scaleout=facts.scaleout_bytes_per_s_per_gpu, fabric_class=facts.fabric_class,
+        name=facts.gpu_name,
+    )  # fmt: skip
+
+
+def _hardware(
+    gpu: GpuSpec, cal: Calibration, *, gpus_per_node: int, domain: int, scaleup: float,
+    scaleout: float, fabric_class: str, name: str,
+) -> Hardware:  # fmt: skip
+    arch = gpu.architecture
+    kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
+    if arch.startswith("tpu") or (gpu.n_compute_units or 99) < 16:
+        kernels["wave_exponent"] = 0.0
+    power = 1.0
+    reference = cal.arch(arch, "reference_tdp_w", gpu.name)
+    if gpu.tdp_w and reference > 10.0:
+        power = min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"]
+    bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
+    fp8 = gpu.fp8_flop_per_s or (gpu.int8_flop_per_s if arch.startswith("tpu") else None)
+    return Hardware(
+        name=name, architecture=arch, bf16_flop_per_s=bf16, fp8_flop_per_s=fp8 or 0.0,
+        fp4_flop_per_s=gpu.fp4_flop_per_s or 0.0, hbm_bytes=gpu.hbm_bytes,
+        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
+        n_compute_units=gpu.n_compute_units or UNITS_DEFAULT, gpus_per_node=gpus_per_node,
+        scaleup_domain_gpus=domain, scaleup_bytes_per_s=scaleup, scaleout_bytes_per_s=scaleout,
+        host_link_bytes_per_s=gpu.pcie_bytes_per_s or 25e9, fabric_class=fabric_class,
+        gemm_bf16_eff=cal.arch(arch, "gemm_bf16_eff", gpu.name) * power,
+        gemm_fp8_eff=cal.arch(arch, "gemm_fp8_eff", gpu.name) * power,
+        gemm_fp4_eff=cal.arch(arch, "gemm_fp4_eff", gpu.name) * power,
+        attention_eff=cal.arch(arch, "attention_eff", gpu.name) * power,
+        scaleup_eff=cal.arch(arch, "scaleup_eff", gpu.name),
+        scaleout_eff=cal.fabric(fabric_class, "scaleout_eff"),
+        scaleout_latency_s=cal.fabric(fabric_class, "scaleout_latency_s"),
+        ring_hop_s=cal.fabric(fabric_class, "ring_hop_s"), **kernels,
+    )  # fmt: skip

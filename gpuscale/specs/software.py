@@ -1,0 +1,62 @@
+"""A framework family: its kernels, overlap and recipe; calibrated figures with origin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpuscale.specs.fields import Spec
+from gpuscale.specs.software_memory import SoftwareMemory
+
+
+class Calibrated(Spec):
+    """One fitted physical parameter: its value, the prior of the fit, and where both are from."""
+
+    value: Annotated[float, Field(ge=0, le=1e15)]
+    prior: Annotated[float, Field(ge=0, le=1e15)]
+    prior_spread: Annotated[float, Field(ge=0, le=3)] = 0.0  # of ln(value); 0: held at the prior
+    spread: Annotated[float, Field(ge=1, le=100)] | None = None  # bootstrap factor over sources
+    tie: str = ""  # parameters of one tie are fitted as one
+    source: str = ""
+
+
+class SoftwareCalibration(Spec):
+    """Fitted parameters of a family; seconds, fractions or ratios."""
+
+    elementwise_factor: Calibrated
+    host_layer_s: Calibrated
+    step_host_s: Calibrated
+    tp_exposed_frac: Calibrated
+    dp_exposed_frac: Calibrated
+    pp_exposed_frac: Calibrated
+    cp_exposed_frac: Calibrated
+    ep_exposed_frac: Calibrated
+    gather_unoverlapped_frac: Calibrated | None = None
+    zero3_latencies_per_layer: Calibrated | None = None
+
+
+class SoftwareSpec(Spec):
+    """A framework family as a named preset."""
+
+    name: str
+    title: str = ""
+    frameworks: tuple[str, ...] = ()  # what belongs to the family
+    attention: Literal["flash", "unfused"] = "flash"
+    flash_generation: Literal["2", "best"] = "best"  # FlashAttention-2, or cuDNN and FA3
+    gradient_bytes: Annotated[float, Field(ge=1, le=8)] = 2.0  # per parameter reduced
+    gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
+    parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
+    low_precision_gather: bool = False
+    zero1_all_reduce: bool = False
+    balance_by_cost: bool = False
+    deduplicated_all_to_all: bool = False
+    fused_cross_entropy: bool = False
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit
+    sequence_parallel: bool = True
+    recompute: Literal["none", "selective", "full", "per-op"] = "none"
+    moe_kernels: Literal["2025", "2026a", "2026b"] = "2026a"
+    calibration: SoftwareCalibration
+    memory: SoftwareMemory = Field(default_factory=SoftwareMemory)
+    notes: str = ""
+    sources: dict[str, str] = Field(default_factory=dict)
