@@ -73,6 +73,8 @@ def cluster_extra(name: str) -> dict[str, tuple[Any, str]]:
     radix = _radix(name)
     if radix:
         out["switch_radix"] = radix
+    if name.startswith("superpod-b300-eth"):
+        out["network_planes"] = (2, "as `fabric`: twin plane, 2 x 400 Gb/s per GPU")
     switches = {"dgx-a100": 6, "dgx-h100": 4, "superpod-h100": 4, "gb200-nvl72": 18}
     for prefix, count in switches.items():
         if name.startswith(prefix):

@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "collective": ("collective", "Time and bandwidth of one collective operation on a cluster."),
     "roofline": ("roofline", "Chip figures and the limits of each parallelism for a model."),
+    "network": (
+        "network",
+        "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
+    ),
     "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.

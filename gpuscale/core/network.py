@@ -79,7 +79,7 @@ def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
 class FatTree:
     """A full-bisection network of equal switches, rail-optimised like a SuperPOD."""
 
-    n_gpus: int
+    n_gpus: int  # ports at the bottom
     n_tiers: int  # 1 leaf only, 2 leaf and spine, 3 leaf, spine and core
     n_leaf_switches: int
     n_spine_switches: int
@@ -88,13 +88,22 @@ class FatTree:
     links_per_leaf_spine_pair: float
     leaf_down_bytes_per_s: float  # of one leaf switch
     spine_bytes_per_s: float  # of all spine switches
+    n_leaf_spine_links: int = 0
+    n_spine_core_links: int = 0
+
+    @property
+    def n_switches(self) -> int:
+        """Switches of all tiers."""
+        return self.n_leaf_switches + self.n_spine_switches + self.n_core_switches
 
 
 def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> FatTree:
     """Switches for `n_gpus` ports with full bisection bandwidth.
 
-    Half of a leaf's ports go down, half up. Two tiers reach ``radix^2 / 2`` GPUs; beyond that the
-    spines too have half of their ports up, and core switches join them, to ``radix^3 / 4``.
+    Half of a leaf's ports go down, half up, spread evenly over the spines: their number divides
+    the uplinks, so 24 leafs of 64 ports get 16 spines rather than 12. Two tiers reach
+    ``radix^2 / 2`` GPUs; beyond that the spines too have half of their ports up, and core
+    switches join them, to ``radix^3 / 4``.
 
     Parameters
     ----------
@@ -128,12 +137,12 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
     if n_gpus <= radix:
         leafs, spines, cores, tiers = (math.ceil(n_gpus / radix), 0, 0, 1)
     elif n_gpus <= radix * half:
-        spines, cores, tiers = math.ceil(leafs * half / radix), 0, 2
-    elif n_gpus <= radix * half * half:
+        spines, cores, tiers = _even_spread(math.ceil(leafs * half / radix), half), 0, 2
+    elif n_gpus <= fat_tree_reach(radix):
         spines, cores, tiers = leafs, math.ceil(leafs * half / radix), 3
     else:
         raise ValueError(
-            f"three tiers of {radix}-port switches join at most {radix * half * half} GPUs, "
+            f"three tiers of {radix}-port switches join at most {fat_tree_reach(radix)} GPUs, "
             f"got {n_gpus}"
         )
     up = half if tiers > 1 else 0
@@ -142,7 +151,24 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
         up / spines if tiers == 2 else float(tiers == 3),
         (half if tiers > 1 else radix) * port_bytes_per_s,
         spines * radix * port_bytes_per_s,
+        leafs * up, spines * half if tiers == 3 else 0,
     )  # fmt: skip
+
+
+def fat_tree_reach(radix: int) -> int:
+    """Ports that three tiers of switches join. [1].
+
+    Examples
+    --------
+    >>> fat_tree_reach(64)
+    65536
+    """
+    return radix * (radix // 2) ** 2
+
+
+def _even_spread(least: int, n_uplinks: int) -> int:
+    """Smallest number of switches, at least `least`, over which the uplinks spread evenly."""
+    return next(n for n in range(least, n_uplinks + 1) if n_uplinks % n == 0)
 
 
 def scalable_unit_bytes_per_s(

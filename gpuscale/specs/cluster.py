@@ -44,6 +44,7 @@ class ClusterSpec(Spec):
     fabric_class: str = "infiniband"  # calibration: infiniband, roce, efa, omni-path, tcpx, ...
     levels: tuple[NetworkLevel, ...] = ()  # above the scale-up domain; empty: one flat level
     switch_radix: PositiveInt = 64
+    network_planes: PositiveInt = 1  # separate networks over which each NIC's ports are spread
     n_scaleup_switches: NonNegativeInt | None = None  # NVSwitch chips of one scale-up domain
     in_switch_reduction_scaleup: bool = False  # NVLS
     in_switch_reduction_scaleout: bool = False  # SHARP

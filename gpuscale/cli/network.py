@@ -1,0 +1,174 @@
+"""`gpuscale network`: bandwidth of every level of a cluster, and its switches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+from gpuscale.cli.completion import complete_cluster
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.network_levels import NetworkReport
+    from gpuscale.core.records import Term
+    from gpuscale.render.document import Block, Document, Facts
+    from gpuscale.specs.cluster import ClusterSpec
+
+MOST_GPUS = 10_000_000
+SOURCE = "How to Scale Your Model, GPU chapter, networking"
+
+
+@command(app, "network", example="gpuscale network h100-superpod --gpus 1024")
+def network(
+    common: Common,
+    cluster: Annotated[
+        str,
+        typer.Argument(
+            help="Cluster preset, GPU name (its usual node), TOML file, or -.",
+            autocompletion=complete_cluster,
+        ),
+    ],
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", min=1, help="GPUs in use; default: all, or 1024.")
+    ] = None,
+    radix: Annotated[
+        int | None, typer.Option("--radix", min=2, help="Ports of a switch, instead of its own.")
+    ] = None,
+    catalogue: Annotated[
+        str, typer.Option(help="`vendor` (data sheets) or `documents` (their rounded figures).")
+    ] = "vendor",
+) -> Document:
+    """Bandwidth of every network level, bisection, and the switches for a number of GPUs.
+
+    One direction, except the bisection, which adds both.
+    """
+    from gpuscale.core.network_levels import network_report
+    from gpuscale.io.inputs import changed_text, load_inputs
+    from gpuscale.render.document import Document, Text
+
+    loaded = load_inputs(common, cluster=cluster, catalogue=catalogue)
+    spec = loaded.cluster
+    if radix is not None:
+        if radix > 10_000:
+            raise GpuscaleError(f"--radix: at most 10000, got {radix}")
+        spec = spec.model_copy(update={"switch_radix": radix})
+    n_gpus = gpus or spec.n_gpus or 1024
+    if n_gpus > MOST_GPUS:
+        raise GpuscaleError(f"--gpus: at most {MOST_GPUS}, got {n_gpus}")
+    if spec.levels and spec.levels[-1].gpus and n_gpus > spec.levels[-1].gpus:
+        raise GpuscaleError(
+            f"{spec.name}: its levels join at most {spec.levels[-1].gpus} GPUs, got {n_gpus}"
+        )
+    report = network_report(spec, n_gpus)
+    blocks: list[Block] = [
+        Text(
+            f"{spec.name}  {n_gpus} GPUs in {report.n_nodes} nodes  "
+            f"{spec.fabric or 'no network named'}  catalogue {catalogue}"
+        )
+    ]
+    changed = changed_text(loaded)
+    if changed:
+        blocks.append(Text(changed))
+    if report.levels:
+        blocks.append(_level_table(report))
+    blocks.append(_switch_facts(report, spec))
+    return Document(
+        command="network",
+        inputs={
+            "cluster": spec.name, "n_gpus": n_gpus, "switch_radix": spec.switch_radix,
+            "catalogue": catalogue, "changes": list(loaded.changes),
+        },
+        result=report,
+        blocks=blocks,
+        warnings=[*loaded.warnings, *_warnings(spec, n_gpus)],
+        terms=_terms(report),
+    )  # fmt: skip
+
+
+def _level_table(report: NetworkReport) -> Any:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def rate(value: Any) -> str:
+        return format_si(value, "bytes_per_s")
+
+    columns = [
+        Column("level", "level", right=False), Column("n_children", "children"),
+        Column("gpus_under", "GPUs under it"), Column("bytes_per_s_per_gpu", "per GPU", rate),
+        Column("bytes_per_s_per_node", "per node", rate),
+        Column("child_bytes_per_s", "one child", rate),
+        Column("total_bytes_per_s", "all children", rate),
+        Column("bisection_bytes_per_s", "bisection, 2-way", rate),
+        Column("collective_bytes_per_s", "collective", rate),
+    ]  # fmt: skip
+    rows = [
+        (v.name, v.n_children, v.gpus_under, v.bytes_per_s_per_gpu, v.bytes_per_s_per_node,
+         v.child_bytes_per_s, v.total_bytes_per_s, v.bisection_bytes_per_s,
+         v.collective_bytes_per_s)
+        for v in report.levels
+    ]  # fmt: skip
+    return Table(columns, rows, "bandwidth per level (one direction)")
+
+
+def _switch_facts(report: NetworkReport, spec: ClusterSpec) -> Facts:
+    from gpuscale.core.network import fat_tree_reach as reach
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Facts
+
+    rows: list[tuple[str, str, str]] = []
+    if report.collective_bytes_per_s is not None:
+        text = format_si(report.collective_bytes_per_s, "bytes_per_s")
+        rows.append(("all-gather over all GPUs", text, f"slowest level: {report.slowest_level}"))
+    tree, planes = report.switches, report.n_planes
+    if tree is not None:
+        of = f", {planes} planes" if planes > 1 else ""
+        rows += [
+            ("full-bisection fat tree", f"{tree.n_tiers} tier{'s' if tree.n_tiers > 1 else ''}",
+             f"{spec.switch_radix}-port switches{of}"),
+            ("leaf switches", str(planes * tree.n_leaf_switches),
+             f"{format_si(tree.leaf_down_bytes_per_s, 'bytes_per_s')} down each"),
+            ("spine switches", str(planes * tree.n_spine_switches),
+             f"{tree.links_per_leaf_spine_pair:g} links per leaf and spine"),
+            ("core switches", str(planes * tree.n_core_switches), ""),
+            ("node-leaf links", str(planes * tree.n_gpus), ""),
+            ("leaf-spine links", str(planes * tree.n_leaf_spine_links), ""),
+            ("spine-core links", str(planes * tree.n_spine_core_links), ""),
+        ]  # fmt: skip
+    elif reach(spec.switch_radix) < report.n_gpus and spec.node_egress_bytes_per_s is not None:
+        text = f"three tiers of {spec.switch_radix} ports join {reach(spec.switch_radix)} GPUs; try --radix"
+        rows.append(("full-bisection fat tree", "none", text))
+    if report.n_scaleup_switches is not None:
+        rows.append(("scale-up switches", str(report.n_scaleup_switches), "chips, all domains"))
+    counts = (spec.n_leaf_switches, spec.n_spine_switches, spec.n_core_switches)
+    if counts[0] is not None:
+        text = " / ".join(str(c) for c in counts if c is not None)
+        rows.append(("published switches", text, f"leaf / spine / core of {spec.name}"))
+    return Facts(rows or [("network", "none", "no scale-out figures are known")], "switches")
+
+
+def _warnings(spec: ClusterSpec, n_gpus: int) -> list[str]:
+    warnings = []
+    if spec.n_gpus is not None and n_gpus > spec.n_gpus:
+        warnings.append(f"{spec.name} has {spec.n_gpus} GPUs, fewer than {n_gpus}")
+    if spec.node_egress_bytes_per_s is None:
+        warnings.append(f"{spec.name}: the bandwidth out of a node is not known")
+    if spec.scaleup_class == "ici":
+        warnings.append("torus links (ICI) are shown as one level; their topology is not modelled")
+    return warnings
+
+
+def _terms(report: NetworkReport) -> tuple[Term, ...]:
+    from gpuscale.core.records import Term
+
+    return tuple(
+        Term(
+            f"collective bandwidth, {v.name}", v.collective_bytes_per_s, "bytes_per_s",
+            "D * S * w / (D - 1)",
+            {"D": v.n_children, "S": v.gpus_below, "w": v.bytes_per_s_per_gpu}, SOURCE,
+        )
+        for v in report.levels
+        if v.collective_bytes_per_s is not None
+    )  # fmt: skip
