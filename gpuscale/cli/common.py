@@ -153,7 +153,7 @@ def emit(document: Document, common: Common) -> None:
         output.write(sys.stdout, text)
     if common.format is not Format.json:
         for warning in document.warnings:
-            print(f"warning: {' '.join(warning.split())}", file=sys.stderr)
+            print(f"warning: {_one_line(warning)}", file=sys.stderr)
     if document.answered_no:
         raise typer.Exit(int(Exit.NO))
 
@@ -191,8 +191,15 @@ def usage_error(error: Any) -> GpuscaleError:
 
 
 def report_error(error: GpuscaleError) -> None:
-    """Say on stderr what is wrong, where, and what to do next."""
-    message = " ".join(error.message.split())
-    print(f"error: {message}", file=sys.stderr)
+    """Say on stderr what is wrong, where, and what to do next: one line each."""
+    print(f"error: {_one_line(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"\nhint: {error.hint}", file=sys.stderr)
+        print(f"\nhint: {_one_line(error.hint)}", file=sys.stderr)
+
+
+def _one_line(text: str) -> str:
+    """Text without line ends, control codes and beyond 600 characters."""
+    from gpuscale.render.output import clean
+
+    line = clean(" ".join(text[:20_000].split()))
+    return line if len(line) <= 600 else line[:300] + " ... " + line[-200:]
