@@ -92,7 +92,9 @@ def against_schedule(schedule: str, vpp: int, pp: int, n_micro_batches: int, fac
     if vpp != 1:
         return f"vpp={vpp} needs the interleaved schedule"
     if schedule == "dualpipe" and (pp % 2 or n_micro_batches < 2 * pp or n_micro_batches % 2):
-        return f"DualPipe needs an even pp and an even number of at least 2*pp={2 * pp} micro-batches"
+        return (
+            f"DualPipe needs an even pp and an even number of at least 2*pp={2 * pp} micro-batches"
+        )
     return ""
 
 
@@ -117,10 +119,6 @@ def against(layout: Layout, facts: Facts) -> str:
         or against_cp(layout.cp, layout.cp_kind, layout.tp, facts)
         or against_ep(layout.ep, layout.etp, layout.tp, layout.cp, layout.dp, facts)
         or against_batch(layout.micro_batch_size, layout.dp, facts)
-        or against_schedule(
-            layout.schedule, layout.vpp, layout.pp, layout.n_micro_batches, facts
-        )
-        or against_zero(
-            layout.zero_stage, layout.shard_group_size, layout.pp, layout.dp, layout.cp
-        )
+        or against_schedule(layout.schedule, layout.vpp, layout.pp, layout.n_micro_batches, facts)
+        or against_zero(layout.zero_stage, layout.shard_group_size, layout.pp, layout.dp, layout.cp)
     )

@@ -1,0 +1,231 @@
+"""The declared space of layouts: candidate values of every dimension, and its exact size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from gpuscale.core.layout import DEFAULT_ORDER
+from gpuscale.core.search.constraints import (
+    Facts,
+    against_batch,
+    against_cp,
+    against_ep,
+    against_schedule,
+    against_tp,
+    against_zero,
+)
+
+VPP = (2, 3, 4, 5, 6, 7, 8, 10, 12)
+SHARD_GROUPS = (8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Candidate values of each dimension; what does not go together is left out when walking."""
+
+    tp: tuple[int, ...]
+    cp: tuple[int, ...]
+    cp_kind: tuple[str, ...]
+    pp: tuple[int, ...]
+    ep: tuple[int, ...]
+    etp: tuple[int, ...]
+    micro_batch_size: tuple[int, ...]
+    sequence_parallel: tuple[bool, ...]
+    precision: tuple[str, ...]
+    recompute: tuple[str, ...]
+    recompute_layers: tuple[int, ...] | None  # None: quarters of a stage; (): whole stages only
+    schedule: tuple[str, ...]
+    vpp: tuple[int, ...]
+    zero_stage: tuple[int, ...]
+    shard_group_size: tuple[int, ...]  # HSDP; empty: never
+    overlap_tp: tuple[bool, ...] = (True, False)
+    overlap_dp: tuple[bool, ...] = (True, False)
+    overlap_pp: tuple[bool, ...] = (True, False)
+    offload_optimizer: tuple[bool, ...] = (False, True)
+    offload_activations: tuple[bool, ...] = (False,)
+    order: tuple[tuple[str, ...], ...] = (DEFAULT_ORDER,)
+    dp: tuple[int, ...] = ()  # empty: whatever the others leave
+
+
+class Grid(NamedTuple):
+    """Degrees that fix the process groups of a layout."""
+
+    tp: int
+    cp: int
+    cp_kind: str
+    pp: int
+    dp: int
+
+
+class Tail(NamedTuple):
+    """The dimensions that only the assembly of a step depends on."""
+
+    schedule: str
+    vpp: int
+    zero_stage: int
+    shard_group_size: int | None
+    overlap_dp: bool
+    overlap_pp: bool
+    offload_optimizer: bool
+    offload_activations: bool
+    order: tuple[str, ...]
+
+
+def divisors(n: int) -> tuple[int, ...]:
+    """All divisors, smallest first.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+def powers_of_two(limit: int) -> tuple[int, ...]:
+    """Return 1, 2, 4 ... up to `limit`.
+
+    >>> powers_of_two(8)
+    (1, 2, 4, 8)
+    """
+    return tuple(1 << i for i in range(max(1, limit).bit_length()))
+
+
+def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Space:
+    """Space that is searched where nothing is pinned.
+
+    TP up to two scale-up domains, at most 64; CP and Ulysses up to 64; PP every divisor of the
+    GPUs up to the layers; EP every divisor of the experts; micro-batches to 16 sequences.
+    """
+    parts = divisors(facts.n_gpus)
+    moe = facts.n_experts > 0
+    widest = min(64, max(8, 2 * domain_gpus))
+    return Space(
+        tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
+        cp=tuple(d for d in parts if d in powers_of_two(64)),
+        cp_kind=("ring", "all-gather", "ulysses"),
+        pp=tuple(d for d in parts if d <= min(facts.n_layers, 128)),
+        ep=divisors(facts.n_experts) if moe else (1,),
+        etp=powers_of_two(8) if moe else (1,),
+        micro_batch_size=powers_of_two(16),
+        sequence_parallel=(True, False),
+        precision=(precision,),
+        recompute=("none", "selective", "full"),
+        recompute_layers=None,
+        schedule=("1f1b", "interleaved", "zb-h1", "dualpipe"),
+        vpp=VPP,
+        zero_stage=(0, 1, 2, 3),
+        shard_group_size=SHARD_GROUPS,
+    )
+
+
+def grids(space: Space, facts: Facts) -> Iterator[Grid]:
+    """Walk the allowed process grids."""
+    for tp in space.tp:
+        if facts.n_gpus % tp or against_tp(tp, facts):
+            continue
+        for cp in space.cp:
+            kinds = space.cp_kind if cp > 1 else space.cp_kind[:1]
+            for kind in kinds:
+                if (facts.n_gpus // tp) % cp or against_cp(cp, kind, tp, facts):
+                    continue
+                for pp in space.pp:
+                    dp, rest = divmod(facts.n_gpus // tp // cp, pp)
+                    if rest or pp > facts.n_layers or (space.dp and dp not in space.dp):
+                        continue
+                    if facts.global_batch_size % dp == 0:
+                        yield Grid(tp, cp, kind, pp, dp)
+
+
+def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, int]]:
+    """Allowed (ep, etp) of a grid."""
+    return [
+        (ep, etp)
+        for ep in space.ep
+        for etp in space.etp
+        if not against_ep(ep, etp, grid.tp, grid.cp, grid.dp, facts)
+    ]
+
+
+def micro_batches(space: Space, facts: Facts, grid: Grid) -> list[int]:
+    """Allowed micro-batch sizes of a grid."""
+    return [b for b in space.micro_batch_size if not against_batch(b, grid.dp, facts)]
+
+
+def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | None]]:
+    """(mode, layers per stage) choices: `full` also on a part of the layers of a stage."""
+    stage = -(-facts.n_layers // pp)
+    quarters = {max(1, stage * q // 4) for q in (1, 2, 3)} - {stage}
+    parts = space.recompute_layers if space.recompute_layers is not None else sorted(quarters)
+    chosen: list[tuple[str, int | None]] = []
+    for mode in space.recompute:
+        chosen.append((mode, None))
+        if mode == "full":
+            chosen += [(mode, n) for n in parts if n < stage]
+    return chosen
+
+
+def sequence_parallels(space: Space, tp: int) -> tuple[bool, ...]:
+    """Sequence parallelism means something with TP only."""
+    return space.sequence_parallel if tp > 1 else space.sequence_parallel[:1]
+
+
+def overlap_tps(space: Space, tp: int) -> tuple[bool, ...]:
+    """Overlap of TP communication means something with TP only."""
+    return space.overlap_tp if tp > 1 else space.overlap_tp[:1]
+
+
+def tails(space: Space, facts: Facts, grid: Grid, micro_batch_size: int) -> tuple[Tail, ...]:
+    """Allowed assemblies of a grid."""
+    m = facts.global_batch_size // (grid.dp * micro_batch_size)
+    return _tails(space, facts, grid.pp, grid.dp, grid.cp, m)
+
+
+@lru_cache(maxsize=4096)
+def _tails(
+    space: Space, facts: Facts, pp: int, dp: int, cp: int, n_micro_batches: int
+) -> tuple[Tail, ...]:
+    schedules = [
+        (s, v)
+        for s in space.schedule
+        for v in (space.vpp if s == "interleaved" else (1,))
+        if not against_schedule(s, v, pp, n_micro_batches, facts)
+    ]
+    ranks = dp * cp
+    shards = [
+        (z, g)
+        for z in space.zero_stage
+        for g in ((None, *space.shard_group_size) if z == 3 else (None,))
+        if not against_zero(z, g, pp, dp, cp) and (g is None or 1 < g < ranks)
+        if ranks > 1 or z == space.zero_stage[0]
+    ]
+    overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
+    overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
+    return tuple(
+        Tail(s, v, z, g, odp, opp, opt, act, order)
+        for s, v in schedules
+        for z, g in shards
+        for odp in overlap_dp
+        for opp in overlap_pp
+        for opt in space.offload_optimizer
+        for act in space.offload_activations
+        for order in space.order
+    )
+
+
+def declared_size(space: Space, facts: Facts) -> int:
+    """Layouts in the space, every rule of `constraints` kept."""
+    total = 0
+    for grid in grids(space, facts):
+        outer = (
+            len(expert_degrees(space, facts, grid))
+            * len(sequence_parallels(space, grid.tp))
+            * len(overlap_tps(space, grid.tp))
+            * len(space.precision)
+            * len(recomputes(space, facts, grid.pp))
+        )
+        inner = sum(len(tails(space, facts, grid, b)) for b in micro_batches(space, facts, grid))
+        total += outer * inner
+    return total
