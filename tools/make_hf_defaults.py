@@ -41,8 +41,12 @@ def main(target: str) -> None:
     for name in TYPES:
         cls = CONFIG_MAPPING[name]
         kept: dict[str, object] = {}
+        fields = {field.name for field in dataclasses.fields(cls)}
+        renamed = set(cls.attribute_map) - set(cls.attribute_map.values())
         for field in dataclasses.fields(cls):
             value = field.default
+            if field.name in renamed and cls.attribute_map[field.name] in fields:
+                continue
             if field.name == "tie_word_embeddings" or (
                 KEYS.search(field.name) and not SKIP.search(field.name)
             ):

@@ -126,6 +126,9 @@ def deepseek(k: Keys) -> Parts:
     n = n_layers(k)
     experts = k.find("num_local_experts") if "n_routed_experts" in k.table else True
     names = dense_first(k, n) if experts else ["dense"] * n
+    stated = ("mlp_layer_types", "first_k_dense_replace")
+    if k.model_type == "glm4_moe_lite" and not any(k.given(key) for key in stated):
+        names = ["dense"] + ["moe"] * (n - 1)
     ffns = used(names, {"moe": lambda: moe(k), "dense": lambda: dense(k)})
     return Parts(_layers(["mla"] * n, names), {"mla": latent_attention(k)}, ffns)
 
@@ -335,7 +338,7 @@ def step3p5(k: Keys) -> Parts:
 def _step(k: Keys, n: int, names: list[str], mixers: dict[str, AnyMixer]) -> Parts:
     chosen = k.layer_numbers("moe_layers_enum")
     kinds = k.per_layer("mlp_layer_types", n)
-    first = 4 if "share_q_dim" in k.table else 3
+    first = k.integer("first_k_dense_replace", 4 if "share_q_dim" in k.table else 3, least=0)
     if kinds is not None:
         ffn_names = ["dense" if kind == "dense" else "moe" for kind in kinds]
     else:

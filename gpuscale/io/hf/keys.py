@@ -54,6 +54,7 @@ class Keys:
     def __init__(self, table: Mapping[str, Any], model_type: str, where: str) -> None:
         self.table = table
         self.where = where
+        self.model_type = model_type
         self.defaults = _defaults().get(model_type, {}) if model_type else {}
         self.warnings: list[str] = []
         self.assumed: list[str] = []
