@@ -344,3 +344,44 @@ def document_clusters() -> dict[str, dict[str, Any]]:
             figures.append("levels")
         out[name] = table | {"sources": dict.fromkeys(figures, DOC)}
     return out
+
+
+def links() -> dict[str, dict[str, Any]]:
+    """Links with bandwidth (one direction), latency and card price."""
+    table = "interconnect table of the documents' multi-GPU questions and answers (2-way NVLink)"
+    coded = "PCI-SIG base specification: 16 lanes, 128b/130b"
+    rows: list[tuple[str, str, str, str, str, str, str | None, str | None, int | None]] = [
+        ("nvlink2", "NVLink 2, V100: 6 links x 25 GB/s", "nvlink", "GPU", "150 GB/s", table,
+         "1 us", "2 us", None),
+        ("nvlink3", "NVLink 3, A100: 12 links x 25 GB/s", "nvlink", "GPU", "300 GB/s", table,
+         "1 us", "2 us", None),
+        ("nvlink4", "NVLink 4, H100: 18 links x 25 GB/s", "nvlink", "GPU", "450 GB/s", table,
+         None, "1 us", None),
+        ("nvlink5", "NVLink 5, B200: 18 links x 50 GB/s", "nvlink", "GPU", "900 GB/s", BOOK,
+         None, None, None),
+        ("pcie3-x16", "PCIe 3.0 x16", "pcie", "slot", "15.75 GB/s", coded, "10 us", "10 us", None),
+        ("pcie4-x16", "PCIe 4.0 x16", "pcie", "slot", "31.5 GB/s", coded, "5 us", "5 us", None),
+        ("pcie5-x16", "PCIe 5.0 x16", "pcie", "slot", "63 GB/s", coded, "3 us", "5 us", None),
+        ("ib-hdr", "InfiniBand HDR, 200 Gb/s", "infiniband", "port", "200 Gb/s", table, "1 us",
+         "2 us", 5000),
+        ("ib-ndr", "InfiniBand NDR, 400 Gb/s", "infiniband", "port", "400 Gb/s", BOOK, None, None,
+         None),
+        ("ib-xdr", "InfiniBand XDR, 800 Gb/s", "infiniband", "port", "800 Gb/s",
+         "docs.nvidia.com/dgx-superpod/reference-architecture/scalable-infrastructure-b300-xdr",
+         None, None, None),
+        ("ethernet-100g", "100 GbE", "ethernet", "port", "100 Gb/s", table, "10 us", "50 us", 1000),
+        ("ethernet-400g", "400 GbE", "ethernet", "port", "400 Gb/s", table, "5 us", "20 us", 3000),
+    ]  # fmt: skip
+    out = {}
+    for name, title, kind, scope, rate, source, low, high, price in rows:
+        figures: dict[str, Any] = {
+            "bytes_per_s": rate, "latency_low_s": low, "latency_high_s": high,
+            "card_price_usd": price,
+        }  # fmt: skip
+        figures = {k: v for k, v in figures.items() if v is not None}
+        sources = dict.fromkeys(figures, table) | {"bytes_per_s": source}
+        out[name] = {"name": name, "title": title, "kind": kind, "scope": scope} | figures
+        if kind == "pcie":
+            out[name]["notes"] = "The documents round to 16, 32 and 64 GB/s."
+        out[name]["sources"] = sources
+    return out

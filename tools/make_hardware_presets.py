@@ -307,6 +307,7 @@ def main(reference: str) -> None:
     for kind, tables in (
         ("gpu", gpus), ("cluster", clusters),
         ("gpu/documents", extra.document_gpus()), ("cluster/documents", extra.document_clusters()),
+        ("link", extra.links()),
     ):  # fmt: skip
         for name, table in tables.items():
             write(out / kind / f"{name}.toml", toml(table))

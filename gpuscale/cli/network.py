@@ -55,14 +55,14 @@ def network(
         if radix > 10_000:
             raise GpuscaleError(f"--radix: at most 10000, got {radix}")
         spec = spec.model_copy(update={"switch_radix": radix})
-    n_gpus = gpus or spec.n_gpus or 1024
+    alone = spec.node_egress_bytes_per_s is None  # no network known: the scale-up domain only
+    n_gpus = gpus or spec.n_gpus or (spec.scaleup_domain_gpus if alone else 1024)
     if n_gpus > MOST_GPUS:
         raise GpuscaleError(f"--gpus: at most {MOST_GPUS}, got {n_gpus}")
-    if spec.levels and spec.levels[-1].gpus and n_gpus > spec.levels[-1].gpus:
-        raise GpuscaleError(
-            f"{spec.name}: its levels join at most {spec.levels[-1].gpus} GPUs, got {n_gpus}"
-        )
-    report = network_report(spec, n_gpus)
+    try:
+        report = network_report(spec, n_gpus)
+    except ValueError as error:
+        raise GpuscaleError(f"{spec.name}: {error}", "give fewer with --gpus") from None
     blocks: list[Block] = [
         Text(
             f"{spec.name}  {n_gpus} GPUs in {report.n_nodes} nodes  "
@@ -138,7 +138,8 @@ def _switch_facts(report: NetworkReport, spec: ClusterSpec) -> Facts:
             ("spine-core links", str(planes * tree.n_spine_core_links), ""),
         ]  # fmt: skip
     elif reach(spec.switch_radix) < report.n_gpus and spec.node_egress_bytes_per_s is not None:
-        text = f"three tiers of {spec.switch_radix} ports join {reach(spec.switch_radix)} GPUs; try --radix"
+        joined = reach(spec.switch_radix)
+        text = f"three tiers of {spec.switch_radix} ports join {joined} GPUs; try --radix"
         rows.append(("full-bisection fat tree", "none", text))
     if report.n_scaleup_switches is not None:
         rows.append(("scale-up switches", str(report.n_scaleup_switches), "chips, all domains"))

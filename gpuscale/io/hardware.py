@@ -18,6 +18,7 @@ from gpuscale.io.presets import (
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.link import LinkSpec
 
 CATALOGUES = ("vendor", "documents")
 """`vendor`: data sheets; `documents`: the rounded figures that the documents compute with."""
@@ -93,6 +94,26 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
             )
         path = preset_path(kind, gpu.usual_cluster)
     return _cluster_preset(path, catalogue)
+
+
+def load_link(name: str) -> LinkSpec:
+    """Link preset by name (`ib-ndr`, `nvlink4`, `pcie5-x16`, ...); bandwidth one direction.
+
+    Examples
+    --------
+    >>> load_link("ib-ndr").bytes_per_s
+    50000000000.0
+    """
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.specs.link import LinkSpec
+
+    table, where = _read(str(preset_path("link", name)))
+    try:
+        return LinkSpec.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise spec_error(where, error, list(LinkSpec.model_fields)) from None
 
 
 def check_catalogue(catalogue: str) -> None:

@@ -26,6 +26,10 @@ FIGURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("layers", "{}"), ("hidden_size", "hidden {}"), ("vocab_size", "vocabulary {}"),
         ("published_params", "{} parameters"),
     ),
+    "link": (
+        ("bytes_per_s", "{}"), ("scope", "per {}"), ("latency_low_s", "from {}"),
+        ("latency_high_s", "up to {}"), ("card_price_usd", "card {} USD"),
+    ),
 }  # fmt: skip
 """Kind -> keys that its line shows, with their wording."""
 
