@@ -396,7 +396,8 @@ def _memory(row: Row) -> tuple[float | None, str]:
     text = row.get("memory_kind", "").lower()
     if value is None:
         return None, ""
-    unit = 2.0**30 if "gib" in text else 1e9
+    # nanotron prints max_memory_allocated() / 1024**3 as "GB" (src/nanotron/logging)
+    unit = 2.0**30 if "gib" in text or row.get("framework", "") == "nanotron" else 1e9
     kind = next((k for k in ("nvidia-smi", "allocated", "reserved") if k in text), "printed")
     if "max over ranks" in text and kind == "printed":
         kind = "reserved"

@@ -1,0 +1,159 @@
+"""What the memory of a model depends on: parameters and elements of its kinds of layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core import params
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MixerElements:
+    """Elements per token that the backward pass of a mixer needs."""
+
+    latent: float = 0.0  # not split by TP (MLA latents before and after their norms)
+    split: float = 0.0  # split by TP: q, k, v, output
+    up_projected: float = 0.0  # those of `split` that come from the latents
+    score_heads: float = 0.0  # heads with a score matrix, if attention is not fused
+    window_tokens: float = 0.0  # 0: the whole sequence
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """One kind of layer: parameters, and elements per token that the backward pass needs."""
+
+    dense_params: float  # everything outside the routed experts
+    expert_params: float  # all routed experts
+    n_sublayers: int  # mixer and FFN, those present
+    mixer: MixerElements
+    ffn: float  # elements of dense and shared FFN, split by TP
+    n_experts: int
+    top_k: float  # routed copies of a token
+    expert_width: float  # hidden elements of one routed copy
+    expert_ffn: float  # FFN elements of one routed copy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelFacts:
+    """A model, as far as memory is concerned; compared by identity, so that caches are cheap."""
+
+    hidden_size: int
+    vocab_size: int
+    tied: bool
+    embedding_params: float  # input side: tokens, learned positions
+    head_params: float  # output side, also when tied
+    kinds: tuple[LayerFacts, ...]
+    sequence: tuple[int, ...]  # kind of each layer
+    mtp_params: float
+    n_mtp_layers: int
+
+
+def _attention(m: Any) -> MixerElements:
+    value = m.v_head_dim or m.head_dim
+    q, out = m.n_heads * m.head_dim, m.n_heads * value
+    kv = 0 if m.reuses_kv else m.n_kv_heads * (m.head_dim + (0 if m.shared_kv else value))
+    gate = q if m.output_gate else 0
+    return MixerElements(
+        split=float(q + gate + kv + out), score_heads=float(m.n_heads),
+        window_tokens=float(m.window_tokens or 0),
+    )  # fmt: skip
+
+
+def _mla(m: Any) -> MixerElements:
+    qk = m.qk_nope_head_dim + m.qk_rope_head_dim
+    up = float(m.n_heads * (2 * qk + m.v_head_dim))  # q, k, v
+    latent = 2.0 * ((m.q_lora_rank or 0) + m.kv_lora_rank) + m.qk_rope_head_dim
+    return MixerElements(
+        latent=latent, split=up + m.n_heads * m.v_head_dim, up_projected=up,
+        score_heads=float(m.n_heads),
+    )  # fmt: skip
+
+
+def _compressed(m: Any) -> MixerElements:
+    q = m.n_heads * m.head_dim
+    latent = 2.0 * m.q_lora_rank + 3.0 * m.head_dim
+    return MixerElements(latent=latent, split=2.0 * q + m.o_groups * m.o_lora_rank)
+
+
+def _lightning(m: Any) -> MixerElements:
+    return MixerElements(split=6.0 * m.n_heads * m.head_dim)  # q, k, v, gate, output, its norm
+
+
+def _gated_delta(m: Any) -> MixerElements:
+    k, v = m.n_k_heads * m.k_head_dim, m.n_v_heads * m.v_head_dim
+    chunk = 64 * m.n_v_heads  # one row of the chunk matrices
+    return MixerElements(split=2.0 * (2 * k + v) + 3.0 * v + chunk)
+
+
+def _mamba2(m: Any) -> MixerElements:
+    inner = m.n_heads * m.head_dim
+    projected = 2 * inner + 2 * m.n_groups * m.state_size + m.n_heads
+    return MixerElements(split=projected + 2.0 * inner)
+
+
+_MIXERS = {
+    "attention": _attention, "mla": _mla, "compressed": _compressed, "lightning": _lightning,
+    "gated-delta": _gated_delta, "mamba2": _mamba2,
+}  # fmt: skip
+
+
+def mixer_elements(mixer: Any) -> MixerElements:
+    """Elements per token kept by one mixer, beside the norm before it.
+
+    Attention: q, k, v and output (flash attention keeps nothing else of size). MLA: the latents
+    before and after their norms, q, k and v of each head, the output. Gated delta: projections
+    before and after the convolution, gate, output and its norm, chunk matrices. Mamba-2: the
+    input projection, the output and its norm (the scan is recomputed by its kernel).
+    """
+    count = _MIXERS.get(mixer.kind)
+    return count(mixer) if count else MixerElements()
+
+
+def layer_facts(mixer: Any, ffn: Any, hidden_size: int, norm_params: float) -> LayerFacts:
+    """Count one kind of layer from its specs."""
+    dense = params.mixer_params(mixer, hidden_size) + norm_params
+    dense += params.ffn_params(ffn, hidden_size)
+    experts = ffn_elements = top_k = expert_width = expert_ffn = 0.0
+    n_experts = 1
+    if ffn.kind == "dense":
+        ffn_elements = (3.0 if ffn.gated else 2.0) * ffn.ffn_hidden_size
+    elif ffn.kind == "moe":
+        matrices = 3.0 if ffn.gated else 2.0
+        ffn_elements = matrices * (ffn.shared_ffn_hidden_size + ffn.dense_ffn_hidden_size)
+        n_experts, top_k = ffn.n_experts, float(min(ffn.top_k, ffn.n_experts))
+        expert_width = float(ffn.latent_size or hidden_size)
+        expert_ffn = matrices * ffn.expert_ffn_hidden_size
+        experts = n_experts * params.expert_params(ffn, hidden_size)
+        dense -= experts
+    return LayerFacts(
+        dense_params=dense, expert_params=experts,
+        n_sublayers=(mixer.kind != "none") + (ffn.kind != "none"), mixer=mixer_elements(mixer),
+        ffn=ffn_elements, n_experts=n_experts, top_k=top_k, expert_width=expert_width,
+        expert_ffn=expert_ffn,
+    )  # fmt: skip
+
+
+def model_facts(model: ModelSpec) -> ModelFacts:
+    """Count a model once; everything else in this package works on the result."""
+    norm_params = params.layer_norm_params(model)
+    kinds: dict[tuple[str, str], int] = {}
+    facts: list[LayerFacts] = []
+    sequence: list[int] = []
+    for mixer, ffn in model.layer_sequence:
+        if (mixer, ffn) not in kinds:
+            kinds[mixer, ffn] = len(facts)
+            facts.append(
+                layer_facts(model.mixers[mixer], model.ffns[ffn], model.hidden_size, norm_params)
+            )
+        sequence.append(kinds[mixer, ffn])
+    return ModelFacts(
+        hidden_size=model.hidden_size, vocab_size=model.vocab_size, tied=model.tie_embeddings,
+        embedding_params=params.embedding_params(model) + model.vision_params + model.extra_params,
+        head_params=float(model.vocab_size * model.hidden_size) + params.top_norm_params(model),
+        kinds=tuple(facts), sequence=tuple(sequence), mtp_params=params.mtp_params(model),
+        n_mtp_layers=model.n_mtp_layers,
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Activations of one layer and one micro-batch: what is kept, and what its backward needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.memory.facts import LayerFacts
+    from gpuscale.core.memory.parameters import MemoryParameters
+
+RECOMPUTE_MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
+"""Modules that selective recomputation can name (Megatron-Core's words)."""
+
+
+def layer_bytes(
+    layer: LayerFacts, hidden_size: int, software: MemoryParameters, *, tokens: float,
+    context_tokens: float, tp: int = 1, sequence_parallel: bool = False, etp: int = 1,
+    unfused_attention: bool = False, recompute: str = "none",
+    modules: tuple[str, ...] = ("core_attn",), expert_imbalance: float = 1.0,
+) -> float:  # fmt: skip
+    """Activation bytes that one layer keeps for one micro-batch on one GPU.
+
+    Korthikanti's count, generalised: per token ``hidden + latent`` (split by TP only with
+    sequence parallelism), attention and FFN elements (split by TP), score matrices of unfused
+    attention, and the copies of the token that experts of this GPU receive.
+
+    Parameters
+    ----------
+    layer : LayerFacts
+        Elements per token.
+    hidden_size : int
+        Model width. [1]
+    software : MemoryParameters
+        Bytes per element of the family.
+    tokens : float
+        Tokens of the micro-batch on this context-parallel rank. [1]
+    context_tokens : float
+        Whole sequence, the length of a row of the score matrix. [1]
+    tp, etp : int
+        Tensor and expert-tensor parallel degree. [1]
+    sequence_parallel : bool
+        Norms and residuals are split along the sequence over TP.
+    unfused_attention : bool
+        Score matrices are stored.
+    recompute : str
+        ``none``, ``selective`` (`modules` recomputed), ``full`` (only the input kept),
+        ``per-op``.
+    modules : tuple of str
+        For ``selective``.
+    expert_imbalance : float
+        Tokens of the busiest expert rank over the mean. [1]
+
+    Returns
+    -------
+    float
+        Bytes. [byte]
+
+    References
+    ----------
+    .. [1] V. Korthikanti et al., arXiv:2205.05198, section 4.
+    """
+    whole = tp if sequence_parallel else 1
+    if recompute == "full":
+        return 2.0 * hidden_size * tokens / whole
+    drop = modules if recompute == "selective" else ()
+    hidden = software.hidden_bytes * layer.n_sublayers / 2
+    if "layernorm" in drop:
+        hidden -= 2.0 * layer.n_sublayers
+    split = layer.mixer.split - (layer.mixer.up_projected if "mla_up_proj" in drop else 0.0)
+    per_token = max(0.0, hidden) * hidden_size / whole + 2.0 * layer.mixer.latent / whole
+    per_token += software.attention_bytes * split / tp
+    if "mlp" not in drop:
+        per_token += software.ffn_bytes * layer.ffn / tp
+    if unfused_attention and "core_attn" not in drop:
+        row = min(context_tokens, layer.mixer.window_tokens or context_tokens)
+        per_token += software.scores_bytes * layer.mixer.score_heads * row / tp
+    if layer.top_k and "moe" not in drop:
+        ffn = software.ffn_bytes * layer.expert_ffn * (2 / 3 if "moe_act" in drop else 1.0)
+        copy = software.expert_hidden_bytes * layer.expert_width * etp + ffn
+        per_token += expert_imbalance * layer.top_k * copy / tp
+    kept = per_token * tokens
+    return software.per_op_frac * kept if recompute == "per-op" else kept

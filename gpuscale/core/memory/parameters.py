@@ -1,0 +1,94 @@
+"""Memory parameters of a framework family and settings of a job, as the formulas take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuscale.specs.software import SoftwareSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParameters:
+    """Bytes per parameter, element and device; the defaults are the bare formulas (ideal).
+
+    `specs.software_memory.SoftwareMemory` has the same fields, filled by family; the settings
+    at the end belong to the job.
+    """
+
+    weights_bytes: float = 2.0
+    gradients_bytes: float = 2.0
+    gradients_bytes_fp16: float = 2.0
+    master_bytes: float = 4.0
+    optimizer_bytes: float = 8.0
+    step_bytes: float = 0.0
+    sharded_weights_bytes: float = 2.0
+    unsharded_layers: float = 1.0
+    hidden_bytes: float = 8.0
+    attention_bytes: float = 2.0
+    ffn_bytes: float = 2.0
+    expert_hidden_bytes: float = 4.0
+    scores_bytes: float = 5.0
+    per_op_frac: float = 0.5
+    live_layers: float = 0.0
+    gathered_tensors: float = 0.0
+    logits_bytes: float = 6.0
+    fused_logits_bytes: float = 4.0
+    fused_linear_ce: bool = False
+    head_gradient_bytes: float = 0.0
+    selective_per_op: bool = False
+    workspace_bytes: float = 0.0
+    fragmentation: float = 1.0
+    context_bytes: float = 0.0
+    printed_kind: str = "reserved"
+    printed_stage: str = "peak"
+    # settings of the job
+    stage_split: str = "even"
+    unfused_attention: bool = False
+    fused_cross_entropy: bool = False
+    recompute_modules: tuple[str, ...] = ("core_attn",)
+    offloaded_layers: int = 0
+    expert_imbalance: float = 1.0
+
+
+IDEAL = MemoryParameters()
+"""The formulas alone: no gathers, workspaces, fragmentation or context."""
+
+
+_FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-6]
+
+
+def parameters_of(
+    software: SoftwareSpec, options: Mapping[str, object] | None = None
+) -> MemoryParameters:
+    """Make the flat record of a framework family and a run's settings.
+
+    Parameters
+    ----------
+    software : SoftwareSpec
+        The family: its `memory` table, attention kernel, cross entropy, stage split.
+    options : mapping, optional
+        ``attention`` ("unfused"), ``fused_cross_entropy``, ``gradient_bytes``,
+        ``recompute_modules``, ``offload_layers``, ``expert_imbalance``; others
+        are of no concern here.
+    """
+    given = dict(options or {})
+    values: dict[str, Any] = {name: getattr(software.memory, name) for name in _FAMILY}
+    gradient = given.get("gradient_bytes")
+    if isinstance(gradient, (int, float)):
+        values["gradients_bytes"] = (
+            float(gradient) if gradient < 4 else max(float(gradient), values["gradients_bytes"])
+        )
+    modules: Any = given.get("recompute_modules", ("core_attn",))
+    return MemoryParameters(
+        **values,
+        stage_split="by-cost" if software.balance_by_cost else "even",
+        unfused_attention=given.get("attention", software.attention) == "unfused",
+        fused_cross_entropy=bool(given.get("fused_cross_entropy", software.fused_cross_entropy)),
+        recompute_modules=tuple(modules),
+        offloaded_layers=int(str(given.get("offload_layers", 0))),
+        expert_imbalance=float(str(given.get("expert_imbalance", 1.0))),
+    )

@@ -1,0 +1,237 @@
+"""The peak memory of a training step on one GPU of each pipeline stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.layer import layer_bytes
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.memory.stages import StageMemory, StageParams, in_flight, stage_params
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.parameters import MemoryParameters
+    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+
+@dataclass(frozen=True, slots=True)
+class KindActivations:
+    """Bytes of one kind of layer and one micro-batch: as kept, and without recomputation."""
+
+    kept_bytes: float
+    whole_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class StateBlock:
+    """Model states and ZeRO-3 buffers of one stage. [byte]."""
+
+    weights_bytes: float
+    gradients_bytes: float
+    master_bytes: float
+    optimizer_bytes: float
+    unsharded_bytes: float
+
+
+@lru_cache(maxsize=8192)
+def layer_activations(
+    model: ModelFacts, parameters: MemoryParameters, tokens: float, seq_len: int, tp: int,
+    etp: int, sequence_parallel: bool, recompute: str,
+) -> tuple[KindActivations, ...]:  # fmt: skip
+    """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only."""
+
+    def bytes_of(kind: int, mode: str) -> float:
+        return layer_bytes(
+            model.kinds[kind], model.hidden_size, parameters, tokens=tokens,
+            context_tokens=seq_len, tp=tp, sequence_parallel=sequence_parallel, etp=etp,
+            unfused_attention=parameters.unfused_attention, recompute=mode,
+            modules=parameters.recompute_modules, expert_imbalance=parameters.expert_imbalance,
+        )  # fmt: skip
+
+    return tuple(
+        KindActivations(bytes_of(k, recompute), bytes_of(k, "none"))
+        for k in range(len(model.kinds))
+    )
+
+
+def recompute_mode(recompute: str, parameters: MemoryParameters) -> str:
+    """Return the mode as the family means it: torchtitan's `selective` is per operator."""
+    return "per-op" if recompute == "selective" and parameters.selective_per_op else recompute
+
+
+def shards(layout: Layout) -> tuple[int, int]:
+    """GPUs that share the states of dense and of expert parameters (ZeRO, FSDP, HSDP). [1]."""
+    ranks = layout.dp * layout.cp
+    group = layout.shard_group_size or ranks
+    dense = max(1, min(group, ranks))
+    experts = max(1, ranks * layout.tp // (layout.ep * layout.etp))
+    return dense, min(experts, max(1, dense * layout.tp // (layout.ep * layout.etp)))
+
+
+def state_block(
+    stage: StageParams, layout: Layout, parameters: MemoryParameters, n_dense: int, n_expert: int
+) -> StateBlock:
+    """States of one stage on one GPU: recipe, ZeRO stage, offload.
+
+    ZeRO-3 keeps shards, and gathers `unsharded_layers` layers and the embedding or head with
+    their gradients; with a pipeline it keeps the whole stage gathered over the micro-batches.
+    """
+    p, zero = parameters, layout.zero_stage
+    gradient = p.gradients_bytes_fp16 if layout.precision == "fp16" else p.gradients_bytes
+    copies = 2.0 if layout.schedule == "dualpipe" and layout.pp > 1 else 1.0
+    dense, experts = copies * stage.dense_params, copies * stage.expert_params
+    whole, part = dense + experts, dense / n_dense + experts / n_expert
+    at = (whole, part)  # unsharded, sharded
+    host = layout.offload_optimizer
+    master = 0.0 if zero == 3 and p.sharded_weights_bytes >= 4 else p.master_bytes
+    unsharded = 0.0
+    if zero == 3:
+        gathered = (
+            whole
+            if layout.pp > 1
+            else min(whole, p.unsharded_layers * stage.largest_layer_params + stage.edge_params)
+        )
+        unsharded = (p.weights_bytes + gradient) * gathered if n_dense > 1 else 0.0
+    return StateBlock(
+        weights_bytes=(p.sharded_weights_bytes if zero == 3 else p.weights_bytes) * at[zero >= 3],
+        gradients_bytes=gradient * at[zero >= 2],
+        master_bytes=0.0 if host else master * at[zero >= 1],
+        optimizer_bytes=0.0 if host else (p.optimizer_bytes + p.step_bytes) * at[zero >= 1],
+        unsharded_bytes=unsharded,
+    )  # fmt: skip
+
+
+def _kept_bytes(
+    stage: StageParams, acts: tuple[KindActivations, ...], layout: Layout, offloaded: int
+) -> float:
+    """Activations of one micro-batch over the layers of a stage."""
+    kept = sum(n * acts[k].kept_bytes for k, n in stage.layers)
+    if not stage.n_layers:
+        return 0.0
+    if layout.recompute_layers is not None and layout.recompute != "none":
+        whole = sum(n * acts[k].whole_bytes for k, n in stage.layers)
+        share = min(1.0, layout.recompute_layers / stage.n_layers)
+        kept = share * kept + (1 - share) * whole
+    on_host = stage.n_layers - 1 if layout.offload_activations else offloaded
+    return kept * max(0.0, 1 - min(on_host, stage.n_layers) / stage.n_layers)
+
+
+def one_stage(
+    model: ModelFacts, stage: StageParams, i: int, layout: Layout, parameters: MemoryParameters,
+    acts: tuple[KindActivations, ...],
+) -> StageMemory:  # fmt: skip
+    """Assemble the peak of one stage.
+
+    Two moments compete: the loss (all kept activations and the logits), and the backward pass
+    of one layer (kept activations, the layer recomputed if it was dropped, its gradients).
+    """
+    p = parameters
+    n_dense, n_expert = shards(layout)
+    state = state_block(stage, layout, p, n_dense, n_expert)
+    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
+    flying = in_flight(schedule, i, layout.pp, layout.vpp, layout.n_micro_batches)
+    kept = flying * _kept_bytes(stage, acts, layout, p.offloaded_layers)
+    if stage.has_head:
+        kept += model.n_mtp_layers * acts[model.sequence[-1]].kept_bytes
+    whole = layout.tp if layout.sequence_parallel else 1
+    boundary = 2.0 * model.hidden_size * tokens
+    logits = 0.0
+    if stage.has_head and not p.fused_linear_ce:
+        per_logit = p.fused_logits_bytes if p.fused_cross_entropy else p.logits_bytes
+        logits = per_logit * tokens * model.vocab_size / layout.tp * (1 + model.n_mtp_layers)
+    largest = max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
+    live = p.live_layers * largest + (largest if layout.recompute == "full" else 0.0)
+    head = p.head_gradient_bytes * model.vocab_size * model.hidden_size / layout.tp
+    head = head if stage.has_head else 0.0
+    split = layout.tp > 1 and layout.sequence_parallel
+    gathered = p.gathered_tensors * boundary if split else 0.0
+    extra = max(0.0, live - logits)  # the logits are gone when the layers' backward runs
+    working = extra + head + gathered + state.unsharded_bytes + p.workspace_bytes
+    working += 2 * boundary / whole if layout.pp > 1 else 0.0
+    allocated = (
+        state.weights_bytes + state.gradients_bytes + state.master_bytes + state.optimizer_bytes
+        + kept + logits + working
+    )  # fmt: skip
+    return StageMemory(
+        stage=i, n_layers=stage.n_layers, params=stage.dense_params + stage.expert_params,
+        in_flight_micro_batches=flying, weights_bytes=state.weights_bytes,
+        gradients_bytes=state.gradients_bytes, master_bytes=state.master_bytes,
+        optimizer_bytes=state.optimizer_bytes, activations_bytes=kept, logits_bytes=logits,
+        working_bytes=working, fragmentation_bytes=(p.fragmentation - 1) * allocated,
+        context_bytes=p.context_bytes,
+    )  # fmt: skip
+
+
+def stage_memories(
+    model: ModelFacts, layout: Layout, parameters: MemoryParameters
+) -> tuple[StageMemory, ...]:
+    """Peak of each pipeline stage, first to last."""
+    stages = stage_params(
+        model, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
+    )
+    acts = layer_activations(
+        model, parameters, layout.micro_batch_size * layout.seq_len / layout.cp, layout.seq_len,
+        layout.tp, layout.etp, layout.sequence_parallel,
+        recompute_mode(layout.recompute, parameters),
+    )  # fmt: skip
+    return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
+
+
+def expected_peak(
+    model: ModelSpec, layout: Layout, gpu: GpuSpec, software: SoftwareSpec,
+    options: Mapping[str, object] | None = None,
+) -> StageMemory:  # fmt: skip
+    """Peak memory of the fullest GPU of a training job, with the family's overheads.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    layout : Layout
+        Degrees, batch, recompute.
+    gpu : GpuSpec
+        Unused by the formulas today; the context is the family's.
+    software : SoftwareSpec
+        Framework family; its `memory` table holds the parameters.
+    options : mapping, optional
+        Settings of the run, as `io.measurements` reads them (attention, gradient_bytes, ...).
+
+    Returns
+    -------
+    StageMemory
+        Parts of the fullest stage; `kind_bytes` says them as allocated, reserved, nvidia-smi.
+    """
+    parameters = parameters_of(software, options)
+    return peak_stage(stage_memories(model_facts(model), layout, parameters))
+
+
+def measured_like(
+    model: ModelSpec, layout: Layout, software: SoftwareSpec, kind: str,
+    options: Mapping[str, object] | None = None,
+) -> float:  # fmt: skip
+    """Bytes to compare with a printed figure of `kind`; "printed" is what the family logs. [byte].
+
+    nanotron logs only its first rank, so the first stage is taken there.
+    """
+    parameters = parameters_of(software, options)
+    stages = stage_memories(model_facts(model), layout, parameters)
+    chosen = peak_stage(stages, parameters.printed_stage)
+    return chosen.kind_bytes(parameters.printed_kind if kind in ("", "printed") else kind)
+
+
+def peak_stage(stages: tuple[StageMemory, ...], which: str = "peak") -> StageMemory:
+    """Stage that decides: the fullest, or the first or last for logs that print only that one."""
+    if which == "first":
+        return stages[0]
+    if which == "last":
+        return stages[-1]
+    return max(stages, key=lambda s: s.total_bytes)
