@@ -41,17 +41,27 @@ def run(command: str) -> str:
     return done.stdout + done.stderr
 
 
-def _plain(text: str) -> str:
-    return "\n".join(VARYING.sub("#", line).rstrip() for line in text.strip().splitlines())
+def _plain(text: str) -> list[str]:
+    return [VARYING.sub("#", line).rstrip() for line in text.strip().splitlines()]
+
+
+def _agrees(shown: list[str], real: list[str]) -> bool:
+    """Whether the lines are the same; a shown line ``...`` stands for any number of lines."""
+    if "..." not in shown:
+        return shown == real
+    at = shown.index("...")
+    rest = shown[at + 1 :]
+    if shown[:at] != real[:at]:
+        return False
+    return any(_agrees(rest, real[i:]) for i in range(at, len(real) + 1))
 
 
 def difference(shown: str, real: str) -> str:
     """Say where an output differs from the one shown; empty if it does not."""
-    pieces = [re.escape(p.strip("\n")) for p in re.split(r"^\.\.\.$", _plain(shown), flags=re.M)]
-    if re.fullmatch(r"(?:.*\n)?".join(pieces), _plain(real) + "\n" * (len(pieces) > 1), re.DOTALL):
+    want, got = _plain(shown), _plain(real)
+    if _agrees(want, got):
         return ""
-    return "\n".join(difflib.unified_diff(_plain(shown).splitlines(), _plain(real).splitlines(),
-                                          "shown", "printed", lineterm="", n=1))  # fmt: skip
+    return "\n".join(difflib.unified_diff(want, got, "shown", "printed", lineterm="", n=1))
 
 
 def shown_commands(page: Path) -> list[tuple[str, str]]:
@@ -74,7 +84,7 @@ def _renewed(match: re.Match[str]) -> str:
 def _cut(real: str, shown: str) -> str:
     lines = real.splitlines()
     kept = shown.strip().splitlines()
-    if kept and kept[-1] == "..." and len(lines) >= len(kept):
+    if len(kept) > 1 and kept[-1] == "..." and len(lines) >= len(kept):
         return "\n".join([*lines[: len(kept) - 1], "..."])
     return "\n".join(line.rstrip() for line in lines)
 

@@ -8,6 +8,7 @@ from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
 from gpuscale.render.output import clean
 
 BAR_WIDTH = 40
+RULE_WIDTH = 100
 
 
 def cells(block: Table) -> list[list[str]]:
@@ -46,7 +47,7 @@ def _table(block: Table) -> list[str]:
     headers = [one_line(c.header) for c in block.columns]
     rows = [[one_line(cell) for cell in row] for row in cells(block)]
     head, *body = columns([headers, *rows], [c.right for c in block.columns], "   ")
-    rule = "─" * max(map(len, [head, *body]))
+    rule = "─" * max(len(head), min(RULE_WIDTH, max(map(len, body), default=0)))
     return [head, rule, *body]
 
 
