@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "network",
         "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
     ),
+    "quiz": ("quiz", "Answer every question of the documents, and say where they are wrong."),
     "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.

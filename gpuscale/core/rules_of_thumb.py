@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuscale.core.memory.states import RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -30,6 +32,8 @@ _QA = "multi-GPU Q&A"
 RULES: dict[str, Rule] = {
     r.name: r
     for r in (
+        Rule("activation-bytes", "bytes per parameter", RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,
+             "activations and temporaries, at most about", "FSDP and deployment notes, memory"),
         Rule("dp-gpus", "GPUs", 128, "plain data parallelism for about 1B parameters", _NOTES),
         Rule("fsdp-params", "parameters", 1e9, "FSDP above", _NOTES),
         Rule("hsdp-gpus", "GPUs", 256, "HSDP above", _NOTES),

@@ -1,0 +1,201 @@
+"""`gpuscale quiz`: every answer of the documents, computed and compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from gpuscale.quiz.evaluate import Answer, Question
+    from gpuscale.render.document import Block, Document
+
+ONLY = ("agrees", "rounded", "wrong", "ambiguous")
+
+
+@command(app, "quiz", example="gpuscale quiz llm.quiz5.q2.3.tokens")
+def quiz(
+    common: Common,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID | TEXT]",
+            help="The id of one answer, to explain it; or words to search questions for.",
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help=f"One verdict only: {', '.join(ONLY)}.")
+    ] = None,
+    document: Annotated[
+        str | None, typer.Option("--document", help="One document only: 000, 001, 002, 003, 004.")
+    ] = None,
+) -> Document:
+    """Answer every question of the documents, and say where they are wrong.
+
+    Computed with the documents' own hardware figures by the functions of the other commands.
+    """
+    from gpuscale.quiz.evaluate import DOCUMENTS, load_questions, select
+
+    if common.set_:
+        raise GpuscaleError("--set: the quiz computes with the documents' own figures")
+    if only is not None and only not in ONLY:
+        raise unknown_name("verdict", only, ONLY, f"known: {', '.join(ONLY)}")
+    if document is not None and document not in DOCUMENTS:
+        raise unknown_name("document", document, DOCUMENTS, f"known: {', '.join(DOCUMENTS)}")
+    questions = load_questions()
+    words = " ".join(text or ())
+    for question in questions:
+        if question.id == words:
+            return _explained(question)
+    chosen = select(questions, words, only or "", document or "")
+    if not chosen:
+        known = [q.id for q in questions]
+        raise unknown_name("question", words or "-", known, "list all with `gpuscale quiz`")
+    return _listed(chosen, {"text": words, "only": only, "document": document})
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    from gpuscale.quiz.show import note_text
+
+    q = answer.question
+    return {
+        "id": q.id, "document": q.document, "section": q.section, "question": q.question,
+        "quantity": q.quantity, "stated": q.stated, "stated_unit": q.stated_unit or None,
+        "stated_in_unit": q.stated_si, "exact": answer.exact, "unit": q.unit,
+        "matched": answer.matched, "expected": answer.expected,
+        "tolerance_frac": answer.tolerance_frac, "verdict": q.verdict, "note": note_text(q),
+    }  # fmt: skip
+
+
+def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document:
+    from gpuscale.quiz.evaluate import answer, load_reference
+    from gpuscale.render.document import Column, Document, Table
+
+    reference = load_reference()
+    answers = [answer(q, reference) for q in questions]
+    rows = [_row(a) for a in answers]
+    counts = {v: sum(a.question.verdict == v for a in answers) for v in ONLY}
+    matched = sum(a.matched for a in answers)
+    columns = [Column(key, key, right=False) for key in rows[0]]
+    return Document(
+        command="quiz",
+        inputs={"catalogue": "documents", **inputs},
+        result={
+            "total": len(answers), "matched": matched, "agrees": counts["agrees"],
+            "rounded": counts["rounded"], "wrong_in_document": counts["wrong"],
+            "ambiguous": counts["ambiguous"], "answers": rows,
+        },
+        blocks=_blocks(answers, matched, counts),
+        answered_no=matched < len(answers),
+        csv_table=Table(columns, [list(r.values()) for r in rows]),
+    )  # fmt: skip
+
+
+def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list[Block]:
+    """Tables by document and section, the notes under each, the summary last."""
+    from itertools import groupby
+
+    from gpuscale.render.document import Text
+
+    blocks: list[Block] = []
+    for document, of_document in groupby(answers, key=lambda a: a.question.document):
+        group = list(of_document)
+        blocks.append(Text(f"Document {document}: {group[0].question.title}"))
+        for section, rows in groupby(group, key=lambda a: a.question.section):
+            blocks += _section(f"{document}  {section}", list(rows))
+    said = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+    blocks.append(
+        Text(
+            f"{matched} of {len(answers)} computed answers match the reference values.\n"
+            f"The documents' own figures: {said}.\n"
+            "`gpuscale quiz ID` shows formula and numbers; `--only wrong` where documents err."
+        )
+    )
+    return blocks
+
+
+def _section(title: str, answers: list[Answer]) -> list[Block]:
+    from gpuscale.quiz.show import exact_text, note_text, stated_text
+    from gpuscale.render.document import Column, Facts, Table
+
+    columns = [
+        Column(key, key, right=right)
+        for key, right in (
+            ("id", False), ("question", False), ("stated", True), ("exact", True),
+            ("verdict", False),
+        )
+    ]  # fmt: skip
+    rows = []
+    for a in answers:
+        q = a.question
+        verdict = q.verdict.upper() if q.verdict == "wrong" else q.verdict
+        if not a.matched:
+            verdict += f"; NOT MATCHED, expected {a.expected}"
+        rows.append([q.id, q.question, stated_text(q), exact_text(q, a.exact), verdict])
+    notes = [(a.question.id, "", note_text(a.question)) for a in answers if a.question.note]
+    table = Table(columns, rows, title)
+    return [table, Facts(notes, "notes")] if notes else [table]
+
+
+def _explained(question: Question) -> Document:
+    """One answer with formula, call, numbers put in, and the origin of each figure."""
+    from gpuscale.quiz.evaluate import Answer, load_reference, matches
+    from gpuscale.quiz.explain import explain, term
+    from gpuscale.quiz.show import exact_text, note_text, stated_text, value_text
+    from gpuscale.render.document import Document, Facts, Text
+
+    found = explain(question)
+    expected, tolerance = load_reference()[question.id]
+    matched = matches(found.exact, expected, tolerance)
+    row = _row(Answer(question, found.exact, matched, expected, tolerance))
+    answer_term = term(question, found)
+    verdict = {"wrong": "WRONG in the document"}.get(question.verdict, question.verdict)
+    facts = [
+        ("stated", stated_text(question), f"document {question.document}: {question.title}"),
+        ("exact", exact_text(question, found.exact), verdict),
+        ("in SI units", value_text(found.exact, question.unit), _full(found.exact, question.unit)),
+        ("matched", "yes" if matched else "NO", f"reference value {expected}, "
+         + (f"within {tolerance:g} relative" if tolerance else "exactly")),
+    ]  # fmt: skip
+    steps = [(s.call, "=", _full(s.value, "")) for s in found.steps]
+    figures = [(f.name, _full(f.value, ""), f.source) for f in found.figures]
+    functions = [(name, "", f"{module}: {doc}") for name, module, doc in found.functions]
+    blocks: list[Block] = [
+        Text(f"{question.id}: {question.question}\n{question.section}"),
+        Facts(facts),
+        Text(f"formula   {question.formula}\ncomputed  {question.compute}"),
+    ]
+    for rows, title in (
+        (steps, "numbers put in"), (figures, "figures looked up"), (functions, "functions"),
+    ):  # fmt: skip
+        if rows:
+            blocks.append(Facts(rows, title))
+    if question.note:
+        blocks.append(Text(note_text(question)))
+    return Document(
+        command="quiz",
+        inputs={"catalogue": "documents", "id": question.id},
+        result={
+            **row, "title": question.title, "formula": question.formula,
+            "compute": question.compute, "figures": found.figures, "steps": found.steps,
+        },
+        blocks=blocks,
+        answered_no=not matched,
+        terms=[answer_term] if answer_term else [],
+    )  # fmt: skip
+
+
+def _full(value: Any, unit: str) -> str:
+    """All digits of a number; other values as they are, records by their fields."""
+    if isinstance(value, (bool, str)):
+        return str(value)
+    if isinstance(value, (int, float)):
+        return f"{value!r} {unit}".rstrip() if unit not in ("", "1") else repr(value)
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_full(v, "") for v in value) + ")"
+    names = getattr(type(value), "__slots__", ())
+    return ", ".join(f"{n} {_full(getattr(value, n), '')}" for n in names) or str(value)

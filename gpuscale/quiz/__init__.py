@@ -1,0 +1,1 @@
+"""The documents' questions: their stated values, and answers by the functions of `core`."""

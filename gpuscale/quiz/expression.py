@@ -1,0 +1,178 @@
+"""Small safe evaluator: calls of registered functions, attributes, arithmetic; nothing else.
+
+An expression such as ``critical_intensity(gpu("h100").bf16_flop_per_s, 3.35e12)`` is data: it
+says how an answer is computed, and can be printed with the numbers put in.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+MAX_LENGTH = 500
+
+MAX_EXPONENT = 64
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if abs(exponent) > MAX_EXPONENT:
+        raise ValueError(f"exponent above {MAX_EXPONENT}")
+    return base**exponent
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.Pow: _power,
+}  # fmt: skip
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+class ExpressionError(ValueError):
+    """The expression uses what is not allowed, or fails."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """What happened while an expression was evaluated."""
+
+    catalogue: list[tuple[str, Any]] = field(default_factory=list)  # text of a look-up, value
+    steps: list[tuple[str, Any]] = field(default_factory=list)  # call with numbers put in, value
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> ast.expr:
+    """Syntax tree of an expression.
+
+    Raises
+    ------
+    ExpressionError
+        If it is too long or no expression.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"expression longer than {MAX_LENGTH} characters")
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ExpressionError(f"not an expression: {text[:60]!r}") from None
+
+
+def evaluate(
+    text: str,
+    names: Callable[[str], Any],
+    is_lookup: Callable[[str], bool] = lambda name: False,
+    trace: Trace | None = None,
+) -> Any:
+    """Evaluate an expression.
+
+    Parameters
+    ----------
+    text : str
+        The expression.
+    names : callable
+        Gives the function or constant of a name, or raises KeyError.
+    is_lookup : callable
+        Whether a function only looks something up (a catalogue); for `trace`.
+    trace : Trace, optional
+        Collects look-ups and steps, in order of evaluation.
+
+    Raises
+    ------
+    ExpressionError
+        If a node is not allowed, a name not known or a function fails.
+
+    Examples
+    --------
+    >>> evaluate("2 * double(4)", {"double": lambda x: 2 * x}.__getitem__)
+    16
+    """
+    return _Walk(names, is_lookup, trace).value(parse(text))
+
+
+class _Walk:
+    """One evaluation."""
+
+    def __init__(
+        self, names: Callable[[str], Any], is_lookup: Callable[[str], bool], trace: Trace | None
+    ) -> None:
+        self.names, self.is_lookup, self.trace = names, is_lookup, trace
+
+    def value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str)):
+            return node.value
+        if isinstance(node, ast.Call):
+            return self.call(node)
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            return self.guarded(
+                _BINARY[type(node.op)], self.value(node.left), self.value(node.right)
+            )
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self.value(node.operand)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+            right = self.value(node.comparators[0])
+            return _COMPARE[type(node.ops[0])](self.value(node.left), right)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return tuple(self.value(e) for e in node.elts)
+        if isinstance(node, ast.Attribute):
+            return self.attribute(node)
+        if isinstance(node, ast.Subscript):
+            return self.guarded(operator.getitem, self.value(node.value), self.value(node.slice))
+        if isinstance(node, ast.Name):
+            return self.named(node.id)
+        raise ExpressionError(f"{type(node).__name__} is not allowed in an expression")
+
+    def named(self, name: str) -> Any:
+        try:
+            return self.names(name)
+        except KeyError:
+            raise ExpressionError(f"unknown name {name!r}") from None
+
+    def guarded(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ExpressionError(str(error)) from None
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        if node.attr.startswith("_"):
+            raise ExpressionError(f"attribute {node.attr!r} is not allowed")
+        value = getattr(self.value(node.value), node.attr)
+        if self.trace is not None and self.root_is_lookup(node):
+            self.trace.catalogue.append((ast.unparse(node), value))
+        return value
+
+    def call(self, node: ast.Call) -> Any:
+        if not isinstance(node.func, ast.Name) or any(k.arg is None for k in node.keywords):
+            raise ExpressionError("only functions of the registry can be called")
+        args = [self.value(a) for a in node.args]
+        kwargs = {str(k.arg): self.value(k.value) for k in node.keywords}
+        value = self.guarded(self.named(node.func.id), *args, **kwargs)
+        if self.trace is not None and not self.is_lookup(node.func.id):
+            given = [_short(a) for a in args] + [f"{k}={_short(v)}" for k, v in kwargs.items()]
+            self.trace.steps.append((f"{node.func.id}({', '.join(given)})", value))
+        return value
+
+    def root_is_lookup(self, node: ast.expr) -> bool:
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and self.is_lookup(node.func.id)
+        )
+
+
+def _short(value: Any) -> str:
+    """Argument as text; records by their name."""
+    if isinstance(value, float) and value.is_integer() and abs(value) >= 1e6:
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, (int, float, str)):
+        return repr(value)
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_short(v) for v in value) + ")"
+    return str(getattr(value, "name", type(value).__name__))
