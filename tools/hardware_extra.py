@@ -73,6 +73,11 @@ def cluster_extra(name: str) -> dict[str, tuple[Any, str]]:
     radix = _radix(name)
     if radix:
         out["switch_radix"] = radix
+    if name == "superpod-b300-xdr-18su":
+        out["n_gpus"] = (
+            10368,
+            "1296 nodes of 8 GPUs, as its cable count; the document prints 9216",
+        )
     if name.startswith("superpod-b300-eth"):
         out["network_planes"] = (2, "as `fabric`: twin plane, 2 x 400 Gb/s per GPU")
     switches = {"dgx-a100": 6, "dgx-h100": 4, "superpod-h100": 4, "gb200-nvl72": 18}

@@ -1,0 +1,140 @@
+"""`gpuscale presets` and `gpuscale network` as people call them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gpuscale.cli.app import run
+from gpuscale.cli.completion import complete_cluster, complete_gpu, complete_model
+from gpuscale.io.hardware import load_cluster, load_gpu
+from gpuscale.io.presets import preset_names
+
+
+def out(capsys, *args):
+    code = run(args)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_list_has_every_preset(capsys):
+    code, text, err = out(capsys, "presets")
+    assert (code, err) == (0, "")
+    for kind in ("gpu", "cluster", "model"):
+        assert all(f" {name} " in text for name in preset_names(kind))
+
+
+def test_filter_and_kind(capsys):
+    code, text, _ = out(capsys, "presets", "h800", "--kind", "gpu", "--json")
+    rows = json.loads(text)["result"]["presets"]
+    assert code == 0
+    assert [r["name"] for r in rows] == ["h800-sxm"]
+    assert "200 GB/s" in rows[0]["figures"]
+
+
+@pytest.mark.parametrize("name", [*preset_names("gpu"), *preset_names("cluster")])
+def test_shown_preset_can_be_given_back(capsys, tmp_path, name):
+    code, text, _ = out(capsys, "presets", "show", name)
+    assert code == 0
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    load = load_gpu if name in preset_names("gpu") else load_cluster
+    assert load(str(path)) == load(name)
+
+
+def test_show_with_a_change_can_be_given_back(capsys, tmp_path):
+    code, text, _ = out(
+        capsys, "presets", "show", "dgx-h100", "--set", "cluster.gpu.hbm_bytes=96 GiB"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    assert code == 0
+    assert text.startswith("# cluster.gpu.hbm_bytes: 85.9 GB -> 103.1 GB (what-if)\n")
+    assert load_cluster(str(path)).gpu.hbm_bytes == 96 * 2**30
+
+
+def test_show_as_json(capsys):
+    code, text, _ = out(capsys, "presets", "show", "h100", "--json")
+    result = json.loads(text)["result"]
+    assert code == 0
+    assert result["hbm_bytes"] == "80 GiB"
+    assert "hbm_bytes" in result["sources"]
+
+
+@pytest.mark.parametrize(
+    ("args", "start"),
+    [
+        (("presets", "show", "h100-smx"), "error: unknown preset `h100-smx`\n\nhint: did you mean"),
+        (("presets", "show"), "error: `presets show` takes one name"),
+        (("presets", "zzzz"), "error: no preset holds `zzzz`"),
+        (("presets", "--kind", "gpus"), "error: unknown kind of preset `gpus`"),
+        (("presets", "--set", "gpu.tdp_w=1"), "error: --set: nothing to change"),
+        (("presets", "--catalogue", "x"), "error: unknown catalogue `x`"),
+        (("network", "dgx-h10"), "error: unknown cluster or GPU `dgx-h10`"),
+        (("network", "h100", "--gpus", "0"), "error: invalid value for `--gpus`"),
+        (("network", "pod-tpu-v4", "--gpus", "10000"), "error: pod-tpu-v4: the network joins"),
+        (("network", "h100", "--gpus", "999999999"), "error: --gpus: at most"),
+        (("network", "h100", "--set", "model.n_layers=3"), "error: unknown --set key"),
+    ],
+)
+def test_bad_input(capsys, args, start):
+    code, text, err = out(capsys, *args)
+    assert (code, text) == (2, "")
+    assert err.startswith(start)
+
+
+def test_network_numbers(capsys):
+    code, text, _ = out(
+        capsys, "network", "h100-superpod", "--gpus", "4096", "--catalogue", "documents", "--json"
+    )
+    result = json.loads(text)["result"]
+    tree = result["switches"]
+    assert code == 0
+    counts = (tree["n_leaf_switches"], tree["n_spine_switches"], tree["n_core_switches"])
+    assert counts == (128, 128, 64)  # quiz 3 of the GPU chapter
+
+
+def test_network_says_what_was_changed(capsys):
+    setting = "cluster.node_egress_bytes_per_s=800 GB/s"
+    _, text, _ = out(capsys, "network", "h100", "--set", setting)
+    assert "changed: cluster.node_egress_bytes_per_s: 400 GB/s -> 800 GB/s (what-if)" in text
+
+
+@pytest.mark.parametrize("name", preset_names("cluster"))
+def test_network_of_every_cluster(capsys, name):
+    code, text, _ = out(capsys, "network", name, "--json")
+    assert code == 0
+    assert json.loads(text)["result"]["n_gpus"] >= 1
+
+
+def test_terms_evaluate():
+    from gpuscale.cli.network import _terms
+    from gpuscale.core.network_levels import network_report
+
+    terms = _terms(network_report(load_cluster("h100-superpod"), 1016))
+    assert len(terms) == 3
+    for term in terms:
+        assert eval(term.formula, {}, dict(term.inputs)) == pytest.approx(term.value)  # noqa: S307
+
+
+def test_completion():
+    assert complete_gpu("h100") == [
+        "h100-nvl",
+        "h100-pcie",
+        "h100-sxm",
+        "h100",
+        "h100-80gb",
+        "h100-sxm5",
+    ]
+    assert {"dgx-h100", "dgx-h200"} <= set(complete_cluster("dgx-h"))
+    assert "h100" in complete_cluster("h1")
+    assert "llama3-70b" in complete_model("llama3-7")
+
+
+def test_completion_reads_no_preset():
+    code = (
+        "from gpuscale.cli.completion import complete_cluster as c; import sys;"
+        "assert c('dgx'); print(*{'pydantic', 'rich', 'numpy'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
