@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
     ),
     "quiz": ("quiz", "Answer every question of the documents, and say where they are wrong."),
+    "model": ("model", "Layers, parameters, FLOP per token and KV cache of a model."),
     "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.
@@ -133,7 +134,7 @@ def run(args: Sequence[str]) -> int:
     int
         A value of `gpuscale.errors.Exit`.
     """
-    from gpuscale.cli.common import report_error, usage_error
+    from gpuscale.cli.failures import report_error, usage_error
 
     try:
         code = _invoke(args)

@@ -382,10 +382,13 @@ def ernie_moe(k: Keys) -> Parts:
     names = ["moe" if (i + 1) % step == 0 and start <= i <= last else "dense" for i in range(n)]
     width = k.integer("moe_intermediate_size")
     shared = k.integer("moe_num_shared_experts", 0, least=0) * width
+    shared_bias = 2 * shared + k.integer("hidden_size") if bias and shared else 0
     ffns = used(
         names,
         {
-            "moe": lambda: moe(k, shared_ffn_hidden_size=shared, router_bias=True),
+            "moe": lambda: moe(
+                k, shared_ffn_hidden_size=shared, router_bias=True, extra_params=shared_bias
+            ),
             "dense": lambda: dense(k, bias=bias),
         },
     )

@@ -98,18 +98,15 @@ def nemotron_h(k: Keys) -> Parts:
         [("none", name) if name in ("moe", "dense") else (name, "none") for name in order],
         used([n if n in ("mamba", "full") else "none" for n in order], _nemotron_mixers(k)),
         used([n if n in ("moe", "dense") else "none" for n in order], _nemotron_ffns(k)),
-        {"norms_per_layer": 1, "position": "none"},
+        {"norms_per_layer": 1, "position": "none", "tie_embeddings": False},
     )
 
 
 def _nemotron_mixers(k: Keys) -> dict[str, Any]:
-    bias = k.flag("attention_bias")
-    width = k.table.get("head_dim") or k.table.get("attention_head_dim")
+    width = k.optional("head_dim") if k.table.get("head_dim") else k.optional("attention_head_dim")
     return {
         "none": NoMixer,
-        "full": lambda: attention(
-            k, head_dim=width or k.integer("head_dim"), qkv_bias=bias, out_bias=bias
-        ),
+        "full": lambda: attention(k, head_dim=width or k.integer("head_dim")),
         "mamba": lambda: Mamba2(
             n_heads=k.integer("mamba_num_heads"),
             head_dim=k.integer("mamba_head_dim"),
@@ -129,7 +126,15 @@ def _nemotron_ffns(k: Keys) -> dict[str, Any]:
         n_shared = k.integer("n_shared_experts", 1, least=0)
         shared = k.integer("moe_shared_expert_intermediate_size", 0, least=0) if n_shared else 0
         latent = k.optional("moe_latent_size")
-        return moe(k, shared_ffn_hidden_size=shared, gated=False, latent_size=latent)
+        h = k.integer("hidden_size")
+        biases = (shared + h if shared else 0) + (latent + h if latent else 0)
+        return moe(
+            k,
+            shared_ffn_hidden_size=shared,
+            gated=False,
+            latent_size=latent,
+            extra_params=biases if bias else 0,
+        )
 
     return {"none": NoFfn, "dense": lambda: dense(k, gated=False, bias=bias), "moe": experts}
 

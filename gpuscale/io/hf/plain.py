@@ -110,8 +110,7 @@ def ernie(k: Keys) -> Parts:
     """ERNIE 4.5 dense: one switch for all biases."""
     bias = k.flag("use_bias")
     full = attention(k, qkv_bias=bias, out_bias=bias)
-    spec = {"lm_head_bias": bias}
-    return _build(k, full, dense(k, bias=bias), ["full_attention"] * n_layers(k), **spec)
+    return _build(k, full, dense(k, bias=bias), ["full_attention"] * n_layers(k))
 
 
 def hunyuan(k: Keys) -> Parts:

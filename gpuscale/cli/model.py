@@ -1,0 +1,250 @@
+"""`gpuscale model`: what gpuscale understands of a model, and its TOML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+
+if TYPE_CHECKING:
+    from gpuscale.core.params import ModelParams
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document, Facts, Table
+    from gpuscale.specs.model import AnyFfn, AnyMixer, ModelSpec
+
+
+@command(app, "model", example="gpuscale model deepseek-v3 --seq-len 4096")
+def model(
+    common: Common,
+    model: Annotated[
+        str, typer.Argument(help="Preset, TOML file, Hugging Face config.json or folder, or -.")
+    ],
+    seq_len: Annotated[
+        str, typer.Option(help="Tokens of a sequence, for FLOP per token and KV cache.")
+    ] = "4096",
+    kv_bytes: Annotated[
+        str, typer.Option(help="Bytes per element of the KV cache: 2 bf16, 1 fp8.")
+    ] = "2",
+    toml: Annotated[
+        bool, typer.Option("--toml", help="Print the model as TOML, to edit and pass back in.")
+    ] = False,
+) -> Document:
+    """Layers, parameters, FLOP per token and KV cache of a model.
+
+    Active counts are of one token; multi-token prediction is kept apart.
+    """
+    from gpuscale.cli.values import quantity, whole
+    from gpuscale.io.inputs import load_inputs
+    from gpuscale.render.document import Document, Text
+
+    tokens = whole(seq_len, "--seq-len", most=1e9)
+    element = quantity(kv_bytes, "bytes", "--kv-bytes", most=16)
+    loaded = load_inputs(common, model=model)
+    inputs = {"model": loaded.model.name, "seq_len": tokens, "kv_bytes": element}
+    if toml:
+        from gpuscale.io.toml_out import spec_to_toml
+
+        text = spec_to_toml(loaded.model)
+        return Document("model", inputs, {"toml": text}, [Text(text.rstrip())],
+                        warnings=loaded.warnings)  # fmt: skip
+    return _answer(loaded, inputs, tokens, element)
+
+
+def _answer(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float) -> Document:
+    from gpuscale.core.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
+    from gpuscale.core.model_flops import flop_per_token, six_p_flop_per_token
+    from gpuscale.core.params import count_params
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Document, Text
+
+    spec = loaded.model
+    params = count_params(spec)
+    flops = flop_per_token(spec, tokens)
+    result: dict[str, Any] = {
+        "name": spec.name,
+        "n_layers": spec.n_layers,
+        "hidden_size": spec.hidden_size,
+        "vocab_size": spec.vocab_size,
+        "params": params.total_params,
+        "active_params": params.active_params,
+        "active_params_excl_embedding": params.active_params_excl_embedding,
+        "embedding_params": params.embedding_params,
+        "head_params": params.head_params,
+        "mixer_params": params.mixer_params,
+        "ffn_params": params.ffn_params,
+        "norm_params": params.norm_params,
+        "extra_params": params.extra_params,
+        "vision_params": params.vision_params,
+        "mtp_params": params.mtp_params,
+        "published_params": spec.published_params,
+        "published_active_params": spec.published_active_params,
+        "forward_flop_per_token": flops.forward_flop,
+        "training_flop_per_token": flops.training_flop,
+        "attention_flop_per_token": flops.attention_flop,
+        "six_p_flop_per_token": six_p_flop_per_token(params.active_params),
+        "kv_bytes_per_token": kv_bytes_per_token(spec, element),
+        "kv_cache_bytes": kv_cache_bytes(spec, tokens, element),
+        "state_bytes": state_bytes(spec, element),
+        "weight_bits": spec.weight_bits,
+        "layers": spec.layers,
+        "groups": _groups(spec, params),
+        "sources": dict(spec.sources),
+        "notes": spec.notes,
+    }
+    table = _layer_table(result["groups"])
+    title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
+    blocks = [
+        Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec),
+    ]  # fmt: skip
+    if loaded.changes:
+        blocks.append(Text(changed_text(loaded)))
+    return Document(
+        "model", inputs, result, blocks, warnings=loaded.warnings,
+        terms=_terms(result), csv_table=table,
+    )  # fmt: skip
+
+
+def _groups(spec: ModelSpec, params: ModelParams) -> list[dict[str, Any]]:
+    return [
+        {
+            "n_layers": g.n_layers,
+            "mixer": f"{g.mixer_name}: {_mixer_text(spec.mixers[g.mixer_name])}",
+            "ffn": f"{g.ffn_name}: {_ffn_text(spec.ffns[g.ffn_name])}",
+            "layer_params": g.layer_params,
+            "active_layer_params": g.active_layer_params,
+            "params": g.params,
+        }
+        for g in params.groups
+    ]
+
+
+def _mixer_text(m: AnyMixer) -> str:
+    if m.kind == "attention":
+        size = f"{m.n_heads} heads, {m.n_kv_heads} KV, {m.head_dim} wide"
+        window = f", window {m.window_tokens:,}" if m.window_tokens else ""
+        sparse = f", top {m.sparse_top_k_tokens:,}" if m.sparse_top_k_tokens else ""
+        return size + window + sparse
+    if m.kind == "mla":
+        sparse = f", top {m.sparse_top_k_tokens:,}" if m.sparse_top_k_tokens else ""
+        return f"MLA, {m.n_heads} heads, latent {m.kv_lora_rank}+{m.qk_rope_head_dim}{sparse}"
+    if m.kind == "compressed":
+        far = f", 1 of {m.compress_rate} beyond" if m.compress_rate else ""
+        return f"{m.n_heads} heads, {m.head_dim} wide, window {m.window_tokens}{far}"
+    if m.kind == "gated-delta":
+        return f"gated delta, {m.n_v_heads} heads, state {m.k_head_dim} x {m.v_head_dim}"
+    if m.kind == "mamba2":
+        return f"Mamba-2, {m.n_heads} heads, state {m.head_dim} x {m.state_size}"
+    if m.kind == "lightning":
+        return f"lightning, {m.n_heads} heads, state {m.head_dim} x {m.head_dim}"
+    return "no mixer"
+
+
+def _ffn_text(f: AnyFfn) -> str:
+    if f.kind == "dense":
+        return f"{f.ffn_hidden_size:,} wide{'' if f.gated else ', not gated'}"
+    if f.kind == "moe":
+        shared = f" + shared {f.shared_ffn_hidden_size:,}" if f.shared_ffn_hidden_size else ""
+        return f"{f.top_k} of {f.n_experts} experts, {f.expert_ffn_hidden_size:,} wide{shared}"
+    return "no FFN"
+
+
+def _layer_table(groups: list[dict[str, Any]]) -> Table:
+    from gpuscale.core.quantity import format_count
+    from gpuscale.render.document import Column, Table
+
+    columns = [
+        Column("n_layers", "layers"),
+        Column("mixer", "mixer", right=False),
+        Column("ffn", "FFN", right=False),
+        Column("layer_params", "a layer", format_count),
+        Column("active_layer_params", "active", format_count),
+        Column("params", "all", format_count),
+    ]
+    return Table(columns, [[g[c.key] for c in columns] for g in groups], "Layers")
+
+
+def _parameters(r: dict[str, Any]) -> Facts:
+    from gpuscale.core.quantity import format_count
+    from gpuscale.render.document import Facts
+
+    rows = [("total", format_count(r["params"]), _against(r["params"], r["published_params"]))]
+    active = _against(r["active_params"], r["published_active_params"])
+    rows.append(("active", format_count(r["active_params"]), active or "met by one token"))
+    rows.append(("active, no input embedding", format_count(r["active_params_excl_embedding"]), ""))
+    for label, key, remark in (
+        ("input embedding", "embedding_params", ""),
+        ("output head", "head_params", "" if r["head_params"] else "tied to the embedding"),
+        ("mixers", "mixer_params", ""), ("FFNs", "ffn_params", ""), ("norms", "norm_params", ""),
+        ("other", "extra_params", ""), ("vision tower", "vision_params", ""),
+        ("multi-token prediction", "mtp_params", "not in the total"),
+    ):  # fmt: skip
+        if r[key] or key == "head_params":
+            rows.append((f"  {label}", format_count(r[key]), remark))
+    return Facts(rows, "Parameters")
+
+
+def _against(count: float, published: float | None) -> str:
+    from gpuscale.core.quantity import format_count
+
+    if not published:
+        return ""
+    return f"published {format_count(published)} ({100 * (count / published - 1):+.1f} %)"
+
+
+def _work(r: dict[str, Any], tokens: int) -> Facts:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Facts
+
+    train, six = r["training_flop_per_token"], r["six_p_flop_per_token"]
+    rows = [
+        ("training FLOP per token", format_si(train, "flop"), "forward + backward, causal mask"),
+        ("  of which attention", format_si(3 * r["attention_flop_per_token"], "flop"), ""),
+        (
+            "  by the rule 6P",
+            format_si(six, "flop"),
+            f"P active; the count is {train / six:.3f} times this",
+        ),
+        ("KV cache per token", format_si(r["kv_bytes_per_token"], "bytes"), "while windows fill"),
+        (f"KV cache of {tokens:,} tokens", format_si(r["kv_cache_bytes"], "bytes"), "one sequence"),
+    ]
+    if r["state_bytes"]:
+        rows.append(("  of which state", format_si(r["state_bytes"], "bytes"), "constant, fp32"))
+    if r["weight_bits"]:
+        rows.append(("weights as published", f"{r['weight_bits']:g} bit", "on average"))
+    return Facts(rows, f"Work and cache at {tokens:,} tokens")
+
+
+def _remarks(spec: ModelSpec) -> list[Any]:
+    from gpuscale.render.document import Text
+
+    lines = [f"layers: {spec.layers}"]
+    if spec.training_tokens:
+        from gpuscale.core.quantity import format_count
+
+        batch = f", batch {format_count(spec.batch_tokens)}" if spec.batch_tokens else ""
+        lines.append(f"trained on {format_count(spec.training_tokens)} tokens{batch}")
+    if spec.notes:
+        lines.append(f"notes: {spec.notes}")
+    lines += [f"source of {key}: {text}" for key, text in spec.sources.items()]
+    return [Text("\n".join(lines))]
+
+
+def _terms(r: dict[str, Any]) -> tuple[Term, ...]:
+    from gpuscale.core.records import Term
+
+    parts = ("embedding", "head", "mixer", "ffn", "norm", "extra", "vision")
+    summands = {f"{p}_params": r[f"{p}_params"] for p in parts}
+    return (
+        Term("params", r["params"], "count", " + ".join(summands), summands,
+             "sum of the parts; core/params.py"),
+        Term("six_p_flop_per_token", r["six_p_flop_per_token"], "flop", "6 * active_params",
+             {"active_params": r["active_params"]}, "Kaplan et al. 2020, section 2.1"),
+        Term("training_flop_per_token", r["training_flop_per_token"], "flop",
+             "3 * forward_flop_per_token",
+             {"forward_flop_per_token": r["forward_flop_per_token"]},
+             "backward twice the forward; core/model_flops.py"),
+    )  # fmt: skip
