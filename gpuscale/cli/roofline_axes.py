@@ -1,0 +1,360 @@
+"""`gpuscale roofline dp|fsdp|moe-dp|tp|ep|pp|cp`: one limit with plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+
+SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the options gave; None: not given."""
+
+    batch_tokens: float | None = None
+    n_gpus: int | None = None
+    nodes: int | None = None
+    hidden: int | None = None
+    ffn: int | None = None
+    matrices: int = 2
+    experts: int | None = None
+    top_k: int | None = None
+    tp: int | None = None
+    ep: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    micro_batches: int | None = None
+    layers: int | None = None
+    seq_len: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    max_nodes: int | None = None
+    dispatch_bytes: float = 2.0
+    spans: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Peak of a GPU, and the bandwidths of the two scopes."""
+
+    peak: float
+    gpu: float
+    node: float | None
+    node_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """One limit at one scope."""
+
+    scope: str
+    bandwidth_bytes_per_s: float
+    need: float | None
+    relation: str
+    quantity: str
+    have: float | None = None
+    math_s: float | None = None
+    comm_s: float | None = None
+    verdict: str = ""
+    formula: str = ""
+    inputs: tuple[tuple[str, float], ...] = ()
+
+
+def _verdict(have: float | None, need: float, relation: str) -> str:
+    if have is None:
+        return ""
+    met = have >= need if relation == ">=" else have <= need
+    ratio = (need / have if relation == ">=" else have / need) if have and need else 0.0
+    return "compute-bound" if met else f"communication-bound {ratio:.2f}x"
+
+
+def _scopes(links: Links) -> list[tuple[str, float]]:
+    scopes = [("node", links.gpu)]
+    if links.node is not None:
+        scopes.append(("cluster", links.node))
+    return scopes
+
+
+def _need(value: float | int | None, option: str, axis: str) -> Any:
+    if value is None:
+        raise GpuscaleError(f"roofline {axis} wants {option}")
+    return value
+
+
+def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+    """Tokens per GPU that data parallelism needs."""
+    from gpuscale.core import limits
+
+    experts, k = float(x.experts or 1), float(x.top_k or 1)
+    if axis == "moe-dp":
+        _need(x.experts, "--experts and --top-k", axis)
+        _need(x.top_k, "--experts and --top-k", axis)
+    m = float(x.micro_batches or 1) if axis == "fsdp" else 1.0
+    have = x.batch_tokens / x.n_gpus if x.batch_tokens and x.n_gpus else None
+    rows = []
+    for scope, rate in _scopes(links):
+        nodes = x.nodes if scope == "cluster" else None
+        need = m * limits.dp_min_tokens_per_gpu(links.peak, rate, experts, k, nodes, x.spans)
+        math_s = comm_s = None
+        if x.batch_tokens and x.n_gpus and x.hidden and x.ffn:
+            math_s = limits.dp_math_s(
+                x.batch_tokens, x.hidden, x.ffn, x.n_gpus, links.peak, k, x.matrices
+            )
+            comm_s = m * limits.dp_comm_s(x.hidden, x.ffn, rate, experts, x.matrices, nodes)
+            comm_s /= x.spans
+        few = (nodes - 1) / nodes if nodes else 1.0
+        rows.append(
+            AxisRow(
+                scope, rate, need, ">=", "tokens per GPU", have, math_s, comm_s,
+                _verdict(have, need, ">="),
+                "micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
+                (("micro_batches", m), ("experts", experts), ("top_k", k),
+                 ("flop_per_s", links.peak), ("bytes_per_s", rate), ("few", few),
+                 ("spans", x.spans)),
+            )
+        )  # fmt: skip
+    if x.nodes and links.node is not None:
+        rows.append(_dp_levels(x, links, have, m * experts / k))
+    return rows
+
+
+def _dp_levels(x: Numbers, links: Links, have: float | None, times: float) -> AxisRow:
+    """Exact limit of both levels together."""
+    from gpuscale.core.limits import dp_limit_levels
+
+    assert links.node is not None and x.nodes is not None
+    levels = dp_limit_levels(links.peak, links.gpu, links.node, links.node_gpus, x.nodes)
+    need = times * max(levels) / x.spans
+    rate = links.gpu if levels[0] >= levels[1] else links.node
+    return AxisRow(
+        "both, exact", rate, need, ">=", "tokens per GPU", have, None, None,
+        _verdict(have, need, ">="),
+        "times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x) / spans",
+        (("times", times), ("flop_per_s", links.peak), ("gpu", links.gpu), ("node", links.node),
+         ("d", float(links.node_gpus)), ("x", float(x.nodes)), ("spans", x.spans)),
+    )  # fmt: skip
+
+
+def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+    """Degree to which tensor parallelism is compute-bound."""
+    from gpuscale.core import limits
+
+    ffn = _need(x.ffn, "--ffn", axis)
+    have = float(x.tp) if x.tp else None
+    rows = []
+    for scope, rate in _scopes(links):
+        need = limits.tp_limit(ffn, links.peak, rate, x.matrices)
+        math_s = comm_s = None
+        if x.batch_tokens and x.hidden and x.tp:
+            math_s = limits.tp_math_s(x.batch_tokens, x.hidden, ffn, x.tp, links.peak, x.matrices)
+            comm_s = limits.tp_comm_s(x.batch_tokens, x.hidden, rate)
+        rows.append(
+            AxisRow(
+                scope, rate, need, "<=", "degree", have, math_s, comm_s,
+                _verdict(have, need, "<="), "matrices / 2 * ffn * bytes_per_s / flop_per_s",
+                (("matrices", float(x.matrices)), ("ffn", float(ffn)), ("bytes_per_s", rate),
+                 ("flop_per_s", links.peak)),
+            )
+        )  # fmt: skip
+    usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
+    rows.append(
+        AxisRow("usable", links.gpu, float(usable), "<=", "divides node, F and heads", have, None,
+                None, _verdict(have, usable, "<="))
+    )  # fmt: skip
+    if links.node is not None:
+        width = ffn * x.matrices / 2
+        inside, outside = limits.tp_max_spanning(
+            width, links.peak, links.gpu, links.node, links.node_gpus
+        )
+        if links.node_gpus > 1:
+            rows.append(AxisRow("nodes: inside", links.gpu, inside, "<=", "degree", have, None,
+                                None, _verdict(have, inside, "<=")))  # fmt: skip
+        rows.append(AxisRow("nodes: network", links.node, outside, "<=", "degree", have, None,
+                            None, _verdict(have, outside, "<=")))  # fmt: skip
+    return rows
+
+
+def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+    """Expert width that expert parallelism needs."""
+    from gpuscale.core import limits
+
+    ep, k = x.ep or 2 * links.node_gpus, x.top_k or 1
+    have = float(x.ffn) if x.ffn else None
+    inside = ep <= links.node_gpus
+    if not inside and links.node is None:
+        raise GpuscaleError(
+            f"--ep {ep} spans several nodes, whose network is not known",
+            "`--set cluster.node_egress_bytes_per_s='400 GB/s'` states it",
+        )
+    node, rate = (1, links.gpu) if inside else (links.node_gpus, links.node or links.gpu)
+    need = limits.ep_min_ffn(
+        ep, k, links.peak, rate, node, x.dispatch_bytes, 2.0, x.max_nodes, x.matrices
+    )
+    math_s = comm_s = None
+    if x.batch_tokens and x.hidden and x.ffn:
+        math_s = limits.ep_math_s(x.batch_tokens, k, x.hidden, x.ffn, ep, links.peak, x.matrices)
+        comm_s = limits.ep_comm_s(
+            x.batch_tokens, x.hidden, ep, k, rate, node, x.dispatch_bytes, 2.0, x.max_nodes
+        )
+    reached = min(node * k / ep, 1.0)
+    if x.max_nodes:
+        reached = min(reached, x.max_nodes * node / ep)
+    rows = [
+        AxisRow(
+            f"ep {ep}, top-{k}", rate, need, ">=", "expert width F", have, math_s, comm_s,
+            _verdict(have, need, ">="),
+            "flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k "
+            "* reached",
+            (("flop_per_s", links.peak), ("bytes_per_s", rate), ("dispatch", x.dispatch_bytes),
+             ("combine", 2.0), ("matrices", float(x.matrices)), ("z", float(ep)),
+             ("d", float(node)), ("k", float(k)), ("reached", reached)),
+        )
+    ]  # fmt: skip
+    if links.node is not None:
+        large = limits.ep_large_min_ffn(links.peak, links.node, links.node_gpus) * 2 / x.matrices
+        rows.append(AxisRow("any degree", links.node, large, ">=", "expert width F", have, None,
+                            None, _verdict(have, large, ">=")))  # fmt: skip
+        if x.ffn:
+            width = x.ffn * x.matrices / 2
+            most = limits.ep_max_scaleout(width, k, links.peak, links.node, links.node_gpus)
+            rows.append(AxisRow("largest degree", links.node, most, "<=", "while k >= Z/D",
+                                float(ep), verdict=_verdict(float(ep), most, "<=")))  # fmt: skip
+    return rows
+
+
+def _pp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+    """Transfers of a pipeline's forward pass."""
+    from gpuscale.core import pipeline_ideal as pipe
+
+    tokens = _need(x.batch_tokens, "--batch-tokens", axis)
+    hidden = _need(x.hidden, "--hidden", axis)
+    stages, m = _need(x.pp, "--pp", axis), x.micro_batches or 1
+    rows = []
+    for scope, rate in _scopes(links):
+        hop_s = pipe.hop_time_s(tokens, hidden, m, rate)
+        total_s = pipe.forward_transfer_time_s(tokens, hidden, stages, m, rate)
+        given = (("batch_tokens", tokens), ("hidden", float(hidden)), ("m", float(m)),
+                 ("p", float(stages)), ("bytes_per_s", rate))  # fmt: skip
+        rows.append(
+            AxisRow(f"{scope}: one hop", rate, None, "", "", None, None, hop_s, "",
+                    "2 * batch_tokens * hidden / (bytes_per_s * m) + 0 * p", given)
+        )  # fmt: skip
+        rows.append(
+            AxisRow(f"{scope}: {pipe.hops(stages, m)} hops", rate, None, "", "", None, None,
+                    total_s, f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step",
+                    "2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)", given)
+        )  # fmt: skip
+        if x.layers:
+            layer_s = pipe.transfer_time_per_layer_s(tokens, hidden, x.layers, rate)
+            rows.append(AxisRow(f"{scope}: per layer", rate, None, "", "1.5 hops per micro-batch",
+                                None, None, layer_s))  # fmt: skip
+    return rows
+
+
+def _cp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+    """Tokens of a sequence per GPU that ring attention needs."""
+    from gpuscale.core import limits
+
+    share = (x.kv_heads or 1) / x.heads if x.heads and x.kv_heads else 1.0
+    have = x.seq_len / (x.cp or 1) if x.seq_len else None
+    scopes = [("node", links.gpu)]
+    if links.node is not None:
+        scopes.append(("one GPU's NIC share", links.node / links.node_gpus))
+    rows = []
+    for scope, rate in scopes:
+        for mask, causal in (("full", False), ("causal", True)):
+            need = limits.ring_attention_min_tokens_per_gpu(links.peak, rate, share, causal)
+            rows.append(
+                AxisRow(
+                    f"{scope}, {mask}", rate, need, ">=", "tokens per GPU", have, None, None,
+                    _verdict(have, need, ">="), "flop_per_s / bytes_per_s * share * times",
+                    (("flop_per_s", links.peak), ("bytes_per_s", rate), ("share", share),
+                     ("times", 2.0 if causal else 1.0)),
+                )
+            )  # fmt: skip
+    return rows
+
+
+AXES: dict[str, Callable[[Numbers, Links, str], list[AxisRow]]] = {
+    "dp": _dp, "fsdp": _dp, "moe-dp": _dp, "tp": _tp, "ep": _ep, "pp": _pp, "cp": _cp,
+}  # fmt: skip
+"""Axis -> its rows."""
+
+
+def axis_links(loaded: Loaded, dtype: str) -> Links:
+    """Peak and bandwidths of a cluster in the two scopes."""
+    from gpuscale.cli.matmul_time import matrix_rate
+
+    spec = loaded.cluster
+    gpu = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s
+    share = spec.egress_bytes_per_s_per_gpu
+    if gpu is None and share is None:
+        raise GpuscaleError(f"{spec.name}: no link between GPUs is known")
+    domain = spec.scaleup_domain_gpus
+    node = share * domain if share is not None else None
+    return Links(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
+
+
+def axis_document(
+    loaded: Loaded, axis: str, numbers: Numbers, scope: str | None, dtype: str, catalogue: str
+) -> Document:
+    """One axis' limits as a table; a limit that is exceeded at every scope answers no."""
+    from gpuscale.core.quantity import format_si
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    links = axis_links(loaded, dtype)
+    rows = AXES[axis](numbers, links, axis)
+    if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):
+        rows = [r for r in rows if r.scope == scope] or rows
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    def count(v: float) -> str:
+        return f"{v:,.1f}" if v < 1e6 else format_si(v, "count")
+
+    columns = [
+        Column("scope", "scope", right=False),
+        Column("bandwidth_bytes_per_s", "bandwidth", lambda v: format_si(v, "bytes_per_s")),
+        Column("math_s", "math", time), Column("comm_s", "comm", time),
+        Column("have", "have", count), Column("relation", ""), Column("need", "limit", count),
+        Column("quantity", "of", right=False), Column("verdict", "verdict", right=False),
+    ]  # fmt: skip
+    used = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
+    spec = loaded.cluster
+    title = (
+        f"{axis}  {spec.name}  {dtype} {format_si(links.peak, 'flop_per_s')} per GPU, "
+        f"{links.node_gpus} GPUs per NVLink domain"
+    )
+    blocks: list[Any] = [
+        Text(title), Table(used, [[getattr(r, c.key) for c in used] for r in rows])
+    ]  # fmt: skip
+    changed = changed_text(loaded)
+    if changed:
+        blocks.append(Text(changed))
+    judged = [r for r in rows if r.verdict.startswith(("compute", "communication"))]
+    exceeded = bool(judged) and all(r.verdict.startswith("communication") for r in judged)
+    result_rows = [{k: v for k, v in asdict(r).items() if k != "inputs"} for r in rows]
+    terms = tuple(
+        Term(f"{axis} {r.scope}", value, "" if r.need is not None else "s", r.formula,
+             dict(r.inputs), SOURCE)
+        for r in rows
+        if r.formula and (value := r.need if r.need is not None else r.comm_s) is not None
+    )  # fmt: skip
+    return Document(
+        "roofline",
+        {"target": axis, "cluster": spec.name, "catalogue": catalogue, "dtype": dtype,
+         **{k: v for k, v in asdict(numbers).items() if v is not None},
+         "changed": list(loaded.changes)},
+        {"flop_per_s": links.peak, "rows": result_rows}, blocks, loaded.warnings, exceeded, terms,
+    )  # fmt: skip

@@ -1,0 +1,156 @@
+"""`gpuscale roofline MODEL`: the board of all limits of a model on a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.cli.roofline_axes import Numbers
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.limits_board import LimitRow
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document, Table
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
+
+DEFAULT_BATCH_TOKENS = 4e6
+DEFAULT_SEQ_LEN = 8192
+DEFAULT_NODES = 128
+
+
+def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tuple[int, int]:
+    """(tp, ep) where they are not given: the largest that the limits and sizes allow in a node."""
+    from gpuscale.core.limits import tp_limit, tp_max
+    from gpuscale.core.limits_board import layer_shape
+
+    shape = layer_shape(model)
+    domain = spec.scaleup_domain_gpus
+    egress = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s
+    if x.tp is not None or shape.n_experts > 1 or egress is None:
+        tp = x.tp or 1
+    else:
+        heads = [m.n_heads for m in model.mixers.values() if m.kind in ("attention", "mla")]
+        kv = [m.n_kv_heads for m in model.mixers.values() if m.kind == "attention"]
+        limit = tp_limit(shape.ffn_hidden_size, peak, egress, shape.n_matrices)
+        tp = tp_max(limit, min(domain, 8), (shape.ffn_hidden_size, *heads, *kv))
+    ep = x.ep or 1
+    if x.ep is None and shape.n_experts > 1:
+        ep = max(d for d in range(1, min(domain, shape.n_experts) + 1)
+                 if shape.n_experts % d == 0 and domain % d == 0)  # fmt: skip
+    return tp, ep
+
+
+def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, zero: int) -> Layout:
+    """Layout by the options, with the defaults that the output states."""
+    from math import ceil
+
+    from gpuscale.cli.matmul_time import matrix_rate
+    from gpuscale.core.layout import Layout
+
+    peak = matrix_rate(spec.gpu, dtype)
+    tp, ep = _degrees(model, spec, x, peak)
+    pp, cp = x.pp or 1, x.cp or 1
+    n_gpus = x.n_gpus or (spec.n_gpus if spec.kind in ("fabric", "cluster") else None)
+    n_gpus = n_gpus or max(spec.gpus_per_node * DEFAULT_NODES, tp * pp * cp)
+    if spec.egress_bytes_per_s_per_gpu is None and x.n_gpus is None:
+        n_gpus = spec.scaleup_domain_gpus
+    if n_gpus % (tp * pp * cp):
+        raise GpuscaleError(
+            f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide {n_gpus} GPUs",
+            "change --gpus, --tp, --pp or --cp",
+        )
+    dp = n_gpus // (tp * pp * cp)
+    if (tp * cp * dp) % ep:
+        raise GpuscaleError(f"ep {ep} does not divide the {tp * cp * dp} GPUs of a stage")
+    seq_len = x.seq_len or DEFAULT_SEQ_LEN
+    tokens = x.batch_tokens or model.batch_tokens or DEFAULT_BATCH_TOKENS
+    sequences = max(1, ceil(tokens / seq_len))
+    micro = 1
+    if x.micro_batches is not None:
+        micro = max(1, ceil(sequences / dp / x.micro_batches))
+    elif pp == 1:
+        micro = max(1, ceil(sequences / dp))
+    try:
+        return Layout(
+            seq_len=seq_len, global_batch_size=sequences, micro_batch_size=micro, tp=tp, cp=cp,
+            ep=ep, pp=pp, dp=dp, zero_stage=zero, precision=dtype,
+        )  # fmt: skip
+    except ValueError as error:
+        raise GpuscaleError(str(error)) from None
+
+
+def board_table(rows: tuple[LimitRow, ...]) -> Table:
+    """Show the board as a table; `plan` prints the same."""
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def count(v: float) -> str:
+        return f"{v:,.1f}" if v != int(v) else f"{v:,.0f}"
+
+    columns = [
+        Column("axis", "axis", right=False), Column("degree", "degree", lambda v: f"{v:,}"),
+        Column("math_s", "math", lambda v: format_si(v, "s")),
+        Column("comm_s", "comm", lambda v: format_si(v, "s")),
+        Column("have", "have", count), Column("relation", ""), Column("need", "limit", count),
+        Column("rule", "rounded", count), Column("quantity", "of", right=False),
+        Column("verdict", "verdict", right=False), Column("note", "note", right=False),
+    ]  # fmt: skip
+    values = [[getattr(r, c.key) for c in columns] for r in rows]
+    return Table(columns, values)
+
+
+def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue: str) -> Document:
+    """All limits of a model; a limit exceeded by an axis in use answers no."""
+    from gpuscale.core.limits_board import SOURCE, limits_board
+    from gpuscale.core.quantity import format_count, format_si
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Document, Text
+
+    model, spec = loaded.model, loaded.cluster
+    try:
+        layout = board_layout(model, spec, x, dtype, zero)
+        tokens = x.batch_tokens or model.batch_tokens or DEFAULT_BATCH_TOKENS
+        rows = limits_board(model, spec, layout, tokens)
+    except ValueError as error:
+        raise GpuscaleError(f"{model.name} on {spec.name}: {error}") from None
+    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
+    degrees += f", ep {layout.ep}" if layout.ep > 1 else ""
+    origin = "given" if x.batch_tokens else (
+        "the model's" if model.batch_tokens else "a default, --batch-tokens changes it"
+    )  # fmt: skip
+    peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
+    head = (
+        f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {degrees}"
+        + ("" if x.n_gpus else " (--gpus changes the number)")
+        + f"\n{format_count(tokens)} tokens a batch ({origin}): "
+        f"{tokens / layout.n_gpus:,.1f} per GPU, {tokens / (layout.dp * layout.cp):,.1f} per DP "
+        f"rank, sequences of {layout.seq_len:,}\n"
+        f"{dtype} {peak} per GPU, {catalogue} figures; math and comm per layer, roofline (ideal)"
+    )
+    exceeded = [r.axis for r in rows if r.exceeded]
+    verdict = (
+        "over the limit: " + ", ".join(f"{r.axis} {r.ratio:.2f}x" for r in rows if r.exceeded)
+        if exceeded else "every axis in use is compute-bound"
+    )  # fmt: skip
+    changed = changed_text(loaded)
+    blocks: list[Any] = [Text(head), board_table(rows), Text(verdict)]
+    if changed:
+        blocks.append(Text(changed))
+    terms = tuple(
+        Term(f"{r.axis} ratio", r.ratio, "", "comm_s / math_s",
+             {"comm_s": r.comm_s or 0.0, "math_s": r.math_s}, SOURCE)
+        for r in rows if r.math_s
+    )  # fmt: skip
+    return Document(
+        "roofline",
+        {"target": model.name, "cluster": spec.name, "catalogue": catalogue, "dtype": dtype,
+         "batch_tokens": tokens, "layout": asdict(layout), "changed": list(loaded.changes)},
+        {"tokens_per_gpu": tokens / layout.n_gpus,
+         "tokens_per_dp_rank": tokens / (layout.dp * layout.cp),
+         "rows": [asdict(r) for r in rows], "exceeded": exceeded},
+        blocks, loaded.warnings, bool(exceeded), terms, board_table(rows),
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""`gpuscale roofline chip`: what one chip is made of, and its ridge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+    from gpuscale.specs.gpu import GpuSpec
+
+DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32")
+
+
+def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, float | None]:
+    """Figures of one chip; None where the data sheet or the architecture does not give them."""
+    from gpuscale.core import chip
+
+    units, layout = spec.n_compute_units, chip.unit_layout(spec.architecture)
+    lanes = chip.cuda_cores(units, 1, layout.lanes) if units and layout else None
+    per_cycle = layout.flop_per_lane_cycle if layout else 2
+    matrix = chip.tensor_cores(units, layout.matrix_units) if units and layout else None
+    clock = clock_hz or spec.boost_clock_hz
+    vector = spec.fp32_flop_per_s
+    if lanes and clock and (clock_hz or vector is None):
+        vector = chip.vector_flop_per_s(lanes, clock, per_cycle)
+    peak = spec.bf16_flop_per_s or spec.fp16_flop_per_s
+    registers, smem = (
+        spec.register_file_bytes_per_unit,
+        (spec.l1_smem_combined_bytes_per_unit or spec.smem_bytes_per_unit),
+    )
+    figures: dict[str, float | None] = {
+        "n_units": units,
+        "vector_lanes": lanes,
+        "matrix_units": matrix,
+        "max_warps_per_unit": layout.max_warps if layout else None,
+        "clock_hz": clock,
+        "vector_flop_per_s": vector / per_cycle if vector else None,
+        "vector_fma_flop_per_s": vector,
+        "clock_from_vector_hz": (
+            chip.clock_from_vector_hz(spec.fp32_flop_per_s, lanes, per_cycle)
+            if lanes and spec.fp32_flop_per_s else None
+        ),
+        "matrix_flop_per_cycle": (
+            chip.tensor_flop_per_cycle(peak, matrix, clock) if peak and matrix and clock else None
+        ),
+        "matrix_over_vector": peak / (vector / per_cycle) if peak and vector else None,
+        "register_bytes": chip.chip_total_bytes(units, registers) if units and registers else None,
+        "smem_bytes": chip.chip_total_bytes(units, smem) if units and smem else None,
+        "l2_bytes": spec.l2_bytes,
+        "fast_cache_bytes_per_s": layout.fast_cache_bytes_per_s if layout else None,
+        "hbm_bytes": spec.hbm_bytes,
+        "hbm_bytes_per_s": spec.hbm_bytes_per_s,
+        "scaleup_bytes_per_s": spec.scaleup_bytes_per_s,
+        "vector_ridge_flop_per_byte": (
+            chip.critical_intensity(vector / per_cycle, spec.hbm_bytes_per_s) if vector else None
+        ),
+    }  # fmt: skip
+    for dtype in DTYPES:
+        rate = spec.flop_per_s(dtype)
+        if rate:
+            figures[f"{dtype}_flop_per_s"] = rate
+            ridge = chip.critical_intensity(rate, spec.hbm_bytes_per_s)
+            figures[f"{dtype}_ridge_flop_per_byte"] = ridge
+    return figures
+
+
+LABELS: dict[str, tuple[str, str, str]] = {
+    "n_units": ("compute units", "count", ""),
+    "vector_lanes": ("vector lanes (cores)", "count", "units x lanes each"),
+    "matrix_units": ("matrix units", "count", "tensor cores, matrix cores, MXUs"),
+    "max_warps_per_unit": ("warps per unit", "count", "resident at most"),
+    "clock_hz": ("clock", "hz", ""),
+    "vector_flop_per_s": ("vector rate", "flop_per_s", "fp32, without fused multiply-add"),
+    "vector_fma_flop_per_s": ("vector rate, FMA", "flop_per_s", "a multiply-add counted as 2"),
+    "clock_from_vector_hz": ("clock by vector rate", "hz", "data sheet rate / (lanes x FLOP)"),
+    "matrix_flop_per_cycle": ("FLOP per matrix unit", "count", "per cycle, 16-bit, dense"),
+    "matrix_over_vector": ("matrix / vector rate", "", "16-bit dense over fp32 without FMA"),
+    "register_bytes": ("registers", "bytes", "all units"),
+    "smem_bytes": ("L1 / shared memory", "bytes", "all units"),
+    "l2_bytes": ("L2", "bytes", ""),
+    "fast_cache_bytes_per_s": ("L2 / VMEM rate", "bytes_per_s", "measured"),
+    "hbm_bytes": ("memory", "bytes", ""),
+    "hbm_bytes_per_s": ("memory rate", "bytes_per_s", ""),
+    "scaleup_bytes_per_s": ("link egress", "bytes_per_s", "one direction"),
+    "vector_ridge_flop_per_byte": ("vector ridge", "", "FLOP/byte, without FMA"),
+} | {
+    f"{d}_flop_per_s": (f"{d}", "flop_per_s", "dense") for d in DTYPES
+} | {
+    f"{d}_ridge_flop_per_byte": (f"{d} ridge", "", "FLOP/byte: rate / memory rate") for d in DTYPES
+}  # fmt: skip
+"""Figure -> label, dimension, remark."""
+
+
+def _shown(key: str, value: float | None) -> str:
+    from gpuscale.core.quantity import format_si
+
+    if value is None:
+        return "-"
+    dim = LABELS[key][1]
+    if key in ("register_bytes", "smem_bytes", "l2_bytes") and value % 2**10 == 0:
+        return f"{value / 2**20:.4g} MiB"
+    return format_si(value, dim) if dim else f"{value:.4g}"
+
+
+def chip_document(
+    loaded: Loaded, compare: GpuSpec | None, clock_hz: float | None, catalogue: str
+) -> Document:
+    """Figures of a chip, beside those of another one."""
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Column, Document, Facts, Table, Text
+
+    spec = loaded.gpu
+    figures = chip_figures(spec, clock_hz)
+    keys = [k for k in LABELS if figures.get(k) is not None]
+    result: dict[str, Any] = {"gpu": spec.name, **figures}
+    title = f"{spec.title or spec.name}  ({spec.architecture}, {catalogue} figures)"
+    raw = [[k, figures[k]] for k in keys]
+    columns = [Column("figure", "figure", right=False), Column("value", "value", repr)]
+    blocks: list[Any] = [Text(title)]
+    if compare is None:
+        blocks.append(Facts([(LABELS[k][0], _shown(k, figures[k]), LABELS[k][2]) for k in keys]))
+    else:
+        other = chip_figures(compare)
+        keys = [k for k in LABELS if figures.get(k) is not None or other.get(k) is not None]
+        rows = []
+        for k in keys:
+            a, b = figures.get(k), other.get(k)
+            rows.append([LABELS[k][0], _shown(k, a), _shown(k, b), a / b if a and b else None])
+        shown = [
+            Column("figure", "", right=False), Column(spec.name, spec.name),
+            Column(compare.name, compare.name), Column("ratio", "ratio", lambda v: f"{v:.3g}"),
+        ]  # fmt: skip
+        blocks.append(Table(shown, rows))
+        result["compared_with"] = {"gpu": compare.name, **other}
+        raw = [[k, figures.get(k), other.get(k)] for k in keys]
+        columns.append(Column("compared", compare.name, repr))
+    changed = changed_text(loaded)
+    if changed:
+        blocks.append(Text(changed))
+    terms = tuple(
+        Term(
+            f"{d}_ridge_flop_per_byte", float(figures[f"{d}_ridge_flop_per_byte"] or 0), "",
+            "flop_per_s / bytes_per_s",
+            {"flop_per_s": float(figures[f"{d}_flop_per_s"] or 0),
+             "bytes_per_s": spec.hbm_bytes_per_s},
+            "How to Scale Your Model, GPU chapter, quiz 1",
+        )
+        for d in DTYPES
+        if f"{d}_flop_per_s" in figures
+    )  # fmt: skip
+    return Document(
+        "roofline",
+        {"target": "chip", "gpu": spec.name, "catalogue": catalogue, "clock_hz": clock_hz,
+         "changed": list(loaded.changes)},
+        result, blocks, loaded.warnings, terms=terms, csv_table=Table(columns, raw),
+    )  # fmt: skip
