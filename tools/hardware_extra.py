@@ -91,7 +91,8 @@ def cluster_extra(name: str) -> dict[str, tuple[Any, str]]:
 def _levels(name: str) -> tuple[list[dict[str, Any]], str] | None:
     leaf, spine, core = ({"name": n} for n in ("leaf", "spine", "core"))
     if name.startswith(("superpod-h100", "superpod-b200")):
-        source = f"{SUPERPOD}: scalable unit of 32 nodes on 8 rail-aligned leaf switches"
+        page = SUPERPOD.replace("h100", "b200") if "b200" in name else SUPERPOD
+        source = f"{page}: scalable unit of 32 nodes on 8 rail-aligned leaf switches"
         if name.endswith(("-1su", "-2su", "-3su", "-4su", "-8su")):
             return [leaf | {"gpus": 256}, spine], source
         text = source + "; two tiers of 64-port switches reach 2048 GPUs (radix^2/2)"

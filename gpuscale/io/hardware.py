@@ -49,7 +49,10 @@ def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
     if arg == "-" or looks_like_path(arg):
         table, where = _read(arg)
         return gpu_from_table(table, where)
-    return _gpu_preset(preset_path(_kind("gpu", catalogue), arg))
+    try:
+        return _gpu_preset(preset_path(_kind("gpu", catalogue), arg))
+    except GpuscaleError as error:
+        raise _maybe_file(error, arg) from None
 
 
 def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
@@ -79,21 +82,39 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
     check_catalogue(catalogue)
     if arg == "-" or looks_like_path(arg):
         table, where = _read(arg)
+        if "hbm_bytes" in table:  # a GPU's file: its usual node
+            return usual_node(gpu_from_table(table, where), catalogue)
         return cluster_from_table(table, where, catalogue)
-    kind = _kind("cluster", catalogue)
-    path = find_preset(kind, arg)
-    if path is None:
-        gpu_path = find_preset(_kind("gpu", catalogue), arg)
-        if gpu_path is None:
-            raise _unknown_cluster(arg, catalogue)
-        gpu = _gpu_preset(gpu_path)
-        if not gpu.usual_cluster:
-            raise GpuscaleError(
-                f"GPU `{gpu.name}` names no usual node",
-                "give a cluster: a preset of `gpuscale presets --kind cluster` or a TOML file",
-            )
-        path = preset_path(kind, gpu.usual_cluster)
-    return _cluster_preset(path, catalogue)
+    path = find_preset(_kind("cluster", catalogue), arg)
+    if path is not None:
+        return _cluster_preset(path, catalogue)
+    gpu_path = find_preset(_kind("gpu", catalogue), arg)
+    if gpu_path is None:
+        raise _unknown_cluster(arg, catalogue)
+    return usual_node(_gpu_preset(gpu_path), catalogue)
+
+
+def usual_node(gpu: GpuSpec, catalogue: str = "vendor") -> ClusterSpec:
+    """Node that a GPU usually sits in, with exactly this GPU in it.
+
+    Raises
+    ------
+    GpuscaleError
+        If the GPU names no usual node, or one that does not exist.
+    """
+    if not gpu.usual_cluster:
+        raise GpuscaleError(
+            f"GPU `{gpu.name[:60]}` names no usual node",
+            "give its `usual_cluster`, or a cluster: a preset or a TOML file",
+        )
+    path = preset_path(_kind("cluster", catalogue), gpu.usual_cluster)
+    node = _cluster_preset(path, catalogue)
+    if node.gpu == gpu:
+        return node
+    change: dict[str, Any] = {"gpu": gpu}
+    if gpu.scaleup_bytes_per_s is not None:
+        change["scaleup_bytes_per_s"] = gpu.scaleup_bytes_per_s
+    return node.model_copy(update=change)
 
 
 def load_link(name: str) -> LinkSpec:
@@ -201,6 +222,16 @@ def _unknown_cluster(arg: str, catalogue: str) -> GpuscaleError:
     if catalogue == "documents":
         hint = "the documents' catalogue has " + ", ".join(preset_names("gpu/documents"))
         return unknown_name("cluster or GPU of the documents' catalogue", arg, known, hint)
-    return unknown_name(
-        "cluster or GPU", arg, known, "list them with `gpuscale presets --kind cluster`"
-    )
+    hint = "list them with `gpuscale presets --kind cluster`"
+    return _maybe_file(unknown_name("cluster or GPU", arg, known, hint), arg)
+
+
+def _maybe_file(error: GpuscaleError, arg: str) -> GpuscaleError:
+    """Say how to name a file, where an unknown name is one."""
+    try:
+        is_file = Path(arg).is_file()
+    except (OSError, ValueError):
+        is_file = False
+    if is_file:
+        return GpuscaleError(error.message, f"for the file of that name write `./{arg[:60]}`")
+    return error

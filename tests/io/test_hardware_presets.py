@@ -196,3 +196,27 @@ def test_fabric_classes_are_of_a_known_set():
         table = read_toml(preset_path("cluster", name))
         assert table["fabric_class"] in known
         assert table["scaleup_class"] in inside
+
+
+def test_own_gpu_gets_its_usual_node_with_itself_in_it(tmp_path, monkeypatch):
+    text = preset_path("gpu", "h100").read_text()
+    text = text.replace("h100-sxm", "mine").replace('"450 GB/s"', '"600 GB/s"')
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "mine.toml").write_text(text)
+    by_path = load_cluster(str(tmp_path / "gpu" / "mine.toml"))
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    for cluster in (by_path, load_cluster("mine")):
+        assert (cluster.name, cluster.gpu.name) == ("dgx-h100", "mine")
+        assert cluster.scaleup_bytes_per_s == 600e9
+    (tmp_path / "lone.toml").write_text(text.replace('usual_cluster = "dgx-h100"', ""))
+    with pytest.raises(GpuscaleError, match="names no usual node"):
+        load_cluster(str(tmp_path / "lone.toml"))
+
+
+def test_file_without_ending_gets_a_hint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("")
+    for load in (load_gpu, load_cluster):
+        with pytest.raises(GpuscaleError) as caught:
+            load("mine")
+        assert "./mine" in caught.value.hint
