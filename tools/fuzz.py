@@ -121,7 +121,7 @@ def options_of(name: str) -> list[tuple[str, list[str]]]:
 def example_of(name: str) -> list[str]:
     """Give the command's example without the program's name and what a shell would do with it."""
     options_of(name)
-    from gpuscale.cli.common import EXAMPLES
+    from gpuscale.cli.failures import EXAMPLES
 
     return shlex.split(re.split(r"[>|<]", EXAMPLES[name])[0])[1:]
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuscale.cli.emit import emit
+from gpuscale.cli.failures import EXAMPLES
 from gpuscale.cli.quick import QuickCommand
-from gpuscale.errors import Exit, GpuscaleError, unknown_name
+from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
+    from gpuscale.cli.requirements import Requirement
     from gpuscale.render.document import Document
 
 
@@ -35,6 +38,9 @@ class Common:
 
     format: Format = Format.text
     set_: tuple[str, ...] = ()  # what-if overrides, "cluster.node_egress_bytes_per_s=800 GB/s"
+    explain: bool = False  # print the terms of the answer too
+    require: tuple[Requirement, ...] = ()
+    output: tuple[Path, ...] = ()  # files to write; the ending says the format
 
 
 COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -63,14 +69,39 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
+    "explain": (
+        Annotated[
+            bool,
+            typer.Option("--explain", help="Show formula, numbers and source of each figure."),
+        ],
+        False,
+    ),
+    "require": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--require", metavar="KEY>=VALUE",
+                help="Exit 1 unless it holds, e.g. 'time_s<=2ms'; a key of the JSON result. "
+                "Repeatable.",
+            ),
+        ],
+        None,
+    ),
+    "output": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "-o", "--output", metavar="FILE",
+                help="Also write the answer to a file: .json .csv .md .txt. Repeatable.",
+            ),
+        ],
+        None,
+    ),
 }  # fmt: skip
 """Name -> (annotation, default) of the options that `@command` appends to a signature."""
 
 
 LARGEST = 1e30
-
-EXAMPLES: dict[str, str] = {}
-"""Command name -> its runnable example, of the commands imported so far."""
 
 
 def command(
@@ -92,8 +123,7 @@ def command(
 
         @functools.wraps(function)
         def run(**kwargs: Any) -> None:
-            given = {n: kwargs.pop(n) for n in COMMON_OPTIONS}
-            common = Common(_format(given["json_"], given["format_"]), tuple(given["set_"] or ()))
+            common = _common({n: kwargs.pop(n) for n in COMMON_OPTIONS})
             _check_numbers(kwargs)
             emit(function(common=common, **kwargs), common)
 
@@ -107,6 +137,23 @@ def command(
         return function
 
     return register
+
+
+def _common(given: dict[str, Any]) -> Common:
+    """Read the options that all commands share; a wrong one is told before anything is computed."""
+    require, output = given["require"], given["output"]
+    if require:
+        from gpuscale.cli.requirements import read_requirement
+
+        require = map(read_requirement, require)
+    if output:
+        from gpuscale.cli.emit import check_target
+
+        output = map(check_target, output)
+    return Common(
+        _format(given["json_"], given["format_"]), tuple(given["set_"] or ()), given["explain"],
+        tuple(require or ()), tuple(output or ()),
+    )  # fmt: skip
 
 
 def _format(as_json: bool, asked: Format | None) -> Format:
@@ -132,74 +179,3 @@ def _check_numbers(values: dict[str, Any]) -> None:
                     f"invalid value for `--{name.strip('_').replace('_', '-')}`: {shown}",
                     f"give a number of at most {LARGEST:g}",
                 )
-
-
-def emit(document: Document, common: Common) -> None:
-    """Print a document in the wanted format; warnings go to stderr; exit 1 for an answered no."""
-    if common.format is Format.text:
-        from gpuscale.render.text import print_document
-
-        print_document(document, sys.stdout)
-    else:
-        from gpuscale.render import data, output
-
-        utf = (sys.stdout.encoding or "").lower().startswith("utf")
-        if common.format is Format.json:
-            text = data.to_json(document, ascii_only=not utf)
-        else:
-            text = {Format.csv: data.to_csv, Format.markdown: data.to_markdown}[common.format](
-                document
-            )
-        output.write(sys.stdout, text)
-    if common.format is not Format.json:
-        for warning in document.warnings:
-            print(f"warning: {_one_line(warning)}", file=sys.stderr)
-    if document.answered_no:
-        raise typer.Exit(int(Exit.NO))
-
-
-_PLAINER = (
-    ("Value error, ", ""),
-    ("argument(s)", "arguments"),
-    ("Input should be a valid integer, unable to parse string as an integer", "not a whole number"),
-    ("Input should be a valid number, unable to parse string as a number", "not a number"),
-    ("Input should be", "must be"),
-)
-
-
-def usage_error(error: Any) -> GpuscaleError:
-    """Turn a parser's own complaint (wrong option, missing argument) into ours."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "gpuscale"
-    option = getattr(error, "option_name", "") or ""
-    close = list(getattr(error, "possibilities", None) or ())
-    text = str(getattr(error, "message", "") if close else error.format_message())
-    text = " ".join(text.split()).rstrip(".").replace("'", "`")
-    for theirs, ours in _PLAINER:
-        text = text.replace(theirs, ours)
-    if option[1:2].isdigit():
-        text = f"`{option}` is not an option"
-        hint = "a negative number is not accepted here"
-    elif close:
-        hint = f"did you mean `{close[0]}`?"
-    else:
-        hint = f"see `{path} --help`"
-        example = EXAMPLES.get(path.removeprefix("gpuscale "))
-        if "issing" in text[:10] and example:
-            hint = f"for example `{example}`"
-    return GpuscaleError(text[:1].lower() + text[1:], hint)
-
-
-def report_error(error: GpuscaleError) -> None:
-    """Say on stderr what is wrong, where, and what to do next: one line each."""
-    print(f"error: {_one_line(error.message)}", file=sys.stderr)
-    if error.hint:
-        print(f"\nhint: {_one_line(error.hint)}", file=sys.stderr)
-
-
-def _one_line(text: str) -> str:
-    """Text without line ends, control codes and beyond 600 characters."""
-    from gpuscale.render.output import clean
-
-    line = clean(" ".join(text[:20_000].split()))
-    return line if len(line) <= 600 else line[:300] + " ... " + line[-200:]

@@ -53,6 +53,22 @@ EXAMPLE = {
     "tokens": "15T", "count": "70e9 or 70B", "frac": "0.4 or 40%",
 }  # fmt: skip
 
+
+def dimension_of(name: str) -> str:
+    """Dimension that the suffix of a name tells; empty for a ratio, a rate of counts or a count.
+
+    Examples
+    --------
+    >>> dimension_of("node_egress_bytes_per_s"), dimension_of("step_time_s"), dimension_of("mfu")
+    ('bytes_per_s', 's', '')
+    >>> dimension_of("tokens_per_s")
+    ''
+    """
+    known = [d for d in UNITS if name == d or name.endswith("_" + d)]
+    dim = max(known, key=len, default="")
+    return "" if "_per_" in name and "_per_" not in dim else dim
+
+
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 
 

@@ -39,15 +39,20 @@ def plain(value: Any) -> Any:
     return value
 
 
-def to_json(document: Document, ascii_only: bool = False) -> str:
-    """Make the one envelope of all commands; `ascii_only` for streams that know no more."""
+def to_json(
+    document: Document, extra: Mapping[str, Any] | None = None, ascii_only: bool = False
+) -> str:
+    """Make the one envelope of all commands; `ascii_only` for streams that know no more.
+
+    `extra` are the keys of what was asked for besides: `explain`, `requirements`.
+    """
     envelope = {
         "schema": SCHEMA,
         "command": document.command,
         "inputs": plain(document.inputs),
         "result": plain(document.result),
         "warnings": list(document.warnings),
-    }
+    } | {key: plain(value) for key, value in (extra or {}).items()}
     return json.dumps(envelope, indent=2, ensure_ascii=ascii_only, allow_nan=False)
 
 
@@ -91,7 +96,7 @@ def _markdown_table(headers: list[str], right: list[bool], rows: list[list[str]]
     return "\n".join(lines)
 
 
-def to_markdown(document: Document) -> str:
+def to_markdown(document: Document, explain: bool = False) -> str:
     """Write the document as Markdown: the same blocks as in the terminal."""
     parts: list[str] = []
     for block in document.blocks:
@@ -115,5 +120,9 @@ def to_markdown(document: Document) -> str:
             parts.append(
                 _markdown_table(["", ""], [False, True], [[r[0], r[2]] for r in block.rows])
             )
+    if explain and document.terms:
+        from gpuscale.render import explain as trees
+
+        parts += ["### How it comes about", trees.to_markdown(document.terms)]
     parts += [f"warning: {w}" for w in document.warnings]
     return "\n\n".join(parts)

@@ -74,6 +74,11 @@ def _lines(block: Block) -> list[str]:
     return [clean(block.title), *lines] if block.title else lines
 
 
-def to_text(document: Document) -> str:
-    """Every block, an empty line between blocks."""
-    return "\n\n".join("\n".join(_lines(block)) for block in document.blocks)
+def to_text(document: Document, explain: bool = False) -> str:
+    """Every block, an empty line between blocks; then the terms, if asked for."""
+    blocks = [_lines(block) for block in document.blocks]
+    if explain and document.terms:
+        from gpuscale.render.explain import to_lines
+
+        blocks.append(["How it comes about", *to_lines(document.terms)])
+    return "\n\n".join("\n".join(lines) for lines in blocks)

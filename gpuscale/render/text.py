@@ -30,10 +30,10 @@ def console(stream: TextIO) -> Console:
     )
 
 
-def print_document(document: Document, stream: TextIO) -> None:
+def print_document(document: Document, stream: TextIO, explain: bool = False) -> None:
     """Print each block, an empty line between blocks; all of it or nothing."""
     if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
-        write(stream, to_text(document))
+        write(stream, to_text(document, explain))
         return
     out = console(stream)
     with out.capture() as captured:
@@ -43,6 +43,11 @@ def print_document(document: Document, stream: TextIO) -> None:
             if not isinstance(block, Text) and block.title:
                 out.print(clean(block.title), style="bold")
             _print_block(block, out)
+        if explain and document.terms:
+            from gpuscale.render.explain import print_trees
+
+            out.print("\nHow it comes about", style="bold")
+            print_trees(document.terms, out)
     write(stream, re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 
 

@@ -1,0 +1,106 @@
+"""Printing and saving an answer, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gpuscale.cli.failures import one_line
+from gpuscale.errors import Exit, GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.cli.common import Common
+    from gpuscale.render.document import Document
+
+ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "text"}
+
+
+def emit(document: Document, common: Common) -> None:
+    """Print a document in the wanted format and write it to the files asked for.
+
+    Warnings and failed requirements go to stderr; exit 1 for an answered no.
+    """
+    extra: dict[str, Any] = {}
+    if common.explain:
+        from gpuscale.render.data import plain
+
+        if not document.terms:
+            print("warning: this answer has no recorded formulas", file=sys.stderr)
+        extra["explain"] = plain(document.terms)
+    verdicts = []
+    if common.require:
+        from gpuscale.cli.requirements import check_all
+
+        verdicts = check_all(common.require, document.result)
+        extra["requirements"] = verdicts
+    for path in common.output:
+        _save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False))
+    _print(document, common, extra)
+    if common.format.value != "json":
+        for warning in document.warnings:
+            print(f"warning: {one_line(warning)}", file=sys.stderr)
+    failed = [v for v in verdicts if not v.met]
+    for v in failed:
+        print(
+            f"failed: {one_line(f'{v.requirement}: have {v.have}, need {v.need}')}", file=sys.stderr
+        )
+    if failed or document.answered_no:
+        raise typer.Exit(int(Exit.NO))
+
+
+def _print(document: Document, common: Common, extra: dict[str, Any]) -> None:
+    if common.format.value == "text":
+        from gpuscale.render.text import print_document
+
+        print_document(document, sys.stdout, explain=common.explain)
+        return
+    from gpuscale.render.output import write
+
+    utf = (sys.stdout.encoding or "").lower().startswith("utf")
+    write(sys.stdout, rendered(document, common.format.value, extra, ascii_only=not utf))
+
+
+def rendered(document: Document, format_: str, extra: dict[str, Any], ascii_only: bool) -> str:
+    """Text of a document in a format."""
+    from gpuscale.render import data, plain
+
+    if format_ == "json":
+        return data.to_json(document, extra, ascii_only)
+    if format_ == "csv":
+        return data.to_csv(document)
+    if format_ == "markdown":
+        return data.to_markdown(document, explain="explain" in extra)
+    return plain.to_text(document, explain="explain" in extra)
+
+
+def check_target(text: str) -> Path:
+    """Refuse a file that could not be written, before anything is computed."""
+    path = Path(text)
+    if path.suffix not in ENDINGS:
+        raise GpuscaleError(
+            f"-o {text}: the ending `{path.suffix}` is not known",
+            f"known endings: {' '.join(ENDINGS)}",
+        )
+    try:
+        if not path.parent.is_dir():
+            raise GpuscaleError(f"-o {text}: there is no folder `{path.parent}`")
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise GpuscaleError(f"-o {text}: cannot be written")
+    except (OSError, ValueError):
+        raise GpuscaleError(f"-o {text}: is not a file name") from None
+    return path
+
+
+def _save(path: Path, text: str) -> None:
+    """Write a file whole: a reader sees the old content or the new."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise GpuscaleError(f"-o {path}: {error.strerror or error}") from None

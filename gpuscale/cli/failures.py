@@ -1,0 +1,57 @@
+"""Complaints on stderr: one line of what is wrong and where, one of what to do next."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+
+EXAMPLES: dict[str, str] = {}
+"""Command name -> its runnable example, of the commands imported so far."""
+
+_PLAINER = (
+    ("Value error, ", ""),
+    ("argument(s)", "arguments"),
+    ("Input should be a valid integer, unable to parse string as an integer", "not a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "not a number"),
+    ("Input should be", "must be"),
+)
+
+
+def usage_error(error: Any) -> GpuscaleError:
+    """Turn a parser's own complaint (wrong option, missing argument) into ours."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "gpuscale"
+    option = getattr(error, "option_name", "") or ""
+    close = list(getattr(error, "possibilities", None) or ())
+    text = str(getattr(error, "message", "") if close else error.format_message())
+    text = " ".join(text.split()).rstrip(".").replace("'", "`")
+    for theirs, ours in _PLAINER:
+        text = text.replace(theirs, ours)
+    if option[1:2].isdigit():
+        text = f"`{option}` is not an option"
+        hint = "a negative number is not accepted here"
+    elif close:
+        hint = f"did you mean `{close[0]}`?"
+    else:
+        hint = f"see `{path} --help`"
+        example = EXAMPLES.get(path.removeprefix("gpuscale "))
+        if "issing" in text[:10] and example:
+            hint = f"for example `{example}`"
+    return GpuscaleError(text[:1].lower() + text[1:], hint)
+
+
+def report_error(error: GpuscaleError) -> None:
+    """Say on stderr what is wrong, where, and what to do next: one line each."""
+    print(f"error: {one_line(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"\nhint: {one_line(error.hint)}", file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """Text without line ends, control codes and beyond 600 characters."""
+    from gpuscale.render.output import clean
+
+    line = clean(" ".join(text[:20_000].split()))
+    return line if len(line) <= 600 else line[:300] + " ... " + line[-200:]

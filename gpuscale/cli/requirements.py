@@ -1,0 +1,142 @@
+"""`--require "mfu>=0.40"`: conditions on the numbers of a result."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpuscale.core.quantity import dimension_of, format_si, parse
+from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.render.data import plain
+
+_CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(>=|<=|==|!=|=|>|<)\s*(.+?)\s*", re.DOTALL)
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+    "==": operator.eq, "=": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+_WORDS = {">=": "at least ", "<=": "at most ", ">": "more than ", "<": "less than ", "!=": "not "}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A condition as typed, and its parts."""
+
+    text: str
+    path: str
+    sign: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a requirement came out."""
+
+    requirement: str
+    key: str
+    value: Any
+    have: str  # with unit
+    need: str
+    met: bool
+
+
+def read_requirement(text: str) -> Requirement:
+    """Read ``KEY>=VALUE``; the signs are >= <= > < == !=.
+
+    Examples
+    --------
+    >>> read_requirement("mfu >= 0.4").path
+    'mfu'
+    """
+    match = _CONDITION.fullmatch(text[:300])
+    if match is None:
+        raise GpuscaleError(
+            f"--require {text[:60]}: not KEY>=VALUE",
+            "for example --require 'time_s<=2ms'; the keys are those of the JSON result",
+        )
+    return Requirement(text.strip(), match[1].replace("-", "_"), match[2], match[3])
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a result with its dotted key."""
+    pairs: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = enumerate(value)
+    else:
+        yield prefix[:-1], value
+    for key, child in pairs:
+        yield from leaves(child, f"{prefix}{key}.")
+
+
+def find(path: str, known: dict[str, Any]) -> str:
+    """Key that a path means: itself, or the only key that ends in it."""
+    if path in known:
+        return path
+    ending = [key for key in known if key.endswith("." + path)]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        raise GpuscaleError(
+            f"--require: `{path}` is not one key", f"it could be {', '.join(sorted(ending)[:6])}"
+        )
+    wanted = path.rsplit(".", 1)[-1]
+    short = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
+    alike = [key for key in known if wanted[:3] in key] or list(known)
+    raise unknown_name(
+        "key in --require:", path, known if "." in path else [*short, *known],
+        f"keys of this result: {', '.join(alike)}",
+    )  # fmt: skip
+
+
+def _wanted(requirement: Requirement, key: str, have: Any) -> Any:
+    """Convert the required value to the type and unit of what there is."""
+    text = requirement.value
+    if isinstance(have, bool):
+        if text.lower() in ("true", "false", "yes", "no"):
+            return text.lower() in ("true", "yes")
+        raise GpuscaleError(f"--require {requirement.text}: {key} is true or false")
+    if isinstance(have, str):
+        if requirement.sign not in ("==", "=", "!="):
+            raise GpuscaleError(f"--require {requirement.text}: {key} is a text, `{have[:40]}`")
+        return text
+    dim = dimension_of(key.rsplit(".", 1)[-1]) or ("frac" if text.endswith("%") else "count")
+    try:
+        return parse(text, dim)
+    except ValueError as error:
+        raise GpuscaleError(f"--require {requirement.text}: {error}") from None
+
+
+def _shown(key: str, value: Any) -> str:
+    """Value with its unit, exact enough to see why it failed."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "nothing" if value is None else str(value)
+    dim = dimension_of(key.rsplit(".", 1)[-1])
+    return format_si(value, dim, digits=6) if dim and dim != "frac" else f"{value:.6g}"
+
+
+def check(requirement: Requirement, known: dict[str, Any]) -> Verdict:
+    """Hold one requirement against the values of a result."""
+    key = find(requirement.path, known)
+    have = known[key]
+    want = _wanted(requirement, key, have)
+    need = _WORDS.get(requirement.sign, "") + _shown(key, want)
+    met = have is not None and bool(_COMPARE[requirement.sign](have, want))
+    return Verdict(requirement.text, key, have, _shown(key, have), need, met)
+
+
+def check_all(requirements: Iterable[Requirement], result: Any) -> list[Verdict]:
+    """Hold requirements against a result.
+
+    Raises
+    ------
+    GpuscaleError
+        If a key is not in the result or a value has another unit.
+    """
+    known = dict(leaves(plain(result)))
+    return [check(requirement, known) for requirement in requirements]
