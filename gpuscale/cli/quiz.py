@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Block, Document
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
+_COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
 
 
 @command(app, "quiz", example="gpuscale quiz llm.quiz5.q2.3.tokens")
@@ -48,10 +49,10 @@ def quiz(
         raise unknown_name("document", document, DOCUMENTS, f"known: {', '.join(DOCUMENTS)}")
     questions = load_questions()
     words = " ".join(text or ())
-    for question in questions:
+    chosen = select(questions, words, only or "", document or "")
+    for question in chosen:
         if question.id == words:
             return _explained(question)
-    chosen = select(questions, words, only or "", document or "")
     if not chosen:
         known = [q.id for q in questions]
         raise unknown_name("question", words or "-", known, "list all with `gpuscale quiz`")
@@ -107,7 +108,7 @@ def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list
         blocks.append(Text(f"Document {document}: {group[0].question.title}"))
         for section, rows in groupby(group, key=lambda a: a.question.section):
             blocks += _section(f"{document}  {section}", list(rows))
-    said = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+    said = ", ".join(f"{n} {_COUNTED[verdict]}" for verdict, n in counts.items() if n)
     blocks.append(
         Text(
             f"{matched} of {len(answers)} computed answers match the reference values.\n"

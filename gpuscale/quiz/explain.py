@@ -81,6 +81,7 @@ def term(question: Question, explanation: Explanation) -> Term | None:
             text = ast.unparse(node)
             value = evaluate(text, resolve, is_lookup)
             base = text.split("(")[0]
+            base = {"max": "largest", "min": "smallest"}.get(base, base)
             name = base if base not in inputs else f"{base}_{len(inputs)}"
             inputs[name] = float(value)
             children.append(Term(name, float(value), "", source=text))

@@ -36,8 +36,8 @@ def value_text(value: Any, unit: str) -> str:
 
     Examples
     --------
-    >>> value_text(8.585e-6, "s"), value_text(False, "bool"), value_text((2, 8), "1")
-    ('8.585 us', 'no', '2 to 8')
+    >>> value_text(8.585216e-6, "s"), value_text(False, "bool"), value_text((2, 8), "1")
+    ('8.5852 us', 'no', '2 to 8')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -63,15 +63,23 @@ def stated_text(question: Question) -> str:
     return _with_unit(number(stated), question.stated_unit)
 
 
+def _binary(unit: str, factor: float) -> str:
+    """Give a unit its binary prefix if the factor is one: MB of 2^20 bytes becomes MiB."""
+    for prefix, binary in (("k", 2.0**10), ("M", 2.0**20), ("P", 2.0**50)):
+        if unit.startswith(prefix) and abs(factor / binary - 1) < 1e-6:
+            return f"{prefix.upper()}i{unit[1:].replace('token', ' token')}"
+    return unit
+
+
 def exact_text(question: Question, exact: Any) -> str:
     """Exact value in the unit in which the document states its own, else with an SI prefix.
 
-    A document that writes MB for MiB gets its answer in that MB too.
+    Where a document writes MB (or kB, PB, M) and means the binary prefix, the answer says MiB.
     """
     stated, si = question.stated, question.stated_si
     comparable = isinstance(stated, (int, float)) and not isinstance(stated, bool) and si
     if comparable and isinstance(exact, (int, float)) and not isinstance(exact, bool):
-        return _with_unit(number(exact * stated / si), question.stated_unit)
+        return _with_unit(number(exact * stated / si), _binary(question.stated_unit, si / stated))
     if question.stated_unit == "shape" and isinstance(exact, tuple):
         return " x ".join(map(number, exact))
     return value_text(exact, question.unit)
