@@ -84,7 +84,7 @@ def network(
         result=report,
         blocks=blocks,
         warnings=[*loaded.warnings, *_warnings(spec, n_gpus)],
-        terms=_terms(report),
+        terms=_terms(report, spec),
     )  # fmt: skip
 
 
@@ -161,15 +161,35 @@ def _warnings(spec: ClusterSpec, n_gpus: int) -> list[str]:
     return warnings
 
 
-def _terms(report: NetworkReport) -> tuple[Term, ...]:
+def _terms(report: NetworkReport, spec: ClusterSpec) -> tuple[Term, ...]:
     from gpuscale.core.records import Term
 
-    return tuple(
-        Term(
-            f"collective bandwidth, {v.name}", v.collective_bytes_per_s, "bytes_per_s",
-            "D * S * w / (D - 1)",
-            {"D": v.n_children, "S": v.gpus_below, "w": v.bytes_per_s_per_gpu}, SOURCE,
-        )
-        for v in report.levels
-        if v.collective_bytes_per_s is not None
-    )  # fmt: skip
+    terms = []
+    for level in report.levels:
+        if level.collective_bytes_per_s is None:
+            continue
+        rate = "scaleup_bytes_per_s" if level.name == "node" else "node_egress_bytes_per_s"
+        own = Term(
+            f"{level.name}: share of one GPU", level.bytes_per_s_per_gpu, "bytes_per_s",
+            source=spec.sources.get(rate, f"{spec.name}: {rate}"),
+        )  # fmt: skip
+        terms.append(
+            Term(
+                f"collective bandwidth, {level.name}", level.collective_bytes_per_s, "bytes_per_s",
+                "n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)",
+                {"n_children": level.n_children, "gpus_below": level.gpus_below,
+                 "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu},
+                SOURCE, (own,),
+            )
+        )  # fmt: skip
+    tree = report.switches
+    if tree is not None and tree.n_tiers > 1:
+        down = spec.switch_radix // 2
+        terms.append(
+            Term(
+                "leaf switches of a plane", tree.n_leaf_switches, "count",
+                "ceil(n_gpus / ports_down)", {"n_gpus": tree.n_gpus, "ports_down": down},
+                "fat tree: half of a leaf's ports go down",
+            )
+        )  # fmt: skip
+    return tuple(terms)

@@ -1,6 +1,7 @@
 """`gpuscale presets` and `gpuscale network` as people call them."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -112,10 +113,13 @@ def test_terms_evaluate():
     from gpuscale.cli.network import _terms
     from gpuscale.core.network_levels import network_report
 
-    terms = _terms(network_report(load_cluster("h100-superpod"), 1016))
-    assert len(terms) == 3
+    spec = load_cluster("h100-superpod")
+    terms = _terms(network_report(spec, 1016), spec)
+    assert len(terms) == 4
     for term in terms:
-        assert eval(term.formula, {}, dict(term.inputs)) == pytest.approx(term.value)  # noqa: S307
+        names = {"ceil": math.ceil, **term.inputs}
+        assert eval(term.formula, {}, names) == pytest.approx(term.value)
+        assert term.source
 
 
 def test_completion():
