@@ -46,6 +46,7 @@ REAL_NOTES = {
     "qwen3-1.7b": "the published 1.7B is a rounded label; the exact count is 1.72B",
     "gemma3-27b": "the published 27.4B counts the vision encoder of 0.4B; this is the text model",
     "kimi-k2": "published as 1T and as 1.04T; the exact count is 1.026T",
+    "glm-4.5-air": "the published 12B active is rounded; without the input embedding it is 12.8B",
     "falcon-40b": "the published 40B is a rounded label; the exact count is 41.3B",
 }
 NO_COUNT = "neither report nor repository gives it"

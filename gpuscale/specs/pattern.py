@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 MAX_LAYERS = 10_000
 MAX_PERIOD = 64
+MAX_DEPTH = 20
 
 _TOKEN = re.compile(r"\s*(?:(\d+)\s*x\s*|([A-Za-z0-9_.-]+\+[A-Za-z0-9_.-]+)|([(),]))")
 
@@ -89,19 +90,23 @@ def _tokens(pattern: str) -> list[str | int | tuple[str, str]]:
 
 
 def _sequence(
-    tokens: list[str | int | tuple[str, str]], at: int
+    tokens: list[str | int | tuple[str, str]], at: int, depth: int = 0
 ) -> tuple[list[tuple[str, str]], int]:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"layer pattern is nested more than {MAX_DEPTH} deep")
     layers: list[tuple[str, str]] = []
     while True:
         repeat = 1
         while at < len(tokens) and isinstance(tokens[at], int):
-            repeat *= int(tokens[at])  # type: ignore[arg-type]
+            repeat = min(repeat * int(tokens[at]), MAX_LAYERS + 1)  # type: ignore[arg-type]
             at += 1
+        if repeat == 0:
+            raise ValueError("layer pattern: a repeat must be at least 1")
         if at >= len(tokens):
             raise ValueError("layer pattern ends where a layer `mixer+ffn` is expected")
         token = tokens[at]
         if token == "(":
-            item, at = _sequence(tokens, at + 1)
+            item, at = _sequence(tokens, at + 1, depth + 1)
             if at >= len(tokens) or tokens[at] != ")":
                 raise ValueError("layer pattern: a `(` is not closed")
             at += 1

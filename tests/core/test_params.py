@@ -1,0 +1,105 @@
+"""Parameter counts against transformers (meta device), against published sizes, and by identity."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuscale.core.params import count_params, expert_params
+from gpuscale.io.hf import spec_from_config
+from gpuscale.io.models import load_model
+from gpuscale.io.presets import preset_names
+
+DATA = Path(__file__).parent.parent / "data" / "hf_configs"
+CASES = json.loads((DATA / "configs.json").read_text())
+COUNTS = list(csv.DictReader((DATA / "params.csv").open()))
+REAL = list(csv.DictReader((DATA / "real" / "params.csv").open()))
+
+
+def test_every_case_is_counted():
+    assert {row["config"] for row in COUNTS} == set(CASES)
+    assert len(CASES) > 100 and len(REAL) == 23
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=lambda row: row["config"])
+def test_count_is_that_of_transformers(row):
+    spec, _ = spec_from_config(CASES[row["config"]], row["config"])
+    params = count_params(spec)
+    assert params.total_params == int(row["params_total"])
+
+
+@pytest.mark.parametrize("row", [r for r in REAL if r["params_total"]], ids=lambda row: row["file"])
+def test_released_config_counts_as_transformers_does(row):
+    spec, _ = spec_from_config(json.loads((DATA / "real" / row["file"]).read_text()), row["file"])
+    params = count_params(spec)
+    assert params.total_params == int(row["params_total"])
+    own = params.embedding_params + params.head_params
+    assert own == int(row["params_embedding_and_head"])
+
+
+def test_kimi_k2_is_that_of_maxtext():
+    """MaxText's Kimi K2 has 1,026,408,232,448 with one routing bias per expert, 60 x 384."""
+    path = DATA / "real" / "moonshotai--Kimi-K2-Instruct.json"
+    spec, _ = spec_from_config(json.loads(path.read_text()), "x")
+    assert count_params(spec).total_params == 1_026_408_232_448 - 60 * 384
+
+
+EXACT = [  # preset, total, active with embedding, active without, MTP; source
+    ("gpt2", 124_439_808, 124_439_808, 123_653_376, 0, "nanoGPT transformer_sizing.ipynb"),
+    ("llama3.1-405b", 405_853_388_800, None, 403_752_042_496, 0, "transformers 5.23.0"),
+    ("mixtral-8x7b", 46_702_792_704, 12_879_925_248, 12_748_853_248, 0, "transformers 5.23.0"),
+    ("deepseek-v3", 671_026_419_200, 37_552_297_472, 36_625_618_432, 11_610_068_224,
+     "DeepSeek-V3 README: 671B, 37B active, 11.5B unique of the MTP module"),
+    ("gpt-oss-20b", 20_914_757_184, 4_187_440_704, 3_608_307_264, 0, "gpt-oss card: 20.9B, 3.6B"),
+    ("gpt-oss-120b", 116_829_156_672, 5_711_982_912, 5_132_849_472, 0, "card: 116.8B, 5.1B"),
+    ("glm-4.5-air", 106_852_251_264, 13_424_129_664, 12_803_372_672, 2_375_059_584, "GLM-4.5"),
+    ("qwen3-30b-a3b", 30_532_122_624, 3_353_032_704, 3_041_867_776, 0, "Qwen3: 30.5B, 3.3B"),
+    ("bloom-176b", 176_247_271_424, 176_247_271_424, 176_247_271_424, 0, "BLOOM: 176,247,271,424"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "total", "active", "no_lookup", "mtp", "source"), EXACT)
+def test_presets_count_exactly(name, total, active, no_lookup, mtp, source):
+    params = count_params(load_model(name).spec)
+    assert params.total_params == total, source
+    assert active is None or params.active_params == active, source
+    assert params.active_params_excl_embedding == no_lookup, source
+    assert params.mtp_params == mtp, source
+
+
+@pytest.mark.parametrize("name", preset_names("model"))
+def test_preset_agrees_with_the_published_size(name):
+    spec = load_model(name).spec
+    params = count_params(spec)
+    assert spec.name == name
+    assert spec.sources.get("shape"), "every preset says where its shape is from"
+    if spec.published_params:
+        off = abs(params.total_params / spec.published_params - 1)
+        assert off < 0.04
+        assert off < 0.01 or "published" in spec.notes, "a deviation over 1 % is explained"
+    if spec.published_active_params:  # labels round, and some count the embedding, some do not
+        low, high = params.active_params_excl_embedding, params.active_params
+        near = min(abs(c / spec.published_active_params - 1) for c in (low, high))
+        assert near < 0.03 or "published" in spec.notes
+
+
+@pytest.mark.parametrize("name", preset_names("model"))
+def test_parts_add_to_the_total(name):
+    p = count_params(load_model(name).spec)
+    parts = (
+        p.embedding_params + p.head_params + p.mixer_params + p.ffn_params + p.norm_params
+        + p.vision_params + p.extra_params
+    )  # fmt: skip
+    assert parts == p.total_params
+    assert p.active_params_excl_embedding <= p.active_params <= p.total_params
+    layers = sum(g.params for g in p.groups)
+    assert layers <= p.mixer_params + p.ffn_params + p.norm_params
+
+
+def test_active_counts_top_k_experts():
+    """Mixtral: total - active is the six experts of each layer that a token does not meet."""
+    spec = load_model("mixtral-8x7b").spec
+    p = count_params(spec)
+    idle = 6 * 32 * expert_params(spec.ffns["moe"], spec.hidden_size)
+    assert p.total_params - p.active_params == idle == 6 * 32 * 3 * 4096 * 14336
