@@ -29,7 +29,8 @@ class SoftwareMemory(Spec):
     hidden_bytes: Factor = 8.0  # norm inputs and outputs, residuals: per hidden element and layer
     attention_bytes: Factor = 2.0  # per element of q, k, v and attention output
     ffn_bytes: Factor = 2.0  # per element of the FFN (3F gated, 2F plain)
-    expert_hidden_bytes: Factor = 4.0  # per hidden element of one routed token copy
+    expert_hidden_bytes: Factor = 2.0  # per hidden element of one routed token copy
+    quantised_inputs: bool = False  # fp8 runs keep the inputs of linears in one byte
     scores_bytes: Factor = 5.0  # unfused attention, per head and pair of tokens
     per_op_frac: Factor = 0.5  # kept by per-operator recomputation
     live_layers: Factor = 1.0  # backward of one layer: gradients beside what it keeps, in layers
@@ -38,6 +39,7 @@ class SoftwareMemory(Spec):
     fused_logits_bytes: Factor = 6.0  # with fused cross entropy
     head_gradient_bytes: Factor = 0.0  # gradient of the head beside the main gradients
     selective_per_op: bool = False  # `selective` means per operator in this family (torchtitan)
+    whole_logits_bytes: Factor = 0.0  # per logit, not split by TP
     fused_linear_ce: bool = False  # head and loss in chunks: no logits stored
     workspace_bytes: Overhead = 0.0  # library workspaces, inside the allocator
     fragmentation: Annotated[float, Field(ge=1, le=3)] = 1.06  # reserved over allocated

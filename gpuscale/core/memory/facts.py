@@ -48,7 +48,8 @@ class ModelFacts:
     head_params: float  # output side, also when tied
     kinds: tuple[LayerFacts, ...]
     sequence: tuple[int, ...]  # kind of each layer
-    mtp_params: float
+    mtp_dense_params: float
+    mtp_expert_params: float
     n_mtp_layers: int
 
 
@@ -150,10 +151,12 @@ def model_facts(model: ModelSpec) -> ModelFacts:
                 layer_facts(model.mixers[mixer], model.ffns[ffn], model.hidden_size, norm_params)
             )
         sequence.append(kinds[mixer, ffn])
+    mtp_experts = model.n_mtp_layers * facts[sequence[-1]].expert_params
     return ModelFacts(
         hidden_size=model.hidden_size, vocab_size=model.vocab_size, tied=model.tie_embeddings,
         embedding_params=params.embedding_params(model) + model.vision_params + model.extra_params,
         head_params=float(model.vocab_size * model.hidden_size) + params.top_norm_params(model),
-        kinds=tuple(facts), sequence=tuple(sequence), mtp_params=params.mtp_params(model),
+        kinds=tuple(facts), sequence=tuple(sequence),
+        mtp_dense_params=params.mtp_params(model) - mtp_experts, mtp_expert_params=mtp_experts,
         n_mtp_layers=model.n_mtp_layers,
     )  # fmt: skip

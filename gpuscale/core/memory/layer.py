@@ -16,7 +16,8 @@ def layer_bytes(
     layer: LayerFacts, hidden_size: int, software: MemoryParameters, *, tokens: float,
     context_tokens: float, tp: int = 1, sequence_parallel: bool = False, etp: int = 1,
     unfused_attention: bool = False, recompute: str = "none",
-    modules: tuple[str, ...] = ("core_attn",), expert_imbalance: float = 1.0,
+    modules: tuple[str, ...] = ("core_attn",), eight_bit: bool = False,
+    expert_imbalance: float = 1.0,
 ) -> float:  # fmt: skip
     """Activation bytes that one layer keeps for one micro-batch on one GPU.
 
@@ -47,6 +48,9 @@ def layer_bytes(
         ``per-op``.
     modules : tuple of str
         For ``selective``.
+    eight_bit : bool
+        Inputs of linears are kept in 8 bits (Transformer Engine, fp8 and narrower formats): one
+        byte less for each norm output, FFN input of the down projection, expert input.
     expert_imbalance : float
         Tokens of the busiest expert rank over the mean. [1]
 
@@ -63,20 +67,23 @@ def layer_bytes(
     if recompute == "full":
         return 2.0 * hidden_size * tokens / whole
     drop = modules if recompute == "selective" else ()
-    hidden = software.hidden_bytes * layer.n_sublayers / 2
+    narrow = 1.0 if eight_bit else 0.0
+    ffn_bytes = software.ffn_bytes * (1 - narrow / 6)  # a third of the elements at half the bytes
+    hidden = (software.hidden_bytes / 2 - narrow) * layer.n_sublayers
     if "layernorm" in drop:
-        hidden -= 2.0 * layer.n_sublayers
+        hidden -= (2.0 - narrow) * layer.n_sublayers
     split = layer.mixer.split - (layer.mixer.up_projected if "mla_up_proj" in drop else 0.0)
     per_token = max(0.0, hidden) * hidden_size / whole + 2.0 * layer.mixer.latent / whole
     per_token += software.attention_bytes * split / tp
     if "mlp" not in drop:
-        per_token += software.ffn_bytes * layer.ffn / tp
+        per_token += ffn_bytes * layer.ffn / tp
     if unfused_attention and "core_attn" not in drop:
         row = min(context_tokens, layer.mixer.window_tokens or context_tokens)
         per_token += software.scores_bytes * layer.mixer.score_heads * row / tp
     if layer.top_k and "moe" not in drop:
-        ffn = software.ffn_bytes * layer.expert_ffn * (2 / 3 if "moe_act" in drop else 1.0)
-        copy = software.expert_hidden_bytes * layer.expert_width * etp + ffn
+        ffn = ffn_bytes * layer.expert_ffn * (2 / 3 if "moe_act" in drop else 1.0)
+        width = layer.expert_width * etp
+        copy = software.expert_hidden_bytes * (1 - narrow / 2) * width + ffn
         per_token += expert_imbalance * layer.top_k * copy / tp
     kept = per_token * tokens
     return software.per_op_frac * kept if recompute == "per-op" else kept

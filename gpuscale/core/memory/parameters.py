@@ -30,13 +30,15 @@ class MemoryParameters:
     hidden_bytes: float = 8.0
     attention_bytes: float = 2.0
     ffn_bytes: float = 2.0
-    expert_hidden_bytes: float = 4.0
+    expert_hidden_bytes: float = 2.0
+    quantised_inputs: bool = False
     scores_bytes: float = 5.0
     per_op_frac: float = 0.5
     live_layers: float = 0.0
     gathered_tensors: float = 0.0
     logits_bytes: float = 6.0
     fused_logits_bytes: float = 4.0
+    whole_logits_bytes: float = 0.0
     fused_linear_ce: bool = False
     head_gradient_bytes: float = 0.0
     selective_per_op: bool = False

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
+EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+"""Precisions whose linears quantise their inputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class KindActivations:
     """Bytes of one kind of layer and one micro-batch: as kept, and without recomputation."""
@@ -44,7 +48,7 @@ class StateBlock:
 @lru_cache(maxsize=8192)
 def layer_activations(
     model: ModelFacts, parameters: MemoryParameters, tokens: float, seq_len: int, tp: int,
-    etp: int, sequence_parallel: bool, recompute: str,
+    etp: int, sequence_parallel: bool, recompute: str, eight_bit: bool = False,
 ) -> tuple[KindActivations, ...]:  # fmt: skip
     """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only."""
 
@@ -54,6 +58,7 @@ def layer_activations(
             context_tokens=seq_len, tp=tp, sequence_parallel=sequence_parallel, etp=etp,
             unfused_attention=parameters.unfused_attention, recompute=mode,
             modules=parameters.recompute_modules, expert_imbalance=parameters.expert_imbalance,
+            eight_bit=eight_bit,
         )  # fmt: skip
 
     return tuple(
@@ -91,6 +96,7 @@ def state_block(
     whole, part = dense + experts, dense / n_dense + experts / n_expert
     at = (whole, part)  # unsharded, sharded
     host = layout.offload_optimizer
+    step = p.step_bytes if zero else 0.0  # without ZeRO they live only while no activation does
     master = 0.0 if zero == 3 and p.sharded_weights_bytes >= 4 else p.master_bytes
     unsharded = 0.0
     if zero == 3:
@@ -104,7 +110,7 @@ def state_block(
         weights_bytes=(p.sharded_weights_bytes if zero == 3 else p.weights_bytes) * at[zero >= 3],
         gradients_bytes=gradient * at[zero >= 2],
         master_bytes=0.0 if host else master * at[zero >= 1],
-        optimizer_bytes=0.0 if host else (p.optimizer_bytes + p.step_bytes) * at[zero >= 1],
+        optimizer_bytes=0.0 if host else (p.optimizer_bytes + step) * at[zero >= 1],
         unsharded_bytes=unsharded,
     )  # fmt: skip
 
@@ -148,6 +154,7 @@ def one_stage(
     if stage.has_head and not p.fused_linear_ce:
         per_logit = p.fused_logits_bytes if p.fused_cross_entropy else p.logits_bytes
         logits = per_logit * tokens * model.vocab_size / layout.tp * (1 + model.n_mtp_layers)
+        logits += p.whole_logits_bytes * tokens * model.vocab_size if layout.tp > 1 else 0.0
     largest = max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
     live = p.live_layers * largest + (largest if layout.recompute == "full" else 0.0)
     head = p.head_gradient_bytes * model.vocab_size * model.hidden_size / layout.tp
@@ -182,6 +189,7 @@ def stage_memories(
         model, parameters, layout.micro_batch_size * layout.seq_len / layout.cp, layout.seq_len,
         layout.tp, layout.etp, layout.sequence_parallel,
         recompute_mode(layout.recompute, parameters),
+        parameters.quantised_inputs and layout.precision in EIGHT_BIT,
     )  # fmt: skip
     return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
 

@@ -106,9 +106,10 @@ def _one_stage(
     if last and not (model.tied and first):
         edge += model.head_params
     if last:
-        edge += model.mtp_params
+        edge += model.mtp_dense_params
     dense = sum(n * model.kinds[k].dense_params for k, n in layers)
     experts = sum(n * model.kinds[k].expert_params for k, n in layers)
+    experts += model.mtp_expert_params if last else 0.0
     largest = max(
         (
             model.kinds[k].dense_params / tp + model.kinds[k].expert_params / split
