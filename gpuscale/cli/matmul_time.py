@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +14,8 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.core.matmul import KernelTime
     from gpuscale.core.records import Term
-    from gpuscale.render.document import Document
     from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
     from gpuscale.specs.gpu import GpuSpec
 
 MATRIX_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32",
@@ -50,6 +51,9 @@ def matmul_time(
     catalogue: Annotated[
         str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
     ] = "vendor",
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Overlay for the expected time.")
+    ] = None,
 ) -> Document:
     """Time of one matrix product or elementwise operation on one GPU.
 
@@ -73,7 +77,7 @@ def matmul_time(
     x, w, out = _formats(spec, dtype, dtypes)
     sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
     counts = whole(batch, "--batch"), whole(groups, "--groups")
-    return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue)
+    return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue, calibration)
 
 
 def _refuse(**given: str | None) -> None:
@@ -136,7 +140,7 @@ def _efficiency(text: str | None) -> float | None:
 
 def _matmul(
     loaded: Loaded, sizes: list[int], formats: tuple[str, str, str], counts: tuple[int, int],
-    efficiency: str | None, catalogue: str,
+    efficiency: str | None, catalogue: str, calibration: str | None,
 ) -> Document:  # fmt: skip
     from gpuscale.core.dtypes import compute_dtype, element_bytes
     from gpuscale.core.matmul import SOURCE
@@ -170,8 +174,9 @@ def _matmul(
         "w_dtype": w, "out_dtype": out, "batch": batch, "groups": groups,
     }  # fmt: skip
     return _document(
-        loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency, term, catalogue
-    )
+        loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency, (term,),
+        catalogue, calibration,
+    )  # fmt: skip
 
 
 def _elementwise(
@@ -207,66 +212,137 @@ def _elementwise(
     )  # fmt: skip
     inputs = {"gpu": spec.name, "catalogue": catalogue, "op": op, "elements": n, "dtype": dtype}
     title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
-    return _document(loaded, found, inputs, title, efficiency, term, catalogue)
+    return _document(loaded, found, inputs, title, efficiency, (term,), catalogue, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Calibrated time of a product, and its interval."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    source: str
+
+
+def _expected(
+    spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], calibration: str | None
+) -> tuple[Expected | None, str]:
+    """Return the expected time, or why there is none."""
+    if found.kind != "matmul":
+        return None, "the calibration covers matrix products"
+    if inputs["batch"] != 1 or inputs["groups"] != 1:
+        return None, "the calibration covers single products"
+    if inputs["x_dtype"] != inputs["w_dtype"]:
+        return None, "the calibration covers products of one format"
+    from gpuscale.core.dtypes import element_bytes
+    from gpuscale.core.expected_matmul import expected_matmul_time_s, matmul_interval_s
+    from gpuscale.io.calibration import load_arch
+
+    arch = load_arch(spec, calibration)
+    dtype = inputs["x_dtype"]
+    time_s = expected_matmul_time_s(
+        inputs["m"], inputs["n"], inputs["k"], dtype, arch, found.flop_per_s or 0.0,
+        spec.hbm_bytes_per_s, n_units=spec.n_compute_units, l2_bytes=spec.l2_bytes,
+        out_bytes=element_bytes(inputs["out_dtype"]),
+    )  # fmt: skip
+    time_s = max(time_s, found.time_s)
+    low, high = matmul_interval_s(time_s, dtype, arch)
+    return Expected(time_s, max(low, found.time_s), high, arch.source or arch.name), ""
+
+
+def _rows(
+    found: KernelTime, expected: Expected | None, share: float | None
+) -> list[list[str | None]]:
+    """Lines of the answer: label, roofline, expected, remark."""
+    from gpuscale.core.quantity import format_si
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    known = found.flop_per_s is not None
+    units = "dense matrix units" if found.kind == "matmul" else "vector units"
+    peak = f"{format_si(found.flop_per_s or 0.0, 'flop_per_s')}, {found.compute_dtype} {units}"
+    work = format_si(found.flop, "flop")
+    rows: list[list[str | None]] = [
+        ["time", time(found.time_s), time(expected.time_s) if expected else None,
+         f"{found.bound}-bound"],
+    ]  # fmt: skip
+    if expected:
+        interval = f"{time(expected.low_s)} to {time(expected.high_s)}"
+        rows.append(["80 % interval", None, interval, "from validation"])
+        gain = f"{100 * found.time_s / expected.time_s:.0f} % of the roofline"
+        rows.append(
+            ["rate", format_si(found.flop / found.time_s, "flop_per_s"),
+             format_si(found.flop / expected.time_s, "flop_per_s"), gain]
+        )  # fmt: skip
+    if share is not None:
+        rows.append(["at efficiency", time(found.time_s / share), None, f"roofline / {share:g}"])
+    rows += [
+        ["compute", time(found.compute_s) if known else None, None,
+         f"{work} at " + (peak if known else "a vector rate not known")],
+        ["memory", time(found.memory_s), None,
+         f"{format_si(found.bytes, 'bytes')} at {format_si(found.bytes_per_s, 'bytes_per_s')}"],
+        ["intensity", f"{found.intensity_flop_per_byte:.4g}", None,
+         f"FLOP/byte; ridge {found.ridge_flop_per_byte:.4g}" if known else "FLOP/byte"],
+    ]  # fmt: skip
+    if found.kind == "matmul":
+        rows.append(_critical(found))
+    return rows
 
 
 def _document(
     loaded: Loaded, found: KernelTime, inputs: dict[str, Any], title: str, efficiency: str | None,
-    term: Term, catalogue: str,
+    terms: tuple[Term, ...], catalogue: str, calibration: str | None,
 ) -> Document:  # fmt: skip
     from dataclasses import asdict
 
     from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Document, Facts, Table, Text
+    from gpuscale.render.document import Column, Document, Table, Text
 
     inputs = {**inputs, "changed": list(loaded.changes)}
     share = _efficiency(efficiency)
+    expected, why_not = _expected(loaded.gpu, found, inputs, calibration)
     result = asdict(found)
-    units = "dense matrix units" if found.kind == "matmul" else "vector units"
-    known = found.flop_per_s is not None
-    rate = f"{format_si(found.flop_per_s or 0.0, 'flop_per_s')}, {found.compute_dtype} {units}"
-    rows = [
-        ("time", format_si(found.time_s, "s"), f"{found.bound}-bound"),
-        ("compute", format_si(found.compute_s, "s") if known else "-",
-         f"{format_si(found.flop, 'flop')} at " + (rate if known else "a vector rate not known")),
-        ("memory", format_si(found.memory_s, "s"),
-         f"{format_si(found.bytes, 'bytes')} at {format_si(found.bytes_per_s, 'bytes_per_s')}"),
-        ("intensity", f"{found.intensity_flop_per_byte:.4g} FLOP/byte",
-         f"ridge {found.ridge_flop_per_byte:.4g} FLOP/byte" if known else ""),
-    ]  # fmt: skip
+    result["expected"] = asdict(expected) if expected else None
     if share is not None:
         result["time_at_efficiency_s"] = found.time_s / share
-        rows.insert(
-            1, ("at efficiency", format_si(found.time_s / share, "s"), f"roofline / {share:g}")
-        )
-    if found.kind == "matmul":
-        rows.append(_critical(found))
+    shown = _rows(found, expected, share)
+    headers = [Column("what", "", right=False), Column("roofline", "roofline")]
+    if expected:
+        headers.append(Column("expected", "expected"))
+    else:
+        shown = [[a, b, d] for a, b, _, d in shown]
+    headers.append(Column("remark", "", right=False))
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
     columns = [
-        Column("time_s", "roofline", lambda v: format_si(v, "s")),
-        Column("compute_s", "compute", lambda v: format_si(v, "s")),
-        Column("memory_s", "memory", lambda v: format_si(v, "s")),
-        Column("bound", "bound", right=False),
-        Column("flop", "FLOP", lambda v: format_si(v, "flop")),
-        Column("bytes", "bytes", lambda v: format_si(v, "bytes")),
-        Column("intensity_flop_per_byte", "FLOP/byte", lambda v: f"{v:.4g}"),
-    ]
-    table = Table(columns, [[result[c.key] for c in columns]])
+        Column("time_s", "roofline", time), Column("expected_s", "expected", time),
+        Column("compute_s", "compute", time), Column("memory_s", "memory", time),
+        Column("bound", "bound", right=False), Column("flop", "FLOP"),
+        Column("bytes", "bytes"), Column("intensity_flop_per_byte", "FLOP/byte"),
+    ]  # fmt: skip
+    flat = {**result, "expected_s": expected.time_s if expected else None}
+    note = _origin(loaded, catalogue)
+    note += f"\nexpected: {expected.source}" if expected else f"\nexpected: none, {why_not}"
     return Document(
         command="matmul-time",
         inputs=inputs,
         result=result,
-        blocks=[Text(title), Facts(rows, "Roofline (ideal)"), Text(_origin(loaded, catalogue))],
+        blocks=[Text(title), Table(headers, shown), Text(note)],
         warnings=loaded.warnings,
-        terms=(term,),
-        csv_table=table,
+        terms=terms,
+        csv_table=Table(columns, [[flat[c.key] for c in columns]]),
     )
 
 
-def _critical(found: KernelTime) -> tuple[str, str, str]:
+def _critical(found: KernelTime) -> list[str | None]:
     rule = f"by the weights alone {found.critical_m_rule:.4g}"
     if found.smallest_compute_bound_m is None:
-        return ("compute-bound", "never", f"K or N too small for any M; {rule}")
-    return ("compute-bound", f"M >= {found.smallest_compute_bound_m:,}", f"exact; {rule}")
+        return ["compute-bound", "never", None, f"K or N too small for any M; {rule}"]
+    return ["compute-bound", f"M >= {found.smallest_compute_bound_m:,}", None, f"exact; {rule}"]
 
 
 def _origin(loaded: Loaded, catalogue: str) -> str:

@@ -1,4 +1,4 @@
-"""`gpuscale roofline`: chips, networks, one parallelism's limit, or a model's whole board."""
+"""`gpuscale roofline`: chips, one parallelism's limit, or a model's whole board."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DEFAULT_CLUSTER = "dgx-h100"
 def roofline(
     common: Common,
     target: Annotated[
-        str, typer.Argument(help="A model; or chip, network, dp, fsdp, moe-dp, tp, ep, pp, cp.")
+        str, typer.Argument(help="A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.")
     ],
     subject: Annotated[
-        str | None, typer.Argument(help="GPU of chip; cluster (or GPU) of network and the axes.")
+        str | None, typer.Argument(help="GPU of chip; cluster (or GPU) of one limit.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help=f"Cluster preset, GPU name or TOML. [{DEFAULT_CLUSTER}]")
@@ -105,13 +105,7 @@ def roofline(
         raise GpuscaleError("--compare and --clock go with `roofline chip`")
     n_gpus = number(gpus, "--gpus", 1e7)
     if name == "network":
-        from gpuscale.cli.roofline_network import network_document
-
-        loaded = load_inputs(common, cluster=where(), catalogue=catalogue)
-        spec = loaded.cluster
-        return network_document(
-            loaded, n_gpus or spec.n_gpus or spec.scaleup_domain_gpus, catalogue
-        )
+        raise GpuscaleError("networks have a command of their own", f"`gpuscale network {where()}`")
     numbers = Numbers(
         quantity(batch_tokens, "tokens", "--batch-tokens", least=1, most=1e15)
         if batch_tokens else None,
@@ -160,8 +154,8 @@ def _check_model(target: str) -> None:
 
     if target == "-" or looks_like_path(target) or find_preset("model", target):
         return
-    known = [*AXES, "chip", "network", *preset_names("model"), *preset_aliases("model")]
+    known = [*AXES, "chip", *preset_names("model"), *preset_aliases("model")]
     raise unknown_name(
         "model or word", target, known,
-        "chip, network, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`",
+        "chip, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`",
     )  # fmt: skip

@@ -53,6 +53,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
     peak = matrix_rate(spec.gpu, dtype)
     tp, ep = _degrees(model, spec, x, peak)
     pp, cp = x.pp or 1, x.cp or 1
+    _check_divides(model, tp, ep, pp)
     n_gpus = x.n_gpus or (spec.n_gpus if spec.kind in ("fabric", "cluster") else None)
     n_gpus = n_gpus or max(spec.gpus_per_node * DEFAULT_NODES, tp * pp * cp)
     if spec.egress_bytes_per_s_per_gpu is None and x.n_gpus is None:
@@ -65,7 +66,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
     dp = n_gpus // (tp * pp * cp)
     if (tp * cp * dp) % ep:
         raise GpuscaleError(f"ep {ep} does not divide the {tp * cp * dp} GPUs of a stage")
-    seq_len = x.seq_len or DEFAULT_SEQ_LEN
+    seq_len = x.seq_len or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
     tokens = x.batch_tokens or model.batch_tokens or DEFAULT_BATCH_TOKENS
     sequences = max(1, ceil(tokens / seq_len))
     micro = 1
@@ -80,6 +81,23 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
         )  # fmt: skip
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
+
+
+def _check_divides(model: ModelSpec, tp: int, ep: int, pp: int) -> None:
+    """Refuse degrees that the model's sizes do not allow."""
+    from gpuscale.core.limits_board import layer_shape
+
+    shape = layer_shape(model)
+    heads = [m.n_heads for m in model.mixers.values() if m.kind in ("attention", "mla")]
+    for count in heads:
+        if count % tp:
+            raise GpuscaleError(f"tp {tp} does not divide the {count} heads of {model.name}")
+    if shape.n_experts == 1 and shape.ffn_hidden_size % tp:
+        raise GpuscaleError(f"tp {tp} does not divide the FFN width {shape.ffn_hidden_size}")
+    if shape.n_experts % ep:
+        raise GpuscaleError(f"ep {ep} does not divide the {shape.n_experts} experts")
+    if pp > shape.n_layers:
+        raise GpuscaleError(f"pp {pp} is more than the {shape.n_layers} layers")
 
 
 def board_table(rows: tuple[LimitRow, ...]) -> Table:
@@ -122,6 +140,7 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
     origin = "given" if x.batch_tokens else (
         "the model's" if model.batch_tokens else "a default, --batch-tokens changes it"
     )  # fmt: skip
+    figures = "the documents' figures" if catalogue == "documents" else "data-sheet figures"
     peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
     head = (
         f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {degrees}"
@@ -129,7 +148,7 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
         + f"\n{format_count(tokens)} tokens a batch ({origin}): "
         f"{tokens / layout.n_gpus:,.1f} per GPU, {tokens / (layout.dp * layout.cp):,.1f} per DP "
         f"rank, sequences of {layout.seq_len:,}\n"
-        f"{dtype} {peak} per GPU, {catalogue} figures; math and comm per layer, roofline (ideal)"
+        f"{dtype} {peak} per GPU, {figures}; math and comm per layer, roofline (ideal)"
     )
     exceeded = [r.axis for r in rows if r.exceeded]
     verdict = (
