@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpuscale.specs.fields import (
     BytesPerS,
@@ -60,6 +60,14 @@ class ClusterSpec(Spec):
     price_date: str = ""
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _levels_grow(self) -> ClusterSpec:
+        sizes = [level.gpus for level in self.levels]
+        known = [size for size in sizes if size is not None]
+        if None in sizes[:-1] or any(a >= b for a, b in zip(known, known[1:], strict=False)):
+            raise ValueError("levels: each must hold more GPUs than the one before it")
+        return self
 
     @property
     def egress_bytes_per_s_per_gpu(self) -> float | None:

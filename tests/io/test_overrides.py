@@ -90,6 +90,8 @@ BAD = [
     ("cluster.gpu=none", "--set cluster.gpu", ""),
     ("cluster.gpu=h10", "unknown GPU preset", ""),
     ("cluster.levels.spine.oversubscription=0.5", "greater than or equal to 1", ""),
+    ("cluster.levels.leaf.gpus=none", "each must hold more GPUs", ""),
+    ("cluster.levels=[{name='a',gpus=3},{name='b',gpus=2}]", "each must hold more GPUs", ""),
     ("cluster.levels=[[[[", "not valid TOML", ""),
     ("model.hidden_size=3", "unknown --set key", "this command can change cluster."),
 ]
