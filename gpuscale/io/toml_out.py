@@ -84,7 +84,7 @@ def _is_array_of_tables(value: Any) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else json.dumps(key)
+    return key if _BARE_KEY.fullmatch(key) else _text(key)
 
 
 def _value(value: Any) -> str:

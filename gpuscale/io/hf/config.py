@@ -23,7 +23,8 @@ TEXT_OF_WRAPPER = {
     "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "gemma3": "gemma3_text",
     "gemma4": "gemma4_text", "mistral3": "mistral", "kimi_k25": "deepseek_v3",
     "minimax_m3_vl": "minimax_m3_vl_text", "minimax_m3": "minimax_m3_vl_text",
-    "step3p7": "step3p5", "step3_vl": "step3_text",
+    "step3p7": "step3p5", "step3_vl": "step3_text", "step3": "step3_text",
+    "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2",
 }  # fmt: skip
 """Multimodal wrapper -> model type of its text part, where that part names none it could be."""
 
@@ -35,6 +36,7 @@ DEFAULTS_OF = {
 OTHER_NAMES = {
     "RefinedWeb": "falcon", "RefinedWebModel": "falcon", "gpt-neox": "gpt_neox",
     "qwen3_moe_text": "qwen3_moe", "qwen3_next_text": "qwen3_next", "minimax_m1": "minimax",
+    "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "glm4v_moe_text": "glm4_moe",
     "minimax_text_01": "minimax", "hunyuan": "hunyuan_v1_moe", "phi4": "phi3",
 }  # fmt: skip
 
