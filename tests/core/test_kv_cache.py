@@ -30,7 +30,7 @@ def test_window_stops_growing():
 
 
 def test_linear_state_is_constant():
-    """Nemotron 3 Nano: 23 Mamba layers with 64 x 64 x 128 fp32, conv of 3 x (4096 + 2 x 8 x 128)."""
+    """Nemotron 3 Nano: 23 Mamba layers of 64 x 64 x 128 fp32, conv 3 x (4096 + 2 x 8 x 128)."""
     spec = load_model("nemotron-3-nano").spec
     per_layer = 64 * 64 * 128 * 4 + 3 * (4096 + 2 * 8 * 128) * 2
     assert state_bytes(spec) == kv_cache_bytes(spec, 0) == 23 * per_layer

@@ -211,7 +211,7 @@ def _v4_types(k: Keys, n: int) -> list[str]:
     ratios = k.per_layer("compress_ratios", n)
     types = k.per_layer("layer_types", n)
     if types is None and ratios is not None:
-        types = [_V4_RATIOS.get(r, str(r)) for r in ratios]
+        types = [_V4_RATIOS.get(r, str(r)) if isinstance(r, int) else "?" for r in ratios]
     if types is None:
         first = min(n, 2)
         types = [
@@ -219,7 +219,7 @@ def _v4_types(k: Keys, n: int) -> list[str]:
             else "heavily_compressed_attention" for i in range(n)
         ]  # fmt: skip
     for kind in types:
-        if kind not in _V4_NAMES:
+        if not isinstance(kind, str) or kind not in _V4_NAMES:
             raise k.error("layer_types", f"unknown kind of layer {str(kind)[:40]!r}")
     return types
 
@@ -402,10 +402,9 @@ def hunyuan_moe(k: Keys) -> Parts:
     bias = k.flag("attention_bias")
     full = attention(k, qkv_bias=bias, out_bias=bias, qk_norm="head")
     width = k.integer("intermediate_size")
-    top_k, experts = k.find("num_experts_per_tok"), k.find("num_local_experts")
     ffn = MoeFfn(
-        n_experts=max(experts) if isinstance(experts, list) else k.integer("num_local_experts"),
-        top_k=max(top_k) if isinstance(top_k, list) else k.integer("num_experts_per_tok"),
+        n_experts=k.largest("num_local_experts"),
+        top_k=k.largest("num_experts_per_tok"),
         expert_ffn_hidden_size=width,
         shared_ffn_hidden_size=width,
     )

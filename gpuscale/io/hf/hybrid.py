@@ -91,7 +91,7 @@ def nemotron_h(k: Keys) -> Parts:
     if len(kinds) < n:
         raise k.error("hybrid_override_pattern", f"has {len(kinds)} entries for {n} layers")
     for kind in kinds:
-        if kind not in _NEMOTRON:
+        if not isinstance(kind, str) or kind not in _NEMOTRON:
             raise k.error("hybrid_override_pattern", f"unknown kind of layer {str(kind)[:40]!r}")
     order = [_NEMOTRON[kind] for kind in kinds]
     return Parts(

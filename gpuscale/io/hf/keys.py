@@ -143,6 +143,16 @@ class Keys:
             raise self.error(key, f"a table is wanted, got {_short(value)}")
         return Keys(value, "", f"{self.where}: {key}")
 
+    def largest(self, key: str) -> int:
+        """Read a whole number, or the largest of a list with one per layer."""
+        value = self.find(key)
+        if not isinstance(value, list):
+            return self.integer(key)
+        numbers = [self._whole(key, item, 1) for item in value]
+        if not numbers:
+            raise self.error(key, "the list is empty")
+        return max(numbers)
+
     def per_layer(self, key: str, n_layers: int) -> list[Any] | None:
         """Read a list with an entry per layer; more entries (prediction layers) are dropped."""
         values = self.sequence(key)

@@ -63,8 +63,7 @@ def kimi(v: Keys, k: Keys, text_width: int) -> int:
     h, width = key("hidden_size", 1152), key("intermediate_size", 4304)
     rows = v.optional("init_pos_emb_height") or v.integer("pos_emb_height", 64)
     columns = v.optional("init_pos_emb_width") or v.integer("pos_emb_width", 64)
-    merge = v.sequence("merge_kernel_size") or [2, 2]
-    merged = h * int(merge[0]) * int(merge[-1])
+    merged = h * v.largest("merge_kernel_size") ** 2 if v.given("merge_kernel_size") else 4 * h
     count = 3 * v.integer("patch_size", 14) ** 2 * h + h + rows * columns * h
     count += key("num_hidden_layers", 27) * _block(h, width) + 2 * h
     return count + 2 * h + merged * merged + merged + merged * text_width + text_width
@@ -97,7 +96,9 @@ def step3p7(v: Keys, k: Keys, text_width: int) -> int:
     """Step-3.7: layer scales, learned positions, two strided convolutions, one projection."""
     h = v.optional("width") or v.integer("hidden_size", 1536)
     ratio = v.table.get("mlp_ratio", 8960 / 1536)
-    width = int(h * ratio) if isinstance(ratio, int | float) else v.integer("mlp_ratio")
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 1000:
+        raise v.error("mlp_ratio", "a number from 0 to 1000 is wanted")
+    width = int(h * ratio)
     layers = v.optional("layers") or v.integer("num_hidden_layers", 47)
     patch = v.integer("patch_size", 14)
     count = v.integer("num_channels", 3) * patch * patch * h
