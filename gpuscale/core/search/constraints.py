@@ -66,7 +66,7 @@ def against_ep(ep: int, etp: int, tp: int, cp: int, dp: int, facts: Facts) -> st
 
 
 def against_batch(micro_batch_size: int, dp: int, facts: Facts) -> str:
-    """The global batch splits evenly into micro-batches of the data-parallel ranks."""
+    """Split the global batch: it splits evenly into micro-batches of the data-parallel ranks."""
     if facts.global_batch_size % (dp * micro_batch_size):
         return (
             f"dp*micro_batch_size={dp * micro_batch_size} does not divide the global batch of "

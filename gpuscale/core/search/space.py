@@ -140,7 +140,7 @@ def grids(space: Space, facts: Facts) -> Iterator[Grid]:
 
 
 def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, int]]:
-    """Allowed (ep, etp) of a grid."""
+    """Return the allowed (ep, etp) of a grid."""
     return [
         (ep, etp)
         for ep in space.ep
@@ -150,7 +150,7 @@ def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, in
 
 
 def micro_batches(space: Space, facts: Facts, grid: Grid) -> list[int]:
-    """Allowed micro-batch sizes of a grid."""
+    """Return the allowed micro-batch sizes of a grid."""
     return [b for b in space.micro_batch_size if not against_batch(b, grid.dp, facts)]
 
 
@@ -178,7 +178,7 @@ def overlap_tps(space: Space, tp: int) -> tuple[bool, ...]:
 
 
 def tails(space: Space, facts: Facts, grid: Grid, micro_batch_size: int) -> tuple[Tail, ...]:
-    """Allowed assemblies of a grid."""
+    """Return the allowed assemblies of a grid."""
     m = facts.global_batch_size // (grid.dp * micro_batch_size)
     return _tails(space, facts, grid.pp, grid.dp, grid.cp, m)
 

@@ -1,0 +1,203 @@
+"""What is searched: model, hardware, software, memory limit; time and memory of one layout."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.peak import layer_activations, one_stage, recompute_mode
+from gpuscale.core.memory.stages import StageParams, stage_params
+from gpuscale.core.search.constraints import Facts
+from gpuscale.core.search.space import Grid, Tail
+from gpuscale.core.step.attention import MixerTime, mixer_s
+from gpuscale.core.step.layer import assemble_layer, head_time
+from gpuscale.core.step.moe import FfnTime, ffn_s
+from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
+from gpuscale.core.step.step import Stage, compose, model_stages
+
+if TYPE_CHECKING:
+    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.parameters import MemoryParameters
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """One job on one cluster; `cache` holds blocks that depend on few dimensions."""
+
+    model: ModelSpec
+    hardware: Hardware
+    software: Software
+    memory_facts: ModelFacts
+    memory_parameters: MemoryParameters
+    capacity_bytes: float
+    facts: Facts
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def late(self) -> float:
+        """Factor of stragglers on the whole step. [1]."""
+        hosts = max(1.0, self.facts.n_gpus / self.hardware.gpus_per_node)
+        return 1.0 + self.hardware.straggler_per_log2_hosts * math.log2(hosts)
+
+
+def make_layout(
+    facts: Facts, grid: Grid, ep: int, etp: int, micro_batch_size: int, sequence_parallel: bool,
+    precision: str, recompute: tuple[str, int | None], overlap_tp: bool, tail: Tail,
+) -> Layout:  # fmt: skip
+    """Write the dimensions of the walk as a layout."""
+    return Layout(
+        facts.seq_len, facts.global_batch_size, micro_batch_size, grid.tp, grid.cp, ep, etp,
+        grid.pp, tail.vpp, grid.dp, tail.zero_stage, tail.shard_group_size, sequence_parallel,
+        recompute[0], recompute[1], tail.schedule, precision, grid.cp_kind, overlap_tp,
+        tail.overlap_dp, tail.overlap_pp, tail.offload_optimizer, tail.offload_activations,
+        tail.order,
+    )  # fmt: skip
+
+
+def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> MixerTime:
+    key = ("mixer", name, tokens, tp, precision)
+    found: MixerTime | None = p.cache.get(key)
+    if found is None:
+        found = p.cache[key] = mixer_s(
+            p.model.mixers[name], p.model.hidden_size, p.hardware, p.software, tokens=tokens,
+            seq_len=p.facts.seq_len, tp=tp, precision=precision,
+        )  # fmt: skip
+    return found
+
+
+def _ffn(
+    p: Problem, name: str, tokens: float, tp: int, ep: int, etp: int, precision: str
+) -> FfnTime:
+    key = ("ffn", name, tokens, tp, ep, etp, precision)
+    found: FfnTime | None = p.cache.get(key)
+    if found is None:
+        found = p.cache[key] = ffn_s(
+            p.model.ffns[name], p.model.hidden_size, p.hardware, p.software, tokens=tokens, tp=tp,
+            ep=ep, etp=etp, precision=precision,
+        )  # fmt: skip
+    return found
+
+
+def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
+    """Time of one kind of layer, as `core.step.layer.layer_time`, from memoised operators."""
+    key = (mixer, ffn, shape)
+    found: LayerTime | None = p.cache.get(key)
+    if found is None:
+        tokens = shape.micro_batch_size * shape.seq_len / shape.cp
+        spec = p.model.ffns[ffn]
+        found = p.cache[key] = assemble_layer(
+            _mixer(p, mixer, tokens, shape.tp, shape.precision),
+            _ffn(p, ffn, tokens, shape.tp, shape.ep, shape.etp, shape.precision),
+            p.model.mixers[mixer].kind != "none", spec.kind, p.model.hidden_size, p.hardware,
+            p.software, shape, getattr(spec, "top_k", 0),
+        )  # fmt: skip
+    return found
+
+
+def compute_s(
+    p: Problem, tp: int, cp: int, ep: int, etp: int, micro_batch: int, precision: str
+) -> float:
+    """Kernels of one micro-batch through all layers and the head: a lower bound of its time. [s].
+
+    Leaves out memory-bound passes, launch time and all communication.
+    """  # noqa: E501
+    key = ("compute", tp, cp, ep, etp, micro_batch, precision)
+    found: float | None = p.cache.get(key)
+    if found is not None:
+        return found
+    tokens = micro_batch * p.facts.seq_len / cp
+    total = 0.0
+    for (mixer, ffn), n in _layer_counts(p):
+        mix = _mixer(p, mixer, tokens, tp, precision)
+        mlp = _ffn(p, ffn, tokens, tp, ep, etp, precision)
+        total += n * (
+            mix.linear_fwd_s + mix.linear_bwd_s + mix.core_fwd_s + mix.core_bwd_s
+            + mlp.linear_fwd_s + mlp.linear_bwd_s + mlp.dispatch_fwd_s + mlp.dispatch_bwd_s
+        )  # fmt: skip
+    shape = Shape(
+        tp, cp, ep, etp, micro_batch, p.facts.seq_len, precision, "none", False, "ring", True
+    )
+    head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
+    total += (1 + p.model.n_mtp_layers) * (head.fwd_s + head.bwd_s - head.tp_comm_s)
+    p.cache[key] = total
+    return total
+
+
+def micro_batch_s(p: Problem, shape: Shape) -> float:
+    """All layers and the head for one micro-batch, with their exposed communication. [s]."""
+    key = ("micro", shape)
+    found: float | None = p.cache.get(key)
+    if found is not None:
+        return found
+    total = 0.0
+    for (mixer, ffn), n in _layer_counts(p):
+        layer = layer_of(p, mixer, ffn, shape)
+        total += n * (layer.fwd_s + layer.bwd_s)
+    head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
+    total += (1 + p.model.n_mtp_layers) * (head.fwd_s + head.bwd_s)
+    p.cache[key] = total
+    return total
+
+
+def _layer_counts(p: Problem) -> list[tuple[tuple[str, str], int]]:
+    found: list[tuple[tuple[str, str], int]] | None = p.cache.get("layers")
+    if found is None:
+        counts: dict[tuple[str, str], int] = {}
+        for names in p.model.layer_sequence:
+            counts[names] = counts.get(names, 0) + 1
+        found = p.cache["layers"] = list(counts.items())
+    return found
+
+
+def stages_of(p: Problem, layout: Layout, shape: Shape) -> tuple[Stage, float, Stage]:
+    """(heaviest stage, sum of all stages, stage with the most weights) for one micro-batch."""
+    stages = model_stages(
+        p.model, p.hardware, p.software, layout, shape, lambda m, f, s: layer_of(p, m, f, s)
+    )
+    heaviest = max(stages, key=lambda s: s.seconds)
+    widest = max(stages, key=lambda s: s.dense_params + s.expert_params)
+    return heaviest, sum(s.seconds for s in stages), widest
+
+
+def step_parts(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -> Breakdown:
+    """Assemble the expected time of a step, by part, from its stages."""
+    return compose(
+        stages[0], stages[1], p.hardware, p.software, layout, p.model.hidden_size, stages[2]
+    )
+
+
+def peak_bytes(p: Problem, layout: Layout) -> float:
+    """Find the expected memory of the fullest GPU. [byte].
+
+    The peak of `core.memory.peak.stage_memories`: of stages with equal layers only the first can
+    be the fullest, since micro-batches in flight never grow from one stage to the next.
+    """
+    parameters = p.memory_parameters
+    stages = stage_params(
+        p.memory_facts, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep,
+        layout.etp,
+    )  # fmt: skip
+    acts = layer_activations(
+        p.memory_facts, parameters, layout.micro_batch_size * layout.seq_len / layout.cp,
+        layout.seq_len, layout.tp, layout.etp, layout.sequence_parallel,
+        recompute_mode(layout.recompute, parameters),
+    )  # fmt: skip
+    return max(
+        one_stage(p.memory_facts, stages[i], i, layout, parameters, acts).total_bytes
+        for i in _first_of_each(p, stages)
+    )
+
+
+def _first_of_each(p: Problem, stages: tuple[StageParams, ...]) -> list[int]:
+    key = ("first", id(stages))
+    found: list[int] | None = p.cache.get(key)
+    if found is None:
+        first: dict[StageParams, int] = {}
+        for i, stage in enumerate(stages):
+            first.setdefault(stage, i)
+        found = p.cache[key] = list(first.values())
+        p.cache[("stages", id(stages))] = stages  # keeps the id alive
+    return found
