@@ -18,6 +18,13 @@ ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
 
 
+def _complete(incomplete: str) -> list[str]:
+    """Ids of answers."""
+    from gpuscale.quiz.evaluate import load_questions
+
+    return [q.id for q in load_questions() if q.id.startswith(incomplete)]
+
+
 @command(app, "quiz", example="gpuscale quiz llm.quiz5.q2.3.tokens")
 def quiz(
     common: Common,
@@ -26,6 +33,7 @@ def quiz(
         typer.Argument(
             metavar="[ID | TEXT]",
             help="The id of one answer, to explain it; or words to search questions for.",
+            autocompletion=_complete,
         ),
     ] = None,
     only: Annotated[
@@ -88,12 +96,18 @@ def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document
         result={
             "total": len(answers), "matched": matched, "agrees": counts["agrees"],
             "rounded": counts["rounded"], "wrong_in_document": counts["wrong"],
-            "ambiguous": counts["ambiguous"], "answers": rows,
+            "ambiguous": counts["ambiguous"], "documents": _sources(questions), "answers": rows,
         },
         blocks=_blocks(answers, matched, counts),
         answered_no=matched < len(answers),
         csv_table=Table(columns, [list(r.values()) for r in rows]),
     )  # fmt: skip
+
+
+def _sources(questions: tuple[Question, ...]) -> list[dict[str, str]]:
+    """Documents of the questions, each once."""
+    of = {q.document: q for q in questions}
+    return [{"document": d, "title": q.title, "source": q.source} for d, q in of.items()]
 
 
 def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list[Block]:
@@ -105,7 +119,8 @@ def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list
     blocks: list[Block] = []
     for document, of_document in groupby(answers, key=lambda a: a.question.document):
         group = list(of_document)
-        blocks.append(Text(f"Document {document}: {group[0].question.title}"))
+        first = group[0].question
+        blocks.append(Text(f"Document {document}: {first.title}\n{first.source}"))
         for section, rows in groupby(group, key=lambda a: a.question.section):
             blocks += _section(f"{document}  {section}", list(rows))
     said = ", ".join(f"{n} {_COUNTED[verdict]}" for verdict, n in counts.items() if n)
@@ -156,7 +171,7 @@ def _explained(question: Question) -> Document:
     answer_term = term(question, found)
     verdict = {"wrong": "WRONG in the document"}.get(question.verdict, question.verdict)
     facts = [
-        ("stated", stated_text(question), f"document {question.document}: {question.title}"),
+        ("stated", stated_text(question), f"document {question.document}: {question.source}"),
         ("exact", exact_text(question, found.exact), verdict),
         ("in SI units", value_text(found.exact, question.unit), _full(found.exact, question.unit)),
         ("matched", "yes" if matched else "NO", f"reference value {expected}, "
@@ -166,7 +181,7 @@ def _explained(question: Question) -> Document:
     figures = [(f.name, _full(f.value, ""), f.source) for f in found.figures]
     functions = [(name, "", f"{module}: {doc}") for name, module, doc in found.functions]
     blocks: list[Block] = [
-        Text(f"{question.id}: {question.question}\n{question.section}"),
+        Text(f"{question.id}: {question.question}\n{question.title}, {question.section}"),
         Facts(facts),
         Text(f"formula   {question.formula}\ncomputed  {question.compute}"),
     ]
@@ -181,7 +196,7 @@ def _explained(question: Question) -> Document:
         command="quiz",
         inputs={"catalogue": "documents", "id": question.id},
         result={
-            **row, "title": question.title, "formula": question.formula,
+            **row, "title": question.title, "source": question.source, "formula": question.formula,
             "compute": question.compute, "figures": found.figures, "steps": found.steps,
         },
         blocks=blocks,

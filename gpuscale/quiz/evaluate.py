@@ -23,6 +23,7 @@ class Question:
     id: str
     document: str
     title: str  # of the document
+    source: str  # what the document is
     section: str
     question: str
     quantity: str
@@ -60,7 +61,8 @@ def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]
         table = json.loads((DATA / f"{document}.json").read_text(encoding="utf-8"))
         found += [
             Question(
-                id=row["id"], document=document, title=table["title"], section=row["section"],
+                id=row["id"], document=document, title=table["title"],
+                source=table["source"], section=row["section"],
                 question=row["question"], quantity=row["quantity"], stated=row.get("stated"),
                 stated_unit=row.get("stated_unit", ""), stated_si=row.get("stated_si"),
                 unit=row["unit"], compute=row["compute"], formula=row["formula"],

@@ -10,6 +10,7 @@ from gpuscale.core.records import Term
 from gpuscale.quiz.evaluate import Question
 from gpuscale.quiz.expression import Trace, evaluate, parse
 from gpuscale.quiz.registry import MODULE_OF, is_lookup, resolve, summary
+from gpuscale.quiz.show import DIMENSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,6 @@ def term(question: Question, explanation: Explanation) -> Term | None:
 
     tree = Symbols().visit(ast.parse(question.compute, mode="eval").body)
     return Term(
-        question.quantity, float(exact), question.unit, ast.unparse(tree), inputs,
+        question.quantity, float(exact), DIMENSION.get(question.unit, ""), ast.unparse(tree), inputs,
         f"{question.title}, {question.section}", tuple(children),
     )  # fmt: skip

@@ -7,10 +7,12 @@ from typing import Any
 from gpuscale.core.quantity import format_si
 from gpuscale.quiz.evaluate import Question
 
-_DIMENSION = {
+DIMENSION = {
     "B": "bytes", "B/s": "bytes_per_s", "FLOP": "flop", "FLOP/s": "flop_per_s", "s": "s",
     "Hz": "hz", "W": "w", "USD": "usd", "USD/h": "usd_per_hour",
 }  # fmt: skip
+"""Unit of an answer -> dimension of `core.quantity`."""
+
 _PLAIN_UNITS = ("1", "text", "formula", "shape", "bool", "SM", "")
 
 
@@ -45,8 +47,8 @@ def value_text(value: Any, unit: str) -> str:
         return value
     if isinstance(value, (list, tuple)):
         return " to ".join(value_text(v, unit) for v in value)
-    if unit in _DIMENSION:
-        return format_si(value, _DIMENSION[unit], 5)
+    if unit in DIMENSION:
+        return format_si(value, DIMENSION[unit], 5)
     return _with_unit(number(value), {"1/s": "per s", "bit/s": "bit/s"}.get(unit, unit))
 
 

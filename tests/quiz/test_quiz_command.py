@@ -66,6 +66,7 @@ def test_text_is_grouped_and_says_wrong_in_words():
     assert done.returncode == 0 and done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0] == "Document 002: Multi-GPU Q&A"
+    assert lines[1].startswith("Questions and answers")
     assert "002  ZeRO optimisation" in lines
     gantt = next(line for line in lines if line.startswith("pp.bubble.gantt"))
     assert gantt.split()[-5:] == ["10", "slot", "12", "slot", "WRONG"]

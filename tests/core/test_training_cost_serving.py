@@ -1,0 +1,231 @@
+"""Training, cost, pipeline, serving and number format arithmetic against published figures."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscale.core import cost, pipeline_ideal, rules_of_thumb, serving_ideal, shards, strategy
+from gpuscale.core import training as tr
+from gpuscale.core.links import LINKS, link
+from gpuscale.core.number_format import FORMATS, decode_float, round_significant, si_exponent
+
+positive = st.floats(1e-3, 1e12)
+counts = st.integers(1, 4096)
+
+DAY = 86400.0
+
+MEGATRON = [  # Narayanan et al. 2021, arXiv:2104.04473, section 5.1; 8 T P counts a recomputation
+    ("GPT-3 175B, 300B tokens, 1024 A100 at 140 TFLOP/s", (175e9, 300e9, 1024, 140e12), 34),
+    ("1T, 450B tokens, 3072 A100 at 163 TFLOP/s", (1e12, 450e9, 3072, 163e12), 84),
+]
+
+
+@pytest.mark.parametrize(("case", "args", "days"), MEGATRON)
+def test_training_time_is_that_of_megatron(case, args, days):
+    with_recompute = tr.training_time_s(*args) * tr.hfu(1.0, 1.0)
+    assert with_recompute / DAY == pytest.approx(days, rel=0.015), case
+
+
+LLAMA3_405B = [  # The Llama 3 Herd of Models, table 4: TFLOP/s per GPU, MFU printed
+    (430e12, 0.43), (400e12, 0.41), (380e12, 0.38),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rate", "printed"), LLAMA3_405B)
+def test_mfu_of_llama3(rate, printed):
+    assert tr.utilisation(rate, 989e12) == pytest.approx(printed, abs=0.0065)
+
+
+def test_llama3_405b_flop():
+    """The Llama 3 Herd of Models, section 3.2.1: 3.8e25 FLOP for 405B on 15.6T tokens."""
+    assert tr.training_flop(405e9, 15.6e12) == pytest.approx(3.8e25, rel=0.01)
+
+
+@given(positive, positive, counts, positive)
+def test_mfu_inverts_training_time(n_params, n_tokens, n_gpus, peak):
+    step_s = tr.training_time_s(n_params, n_tokens, n_gpus, peak, 0.4)
+    assert tr.mfu(n_params, n_tokens, step_s, n_gpus, peak) == pytest.approx(0.4, rel=1e-9)
+
+
+@given(positive, positive, counts)
+def test_efficiency_is_speed_up_over_devices(base, parallel, n):
+    efficiency = tr.strong_scaling_efficiency(base, parallel, n)
+    assert efficiency * n == pytest.approx(tr.speed_up(base, parallel), rel=1e-12)
+    assert tr.strong_scaling_efficiency(base, base / n, n) == pytest.approx(1.0)
+    assert tr.weak_scaling_efficiency(base, base) == 1.0
+
+
+@given(positive, positive, positive)
+def test_shares_add_up(a, b, c):
+    assert tr.share(a, b, c) + tr.share(b, a, c) + tr.share(c, a, b) == pytest.approx(1.0)
+
+
+@given(positive, positive)
+def test_exposed_is_never_more_than_the_communication(comm, compute):
+    assert 0 <= tr.exposed_beside_compute_s(comm, compute) <= comm
+    assert tr.exposed_s(comm, 0) == comm and tr.exposed_s(comm, 1) == 0
+
+
+def test_an_impossible_mfu_is_told():
+    assert not tr.mfu_is_possible(tr.mfu(13e9, 65536, 0.850, 1, 312e12))
+    assert tr.mfu_is_possible(0.43) and not tr.mfu_is_possible(0.0)
+
+
+@given(counts, counts, st.integers(1, 16))
+def test_bubbles_are_consistent(p, m, v):
+    share, over = pipeline_ideal.bubble_frac(p, m, v), pipeline_ideal.bubble_over_ideal(p, m, v)
+    assert 0 <= share < 1
+    assert share == pytest.approx(over / (1 + over)) == pytest.approx((p - 1) / (v * m + p - 1))
+    assert pipeline_ideal.max_mfu(p) == pytest.approx(1 / p)
+
+
+@given(counts, counts)
+def test_makespan_is_ideal_time_over_what_the_bubble_leaves(p, m):
+    ideal = m * 3.0
+    assert pipeline_ideal.makespan(p, m, 1.0, 2.0) == pytest.approx(
+        ideal / (1 - pipeline_ideal.bubble_frac(p, m))
+    )
+    assert pipeline_ideal.layers_per_stage(p * m, p) == m
+
+
+@given(positive, st.floats(1, 1e9), counts)
+def test_one_stage_and_one_micro_batch_send_nothing(tokens, link_rate, layers):
+    assert pipeline_ideal.forward_transfer_time_s(tokens, 8192, 1, 1, link_rate) == 0
+    per_layer = pipeline_ideal.transfer_time_per_layer_s(tokens, 8192, layers, link_rate, 1.0)
+    whole = pipeline_ideal.hop_time_s(tokens, 8192, 1, link_rate)
+    assert per_layer * layers == pytest.approx(whole)
+
+
+OCP = [  # OCP 8-bit Floating Point 1.0, table 1; OCP Microscaling 1.0, table 5; IEEE 754
+    ("0 1111 110", "e4m3", 448.0), ("0 0000 001", "e4m3", 2.0**-9), ("0 0001 000", "e4m3", 2**-6),
+    ("0 11110 11", "e5m2", 57344.0), ("0 00000 01", "e5m2", 2.0**-16), ("1 11 1", "e2m1", -6.0),
+    ("0 11110 1111111111", "fp16", 65504.0), ("0 00001 0000000000", "fp16", 2.0**-14),
+    ("0 11111110 1111111", "bf16", 3.3895313892515355e38), ("0 01111111 0000000", "bf16", 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bits", "layout", "value"), OCP)
+def test_floats_decode_as_standardised(bits, layout, value):
+    assert decode_float(bits, layout) == value
+
+
+@pytest.mark.parametrize(
+    ("bits", "layout"),
+    [("0 1111 111", "e4m3"), ("0 11111 00", "e5m2"), ("0 101", "e4m3"), ("0 1012 011", "e4m3"),
+     ("0", "e9m9")],
+)  # fmt: skip
+def test_no_number_is_refused(bits, layout):
+    with pytest.raises(ValueError, match="bits|number|layout"):
+        decode_float(bits, layout)
+
+
+@given(st.sampled_from(sorted(FORMATS)), st.integers(0, 2**16 - 1))
+def test_the_sign_bit_negates(layout, pattern):
+    width = sum(FORMATS[layout][:2])
+    bits = format(pattern % 2**width, f"0{width}b")
+    try:
+        assert decode_float("1" + bits, layout) == -decode_float("0" + bits, layout)
+    except ValueError:
+        with pytest.raises(ValueError):
+            decode_float("0" + bits, layout)
+
+
+def test_prefixes_and_rounding():
+    assert [si_exponent(p) for p in "kMGTP"] == [3, 6, 9, 12, 15]
+    assert round_significant(1.23456e-7, 3) == 1.23e-7
+
+
+def test_energy_and_money():
+    """A DGX H100 at its 10.2 kW for a day: 244.8 kWh."""
+    assert cost.energy_j(10_200, DAY) / 3.6e6 == pytest.approx(244.8)
+    assert cost.power_w(8, 700, host_power_w=4600) == 10_200
+    assert cost.power_w(8, 700, 4600, pue=1.2) == pytest.approx(12_240)
+    assert cost.rental_usd(8, 3600, 2.0) == 16.0
+    with pytest.raises(ValueError, match="pue"):
+        cost.power_w(8, 700, pue=0.9)
+
+
+@given(positive, positive)
+def test_break_even_pays_exactly_the_premium(premium, saved_s):
+    hourly = cost.break_even_usd_per_hour(premium, saved_s)
+    assert hourly * saved_s / 3600 == pytest.approx(premium, rel=1e-9)
+    assert cost.break_even_runs(premium, 8.0) * 8.0 == pytest.approx(premium, rel=1e-9)
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=64))
+def test_static_batching_never_exceeds_one(lengths):
+    efficiency = serving_ideal.static_batching_efficiency(lengths)
+    assert 1 / len(lengths) <= efficiency + 1e-12 and efficiency <= 1
+    assert (efficiency == 1) == (len(set(lengths)) == 1)
+
+
+@given(st.integers(1, 100_000))
+def test_prefill_is_the_sum_of_its_tokens(seq_len):
+    """Causal prefill is decoding every position against half of the context on average."""
+    full = serving_ideal.prefill_flop(70e9, seq_len, 8192, 80, causal=True)
+    tokens = seq_len * serving_ideal.decode_flop(70e9, seq_len / 2, 8192, 80)
+    assert full == pytest.approx(tokens)
+
+
+def test_attention_crossover_balances():
+    h = 8192
+    s = serving_ideal.attention_crossover(h)
+    assert 4 * s * h == 24 * h**2
+
+
+@given(st.integers(1, 512), st.floats(1e12, 1e16))
+def test_decode_is_no_slower_with_more_bandwidth(tp, rate):
+    slow = serving_ideal.decode_time_s(140e9, 140e9, tp, 1e12, rate)
+    assert serving_ideal.decode_time_s(140e9, 140e9, tp, 2e12, rate) <= slow
+
+
+def test_two_cards_win_only_if_one_does_not_fit_or_is_slower():
+    assert serving_ideal.cards_at_equal_price(1e15, 2e14, 1e14, 0.0) == 1
+    assert serving_ideal.cards_at_equal_price(1e15, 1e14, 1e14, 1.0) == 2
+    assert serving_ideal.cards_at_equal_price(1e15, 9e14, 1e14, 1.0, fits_one=False) == 2
+
+
+def test_layouts_and_shards():
+    assert serving_ideal.serving_layout(16, 8) == (8, 2)
+    with pytest.raises(ValueError, match="fill"):
+        serving_ideal.serving_layout(12, 8)
+    with pytest.raises(ValueError, match="divide"):
+        shards.shard_width(10, 3)
+    with pytest.raises(ValueError, match="inner"):
+        shards.product_shape(("N", "D"), ("F", "D"))
+    with pytest.raises(ValueError, match="divide"):
+        strategy.data_parallel_ranks(100, tp=8)
+
+
+def test_strategy_of_deepseek_is_beyond_its_roofline():
+    """F = 2048 does not clear EP over nodes; with H800's 200 GB/s not even inside one."""
+    assert strategy.moe_strategy(2048, 8, 990e12, 450e9, 400e9) == (
+        "EP 8 inside a node + PP + ZeRO-1 DP"
+    )
+    assert strategy.moe_strategy(1024, 8, 990e12, 200e9, 400e9) == "PP + ZeRO-1 DP"
+
+
+@given(positive, positive)
+def test_requirement(have, need):
+    r = strategy.Requirement(have, need)
+    assert (r.bound == "compute") == (r.ratio <= 1)
+
+
+def test_rules_of_thumb_carry_their_source():
+    assert all(r.source for r in rules_of_thumb.RULES.values())
+    small = rules_of_thumb.advice(0.5e9, 64, 4096)
+    assert len(small) == 1 and small[0].startswith("data parallelism with ZeRO-2 below")
+    large = rules_of_thumb.advice(405e9, 16384, 131072)
+    assert len(large) == 6 and any("3D parallelism" in line for line in large)
+    assert rules_of_thumb.largest_batch_per_gpu(80e9, 90e9, 1e9) == 0
+    with pytest.raises(ValueError, match="rule must be"):
+        rules_of_thumb.rule("none")
+
+
+def test_links_are_one_way():
+    """PCI-SIG: 4.0 x16 carries 31.5 GB/s after coding; InfiniBand HDR 200 Gb/s."""
+    assert link("pcie4").bytes_per_s * 128 / 130 == pytest.approx(31.5e9, rel=1e-3)
+    assert link("hdr").bytes_per_s == 25e9
+    assert [LINKS[f"nvlink{g}"].bytes_per_s for g in (2, 3, 4, 5)] == [150e9, 300e9, 450e9, 900e9]
+    with pytest.raises(ValueError, match="link must be"):
+        link("token-ring")
