@@ -24,6 +24,7 @@ from gpuscale.calibrate.gemm_fit import (  # noqa: E402
     cross_validate,
     fit_constants,
     fit_rows,
+    log_errors,
     quality,
     rounded,
 )
@@ -113,7 +114,10 @@ def main() -> None:
         q = old_quality(arch, key, len(rows))
         if again and len(rows) >= MIN_TABLE_ROWS:
             start = replace(c, table=None)
-            q = quality(cross_validate(rows, start) + cross_validate(rows, start, by_shape=False))
+            shape = cross_validate(rows, start)
+            pooled = quality(shape + cross_validate(rows, start, False) + log_errors(rows, c))
+            of = quality(shape)
+            q = replace(pooled, median_frac=of.median_frac, p90_frac=of.p90_frac)
         texts.setdefault(arch, []).extend(matmul_toml(key, rows, c, q))
         print(arch, key, len(rows), q)
     for arch, lines in texts.items():

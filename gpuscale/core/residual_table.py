@@ -70,3 +70,29 @@ def tabulate(
     m, n, k = axes
     values = tuple(function(a, b, c) for a in m.points() for b in n.points() for c in k.points())
     return ResidualTable(m, n, k, values)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneTable:
+    """Natural-log corrections over two dimensions; `values` run fastest in the second."""
+
+    first: Axis
+    second: Axis
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check that the values fill the grid."""
+        if min(self.first.n, self.second.n) < 2:
+            raise ValueError("each axis of a table needs at least two points")
+        if len(self.values) != self.first.n * self.second.n:
+            raise ValueError(f"a table of {self.first.n}x{self.second.n} values is wanted")
+
+    def at(self, x: float, y: float) -> float:
+        """Bilinear interpolation, constant beyond the grid."""
+        i, p = self.first.place(x)
+        j, q = self.second.place(y)
+        v, n = self.values, self.second.n
+        a = i * n + j
+        low = v[a] * (1 - q) + v[a + 1] * q
+        high = v[a + n] * (1 - q) + v[a + n + 1] * q
+        return low * (1 - p) + high * p

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
+    from gpuscale.core.expected_collective import FabricCalibration, LinkCalibration
     from gpuscale.core.expected_matmul import ArchCalibration
     from gpuscale.specs.arch import ArchSpec
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.fabric import LinkSpec
+    from gpuscale.specs.fields import Spec
     from gpuscale.specs.gpu import GpuSpec
 
 GENERAL_ARCH = "general"
 """Preset of an architecture without figures of its own."""
+
+GENERAL_LINK = "general"
+"""Preset of a scale-up link without figures of its own."""
+
+GENERAL_NETWORK = "general-network"
+"""Preset of a scale-out network without figures of its own."""
 
 
 @lru_cache(maxsize=8)
@@ -84,25 +95,94 @@ def _load_arch(name: str, calibration: str | Path | None) -> ArchCalibration:
 
 def arch_spec(name: str, calibration: str | Path | None = None) -> ArchSpec:
     """Spec of an architecture with its `nearest` one's tables and the overlay merged in."""
+    from gpuscale.specs.arch import ArchSpec
+
+    return _validated(ArchSpec, "arch", name, GENERAL_ARCH, calibration)
+
+
+def link_spec(name: str, calibration: str | Path | None = None) -> LinkSpec:
+    """Spec of a class of link with its `nearest` one's constants and the overlay merged in."""
+    from gpuscale.specs.fabric import LinkSpec
+
+    return _validated(LinkSpec, "fabric", name, GENERAL_LINK, calibration)
+
+
+def load_link(name: str, calibration: str | Path | None = None) -> LinkCalibration:
+    """Calibration of a class of link by name: nvlink4, infiniband, efa ..."""
+    return _load_link(name, calibration)
+
+
+@lru_cache(maxsize=64)
+def _load_link(name: str, calibration: str | Path | None) -> LinkCalibration:
+    return link_spec(name, calibration).to_core()
+
+
+def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> FabricCalibration:
+    """Calibration of a cluster's links: inside the scale-up domain, and between domains."""
+    from gpuscale.core.expected_collective import FabricCalibration
+
+    inner = scaleup_class(cluster.gpu.scaleup_link)
+    nic = cluster.egress_bytes_per_s_per_gpu or 0.0
+    outer = network_class(cluster.fabric_class, nic, cluster.gpus_per_node)
+    return FabricCalibration(load_link(inner, calibration), load_link(outer, calibration))
+
+
+EFA_V1_NODE_BYTES_PER_S = 50e9
+"""Egress of the nodes with the first generation of EFA (4 x 100 Gb/s: p4d, p4de)."""
+
+
+def network_class(fabric_class: str, nic_bytes_per_s: float, gpus_per_node: int) -> str:
+    """Fabric preset of a scale-out network; the generations of EFA differ in latency."""
+    node = nic_bytes_per_s * gpus_per_node
+    if fabric_class == "efa" and 0.0 < node <= EFA_V1_NODE_BYTES_PER_S:
+        return "efa-v1"
+    known = fabric_class and find_preset("fabric", fabric_class) is not None
+    return fabric_class if known else GENERAL_NETWORK
+
+
+def scaleup_class(link: str) -> str:
+    """Fabric preset of a scale-up link as the data sheet calls it.
+
+    Examples
+    --------
+    >>> scaleup_class("NVLink 4 (reduced)"), scaleup_class("Infinity Fabric 4")
+    ('nvlink4', 'amd-if')
+    """
+    text = link.lower()
+    match = re.search(r"nvlink[- ]?(\d)", text)
+    if match:
+        return f"nvlink{match[1]}"
+    for word, name in (("infinity", "amd-if"), ("xgmi", "amd-if"), ("ici", "ici"),
+                       ("pcie", "pcie"), ("neuron", "neuronlink"), ("roce", "roce")):  # fmt: skip
+        if word in text:
+            return name
+    return GENERAL_LINK
+
+
+SpecT = TypeVar("SpecT", bound="Spec")
+
+
+def _validated(
+    model: type[SpecT], kind: str, name: str, general: str, calibration: str | Path | None
+) -> SpecT:
     import pydantic
 
     from gpuscale.io.spec_errors import spec_error
-    from gpuscale.specs.arch import ArchSpec
 
-    table = merged(_arch_table(name, 0), overlay_of("arch", name, calibration))
+    table = merged(_table(kind, name, general, 0), overlay_of(kind, name, calibration))
     table["name"] = name
     try:
-        return ArchSpec.model_validate(table)
+        return model.model_validate(table)
     except pydantic.ValidationError as error:
-        raise spec_error(f"architecture {name}", error, list(ArchSpec.model_fields)) from None
+        raise spec_error(f"{kind}.{name}", error, list(model.model_fields)) from None
 
 
-def _arch_table(name: str, depth: int) -> dict[str, Any]:
-    path = find_preset("arch", name) or find_preset("arch", GENERAL_ARCH)
+def _table(kind: str, name: str, general: str, depth: int) -> dict[str, Any]:
+    path = find_preset(kind, name) or find_preset(kind, general)
     if path is None:
         return {"name": name}
     table = read_toml(path)
     nearest = str(table.get("nearest", ""))
     if nearest and depth < 4:
-        return merged(_arch_table(nearest, depth + 1), table)
+        return merged(_table(kind, nearest, general, depth + 1), table)
     return table

@@ -64,7 +64,8 @@ class GemmRow:
 
 
 @lru_cache(maxsize=64)
-def _gpu(name: str) -> GpuSpec | None:
+def measured_gpu(name: str) -> GpuSpec | None:
+    """Preset of a GPU as a row of measurements prints it; None for an unknown one."""
     from gpuscale.errors import GpuscaleError
     from gpuscale.io.hardware import load_gpu
     from gpuscale.io.measured_hardware import gpu_preset
@@ -84,7 +85,7 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
     if any(d is None or d < 1 for d in dims):
         return "m, n or k is missing or below 1"
     m, n, k = (float(d) for d in dims if d is not None)
-    gpu = _gpu(row.get("gpu", ""))
+    gpu = measured_gpu(row.get("gpu", ""))
     if gpu is None:
         return f"unknown GPU {row.get('gpu', '')[:40]!r}"
     dtype = DTYPES.get(row.get("dtype", "").lower())

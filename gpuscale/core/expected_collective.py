@@ -1,0 +1,347 @@
+"""Expected (calibrated) time of one collective over up to two levels of a cluster.
+
+Hierarchical alpha-beta model: latency of every hop, inside the scale-up domain and between
+domains; the bytes of the busiest link of each level over its bandwidth times an efficiency; and
+two protocols, the low-latency one (LL: little start-up, a fraction of the bandwidth) and the
+bulk one (Simple: more start-up, a pipeline that needs size to fill), of which the library takes
+the faster. On top of it a smooth correction from measurements inside one domain.
+
+Use::
+
+    fabric = load_fabric(cluster)            # gpuscale.io.calibration
+    time_s = expected_collective_time_s("all-reduce", size_bytes, n_ranks, n_in_domain, fabric,
+                                        scaleup_bytes_per_s, scaleout_bytes_per_s)
+
+`n_in_domain` is the number of the group's ranks that share a scale-up domain; bandwidths are per
+GPU, one direction. All functions are pure, sizes are floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp, log2, sqrt
+
+from gpuscale.core.residual_table import PlaneTable
+
+OPS = (
+    "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "send-recv",
+    "moe-dispatch", "moe-combine",
+)  # fmt: skip
+ALGORITHMS = ("auto", "ring", "tree", "nvls", "custom")
+
+NVLS_MIN_RANKS = 8
+"""Fewest ranks of a domain for which the in-switch reduction is used."""
+
+LEVEL_BLEND = 6.0
+PROTOCOL_BLEND = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpCalibration:
+    """Constants of one kind of collective on one kind of link."""
+
+    base_s: float = 5e-6  # start of the kernel, once
+    hop_s: float = 1.5e-6  # each step from rank to rank (network: each crossing)
+    eff_frac: float = 0.75  # of the data-sheet bandwidth, large sizes
+    small_group_loss: float = 0.4  # efficiency is eff_frac (1 - small_group_loss / n)
+    ll_eff_frac: float = 0.4  # bandwidth of the low-latency protocol over the bulk one
+    bulk_factor: float = 2.5  # start-up of the bulk protocol over the low-latency one
+    ramp_s: float = 5e-6  # pipeline filling: adds sqrt(ramp * transfer time)
+    table: PlaneTable | None = None  # log corrections over (size_bytes, n_ranks), one domain
+    low_frac: float = 0.7  # 80 % interval: measured / expected
+    high_frac: float = 1.4
+    source: str = ""
+
+    def transfer_s(self, moved_bytes: float, n: float, bytes_per_s: float) -> float:
+        """Time of `moved_bytes` on one link at the efficiency of `n` ranks."""
+        eff = self.eff_frac * max(0.1, 1.0 - self.small_group_loss / n)
+        return moved_bytes / (bytes_per_s * eff)
+
+    def protocol_s(self, latency_s: float, transfer_s: float) -> float:
+        """Faster of the low-latency and the bulk protocol, smoothly."""
+        low = latency_s + transfer_s / self.ll_eff_frac
+        bulk = latency_s * self.bulk_factor + transfer_s + sqrt(self.ramp_s * transfer_s)
+        return soft_min(low, bulk)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCalibration:
+    """Constants of one class of link: nvlink4, infiniband, efa ..."""
+
+    name: str
+    ops: Mapping[str, OpCalibration] = field(default_factory=dict)
+    source: str = ""
+
+    def op(self, name: str) -> OpCalibration:
+        """Constants of one kind, of the nearest kind where it is not measured."""
+        for key in (name, *NEAREST_OP.get(name, ()), "ring"):
+            if key in self.ops:
+                return self.ops[key]
+        return GENERAL_OP
+
+
+@dataclass(frozen=True, slots=True)
+class FabricCalibration:
+    """Links of a cluster: inside the scale-up domain, and between domains."""
+
+    inner: LinkCalibration
+    outer: LinkCalibration
+
+
+NEAREST_OP = {
+    "ring": ("all-reduce",), "nvls": ("all-reduce",), "custom": ("all-reduce",),
+    "all-to-all": ("ring", "all-reduce"), "send-recv": ("ring", "all-reduce"),
+    "moe-dispatch": ("all-to-all", "ring", "all-reduce"),
+    "moe-combine": ("moe-dispatch", "all-to-all", "ring", "all-reduce"),
+}  # fmt: skip
+KIND = {"all-gather": "ring", "reduce-scatter": "ring", "broadcast": "ring"}
+GENERAL_OP = OpCalibration()
+GENERAL_NETWORK_OP = OpCalibration(hop_s=8e-6, eff_frac=0.85, small_group_loss=0.0, ramp_s=2e-5)
+GENERAL_FABRIC = FabricCalibration(
+    LinkCalibration("general"), LinkCalibration("general", {"ring": GENERAL_NETWORK_OP})
+)
+
+
+def soft_min(a: float, b: float, power: float = PROTOCOL_BLEND) -> float:
+    """Smooth minimum of two times, at most 8 % below it."""
+    low, high = (a, b) if a < b else (b, a)
+    if low <= 0.0:
+        return low
+    return float(low * (1.0 + (low / high) ** power) ** (-1.0 / power))
+
+
+def blend_levels(a: float, b: float) -> float:
+    """Time of two levels that work at once: the longer one, and a little of the other."""
+    high, low = (a, b) if a > b else (b, a)
+    if low <= 0.0:
+        return high
+    return float(high * (1.0 + (low / high) ** LEVEL_BLEND) ** (1.0 / LEVEL_BLEND))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes on the busiest link of each level and hops, of one algorithm."""
+
+    inner_bytes: float
+    outer_bytes: float  # per GPU: the ranks of a domain use their own NICs
+    inner_hops: float
+    outer_hops: float
+
+
+def ring_traffic(size_bytes: float, n: float, n_in: float, passes: float) -> Traffic:
+    """Ring over all ranks: every link carries (n-1)/n of the size, in each of `passes`."""
+    n_out = n / n_in
+    moved = passes * size_bytes * (n - 1.0) / n
+    crossings = passes * (n - 1.0) * n_out / n if n_out > 1.0 else 0.0
+    outer = moved / n_in if n_out > 1.0 else 0.0
+    return Traffic(moved if n_in > 1.0 else 0.0, outer, passes * (n - 1.0) - crossings, crossings)
+
+
+def tree_traffic(size_bytes: float, n: float, n_in: float, in_switch: bool) -> Traffic:
+    """All-reduce by chains inside the domains and a double tree between them.
+
+    Inside, a rank passes the buffer up and down; with in-switch reduction it crosses once.
+    """
+    n_out = n / n_in
+    inner = size_bytes * (1.0 if in_switch else 2.0) if n_in > 1.0 else 0.0
+    outer = 2.0 * size_bytes * (n_out - 1.0) / n_out / n_in
+    inner_hops = 2.0 * (n_in - 1.0)
+    return Traffic(inner, outer, inner_hops, 2.0 * log2(n_out) if n_out > 1.0 else 0.0)
+
+
+def exchange_traffic(size_bytes: float, n: float, n_in: float) -> Traffic:
+    """All-to-all of `size_bytes` per rank: 1/n of it to each peer, directly."""
+    n_out = n / n_in
+    return Traffic(
+        size_bytes * (n_in - 1.0) / n, size_bytes * (n - n_in) / n,
+        log2(n_in), log2(n_out) if n_out > 1.0 else 0.0,
+    )  # fmt: skip
+
+
+def traffic_time_s(
+    t: Traffic, kind: str, n: float, n_in: float, fabric: FabricCalibration,
+    scaleup_bytes_per_s: float, scaleout_bytes_per_s: float,
+) -> float:  # fmt: skip
+    """Time of one algorithm's traffic."""
+    inner, outer = fabric.inner.op(kind), fabric.outer.op(kind)
+    latency_s = inner.base_s + inner.hop_s * t.inner_hops
+    transfer_s = (
+        inner.transfer_s(t.inner_bytes, n_in, scaleup_bytes_per_s) if t.inner_bytes > 0 else 0.0
+    )
+    if n_in >= n:
+        return inner.protocol_s(latency_s, transfer_s)
+    latency_s += outer.hop_s * t.outer_hops
+    out_s = outer.transfer_s(t.outer_bytes, n / n_in, scaleout_bytes_per_s)
+    return outer.protocol_s(latency_s, blend_levels(transfer_s, out_s))
+
+
+def _all_reduce_s(
+    size_bytes: float, n: float, n_in: float, fabric: FabricCalibration, up: float, out: float,
+    algorithm: str,
+) -> float:  # fmt: skip
+    times: list[float] = []
+    if algorithm in ("auto", "ring", "custom"):
+        ring = ring_traffic(size_bytes, n, n_in, 2.0)
+        times.append(traffic_time_s(ring, "all-reduce", n, n_in, fabric, up, out))
+    switch = "nvls" in fabric.inner.ops and n_in >= NVLS_MIN_RANKS
+    if algorithm == "nvls" or (algorithm in ("auto", "custom") and switch):
+        tree = tree_traffic(size_bytes, n, n_in, True)
+        times.append(traffic_time_s(tree, "nvls", n, n_in, fabric, up, out))
+    if algorithm == "tree" or (algorithm == "auto" and n_in < n and not switch):
+        tree = tree_traffic(size_bytes, n, n_in, False)
+        times.append(traffic_time_s(tree, "all-reduce", n, n_in, fabric, up, out))
+    if algorithm == "custom" and n_in >= n:
+        c = fabric.inner.op("custom")
+        latency_s = c.base_s + c.hop_s * (n - 1.0)
+        one = latency_s + c.transfer_s(size_bytes * (n - 1.0), n, up)
+        two = latency_s * c.bulk_factor + c.transfer_s(2.0 * size_bytes * (n - 1.0) / n, n, up)
+        times += [one, two]
+    best = times[0]
+    for time_s in times[1:]:
+        best = soft_min(best, time_s)
+    return best
+
+
+def _ideal_s(op: str, size: float, n: float, n_in: float, up: float, out: float) -> float:
+    """Bytes that no algorithm can avoid over the data-sheet bandwidths."""
+    n_out = n / n_in
+    if op in ("all-to-all", "moe-dispatch", "moe-combine"):
+        return max(size * (n_in - 1.0) / n / up, size * (n - n_in) / n / out if n_out > 1 else 0.0)
+    if op in ("broadcast", "send-recv", "all-reduce"):
+        share = size if n_in > 1 else 0.0
+        passes = 1.0
+    else:
+        share = size * (n_in - 1.0) / n_in
+        passes = 1.0
+    outer = passes * size * (n_out - 1.0) / n_out / n_in / out if n_out > 1.0 else 0.0
+    return max(share / up if n_in > 1.0 else 0.0, outer)
+
+
+def expected_collective_time_s(
+    op: str, size_bytes: float, n_ranks: float, n_in_domain: float, fabric: FabricCalibration,
+    scaleup_bytes_per_s: float, scaleout_bytes_per_s: float = 0.0, algorithm: str = "auto",
+    host_launch_s: float = 0.0,
+) -> float:  # fmt: skip
+    """Time expected of one collective until the last rank has its result.
+
+    Parameters
+    ----------
+    op : str
+        One of `OPS`.
+    size_bytes : float
+        All-gather: the gathered result; reduce-scatter: the input of one rank; all-reduce,
+        broadcast, send-recv: the buffer of one rank; all-to-all, moe-dispatch, moe-combine: what
+        one rank sends, its own part included (for the last two tokens * top_k * hidden_size *
+        bytes, or fewer after de-duplication, see `deduplicated_frac`). [byte]
+    n_ranks : float
+        Ranks of the group. [1]
+    n_in_domain : float
+        Ranks of the group in one scale-up domain, 1 to n_ranks. [1]
+    fabric : FabricCalibration
+        Constants of the links.
+    scaleup_bytes_per_s, scaleout_bytes_per_s : float
+        Egress of one GPU inside and out of its domain, one direction. [byte/s]
+    algorithm : str
+        One of `ALGORITHMS`; "custom" is the small-message kernel of serving libraries.
+    host_launch_s : float
+        Overhead of a call that the host times, such as torch.distributed. [s]
+
+    Returns
+    -------
+    float
+        Time; 0 for one rank. [s]
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, fewer ranks than 1, or a missing bandwidth.
+
+    Examples
+    --------
+    >>> t = expected_collective_time_s("all-gather", 2**30, 8, 8, GENERAL_FABRIC, 450e9)
+    >>> 2**30 * 7 / 8 / 450e9 < t < 4e-3
+    True
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
+    .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
+    """
+    n, n_in = float(n_ranks), float(n_in_domain)
+    _check(op, algorithm, size_bytes, n, n_in, scaleup_bytes_per_s, scaleout_bytes_per_s)
+    if n == 1.0:
+        return 0.0
+    up, out = scaleup_bytes_per_s or 1.0, scaleout_bytes_per_s or 1.0
+    kind = KIND.get(op, op)
+    if op == "all-reduce":
+        time_s = _all_reduce_s(size_bytes, n, n_in, fabric, up, out, algorithm)
+        kind = "custom" if algorithm == "custom" else kind
+    else:
+        traffic = _traffic(op, size_bytes, n, n_in)
+        time_s = traffic_time_s(traffic, kind, n, n_in, fabric, up, out)
+    table = fabric.inner.op(kind).table
+    if table is not None and n_in >= n and size_bytes >= 1.0:
+        time_s *= exp(table.at(size_bytes, n))
+    return max(time_s, _ideal_s(op, size_bytes, n, n_in, up, out)) + host_launch_s
+
+
+def _traffic(op: str, size_bytes: float, n: float, n_in: float) -> Traffic:
+    if op in ("all-gather", "reduce-scatter"):
+        return ring_traffic(size_bytes, n, n_in, 1.0)
+    if op == "broadcast":
+        outer = size_bytes / n_in if n_in < n else 0.0
+        hops = log2(n / n_in) if n_in < n else 0.0
+        return Traffic(size_bytes if n_in > 1.0 else 0.0, outer, log2(n_in), hops)
+    if op == "send-recv":
+        away = n_in < n
+        return Traffic(
+            0.0 if away else size_bytes, size_bytes if away else 0.0, float(not away), float(away)
+        )
+    return exchange_traffic(size_bytes, n, n_in)
+
+
+def _check(
+    op: str, algorithm: str, size_bytes: float, n: float, n_in: float, up: float, out: float
+) -> None:
+    if op not in OPS:
+        raise ValueError(f"unknown collective {op!r}; known: {', '.join(OPS)}")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {algorithm!r}; known: {', '.join(ALGORITHMS)}")
+    if not (n >= 1.0 and 1.0 <= n_in <= n and size_bytes >= 0.0):
+        raise ValueError(f"bad group: size {size_bytes}, {n:g} ranks, {n_in:g} in a domain")
+    if n_in > 1.0 and not up > 0.0:
+        raise ValueError("a scale-up bandwidth is needed")
+    if n_in < n and not out > 0.0:
+        raise ValueError("a scale-out bandwidth is needed for a group of several domains")
+
+
+def collective_interval_s(
+    time_s: float, op: str, n_ranks: float, n_in_domain: float, fabric: FabricCalibration,
+    algorithm: str = "auto",
+) -> tuple[float, float]:  # fmt: skip
+    """80 % interval of an expected collective time, from the validation of its class. [s]."""
+    kind = "custom" if algorithm == "custom" else KIND.get(op, op)
+    c = (fabric.inner if n_in_domain >= n_ranks else fabric.outer).op(kind)
+    return time_s * c.low_frac, time_s * c.high_frac
+
+
+def destination_nodes(top_k: float, n_nodes: float, limit: float | None = None) -> float:
+    """Mean number of distinct nodes among a token's experts, uniform routing.
+
+    Examples
+    --------
+    >>> round(destination_nodes(8, 8), 2)
+    5.25
+    """
+    nodes = n_nodes if limit is None else min(n_nodes, limit)
+    return float(nodes * (1.0 - (1.0 - 1.0 / nodes) ** top_k)) if nodes > 1.0 else 1.0
+
+
+def deduplicated_frac(top_k: float, n_nodes: float, limit: float | None = None) -> float:
+    """Bytes that leave a rank's node with one copy per node, over one copy per expert.
+
+    Libraries such as DeepEP send a token once to each node and fan it out over the scale-up
+    links; the copies that stay on the node are part of both counts.
+    """
+    return destination_nodes(top_k, n_nodes, limit) / top_k

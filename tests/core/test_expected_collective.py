@@ -1,0 +1,129 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscale.core.expected_collective import (
+    GENERAL_FABRIC,
+    OPS,
+    FabricCalibration,
+    collective_interval_s,
+    deduplicated_frac,
+    destination_nodes,
+    expected_collective_time_s,
+)
+from gpuscale.io.calibration import load_fabric, load_link, network_class
+from gpuscale.io.hardware import load_cluster
+from gpuscale.io.presets import preset_names
+
+H100 = FabricCalibration(load_link("nvlink4"), load_link("infiniband"))
+SIZE = st.floats(1, 1e12)
+RANKS = st.integers(0, 12).map(lambda p: 2**p)
+
+
+def h100(op, size, n, up=450e9, out=50e9, **kw):
+    return expected_collective_time_s(op, size, n, min(n, 8), H100, up, out, **kw)
+
+
+@given(st.sampled_from(OPS), SIZE, RANKS)
+def test_never_faster_than_the_bytes_that_must_move(op, size, n):
+    t = h100(op, size, n)
+    assert t >= 0 and (t == 0) == (n == 1)
+    if op in ("all-gather", "reduce-scatter") and n > 1:
+        assert t >= size * (min(n, 8) - 1) / min(n, 8) / 450e9
+    if op == "all-reduce" and n > 1:
+        assert t >= size / 450e9
+
+
+@given(st.sampled_from(OPS), SIZE, RANKS, st.floats(1, 4))
+def test_more_bandwidth_is_never_slower(op, size, n, more):
+    base = h100(op, size, n)
+    assert h100(op, size, n, up=450e9 * more) <= base * (1 + 1e-9)
+    assert h100(op, size, n, out=50e9 * more) <= base * (1 + 1e-9)
+
+
+@given(st.sampled_from(OPS), st.floats(1e3, 1e11), RANKS, st.floats(1.2, 4))
+def test_more_bytes_on_the_network_take_longer(op, size, n, more):
+    if n > 8:
+        assert h100(op, size * more, n) > h100(op, size, n)
+
+
+def test_a_ring_gathers_more_slowly_over_more_ranks():
+    times = [h100("all-gather", 2**20, n) for n in (8, 16, 64, 256, 1024)]
+    assert times == sorted(times)
+
+
+def test_ranks_of_a_node_share_the_work_of_the_network():
+    one_per_node = expected_collective_time_s("all-reduce", 2**30, 16, 1, H100, 450e9, 50e9)
+    eight_per_node = expected_collective_time_s("all-reduce", 2**30, 16, 8, H100, 450e9, 50e9)
+    assert 4 < one_per_node / eight_per_node < 16
+
+
+# measured: gpuscale/data/validation/collectives.csv
+@pytest.mark.parametrize(
+    ("op", "size", "n", "measured_us", "rel"),
+    [
+        ("all-reduce", 2**10, 8, 15.6, 0.15),  # aiconfigurator, NCCL 2.29.2, H100
+        ("all-gather", 2**29, 8, 1401.5, 0.10),
+        ("all-to-all", 2**26, 4, 192.3, 0.10),
+        ("all-reduce", 2**33, 16, 34448.4, 0.10),  # dstack, 2 nodes H100, IB NDR
+        ("all-reduce", 2**33, 96, 43980.0, 0.10),  # coreweave, 12 nodes H100
+        ("moe-dispatch", 7.439e6, 64, 173.0, 0.2),  # DeepEP, H800, 64 ranks
+    ],
+)
+def test_published_times(op, size, n, measured_us, rel):
+    assert h100(op, size, n) * 1e6 == pytest.approx(measured_us, rel=rel)
+
+
+def test_custom_kernel_is_for_small_messages():
+    small = h100("all-reduce", 4096, 8), h100("all-reduce", 4096, 8, algorithm="custom")
+    large = h100("all-reduce", 2**28, 8), h100("all-reduce", 2**28, 8, algorithm="custom")
+    assert small[1] < 0.4 * small[0]
+    assert large[1] == pytest.approx(large[0], rel=0.1)
+
+
+def test_deduplication_sends_a_token_once_to_each_node():
+    assert destination_nodes(8, 1) == 1.0
+    assert destination_nodes(8, 1e9) == pytest.approx(8.0, rel=1e-6)
+    assert destination_nodes(8, 32, limit=4) < 4.0
+    assert deduplicated_frac(8, 4) == pytest.approx(4 * (1 - 0.75**8) / 8)
+
+
+def test_every_cluster_preset_has_a_fabric():
+    for name in preset_names("cluster"):
+        cluster = load_cluster(name)
+        t = expected_collective_time_s(
+            "all-reduce", 1e8, 64, min(64, cluster.scaleup_domain_gpus), load_fabric(cluster),
+            cluster.scaleup_bytes_per_s or 50e9, cluster.egress_bytes_per_s_per_gpu or 50e9,
+        )  # fmt: skip
+        assert 1e-4 < t < 1.0, name
+
+
+def test_generations_of_efa_and_unknown_networks():
+    assert network_class("efa", 6.25e9, 8) == "efa-v1"
+    assert network_class("efa", 50e9, 8) == "efa"
+    assert network_class("carrier-pigeon", 50e9, 8) == "general-network"
+
+
+def test_interval_surrounds_the_time():
+    low, high = collective_interval_s(1.0, "all-reduce", 16, 8, H100)
+    assert 0.2 < low <= 1.0 <= high < 5.0
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="unknown collective"):
+        h100("gossip", 1e6, 8)
+    with pytest.raises(ValueError, match="unknown algorithm"):
+        h100("all-reduce", 1e6, 8, algorithm="magic")
+    with pytest.raises(ValueError, match="bad group"):
+        expected_collective_time_s("all-reduce", 1e6, 4, 8, GENERAL_FABRIC, 1e9, 1e9)
+    with pytest.raises(ValueError, match="scale-out"):
+        expected_collective_time_s("all-reduce", 1e6, 16, 8, GENERAL_FABRIC, 1e9)
+
+
+def test_one_evaluation_is_cheap():
+    start = time.perf_counter()
+    for i in range(2000):
+        h100("all-reduce", 1e6 + i, 64)
+    assert (time.perf_counter() - start) / 2000 < 100e-6

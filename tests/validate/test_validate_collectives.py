@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import gpuscale
+from gpuscale.validate.collectives import predict_collective_rows
+from gpuscale.validate.records import summarise, summarise_by, unpredicted
+
+DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv"
+
+
+def test_development_error_is_within_the_target():
+    rows = predict_collective_rows(DATA)
+    s = summarise(rows)
+    assert s.n_rows == 939 and s.n_scored == 931
+    assert s.median_frac < 0.05 and s.p90_frac < 0.20
+    assert abs(s.bias_frac) < 0.02
+    assert all(g.median_frac < 0.12 for g in summarise_by(rows, "op"))
+    assert list(unpredicted(rows)) == ["no measured time"]
+
+
+def test_about_four_in_five_rows_lie_in_the_80_percent_interval():
+    # the interval pools rows held out of the fit with fitted ones
+    assert 0.75 <= summarise(predict_collective_rows(DATA)).coverage_frac <= 0.95
+
+
+def test_rows_that_cannot_be_predicted_are_named():
+    row = {
+        "op": "all_reduce", "gpu": "H100-SXM", "n_gpus": "16", "gpus_per_node": "8",
+        "fabric": "IB NDR 400G/GPU", "size_bytes": "1048576", "time_us": "90",
+    }  # fmt: skip
+    bad = [{**row, "op": "gossip"}, {**row, "gpu": "abacus"}, {**row, "size_bytes": ""}]
+    rows = predict_collective_rows([row, *bad])
+    assert 40 < rows[0].predicted < 200 and rows[0].low < rows[0].predicted < rows[0].high
+    assert [r.reason for r in rows[1:]] == [
+        "unknown collective 'gossip'", "unknown GPU 'abacus'", "no size",
+    ]  # fmt: skip

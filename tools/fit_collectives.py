@@ -1,0 +1,198 @@
+"""Fit presets/fabric/*.toml to the collectives in gpuscale/data/validation/collectives.csv.
+
+    python tools/fit_collectives.py [--cross-validate]
+
+Without the option the intervals already in the files are kept. A test runs `fit_all` and compares
+it with the shipped files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gpuscale.calibrate.collective_fit import (  # noqa: E402
+    PRIORS,
+    RANK_AXIS,
+    SIZE_AXIS,
+    Job,
+    fit_ops,
+    log_errors,
+)
+from gpuscale.core.expected_collective import (  # noqa: E402
+    GENERAL_NETWORK_OP,
+    GENERAL_OP,
+    KIND,
+    LinkCalibration,
+    OpCalibration,
+)
+from gpuscale.io.calibration import link_spec  # noqa: E402
+from gpuscale.validate.collectives import CollectiveRow, parse_row  # noqa: E402
+from gpuscale.validate.gemm import read_gemm  # noqa: E402
+from gpuscale.validate.records import quantile  # noqa: E402
+
+DATA = ROOT / "gpuscale" / "data" / "validation" / "collectives.csv"
+OUT = ROOT / "presets" / "fabric"
+ORIGIN = "tools/fit_collectives.py on gpuscale/data/validation/collectives.csv"
+
+NEAREST = {  # without measurements of their own: whose constants serve, and why
+    "nvlink2": ("nvlink3", "switched or meshed NVLink, older generation"),
+    "nvlink6": ("nvlink5", "next generation"),
+    "omni-path": ("infiniband", "low-latency cluster network"),
+    "slingshot": ("roce", "Ethernet-based HPC network"),
+    "ethernet": ("roce", "RDMA over Ethernet; plain TCP is slower"),
+    "infiniband-800g": ("infiniband", "next generation"),
+    "amd-if": ("general", "Infinity Fabric"), "ici": ("general", "TPU torus"),
+    "pcie": ("general", "no scale-up link"), "neuronlink": ("general", "Trainium"),
+}  # fmt: skip
+
+Key = tuple[bool, str, str]  # inside a domain, link, kind
+
+
+def measured() -> list[CollectiveRow]:
+    """All rows with a time."""
+    rows = []
+    for index, row in enumerate(read_gemm(DATA), 1):
+        parsed = parse_row(row, index)
+        if isinstance(parsed, str):
+            raise SystemExit(f"row {index}: {parsed}")
+        if parsed.time_s:
+            rows.append(parsed)
+    return rows
+
+
+def key_of(row: CollectiveRow) -> Key:
+    """Which constants a row tells about."""
+    inside = row.n_in_domain >= row.n_ranks
+    kind = "custom" if row.algorithm == "custom" else KIND.get(row.op, row.op)
+    return inside, row.inner if inside else row.outer, kind
+
+
+def order(key: Key) -> tuple[bool, str, bool, str]:
+    """Inside before the network, the custom kernels after the library that they fall back to."""
+    inside, link, kind = key
+    return (not inside, link, kind == "custom", kind)
+
+
+def job_of(key: Key) -> Job:
+    """Kinds that are fitted together: the all-reduce with its in-switch form where there is one."""
+    inside, link, kind = key
+    switch = inside and kind == "all-reduce" and link in ("nvlink4", "nvlink5", "nvlink6")
+    return Job(link, ("all-reduce", "nvls") if switch else (kind,), inside)
+
+
+def grouped(rows: Sequence[CollectiveRow]) -> dict[Key, list[CollectiveRow]]:
+    """Rows by the constants that they tell about, in fitting order."""
+    found: dict[Key, list[CollectiveRow]] = {}
+    for row in rows:
+        found.setdefault(key_of(row), []).append(row)
+    return {key: found[key] for key in sorted(found, key=order)}
+
+
+def fit_all(rows: Sequence[CollectiveRow]) -> dict[str, LinkCalibration]:
+    """Constants of every link, the domains before the networks around them."""
+    links: dict[str, LinkCalibration] = {}
+    for key, group in grouped(rows).items():
+        job = job_of(key)
+        old = links.get(job.link, LinkCalibration(job.link))
+        links[job.link] = replace(old, ops={**old.ops, **fit_ops(group, links, job)})
+    return links
+
+
+def intervals(
+    rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration]
+) -> dict[Key, tuple[float, float, list[float]]]:
+    """80 % interval of measured / expected and the errors, each curve held out in turn.
+
+    A curve is one source at one number of ranks; a single curve is split into every third size.
+    The interval pools held-out and fitted rows: a person's case lies between the two.
+    """
+    out: dict[Key, tuple[float, float, list[float]]] = {}
+    for key, group in grouped(rows).items():
+        job = job_of(key)
+        curves = sorted({(r.source, r.n_ranks) for r in group})
+        single = len(curves) < 2
+        fold = [i % 3 if single else curves.index((r.source, r.n_ranks)) for i, r in
+                enumerate(group)]  # fmt: skip
+        errors: list[float] = []
+        for f in sorted(set(fold)):
+            train = [r for r, g in zip(group, fold, strict=True) if g != f]
+            test = [r for r, g in zip(group, fold, strict=True) if g == f]
+            ops = fit_ops(train, links, job) if train else {}
+            errors += log_errors(test, links, job, ops)
+        seen = log_errors(group, links, job, {k: links[job.link].ops[k] for k in job.kinds})
+        ratios = [math.exp(-e) for e in errors + seen]
+        low, high = quantile(ratios, 0.1), quantile(ratios, 0.9)
+        few = len(group) < 10  # too few to know their spread
+        out[key] = (min(0.7 if few else 1.0, low), max(1.4 if few else 1.0, high), errors)
+    return out
+
+
+def op_toml(kind: str, c: OpCalibration, n: int, sources: str) -> list[str]:
+    """Lines of one [ops.KIND]."""
+    lines = [f"[ops.{kind}]"]
+    lines += [f"{name} = {getattr(c, name):g}" for name in PRIORS]
+    lines += [f"low_frac = {c.low_frac:.3f}", f"high_frac = {c.high_frac:.3f}"]
+    lines += [f"n_rows = {n}", f'source = "{ORIGIN}: {sources}"', ""]
+    if c.table is not None:
+        lines.append(f"[ops.{kind}.table]")
+        for name, axis in (("size_bytes", SIZE_AXIS), ("n_ranks", RANK_AXIS)):
+            lines.append(f"{name} = {{ start = {axis.start}, step = {axis.step}, n = {axis.n} }}")
+        values = [str(round(1000.0 * v)) for v in c.table.values]
+        lines += [f'values = "{" ".join(values)}"', ""]
+    return lines
+
+
+def main() -> None:
+    """Fit every link and write the files."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--cross-validate", action="store_true")
+    again = parser.parse_args().cross_validate
+    rows = measured()
+    links = fit_all(rows)
+    found = intervals(rows, links) if again else {}
+    OUT.mkdir(parents=True, exist_ok=True)
+    texts: dict[str, list[str]] = {}
+    held_out: list[float] = []
+    for key, group in grouped(rows).items():
+        job = job_of(key)
+        sources = ", ".join(sorted({r.source for r in group}))
+        for kind in job.kinds:
+            c = links[job.link].ops[kind]
+            old = link_spec(job.link).ops.get(job.kinds[0])
+            low, high = (old.low_frac, old.high_frac) if old else (0.7, 1.4)
+            if key in found:
+                low, high = found[key][:2]
+            c = replace(c, low_frac=low, high_frac=high)
+            texts.setdefault(job.link, []).extend(op_toml(kind, c, len(group), sources))
+        if key in found:
+            errors = found[key][2]
+            held_out += errors
+            size = [abs(math.exp(e) - 1.0) for e in errors]
+            print(key, len(group), f"{quantile(size, 0.5):.3f} {quantile(size, 0.9):.3f}")
+    if held_out:
+        size = [abs(math.exp(e) - 1.0) for e in held_out]
+        print(f"curves held out: median {quantile(size, 0.5):.3f} p90 {quantile(size, 0.9):.3f}")
+    for link, lines in texts.items():
+        head = [f'name = "{link}"', f'source = "{ORIGIN}"', ""]
+        (OUT / f"{link}.toml").write_text("\n".join(head + lines))
+    for link, (nearest, why) in NEAREST.items():
+        (OUT / f"{link}.toml").write_text(
+            f'name = "{link}"\nnearest = "{nearest}"\n'
+            f'source = "no measurements of its own: constants of {nearest} ({why})"\n'
+        )
+    general = (("general", GENERAL_OP), ("general-network", GENERAL_NETWORK_OP))
+    for link, c in general:
+        lines = [f'name = "{link}"', 'source = "medians over the measured links, rounded"', ""]
+        (OUT / f"{link}.toml").write_text("\n".join(lines + op_toml("ring", c, 0, "medians")))
+
+
+if __name__ == "__main__":
+    main()
