@@ -12,20 +12,9 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.core.hierarchy import Level
-    from gpuscale.core.ideal_collective import CollectiveTime, Routing, Torus
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.core.ideal_collective import Routing, Torus
+    from gpuscale.render.document import Document
     from gpuscale.specs.cluster import ClusterSpec
-
-COUNTED = {
-    "all-gather": "the gathered result (nccl-tests: the same)",
-    "reduce-scatter": "the full input of one GPU (nccl-tests: the same)",
-    "all-reduce": "the buffer of one GPU (nccl-tests: the same)",
-    "all-to-all": "the whole array over all GPUs (nccl-tests: one GPU's 1/n of it, --per-gpu)",
-    "broadcast": "the buffer sent (nccl-tests: the same)",
-    "send-recv": "the buffer sent (nccl-tests: the same)",
-}
-"""What --bytes counts, per operation."""
 
 ALIASES = {
     "ag": "all-gather", "rs": "reduce-scatter", "ar": "all-reduce", "a2a": "all-to-all",
@@ -63,8 +52,12 @@ def collective(
         typer.Option(help="GPUs spanned, an inner axis included. [default: one NVLink domain]"),
     ] = None,
     algorithm: Annotated[
-        str, typer.Option(help="ring, tree or sharp (in the switches) for all-reduce.")
-    ] = "ring",
+        str | None,
+        typer.Option(
+            help="ring, tree or sharp (in the switches) for all-reduce. [default: ring; "
+            "expected: as the library chooses]"
+        ),
+    ] = None,
     inner: Annotated[
         str, typer.Option(help="Ways the array is sharded on another axis that lies innermost.")
     ] = "1",
@@ -100,15 +93,19 @@ def collective(
     catalogue: Annotated[
         str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
     ] = "vendor",
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Overlay for the expected time.")
+    ] = None,
 ) -> Document:
     """Time and bandwidth of one collective operation on a cluster.
 
     The ideal: each level's links full, levels pipelined, the slowest one sets the time.
     """
+    from gpuscale.cli.collective_output import document, expected_time, sweep_document
     from gpuscale.cli.values import quantity, whole
     from gpuscale.core.hierarchy import check_span, network_levels
     from gpuscale.core.ideal_collective import ideal_collective
-    from gpuscale.io.inputs import changed_text, load_inputs
+    from gpuscale.io.inputs import load_inputs
 
     op = _op(op)
     loaded = load_inputs(common, cluster=cluster, catalogue=catalogue)
@@ -121,27 +118,34 @@ def collective(
         check_span(n_gpus, levels, n_inner)
     except ValueError as error:
         raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
-    algorithm = _algorithm(op, algorithm.strip().lower(), spec, n_gpus)
+    used = _algorithm(op, (algorithm or "ring").strip().lower(), spec, n_gpus)
     hop_s = quantity(hop_latency, "s", "--hop-latency", most=10.0, zero=True)
     choice = _routing(op, top_k, routing, experts, once_per_node, n_gpus)
     sizes = _sizes(op, bytes_, shape, dtype, sweep, per_gpu, n_gpus)
     torus = _torus(spec)
     rows = [
-        ideal_collective(op, size, n_gpus, levels, algorithm, n_inner, hop_s, choice, torus)
+        ideal_collective(op, size, n_gpus, levels, used, n_inner, hop_s, choice, torus)
         for size in sizes
     ]
     inputs: dict[str, Any] = {
         "op": op, "cluster": spec.name, "catalogue": catalogue, "n_gpus": n_gpus,
-        "inner": n_inner, "algorithm": algorithm, "hop_latency_s": hop_s,
+        "inner": n_inner, "algorithm": used, "hop_latency_s": hop_s,
         "top_k": choice.top_k, "routing": choice.kind, "n_experts": choice.n_experts,
         "once_per_node": once_per_node,
     }  # fmt: skip
-    warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, algorithm, levels)]
-    changed = changed_text(loaded)
+    warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, used, levels)]
     inputs["changed"] = list(loaded.changes)
+    expected = [
+        expected_time(row, spec, levels, n_inner, used if algorithm else None, calibration)
+        for row in rows
+    ]
     if sweep:
-        return _sweep_document(rows, inputs, spec, warnings, changed)
-    return _document(rows[0], inputs, spec, warnings, hop_s, switch_bytes, changed)
+        return sweep_document(rows, expected, inputs, loaded, warnings)
+    in_switch_s = None
+    if op == "all-reduce" and algorithm is None and any(level.reduces for level in levels):
+        sharp = ideal_collective(op, sizes[0], n_gpus, levels, "sharp", n_inner, hop_s)
+        in_switch_s = sharp.time_s if sharp.time_s < rows[0].time_s else None
+    return document(rows[0], expected[0], inputs, loaded, in_switch_s, warnings, switch_bytes)
 
 
 def _op(text: str) -> str:
@@ -220,6 +224,7 @@ def _sizes(
 ) -> tuple[float, ...]:  # fmt: skip
     from math import prod
 
+    from gpuscale.cli.collective_output import COUNTED
     from gpuscale.cli.matmul_time import check_dtype
     from gpuscale.cli.values import quantity
     from gpuscale.cli.values import shape as read_shape
@@ -285,173 +290,3 @@ def _warnings(
         if plain:
             found.append(f"switches of level {', '.join(plain)} do not reduce: a ring there")
     return found
-
-
-def _term(found: CollectiveTime, hop_s: float) -> Term:
-    """Time as arithmetic over the levels' bandwidths."""
-    from gpuscale.core.ideal_collective import SOURCE
-    from gpuscale.core.records import Term
-
-    inputs = {"array_bytes": found.array_bytes, "steps": float(found.steps), "hop_s": hop_s}
-    parts = []
-    for level in found.levels:
-        if level.bandwidth_bytes_per_s > 0:
-            key = f"bandwidth_{level.name.replace('-', '_').replace(' ', '_')}_bytes_per_s"
-            inputs[key] = level.bandwidth_bytes_per_s
-            parts.append(f"array_bytes / {key}")
-    slowest = f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * array_bytes"
-    return Term("time_s", found.time_s, "s", f"steps * hop_s + {slowest}", inputs, SOURCE)
-
-
-def _document(
-    found: CollectiveTime, inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str],
-    hop_s: float, switch_bytes: bool, changed: str,
-) -> Document:  # fmt: skip
-    from dataclasses import asdict
-
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Document, Facts, Text
-
-    inputs = {**inputs, "array_bytes": found.array_bytes}
-    op, n = found.op, found.n_gpus
-    rounded = f"{100 * (found.approximate_s / found.bandwidth_s - 1):+.1f} %" if (
-        found.bandwidth_s
-    ) else ""  # fmt: skip
-    where = "one GPU: nothing to do" if n == 1 else f"bound by level {found.binding_level}"
-    rows = [
-        ("time", format_si(found.time_s, "s"), where),
-        ("bandwidth time", format_si(found.bandwidth_s, "s"), "exact form"),
-        ("rounded", format_si(found.approximate_s, "s"),
-         f"the documents' approximation, {rounded}" if rounded else ""),
-        ("latency", format_si(found.latency_s, "s"),
-         f"{found.steps} steps" + (f" of {format_si(hop_s, 's')}" if hop_s else
-                                  "; --hop-latency gives each its time")),
-        ("algbw", format_si(found.algbw_bytes_per_s, "bytes_per_s"), "size / time, as nccl-tests"),
-        ("busbw", format_si(found.busbw_bytes_per_s, "bytes_per_s"), "as nccl-tests"),
-    ]  # fmt: skip
-    kind = "" if op != "all-reduce" else f"  {inputs['algorithm']}"
-    title = f"{op}{kind}  {_size(found.array_bytes)}  {spec.name}, {n:,} GPU{'s' * (n > 1)}"
-    if inputs["inner"] > 1:
-        title += f", array sharded {inputs['inner']} ways on an inner axis"
-    blocks: list[Block] = [
-        Text(f"{title}\nbytes counted: {COUNTED[op]}"),
-        Facts(rows, "Roofline (ideal)"),
-    ]
-    if found.levels:
-        blocks.append(_level_table(found))
-    result = asdict(found)
-    if switch_bytes:
-        facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
-        result["switch_bytes"] = extra
-        blocks.append(Facts(facts, "Bytes through the switches"))
-    if changed:
-        blocks.append(Text(changed))
-    table = _table([found])
-    return Document(
-        "collective", inputs, result, blocks, warnings, terms=(_term(found, hop_s),),
-        csv_table=table,
-    )  # fmt: skip
-
-
-def _level_table(found: CollectiveTime) -> Table:
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Table
-
-    def rate(v: float) -> str:
-        return format_si(v, "bytes_per_s")
-
-    columns = [
-        Column("level", "level", right=False),
-        Column("n_children", "children", lambda v: f"{v:,}"),
-        Column("gpus_below", "GPUs below", lambda v: f"{v:,}"),
-        Column("bytes_per_s_per_gpu", "link per GPU", rate),
-        Column("bandwidth_bytes_per_s", "array bandwidth", rate),
-        Column("algorithm", "algorithm", right=False),
-        Column("time_s", "time", lambda v: format_si(v, "s")),
-    ]
-    rows = [
-        [t.name, t.n_children, t.gpus_below, t.bytes_per_s_per_gpu, t.bandwidth_bytes_per_s,
-         t.algorithm, t.time_s]
-        for t in found.levels
-    ]  # fmt: skip
-    return Table(columns, rows, "Levels")
-
-
-def _switch_traffic(
-    found: CollectiveTime, spec: ClusterSpec, algorithm: str
-) -> tuple[list[tuple[str, str, str]], dict[str, float]]:
-    from dataclasses import asdict
-
-    from gpuscale.core.quantity import format_si
-    from gpuscale.core.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
-
-    domain = min(spec.scaleup_domain_gpus, found.n_gpus)
-    if found.op == "all-gather":
-        nodes = -(-found.n_gpus // domain)
-        values = asdict(all_gather_traffic(found.array_bytes, nodes, domain))
-    elif found.op == "all-reduce" and algorithm == "sharp" and found.n_gpus <= domain:
-        values = asdict(in_switch_all_reduce_traffic(found.array_bytes, found.n_gpus))
-    else:
-        raise GpuscaleError(
-            f"--switch-bytes does not cover this {found.op}",
-            "all-gather over nodes, and all-reduce --algorithm sharp inside one node",
-        )
-    rows = [
-        (key.removesuffix("_bytes").replace("_", " "), format_si(v, "bytes"), "")
-        for key, v in values.items()
-    ]
-    return rows, values
-
-
-def _size(value: float) -> str:
-    """Bytes, in binary units where they are exact."""
-    from gpuscale.core.quantity import format_si
-
-    for unit, factor in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 1024.0)):
-        if value >= factor and value % factor == 0 and value < 1024 * factor:
-            return f"{value / factor:g} {unit}"
-    return format_si(value, "bytes")
-
-
-def _table(rows: list[CollectiveTime]) -> Table:
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Table
-
-    def time(v: float) -> str:
-        return format_si(v, "s")
-
-    def rate(v: float) -> str:
-        return format_si(v, "bytes_per_s")
-
-    columns = [
-        Column("array_bytes", "bytes", _size),
-        Column("nccl_size_bytes", "nccl-tests size", _size),
-        Column("time_s", "time", time),
-        Column("latency_s", "latency", time),
-        Column("bandwidth_s", "bandwidth", time),
-        Column("approximate_s", "rounded", time),
-        Column("algbw_bytes_per_s", "algbw", rate),
-        Column("busbw_bytes_per_s", "busbw", rate),
-        Column("binding_level", "bound by", right=False),
-    ]
-    return Table(columns, [[getattr(r, c.key) for c in columns] for r in rows])
-
-
-def _sweep_document(
-    rows: list[CollectiveTime], inputs: dict[str, Any], spec: ClusterSpec, warnings: list[str],
-    changed: str,
-) -> Document:  # fmt: skip
-    from dataclasses import asdict
-
-    from gpuscale.render.document import Document, Text
-
-    op = rows[0].op
-    title = (
-        f"{op}  {spec.name}, {rows[0].n_gpus:,} GPUs  roofline (ideal)\n"
-        f"bytes counted: {COUNTED[op]}"
-    )
-    return Document(
-        "collective", inputs, {"rows": [asdict(r) for r in rows]},
-        [Text(title), _table(rows), *([Text(changed)] if changed else [])], warnings,
-        terms=(_term(rows[-1], float(inputs["hop_latency_s"])),),
-    )  # fmt: skip

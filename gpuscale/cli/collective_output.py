@@ -1,0 +1,292 @@
+"""What `gpuscale collective` prints: levels, bandwidths, the expected time beside the ideal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.hierarchy import Level
+    from gpuscale.core.ideal_collective import CollectiveTime
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.specs.cluster import ClusterSpec
+
+COUNTED = {
+    "all-gather": "the gathered result (nccl-tests: the same)",
+    "reduce-scatter": "the full input of one GPU (nccl-tests: the same)",
+    "all-reduce": "the buffer of one GPU (nccl-tests: the same)",
+    "all-to-all": "the whole array over all GPUs (nccl-tests: one GPU's 1/n of it, --per-gpu)",
+    "broadcast": "the buffer sent (nccl-tests: the same)",
+    "send-recv": "the buffer sent (nccl-tests: the same)",
+}
+"""What --bytes counts, per operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Calibrated time of a collective, its interval and bandwidths."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    algorithm: str
+
+
+def expected_time(
+    found: CollectiveTime, spec: ClusterSpec, levels: tuple[Level, ...], inner: int,
+    algorithm: str | None, calibration: str | None,
+) -> Expected | None:  # fmt: skip
+    """Return the expected time; None for a single GPU, and for all-to-all on a torus.
+
+    Without `algorithm` it is the one that the library would choose.
+    """
+    if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
+        return None
+    from gpuscale.core.collective import bandwidths_bytes_per_s
+    from gpuscale.core.expected_collective import (
+        collective_interval_s,
+        expected_collective_time_s,
+    )
+    from gpuscale.io.calibration import load_fabric
+
+    fabric = load_fabric(spec, calibration)
+    ranks = found.n_ranks
+    in_domain = max(1, min(levels[0].gpus or ranks * inner, ranks * inner) // inner)
+    outs = [level.bytes_per_s_per_gpu for level in levels[1:]]
+    slowest = [t.bytes_per_s_per_gpu for t in found.levels if t.name != levels[0].name]
+    out = min(slowest) if slowest else (outs[0] if outs else 0.0)
+    kind = {None: "auto", "sharp": "nvls"}.get(algorithm, algorithm or "auto")
+    time_s = expected_collective_time_s(
+        found.op, found.nccl_size_bytes, ranks, min(in_domain, ranks), fabric,
+        levels[0].bytes_per_s_per_gpu, out, kind,
+    )  # fmt: skip
+    low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
+    size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
+    algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
+    return Expected(time_s, low, high, algbw, busbw, kind)
+
+
+def _term(found: CollectiveTime, hop_s: float) -> Term:
+    """Time as arithmetic over the levels' bandwidths."""
+    from gpuscale.core.ideal_collective import SOURCE
+    from gpuscale.core.records import Term
+
+    inputs = {"array_bytes": found.array_bytes, "steps": float(found.steps), "hop_s": hop_s}
+    parts = []
+    for level in found.levels:
+        if level.bandwidth_bytes_per_s > 0:
+            key = f"bandwidth_{level.name.replace('-', '_').replace(' ', '_')}_bytes_per_s"
+            inputs[key] = level.bandwidth_bytes_per_s
+            parts.append(f"array_bytes / {key}")
+    slowest = f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * array_bytes"
+    return Term("time_s", found.time_s, "s", f"steps * hop_s + {slowest}", inputs, SOURCE)
+
+
+def document(
+    found: CollectiveTime, expected: Expected | None, inputs: dict[str, Any], loaded: Loaded,
+    in_switch_s: float | None, warnings: list[str], switch_bytes: bool,
+) -> Document:  # fmt: skip
+    """One size: answer, levels, and on request the bytes through the switches."""
+    from dataclasses import asdict
+
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Document, Facts, Text
+
+    inputs = {**inputs, "array_bytes": found.array_bytes}
+    spec, hop_s = loaded.cluster, float(inputs["hop_latency_s"])
+    op, n = found.op, found.n_gpus
+    kind = "" if op != "all-reduce" else f"  {inputs['algorithm']}"
+    title = f"{op}{kind}  {_size(found.array_bytes)}  {spec.name}, {n:,} GPU{'s' * (n > 1)}"
+    if inputs["inner"] > 1:
+        title += f", array sharded {inputs['inner']} ways on an inner axis"
+    blocks: list[Block] = [
+        Text(f"{title}\nbytes counted: {COUNTED[op]}"),
+        _answer(found, expected, in_switch_s, hop_s),
+    ]
+    if found.levels:
+        blocks.append(_level_table(found))
+    result = {**asdict(found), "expected": asdict(expected) if expected else None}
+    if in_switch_s is not None:
+        result["in_switch_s"] = in_switch_s
+    if switch_bytes:
+        facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
+        result["switch_bytes"] = extra
+        blocks.append(Facts(facts, "Bytes through the switches"))
+    changed = changed_text(loaded)
+    if changed:
+        blocks.append(Text(changed))
+    table = _table([found], [expected])
+    return Document(
+        "collective", inputs, result, blocks, warnings, terms=(_term(found, hop_s),),
+        csv_table=table,
+    )  # fmt: skip
+
+
+def _answer(
+    found: CollectiveTime, expected: Expected | None, in_switch_s: float | None, hop_s: float
+) -> Table:
+    """Time and bandwidths, the expected ones in a column of their own."""
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    def rate(v: float) -> str:
+        return format_si(v, "bytes_per_s")
+
+    single = found.n_ranks == 1
+    over = 100 * (found.approximate_s / found.bandwidth_s - 1) if found.bandwidth_s else 0.0
+    steps = f"{found.steps} step{'s' * (found.steps != 1)}"
+    latency = f"{steps} of {time(hop_s)}" if hop_s else f"{steps}; --hop-latency gives each a time"
+    e = expected
+    where = "one GPU: nothing to do" if single else f"bound by level {found.binding_level}"
+    rows: list[list[str | None]] = [
+        ["time", time(found.time_s), time(e.time_s) if e else None, where]
+    ]
+    if e:
+        chosen = "as the library chooses" if e.algorithm == "auto" else e.algorithm
+        interval = f"{time(e.low_s)} to {time(e.high_s)}"
+        rows.append(["80 % interval", None, interval, f"from validation; {chosen}"])
+    if in_switch_s is not None:
+        rows.append(["in the switches", time(in_switch_s), None,
+                     "ideal with NVLS or SHARP: --algorithm sharp"])  # fmt: skip
+    rows += [
+        ["rounded", time(found.approximate_s), None, f"the documents' form, {over:+.1f} %"],
+        ["latency", time(found.latency_s), None, latency],
+        ["algbw", rate(found.algbw_bytes_per_s), rate(e.algbw_bytes_per_s) if e else None,
+         "size / time, as nccl-tests"],
+        ["busbw", rate(found.busbw_bytes_per_s), rate(e.busbw_bytes_per_s) if e else None,
+         "as nccl-tests"],
+    ]  # fmt: skip
+    columns = [Column("what", "", right=False), Column("roofline", "roofline")]
+    if e:
+        columns.append(Column("expected", "expected"))
+    else:
+        rows = [[a, b, d] for a, b, _, d in rows]
+    columns.append(Column("remark", "", right=False))
+    return Table(columns, rows)
+
+
+def _level_table(found: CollectiveTime) -> Table:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def rate(v: float) -> str:
+        return format_si(v, "bytes_per_s")
+
+    columns = [
+        Column("level", "level", right=False),
+        Column("n_children", "children", lambda v: f"{v:,}"),
+        Column("gpus_below", "GPUs below", lambda v: f"{v:,}"),
+        Column("bytes_per_s_per_gpu", "link per GPU", rate),
+        Column("bandwidth_bytes_per_s", "array bandwidth", rate),
+        Column("algorithm", "algorithm", right=False),
+        Column("time_s", "time", lambda v: format_si(v, "s")),
+    ]
+    rows = [
+        [t.name, t.n_children, t.gpus_below, t.bytes_per_s_per_gpu, t.bandwidth_bytes_per_s,
+         t.algorithm, t.time_s]
+        for t in found.levels
+    ]  # fmt: skip
+    return Table(columns, rows, "Levels")
+
+
+def _switch_traffic(
+    found: CollectiveTime, spec: ClusterSpec, algorithm: str
+) -> tuple[list[tuple[str, str, str]], dict[str, float]]:
+    from dataclasses import asdict
+
+    from gpuscale.core.quantity import format_si
+    from gpuscale.core.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
+
+    domain = min(spec.scaleup_domain_gpus, found.n_gpus)
+    if found.op == "all-gather":
+        nodes = -(-found.n_gpus // domain)
+        values = asdict(all_gather_traffic(found.array_bytes, nodes, domain))
+    elif found.op == "all-reduce" and algorithm == "sharp" and found.n_gpus <= domain:
+        values = asdict(in_switch_all_reduce_traffic(found.array_bytes, found.n_gpus))
+    else:
+        raise GpuscaleError(
+            f"--switch-bytes does not cover this {found.op}",
+            "all-gather over nodes, and all-reduce --algorithm sharp inside one node",
+        )
+    rows = [
+        (key.removesuffix("_bytes").replace("_", " "), format_si(v, "bytes"), "")
+        for key, v in values.items()
+    ]
+    return rows, values
+
+
+def _size(value: float) -> str:
+    """Bytes, in binary units where they are exact."""
+    from gpuscale.core.quantity import format_si
+
+    for unit, factor in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 1024.0)):
+        if value >= factor and value % factor == 0 and value < 1024 * factor:
+            return f"{value / factor:g} {unit}"
+    return format_si(value, "bytes")
+
+
+def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.render.document import Column, Table
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    def rate(v: float) -> str:
+        return format_si(v, "bytes_per_s")
+
+    columns = [
+        Column("array_bytes", "bytes", _size),
+        Column("nccl_size_bytes", "nccl-tests size", _size),
+        Column("time_s", "time", time),
+        Column("latency_s", "latency", time),
+        Column("bandwidth_s", "bandwidth", time),
+        Column("approximate_s", "rounded", time),
+        Column("algbw_bytes_per_s", "algbw", rate),
+        Column("busbw_bytes_per_s", "busbw", rate),
+        Column("binding_level", "bound by", right=False),
+    ]
+    values = [[getattr(r, c.key) for c in columns] for r in rows]
+    if any(expected):
+        columns += [Column("expected_s", "expected", time),
+                    Column("expected_busbw_bytes_per_s", "expected busbw", rate)]  # fmt: skip
+        for value, e in zip(values, expected, strict=True):
+            value += [e.time_s, e.busbw_bytes_per_s] if e else [None, None]
+    return Table(columns, values)
+
+
+def sweep_document(
+    rows: list[CollectiveTime], expected: list[Expected | None], inputs: dict[str, Any],
+    loaded: Loaded, warnings: list[str],
+) -> Document:  # fmt: skip
+    """Table over sizes."""
+    from dataclasses import asdict
+
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Document, Text
+
+    op = rows[0].op
+    title = (
+        f"{op}  {loaded.cluster.name}, {rows[0].n_gpus:,} GPUs; roofline (ideal)"
+        + (", and expected apart" if any(expected) else "")
+        + f"\nbytes counted: {COUNTED[op]}"
+    )
+    changed = changed_text(loaded)
+    result = [
+        {**asdict(r), "expected": asdict(e) if e else None}
+        for r, e in zip(rows, expected, strict=True)
+    ]
+    return Document(
+        "collective", inputs, {"rows": result},
+        [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])], warnings,
+        terms=(_term(rows[-1], float(inputs["hop_latency_s"])),),
+    )  # fmt: skip
