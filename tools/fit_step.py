@@ -106,6 +106,12 @@ def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
 _HW: dict = {}
 
 
+def records(run, cal, memo=None):
+    memo = {} if memo is None else memo
+    predict(run, cal, memo)
+    return list(memo.values())
+
+
 def predict(run: TrainingRun, cal: Calibration, memo: dict) -> float:
     """Expected step time of a row under a set of parameters. [s]."""
     key = (
@@ -137,9 +143,18 @@ def usable(run: TrainingRun) -> bool:
         run.layout is not None
         and run.step_time_s is not None
         and not run.reason
-        and run.full_spec == "yes"
+        and (run.full_spec == "yes" or partly(run))
         and run.quality != "suspect"
         and (run.software != "nanotron" or not stalled(run))
+    )
+
+
+def partly(run: TrainingRun) -> bool:
+    """Rows whose only blank is the recompute of a family that uses none; they count a quarter."""
+    return (
+        run.full_spec.startswith("all but")
+        and run.quality == "good"
+        and run.software in ("megatron-core", "megatron-bridge")
     )
 
 
@@ -175,6 +190,7 @@ def row_weights(runs: list[TrainingRun]) -> np.ndarray:
             / math.sqrt(groups[r.dup_group or r.id])
             / math.sqrt(sources[f] / 20.0 + 1.0)
             * (0.5 if r.superseded else 1.0)
+            * (1.0 if r.full_spec in ("yes", "") else 0.25)
             * (0.35 if f == "grid" else 1.0)
             for r, f in zip(runs, family, strict=True)
         ]
@@ -272,6 +288,9 @@ def report(runs, base, measured, label=""):
     for i, r in enumerate(runs):
         grid = r.software == "nanotron"
         moe = r.classes.get("dense_or_moe") == "moe"
+        if r.full_spec.startswith("all"):
+            by["(recompute blank)" + (" moe" if moe else "")].append(i)
+            continue
         by["grid" if grid else "all but grid"].append(i)
         if not grid:
             by["  moe" if moe else "  dense"].append(i)

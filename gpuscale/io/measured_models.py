@@ -17,10 +17,10 @@ _HYBRIDS = {
                         "top_k": 6, "moe_ffn": 1856, "shared": 3712, "heads": 32, "kv": 2,
                         "mamba_heads": 64, "vocab": 131072},
     "nemotron-3-super": {"hidden": 4096, "mamba": 40, "attention": 8, "moe": 40, "experts": 512,
-                         "top_k": 22, "moe_ffn": 1344, "shared": 5376, "heads": 32, "kv": 2,
+                         "top_k": 22, "moe_ffn": 2688, "shared": 5376, "latent": 1024, "heads": 32, "kv": 2,
                          "mamba_heads": 128, "vocab": 131072},
     "nemotron-3-ultra": {"hidden": 8192, "mamba": 48, "attention": 12, "moe": 48, "experts": 512,
-                         "top_k": 22, "moe_ffn": 2560, "shared": 10240, "heads": 64, "kv": 2,
+                         "top_k": 22, "moe_ffn": 5120, "shared": 10240, "latent": 2048, "heads": 64, "kv": 2,
                          "mamba_heads": 256, "vocab": 131072},
 }  # fmt: skip
 
@@ -192,6 +192,7 @@ def _hybrid(name: str, shape: Mapping[str, int]) -> ModelSpec:
             "none": {"kind": "none"},
             "moe": {"kind": "moe", "n_experts": shape["experts"], "top_k": shape["top_k"],
                     "expert_ffn_hidden_size": shape["moe_ffn"], "gated": False,
-                    "shared_ffn_hidden_size": shape["shared"]},
+                    "shared_ffn_hidden_size": shape["shared"],
+                    "latent_size": shape.get("latent")},
         },
     })  # fmt: skip

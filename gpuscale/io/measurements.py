@@ -255,6 +255,12 @@ def _layout(
         limit = max(1, (batch or dp) // dp)
         micro = min(1 if seq >= 4096 or zero < 3 else 4, limit)
         assumed.append(f"micro_batch_size {micro}")
+    rate, step = number(row.get("tokens_per_s_per_gpu")), number(row.get("step_time_s"))
+    if batch is None and rate and step:
+        batch = max(1, round(rate * step * n_gpus / seq))
+        assumed.append(f"global_batch_size {batch} from rate and time")
+        if "micro_batch_size 1" in assumed:
+            micro = max(1, min(8, batch // dp))
     if batch is None:
         accumulation = 1 if zero == 3 and pp == 1 else max(8, 4 * pp)
         batch = dp * micro * (whole(row.get("grad_accumulation")) or accumulation)
@@ -346,8 +352,10 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
     options: dict[str, object] = {}
     if "cuda graph" in notes:
         options["cuda_graphs"] = "full" if "full_iteration" in notes else "layer"
-    if "all-to-all overlap" in notes:
+    if "all-to-all overlap" in notes or layout.schedule == "dualpipe":
         options["overlap_ep"] = True
+    if layout.schedule == "dualpipe":
+        options["deduplicated_all_to_all"] = True
     generation = moe_kernel_generation(notes)
     if generation:
         options["moe_kernels"] = generation

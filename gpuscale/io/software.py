@@ -85,6 +85,7 @@ def software_record(
         low_precision_gather=spec.low_precision_gather,
         zero1_all_reduce=spec.zero1_all_reduce,
         balance_by_cost=spec.balance_by_cost,
+        balance_uneven=spec.balance_uneven,
         deduplicated_all_to_all=spec.deduplicated_all_to_all,
         fused_cross_entropy=spec.fused_cross_entropy,
         host_tp_factor=cal["kernels.host_tp_factor"],

@@ -32,6 +32,7 @@ class SoftwareCalibration(Spec):
     pp_exposed_frac: Calibrated
     cp_exposed_frac: Calibrated
     ep_exposed_frac: Calibrated
+    pipeline_launch_s: Calibrated | None = None
     gather_unoverlapped_frac: Calibrated | None = None
     zero3_latencies_per_layer: Calibrated | None = None
 
@@ -50,6 +51,7 @@ class SoftwareSpec(Spec):
     low_precision_gather: bool = False
     zero1_all_reduce: bool = False
     balance_by_cost: bool = False
+    balance_uneven: bool = False
     deduplicated_all_to_all: bool = False
     fused_cross_entropy: bool = False
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit

@@ -20,6 +20,9 @@ HOST_NORM = 4.0
 HIDDEN_PASS_BYTES = 20.0
 """Bytes per token and width of the norms, residuals, dropouts of a layer; scaled by the family."""
 
+UNSCALED_EXPERT_LAUNCH = 0.35
+"""Launches of one expert without block scales, relative to mxfp8 and nvfp4."""
+
 GRAPH_HOST = {"none": 1.0, "layer": 0.35, "full": 0.1}
 """Launch time that remains with CUDA graphs of a layer or of the whole iteration."""
 
@@ -77,8 +80,6 @@ def assemble_layer(
     linear_b = mix.linear_bwd_s + mlp.linear_bwd_s
     gpu_f = linear_f + mix.core_fwd_s + rest_f + mlp.dispatch_fwd_s
     gpu_b = linear_b + mix.core_bwd_s + rest_b + mlp.dispatch_bwd_s
-    host_f = host_s(sw, shape.tp, ffn_kind == "moe", n_parts)
-    extra_f, extra_b = _over(gpu_f, host_f), _over(gpu_b, 1.15 * host_f)
     comm = layer_comm(mix, mlp, has_mixer, ffn_kind, hidden, hw, sw, shape, tokens, top_k)
     c_tp = sw.tp_exposed_frac if shape.overlap_tp else 1.0
     tp_f = exposed_s(linear_f, comm.tp_fwd_s, c_tp)
@@ -88,9 +89,13 @@ def assemble_layer(
     c_ep = sw.ep_exposed_frac * (0.5 if sw.overlap_ep else 1.0)
     ep_f = exposed_s(gpu_f, comm.ep_fwd_s, c_ep)
     ep_b = exposed_s(gpu_b, comm.ep_bwd_s, c_ep)
-    fwd = gpu_f + extra_f + tp_f + cp_f + ep_f
-    again = recompute_s(shape.recompute, sw, fwd, mix, mlp, rest_f)
-    bwd = gpu_b + extra_b + tp_b + cp_b + ep_b + again
+    host_f = host_s(sw, shape.tp, ffn_kind == "moe", n_parts, shape.pp_crosses)
+    host_f += expert_launch_s(hw, sw, mlp.local_experts, shape.precision)
+    busy_f, busy_b = gpu_f + tp_f + cp_f + ep_f, gpu_b + tp_b + cp_b + ep_b
+    extra_f, extra_b = _over(busy_f, host_f), _over(busy_b, 1.15 * host_f)
+    fwd = busy_f + extra_f
+    again = recompute_s(shape.recompute, sw, fwd, mix, mlp, rest_f, ffn_kind == "moe")
+    bwd = busy_b + extra_b + again
     return LayerTime(
         fwd, bwd, linear_f + linear_b, mix.core_fwd_s + mix.core_bwd_s, rest_f + rest_b,
         mlp.dispatch_fwd_s + mlp.dispatch_bwd_s, tp_f + tp_b, cp_f + cp_b, ep_f + ep_b, again,
@@ -99,16 +104,34 @@ def assemble_layer(
 
 
 def _over(gpu_s: float, host_s: float) -> float:
-    """Time that launching adds: soft maximum of both, less the GPU's own."""
+    """Time that launching adds: soft maximum of both, less that of kernels and collectives."""
     if host_s <= 0.0:
         return 0.0
     return float((gpu_s**HOST_NORM + host_s**HOST_NORM) ** (1.0 / HOST_NORM)) - gpu_s
 
 
-def host_s(sw: Software, tp: int, is_moe: bool, n_parts: int = 2) -> float:
-    """CPU time to launch one layer forward. [s]."""
+def host_s(
+    sw: Software, tp: int, is_moe: bool, n_parts: int = 2, pp_crosses: bool = False
+) -> float:
+    """CPU time to launch one layer forward. [s].
+
+    `pp_crosses`: the pipeline spans nodes, which slows the launches of some engines with every
+    tensor-parallel rank (`Software.pipeline_launch_s`).
+    """
     time = sw.host_layer_s * GRAPH_HOST.get(sw.cuda_graphs, 1.0) * n_parts / 2.0
-    return time * (1.0 + (sw.host_tp_factor if tp > 1 else 0.0)) * (1.8 if is_moe else 1.0)
+    time *= (1.0 + (sw.host_tp_factor if tp > 1 else 0.0)) * (1.8 if is_moe else 1.0)
+    if pp_crosses and tp > 1:
+        time = max(time, sw.pipeline_launch_s * tp * n_parts / 2.0)
+    return time
+
+
+def expert_launch_s(hw: Hardware, sw: Software, local_experts: float, precision: str) -> float:
+    """CPU time of the kernels that are launched expert by expert: multiplies, casts. [s]."""
+    if not local_experts:
+        return 0.0
+    casts = 1.0 if precision in ("mxfp8", "nvfp4") else UNSCALED_EXPERT_LAUNCH
+    graphs = {"none": 1.0, "layer": 0.55, "full": 0.1}.get(sw.cuda_graphs, 1.0)
+    return hw.expert_launch_s * local_experts * casts * graphs * sw.dispatch_factor
 
 
 def elementwise_s(
@@ -166,13 +189,14 @@ def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, token
 
 
 def recompute_s(
-    recompute: str, sw: Software, forward_s: float, mix: MixerTime, mlp: FfnTime, rest_s: float
-) -> float:
+    recompute: str, sw: Software, forward_s: float, mix: MixerTime, mlp: FfnTime, rest_s: float,
+    is_moe: bool = False,
+) -> float:  # fmt: skip
     """Time that recomputation adds to the backward pass of one layer. [s].
 
     Full repeats the forward pass with its collectives; selective repeats the named modules,
-    by default the attention core (Korthikanti et al. 2022, section 5); per-op repeats the cheap
-    operators and about a third of the multiplies (torchtitan's selective policy).
+    by default the attention core (Korthikanti et al. 2022, section 5; `mlp` means the dense one);
+    per-op repeats the cheap operators and about a third of the multiplies (torchtitan's policy).
     """
     if recompute == "full":
         return forward_s
@@ -181,10 +205,13 @@ def recompute_s(
     if recompute != "selective":
         return 0.0
     cost = {
-        "core_attn": mix.core_fwd_s, "mla_up_proj": mix.up_projection_s, "layernorm": 0.3 * rest_s,
-        "moe_act": 0.2 * rest_s, "mlp": mlp.linear_fwd_s,
-        "moe": mlp.linear_fwd_s + mlp.dispatch_fwd_s,
-    }  # fmt: skip
+        "core_attn": mix.core_fwd_s,
+        "mla_up_proj": mix.up_projection_s,
+        "layernorm": 0.3 * rest_s,
+        "moe_act": 0.2 * rest_s if is_moe else 0.0,
+        "mlp": 0.0 if is_moe else mlp.linear_fwd_s,
+        "moe": mlp.linear_fwd_s + mlp.dispatch_fwd_s if is_moe else 0.0,
+    }
     return sum(cost.get(name, 0.0) for name in sw.recompute_modules)
 
 

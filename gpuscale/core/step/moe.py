@@ -20,6 +20,7 @@ class FfnTime(NamedTuple):
     dispatch_bwd_s: float = 0.0
     width_bytes: float = 0.0  # per token
     dispatched_bytes: float = 0.0  # one all-to-all, before de-duplication, of this rank
+    local_experts: float = 0.0
 
 
 def _mlp_s(
@@ -70,7 +71,7 @@ def moe_ffn_s(
     moved = own * ffn.top_k * expert_hidden * 2.0
     dispatch = sw.dispatch_factor * (stream_s(hw, moved * hw.permute_passes) + hw.router_s)
     bytes_per_token = 2.0 * (3 if ffn.gated else 2) * ffn.expert_ffn_hidden_size * ffn.top_k / tp
-    return FfnTime(fwd, bwd, dispatch, dispatch, bytes_per_token, moved)
+    return FfnTime(fwd, bwd, dispatch, dispatch, bytes_per_token, moved, float(local))
 
 
 def ffn_s(

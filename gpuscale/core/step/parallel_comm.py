@@ -80,7 +80,7 @@ def all_to_all_s(
         distinct = outside * (1.0 - (1.0 - 1.0 / outside) ** copies)
         across *= min(1.0, distinct / copies)
         up = n_bytes * (inside - 1) / inside / (hw.scaleup_bytes_per_s * hw.all_to_all_eff)
-    out = across / (hw.scaleout_bytes_per_s * min(1.0, 1.2 * hw.all_to_all_eff))
+    out = across / (hw.scaleout_bytes_per_s * hw.all_to_all_scaleout_eff)
     latency = hw.scaleup_latency_s * (1.0 + math.log2(inside)) / 4.0
     if outside > 1:
         latency += hw.scaleout_latency_s * math.log2(outside)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 BUBBLE = {"1f1b": 1.0, "gpipe": 1.0, "interleaved": 1.0, "zb-h1": 0.5, "dualpipe": 0.5}
@@ -86,3 +88,19 @@ def stage_layer_indices(n_layers: int, plan: StagePlan, pp: int) -> Sequence[ran
         bounds.append(bounds[-1] + base + (1 if i >= pp - 1 - more else 0))
     bounds.append(n_layers)
     return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+StageCounts = tuple[int, tuple[tuple[tuple[str, str], int], ...]]
+"""Layers of a stage, and how many of each kind (mixer, ffn)."""
+
+
+@lru_cache(maxsize=1024)
+def stage_counts(
+    sequence: tuple[tuple[str, str], ...], plan: StagePlan | None, pp: int
+) -> tuple[StageCounts, ...]:
+    """Kinds of layer on every stage, first to last; without a plan, one stage of all."""
+    whole = StagePlan(len(sequence), len(sequence))
+    return tuple(
+        (len(r), tuple(Counter(sequence[r.start : r.stop]).items()))
+        for r in stage_layer_indices(len(sequence), plan or whole, pp)
+    )

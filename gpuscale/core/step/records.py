@@ -52,12 +52,14 @@ class Hardware:
     grouped_fp8_eff: float = 1.0
     permute_passes: float = 1.0
     router_s: float = 0.0
+    expert_launch_s: float = 0.0  # CPU time of one local expert forward, fp8 casts included
     scan_eff: float = 1.0  # linear attention and state space cores, relative to attention
     optimizer_bytes_per_param: float = 28.0
     # calibration: fabric
     scaleup_eff: float = 1.0
     scaleout_eff: float = 1.0
     all_to_all_eff: float = 1.0
+    all_to_all_scaleout_eff: float = 1.0
     scaleup_latency_s: float = 0.0
     scaleout_latency_s: float = 0.0
     ring_hop_s: float = 0.0
@@ -75,6 +77,7 @@ class Software:
     host_layer_s: float = 0.0  # CPU time to launch one layer forward
     host_tp_factor: float = 0.0  # more of it with tensor parallelism
     step_host_s: float = 0.0
+    pipeline_launch_s: float = 0.0  # launch floor of a layer per tensor rank, pipeline over nodes
     tp_exposed_frac: float = 0.0  # c of max(A, B) + c min(A, B)
     cp_exposed_frac: float = 0.0
     ep_exposed_frac: float = 0.0
@@ -89,6 +92,7 @@ class Software:
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte
     zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
     balance_by_cost: bool = False  # pipeline stages balanced by cost, head included
+    balance_uneven: bool = False  # the same, only where the layers do not divide evenly
     expert_tp_default: bool = False
     deduplicated_all_to_all: bool = False
     fused_cross_entropy: bool = False
@@ -116,6 +120,7 @@ class Shape(NamedTuple):
     sequence_parallel: bool
     cp_kind: str
     overlap_tp: bool
+    pp_crosses: bool = False  # the pipeline spans nodes
 
 
 class LayerTime(NamedTuple):

@@ -11,7 +11,7 @@ from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
-from gpuscale.core.step.pipeline import pipeline_s, plan_stages, stage_layer_indices
+from gpuscale.core.step.pipeline import StageCounts, pipeline_s, plan_stages, stage_counts
 from gpuscale.core.step.records import (
     Breakdown,
     Hardware,
@@ -43,12 +43,13 @@ class Stage(NamedTuple):
         return self.time.fwd_s + self.time.bwd_s
 
 
-def shape_of(layout: Layout) -> Shape:
+def shape_of(layout: Layout, hw: Hardware, sw: Software) -> Shape:
     """Return what a layer sees of a layout."""
+    crosses = sw.pipeline_launch_s > 0.0 and layout.pp > 1 and layout.n_gpus > hw.gpus_per_node
     return Shape(
         layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch_size, layout.seq_len,
         layout.precision, layout.recompute, layout.sequence_parallel, layout.cp_kind,
-        layout.overlap_tp,
+        layout.overlap_tp, crosses,
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def breakdown(
 
     `times(mixer_name, ffn_name, shape)` may be given to serve memoised layer times.
     """
-    shape = shape_of(layout)
+    shape = shape_of(layout, hw, sw)
     stages = model_stages(model, hw, sw, layout, shape, times)
     heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
     stage = stages[heaviest]
@@ -147,18 +148,26 @@ def model_stages(
             model.mixers[names[0]], model.ffns[names[1]], model.hidden_size, hw, sw, shape
         )  # fmt: skip
     head = head_time(model.hidden_size, model.vocab_size, hw, sw, shape)
-    mean = sum(kinds[n].fwd_s + kinds[n].bwd_s for n in model.layer_sequence) / model.n_layers
+    ((_, every),) = stage_counts(model.layer_sequence, None, 1)
+    mean = sum(n * (kinds[k].fwd_s + kinds[k].bwd_s) for k, n in every) / model.n_layers
     head_layers = (head.fwd_s + head.bwd_s) / mean if mean > 0.0 else 0.0
-    plan = plan_stages(model.n_layers, layout.pp, head_layers, sw.balance_by_cost)
-    indices = stage_layer_indices(model.n_layers, plan, layout.pp)
+    uneven = model.n_layers % layout.pp > 0 and (model.n_layers + 2) % layout.pp > 0
+    by_cost = sw.balance_by_cost or (sw.balance_uneven and uneven)
+    if by_cost:
+        head_layers = head_layers * (1 + model.n_mtp_layers) + model.n_mtp_layers
+    plan = plan_stages(model.n_layers, layout.pp, head_layers, by_cost)
     keep = _kept(kinds, layout)
     tail = [(1 + model.n_mtp_layers, head)]
     if model.n_mtp_layers:
         tail.append((model.n_mtp_layers, kinds[model.layer_sequence[-1]]))
     stages = []
-    for i, layers in enumerate(indices):
+    same: dict[tuple[StageCounts, bool, bool], Stage] = {}
+    for i, counts in enumerate(stage_counts(model.layer_sequence, plan, layout.pp)):
         last = i == layout.pp - 1
-        stages.append(_stage(model, layers, kinds, keep, tail if last else [], layout, i, last))
+        key = (counts, i == 0, last)
+        if key not in same:
+            same[key] = _stage(model, counts, kinds, keep, tail if last else [], layout, i, last)
+        stages.append(same[key])
     return stages
 
 
@@ -175,18 +184,15 @@ def _kept(
 
 
 def _stage(
-    model: ModelSpec, layers: range, kinds: dict[tuple[str, str], LayerTime],
+    model: ModelSpec, layers: StageCounts, kinds: dict[tuple[str, str], LayerTime],
     keep: dict[tuple[str, str], LayerTime] | None, tail: list[tuple[int, LayerTime]],
     layout: Layout, index: int, last: bool,
 ) -> Stage:  # fmt: skip
-    counts: dict[tuple[str, str], int] = {}
-    for j in layers:
-        names = model.layer_sequence[j]
-        counts[names] = counts.get(names, 0) + 1
+    n_layers, counts = layers
     parts = list(tail)
     left = layout.recompute_layers if keep is not None else None
     dense = experts = 0.0
-    for names, n in counts.items():
+    for names, n in counts:
         again = n if left is None else min(n, left)
         parts.append((again, kinds[names]))
         if left is not None and keep is not None:
@@ -200,7 +206,7 @@ def _stage(
         dense += embedding
     if last and (layout.pp > 1 or not model.tie_embeddings):
         dense += embedding
-    return Stage(add_times(parts), dense, experts, len(layers))
+    return Stage(add_times(parts), dense, experts, n_layers)
 
 
 def shards_of(layout: Layout, dense_params: float, expert_params: float) -> Shards:
