@@ -18,6 +18,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "num_attention_groups", "kv_n_heads",
+                            "n_head_kv",
                             "multi_query_group_num"),
     "max_position_embeddings": ("n_positions", "max_seq_len", "max_sequence_length", "seq_length",
                                 "n_ctx"),
@@ -65,6 +66,8 @@ class Keys:
         for name in names:
             if self.table.get(name) is not None:
                 return self.table[name]
+        if any(name in self.table for name in names):
+            return None  # null in the file is no default
         for name in names:
             if name in self.defaults:
                 if key in STRUCTURE or key in ("intermediate_size", "moe_intermediate_size"):
