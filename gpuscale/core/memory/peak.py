@@ -48,9 +48,10 @@ class StateBlock:
 @lru_cache(maxsize=8192)
 def layer_activations(
     model: ModelFacts, parameters: MemoryParameters, tokens: float, seq_len: int, tp: int,
-    etp: int, sequence_parallel: bool, recompute: str, eight_bit: bool = False,
+    etp: int, sequence_parallel: bool, recompute: str, precision: str = "bf16",
 ) -> tuple[KindActivations, ...]:  # fmt: skip
     """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only."""
+    eight_bit = parameters.quantised_inputs and precision in EIGHT_BIT
 
     def bytes_of(kind: int, mode: str) -> float:
         return layer_bytes(
@@ -70,6 +71,17 @@ def layer_activations(
 def recompute_mode(recompute: str, parameters: MemoryParameters) -> str:
     """Return the mode as the family means it: torchtitan's `selective` is per operator."""
     return "per-op" if recompute == "selective" and parameters.selective_per_op else recompute
+
+
+def layout_activations(
+    model: ModelFacts, parameters: MemoryParameters, layout: Layout
+) -> tuple[KindActivations, ...]:
+    """Activations of each kind of layer under a layout."""
+    return layer_activations(
+        model, parameters, layout.micro_batch_size * layout.seq_len / layout.cp, layout.seq_len,
+        layout.tp, layout.etp, layout.sequence_parallel,
+        recompute_mode(layout.recompute, parameters), layout.precision,
+    )  # fmt: skip
 
 
 def shards(layout: Layout) -> tuple[int, int]:
@@ -185,12 +197,7 @@ def stage_memories(
     stages = stage_params(
         model, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
     )
-    acts = layer_activations(
-        model, parameters, layout.micro_batch_size * layout.seq_len / layout.cp, layout.seq_len,
-        layout.tp, layout.etp, layout.sequence_parallel,
-        recompute_mode(layout.recompute, parameters),
-        parameters.quantised_inputs and layout.precision in EIGHT_BIT,
-    )  # fmt: skip
+    acts = layout_activations(model, parameters, layout)
     return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
 
 
