@@ -161,7 +161,7 @@ def _explained(question: Question) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.quiz.evaluate import Answer, load_reference, matches
     from gpuscale.quiz.explain import explain, term
-    from gpuscale.quiz.show import exact_text, note_text, stated_text, value_text
+    from gpuscale.quiz.show import DIMENSION, exact_text, note_text, stated_text, value_text
     from gpuscale.render.document import Document, Facts, Text
 
     found = explain(question)
@@ -173,10 +173,12 @@ def _explained(question: Question) -> Document:
     facts = [
         ("stated", stated_text(question), f"document {question.document}: {question.source}"),
         ("exact", exact_text(question, found.exact), verdict),
-        ("in SI units", value_text(found.exact, question.unit), _full(found.exact, question.unit)),
         ("matched", "yes" if matched else "NO", f"reference value {expected}, "
          + (f"within {tolerance:g} relative" if tolerance else "exactly")),
     ]  # fmt: skip
+    if question.unit in DIMENSION:
+        facts.insert(2, ("in SI units", value_text(found.exact, question.unit),
+                         _full(found.exact, question.unit)))  # fmt: skip
     steps = [(s.call, "=", _full(s.value, "")) for s in found.steps]
     figures = [(f.name, _full(f.value, ""), f.source) for f in found.figures]
     functions = [(name, "", f"{module}: {doc}") for name, module, doc in found.functions]
@@ -206,12 +208,15 @@ def _explained(question: Question) -> Document:
 
 
 def _full(value: Any, unit: str) -> str:
-    """All digits of a number; other values as they are, records by their fields."""
+    """Twelve digits of a number; other values as they are, records by their fields."""
+    from gpuscale.quiz.expression import compact
+
     if isinstance(value, (bool, str)):
         return str(value)
     if isinstance(value, (int, float)):
-        return f"{value!r} {unit}".rstrip() if unit not in ("", "1") else repr(value)
+        return f"{compact(value)} {unit}".rstrip()
     if isinstance(value, tuple):
-        return "(" + ", ".join(_full(v, "") for v in value) + ")"
+        plain = all(isinstance(v, (int, float, str)) for v in value)
+        return f"{(', ' if plain else '; ').join(_full(v, '') for v in value)} {unit}".rstrip()
     names = getattr(type(value), "__slots__", ())
     return ", ".join(f"{n} {_full(getattr(value, n), '')}" for n in names) or str(value)

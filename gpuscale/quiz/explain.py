@@ -59,8 +59,17 @@ def _called(text: str) -> list[str]:
     ]
 
 
+_OF_WHOLE = {
+    "nvlink": "How to Scale Your Model, GPU chapter, NVLink table",
+    "pod": "the documents' catalogue, switch levels of a cluster",
+    "rate": "the documents' catalogue, peak rates of a GPU",
+}
+
+
 def _source(name: str) -> str:
     """Origin of a looked-up attribute, from the record that it belongs to."""
+    if name.endswith(")"):
+        return _OF_WHOLE.get(name.split("(")[0], "")
     record, _, attribute = name.rpartition(".")
     owner = evaluate(record, resolve, is_lookup)
     sources = getattr(owner, "sources", None)
@@ -99,6 +108,6 @@ def term(question: Question, explanation: Explanation) -> Term | None:
 
     tree = Symbols().visit(ast.parse(question.compute, mode="eval").body)
     return Term(
-        question.quantity, float(exact), DIMENSION.get(question.unit, ""), ast.unparse(tree), inputs,
-        f"{question.title}, {question.section}", tuple(children),
+        question.quantity, float(exact), DIMENSION.get(question.unit, ""), ast.unparse(tree),
+        inputs, f"{question.title}, {question.section}", tuple(children),
     )  # fmt: skip

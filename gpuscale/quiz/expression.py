@@ -152,7 +152,10 @@ class _Walk:
         args = [self.value(a) for a in node.args]
         kwargs = {str(k.arg): self.value(k.value) for k in node.keywords}
         value = self.guarded(self.named(node.func.id), *args, **kwargs)
-        if self.trace is not None and not self.is_lookup(node.func.id):
+        if self.trace is not None and self.is_lookup(node.func.id):
+            if isinstance(value, (tuple, float, str)):  # records are shown by their attributes
+                self.trace.catalogue.append((ast.unparse(node), value))
+        elif self.trace is not None:
             given = [_short(a) for a in args] + [f"{k}={_short(v)}" for k, v in kwargs.items()]
             self.trace.steps.append((f"{node.func.id}({', '.join(given)})", value))
         return value
@@ -167,11 +170,23 @@ class _Walk:
         )
 
 
+def compact(value: float) -> str:
+    """Twelve digits; the exponent form where that is shorter.
+
+    Examples
+    --------
+    >>> compact(26000000000.0), compact(0.1 + 0.2), compact(28672.0)
+    ('2.6e+10', '0.3', '28672')
+    """
+    text, short = f"{value:.12g}", f"{value:g}"
+    return short if len(short) < len(text) and float(short) == float(text) else text
+
+
 def _short(value: Any) -> str:
     """Argument as text; records by their name."""
-    if isinstance(value, float) and value.is_integer() and abs(value) >= 1e6:
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    if isinstance(value, (int, float, str)):
+    if isinstance(value, float):
+        return compact(value)
+    if isinstance(value, (int, str)):
         return repr(value)
     if isinstance(value, tuple):
         return "(" + ", ".join(_short(v) for v in value) + ")"

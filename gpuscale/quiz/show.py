@@ -61,7 +61,7 @@ def stated_text(question: Question) -> str:
         joined = (" x " if question.stated_unit == "shape" else " to ").join(map(number, stated))
         return _with_unit(joined, question.stated_unit)
     if isinstance(stated, str):
-        return stated
+        return _with_unit(stated, question.stated_unit)
     return _with_unit(number(stated), question.stated_unit)
 
 

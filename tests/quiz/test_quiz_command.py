@@ -77,7 +77,7 @@ def test_text_is_grouped_and_says_wrong_in_words():
 def test_one_answer_is_explained():
     done = run("llm.quiz5.q1.flops_ratio")
     assert done.returncode == 0
-    for text in ("2.27273", "2.25", "gpu('b200').bf16_flop_per_s", "2250000000000000.0", "rounded"):
+    for text in ("2.27273", "2.25", "gpu('b200').bf16_flop_per_s", "2.25e+15", "rounded"):
         assert text in done.stdout
     found = result("ring.13b.nvlink")
     assert found["verdict"] == "wrong" and found["exact"] == pytest.approx(0.15166667)
