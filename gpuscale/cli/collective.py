@@ -93,9 +93,6 @@ def collective(
     catalogue: Annotated[
         str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
     ] = "vendor",
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Overlay for the expected time.")
-    ] = None,
 ) -> Document:
     """Time and bandwidth of one collective operation on a cluster.
 
@@ -135,9 +132,9 @@ def collective(
     }  # fmt: skip
     warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, used, levels)]
     inputs["changed"] = list(loaded.changes)
+    chosen = used if algorithm else None
     expected = [
-        expected_time(row, spec, levels, n_inner, used if algorithm else None, calibration)
-        for row in rows
+        expected_time(row, spec, levels, n_inner, chosen, common.calibration) for row in rows
     ]
     if sweep:
         return sweep_document(rows, expected, inputs, loaded, warnings)

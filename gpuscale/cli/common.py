@@ -41,6 +41,7 @@ class Common:
     explain: bool = False  # print the terms of the answer too
     require: tuple[Requirement, ...] = ()
     output: tuple[Path, ...] = ()  # files to write; the ending says the format
+    calibration: str | None = None  # overlay of `gpuscale calibrate`, for expected figures
 
 
 COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -93,6 +94,16 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
             typer.Option(
                 "-o", "--output", metavar="FILE",
                 help="Also write the answer to a file: .json .csv .md .txt. Repeatable.",
+            ),
+        ],
+        None,
+    ),
+    "calibration": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--calibration", metavar="FILE",
+                help="Constants that `gpuscale calibrate` fitted to your own measurements.",
             ),
         ],
         None,
@@ -152,8 +163,17 @@ def _common(given: dict[str, Any]) -> Common:
         output = map(check_target, output)
     return Common(
         _format(given["json_"], given["format_"]), tuple(given["set_"] or ()), given["explain"],
-        tuple(require or ()), tuple(output or ()),
+        tuple(require or ()), tuple(output or ()), _calibration(given["calibration"]),
     )  # fmt: skip
+
+
+def _calibration(path: str | None) -> str | None:
+    """Path of an overlay, read once so that a bad file is told even where nothing uses it."""
+    if path is not None:
+        from gpuscale.io.calibration import load_calibration
+
+        load_calibration(path)
+    return path
 
 
 def _format(as_json: bool, asked: Format | None) -> Format:

@@ -51,9 +51,6 @@ def matmul_time(
     catalogue: Annotated[
         str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
     ] = "vendor",
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Overlay for the expected time.")
-    ] = None,
 ) -> Document:
     """Time of one matrix product or elementwise operation on one GPU.
 
@@ -77,7 +74,7 @@ def matmul_time(
     x, w, out = _formats(spec, dtype, dtypes)
     sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
     counts = whole(batch, "--batch"), whole(groups, "--groups")
-    return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue, calibration)
+    return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue, common.calibration)
 
 
 def _refuse(**given: str | None) -> None:
