@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "quiz": ("quiz", "Answer every question of the documents, and say where they are wrong."),
     "model": ("model", "Layers, parameters, FLOP per token and KV cache of a model."),
+    "explain": (
+        "explain",
+        "Explain a term of the field: formula, example, limits of validity, references.",
+    ),
     "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.

@@ -10,13 +10,9 @@ import pytest
 from gpuscale.cli.app import COMMANDS, run
 from gpuscale.cli.failures import EXAMPLES
 from gpuscale.quiz.expression import evaluate
+from gpuscale.quiz.functions import ARITHMETIC
 
 MATMUL = "matmul-time b200 64 4096 8192"
-FUNCTIONS = {
-    "max": max, "min": min, "ceil": math.ceil, "floor": math.floor, "log2": math.log2,
-    "sqrt": math.sqrt, "sum": sum,
-}  # fmt: skip
-
 EXPLAINED = [
     MATMUL, "matmul-time h100 256 8192 28672 --dtypes bf16,fp8,bf16 --groups 4 --batch 2",
     "matmul-time h100 1e9 --op axpy", "collective all-gather h100 --shape 4096x65536",
@@ -44,7 +40,7 @@ def test_every_formula_gives_its_value(line, capsys):
     for term in walk(terms):
         assert math.isfinite(term["value"]) and (term["formula"] or not term["inputs"])
         if term["formula"]:
-            value = evaluate(term["formula"], (FUNCTIONS | term["inputs"]).__getitem__)
+            value = evaluate(term["formula"], (ARITHMETIC | term["inputs"]).__getitem__)
             assert value == pytest.approx(term["value"], rel=1e-9, abs=0), term["name"]
             for child in term["children"]:
                 if child["name"] in term["inputs"]:

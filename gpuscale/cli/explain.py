@@ -1,0 +1,81 @@
+"""`gpuscale explain`: the glossary of the field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+
+if TYPE_CHECKING:
+    from gpuscale.io.glossary import Entry
+    from gpuscale.render.document import Document
+
+
+def complete_term(incomplete: str) -> list[str]:
+    """Terms that start as typed."""
+    from gpuscale.io.glossary import load_glossary
+
+    return [name for name in load_glossary() if name.startswith(incomplete.lower())]
+
+
+@command(app, "explain", example="gpuscale explain mfu")
+def explain(
+    common: Common,
+    term: Annotated[
+        str | None,
+        typer.Argument(help="A word of the field; none lists all.", autocompletion=complete_term),
+    ] = None,
+) -> Document:
+    """Explain a term of the field: formula, example, limits of validity, references."""
+    from gpuscale.io.glossary import find_entry
+
+    return _list() if term is None else _show(find_entry(term))
+
+
+def _list() -> Document:
+    from gpuscale.io.glossary import load_glossary
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    entries = load_glossary().values()
+    columns = [
+        Column("topic", "topic", right=False), Column("term", "term", right=False),
+        Column("title", "what it is", right=False), Column("also", "also", right=False),
+    ]  # fmt: skip
+    rows = [(e.topic, e.name, e.title, " ".join(e.also)) for e in entries]
+    result = {"terms": [{"term": e.name, "topic": e.topic, "title": e.title} for e in entries]}
+    return Document(
+        "explain", {}, result, [Table(columns, rows), Text("gpuscale explain TERM shows one")]
+    )
+
+
+def _show(entry: Entry) -> Document:
+    from dataclasses import asdict
+
+    from gpuscale.core.records import Term
+    from gpuscale.quiz.expression import evaluate
+    from gpuscale.quiz.functions import ARITHMETIC
+    from gpuscale.render.document import Block, Document, Facts, Text
+    from gpuscale.render.explain import amount, node_of
+
+    inputs = {name: float(value) for name, value in entry.inputs.items()}
+    value = float(evaluate(entry.formula, (ARITHMETIC | inputs).__getitem__))
+    term = Term(entry.name, value, entry.unit, entry.formula, inputs, "; ".join(entry.references))
+    facts = [
+        ("formula", "", entry.formula),
+        ("example", "", entry.example),
+        ("", "", f"{node_of(term).numbers} = {amount(entry.name, value, entry.unit)}"),
+        ("limits", "", entry.limits),
+        *(("reference" if i == 0 else "", "", r) for i, r in enumerate(entry.references)),
+        *([("see also", "", ", ".join(entry.see))] if entry.see else []),
+        *([("try", "", entry.command)] if entry.command else []),
+    ]
+    result = asdict(entry) | {"value": value}
+    blocks: list[Block] = [
+        Text(f"{entry.name}: {entry.title}"),
+        Text(" ".join(entry.text.split())),
+        Facts([(label, value_, remark) for label, value_, remark in facts]),
+    ]
+    return Document("explain", {"term": entry.name}, result, blocks, terms=[term])

@@ -1,0 +1,1 @@
+"""Terms of the field: formula, an example that core computes, limits of validity, references."""

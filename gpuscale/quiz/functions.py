@@ -1,0 +1,12 @@
+"""Functions that the arithmetic of a `Term` may call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "max": max, "min": min, "ceil": math.ceil, "floor": math.floor, "log2": math.log2,
+    "sqrt": math.sqrt, "sum": sum,
+}  # fmt: skip
