@@ -181,7 +181,7 @@ class ModelSpec(Spec):
     hc_mult: NonNegativeInt = 0  # hyper-connections: residual streams (0: one plain residual)
     ple_hidden_size: NonNegativeInt = 0  # per-layer embeddings (Gemma 3n, Gemma 4): width
     ple_vocab_size: NonNegativeInt = 0
-    vision_params: Count = 0
+    vision_params: Count = 0  # vision and audio towers with their projectors
     extra_params: Count = 0  # what no other key explains; `notes` says what
     published_params: Count | None = None
     published_active_params: Count | None = None

@@ -64,3 +64,15 @@ def test_errors_are_one_line():
         assert (done.returncode, done.stdout) == (2, ""), args
         assert done.stderr.startswith(message), done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_terms_evaluate_to_their_values():
+    from gpuscale.cli.common import Common
+    from gpuscale.cli.model import model
+
+    document = model(
+        common=Common(), model="glm-4.5", seq_len="4096", kv_bytes="2", toml=False
+    )  # fmt: skip
+    assert len(document.terms) == 3
+    for term in document.terms:
+        assert eval(term.formula, {}, dict(term.inputs)) == term.value

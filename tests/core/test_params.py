@@ -103,3 +103,63 @@ def test_active_counts_top_k_experts():
     p = count_params(spec)
     idle = 6 * 32 * expert_params(spec.ffns["moe"], spec.hidden_size)
     assert p.total_params - p.active_params == idle == 6 * 32 * 3 * 4096 * 14336
+
+
+SIGLIP = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "image_size": 896, "patch_size": 14,
+    "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27,
+    "vision_use_head": False,
+}  # fmt: skip
+
+
+def _gemma3(**text):
+    text = {"model_type": "gemma3_text", "sliding_window": 1024, **text}
+    return {"model_type": "gemma3", "text_config": text, "vision_config": SIGLIP}
+
+
+RELEASED = [  # config with the keys of the released file, total; source: size on its model page
+    (_gemma3(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34), 4_300_079_472),
+    (_gemma3(hidden_size=3840, intermediate_size=15360, num_hidden_layers=48, head_dim=256,
+             num_attention_heads=16, num_key_value_heads=8), 12_187_325_040),
+    (_gemma3(hidden_size=5376, intermediate_size=21504, num_hidden_layers=62, head_dim=128,
+             num_attention_heads=32, num_key_value_heads=16), 27_432_406_640),
+    ({"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "bias": False,
+      "num_hidden_layers": 32, "vocab_size": 65024, "multi_query": True}, 6_921_720_704),
+    ({"model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576,
+      "num_attention_heads": 64, "num_hidden_layers": 44, "vocab_size": 50432}, 20_554_567_680),
+    ({"model_type": "cohere", "hidden_size": 12288, "intermediate_size": 33792,
+      "num_attention_heads": 96, "num_key_value_heads": 8, "num_hidden_layers": 64,
+      "vocab_size": 256000, "use_qk_norm": True}, 103_810_674_688),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "total"), RELEASED, ids=lambda v: str(v)[:40])
+def test_released_sizes(config, total):
+    spec, _ = spec_from_config(config, "x")
+    assert count_params(spec).total_params == total
+
+
+STEP3 = {
+    "model_type": "step3_text", "hidden_size": 7168, "intermediate_size": 18432,
+    "num_attention_heads": 64, "num_attention_groups": 1, "num_hidden_layers": 61,
+    "vocab_size": 128815, "moe_layers_enum": ",".join(map(str, range(4, 60))),
+    "moe_num_experts": 48, "moe_top_k": 3, "share_expert_dim": 5120,
+    "moe_intermediate_size": 5120, "share_q_dim": 2048, "head_dim": 256,
+}  # fmt: skip
+MINIMAX = {
+    "model_type": "minimax_text_01", "hidden_size": 6144, "intermediate_size": 9216,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
+    "num_hidden_layers": 80, "vocab_size": 200064, "num_local_experts": 32,
+    "num_experts_per_tok": 2, "attn_type_list": ([0] * 7 + [1]) * 10,
+}  # fmt: skip
+
+
+def test_families_without_transformers_hold_to_their_reports():
+    """Step-3 report, table 1: 316B, 38B active; MiniMax-01 report: 456B, 45.9B active."""
+    step3 = count_params(spec_from_config(STEP3, "x")[0])
+    assert step3.total_params == pytest.approx(316e9, rel=0.005)
+    assert step3.active_params_excl_embedding == pytest.approx(38e9, rel=0.005)
+    minimax = count_params(spec_from_config(MINIMAX, "x")[0])
+    assert minimax.total_params == pytest.approx(456e9, rel=0.002)
+    no_vocabulary = minimax.active_params - minimax.embedding_params - minimax.head_params
+    assert no_vocabulary == pytest.approx(45.9e9, rel=0.002)

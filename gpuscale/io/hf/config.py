@@ -208,10 +208,14 @@ def _mtp_layers(k: Keys) -> int:
 
 def _vision(wrapper: Keys, wrapper_type: str, h: int, warnings: list[str]) -> int:
     tower = wrapper.sub("vision_config")
-    if isinstance(wrapper.table.get("audio_config"), dict):
+    audio = wrapper.sub("audio_config")
+    heard = 0
+    if audio is not None and wrapper_type == "gemma4":
+        heard = vision.gemma4_audio(audio, h)
+    elif audio is not None:
         warnings.append(f"{wrapper.where}: the audio tower is not in the parameter count")
     if tower is None:
-        return 0
+        return heard
     count = vision.TOWERS.get(wrapper_type)
     if count is None:
         warnings.append(f"{wrapper.where}: the vision tower is not in the parameter count")
@@ -223,7 +227,7 @@ def _vision(wrapper: Keys, wrapper_type: str, h: int, warnings: list[str]) -> in
             "is left out, as transformers does for this type"
         )
         return 0
-    return count(tower, wrapper, h)
+    return heard + count(tower, wrapper, h)
 
 
 def _weight_bits(k: Keys, wrapper: Keys, warnings: list[str]) -> float | None:

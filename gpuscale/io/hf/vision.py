@@ -1,4 +1,4 @@
-"""Parameters of vision towers and their projectors, from the `vision_config` of a wrapper."""
+"""Parameters of vision and audio towers and their projectors, from a wrapper's sub-configs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,21 @@ def gemma4(v: Keys, k: Keys, text_width: int) -> int:
     count = 3 * v.integer("patch_size", 16) ** 2 * h
     count += 2 * v.integer("position_embedding_size", 10240) * h
     return count + v.integer("num_hidden_layers", 16) * layer + h * text_width
+
+
+def gemma4_audio(a: Keys, text_width: int) -> int:
+    """Gemma 4 audio: two strided convolutions, conformer layers, two projections."""
+    h, out = a.integer("hidden_size", 1024), a.integer("output_proj_dims", 1536)
+    channels = a.sequence("subsampling_conv_channels") or [128, 32]
+    if len(channels) != 2 or not all(type(c) is int and 0 < c < 10**6 for c in channels):
+        raise a.error("subsampling_conv_channels", "two whole numbers are wanted")
+    first, second = channels
+    count = 9 * first + first + 9 * first * second + second + first // 4 * second * h
+    heads = a.integer("num_attention_heads", 8)
+    layer = 2 * (8 * h * h + 2 * h)  # two MLPs of four times the width, norms before and after
+    layer += 5 * h * h + h // heads + 3 * h  # attention with relative keys, three norms
+    layer += 3 * h * h + a.integer("conv_kernel_size", 5) * h + 2 * h
+    return count + a.integer("num_hidden_layers", 12) * layer + h * out + out + out * text_width
 
 
 def kimi(v: Keys, k: Keys, text_width: int) -> int:
