@@ -7,8 +7,11 @@ filled with a stated assumption, and a row that cannot be modelled carries the r
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,8 +74,6 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     GpuscaleError
         If the file cannot be read, is empty, binary, too large or has no header with data.
     """
-    import io
-
     if str(path) == "-":
         import sys
 
@@ -93,9 +94,14 @@ def _file_text(path: Path) -> str:
     try:
         if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
             raise GpuscaleError(f"{path}: larger than {MAX_FILE_BYTES // 10**6} MB")
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise GpuscaleError(f"{path}: {error.strerror or error}") from None
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(MAX_FILE_BYTES)
+        return data.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise GpuscaleError(f"{path}: {reason}") from None
     except UnicodeDecodeError:
         raise GpuscaleError(f"{path}: not a text file (UTF-8)") from None
 

@@ -1,0 +1,68 @@
+"""The stated error of an expected step time: an 80 % interval from the validation of its class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.step.records import Hardware
+    from gpuscale.specs.model import ModelSpec
+
+
+def interval_classes(
+    model: ModelSpec, hw: Hardware, family: str, layout: Layout, n_assumed: int = 0
+) -> tuple[str, ...]:
+    """Classes that a step belongs to, the most specific first; the widest known one counts.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        Dense or mixture of experts.
+    hw : Hardware
+        Its architecture may be one that no measurement was fitted on.
+    family : str
+        Name of the software preset.
+    layout : Layout
+        Tensor parallelism beyond the scale-up domain is a class of its own.
+    n_assumed : int
+        Settings that the caller had to assume.
+    """
+    kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
+    classes = [f"{kind}/{family}", kind]
+    if layout.tp > hw.scaleup_domain_gpus or (layout.tp > 8 and hw.scaleup_domain_gpus < 64):
+        classes.insert(0, "wide-tp")
+    if any(m.kind in ("mamba2", "gated-delta", "lightning", "compressed")
+           for m in model.mixers.values()):  # fmt: skip
+        classes.insert(0, "linear-attention")
+    if n_assumed:
+        classes.insert(0, "assumed")
+    return (f"hardware/{hw.architecture}", *classes)
+
+
+def interval(
+    expected_s: float, classes: tuple[str, ...], widths: Mapping[str, float]
+) -> tuple[float, float]:
+    """(low, high) of the 80 % interval: the expected time divided and multiplied by ``exp(w)``.
+
+    Of the classes that `widths` knows, the widest counts, except that a family's own class
+    (``dense/nanotron``) stands for its kind (``dense``).
+
+    Examples
+    --------
+    >>> low, high = interval(1.0, ("dense/x", "dense"), {"dense": 0.1})
+    >>> round(low, 3), round(high, 3)
+    (0.905, 1.105)
+    """
+    own = [c for c in classes if "/" in c and not c.startswith("hardware/") and c in widths]
+    hardware = [c for c in classes if c.startswith("hardware/")]
+    known = own + [c for c in classes if "/" not in c and c in widths and not (own and c in KINDS)]
+    found = [widths[c] for c in known]
+    found += [widths.get(c, widths.get("hardware/unknown", 0.0)) for c in hardware]
+    width = max(found, default=widths.get("unknown", 0.35))
+    return expected_s * math.exp(-width), expected_s * math.exp(width)
+
+
+KINDS = ("dense", "moe")
