@@ -14,6 +14,10 @@ DIMENSION = {
 """Unit of an answer -> dimension of `core.quantity`."""
 
 _PLAIN_UNITS = ("1", "text", "formula", "shape", "bool", "SM", "")
+_READABLE = {
+    "slot": "slots", "day": "days", "token": "tokens", "ktoken": "k tokens", "Mtoken": "M tokens",
+    "ktoken/s": "k tokens/s", "Kitoken": "Ki tokens", "Mitoken": "Mi tokens",
+}  # fmt: skip
 
 
 def number(value: float) -> str:
@@ -30,7 +34,7 @@ def number(value: float) -> str:
 
 
 def _with_unit(text: str, unit: str) -> str:
-    return text if unit in _PLAIN_UNITS else f"{text} {unit}"
+    return text if unit in _PLAIN_UNITS else f"{text} {_READABLE.get(unit, unit)}"
 
 
 def value_text(value: Any, unit: str) -> str:
@@ -69,7 +73,7 @@ def _binary(unit: str, factor: float) -> str:
     """Give a unit its binary prefix if the factor is one: MB of 2^20 bytes becomes MiB."""
     for prefix, binary in (("k", 2.0**10), ("M", 2.0**20), ("P", 2.0**50)):
         if unit.startswith(prefix) and abs(factor / binary - 1) < 1e-6:
-            return f"{prefix.upper()}i{unit[1:].replace('token', ' token')}"
+            return f"{prefix.upper()}i{unit[1:]}"
     return unit
 
 
@@ -94,7 +98,7 @@ def note_text(question: Question) -> str:
     --------
     >>> from gpuscale.quiz.evaluate import load_questions, select
     >>> note_text(select(load_questions(), "gantt")[0])[:38]
-    'document 002 prints 10 slot: The chart'
+    'document 002 prints 10 slots: The char'
     """
     if question.verdict == "wrong":
         stated = stated_text(question)

@@ -69,8 +69,8 @@ def test_text_is_grouped_and_says_wrong_in_words():
     assert lines[1].startswith("Questions and answers")
     assert "002  ZeRO optimisation" in lines
     gantt = next(line for line in lines if line.startswith("pp.bubble.gantt"))
-    assert gantt.split()[-5:] == ["10", "slot", "12", "slot", "WRONG"]
-    assert any("document 002 prints 10 slot: The chart ends at 10" in line for line in lines)
+    assert gantt.split()[-5:] == ["10", "slots", "12", "slots", "WRONG"]
+    assert any("document 002 prints 10 slots: The chart ends at 10" in line for line in lines)
     assert "computed answers match" in done.stdout
 
 
