@@ -38,7 +38,7 @@ def _entry(name: str, topic: str, table: dict[str, Any]) -> Entry:
     known = {f.name for f in fields(Entry)}
     if wrong := sorted(set(table) - known):
         raise GpuscaleError(f"glossary, {name}: key `{wrong[0]}` is not known")
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     return Entry(name=name, topic=topic, **given)
 
 
