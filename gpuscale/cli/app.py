@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "collective": ("collective", "Time and bandwidth of one collective operation on a cluster."),
     "roofline": ("roofline", "Chip figures and the limits of each parallelism for a model."),
+    "memory": (
+        "memory",
+        "Memory per GPU of training or serving a model, by part, and whether it fits.",
+    ),
     "network": (
         "network",
         "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",

@@ -1,0 +1,122 @@
+"""The answer of `gpuscale memory --params`: model states by recipe and ZeRO stage alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.memory_common import choice, data_parallel, degree, gb, load, zero_stage
+from gpuscale.cli.values import quantity, whole
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.memory.states import StateBytes
+    from gpuscale.render.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class StatesAnswer:
+    """Model states of one GPU. [byte]."""
+
+    params: float
+    params_per_gpu: float  # before ZeRO: divided by tp * pp
+    recipe: str
+    bytes_per_param: float
+    zero_stage: int
+    n_shards: int
+    states: StateBytes
+    total_bytes: float
+    all_gpus_bytes: float  # one copy of all states
+    hbm_bytes: float
+    fits: bool
+    n_gpus_to_hold: int
+    n_nodes_to_hold: int
+
+
+def params_document(given: dict[str, Any]) -> Document:
+    """Answer a question about a number of parameters."""
+    from gpuscale.core.memory.states import (
+        RECIPES,
+        gpus_to_hold,
+        nodes_to_hold,
+        sharded_states,
+    )
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+
+    n_params = quantity(given["params"], "count", "--params", most=1e16)
+    given = {**given, "recipe": given["recipe"] or "mixed-adam"}
+    recipe = RECIPES[choice(given, "recipe", RECIPES)]
+    tp, pp, cp = (degree(given, n) for n in ("tp", "pp", "cp"))
+    dp = data_parallel(given, tp * pp * cp)
+    zero = zero_stage(given, 0)
+    group = given["shard_group"]
+    shards = dp * cp if group is None else whole(group, "--shard-group", most=dp * cp)
+    if (dp * cp) % shards:
+        raise GpuscaleError(f"--shard-group {shards} does not divide dp*cp = {dp * cp}")
+    loaded = load(given)
+    hbm = loaded.gpu.hbm_bytes
+    states = sharded_states(n_params / (tp * pp), recipe, zero, shards)
+    whole_bytes = n_params * recipe.bytes_per_param
+    n_gpus = gpus_to_hold(whole_bytes, hbm)
+    result = StatesAnswer(
+        params=n_params, params_per_gpu=n_params / (tp * pp), recipe=recipe.name,
+        bytes_per_param=recipe.bytes_per_param, zero_stage=zero, n_shards=shards, states=states,
+        total_bytes=states.total_bytes, all_gpus_bytes=whole_bytes, hbm_bytes=hbm,
+        fits=states.total_bytes <= hbm, n_gpus_to_hold=n_gpus,
+        n_nodes_to_hold=nodes_to_hold(n_gpus, loaded.cluster.gpus_per_node),
+    )  # fmt: skip
+    parts = (
+        ("weights", states.weights_bytes), ("gradients", states.gradients_bytes),
+        ("master weights", states.master_bytes), ("optimizer", states.optimizer_bytes),
+    )  # fmt: skip
+    rows = [(label, value) for label, value in parts if value]
+    table = Table(
+        (Column("part", "per GPU", right=False), Column("bytes", "states", gb)),
+        [*rows, ("total", states.total_bytes)],
+    )
+    facts = [
+        ("verdict", "fits" if result.fits else "does not fit",
+         f"{gb(states.total_bytes)} of {gb(hbm)} HBM; states alone, no activations"),
+        ("all states", gb(whole_bytes), f"{recipe.bytes_per_param:g} bytes per parameter"),
+        ("GPUs to hold them", f"{n_gpus:,}",
+         f"{result.n_nodes_to_hold:,} nodes of {loaded.cluster.gpus_per_node}"),
+        ("recipe", recipe.name, recipe.source),
+    ]  # fmt: skip
+    blocks: list[Any] = [
+        Text(
+            f"{n_params:.4g} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: TP {tp}, "
+            f"PP {pp}, DP {dp}, ZeRO {zero}"
+            + (f" in groups of {shards}" if shards != dp * cp else "")
+        ),
+        table,
+        Bars([(n, v, gb(v)) for n, v in rows], limit=hbm, limit_text=f"full width: {gb(hbm)} HBM"),
+        Facts(facts),
+    ]
+    if changed_text(loaded):
+        blocks.append(Text(changed_text(loaded)))
+    inputs = {
+        "params": n_params, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
+        "catalogue": given["catalogue"], "recipe": recipe.name, "tp": tp, "pp": pp, "cp": cp,
+        "dp": dp, "zero_stage": zero, "shard_group_size": shards,
+    }  # fmt: skip
+    shares = {
+        "weights": shards if zero >= 3 else 1, "gradients": shards if zero >= 2 else 1,
+        "rest": shards if zero >= 1 else 1,
+    }  # fmt: skip
+    term = Term(
+        "total_bytes", states.total_bytes, "bytes",
+        "params / (tp * pp) * (weights / weight_shards + gradients / gradient_shards"
+        " + k / optimizer_shards)",
+        {"params": n_params, "tp": float(tp), "pp": float(pp), "weights": recipe.weights_bytes,
+         "gradients": recipe.gradients_bytes, "k": recipe.k_bytes,
+         "weight_shards": float(shares["weights"]),
+         "gradient_shards": float(shares["gradients"]),
+         "optimizer_shards": float(shares["rest"])},
+        "ZeRO (arXiv:1910.02054), figure 1",
+    )  # fmt: skip
+    return Document(
+        command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
+        answered_no=not result.fits, terms=(term,), csv_table=table,
+    )  # fmt: skip

@@ -1,0 +1,213 @@
+"""The serving answer of `gpuscale memory --serve`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.memory_common import choice, degree, gb, load
+from gpuscale.cli.values import quantity, whole
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.memory.inference import ServingMemory
+    from gpuscale.core.memory.serving import FewestServing, ServingJob
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class ServingAnswer:
+    """Memory of one GPU of a replica. [byte]."""
+
+    fits: bool
+    n_gpus: int
+    all_weights_bytes: float
+    kv_bytes_per_token: float
+    kv_bytes_per_sequence: float
+    context_tokens: float
+    per_gpu: ServingMemory
+    hbm_bytes: float
+    fewest: FewestServing | None
+
+
+def serving_document(given: dict[str, Any]) -> Document:
+    """Answer a serving question."""
+    from gpuscale.core.memory.fit import usable_bytes
+    from gpuscale.core.memory.serving import fewest_serving, replica_memory
+
+    if given["params"] is not None:
+        return _weights_only(given)
+    loaded = load(given)
+    job = _job(given)
+    tp, pp = degree(given, "tp"), degree(given, "pp")
+    if given["gpus"] is not None and degree(given, "gpus", 1e7) != tp * pp:
+        n = degree(given, "gpus", 1e7)
+        if (tp, pp) != (1, 1):
+            raise GpuscaleError(f"--gpus {n} is not tp*pp = {tp * pp}")
+        tp = min(n, loaded.cluster.gpus_per_node)
+        pp = n // tp
+        if tp * pp != n:
+            raise GpuscaleError(f"--gpus {n} is no whole number of nodes; give --tp and --pp")
+    if pp > loaded.model.n_layers:
+        raise GpuscaleError(f"--pp {pp} is more than the {loaded.model.n_layers} layers")
+    hbm = loaded.gpu.hbm_bytes
+    usable = usable_bytes(hbm)
+    split_kv = bool(given["dp_attention"])
+    per_gpu = replica_memory(loaded.model, job, tp, pp, usable, split_kv=split_kv)
+    fewest = fewest_serving(
+        loaded.model, job, usable, loaded.cluster.gpus_per_node, split_kv=split_kv
+    )
+    return _document(given, loaded, job, (tp, pp), hbm, per_gpu, fewest)
+
+
+def _job(given: dict[str, Any]) -> ServingJob:
+    from gpuscale.core.memory.inference import WEIGHT_BITS
+    from gpuscale.core.memory.serving import ServingJob
+
+    filled = {**given, "weights": given["weights"] or "bf16", "kv": given["kv"] or "bf16"}
+    return ServingJob(
+        weights=choice(filled, "weights", WEIGHT_BITS),
+        kv=choice(filled, "kv", WEIGHT_BITS),
+        context_tokens=quantity(given["context"] or "8192", "tokens", "--context", most=1e12),
+        concurrency=whole(given["concurrency"] or "1", "--concurrency", most=1e9),
+    )
+
+
+def _document(
+    given: dict[str, Any], loaded: Loaded, job: ServingJob, degrees: tuple[int, int], hbm: float,
+    m: ServingMemory, fewest: FewestServing | None,
+) -> Document:  # fmt: skip
+    from gpuscale.core.kv_cache import kv_cache_bytes
+    from gpuscale.core.memory.inference import weight_bytes
+    from gpuscale.core.memory.serving import model_weight_bytes
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+
+    tp, pp = degrees
+    result = ServingAnswer(
+        fits=m.fits, n_gpus=tp * pp,
+        all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
+        kv_bytes_per_token=m.kv_bytes_per_token_all_gpus,
+        kv_bytes_per_sequence=kv_cache_bytes(
+            loaded.model, job.context_tokens, weight_bytes(1.0, job.kv)
+        ),
+        context_tokens=job.context_tokens, per_gpu=m, hbm_bytes=hbm, fewest=fewest,
+    )  # fmt: skip
+    rows = [
+        ("weights", m.weights_bytes), ("KV cache", m.kv_cache_bytes),
+        ("activations", m.activations_bytes), ("context, NCCL, graphs", m.overhead_bytes),
+    ]  # fmt: skip
+    table = Table(
+        (Column("part", "per GPU", right=False), Column("bytes", "expected", gb)),
+        [*rows, ("total", m.total_bytes)],
+    )
+    left = m.usable_bytes - m.total_bytes
+    facts = [
+        ("verdict", "fits" if m.fits else "does not fit",
+         f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(hbm)} HBM), "
+         + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much")),
+        ("weights", gb(result.all_weights_bytes), f"{job.weights}, embedding and head in bf16"),
+        ("KV per token", f"{result.kv_bytes_per_token:,.0f} B", f"{job.kv}, all GPUs together"),
+        ("KV per sequence", gb(result.kv_bytes_per_sequence),
+         f"{job.context_tokens:,.0f} tokens, all GPUs together"),
+        ("concurrency", f"{m.max_concurrency:,}", f"sequences fit; {m.concurrency:,} wanted"),
+    ]  # fmt: skip
+    if fewest is None:
+        smallest = "smallest replica: none found up to 4,096 GPUs"
+    else:
+        smallest = (
+            f"smallest replica: {fewest.n_gpus:,} GPUs ({fewest.n_nodes} "
+            f"node{'s' if fewest.n_nodes > 1 else ''}), TP {fewest.tp}, PP {fewest.pp}"
+        )
+    blocks: list[Any] = [
+        Text(
+            f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
+            f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
+            f"{m.concurrency:,} sequences"
+        ),
+        table,
+        Bars([(n, v, gb(v)) for n, v in rows], limit=m.usable_bytes,
+             limit_text=f"full width: {gb(m.usable_bytes)} usable"),
+        Facts(facts),
+        Text(smallest),
+    ]  # fmt: skip
+    if changed_text(loaded):
+        blocks.append(Text(changed_text(loaded)))
+    parts = {
+        "weights_bytes": m.weights_bytes, "kv_cache_bytes": m.kv_cache_bytes,
+        "activations_bytes": m.activations_bytes, "overhead_bytes": m.overhead_bytes,
+    }  # fmt: skip
+    terms = (
+        Term("total_bytes", m.total_bytes, "bytes", " + ".join(parts), parts, "sum of the parts", (
+            Term("weights_bytes", m.weights_bytes, "bytes", "all_weights_bytes / (tp * pp)",
+                 {"all_weights_bytes": result.all_weights_bytes, "tp": float(tp),
+                  "pp": float(pp)}, "parameter count by format, with block scales"),
+            Term("kv_cache_bytes", m.kv_cache_bytes, "bytes", "concurrency * per_sequence_bytes",
+                 {"concurrency": float(m.concurrency),
+                  "per_sequence_bytes": m.kv_bytes_per_sequence_per_gpu},
+                 "KV heads, latent and state of each layer (core/kv_cache.py)"),
+            Term("overhead_bytes", m.overhead_bytes, "bytes", source="prior: 2 to 4 GB per GPU"),
+        )),
+    )  # fmt: skip
+    inputs = {
+        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
+        "catalogue": given["catalogue"], "weights": job.weights, "kv": job.kv, "tp": tp, "pp": pp,
+        "context_tokens": job.context_tokens, "concurrency": job.concurrency,
+        "dp_attention": bool(given["dp_attention"]),
+    }  # fmt: skip
+    return Document(
+        command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
+        answered_no=not m.fits, terms=terms, csv_table=table,
+    )  # fmt: skip
+
+
+def _weights_only(given: dict[str, Any]) -> Document:
+    """Weights of a number of parameters, against the HBM of the GPUs."""
+    from gpuscale.core.memory.inference import WEIGHT_BITS, weight_bytes
+    from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Document, Facts, Text
+
+    for name in ("kv", "context", "concurrency", "dp_attention"):
+        if given[name]:
+            raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
+    n_params = quantity(given["params"], "count", "--params", most=1e16)
+    dtype = choice({**given, "weights": given["weights"] or "bf16"}, "weights", WEIGHT_BITS)
+    loaded = load(given)
+    tp, pp = degree(given, "tp"), degree(given, "pp")
+    n_gpus = degree(given, "gpus", 1e7) if given["gpus"] is not None else tp * pp
+    hbm = loaded.gpu.hbm_bytes
+    total = weight_bytes(n_params, dtype)
+    fewest = gpus_to_hold(total, hbm)
+    nodes = nodes_to_hold(fewest, loaded.cluster.gpus_per_node)
+    per_gpu = total / n_gpus
+    result = {
+        "weights_bytes": total, "weights_bytes_per_gpu": per_gpu, "hbm_bytes": hbm,
+        "fits": per_gpu <= hbm, "n_gpus": n_gpus, "n_gpus_to_hold": fewest,
+        "n_nodes_to_hold": nodes,
+    }  # fmt: skip
+    facts = [
+        ("weights", gb(total), f"{dtype}, {WEIGHT_BITS[dtype]:g} bits per parameter"),
+        ("per GPU", gb(per_gpu), f"on {n_gpus:,} {loaded.gpu.name}"),
+        ("verdict", "fits" if result["fits"] else "does not fit",
+         f"{gb(per_gpu)} of {gb(hbm)} HBM; weights alone, no KV cache"),
+        ("GPUs to hold them", f"{fewest:,}", f"{nodes:,} nodes"),
+    ]  # fmt: skip
+    blocks: list[Any] = [Text(f"{n_params:.4g} parameters served in {dtype}"), Facts(facts)]
+    if changed_text(loaded):
+        blocks.append(Text(changed_text(loaded)))
+    term = Term(
+        "weights_bytes", total, "bytes", "params * bits / 8",
+        {"params": n_params, "bits": WEIGHT_BITS[dtype]}, "FSDP and deployment notes",
+    )  # fmt: skip
+    return Document(
+        command="memory",
+        inputs={"params": n_params, "weights": dtype, "gpu": loaded.gpu.name,
+                "cluster": loaded.cluster.name, "n_gpus": n_gpus,
+                "catalogue": given["catalogue"]},
+        result=result, blocks=blocks, warnings=loaded.warnings,
+        answered_no=not result["fits"], terms=(term,),
+    )  # fmt: skip

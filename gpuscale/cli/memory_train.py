@@ -1,0 +1,354 @@
+"""The training answer of `gpuscale memory`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.memory_common import choice, data_parallel, degree, gb, load, verdict, zero_stage
+from gpuscale.cli.values import whole
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.fit import Fewest
+    from gpuscale.core.memory.parameters import MemoryParameters
+    from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Block, Document
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+PARTS = (
+    ("weights", "weights_bytes"), ("gradients", "gradients_bytes"),
+    ("master weights", "master_bytes"), ("optimizer", "optimizer_bytes"),
+    ("activations", "activations_bytes"), ("logits", "logits_bytes"),
+    ("buffers", "working_bytes"), ("fragmentation", "fragmentation_bytes"),
+    ("context, NCCL", "context_bytes"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMemory:
+    """Memory of the fullest GPU. [byte]."""
+
+    fits: bool
+    total_bytes: float
+    usable_bytes: float
+    hbm_bytes: float
+    headroom_bytes: float
+    interval_factor_80: float
+    allocated_bytes: float
+    reserved_bytes: float
+    nvidia_smi_bytes: float
+    ideal_total_bytes: float
+    peak_stage: int
+    expected: StageMemory
+    ideal: StageMemory
+    stages: tuple[StageMemory, ...]
+    fewest: Fewest | None
+
+
+def training_document(given: dict[str, Any]) -> Document:
+    """Answer a training question about a model."""
+    from gpuscale.core.memory.facts import model_facts
+    from gpuscale.core.memory.fit import (
+        INTERVAL_80,
+        INTERVAL_80_UNKNOWN,
+        fewest_gpus,
+        usable_bytes,
+    )
+    from gpuscale.core.memory.parameters import IDEAL, parameters_of
+    from gpuscale.core.memory.peak import peak_stage, stage_memories
+    from gpuscale.io.software import load_software
+
+    loaded = load(given, software=load_software(given["software"]))
+    software: SoftwareSpec = loaded.specs["software"]
+    parameters = _with_recipe(given, parameters_of(software))
+    layout = _layout(given, loaded.model, software)
+    facts = model_facts(loaded.model)
+    stages = stage_memories(facts, layout, parameters)
+    peak = peak_stage(stages)
+    ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
+    hbm = loaded.gpu.hbm_bytes
+    usable = usable_bytes(hbm)
+    fits = peak.total_bytes <= usable
+    fewest = None
+    if given["min_gpus"] or not fits:
+        fewest = fewest_gpus(
+            facts, parameters, layout, usable, loaded.cluster.gpus_per_node,
+            tuple(h for m in loaded.model.mixers.values() if (h := getattr(m, "n_heads", 0))),
+        )  # fmt: skip
+    factor = INTERVAL_80.get(software.name, INTERVAL_80_UNKNOWN)
+    result = TrainingMemory(
+        fits=fits, total_bytes=peak.total_bytes, usable_bytes=usable, hbm_bytes=hbm,
+        headroom_bytes=usable - peak.total_bytes, interval_factor_80=factor,
+        allocated_bytes=peak.allocated_bytes, reserved_bytes=peak.reserved_bytes,
+        nvidia_smi_bytes=peak.total_bytes, ideal_total_bytes=ideal.total_bytes,
+        peak_stage=peak.stage, expected=peak, ideal=ideal, stages=stages, fewest=fewest,
+    )  # fmt: skip
+    return _document(given, loaded, layout, facts, parameters, result)
+
+
+def _with_recipe(given: dict[str, Any], parameters: MemoryParameters) -> MemoryParameters:
+    """Bytes per parameter of a named recipe instead of the family's."""
+    if given["recipe"] is None:
+        return parameters
+    from gpuscale.core.memory.states import RECIPES
+
+    r = RECIPES[choice(given, "recipe", RECIPES)]
+    return replace(
+        parameters, weights_bytes=r.weights_bytes, gradients_bytes=r.gradients_bytes,
+        gradients_bytes_fp16=r.gradients_bytes, master_bytes=r.master_bytes,
+        optimizer_bytes=r.optimizer_bytes, step_bytes=0.0, sharded_weights_bytes=r.weights_bytes,
+    )  # fmt: skip
+
+
+def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
+    """Build the bare formulas with the recipe and settings of the job."""
+    return replace(
+        ideal, weights_bytes=p.weights_bytes, gradients_bytes=p.gradients_bytes,
+        gradients_bytes_fp16=p.gradients_bytes_fp16, master_bytes=p.master_bytes,
+        optimizer_bytes=p.optimizer_bytes, sharded_weights_bytes=p.sharded_weights_bytes,
+        fused_cross_entropy=p.fused_cross_entropy, fused_linear_ce=p.fused_linear_ce,
+        logits_bytes=min(ideal.logits_bytes, p.logits_bytes),
+        fused_logits_bytes=min(ideal.fused_logits_bytes, p.fused_logits_bytes),
+        hidden_bytes=min(ideal.hidden_bytes, p.hidden_bytes),
+        ffn_bytes=min(ideal.ffn_bytes, p.ffn_bytes),
+        per_op_frac=p.per_op_frac, selective_per_op=p.selective_per_op,
+        quantised_inputs=p.quantised_inputs, unfused_attention=p.unfused_attention,
+        stage_split=p.stage_split,
+    )  # fmt: skip
+
+
+def _layout(given: dict[str, Any], model: ModelSpec, software: SoftwareSpec) -> Layout:
+    from gpuscale.core.layout import PRECISIONS, RECOMPUTE, SCHEDULES, Layout
+
+    tp, pp, vpp, cp, ep, etp, micro = (
+        degree(given, n) for n in ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch")
+    )
+    dp = data_parallel(given, tp * pp * cp)
+    _check_degrees(model, tp, pp, vpp, cp, ep, etp, dp)
+    batch = given["global_batch"]
+    group = given["shard_group"]
+    offload = _offload(given)
+    zero = zero_stage(given, software.zero_stage)
+    shard_group = whole(group, "--shard-group", most=dp * cp) if group is not None else None
+    if shard_group and (dp * cp) % shard_group:
+        raise GpuscaleError(f"--shard-group {shard_group} does not divide dp*cp = {dp * cp}")
+    return Layout(
+        seq_len=whole(given["seq"], "--seq", most=1e9),
+        global_batch_size=dp * micro * pp if batch is None
+        else whole(batch, "--global-batch", most=1e9),
+        micro_batch_size=micro, tp=tp, cp=cp, ep=ep, etp=etp, pp=pp, vpp=vpp, dp=dp,
+        zero_stage=zero, shard_group_size=shard_group,
+        sequence_parallel=software.sequence_parallel and tp > 1,
+        recompute=software.recompute if given["recompute"] is None
+        else choice(given, "recompute", RECOMPUTE),
+        schedule=choice(given, "schedule", SCHEDULES),
+        precision=choice(given, "precision", PRECISIONS),
+        offload_optimizer="optimizer" in offload, offload_activations="activations" in offload,
+    )  # fmt: skip
+
+
+def _check_degrees(
+    model: ModelSpec, tp: int, pp: int, vpp: int, cp: int, ep: int, etp: int, dp: int
+) -> None:
+    """Refuse degrees that no framework can run."""
+    if pp * vpp > model.n_layers:
+        raise GpuscaleError(f"pp*vpp = {pp * vpp} is more than the {model.n_layers} layers")
+    if vpp > 1 and pp == 1:
+        raise GpuscaleError("--vpp needs --pp above 1")
+    for mixer in model.mixers.values():
+        heads = getattr(mixer, "n_heads", tp)
+        if heads % tp:
+            raise GpuscaleError(f"--tp {tp} does not divide {heads} heads")
+    experts = [f.n_experts for f in model.ffns.values() if f.kind == "moe"]
+    if ep * etp > 1 and not experts:
+        raise GpuscaleError("--ep and --etp need a model with experts")
+    if any(n % ep for n in experts):
+        raise GpuscaleError(f"--ep {ep} does not divide {experts[0]} experts")
+    if (tp * cp * dp) % (ep * etp):
+        raise GpuscaleError(f"ep*etp = {ep * etp} does not divide tp*cp*dp = {tp * cp * dp}")
+
+
+def _offload(given: dict[str, Any]) -> tuple[str, ...]:
+    """Read what --offload names."""
+    if given["offload"] is None:
+        return ()
+    word = choice(given, "offload", ("optimizer", "activations", "both", "none"))
+    return {"both": ("optimizer", "activations"), "none": ()}.get(word, (word,))
+
+
+def _document(
+    given: dict[str, Any], loaded: Loaded, layout: Layout, facts: ModelFacts,
+    parameters: MemoryParameters, r: TrainingMemory,
+) -> Document:  # fmt: skip
+    from gpuscale.core.memory.fit import why
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+
+    peak, gpu = r.expected, loaded.gpu
+    head = (
+        f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
+        f"{given['software']}, "
+        + (f"recipe {given['recipe']}" if given["recipe"] else "its own recipe")
+        + f", sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
+        f"{layout.recompute}, {layout.precision}"
+    )
+    rows = [
+        (label, getattr(r.ideal, key), getattr(peak, key))
+        for label, key in PARTS
+        if getattr(peak, key) or getattr(r.ideal, key)
+    ]
+    table = Table(
+        (
+            Column("part", "per GPU", right=False),
+            Column("ideal_bytes", "ideal", gb),
+            Column("expected_bytes", "expected", gb),
+        ),
+        [*rows, ("total", r.ideal.total_bytes, peak.total_bytes)],
+    )
+    bars = Bars(
+        [(label, value, gb(value)) for label, _, value in rows],
+        limit=r.usable_bytes, limit_text=f"full width: {gb(r.usable_bytes)} usable",
+    )  # fmt: skip
+    low, high = peak.total_bytes / r.interval_factor_80, peak.total_bytes * r.interval_factor_80
+    facts_rows = [
+        ("verdict", "fits" if r.fits else "does not fit",
+         verdict(peak.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1]),
+        ("likely range", f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
+         "holds 80 % of published peaks of this class"),
+        ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
+        ("as allocated", gb(peak.allocated_bytes), f"{peak.allocated_bytes / 2**30:,.2f} GiB"),
+        ("as reserved", gb(peak.reserved_bytes), f"{peak.reserved_bytes / 2**30:,.2f} GiB"),
+        ("as nvidia-smi", gb(peak.total_bytes), f"{peak.total_bytes / 2**30:,.2f} GiB"),
+    ]  # fmt: skip
+    blocks: list[Block] = [Text(head), table, bars, Facts(facts_rows)]
+    if given["stages"]:
+        blocks.append(_stage_table(r))
+    if given["min_gpus"] or not r.fits:
+        blocks.append(Text(_fewest_text(r, loaded)))
+    changed = changed_text(loaded)
+    if changed:
+        blocks.append(Text(changed))
+    return Document(
+        command="memory", inputs=_inputs(given, loaded, layout), result=r, blocks=blocks,
+        warnings=loaded.warnings, answered_no=not r.fits,
+        terms=_terms(facts, layout, parameters, r), csv_table=table if not given["stages"]
+        else _stage_table(r),
+    )  # fmt: skip
+
+
+def layout_text(layout: Layout) -> str:
+    """Degrees of a layout in one line."""
+    named = (("TP", layout.tp), ("PP", layout.pp), ("VPP", layout.vpp), ("CP", layout.cp),
+             ("EP", layout.ep), ("ETP", layout.etp), ("DP", layout.dp))  # fmt: skip
+    degrees = ", ".join(f"{n} {v}" for n, v in named if v > 1 or n in ("TP", "PP", "DP"))
+    group = f" in groups of {layout.shard_group_size}" if layout.shard_group_size else ""
+    return f"{degrees}, ZeRO {layout.zero_stage}{group}"
+
+
+def _fewest_text(r: TrainingMemory, loaded: Loaded) -> str:
+    if r.fewest is None:
+        return (
+            "smallest number of GPUs: none found; more GPUs do not help with this micro-batch, "
+            "sequence and recompute"
+        )
+    f = r.fewest
+    nodes = f" ({f.n_nodes} node{'s' if f.n_nodes > 1 else ''} of {loaded.cluster.gpus_per_node})"
+    ep = f", EP {f.ep}" if f.ep > 1 else ""
+    return (
+        f"smallest number of GPUs: {f.n_gpus:,}{nodes}, with TP {f.tp}, PP {f.pp}, DP {f.dp}{ep}: "
+        f"{gb(f.total_bytes)} of {gb(r.usable_bytes)}"
+    )
+
+
+def _stage_table(r: TrainingMemory) -> Any:
+    from gpuscale.render.document import Column, Table
+
+    keys = [(label, key) for label, key in PARTS if any(getattr(s, key) for s in r.stages)]
+    return Table(
+        (
+            Column("stage", "stage"),
+            Column("n_layers", "layers"),
+            Column("in_flight_micro_batches", "in flight", lambda v: f"{v:g}"),
+            *(Column(key, label, lambda v: f"{v / 1e9:,.2f}") for label, key in keys),
+            Column("total_bytes", "total", lambda v: f"{v / 1e9:,.2f}"),
+        ),
+        [
+            (s.stage + 1, s.n_layers, s.in_flight_micro_batches,
+             *(getattr(s, key) for _, key in keys), s.total_bytes)
+            for s in r.stages
+        ],
+        title="stages, GB per GPU",
+    )  # fmt: skip
+
+
+def _inputs(given: dict[str, Any], loaded: Loaded, layout: Layout) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
+        "catalogue": given["catalogue"], "software": given["software"],
+        "recipe": given["recipe"] or "", "n_gpus": layout.n_gpus, **asdict(layout),
+    }  # fmt: skip
+
+
+def _terms(
+    facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory
+) -> tuple[Term, ...]:
+    from gpuscale.core.memory.peak import shards
+    from gpuscale.core.memory.stages import stage_params
+    from gpuscale.core.records import Term
+
+    peak = r.expected
+    stage = stage_params(
+        facts, p.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
+    )[peak.stage]
+    n_dense, n_expert = shards(layout)
+    copies = 2.0 if layout.schedule == "dualpipe" and layout.pp > 1 else 1.0
+    zero = layout.zero_stage
+
+    def state(name: str, from_stage: int, source: str) -> Term:
+        value: float = getattr(peak, name)
+        sharded = zero >= from_stage
+        inputs = {
+            "dense_params": copies * stage.dense_params,
+            "expert_params": copies * stage.expert_params,
+            "dense_shards": float(n_dense if sharded else 1),
+            "expert_shards": float(n_expert if sharded else 1),
+        }
+        held = inputs["dense_params"] / inputs["dense_shards"]
+        held += inputs["expert_params"] / inputs["expert_shards"]
+        inputs["bytes_per_param"] = value / held if held else 0.0
+        return Term(
+            name, value, "bytes",
+            "bytes_per_param * (dense_params / dense_shards + expert_params / expert_shards)",
+            inputs, source,
+        )  # fmt: skip
+
+    recipe = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
+    parts = {key: getattr(peak, key) for _, key in PARTS}
+    children = (
+        state("weights_bytes", 3, recipe), state("gradients_bytes", 2, recipe),
+        state("master_bytes", 1, recipe), state("optimizer_bytes", 1, recipe),
+        Term("activations_bytes", peak.activations_bytes, "bytes",
+             "in_flight * bytes_per_micro_batch",
+             {"in_flight": peak.in_flight_micro_batches,
+              "bytes_per_micro_batch": peak.activations_bytes / peak.in_flight_micro_batches},
+             "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer"),
+        Term("fragmentation_bytes", peak.fragmentation_bytes, "bytes",
+             "(reserved_over_allocated - 1) * allocated_bytes",
+             {"reserved_over_allocated": p.fragmentation,
+              "allocated_bytes": peak.allocated_bytes}, "software preset, [memory.sources]"),
+        Term("usable_bytes", r.usable_bytes, "bytes", "hbm_bytes * (1 - reserved_frac)",
+             {"hbm_bytes": r.hbm_bytes, "reserved_frac": 1 - r.usable_bytes / r.hbm_bytes},
+             "memory that PyTorch reports of the nominal HBM"),
+    )  # fmt: skip
+    return (
+        Term("total_bytes", peak.total_bytes, "bytes", " + ".join(parts), parts,
+             "sum of the parts of the fullest stage", children),
+    )  # fmt: skip
