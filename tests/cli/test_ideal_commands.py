@@ -1,0 +1,260 @@
+"""matmul-time, collective, roofline: text, JSON, refusals, exit codes."""
+
+import csv
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from gpuscale.cli.app import run
+
+
+def call(line, capsys):
+    code = run(shlex.split(line))
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def result(line, capsys):
+    code, out, err = call(f"{line} --json", capsys)
+    assert code in (0, 1), err
+    return json.loads(out)["result"]
+
+
+DOCUMENTS = [  # command, key, value: answers of the GPU chapter and its notes
+    ("matmul-time b200 64 4096 8192 --dtype bf16", "time_s", 8.585216e-6),
+    ("matmul-time b200 64 4096 8192", "bytes", 68681728),
+    ("matmul-time b200 64 4096 8192", "intensity_flop_per_byte", 62.53435115),
+    ("matmul-time b200 512 4096 8192", "time_s", 1.527099483e-5),
+    ("matmul-time b200 512 4096 8192", "critical_m", 313.5440411),
+    ("matmul-time h100 65536 --op add", "time_s", 2.347558209e-7),
+    ("matmul-time h100 1073741824 --op add --dtype fp32", "time_s", 3.84623937e-3),
+    ("collective all-gather h100 --shape 4096x65536", "time_s", 1.043915662e-3),
+    ("collective all-gather h100 --shape 4096x65536", "approximate_s", 1.193046471e-3),
+    ("collective reduce-scatter h100 --bytes 1e9", "time_s", 1.944444444e-3),
+    ("collective all-reduce h100 --bytes 1e9", "time_s", 3.888888889e-3),
+    ("collective all-reduce h100 --bytes 1e9 --algorithm sharp", "time_s", 2.222222222e-3),
+    ("collective all-to-all h100 --bytes 1e9", "time_s", 2.430555556e-4),
+    ("collective all-to-all h100 --bytes 1e9 --top-k 4", "time_s", 1.215277778e-4),
+    ("collective all-to-all h100 --bytes 1e9 --top-k 4 --routing with-replacement", "time_s",
+     1.005808512e-4),
+    ("collective all-to-all h100 --bytes 1e9 --gpus 16", "time_s", 6.25e-4),
+    ("collective all-gather h100-superpod --bytes 1e9 --gpus 1024", "time_s", 2.421875e-3),
+    ("collective all-gather h100-superpod --bytes 1e9 --gpus 16", "time_s", 1.944444444e-3),
+    ("collective all-gather h100-superpod --shape 8192x32768 --gpus 256 --inner 8", "time_s",
+     1.30023424e-3),
+    ("collective reduce-scatter h100-superpod --bytes 1e9 --gpus 1024 --inner 16",
+     "approximate_s", 1.25e-3),
+    ("roofline chip h100", "vector_lanes", 16896),
+    ("roofline chip b200", "vector_lanes", 18944),
+    ("roofline chip tpu-v5p", "vector_lanes", 8192),
+    ("roofline chip h100", "smem_bytes", 34603008),
+    ("roofline chip h100 --clock '1.98 GHz'", "vector_flop_per_s", 33454080000000),
+    ("roofline chip b200 --catalogue documents", "bf16_ridge_flop_per_byte", 281.25),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "key", "value"), DOCUMENTS)
+def test_command_gives_the_documents_value(line, key, value, capsys):
+    assert result(line, capsys)[key] == pytest.approx(value, rel=1e-6, abs=0)
+
+
+LIMITS = [  # command, scope, limit
+    ("roofline dp h100 --catalogue documents", "node", 2200),
+    ("roofline dp h100 --catalogue documents", "cluster", 2475),
+    ("roofline dp b200 --catalogue documents", "cluster", 5625),
+    ("roofline dp gb200-nvl72 --catalogue documents", "cluster", 625),
+    ("roofline dp h100 --catalogue documents --nodes 2", "both, exact", 1925),
+    ("roofline moe-dp h100 --catalogue documents --experts 128 --top-k 4", "cluster", 79200),
+    ("roofline dp h100 --catalogue documents --spans 8", "cluster", 309.375),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "node", 13.03272727),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "usable", 8),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "nodes: inside", 14.89454545),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "nodes: network", 19.58464646),
+    ("roofline ep h100 --catalogue documents --ep 16 --top-k 4", "ep 16, top-4", 4950),
+    ("roofline ep h100 --catalogue documents --ep 8 --top-k 4", "ep 8, top-4", 1925),
+    ("roofline ep h100 --catalogue documents --ep 16 --top-k 4", "any degree", 19800),
+    ("roofline ep h100 --catalogue documents --ep 64 --top-k 8 --max-nodes 4 --dispatch-bytes 1",
+     "ep 64, top-8", 6496.875),
+    ("roofline ep h100 --catalogue documents --top-k 8 --ffn 2048", "largest degree", 14.61979798),
+    ("roofline cp h100 --catalogue documents", "node, full", 2200),
+    ("roofline cp h100 --catalogue documents", "one GPU's NIC share, full", 19800),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "scope", "limit"), LIMITS)
+def test_limit_is_the_documents_one(line, scope, limit, capsys):
+    rows = {row["scope"]: row for row in result(line, capsys)["rows"]}
+    assert rows[scope]["need"] == pytest.approx(limit, rel=1e-6, abs=0)
+
+
+def test_times_of_one_limit(capsys):
+    line = "roofline dp h100 --catalogue documents --gpus 4096 --batch-tokens 4M --hidden 8192"
+    rows = {r["scope"]: r for r in result(f"{line} --ffn 28672", capsys)["rows"]}
+    assert rows["cluster"]["math_s"] == pytest.approx(1.853543434e-3, rel=1e-6)
+    assert rows["cluster"]["comm_s"] == pytest.approx(4.69762048e-3, rel=1e-6)
+    line = "roofline pp h100 --batch-tokens 4M --hidden 8192 --micro-batches 16 --pp 8 --layers 80"
+    rows = {r["scope"]: r for r in result(line, capsys)["rows"]}
+    assert rows["cluster: 22 hops"]["comm_s"] == pytest.approx(0.22528)
+    assert rows["cluster: per layer"]["comm_s"] == pytest.approx(0.003072)
+
+
+def test_matmul_text(capsys):
+    code, out, err = call("matmul-time b200 64 4096 8192 --dtype bf16", capsys)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "b200-sxm  [64, 4,096] x [4,096, 8,192]  bf16"
+    time = next(line for line in lines if line.startswith("time"))
+    assert "8.585 us" in time and time.endswith("memory-bound")
+    assert any("62.53" in line and "ridge 281.2" in line for line in lines)
+    assert any("M >= 314" in line for line in lines)
+
+
+def test_expected_is_never_below_the_roofline(capsys):
+    for shape in ("1 1 1", "64 4096 8192", "8192 8192 8192", "100000 128 64"):
+        for gpu in ("h100", "b200", "mi300x", "l4", "v100"):
+            found = result(f"matmul-time {gpu} {shape}", capsys)
+            expected = found["expected"]
+            assert found["time_s"] <= expected["low_s"] <= expected["time_s"] <= expected["high_s"]
+
+
+def test_expected_is_left_out_where_nothing_was_calibrated(capsys):
+    for line in ("h100 9 --op add", "h100 8 8 8 --batch 2", "h100 8 8 8 --dtypes bf16,fp8,bf16"):
+        assert result(f"matmul-time {line}", capsys)["expected"] is None
+        assert "expected: none, " in call(f"matmul-time {line}", capsys)[1]
+
+
+def test_board_of_llama3_70b_on_4096_h100(capsys):
+    line = "roofline llama3-70b --cluster dgx-h100 --gpus 4096 --batch-tokens 4M"
+    code, out, err = call(f"{line} --catalogue documents", capsys)
+    assert (code, err) == (1, "")
+    assert "976.6 per GPU, 7,812.5 per DP rank" in out
+    assert "communication-bound 2.53x" in out and "over the limit: dp 2.53x" in out
+    code, out, _ = call(f"{line} --pp 8", capsys)
+    assert code == 0 and "every axis in use is compute-bound" in out
+
+
+def test_board_as_json_has_every_row(capsys):
+    rows = result("roofline deepseek-v3 --cluster h800 --gpus 2048 --ep 64 --pp 16", capsys)["rows"]
+    assert [r["axis"] for r in rows] == ["dp", "moe-dp", "fsdp", "tp", "ep", "pp", "cp"]
+
+
+def test_sweep_is_a_table_with_raw_values_in_csv(capsys):
+    line = "collective all-reduce h100 --sweep 1KiB:1GiB --hop-latency '1 us'"
+    _, out, _ = call(f"{line} --format csv", capsys)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert float(rows[0]["array_bytes"]) == 1024 and float(rows[-1]["array_bytes"]) == 2**30
+    times = [float(r["time_s"]) for r in rows]
+    assert times == sorted(times) and times[0] == pytest.approx(14e-6, rel=0.01)
+    assert all(float(r["busbw_bytes_per_s"]) <= 450e9 for r in rows)
+
+
+def test_per_gpu_counts_one_buffer(capsys):
+    one = result("collective all-to-all h100 --bytes 1GB --per-gpu", capsys)
+    assert one["nccl_size_bytes"] == 1e9 and one["array_bytes"] == 8e9
+    assert one["busbw_bytes_per_s"] == pytest.approx(450e9)
+
+
+def test_switch_bytes(capsys):
+    line = "collective all-gather h100-superpod --bytes 1e9 --gpus 256 --switch-bytes"
+    assert result(line, capsys)["switch_bytes"]["node_out_gpus_bytes"] == 7968750000
+    line = "collective all-reduce h100 --bytes 1e9 --algorithm sharp --switch-bytes"
+    assert result(line, capsys)["switch_bytes"]["in_bytes"] == 8e9
+
+
+def test_what_if_is_applied_and_said(capsys):
+    line = "collective all-gather h100 --bytes 1e9 --set cluster.scaleup_bytes_per_s='900 GB/s'"
+    assert result(line, capsys)["time_s"] == pytest.approx(9.72222e-4, rel=1e-5)
+    assert "changed: cluster.scaleup_bytes_per_s: 450 GB/s -> 900 GB/s" in call(line, capsys)[1]
+
+
+def test_the_default_all_reduce_names_the_ideal_in_the_switches(capsys):
+    found = result("collective all-reduce h100 --bytes 10GB", capsys)
+    assert found["in_switch_s"] <= found["expected"]["time_s"]
+
+
+REFUSED = [  # command, words of the error
+    ("matmul-time v100 64 64 64 --dtype bf16", "v100-sxm2-32gb has no bf16 matrix rate"),
+    ("matmul-time h100 64 64", "M, K and N are wanted"),
+    ("matmul-time h100 0 1 1", "M must be between 1"),
+    ("matmul-time h100 1.5 1 1", "must be a whole number"),
+    ("matmul-time h100 nan 1 1", "M: "),
+    ("matmul-time h100 1e300 1 1", "M: "),
+    ("matmul-time h100 1 1 1 --dtype fp12", "unknown dtype `fp12`"),
+    ("matmul-time h100 1 1 1 --dtypes bf16,fp8", "three formats"),
+    ("matmul-time h100 1 1 1 --dtype bf16 --dtypes bf16,fp8,bf16", "not both"),
+    ("matmul-time h100 1 1 1 --groups 2", "more than the 1 rows"),
+    ("matmul-time h100 1 --op ad", "unknown operation `ad`"),
+    ("matmul-time h100 1 --op add --batch 2", "no meaning"),
+    ("matmul-time h100 1 1 1 --efficiency 1.5", "--efficiency"),
+    ("matmul-time hundred 1 1 1", "unknown GPU preset"),
+    ("collective gather h100 --bytes 1", "unknown collective `gather`"),
+    ("collective all-gather h100", "give one of --bytes, --shape and --sweep"),
+    ("collective all-gather h100 --bytes 1 --shape 2x2", "give one of"),
+    ("collective all-gather h100 --bytes 0", "--bytes must be above 0"),
+    ("collective all-gather h100 --bytes 5s", "--bytes: "),
+    ("collective all-gather h100 --shape 4x0", "--shape"),
+    ("collective all-gather h100 --bytes 1 --gpus 12 --inner 5", "does not divide"),
+    ("collective broadcast h100 --bytes 1 --inner 2", "no meaning for broadcast"),
+    ("collective all-gather h100 --bytes 1 --algorithm tree", "is for all-reduce"),
+    ("collective all-reduce h100 --bytes 1 --algorithm star", "unknown algorithm"),
+    ("collective all-reduce a100 --bytes 1 --algorithm sharp", "do not reduce"),
+    ("collective all-gather h100 --bytes 1 --top-k 2", "for all-to-all"),
+    ("collective all-to-all h100 --bytes 1 --top-k 4 --routing without-replacement", "--experts"),
+    ("collective all-gather h100 --bytes 1 --per-gpu", "--per-gpu is for all-to-all"),
+    ("collective all-gather lambda-h100 --bytes 1 --gpus 16", "at most 8 GPUs"),
+    ("collective all-gather h100 --sweep 1GB", "--sweep"),
+    ("collective all-gather h100 --sweep 2GB:1GB", "larger than the second"),
+    ("collective broadcast h100 --bytes 1 --switch-bytes", "does not cover"),
+    ("roofline chip", "chip wants a GPU"),
+    ("roofline network h100", "command of their own"),
+    ("roofline llama-3-7b", "unknown model or word"),
+    ("roofline llama3-70b --gpus 100", "does not divide 100 GPUs"),
+    ("roofline llama3-70b --tp 3 --gpus 96", "does not divide the 64 heads"),
+    ("roofline llama3-70b --pp 128", "more than the 80 layers"),
+    ("roofline llama3-70b --dtype fp4", "has no fp4 matrix rate"),
+    ("roofline llama3-70b --hidden 8192", "--hidden goes with one limit"),
+    ("roofline llama3-70b h100 --cluster b200", "given twice"),
+    ("roofline dp h100 --compare b200", "go with `roofline chip`"),
+    ("roofline tp h100", "wants --ffn"),
+    ("roofline moe-dp h100", "wants --experts"),
+    ("roofline pp h100 --pp 4", "wants --batch-tokens"),
+    ("roofline dp h100 --scope rack", "--scope must be"),
+    ("roofline deepseek-v3 --ep 7 --gpus 2048", "ep 7 does not divide"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "words"), REFUSED)
+def test_bad_input_is_one_clear_error(line, words, capsys):
+    code, out, err = call(line, capsys)
+    assert (code, out) == (2, ""), out
+    first = err.splitlines()[0]
+    assert first.startswith("error: ") and words in first
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "matmul-time h100 8192 8192 8192",
+        "collective all-reduce h100 --sweep 1KiB:1GiB --gpus 64",
+        "roofline llama3-70b --gpus 4096",
+        "roofline chip h100 --compare tpu-v5p",
+    ],
+)
+def test_a_pipe_is_never_wrapped_and_columns_do_not_matter(line):
+    def lines(columns):
+        env = {**os.environ, "COLUMNS": str(columns)}
+        command = [sys.executable, "-m", "gpuscale", *shlex.split(line)]
+        return subprocess.run(command, capture_output=True, text=True, env=env).stdout
+
+    assert lines(60) == lines(200) != ""
+
+
+def test_every_json_number_is_finite(capsys):
+    for line, *_ in DOCUMENTS + LIMITS:
+        _, out, _ = call(f"{line} --json", capsys)
+        assert "NaN" not in out and "Infinity" not in out
