@@ -47,7 +47,8 @@ REAL_NOTES = {
     "gemma3-27b": "the published 27.4B counts the vision encoder of 0.4B; this is the text model",
     "kimi-k2": "published as 1T and as 1.04T; the exact count is 1.026T",
     "glm-4.5-air": "the published 12B active is rounded; without the input embedding it is 12.8B",
-    "falcon-40b": "the published 40B is a rounded label; the exact count is 41.3B",
+    "falcon-40b": "the published 40B is a rounded label; the exact count is 41.3B; parallel "
+    "attention and MLP, two layer norms",
 }
 NO_COUNT = "neither report nor repository gives it"
 
@@ -157,7 +158,7 @@ def from_row(row: dict[str, str], sources: dict[str, str]) -> ModelSpec:
 
 
 def _notes(row: dict[str, str]) -> str:
-    parts = [REAL_NOTES.get(row["id"], ""), row["notes"].strip()]
+    parts = [REAL_NOTES.get(row["id"], "") or row["notes"].strip()]
     if row["uncited_fields"]:
         parts.append("without a readable source: " + row["uncited_fields"].replace(";", ", "))
     if row["gpu_hours"]:

@@ -215,3 +215,25 @@ def test_any_name_is_refused(name):
         return
     with pytest.raises(GpuscaleError):
         load_model(name)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"mamba_d_state": 16}, {"linear_num_key_heads": 4}, {"type_vocab_size": 2},
+     {"is_encoder_decoder": True}, {"attn_layer_period": 8}],
+)  # fmt: skip
+def test_unknown_type_with_foreign_layers_is_refused(more):
+    with pytest.raises(GpuscaleError, match=f"no plain decoder: it has {next(iter(more))}"):
+        spec_from_config({**FULL, "model_type": "nextbigthing", **more}, "x.json")
+
+
+def test_unknown_moe_and_latent_types_are_read():
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+    spec, warnings = spec_from_config({**FULL, **experts, "model_type": "next"}, "x.json")
+    known, _ = spec_from_config({**FULL, **experts, "model_type": "qwen3_moe"}, "x.json")
+    assert count_params(spec).ffn_params == count_params(known).ffn_params
+    assert count_params(spec).mixer_params == 4 * 4 * 64 * 64
+    assert warnings
+    latent = CASES["deepseek-v3"]
+    read, _ = spec_from_config({**latent, "model_type": "next"}, "x.json")
+    assert count_params(read) == count_params(spec_from_config(latent, "x.json")[0])

@@ -138,7 +138,28 @@ def _text_part(
     return config, TEXT_OF_WRAPPER.get(wrapper_type, wrapper_type)
 
 
+_FOREIGN = re.compile(
+    r"mamba|ssm_|rwkv|xlstm|retnet|linear_num_|linear_attn|attn_layer_period|layers_block_type"
+    r"|hybrid_override|conv_l_cache|type_vocab_size|encoder_layers|decoder_layers|laurel|altup"
+    r"|short_conv|hyper_connection|hc_mult|num_loops|recurrent"
+)
+"""Keys of layers that are no plain decoder's: reading such a config as one would be wrong."""
+
+
+def _refuse_foreign(keys: Keys, text_type: str, where: str) -> None:
+    found = [key for key, value in keys.table.items() if _FOREIGN.search(key.lower()) and value]
+    if keys.table.get("is_encoder_decoder") is True:
+        found.append("is_encoder_decoder")
+    if found:
+        raise GpuscaleError(
+            f"{where}: model type `{text_type[:60] or '(none)'}` is not known, and it is no plain "
+            f"decoder: it has {', '.join(key[:40] for key in found[:4])}",
+            "describe the model in a TOML file; `gpuscale model nemotron-3-nano --toml` prints one",
+        )
+
+
 def _unknown(keys: Keys, text_type: str, where: str) -> str:
+    _refuse_foreign(keys, text_type, where)
     missing = [key for key in GENERIC_REQUIRED if not keys.given(key)]
     if not keys.given("intermediate_size") and not keys.given("moe_intermediate_size"):
         missing.append("intermediate_size")

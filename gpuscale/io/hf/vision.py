@@ -59,7 +59,7 @@ def gemma4_audio(a: Keys, text_width: int) -> int:
     channels = a.sequence("subsampling_conv_channels") or [128, 32]
     if len(channels) != 2 or not all(type(c) is int and 0 < c < 10**6 for c in channels):
         raise a.error("subsampling_conv_channels", "two whole numbers are wanted")
-    first, second = channels
+    first, second = int(channels[0]), int(channels[1])
     count = 9 * first + first + 9 * first * second + second + first // 4 * second * h
     heads = a.integer("num_attention_heads", 8)
     layer = 2 * (8 * h * h + 2 * h)  # two MLPs of four times the width, norms before and after
