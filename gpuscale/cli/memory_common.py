@@ -66,6 +66,18 @@ def gb(value: float) -> str:
     return f"{value / 1e9:,.2f} GB"
 
 
+def rows_max(rows: Iterable[tuple[Any, ...]]) -> float:
+    """Return the largest bar: the last cell of each row."""
+    return max((float(row[-1]) for row in rows), default=0.0)
+
+
+def width_text(largest: float, limit: float, word: str) -> str:
+    """Say what the full width of the bars is: the limit, or the largest bar if that is more."""
+    if largest <= limit:
+        return f"full width: {gb(limit)} {word}"
+    return f"full width: {gb(largest)}, of which {gb(limit)} is {word}"
+
+
 def verdict(total: float, usable: float, hbm: float) -> str:
     """Say whether it fits, and by how much."""
     word = "fits" if total <= usable else "does not fit"

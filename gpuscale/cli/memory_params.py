@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.memory_common import choice, data_parallel, degree, gb, load, zero_stage
+from gpuscale.cli.memory_common import (
+    choice,
+    data_parallel,
+    degree,
+    gb,
+    load,
+    rows_max,
+    width_text,
+    zero_stage,
+)
 from gpuscale.cli.values import quantity, whole
 from gpuscale.errors import GpuscaleError
 
@@ -41,6 +50,7 @@ def params_document(given: dict[str, Any]) -> Document:
         nodes_to_hold,
         sharded_states,
     )
+    from gpuscale.core.quantity import format_count
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
@@ -86,12 +96,16 @@ def params_document(given: dict[str, Any]) -> Document:
     ]  # fmt: skip
     blocks: list[Any] = [
         Text(
-            f"{n_params:.4g} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: TP {tp}, "
-            f"PP {pp}, DP {dp}, ZeRO {zero}"
+            f"{format_count(n_params)} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: "
+            f"TP {tp}, PP {pp}, DP {dp}, ZeRO {zero}"
             + (f" in groups of {shards}" if shards != dp * cp else "")
         ),
         table,
-        Bars([(n, v, gb(v)) for n, v in rows], limit=hbm, limit_text=f"full width: {gb(hbm)} HBM"),
+        Bars(
+            [(n, v, gb(v)) for n, v in rows],
+            limit=hbm,
+            limit_text=width_text(rows_max(rows), hbm, "HBM"),
+        ),
         Facts(facts),
     ]
     if changed_text(loaded):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.memory_common import choice, degree, gb, load
+from gpuscale.cli.memory_common import choice, degree, gb, load, rows_max, width_text
 from gpuscale.cli.values import quantity, whole
 from gpuscale.errors import GpuscaleError
 
@@ -125,11 +125,11 @@ def _document(
         Text(
             f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
             f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
-            f"{m.concurrency:,} sequences"
+            + (f"{m.concurrency:,} sequence" + ("s" if m.concurrency > 1 else ""))
         ),
         table,
         Bars([(n, v, gb(v)) for n, v in rows], limit=m.usable_bytes,
-             limit_text=f"full width: {gb(m.usable_bytes)} usable"),
+             limit_text=width_text(rows_max(rows), m.usable_bytes, "usable")),
         Facts(facts),
         Text(smallest),
     ]  # fmt: skip
@@ -167,6 +167,7 @@ def _weights_only(given: dict[str, Any]) -> Document:
     """Weights of a number of parameters, against the HBM of the GPUs."""
     from gpuscale.core.memory.inference import WEIGHT_BITS, weight_bytes
     from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
+    from gpuscale.core.quantity import format_count
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Document, Facts, Text
@@ -196,7 +197,10 @@ def _weights_only(given: dict[str, Any]) -> Document:
          f"{gb(per_gpu)} of {gb(hbm)} HBM; weights alone, no KV cache"),
         ("GPUs to hold them", f"{fewest:,}", f"{nodes:,} nodes"),
     ]  # fmt: skip
-    blocks: list[Any] = [Text(f"{n_params:.4g} parameters served in {dtype}"), Facts(facts)]
+    blocks: list[Any] = [
+        Text(f"{format_count(n_params)} parameters served in {dtype}"),
+        Facts(facts),
+    ]
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
     term = Term(

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.memory_common import choice, data_parallel, degree, gb, load, verdict, zero_stage
+from gpuscale.cli.memory_common import (
+    choice,
+    data_parallel,
+    degree,
+    gb,
+    load,
+    rows_max,
+    verdict,
+    width_text,
+    zero_stage,
+)
 from gpuscale.cli.values import whole
 from gpuscale.errors import GpuscaleError
 
@@ -213,7 +223,7 @@ def _document(
     )
     bars = Bars(
         [(label, value, gb(value)) for label, _, value in rows],
-        limit=r.usable_bytes, limit_text=f"full width: {gb(r.usable_bytes)} usable",
+        limit=r.usable_bytes, limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
     )  # fmt: skip
     low, high = peak.total_bytes / r.interval_factor_80, peak.total_bytes * r.interval_factor_80
     facts_rows = [
