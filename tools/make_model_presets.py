@@ -50,7 +50,7 @@ REAL_NOTES = {
     "falcon-40b": "the published 40B is a rounded label; the exact count is 41.3B; parallel "
     "attention and MLP, two layer norms",
 }
-NO_COUNT = "neither report nor repository gives it"
+SIZE_SOURCE = "the size in the name or announcement of the model; no readable source found"
 
 
 def _int(row: dict[str, str], key: str) -> int:
@@ -187,10 +187,11 @@ def _sources(row: dict[str, str], table: dict[str, str]) -> dict[str, str]:
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "Qwen--Qwen3-VL-8B-Instruct.json": {
-        "name": "qwen3-vl-8b", "title": "Qwen3-VL 8B", "published_params": 8.77e9},
+        "name": "qwen3-vl-8b", "title": "Qwen3-VL 8B",
+        "notes": "the 8B of the name is the language model; vision tower included here"},
     "Qwen--Qwen3-VL-235B-A22B-Instruct.json": {
         "name": "qwen3-vl-235b-a22b", "title": "Qwen3-VL 235B-A22B",
-        "published_params": 235.7e9, "published_active_params": 22e9},
+        "published_params": 235e9, "published_active_params": 22e9},
     "Qwen--Qwen3.5-35B-A3B.json": {
         "name": "qwen3.5-35b-a3b", "title": "Qwen3.5 35B-A3B", "published_params": 35e9,
         "published_active_params": 3e9,
@@ -251,7 +252,7 @@ def from_defaults(model_type: str, more: dict[str, Any]) -> ModelSpec:
     version = table[""]["transformers"]
     sources = {
         "shape": f"defaults of model type {model_type}, huggingface/transformers {version}",
-        "published_params": "name of the released model",
+        "published_params": SIZE_SOURCE,
     }
     return ModelSpec.model_validate({**spec.model_dump(), **more, "sources": sources})
 
@@ -260,9 +261,11 @@ def from_config(path: Path, more: dict[str, Any]) -> ModelSpec:
     """Make the spec of one config, with the facts that a config does not hold."""
     spec, _ = spec_from_config(json.loads(path.read_text()), path.name)
     repository = path.stem.replace("--", "/", 1)
-    sources = {"shape": f"config.json of {repository} on huggingface.co, read 2026-11"}
+    sources = {
+        "shape": f"config.json of {repository}, public copy in github.com/ai-dynamo/aiconfigurator"
+    }
     if "published_params" in more:
-        sources["published_params"] = f"name and model card of {repository}"
+        sources["published_params"] = SIZE_SOURCE
     return ModelSpec.model_validate({**spec.model_dump(), **more, "sources": sources})
 
 
