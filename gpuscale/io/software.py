@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.step.records import Software
 from gpuscale.io.presets import looks_like_path, preset_path
-from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import SoftwareSpec
+
+if TYPE_CHECKING:
+    from gpuscale.core.step.records import Software
+    from gpuscale.io.step_calibration import Calibration
 
 DEFAULT_SOFTWARE = "megatron-core"
 
@@ -64,6 +66,9 @@ def software_record(
     calibration : Calibration, optional
         Fitted parameters; default: those shipped.
     """
+    from gpuscale.core.step.records import Software
+    from gpuscale.io.step_calibration import load_calibration
+
     cal = calibration or load_calibration()
     chosen: dict[str, Any] = dict(options or {})
     kernels = str(chosen.get("moe_kernels", spec.moe_kernels))
