@@ -77,6 +77,7 @@ def _row(answer: Answer) -> dict[str, Any]:
         "stated_in_unit": q.stated_si, "exact": answer.exact, "unit": q.unit,
         "matched": answer.matched, "expected": answer.expected,
         "tolerance_frac": answer.tolerance_frac, "verdict": q.verdict, "note": note_text(q),
+        "error": answer.error or None,
     }  # fmt: skip
 
 
@@ -150,7 +151,8 @@ def _section(title: str, answers: list[Answer]) -> list[Block]:
         q = a.question
         verdict = q.verdict.upper() if q.verdict == "wrong" else q.verdict
         if not a.matched:
-            verdict += f"; NOT MATCHED, expected {a.expected}"
+            why = f" ({a.error})" if a.error else ""
+            verdict += f"; NOT MATCHED, expected {a.expected}{why}"
         rows.append([q.id, q.question, stated_text(q), exact_text(q, a.exact), verdict])
     notes = [(a.question.id, "", note_text(a.question)) for a in answers if a.question.note]
     table = Table(columns, rows, title)
@@ -161,10 +163,14 @@ def _explained(question: Question) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.quiz.evaluate import Answer, load_reference, matches
     from gpuscale.quiz.explain import explain, term
+    from gpuscale.quiz.expression import ExpressionError
     from gpuscale.quiz.show import DIMENSION, exact_text, note_text, stated_text, value_text
     from gpuscale.render.document import Document, Facts, Text
 
-    found = explain(question)
+    try:
+        found = explain(question)
+    except ExpressionError as error:
+        raise GpuscaleError(f"{question.id} cannot be computed: {error}") from None
     expected, tolerance = load_reference()[question.id]
     matched = matches(found.exact, expected, tolerance)
     row = _row(Answer(question, found.exact, matched, expected, tolerance))

@@ -64,11 +64,16 @@ def attention_crossover(hidden_size: float, causal: bool = False) -> float:
 
 
 def decode_time_s(
-    read_bytes: float, flop: float, tp: float, hbm_bytes_per_s: float, flop_per_s: float
+    read_bytes: float,
+    flop: float,
+    tp: float,
+    hbm_bytes_per_s: float,
+    flop_per_s: float,
+    communication_s: float = 0.0,
 ) -> float:
-    """Time of one decode step, communication left out.
+    """Time of one decode step.
 
-    ``max(read_bytes / (tp W_hbm), flop / (tp C))``
+    ``max(read_bytes / (tp W_hbm), flop / (tp C)) + communication``
 
     Parameters
     ----------
@@ -80,6 +85,8 @@ def decode_time_s(
         GPUs that share both. [1]
     hbm_bytes_per_s, flop_per_s : float
         Peaks of one GPU. [byte/s], [FLOP/s]
+    communication_s : float
+        All-reduces of tensor parallelism and hops of the pipeline, exposed. [s]
 
     Returns
     -------
@@ -93,7 +100,7 @@ def decode_time_s(
     """
     if min(tp, hbm_bytes_per_s, flop_per_s) <= 0:
         raise ValueError("tp and the peak rates must be positive")
-    return max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))
+    return max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s)) + communication_s
 
 
 def static_batching_efficiency(output_lengths: Sequence[float]) -> float:
@@ -107,6 +114,19 @@ def static_batching_efficiency(output_lengths: Sequence[float]) -> float:
     if not output_lengths or min(output_lengths) <= 0:
         raise ValueError("output lengths must be positive, and at least one")
     return sum(output_lengths) / len(output_lengths) / max(output_lengths)
+
+
+def shared_prefix_saving_bytes(
+    n_sequences: int, prefix_tokens: float, kv_bytes_per_token: float
+) -> float:
+    """KV cache saved when sequences share a prefix that is kept once. [byte].
+
+    Examples
+    --------
+    >>> shared_prefix_saving_bytes(64, 1000, 327680) / 1e9
+    20.64384
+    """
+    return max(0, n_sequences - 1) * prefix_tokens * kv_bytes_per_token
 
 
 def byte_ratio(from_dtype: str, to_dtype: str) -> float:

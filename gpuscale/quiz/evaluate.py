@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscale.quiz.expression import Trace, evaluate
+from gpuscale.quiz.expression import ExpressionError, Trace, evaluate
 from gpuscale.quiz.registry import is_lookup, resolve
 
 DATA = Path(__file__).parent / "data"
@@ -42,10 +42,11 @@ class Answer:
     """A question with its computed answer; `matched` against the reference value."""
 
     question: Question
-    exact: Any
+    exact: Any  # None if it cannot be computed, for example with a changed catalogue
     matched: bool
     expected: Any
     tolerance_frac: float
+    error: str = ""
 
 
 def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]:
@@ -114,8 +115,11 @@ def matches(value: Any, expected: Any, tolerance_frac: float) -> bool:
 
 def answer(question: Question, reference: Mapping[str, tuple[Any, float]]) -> Answer:
     """Compute the answer of a question, then compare it."""
-    exact = compute(question)
     expected, tolerance = reference[question.id]
+    try:
+        exact = compute(question)
+    except ExpressionError as error:
+        return Answer(question, None, False, expected, tolerance, str(error))
     return Answer(question, exact, matches(exact, expected, tolerance), expected, tolerance)
 
 

@@ -112,10 +112,10 @@ class _Walk:
                 _BINARY[type(node.op)], self.value(node.left), self.value(node.right)
             )
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -self.value(node.operand)
+            return self.guarded(operator.neg, self.value(node.operand))
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-            right = self.value(node.comparators[0])
-            return _COMPARE[type(node.ops[0])](self.value(node.left), right)
+            left, right = self.value(node.left), self.value(node.comparators[0])
+            return self.guarded(_COMPARE[type(node.ops[0])], left, right)
         if isinstance(node, (ast.Tuple, ast.List)):
             return tuple(self.value(e) for e in node.elts)
         if isinstance(node, ast.Attribute):
@@ -135,13 +135,13 @@ class _Walk:
     def guarded(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ExpressionError(str(error)) from None
 
     def attribute(self, node: ast.Attribute) -> Any:
         if node.attr.startswith("_"):
             raise ExpressionError(f"attribute {node.attr!r} is not allowed")
-        value = getattr(self.value(node.value), node.attr)
+        value = self.guarded(getattr, self.value(node.value), node.attr)
         if self.trace is not None and self.root_is_lookup(node):
             self.trace.catalogue.append((ast.unparse(node), value))
         return value

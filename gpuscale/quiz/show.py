@@ -45,6 +45,8 @@ def value_text(value: Any, unit: str) -> str:
     >>> value_text(8.585216e-6, "s"), value_text(False, "bool"), value_text((2, 8), "1")
     ('8.5852 us', 'no', '2 to 8')
     """
+    if value is None:
+        return "not computed"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):

@@ -120,3 +120,19 @@ def test_a_mismatch_is_exit_code_1(monkeypatch, capsys, args):
     assert run_in_process(args) == 1
     out = capsys.readouterr().out
     assert "133" in out and ("NOT MATCHED" in out or "NO" in out)
+
+
+def test_an_answer_that_cannot_be_computed_is_a_mismatch(monkeypatch, capsys):
+    from gpuscale.cli.app import run as run_in_process
+    from gpuscale.quiz import catalogue, registry
+
+    bare = catalogue.gpu("h100").model_copy(update={"hbm_bytes_per_s": None})
+    registry.resolve.cache_clear()
+    monkeypatch.setattr(catalogue, "gpu", lambda name: bare)
+    try:
+        assert run_in_process(["quiz", "--document", "000"]) == 1
+        assert "not computed" in capsys.readouterr().out
+        assert run_in_process(["quiz", "gpu.quiz1.q3.h100"]) == 2
+        assert "cannot be computed" in capsys.readouterr().err
+    finally:
+        registry.resolve.cache_clear()
