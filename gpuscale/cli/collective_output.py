@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.hierarchy import Level
+    from gpuscale.core.hierarchy import Level, LevelTime
     from gpuscale.core.ideal_collective import CollectiveTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
@@ -36,6 +36,7 @@ class Expected:
     algbw_bytes_per_s: float
     busbw_bytes_per_s: float
     algorithm: str
+    source: str
 
 
 def expected_time(
@@ -69,7 +70,43 @@ def expected_time(
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
-    return Expected(time_s, low, high, algbw, busbw, kind)
+    source = f"calibration of {spec.gpu.scaleup_link or 'the links'} and {spec.fabric_class}"
+    return Expected(time_s, low, high, algbw, busbw, kind, source)
+
+
+def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
+    """Array bandwidth of a level from its links."""
+    from gpuscale.core.ideal_collective import SOURCE
+    from gpuscale.core.records import Term
+
+    link = level.gpus_below * level.bytes_per_s_per_gpu
+    return Term(
+        key, level.bandwidth_bytes_per_s, "bytes_per_s",
+        "gpus_below * bytes_per_s_per_gpu / traffic_factor",
+        {"gpus_below": float(level.gpus_below), "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
+         "traffic_factor": link / level.bandwidth_bytes_per_s}, SOURCE,
+    )  # fmt: skip
+
+
+def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tuple[Term, ...]:
+    """Time, bandwidths, and the expected time with its origin."""
+    from gpuscale.core.collective import busbw_factor
+    from gpuscale.core.records import Term
+
+    terms = [_term(found, hop_s)]
+    if found.time_s > 0:
+        nccl = "nccl-tests, doc/PERFORMANCE.md"
+        sizes = {"nccl_size_bytes": found.nccl_size_bytes, "time_s": found.time_s}
+        factor = busbw_factor(found.op, found.n_ranks)
+        terms += [
+            Term("algbw_bytes_per_s", found.algbw_bytes_per_s, "bytes_per_s",
+                 "nccl_size_bytes / time_s", sizes, nccl),
+            Term("busbw_bytes_per_s", found.busbw_bytes_per_s, "bytes_per_s",
+                 "nccl_size_bytes / time_s * busbw_factor", sizes | {"busbw_factor": factor}, nccl),
+        ]  # fmt: skip
+    if expected:
+        terms.append(Term("expected_time_s", expected.time_s, "s", source=expected.source))
+    return tuple(terms)
 
 
 def _term(found: CollectiveTime, hop_s: float) -> Term:
@@ -78,14 +115,19 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
     from gpuscale.core.records import Term
 
     inputs = {"array_bytes": found.array_bytes, "steps": float(found.steps), "hop_s": hop_s}
-    parts = []
+    parts: list[str] = []
+    children: list[Term] = []
     for level in found.levels:
         if level.bandwidth_bytes_per_s > 0:
             key = f"bandwidth_{level.name.replace('-', '_').replace(' ', '_')}_bytes_per_s"
             inputs[key] = level.bandwidth_bytes_per_s
             parts.append(f"array_bytes / {key}")
+            if found.op != "all-to-all":
+                children.append(_level_term(found, level, key))
     slowest = f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * array_bytes"
-    return Term("time_s", found.time_s, "s", f"steps * hop_s + {slowest}", inputs, SOURCE)
+    return Term(
+        "time_s", found.time_s, "s", f"steps * hop_s + {slowest}", inputs, SOURCE, tuple(children)
+    )
 
 
 def document(
@@ -123,7 +165,7 @@ def document(
         blocks.append(Text(changed))
     table = _table([found], [expected])
     return Document(
-        "collective", inputs, result, blocks, warnings, terms=(_term(found, hop_s),),
+        "collective", inputs, result, blocks, warnings, terms=_terms(found, expected, hop_s),
         csv_table=table,
     )  # fmt: skip
 
@@ -288,5 +330,5 @@ def sweep_document(
     return Document(
         "collective", inputs, {"rows": result},
         [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])], warnings,
-        terms=(_term(rows[-1], float(inputs["hop_latency_s"])),),
+        terms=_terms(rows[-1], expected[-1], float(inputs["hop_latency_s"])),
     )  # fmt: skip

@@ -72,8 +72,8 @@ def matmul_time(
             "for example `gpuscale matmul-time b200 64 4096 8192`; one size goes with --op add",
         )
     x, w, out = _formats(spec, dtype, dtypes)
-    sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
-    counts = whole(batch, "--batch"), whole(groups, "--groups")
+    sizes = [whole(v, label, most=1e10) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
+    counts = whole(batch, "--batch", most=1e9), whole(groups, "--groups", most=1e9)
     return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue, common.calibration)
 
 
@@ -161,6 +161,10 @@ def _matmul(
         "max(2 * m * k * n * batch / flop_per_s, batch * (x_bytes * m * k + groups * w_bytes * k"
         " * n + out_bytes * m * n) / bytes_per_s)", formula_inputs, SOURCE,
     )  # fmt: skip
+    intensity = Term(
+        "intensity_flop_per_byte", found.intensity_flop_per_byte, "", "flop / bytes",
+        {"flop": float(found.flop), "bytes": found.bytes}, SOURCE,
+    )  # fmt: skip
     shown = x if x == w == out else f"{x} x {w} -> {out}"
     product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"
     more = (f", {batch:,} products" if batch > 1 else "") + (
@@ -171,8 +175,8 @@ def _matmul(
         "w_dtype": w, "out_dtype": out, "batch": batch, "groups": groups,
     }  # fmt: skip
     return _document(
-        loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency, (term,),
-        catalogue, calibration,
+        loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency,
+        (term, intensity), catalogue, calibration,
     )  # fmt: skip
 
 
@@ -245,7 +249,9 @@ def _expected(
     )  # fmt: skip
     time_s = max(time_s, found.time_s)
     low, high = matmul_interval_s(time_s, dtype, arch)
-    return Expected(time_s, max(low, found.time_s), high, arch.source or arch.name), ""
+    return Expected(
+        time_s, max(low, found.time_s), high, f"calibration `{arch.name}`, {arch.source}"
+    ), ""
 
 
 def _rows(
@@ -268,7 +274,7 @@ def _rows(
     if expected:
         interval = f"{time(expected.low_s)} to {time(expected.high_s)}"
         rows.append(["80 % interval", None, interval, "from validation"])
-        gain = f"{100 * found.time_s / expected.time_s:.0f} % of the roofline"
+        gain = f"{100 * found.time_s / expected.time_s:.3g} % of the roofline"
         rows.append(
             ["rate", format_si(found.flop / found.time_s, "flop_per_s"),
              format_si(found.flop / expected.time_s, "flop_per_s"), gain]
@@ -295,6 +301,7 @@ def _document(
     from dataclasses import asdict
 
     from gpuscale.core.quantity import format_si
+    from gpuscale.core.records import Term
     from gpuscale.render.document import Column, Document, Table, Text
 
     inputs = {**inputs, "changed": list(loaded.changes)}
@@ -323,6 +330,8 @@ def _document(
     ]  # fmt: skip
     flat = {**result, "expected_s": expected.time_s if expected else None}
     note = _origin(loaded, catalogue)
+    if expected:
+        terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
     note += f"\nexpected: {expected.source}" if expected else f"\nexpected: none, {why_not}"
     return Document(
         command="matmul-time",
