@@ -56,8 +56,7 @@ def gather_s(
     latency = hw.scaleup_latency_s * (1.0 + math.log2(inside)) / 4.0
     if outside > 1:
         latency += hw.scaleout_latency_s * math.log2(outside)
-        if not reduce_all:
-            latency += hw.ring_hop_s * min(n_ranks - 1, 256)
+        latency += hw.ring_hop_s * min(n_ranks - 1, 256) * (0.5 if reduce_all else 1.0)
     if reduce_all:
         return Collective(2.0 * max(up, out), 1.5 * latency)
     return Collective(max(up, out), latency)
