@@ -35,6 +35,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "explain",
         "Explain a term of the field: formula, example, limits of validity, references.",
     ),
+    "calibrate": (
+        "calibrate",
+        "Fit constants to your own measurements, for --calibration of every command.",
+    ),
+    "schema": ("schema", "Print the JSON Schema of a command's answer."),
+    "validate": (
+        "validate",
+        "Score the predictions on measured runs: MAPE, median, p90 and bias, by class.",
+    ),
     "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.

@@ -130,11 +130,17 @@ def predict_run_rows(rows: Rows, calibration: Calibration | None = None) -> list
 
 def scored_run(run: TrainingRun, calibration: Calibration | None = None) -> ScoredRow:
     """Predict one run."""
+    from gpuscale.validate.layouts import is_stalled
+
     extra: dict[str, float | None] = dict.fromkeys(MEMORY_COLUMNS)
     extra["measured_memory_bytes"] = run.memory_bytes
     base: dict[str, Any] = {
         "id": run.id, "gpu": run.gpu, "quantity": "step_time_s", "measured": run.step_time_s,
-        "classes": dict(run.classes), "extra": extra,
+        "classes": {
+            **run.classes, "newest": "no" if run.superseded else "yes",
+            "clean": "no" if run.software == "nanotron" and is_stalled(run) else "yes",
+        },
+        "extra": extra,
     }  # fmt: skip
     if run.model is None or run.layout is None:
         return ScoredRow(reason=run.reason or "not understood", **base)

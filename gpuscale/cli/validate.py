@@ -1,0 +1,286 @@
+"""`gpuscale validate`: score the model on measured runs, its own copy or a file of yours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.validate.layouts import Choice
+    from gpuscale.validate.records import ScoredRow, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Scores of one kind of measurement."""
+
+    name: str
+    total: Summary
+    by_class: dict[str, list[Summary]]
+    memory: Summary | None = None
+    choices: list[Choice] = field(default_factory=list)  # layouts: clean groups, "all" last
+    choices_all_rows: list[Choice] = field(default_factory=list)
+    unpredicted: dict[str, list[str]] = field(default_factory=dict)
+    worst: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """All sections of one page."""
+
+    sections: list[Section]
+
+
+@command(app, "validate", example="gpuscale validate --runs my_runs.csv --rows scored.csv")
+def validate(
+    common: Common,
+    runs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Training runs to score (CSV).")
+    ] = None,
+    layouts: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Layout grids: the choice is scored too.")
+    ] = None,
+    gemm: Annotated[str | None, typer.Option(metavar="FILE", help="Measured matmuls.")] = None,
+    collectives: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Measured collectives.")
+    ] = None,
+    inference: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Served models: TTFT, TPOT, throughput.")
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="OUT.csv", help="Write one line per input row: measured, predicted."),
+    ] = None,
+) -> Document:
+    """Score the predictions on measured runs: MAPE, median, p90 and bias, by class.
+
+    Without a file, the package's own copy of published measurements is scored; with files, each
+    of them, in the columns of the published sets.
+    """
+    from gpuscale.errors import GpuscaleError
+    from gpuscale.render.document import Document
+
+    given = {
+        "runs": runs, "layouts": layouts, "gemm": gemm, "collectives": collectives,
+        "inference": inference,
+    }  # fmt: skip
+    chosen = {name: file for name, file in given.items() if file is not None}
+    if rows is not None and not chosen:
+        raise GpuscaleError("--rows needs a file to score", "add for example --runs FILE.csv")
+    scored = _score(chosen, common.calibration)
+    if rows is not None:
+        _write_rows(rows, [row for found in scored.values() for row in found])
+    sections = [_section(name, found, bool(chosen)) for name, found in scored.items()]
+    return Document(
+        "validate", {"files": chosen or "own copy"}, Scores(sections), _blocks(sections),
+        csv_table=_summary_table(sections),
+    )  # fmt: skip
+
+
+def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
+    from gpuscale.validate.collectives import predict_collective_rows
+    from gpuscale.validate.gemm import predict_gemm_rows
+    from gpuscale.validate.inference import predict_inference_rows
+    from gpuscale.validate.layouts import predict_layout_rows
+    from gpuscale.validate.runs import own_copy, predict_run_rows
+
+    predict: dict[str, Callable[[Any], list[ScoredRow]]] = {
+        "runs": predict_run_rows,
+        "layouts": predict_layout_rows,
+        "gemm": lambda file: predict_gemm_rows(file, calibration),
+        "collectives": lambda file: predict_collective_rows(file, calibration),
+        "inference": predict_inference_rows,
+    }
+    if chosen:
+        return {name: predict[name](file) for name, file in chosen.items()}
+    folder = own_copy("training_runs").parent
+    return {
+        "runs": predict_run_rows(own_copy("training_runs")),
+        "layouts": predict_layout_rows(own_copy("layouts")),
+        "gemm": predict["gemm"](folder / "gemm.csv"),
+        "collectives": predict["collectives"](folder / "collectives.csv"),
+    }
+
+
+def _write_rows(path: str, found: Sequence[ScoredRow]) -> None:
+    import csv
+    import sys
+
+    from gpuscale.errors import GpuscaleError
+    from gpuscale.validate.records import ROW_COLUMNS, row_cells
+
+    extra = list(dict.fromkeys(key for row in found for key in row.extra))
+    try:
+        file = sys.stdout if path == "-" else open(path, "w", newline="", encoding="utf-8")
+    except OSError as error:
+        raise GpuscaleError(f"{path}: cannot be written: {error.strerror}") from None
+    try:
+        writer = csv.DictWriter(file, [*ROW_COLUMNS, *extra], restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row_cells(row) for row in found)
+    finally:
+        if file is not sys.stdout:
+            file.close()
+
+
+CLASSES = {
+    "runs": ("dense_or_moe", "gpu", "precision", "family", "source"),
+    "layouts": ("clean",),
+    "gemm": ("architecture", "dtype"),
+    "collectives": ("op", "span"),
+    "inference": ("quantity",),
+}
+"""Classes that each section is summarised by."""
+
+COUNTED = "good, fully specified, newest"
+
+
+def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
+    from gpuscale.validate.layouts import layout_choices
+    from gpuscale.validate.records import summarise, summarise_by, unpredicted, worst
+
+    counted = [row for row in found if _counts(row)] if name == "runs" else found
+    if not counted:
+        counted = found
+    by = {key: summarise_by(counted, key) for key in CLASSES[name]}
+    if name == "runs":
+        by = {"selection": _selections(found), **by}
+    bad = [
+        {"id": row.id, "measured": row.measured, "predicted": row.predicted, "ratio": row.ratio,
+         "class": row.classes.get("family") or row.classes.get("source", ""), "gpu": row.gpu}
+        for row in worst(counted, 6)
+    ]  # fmt: skip
+    layouts = name == "layouts"
+    return Section(
+        name, summarise(counted, "all"), by, _memory(found),
+        layout_choices(found) if layouts else [], layout_choices(found, False) if layouts else [],
+        unpredicted(found), bad,
+    )  # fmt: skip
+
+
+def _counts(row: ScoredRow) -> bool:
+    c = row.classes
+    return c.get("full_spec") == "yes" and c.get("quality") == "good" and c.get("newest") == "yes"
+
+
+def _selections(found: list[ScoredRow]) -> list[Summary]:
+    from gpuscale.validate.records import summarise
+
+    good = [row for row in found if _counts(row)]
+    grid = [row for row in good if row.classes.get("family") == "nanotron"]
+    rest = [row for row in good if row.classes.get("family") != "nanotron"]
+    clean = [row for row in grid if row.classes.get("clean") == "yes"]
+    kinds = {k: [r for r in rest if r.classes.get("dense_or_moe") == k] for k in ("dense", "moe")}
+    every = [r for r in found if r.classes.get("full_spec") == "yes"
+             and r.classes.get("quality") == "good"
+             and r.classes.get("dense_or_moe") == "moe"]  # fmt: skip
+    return [
+        summarise(rest + clean, COUNTED + ", grid without stalls"),
+        summarise(kinds["dense"], "dense without the nanotron grid"),
+        summarise(kinds["moe"], "MoE"), summarise(every, "MoE with superseded rows"),
+        summarise(grid, "nanotron grid, all"), summarise(clean, "nanotron grid without stalls"),
+        summarise(found, "every row"),
+    ]  # fmt: skip
+
+
+def _memory(found: list[ScoredRow]) -> Summary | None:
+    from gpuscale.validate.records import ScoredRow, summarise
+
+    rows = [
+        ScoredRow(
+            id=r.id, gpu=r.gpu, quantity="memory_bytes",
+            measured=r.extra.get("measured_memory_bytes"),
+            predicted=r.extra.get("predicted_memory_bytes"),
+        )
+        for r in found
+        if r.extra.get("measured_memory_bytes")
+    ]  # fmt: skip
+    return summarise(rows, "peak memory") if rows else None
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _summary_table(sections: list[Section]) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    lines = []
+    for section in sections:
+        groups = [("total", [section.total]), *section.by_class.items()]
+        if section.memory:
+            groups.insert(1, ("memory", [section.memory]))
+        lines += [
+            (section.name, key, s.name, s.n_scored, s.n_rows, s.mape_frac, s.median_frac,
+             s.p90_frac, s.bias_frac, s.coverage_frac)
+            for key, found in groups for s in found
+        ]  # fmt: skip
+    return Table(
+        (
+            Column("section", "section", right=False), Column("class", "by", right=False),
+            Column("name", "class", right=False), Column("n_scored", "scored"),
+            Column("n_rows", "rows"), Column("mape_frac", "MAPE", _percent),
+            Column("median_frac", "median", _percent), Column("p90_frac", "p90", _percent),
+            Column("bias_frac", "bias", _percent), Column("coverage_frac", "in 80 %", _percent),
+        ), lines,
+    )  # fmt: skip
+
+
+def _blocks(sections: list[Section]) -> list[Block]:
+    from gpuscale.render.document import Column, Facts, Table
+
+    table = _summary_table(sections)
+    keep = [row for row in table.rows if row[3] or row[1] == "total"]
+    blocks: list[Block] = [Table(table.columns, keep)]
+    for section in sections:
+        if section.choices:
+            blocks.append(_choice_table(section))
+        left = [(reason[:60], str(len(ids)), ", ".join(ids[:3])) for reason, ids in
+                section.unpredicted.items()]  # fmt: skip
+        if left:
+            total = sum(len(ids) for ids in section.unpredicted.values())
+            blocks.append(Facts(left[:8], f"{section.name}: {total} rows not scored"))
+    bad = [
+        (s.name, w["id"], w["gpu"], w["class"], w["ratio"]) for s in sections for w in s.worst[:4]
+    ]
+    blocks.append(
+        Table(
+            (
+                Column("section", "worst", right=False), Column("id", "row", right=False),
+                Column("gpu", "gpu", right=False), Column("class", "class", right=False),
+                Column("ratio", "predicted/measured", lambda v: f"{v:.2f}"),
+            ), bad,
+        )
+    )  # fmt: skip
+    return blocks
+
+
+def _choice_table(section: Section) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    lines = [
+        (kind, c.name, c.n_rows, c.first_pick_frac, c.best_of_three_frac, c.spearman,
+         c.worst_first_pick_frac)
+        for kind, found in (("clean", section.choices), ("all rows", section.choices_all_rows))
+        for c in (found if kind == "clean" else found[-1:])
+    ]  # fmt: skip
+
+    def plain(value: float) -> str:
+        return f"{value:.3f}"
+
+    return Table(
+        (
+            Column("rows", "layout choice", right=False), Column("group", "group", right=False),
+            Column("n", "layouts"), Column("first_pick_frac", "first / best", plain),
+            Column("best_of_three_frac", "three / best", plain),
+            Column("spearman", "rank corr.", plain), Column("worst", "worst first", plain),
+        ), lines,
+    )  # fmt: skip
