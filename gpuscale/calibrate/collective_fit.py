@@ -104,11 +104,18 @@ def log_errors(
 
 
 def fit_ops(
-    rows: Sequence[CollectiveRow], links: Mapping[str, LinkCalibration], job: Job
+    rows: Sequence[CollectiveRow],
+    links: Mapping[str, LinkCalibration],
+    job: Job,
+    start: OpCalibration | None = None,
 ) -> dict[str, OpCalibration]:
-    """Constants of the job's kinds, by robust least squares with priors; then its table."""
-    start = GENERAL_OP if job.inner else GENERAL_NETWORK_OP
-    prior = to_vector(start if start.small_group_loss else replace(start, small_group_loss=0.0))
+    """Constants of the job's kinds, by robust least squares with priors; then its table.
+
+    The priors lie around `start`, by default the general constants.
+    """
+    if start is None:
+        start = GENERAL_OP if job.inner else GENERAL_NETWORK_OP
+    prior = to_vector(start)
     n = len(PRIORS)
     many = len(job.kinds)
 

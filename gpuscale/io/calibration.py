@@ -43,13 +43,30 @@ def load_calibration(path: str | Path | None) -> dict[str, Any]:
         return {}
     table = read_toml(path)
     for key in table:
-        if key not in ("arch", "fabric", "site", "made_by", "source"):
+        if key not in ("arch", "fabric", "site", "measured", "made_by", "source"):
             raise GpuscaleError(
                 f"{path}: unknown key `{key}`",
                 "a calibration file has [arch.NAME], [fabric.NAME] and [site]; "
                 "`gpuscale calibrate` writes one",
             )
     return table
+
+
+def site_factor(calibration: str | Path | None) -> float:
+    """Factor of an overlay on every expected step time: `site.step_time_factor`, 1 without.
+
+    Raises
+    ------
+    GpuscaleError
+        If it is no number from 0.01 to 100.
+    """
+    site = load_calibration(calibration).get("site", {})
+    value = site.get("step_time_factor", 1.0) if isinstance(site, dict) else None
+    if not isinstance(value, (int, float)) or not 0.01 <= value <= 100.0:
+        raise GpuscaleError(
+            f"{calibration}: site.step_time_factor must be a number from 0.01 to 100"
+        )
+    return float(value)
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

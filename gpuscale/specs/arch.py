@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpuscale.core.expected_matmul import ArchCalibration, MatmulCalibration
 from gpuscale.core.residual_table import Axis, ResidualTable
@@ -23,6 +23,30 @@ class AxisSpec(Spec):
     n: int = Field(ge=2, le=40)
 
 
+MAX_THOUSANDTHS = 3000
+"""Largest correction of a table, a factor of 20."""
+
+
+def thousandths(values: str, n: int) -> tuple[float, ...]:
+    """Read `n` whole numbers as thousandths.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer, or one is no whole number or too large.
+    """
+    words = values.split()
+    if len(words) != n:
+        raise ValueError(f"values: {n} numbers are wanted, there are {len(words)}")
+    try:
+        found = [int(word) for word in words]
+    except ValueError:
+        raise ValueError("values: whole numbers (thousandths) are wanted") from None
+    if any(abs(v) > MAX_THOUSANDTHS for v in found):
+        raise ValueError(f"values: corrections go up to {MAX_THOUSANDTHS} thousandths")
+    return tuple(v * 1e-3 for v in found)
+
+
 class TableSpec(Spec):
     """Corrections in thousandths of a natural logarithm, fastest in k, then n, then m."""
 
@@ -31,10 +55,15 @@ class TableSpec(Spec):
     k: AxisSpec
     values: str
 
+    @model_validator(mode="after")
+    def _complete(self) -> TableSpec:
+        thousandths(self.values, self.m.n * self.n.n * self.k.n)
+        return self
+
     def to_core(self) -> ResidualTable:
         """Table of floats."""
         m, n, k = (Axis(a.start, a.step, a.n) for a in (self.m, self.n, self.k))
-        return ResidualTable(m, n, k, tuple(int(v) * 1e-3 for v in self.values.split()))
+        return ResidualTable(m, n, k, thousandths(self.values, m.n * n.n * k.n))
 
 
 class MatmulSpec(Spec):

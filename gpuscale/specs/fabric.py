@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpuscale.core.expected_collective import LinkCalibration, OpCalibration
 from gpuscale.core.residual_table import Axis, PlaneTable
-from gpuscale.specs.arch import AxisSpec
+from gpuscale.specs.arch import AxisSpec, thousandths
 from gpuscale.specs.fields import Seconds, Spec
 
 _DEFAULT = OpCalibration()
@@ -19,10 +19,15 @@ class PlaneSpec(Spec):
     n_ranks: AxisSpec
     values: str
 
+    @model_validator(mode="after")
+    def _complete(self) -> PlaneSpec:
+        thousandths(self.values, self.size_bytes.n * self.n_ranks.n)
+        return self
+
     def to_core(self) -> PlaneTable:
         """Table of floats."""
         size, ranks = (Axis(a.start, a.step, a.n) for a in (self.size_bytes, self.n_ranks))
-        return PlaneTable(size, ranks, tuple(int(v) * 1e-3 for v in self.values.split()))
+        return PlaneTable(size, ranks, thousandths(self.values, size.n * ranks.n))
 
 
 class OpSpec(Spec):

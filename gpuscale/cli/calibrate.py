@@ -1,0 +1,263 @@
+"""`gpuscale calibrate`: constants of one's own machines, from one's own measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import app
+from gpuscale.cli.common import Common, command
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from gpuscale.calibrate.measure import Measured
+    from gpuscale.calibrate.site import FitLine
+    from gpuscale.render.document import Block, Document
+    from gpuscale.validate.records import ScoredRow
+
+TEMPLATES = {
+    "gemm": "m,n,k,dtype,gpu,time_us,kernel,includes,source\n"
+    "4096,8192,8192,bfloat16,H100-SXM-80GB,720.0,torch,gemm_only,own",
+    "collectives": "op,gpu,n_gpus,gpus_per_node,fabric,size_bytes,time_us,algorithm,note,source\n"
+    "all_reduce,H100-SXM-80GB,16,8,IB NDR 400G/GPU,1073741824,4500,NCCL auto,,own",
+    "steps": "source,gpu,n_gpus,gpus_per_node,model,n_layers,hidden,ffn,heads,kv_heads,vocab,seq,"
+    "micro_batch,global_batch,dp,tp,pp,cp,ep,precision,recompute,framework,step_time_s\n"
+    "own,H100-SXM-80GB,64,8,Llama-3 8B,32,4096,14336,32,8,128256,8192,1,128,32,2,1,1,1,bf16,none,"
+    "Megatron-Core,4.5",
+}
+"""Header and one example row of each file that can be given."""
+
+
+@command(app, "calibrate", example="gpuscale calibrate --template gemm")
+def calibrate(
+    common: Common,
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="CSV of measured training steps: one scalar."),
+    ] = None,
+    gemm: Annotated[
+        str | None, typer.Option(metavar="FILE", help="CSV of measured matrix products.")
+    ] = None,
+    collectives: Annotated[
+        str | None, typer.Option(metavar="FILE", help="CSV of measured collectives.")
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Time this machine's GPUs (needs gpuscale[gpu])."),
+    ] = False,
+    fabric: Annotated[
+        str, typer.Option(help="With --measure over nodes: the network, as 'IB NDR 400G/GPU'.")
+    ] = "",
+    save: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the constants, for --calibration FILE."),
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Print a CSV to fill in: gemm, ...")
+    ] = None,
+) -> Document:
+    """Fit constants to your own measurements, for --calibration of every command.
+
+    Matrix products and collectives correct the shipped tables; training steps give one scalar
+    per site, never a constant per model.
+    """
+    if template is not None:
+        return _template(template)
+    if not (file or gemm or collectives or measure):
+        raise GpuscaleError(
+            "nothing to calibrate from",
+            "give a CSV of training steps, --gemm, --collectives or --measure; "
+            "`--template gemm` prints a CSV to fill in",
+        )
+    overlay, lines, notes = _fit(common, file, gemm, collectives)
+    if measure:
+        _measure(common, fabric, overlay, lines, notes)
+    return _document(common, overlay, lines, notes, save, _inputs(file, gemm, collectives, measure))
+
+
+def _inputs(
+    file: str | None, gemm: str | None, collectives: str | None, measure: bool
+) -> dict[str, Any]:
+    return {"steps": file, "gemm": gemm, "collectives": collectives, "measure": measure}
+
+
+def _template(kind: str) -> Document:
+    from gpuscale.render.document import Document, Text
+
+    if kind not in TEMPLATES:
+        raise unknown_name("template", kind, TEMPLATES, f"known: {', '.join(TEMPLATES)}")
+    text = TEMPLATES[kind]
+    columns = text.split("\n")[0].split(",")
+    return Document("calibrate", {"template": kind}, {"columns": columns}, [Text(text)])
+
+
+def _fit(
+    common: Common, file: str | None, gemm: str | None, collectives: str | None
+) -> tuple[dict[str, Any], list[FitLine], list[str]]:
+    from gpuscale.calibrate.site import collectives_overlay, gemm_overlay, site_overlay
+    from gpuscale.io.calibration import merged
+
+    overlay: dict[str, Any] = {}
+    lines: list[FitLine] = []
+    notes: list[str] = []
+    if gemm:
+        from gpuscale.validate.gemm import parse_row as parse_gemm
+
+        rows = _parsed(gemm, parse_gemm, notes)
+        found, fitted = gemm_overlay(rows, common.calibration, f"own measurements: {gemm}")
+        overlay, lines = merged(overlay, found), lines + fitted
+    if collectives:
+        from gpuscale.validate.collectives import parse_row as parse_collective
+
+        rows = _parsed(collectives, parse_collective, notes)
+        source = f"own measurements: {collectives}"
+        found, fitted = collectives_overlay(rows, common.calibration, source)
+        overlay, lines = merged(overlay, found), lines + fitted
+    if file:
+        scored = _steps(file, notes)
+        found, fitted = site_overlay(scored, f"own measurements: {file}")
+        overlay, lines = merged(overlay, found), lines + fitted
+    return overlay, lines, notes
+
+
+def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]:
+    """Rows of a file that can be used; the others are counted with their reasons."""
+    from gpuscale.io.measurements import read_rows
+
+    good: list[Any] = []
+    bad: dict[str, int] = {}
+    for index, row in enumerate(read_rows(path), 1):
+        parsed = parse(row, index)
+        if not isinstance(parsed, str) and parsed.time_s:
+            good.append(parsed)
+        else:
+            reason = parsed if isinstance(parsed, str) else "no measured time"
+            bad[reason] = bad.get(reason, 0) + 1
+    if not good:
+        reason = max(bad, key=lambda r: bad[r])
+        raise GpuscaleError(
+            f"{path}: no row can be used: {reason}",
+            "`gpuscale calibrate --template gemm` shows how",
+        )
+    notes += [f"{path}: {n} row{'s' * (n > 1)} left out: {reason}" for reason, n in bad.items()]
+    return good
+
+
+def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
+    from gpuscale.validate.records import unpredicted
+    from gpuscale.validate.runs import predict_run_rows
+
+    rows = predict_run_rows(path)
+    good = [r for r in rows if r.ratio]
+    left_out = unpredicted(rows)
+    if not good:
+        reason = next(iter(left_out), "no rows")
+        raise GpuscaleError(
+            f"{path}: no row can be used: {reason}",
+            "`gpuscale calibrate --template steps` shows how",
+        )
+    notes += [f"{path}: {len(i)} rows left out: {reason}" for reason, i in left_out.items()]
+    return good
+
+
+def _measure(
+    common: Common, fabric: str, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
+) -> None:
+    import sys
+
+    from gpuscale.calibrate.measure import measure
+    from gpuscale.calibrate.torch_backend import torch_backend
+
+    backend = torch_backend()
+
+    def report(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    measured = measure(backend, fabric, report)
+    report("")
+    backend.close()
+    add_measured(common, measured, overlay, lines, notes)
+
+
+def add_measured(
+    common: Common, measured: Measured, overlay: dict[str, Any], lines: list[FitLine],
+    notes: list[str],
+) -> None:  # fmt: skip
+    """Fit what `--measure` found, into `overlay`."""
+    from gpuscale.calibrate.site import collectives_overlay, gemm_overlay
+    from gpuscale.io.calibration import merged
+    from gpuscale.validate import collectives as collective_rows
+    from gpuscale.validate import gemm as gemm_rows
+
+    source = "gpuscale calibrate --measure"
+    products = [gemm_rows.parse_row(r, i) for i, r in enumerate(measured.gemm, 1)]
+    ops = [collective_rows.parse_row(r, i) for i, r in enumerate(measured.collectives, 1)]
+    reasons = {r for r in (*products, *ops) if isinstance(r, str)}
+    if all(isinstance(r, str) for r in products):
+        raise GpuscaleError(f"measured, but no constants fit: {', '.join(sorted(reasons))}")
+    notes += [f"left out: {reason}" for reason in sorted(reasons)]
+    found, fitted = gemm_overlay(
+        [r for r in products if not isinstance(r, str)], common.calibration, source
+    )
+    more, also = collectives_overlay(
+        [r for r in ops if not isinstance(r, str)], common.calibration, source
+    )
+    rates = {
+        "gpu": measured.gemm[0]["gpu"],
+        "copy_bytes_per_s": measured.copy_bytes_per_s,
+        "attention_flop_per_s": measured.attention_flop_per_s,
+    }
+    overlay.update(merged(merged(merged(overlay, found), more), {"measured": rates}))
+    lines += fitted + also
+    notes.append(
+        f"copies {measured.copy_bytes_per_s / 1e9:.0f} GB/s, "
+        f"causal attention forward {measured.attention_flop_per_s / 1e12:.0f} TFLOP/s"
+    )
+
+
+def _document(
+    common: Common, overlay: dict[str, Any], lines: list[FitLine], notes: list[str],
+    save: str | None, inputs: dict[str, Any],
+) -> Document:  # fmt: skip
+    from dataclasses import asdict
+
+    from gpuscale.calibrate.overlay import to_toml
+    from gpuscale.core.quantity import format_si
+    from gpuscale.io.calibration import load_calibration, merged
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    overlay = merged(load_calibration(common.calibration), overlay)
+    text = to_toml({"made_by": "gpuscale calibrate", **overlay})
+
+    def percent(v: float) -> str:
+        return format_si(v, "frac")
+
+    table = Table(
+        [
+            Column("name", "constants", right=False), Column("n_rows", "rows"),
+            Column("error_before_frac", "median error before", percent),
+            Column("error_after_frac", "after", percent),
+        ],
+        [[x.name, x.n_rows, x.error_before_frac, x.error_after_frac] for x in lines],
+    )  # fmt: skip
+    blocks: list[Block] = [table]
+    blocks += [Text(note) for note in notes]
+    if save:
+        _write(save, text)
+        blocks.append(Text(f"written to {save}; use it with --calibration {save}"))
+    else:
+        blocks.append(Text("not saved: --save FILE writes the constants for --calibration FILE"))
+    result = {"fits": [asdict(x) for x in lines], "overlay_toml": text, "saved": save}
+    return Document("calibrate", inputs, result, blocks)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise GpuscaleError(f"--save {path[:200]}: cannot be written: {reason}") from None

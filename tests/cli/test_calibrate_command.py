@@ -1,0 +1,201 @@
+"""`gpuscale calibrate` on files, on a pretended device, and its overlay in other commands."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpuscale
+from gpuscale.calibrate.measure import MATMUL_M, MATMUL_NK, measure
+from gpuscale.cli import calibrate as calibrate_module
+from gpuscale.cli.app import run
+from gpuscale.io.calibration import load_arch, load_calibration, load_link, site_factor
+
+DATA = Path(gpuscale.__file__).parent / "data" / "validation"
+
+
+def out(capsys, *args):
+    code = run([str(a) for a in args])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def sample(tmp_path, name, keep, factor):
+    """Rows of the shipped measurements with their times changed by a factor."""
+    with (DATA / name).open(newline="") as file:
+        rows = [r for r in csv.DictReader(file) if r["time_us"] and keep(r)]
+    for row in rows:
+        row["time_us"] = str(float(row["time_us"]) * factor)
+    path = tmp_path / name
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def is_h100_bf16(row):
+    return row["gpu"] == "H100-SXM-80GB" and row["dtype"] == "bfloat16"
+
+
+def expected_s(capsys, *args):
+    code, text, err = out(capsys, "matmul-time", *args, "--json")
+    assert code == 0, err
+    return json.loads(text)["result"]["expected"]["time_s"]
+
+
+def test_own_products_shift_the_expected_time(capsys, tmp_path):
+    gemm = sample(tmp_path, "gemm.csv", is_h100_bf16, 1.3)
+    saved = tmp_path / "mine.toml"
+    code, text, err = out(capsys, "calibrate", "--gemm", gemm, "--save", saved, "--json")
+    assert code == 0, err
+    (fit,) = json.loads(text)["result"]["fits"]
+    assert fit["name"] == "arch.hopper.matmul.bf16" and fit["n_rows"] == 172
+    assert fit["error_before_frac"] > 0.15 and fit["error_after_frac"] < 0.05
+    size = ("h100", 4096, 8192, 8192)
+    ratio = expected_s(capsys, *size, "--calibration", saved) / expected_s(capsys, *size)
+    assert 1.15 < ratio < 1.45
+    fp8 = (*size, "--dtype", "fp8")
+    assert expected_s(capsys, *fp8, "--calibration", saved) == expected_s(capsys, *fp8)
+
+
+def test_own_collectives_shift_the_expected_time(capsys, tmp_path):
+    def keep(row):
+        return row["source"] == "dstack-2" or (
+            row["gpu"] == "H100-SXM-80GB" and row["op"] == "all_gather" and row["n_gpus"] == "8"
+        )
+
+    path = sample(tmp_path, "collectives.csv", keep, 1.5)
+    saved = tmp_path / "mine.toml"
+    assert out(capsys, "calibrate", "--collectives", path, "--save", saved)[0] == 0
+
+    def time_s(op, n, *more):
+        args = ("collective", op, "dgx-h100", "--bytes", "64MiB", "--gpus", n, "--json", *more)
+        code, text, err = out(capsys, *args)
+        assert code == 0, err
+        return json.loads(text)["result"]["expected"]["time_s"]
+
+    for op, n in (("all-gather", 8), ("all-reduce", 16)):
+        assert 1.2 < time_s(op, n, "--calibration", saved) / time_s(op, n) < 1.7
+    assert load_link("nvlink4", str(saved)).op("ring").source.startswith("own measurements")
+
+
+def test_overlays_accumulate(capsys, tmp_path):
+    gemm = sample(tmp_path, "gemm.csv", is_h100_bf16, 1.0)
+    first, second = tmp_path / "one.toml", tmp_path / "two.toml"
+    first.write_text("[site]\nstep_time_factor = 1.1\n")
+    args = ("calibrate", "--gemm", gemm, "--calibration", first, "--save", second)
+    assert out(capsys, *args)[0] == 0
+    assert site_factor(str(second)) == 1.1
+    assert "hopper" in load_calibration(str(second))["arch"]
+
+
+class Pretend:
+    """A device whose products run at a third of an H100's peak."""
+
+    gpu, dtypes, n_ranks, gpus_per_node = "NVIDIA H100 80GB HBM3", ("bf16",), 8, 8
+
+    def matmul_s(self, m, n, k, dtype):
+        return 5e-6 + 2 * m * n * k / 330e12 + n * k * 2 / 2e12
+
+    def copy_s(self, size_bytes):
+        return 2e-6 + 2 * size_bytes / 2.5e12
+
+    def attention_s(self, batch, seq_len, n_heads, head_dim):
+        return 1e-5 + 2 * batch * n_heads * seq_len**2 * head_dim / 400e12
+
+    def collective_s(self, op, size_bytes):
+        return 2e-5 + size_bytes / 200e9
+
+
+def test_measuring_fits_what_the_device_shows(capsys, tmp_path):
+    told = []
+    measured = measure(Pretend(), "", told.append)
+    assert len(measured.gemm) == len(MATMUL_M) * len(MATMUL_NK)
+    assert len(measured.collectives) == 44 and len(told) == len(measured.gemm) + 46
+    assert measured.copy_bytes_per_s == pytest.approx(2.5e12, rel=0.01)
+    assert 300e12 < measured.attention_flop_per_s < 400e12
+    overlay, lines, notes = {}, [], []
+    calibrate_module.add_measured(calibrate_module.Common(), measured, overlay, lines, notes)
+    assert {x.name for x in lines} >= {"arch.hopper.matmul.bf16", "fabric.nvlink4.ops.ring"}
+    product = next(x for x in lines if x.name == "arch.hopper.matmul.bf16")
+    assert product.error_after_frac < 0.5 * product.error_before_frac
+    assert overlay["measured"]["gpu"] == Pretend.gpu and "2494 GB/s" in notes[-1]
+
+
+def test_measure_without_torch_is_one_clear_error(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, text, err = out(capsys, "calibrate", "--measure")
+    assert (code, text) == (2, "")
+    assert err.startswith("error: --measure needs PyTorch, which is not installed\n")
+    assert "gpuscale[gpu]" in err
+
+
+def test_measure_without_a_gpu_is_one_clear_error(capsys, monkeypatch):
+    class Cuda:
+        @staticmethod
+        def is_available():
+            return False
+
+    torch = type(sys)("torch")
+    torch.cuda = Cuda
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    code, text, err = out(capsys, "calibrate", "--measure")
+    assert (code, text) == (2, "") and "PyTorch finds none" in err
+
+
+@pytest.mark.parametrize("kind", sorted(calibrate_module.TEMPLATES))
+def test_templates_can_be_given_back(capsys, tmp_path, kind):
+    path = tmp_path / "own.csv"
+    code, text, _ = out(capsys, "calibrate", "--template", kind)
+    assert code == 0
+    path.write_text(text)
+    option = [] if kind == "steps" else [f"--{kind}"]
+    code, text, err = out(capsys, "calibrate", *option, path, "--json")
+    assert code == 0, err
+    assert json.loads(text)["result"]["fits"][0]["n_rows"] == 1
+
+
+def test_bad_input_is_refused_in_one_line(capsys, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("m,n,k,dtype,gpu,time_us\nx,8,8,bf16,h100,5\n")
+    for args, said in (
+        ((), "nothing to calibrate from"),
+        (("--gemm", bad), "no row can be used: m, n or k is missing or below 1"),
+        (("--gemm", tmp_path / "none.csv"), "none.csv"),
+        (("--template", "gem"), "unknown template `gem`"),
+    ):
+        code, text, err = out(capsys, "calibrate", *args)
+        assert (code, text) == (2, "") and said in err.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[arch.hopper.matmul.bf16]\ncompute_eff_frac = 7\n", "compute_eff_frac"),
+        ("[arch.hopper.matmul.bf16]\nspeed = 7\n", "speed"),
+        ("[archs.hopper]\nx = 1\n", "unknown key `archs`"),
+        ("arch = 3\n", "must be a table"),
+        ("[arch.hopper.matmul.bf16]\ncompute_eff_frac = nan\n", "compute_eff_frac"),
+    ],
+)
+def test_bad_overlay_is_refused(capsys, tmp_path, text, said):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    code, shown, err = out(capsys, "matmul-time", "h100", 8, 8, 8, "--calibration", path)
+    assert (code, shown) == (2, "")
+    assert err.startswith("error: ") and said in err.split("\n")[0]
+
+
+def test_table_of_a_wrong_size_is_refused(capsys, tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text('[arch.hopper.matmul.bf16.table]\nvalues = "1 2 x"\n')
+    code, shown, err = out(capsys, "matmul-time", "h100", 8, 8, 8, "--calibration", path)
+    assert (code, shown) == (2, "") and "values" in err
+
+
+def test_without_overlay_nothing_changes():
+    assert load_arch("hopper", None) is load_arch("hopper")
+    assert site_factor(None) == 1.0
