@@ -54,7 +54,7 @@ def expected_time(
         collective_interval_s,
         expected_collective_time_s,
     )
-    from gpuscale.io.calibration import load_fabric
+    from gpuscale.io.calibration import load_fabric, scaleup_class
 
     fabric = load_fabric(spec, calibration)
     ranks = found.n_ranks
@@ -70,7 +70,7 @@ def expected_time(
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
-    source = f"calibration of {spec.gpu.scaleup_link or 'the links'} and {spec.fabric_class}"
+    source = f"calibration `{scaleup_class(spec.gpu.scaleup_link)}` and `{spec.fabric_class}`"
     return Expected(time_s, low, high, algbw, busbw, kind, source)
 
 

@@ -12,6 +12,7 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.cli.roofline_axes import Numbers
+    from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
 AXES = ("dp", "fsdp", "moe-dp", "tp", "ep", "pp", "cp")
@@ -66,7 +67,10 @@ def roofline(
     ] = None,
     compare: Annotated[str | None, typer.Option(help="Second GPU beside the chip.")] = None,
     clock: Annotated[str | None, typer.Option(help="Clock of the chip, as '1.98 GHz'.")] = None,
-    dtype: Annotated[str, typer.Option(help="Number format of the matrix units.")] = "bf16",
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Number format of the matrix units. [default: bf16, or fp16 without it]"),
+    ] = None,
     catalogue: Annotated[
         str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
     ] = "vendor",
@@ -88,8 +92,9 @@ def roofline(
             raise GpuscaleError(f"the cluster is given twice: `{subject[:40]}` and --cluster")
         return subject or cluster or DEFAULT_CLUSTER
 
-    dtype = dtype.strip().lower()
-    check_dtype(dtype)
+    if dtype is not None:
+        dtype = dtype.strip().lower()
+        check_dtype(dtype)
     name = target.strip().lower()
     if name == "chip":
         from gpuscale.cli.roofline_chip import chip_document
@@ -120,13 +125,21 @@ def roofline(
         from gpuscale.cli.roofline_axes import axis_document
 
         loaded = load_inputs(common, cluster=where(), catalogue=catalogue)
-        return axis_document(loaded, name, numbers, _scope(scope), dtype, catalogue)
+        return axis_document(
+            loaded, name, numbers, _scope(scope), dtype or _default_dtype(loaded), catalogue
+        )
     from gpuscale.cli.roofline_board import board_document
 
     _check_model(target)
     loaded = load_inputs(common, cluster=where(), model=target, catalogue=catalogue)
     _refuse_shape(numbers)
-    return board_document(loaded, numbers, dtype, zero, catalogue)
+    return board_document(loaded, numbers, dtype or _default_dtype(loaded), zero, catalogue)
+
+
+def _default_dtype(loaded: Loaded) -> str:
+    """Training format of a GPU: bf16, or fp16 on those without it."""
+    gpu = loaded.gpu
+    return "fp16" if gpu.bf16_flop_per_s is None and gpu.fp16_flop_per_s else "bf16"
 
 
 def _scope(text: str | None) -> str | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH_TOKENS = 4e6
 DEFAULT_SEQ_LEN = 8192
-DEFAULT_NODES = 128
+DEFAULT_GPUS = 1024
 
 
 def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tuple[int, int]:
@@ -55,7 +55,8 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
     pp, cp = x.pp or 1, x.cp or 1
     _check_divides(model, tp, ep, pp)
     n_gpus = x.n_gpus or (spec.n_gpus if spec.kind in ("fabric", "cluster") else None)
-    n_gpus = n_gpus or max(spec.gpus_per_node * DEFAULT_NODES, tp * pp * cp)
+    domain = spec.scaleup_domain_gpus
+    n_gpus = n_gpus or max(domain * max(1, round(DEFAULT_GPUS / domain)), tp * pp * cp)
     if spec.egress_bytes_per_s_per_gpu is None and x.n_gpus is None:
         n_gpus = spec.scaleup_domain_gpus
     if n_gpus % (tp * pp * cp):
