@@ -181,8 +181,8 @@ def write(families: Sequence[str], values: dict[str, float]) -> None:
 def main() -> None:
     """Fit every group; print what it found; write it if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, default=DATA / "training_runs.csv")
-    parser.add_argument("--layouts", type=Path, default=DATA / "layouts.csv")
+    parser.add_argument("--runs", type=Path, default=DATA / "training_runs.csv.gz")
+    parser.add_argument("--layouts", type=Path, default=DATA / "layouts.csv.gz")
     parser.add_argument("--only", default="")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
