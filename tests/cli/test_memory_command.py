@@ -1,0 +1,193 @@
+"""`gpuscale memory` as people call it."""
+
+import json
+import math
+
+import pytest
+
+from gpuscale.cli.app import run
+from gpuscale.cli.common import Common
+from gpuscale.cli.memory import memory
+
+
+def out(capsys, *args):
+    code = run(("memory", *args))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def result(capsys, *args):
+    code, text, _ = out(capsys, *args, "--json")
+    return code, json.loads(text)["result"]
+
+
+def test_llama3_70b_tp8_pp8_fits(capsys):
+    code, text, err = out(capsys, "llama3-70b", "--cluster", "dgx-h100", "--tp", "8", "--pp", "8")
+    assert (code, err) == (0, "")
+    for word in ("weights", "gradients", "optimizer", "activations", "fragmentation", "total",
+                 "ideal", "expected", "fits", "usable", "GiB"):  # fmt: skip
+        assert word in text
+
+
+def test_llama3_70b_tp8_pure_dp_does_not_fit(capsys):  # Quiz 5 Q2.3: 87.5 GB against 80
+    code, r = result(
+        capsys, "--params", "70e9", "--recipe", "book-min", "--tp", "8", "--gpu", "h100",
+        "--catalogue", "documents",
+    )  # fmt: skip
+    assert code == 1
+    assert r["total_bytes"] == 87.5e9
+    assert r["hbm_bytes"] == 80e9
+    assert (r["n_gpus_to_hold"], r["n_nodes_to_hold"]) == (9, 2)
+    code, r = result(capsys, "llama3-70b", "--tp", "8", "--dp", "64", "--recipe", "book-min",
+                     "--zero", "0")  # fmt: skip
+    assert code == 1
+    assert r["expected"]["weights_bytes"] + r["expected"]["optimizer_bytes"] == pytest.approx(
+        70.55e9 * 10 / 8, rel=2e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "want"), [(0, 120e9), (1, 31.40625e9), (2, 16.640625e9), (3, 1.875e9)]
+)
+def test_zero_paper_figure_1(capsys, zero, want):
+    code, r = result(capsys, "--params", "7.5e9", "--zero", str(zero), "--dp", "64")
+    assert r["total_bytes"] == want
+    assert code == (0 if want < 85e9 else 1)
+
+
+def test_gpt3_on_512_v100(capsys):  # errata E8
+    code, text, _ = out(capsys, "gpt3-175b", "--cluster", "dgx1-v100", "--tp", "8", "--gpus",
+                        "512", "--precision", "fp16", "--recompute", "full")  # fmt: skip
+    assert code == 1
+    assert "does not fit" in text
+    assert "smallest number of GPUs" in text
+    _, r = result(capsys, "--params", "175e9", "--tp", "8", "--gpu", "v100")
+    assert r["states"]["weights_bytes"] == 43.75e9 > r["hbm_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "catalogue", "cards"),
+    [("bf16", "documents", 17), ("fp8", "documents", 9), ("bf16", "vendor", 16),
+     ("fp8", "vendor", 8)],
+)  # fmt: skip
+def test_671b_weights(capsys, weights, catalogue, cards):  # errata E25, E34
+    _, r = result(capsys, "--serve", "--params", "671e9", "--weights", weights, "--gpu", "h100",
+                  "--catalogue", catalogue)  # fmt: skip
+    assert r["n_gpus_to_hold"] == cards
+
+
+def test_671b_served_on_16_cards(capsys):
+    common = ("deepseek-v3", "--serve", "--tp", "8", "--pp", "2")
+    code, r = result(capsys, *common, "--weights", "bf16")
+    assert (code, r["fits"]) == (1, False)
+    code, r = result(capsys, *common, "--weights", "fp8", "--kv", "fp8", "--context", "8192",
+                     "--concurrency", "64")  # fmt: skip
+    assert (code, r["fits"]) == (0, True)
+    assert r["kv_bytes_per_token"] == 35136
+    assert r["fewest"]["n_gpus"] == 16
+
+
+def test_stages_and_min_gpus(capsys):
+    code, text, _ = out(capsys, "llama3-8b", "--pp", "4", "--stages", "--min-gpus")
+    assert code == 0
+    assert "stages, GB per GPU" in text
+    assert "smallest number of GPUs" in text
+    code, r = result(capsys, "llama3-8b", "--pp", "4")
+    assert len(r["stages"]) == 4
+    assert sum(s["n_layers"] for s in r["stages"]) == 32
+    totals = [sum(v for k, v in s.items() if k.endswith("_bytes")) for s in r["stages"]]
+    assert r["total_bytes"] == pytest.approx(max(totals))
+
+
+def test_hsdp_and_offload(capsys):
+    _, group = result(capsys, "--params", "7e9", "--zero", "3", "--dp", "128", "--shard-group", "8")
+    assert group["total_bytes"] == 14e9  # lecture notes: 16 P / K
+    _, kept = result(capsys, "llama3-8b", "--dp", "8")
+    _, moved = result(capsys, "llama3-8b", "--dp", "8", "--offload", "optimizer")
+    gone = kept["expected"]["master_bytes"] + kept["expected"]["optimizer_bytes"]
+    assert moved["expected"]["optimizer_bytes"] == moved["expected"]["master_bytes"] == 0
+    assert kept["allocated_bytes"] - moved["allocated_bytes"] == pytest.approx(gone)
+
+
+def test_what_if_is_said(capsys):
+    code, text, _ = out(capsys, "llama3-70b", "--tp", "8", "--set", "gpu.hbm_bytes=2 TB")
+    assert code == 0
+    assert "changed: " in text
+
+
+def evaluate(term):
+    names = {"ceil": math.ceil, "max": max, "min": min, **term.inputs}
+    if term.formula:
+        assert eval(term.formula, {}, names) == pytest.approx(term.value, rel=1e-9), term.name
+    assert term.source, term.name
+    for child in term.children:
+        evaluate(child)
+
+
+@pytest.mark.parametrize("given", [
+    {"model": "deepseek-v3", "ep": "8", "dp": "16", "pp": "4", "zero": "3"},
+    {"model": "llama3-8b", "schedule": "dualpipe", "pp": "4"},
+    {"params": "70e9", "tp": "8", "zero": "2", "dp": "4"},
+    {"model": "llama3-8b", "serve": True, "concurrency": "9"},
+    {"params": "671e9", "serve": True, "weights": "fp8"},
+])  # fmt: skip
+def test_terms_evaluate(given):
+    import inspect
+
+    defaults = {
+        k: p.default for k, p in inspect.signature(memory).parameters.items() if k != "common"
+    }
+    document = memory(common=Common(), **{**defaults, **given})
+    assert document.terms
+    for term in document.terms:
+        evaluate(term)
+
+
+BAD = [
+    ((), "give a model or --params"),
+    (("llama3-70b", "--params", "70e9"), "give a model or --params"),
+    (("llama3-70c",), "unknown model"),
+    (("llama3-70b", "--tp", "0"), "--tp must be"),
+    (("llama3-70b", "--tp", "-8"), "--tp must be"),
+    (("llama3-70b", "--tp", "nan"), "--tp"),
+    (("llama3-70b", "--tp", "1e300"), "--tp"),
+    (("llama3-70b", "--tp", "7"), "does not divide 64 heads"),
+    (("llama3-70b", "--pp", "81"), "more than the 80 layers"),
+    (("llama3-70b", "--vpp", "2"), "--vpp needs --pp"),
+    (("llama3-70b", "--ep", "2"), "need a model with experts"),
+    (("deepseek-v3", "--ep", "3", "--dp", "3"), "does not divide 256 experts"),
+    (("llama3-70b", "--gpus", "12", "--tp", "8"), "no multiple"),
+    (("llama3-70b", "--zero", "4"), "--zero must be"),
+    (("llama3-70b", "--recipe", "mixed-adan"), "unknown recipe"),
+    (("llama3-70b", "--recompute", "half"), "unknown recompute"),
+    (("llama3-70b", "--precision", "fp12"), "unknown precision"),
+    (("llama3-70b", "--software", "megatron"), "unknown software"),
+    (("llama3-70b", "--seq", "0"), "--seq must be"),
+    (("llama3-70b", "--weights", "fp8"), "--weights needs --serve"),
+    (("llama3-70b", "--serve", "--zero", "3"), "no meaning with --serve"),
+    (("llama3-70b", "--serve", "--weights", "fp7"), "unknown weights"),
+    (("llama3-70b", "--serve", "--context", "-1"), "--context must be"),
+    (("llama3-70b", "--serve", "--concurrency", "0.5"), "--concurrency must be"),
+    (("llama3-70b", "--gpu", "h100", "--cluster", "dgx-h100"), "not both"),
+    (("--params", "0"), "--params must be"),
+    (("--params", "70e9", "--stages"), "needs a model"),
+    (("--params", "70e9", "--shard-group", "3", "--dp", "8"), "does not divide"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), BAD)
+def test_bad_input_is_one_line(capsys, args, message):
+    code, text, err = out(capsys, *args)
+    assert (code, text) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "markdown"])
+def test_other_formats(capsys, form):
+    for args in (("llama3-8b",), ("--params", "8e9"), ("llama3-8b", "--serve")):
+        code, text, _ = out(capsys, *args, "--format", form)
+        assert code in (0, 1)
+        assert "nan" not in text.lower().replace("nanotron", "")
+        assert text.strip()
