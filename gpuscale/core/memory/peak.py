@@ -127,7 +127,7 @@ def state_block(
     )  # fmt: skip
 
 
-def _kept_bytes(
+def kept_bytes(
     stage: StageParams, acts: tuple[KindActivations, ...], layout: Layout, offloaded: int
 ) -> float:
     """Activations of one micro-batch over the layers of a stage."""
@@ -157,7 +157,7 @@ def one_stage(
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
     schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
     flying = in_flight(schedule, i, layout.pp, layout.vpp, layout.n_micro_batches)
-    kept = flying * _kept_bytes(stage, acts, layout, p.offloaded_layers)
+    kept = flying * kept_bytes(stage, acts, layout, p.offloaded_layers)
     if stage.has_head:
         kept += model.n_mtp_layers * acts[model.sequence[-1]].kept_bytes
     whole = layout.tp if layout.sequence_parallel else 1

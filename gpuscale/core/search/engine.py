@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,18 +15,24 @@ from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import (
     Problem,
     compute_s,
+    exchange_s,
     make_layout,
     micro_batch_s,
     peak_bytes,
+    peak_floor_bytes,
     stages_of,
+    states_floor_bytes,
     step_parts,
 )
 from gpuscale.core.search.space import Grid, Space, Tail
-from gpuscale.core.step.pipeline import pipeline_s
-from gpuscale.core.step.records import Shape
-from gpuscale.core.step.step import shape_of
+from gpuscale.core.step.pipeline import BUBBLE, pipeline_s
+from gpuscale.core.step.step import Stage, shape_of
 
 INFINITY = float("inf")
+FAMILY_CUTOFF = 2.5
+"""A family is searched for its exact best up to this multiple of the best of all."""
+
+NO_TAIL = Tail("1f1b", 1, 0, None, True, True, False, False, ())
 
 
 class Found(NamedTuple):
@@ -49,6 +56,17 @@ class Group(NamedTuple):
     precision: str
 
 
+class Tails(NamedTuple):
+    """Assemblies of a group."""
+
+    n_all: int
+    schedules: list[tuple[str, int]]
+    exchanges: list[Tail]  # the rest of the dimensions; times `schedules` gives what is kept
+    states: list[tuple[int, int | None, bool]]  # ZeRO stage, shard group, optimizer offload
+    fill: float  # smallest bubble
+    least: Tail  # the one with the least activations, for bounds
+
+
 @dataclass(slots=True)
 class Counts:
     """How many layouts were declared, and what became of each."""
@@ -69,6 +87,7 @@ class SearchResult:
     next_best: list[Found] = field(default_factory=list)
     closest: dict[str, Found] = field(default_factory=dict)  # families where nothing fits
     counts: Counts = field(default_factory=Counts)
+    slower: tuple[str, ...] = ()  # families without a layout that fits within FAMILY_CUTOFF
     interrupted: bool = False
 
 
@@ -93,38 +112,60 @@ def search(
         Called now and then with the fraction of groups done.
     """
     state = _State(problem, space, n_next)
-    heap = [(g.bound_s, i, g) for i, g in enumerate(_groups(problem, space))]
+    heap = [(g.bound_s, i, g) for i, g in enumerate(_groups(state))]
     heapq.heapify(heap)
-    total, done = max(1, len(heap)), 0
+    total = max(1, len(heap))
     try:
-        while heap:
+        while heap and heap[0][0] < state.highest_limit():
             bound, i, group = heap[0]
             sharper = state.sharper_bound(group, bound)
             if sharper > bound:
                 heapq.heapreplace(heap, (sharper, i, group))
                 continue
             heapq.heappop(heap)
-            done += 1
-            if progress is not None and done % 512 == 0:
-                progress(done / total)
+            if progress is not None and len(heap) % 256 == 0:
+                progress(1.0 - len(heap) / total)
             state.visit(group, bound)
     except KeyboardInterrupt:
         state.result.interrupted = True
     return state.finish()
 
 
-def _groups(p: Problem, space: Space) -> Iterator[Group]:
+def _groups(state: _State) -> Iterator[Group]:
+    """Every group whose model states can fit; counts all of the space."""
+    p, space, counts = state.problem, state.space, state.result.counts
     facts, late = p.facts, p.late
     for grid in sp.grids(space, facts):
-        experts = sp.expert_degrees(space, facts, grid)
-        for b in sp.micro_batches(space, facts, grid):
-            m = facts.global_batch_size // (grid.dp * b)
-            for precision in space.precision:
-                for ep, etp in experts:
+        outer = len(sp.recomputes(space, facts, grid.pp)) * len(sp.overlap_tps(space, grid.tp))
+        splits = sp.sequence_parallels(space, grid.tp)
+        batches = [(b, state.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
+        batches = [(b, t) for b, t in batches if t.exchanges]
+        size = outer * len(splits) * len(space.precision) * sum(t.n_all for _, t in batches)
+        for ep, etp in sp.expert_degrees(space, facts, grid) if batches else ():
+            counts.declared += size
+            if state.states_too_large(grid, ep, etp, *batches[0]):
+                counts.too_large += size
+                continue
+            for b, tails in batches:
+                m = facts.global_batch_size // (grid.dp * b)
+                for precision in space.precision:
                     each = compute_s(p, grid.tp, grid.cp, ep, etp, b, precision)
-                    bound = m * each / grid.pp * late
-                    for seq in sp.sequence_parallels(space, grid.tp):
+                    bound = pipeline_floor_s(each, grid.pp, m, tails.fill) * late
+                    for seq in splits:
                         yield Group(bound, grid, ep, etp, b, seq, precision)
+
+
+def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: float) -> float:
+    """Bound steady and bubble time of any split of `micro_batch_s` over `pp` stages. [s].
+
+    ``m t + fill (total - t)`` grows with the heaviest stage t, which is at least total / pp.
+    """
+    return micro_batch_s / pp * (n_micro_batches + fill * (pp - 1))
+
+
+def least_fill(tails: Sequence[Tail]) -> float:
+    """Smallest bubble of the schedules of some assemblies, in units of the other stages. [1]."""
+    return min((BUBBLE.get(t.schedule, 1.0) / t.vpp for t in tails), default=0.0)
 
 
 class _State:
@@ -134,100 +175,129 @@ class _State:
         self.problem, self.space, self.n_next = problem, space, n_next
         self.result = SearchResult()
         self.grids: dict[tuple[int, ...], Found] = {}
-        self.kth_s = INFINITY
+        self.kth_s = self.cutoff_s = INFINITY
+        self.all_families: frozenset[str] = frozenset()
         sw = problem.software
         self.overlap_helps = (sw.dp_exposed_frac <= 1.0, sw.pp_exposed_frac <= 1.0)
         self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
-        self.tail_sets: dict[tuple[int, ...], tuple[int, list[Tail]]] = {}
+        self.tail_sets: dict[tuple[int, ...], Tails] = {}
+
+    def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
+        """Whether weights, gradients and optimizer alone are more than a GPU holds."""
+        p = self.problem
+        layout = make_layout(p.facts, grid, ep, etp, b, False, self.space.precision[0],
+                             ("none", None), True, tails.least)  # fmt: skip
+        least = states_floor_bytes(p, layout, tails.states)
+        if least <= p.capacity_bytes:
+            return False
+        for name in self._families(Group(0.0, grid, ep, etp, b, False, ""), tails):
+            self._note_closest(Found(INFINITY, least, layout, name))
+        return True
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
         """Bound of a group with its communication, where the bound by kernels alone may matter."""
-        if bound_s > group.bound_s or bound_s >= self._limit(self._families(group)):
+        tails = self.tails(group.grid, group.micro_batch_size)
+        if bound_s > group.bound_s or bound_s >= self._limit(self._families(group, tails)):
             return bound_s
         p, grid = self.problem, group.grid
-        shape = self._shape(group, ("none", None), self._overlaps(grid.tp)[0])
-        m = p.facts.global_batch_size // (grid.dp * group.micro_batch_size)
-        return m * micro_batch_s(p, shape) / grid.pp * p.late
+        first = self._layout(group, ("none", None), self._overlaps(grid.tp)[0], tails.least)
+        shape = shape_of(first, p.hardware, p.software)
+        each = micro_batch_s(p, shape)
+        return pipeline_floor_s(each, grid.pp, first.n_micro_batches, tails.fill) * p.late
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
         p, counts, grid = self.problem, self.result.counts, group.grid
-        n_all, tails = self._tails(group)
+        tails = self.tails(grid, group.micro_batch_size)
         recomputes = sp.recomputes(self.space, p.facts, grid.pp)
-        n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
-        counts.declared += n_all * len(recomputes) * n_overlaps
-        if not tails:
-            return
-        if bound_s >= self._limit(self._families(group)):
-            counts.bounded += n_all * len(recomputes) * n_overlaps
-            return
         tried = self._overlaps(grid.tp)
-        counts.dominated += n_all * len(recomputes) * (n_overlaps - len(tried))
+        if bound_s >= self._limit(self._families(group, tails)):
+            return
+        n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
+        counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
         for recompute in recomputes:
             for overlap in tried:
-                self._node(group, n_all, tails, recompute, overlap)
+                self._node(group, tails, recompute, overlap)
 
     def _overlaps(self, tp: int) -> tuple[bool, ...]:
         """Overlap choices of TP that are not dominated."""
         every = sp.overlap_tps(self.space, tp)
         return every[:1] if self.overlap_tp_helps and every[0] else every
 
-    def _shape(self, group: Group, recompute: tuple[str, int | None], overlap_tp: bool) -> Shape:
-        """Return what a layer sees of a group."""
-        p = self.problem
-        first = self._layout(group, recompute, overlap_tp, self._tails(group)[1][0])
-        return shape_of(first, p.hardware, p.software)
-
     def _node(
-        self, group: Group, n_all: int, tails: list[Tail], recompute: tuple[str, int | None],
-        overlap_tp: bool,
-    ) -> None:  # fmt: skip
-        p, counts, grid = self.problem, self.result.counts, group.grid
-        names = self._families(group)
-        first = self._layout(group, recompute, overlap_tp, tails[0])
+        self, group: Group, tails: Tails, recompute: tuple[str, int | None], overlap_tp: bool
+    ) -> None:
+        p, counts, grid, n_all = self.problem, self.result.counts, group.grid, tails.n_all
+        names = self._families(group, tails)
+        first = self._layout(group, recompute, overlap_tp, tails.least)
         shape = shape_of(first, p.hardware, p.software)
         m = first.n_micro_batches
         if recompute[1] is None:
-            bound = m * micro_batch_s(p, shape) / grid.pp * p.late
-            if bound >= self._limit(names):
-                counts.bounded += n_all
+            each = micro_batch_s(p, shape)
+            if pipeline_floor_s(each, grid.pp, m, tails.fill) * p.late >= self._limit(names):
                 return
+        if peak_floor_bytes(p, first, tails.states) > p.capacity_bytes:
+            counts.too_large += n_all
+            return
         stages = stages_of(p, first, shape)
         if m * stages[0].seconds * p.late >= self._limit(names):
-            counts.bounded += n_all
             return
-        counts.dominated += n_all - len(tails)
-        bubbles: dict[tuple[str, int], float] = {}
-        fits_without: set[tuple[object, ...]] = set()
-        for tail in tails:
+        counts.dominated += n_all - len(tails.exchanges) * len(tails.schedules)
+        pipes = sorted(
+            (
+                sum(pipeline_s(stages[0].seconds, stages[1], m, vpp, schedule)) * p.late,
+                schedule,
+                vpp,
+            )
+            for schedule, vpp in tails.schedules
+        )
+        fits: set[tuple[object, ...]] = set()
+        fails: set[tuple[int, bool, bool]] = set()  # not even with the schedule that keeps least
+        for tail in tails.exchanges:
             name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
-            limit = self._limit({name})
-            bound = bubbles.get(tail[:2], -1.0)
-            if bound < 0.0:
-                seconds = pipeline_s(stages[0].seconds, stages[1], m, tail.vpp, tail.schedule)
-                bound = bubbles[tail[:2]] = sum(seconds) * p.late
-            if bound >= limit:
-                counts.bounded += 1
+            if pipes[0][0] >= self._limit((name,)):
                 continue
-            offloads = tail.offload_optimizer or tail.offload_activations
-            if offloads and tail[:6] in fits_without:
-                counts.dominated += 1
+            offloads = (tail.offload_optimizer, tail.offload_activations)
+            if any((z, *offloads) in fails for z in range(tail.zero_stage, 3)):
+                counts.too_large += len(pipes)
                 continue
             layout = self._layout(group, recompute, overlap_tp, tail)
-            step_s = step_parts(p, layout, stages).total_s
-            if step_s >= limit:
-                counts.bounded += 1
-                continue
-            found = Found(step_s, peak_bytes(p, layout), layout, name)
-            if found.peak_bytes > p.capacity_bytes:
-                counts.too_large += 1
-                self._note_closest(found)
-                continue
-            if not offloads:
-                fits_without.add(tail[:6])
-            counts.evaluated += 1
-            self._note(found)
+            exchange = exchange_s(p, layout, stages) * p.late
+            checked = False
+            for i, (pipe, schedule, vpp) in enumerate(pipes):
+                if pipe + exchange >= self._limit((name,)):
+                    break
+                last = tail._replace(schedule=schedule, vpp=vpp)
+                if any(offloads) and last[:6] in fits:
+                    counts.dominated += 1
+                    continue
+                layout = self._layout(group, recompute, overlap_tp, last)
+                if self._evaluate(layout, stages, name):
+                    fits.add(last[:6])
+                elif not checked:
+                    checked = True
+                    least = last._replace(schedule="1f1b", vpp=1)
+                    layout = self._layout(group, recompute, overlap_tp, least)
+                    if peak_bytes(p, layout) > p.capacity_bytes:
+                        fails.add((tail.zero_stage, *offloads))
+                        counts.too_large += len(pipes) - i - 1
+                        break
+
+    def _evaluate(self, layout: Layout, stages: tuple[Stage, float, Stage], name: str) -> bool:
+        """Time and memory of one layout; whether it fits and may matter."""
+        p, counts = self.problem, self.result.counts
+        step_s = step_parts(p, layout, stages).total_s
+        if step_s >= self._limit((name,)):
+            return False
+        found = Found(step_s, peak_bytes(p, layout), layout, name)
+        if found.peak_bytes > p.capacity_bytes:
+            counts.too_large += 1
+            self._note_closest(found)
+            return False
+        counts.evaluated += 1
+        self._note(found)
+        return True
 
     def _layout(
         self, group: Group, recompute: tuple[str, int | None], overlap_tp: bool, tail: Tail
@@ -237,32 +307,41 @@ class _State:
             group.sequence_parallel, group.precision, recompute, overlap_tp, tail,
         )  # fmt: skip
 
-    def _tails(self, group: Group) -> tuple[int, list[Tail]]:
-        """Return (number of assemblies, those not dominated: overlap never hurts)."""
-        grid = group.grid
-        key = (grid.pp, grid.dp, grid.cp, group.micro_batch_size)
+    def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
+        """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
+        key = (grid.pp, grid.dp, grid.cp, micro_batch_size)
         found = self.tail_sets.get(key)
         if found is None:
-            every = sp.tails(self.space, self.problem.facts, grid, group.micro_batch_size)
+            every = sp.tails(self.space, self.problem.facts, grid, micro_batch_size)
             dp_wins = self.overlap_helps[0] and True in self.space.overlap_dp
             pp_wins = self.overlap_helps[1] and True in self.space.overlap_pp
-            kept = [
-                t for t in every if (t.overlap_dp or not dp_wins) and (t.overlap_pp or not pp_wins)
+            schedules = list(dict.fromkeys(t[:2] for t in every))
+            exchanges = [
+                t
+                for t in every
+                if t[:2] == schedules[0]
+                and (t.overlap_dp or not dp_wins)
+                and (t.overlap_pp or not pp_wins)
             ]
-            kept.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
-            found = self.tail_sets[key] = (len(every), kept)
+            exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
+            states = {(t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in exchanges}
+            least = (exchanges or [NO_TAIL])[-1]._replace(schedule="1f1b", vpp=1)
+            found = self.tail_sets[key] = Tails(
+                len(every), schedules, exchanges, list(states), least_fill(every), least
+            )
         return found
 
-    def _families(self, group: Group) -> frozenset[str]:
+    def _families(self, group: Group, tails: Tails) -> frozenset[str]:
         """Families that the layouts of a group can belong to."""
         grid = group.grid
-        key = (grid, group.ep > 1, group.micro_batch_size)
+        key = (grid.tp > 1, grid.cp > 1, group.ep > 1, id(tails))
         found = self.family_names.get(key)
         if found is None:
             found = self.family_names[key] = frozenset(
                 family(grid.tp, grid.pp, grid.cp, group.ep, t.zero_stage, t.shard_group_size)
-                for t in self._tails(group)[1]
+                for t in tails.exchanges
             )
+            self.all_families |= found
         return found
 
     def _limit(self, names: Iterable[str]) -> float:
@@ -270,13 +349,18 @@ class _State:
         limit = self.kth_s
         for name in names:
             known = self.result.families.get(name)
-            limit = max(limit, known.step_s if known else INFINITY)
+            limit = max(limit, known.step_s if known else self.cutoff_s)
         return limit
+
+    def highest_limit(self) -> float:
+        """Time above which nothing can matter. [s]."""
+        return self._limit(self.all_families)
 
     def _note(self, found: Found) -> None:
         result, layout = self.result, found.layout
         if result.best is None or found[:2] < result.best[:2]:
             result.best = found
+            self.cutoff_s = FAMILY_CUTOFF * found.step_s
         old = result.families.get(found.family)
         if old is None or found[:2] < old[:2]:
             result.families[found.family] = found
@@ -298,26 +382,29 @@ class _State:
         result = self.result
         ranked = sorted(self.grids.values(), key=lambda f: f[:2])
         result.next_best = ranked[1 : self.n_next + 1]
+        result.families = {k: v for k, v in result.families.items() if v.step_s <= self.cutoff_s}
         result.closest = {k: v for k, v in result.closest.items() if k not in result.families}
+        result.slower = tuple(sorted(self.all_families - set(result.families)))
+        counts = result.counts
+        seen = counts.evaluated + counts.too_large + counts.dominated
+        counts.bounded = counts.declared - seen
         return result
 
 
 def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, Layout]]:
     """Every layout of the space with its time and memory, one by one: for tests."""
     facts: Facts = problem.facts
-    for group in _groups(problem, space):
-        for recompute in sp.recomputes(space, facts, group.grid.pp):
-            for overlap in sp.overlap_tps(space, group.grid.tp):
-                for tail in sp.tails(space, facts, group.grid, group.micro_batch_size):
-                    layout = make_layout(
-                        facts, group.grid, group.ep, group.etp, group.micro_batch_size,
-                        group.sequence_parallel, group.precision, recompute, overlap, tail,
-                    )  # fmt: skip
-                    stages = stages_of(
-                        problem, layout, shape_of(layout, problem.hardware, problem.software)
-                    )
-                    yield (
-                        step_parts(problem, layout, stages).total_s,
-                        peak_bytes(problem, layout),
-                        layout,
-                    )
+    for grid in sp.grids(space, facts):
+        outer = itertools.product(
+            sp.expert_degrees(space, facts, grid), sp.micro_batches(space, facts, grid),
+            sp.sequence_parallels(space, grid.tp), space.precision,
+            sp.recomputes(space, facts, grid.pp), sp.overlap_tps(space, grid.tp),
+        )  # fmt: skip
+        for (ep, etp), b, seq, precision, recompute, overlap in outer:
+            for tail in sp.tails(space, facts, grid, b):
+                layout = make_layout(
+                    facts, grid, ep, etp, b, seq, precision, recompute, overlap, tail
+                )
+                shape = shape_of(layout, problem.hardware, problem.software)
+                parts = step_parts(problem, layout, stages_of(problem, layout, shape))
+                yield parts.total_s, peak_bytes(problem, layout), layout

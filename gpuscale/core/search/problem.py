@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.peak import layer_activations, one_stage, recompute_mode
+from gpuscale.core.memory.peak import (
+    EIGHT_BIT,
+    kept_bytes,
+    layer_activations,
+    one_stage,
+    recompute_mode,
+    state_block,
+)
+from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.memory.stages import StageParams, stage_params
 from gpuscale.core.search.constraints import Facts
 from gpuscale.core.search.space import Grid, Tail
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.layer import assemble_layer, head_time
 from gpuscale.core.step.moe import FfnTime, ffn_s
+from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
-from gpuscale.core.step.step import Stage, compose, model_stages
+from gpuscale.core.step.step import Stage, compose, data_parallel_s, model_stages, shards_of
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.facts import ModelFacts
@@ -103,7 +113,7 @@ def compute_s(
     """Kernels of one micro-batch through all layers and the head: a lower bound of its time. [s].
 
     Leaves out memory-bound passes, launch time and all communication.
-    """  # noqa: E501
+    """
     key = ("compute", tp, cp, ep, etp, micro_batch, precision)
     found: float | None = p.cache.get(key)
     if found is not None:
@@ -169,6 +179,16 @@ def step_parts(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -
     )
 
 
+def exchange_s(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -> float:
+    """Exposed data-parallel exchange and optimizer of a step, as `step_parts` counts them. [s]."""
+    stage, _, wide = stages
+    shards = shards_of(layout, wide.dense_params, wide.expert_params)
+    exposed = data_parallel_s(
+        p.hardware, p.software, layout, shards, stage.time.fwd_s, stage.time.bwd_s, stage.n_layers
+    )
+    return exposed + optimizer_s(p.hardware, shards, layout.zero_stage, layout.offload_optimizer)
+
+
 def peak_bytes(p: Problem, layout: Layout) -> float:
     """Find the expected memory of the fullest GPU. [byte].
 
@@ -184,11 +204,70 @@ def peak_bytes(p: Problem, layout: Layout) -> float:
         p.memory_facts, parameters, layout.micro_batch_size * layout.seq_len / layout.cp,
         layout.seq_len, layout.tp, layout.etp, layout.sequence_parallel,
         recompute_mode(layout.recompute, parameters),
+        parameters.quantised_inputs and layout.precision in EIGHT_BIT,
     )  # fmt: skip
     return max(
         one_stage(p.memory_facts, stages[i], i, layout, parameters, acts).total_bytes
         for i in _first_of_each(p, stages)
     )
+
+
+def states_floor_bytes(
+    p: Problem, layout: Layout, states: Sequence[tuple[int, int | None, bool]]
+) -> float:
+    """Bound the memory of every layout of a grid and its experts: least states alone. [byte].
+
+    The least of the first stage over `states` (ZeRO stage, shard group, offload).
+    """
+    key = ("states", layout.tp, layout.pp, layout.ep, layout.etp, layout.dp, layout.cp,
+           layout.precision, len(states))  # fmt: skip
+    least: float | None = p.cache.get(key)
+    if least is None:
+        parameters = p.memory_parameters
+        stage = _first_stage(p, layout)
+        least = min(_states_bytes(p, stage, layout, s) for s in states)
+        least = parameters.fragmentation * least + parameters.context_bytes
+        p.cache[key] = least
+    return least
+
+
+def _first_stage(p: Problem, layout: Layout) -> StageParams:
+    return stage_params(
+        p.memory_facts, p.memory_parameters.stage_split, layout.tp, layout.pp, 1, layout.ep,
+        layout.etp,
+    )[0]  # fmt: skip
+
+
+def peak_floor_bytes(
+    p: Problem, layout: Layout, states: Sequence[tuple[int, int | None, bool]]
+) -> float:
+    """Bound the memory of every layout that differs from this one in its assembly. [byte].
+
+    Least states of the first stage and the activations that 1F1B keeps there; logits, gathers
+    and workspaces are left out.
+    """
+    parameters = p.memory_parameters
+    acts = layer_activations(
+        p.memory_facts, parameters, layout.micro_batch_size * layout.seq_len / layout.cp,
+        layout.seq_len, layout.tp, layout.etp, layout.sequence_parallel,
+        recompute_mode(layout.recompute, parameters),
+        parameters.quantised_inputs and layout.precision in EIGHT_BIT,
+    )  # fmt: skip
+    flying = min(layout.n_micro_batches, layout.pp)
+    kept = flying * kept_bytes(_first_stage(p, layout), acts, layout, parameters.offloaded_layers)
+    return states_floor_bytes(p, layout, states) + parameters.fragmentation * kept
+
+
+def _states_bytes(
+    p: Problem, stage: StageParams, layout: Layout, choice: tuple[int, int | None, bool]
+) -> float:
+    zero, group, offload = choice
+    tried = replace(layout, zero_stage=zero, shard_group_size=group, offload_optimizer=offload)
+    block = state_block(stage, tried, p.memory_parameters, *memory_shards(tried))
+    return (
+        block.weights_bytes + block.gradients_bytes + block.master_bytes + block.optimizer_bytes
+        + block.unsharded_bytes
+    )  # fmt: skip
 
 
 def _first_of_each(p: Problem, stages: tuple[StageParams, ...]) -> list[int]:

@@ -22,6 +22,10 @@ VPP = (2, 3, 4, 5, 6, 7, 8, 10, 12)
 SHARD_GROUPS = (8, 16, 32, 64, 128, 256)
 
 
+AS_TP = 0
+"""Value of `Space.etp` that means: as the dense layers' TP."""
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """Candidate values of each dimension; what does not go together is left out when walking."""
@@ -108,7 +112,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
         cp_kind=("ring", "all-gather", "ulysses"),
         pp=tuple(d for d in parts if d <= min(facts.n_layers, 128)),
         ep=divisors(facts.n_experts) if moe else (1,),
-        etp=powers_of_two(8) if moe else (1,),
+        etp=(1, AS_TP) if moe else (1,),
         micro_batch_size=powers_of_two(16),
         sequence_parallel=(True, False),
         precision=(precision,),
@@ -144,7 +148,7 @@ def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, in
     return [
         (ep, etp)
         for ep in space.ep
-        for etp in space.etp
+        for etp in dict.fromkeys(e if e != AS_TP else grid.tp for e in space.etp)
         if not against_ep(ep, etp, grid.tp, grid.cp, grid.dp, facts)
     ]
 

@@ -261,7 +261,8 @@ def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int
     if layout.pp == 1 or sw.pp_exposed_frac == 0.0:
         return 0.0
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
-    n_bytes = tokens * hidden * 2.0 / (layout.tp if layout.sequence_parallel else 1)
+    split = layout.sequence_parallel or sw.scatter_gather
+    n_bytes = tokens * hidden * 2.0 / (layout.tp if split else 1)
     stride = layout.tp * layout.cp * layout.dp
     one = point_to_point_s(hw, stride, n_bytes) + hw.p2p_latency_s
     n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)

@@ -1,0 +1,81 @@
+"""The layouts that need the least memory: what came closest where nothing fits."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from gpuscale.core.layout import Layout
+from gpuscale.core.search import space as sp
+from gpuscale.core.search.families import family
+from gpuscale.core.search.problem import Problem, make_layout, peak_bytes, states_floor_bytes
+from gpuscale.core.search.space import Grid, Space, Tail
+
+
+class Closest(NamedTuple):
+    """A layout and its memory."""
+
+    peak_bytes: float
+    layout: Layout
+
+
+def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, Closest]:
+    """Layout of least memory of each family in `names`, whether it fits or not.
+
+    Best-first by the states that a grid needs at least; within a grid the smallest micro-batch,
+    every way to recompute and to shard, and the schedule that keeps least (1F1B where allowed).
+    """
+    found: dict[str, Closest] = {}
+    bounds: dict[tuple[Grid, int, int], tuple[float, list[Tail], int]] = {}
+    for grid in sp.grids(space, problem.facts):
+        batches = sp.micro_batches(space, problem.facts, grid)
+        tails = sp.tails(space, problem.facts, grid, batches[0]) if batches else ()
+        if not tails:
+            continue
+        kept = _least_tails(tails)
+        states = [(t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in kept]
+        for ep, etp in sp.expert_degrees(space, problem.facts, grid):
+            layout = make_layout(problem.facts, grid, ep, etp, batches[0], False,
+                                 space.precision[0], ("none", None), True, kept[0])  # fmt: skip
+            floor = states_floor_bytes(problem, layout, states)
+            bounds[grid, ep, etp] = (floor, kept, batches[0])
+    for (grid, ep, etp), (floor, kept, batch) in sorted(bounds.items(), key=lambda i: i[1][0]):
+        for tail in kept:
+            name = family(grid.tp, grid.pp, grid.cp, ep, tail.zero_stage, tail.shard_group_size)
+            if name not in names or (name in found and floor >= found[name].peak_bytes):
+                continue
+            best = min(
+                _variants(problem, space, grid, ep, etp, batch, tail), key=lambda c: c.peak_bytes
+            )
+            if name not in found or best.peak_bytes < found[name].peak_bytes:
+                found[name] = best
+    return found
+
+
+def _least_tails(tails: tuple[Tail, ...]) -> list[Tail]:
+    """One assembly per way to shard: with offload where allowed, 1F1B where allowed."""
+    least: dict[tuple[int, int | None], Tail] = {}
+    for tail in sorted(tails, key=lambda t: (t.schedule != "1f1b", t.vpp)):
+        key = (tail.zero_stage, tail.shard_group_size)
+        old = least.get(key)
+        offload = (tail.offload_optimizer, tail.offload_activations)
+        if old is None or (
+            tail.schedule == old.schedule
+            and offload > (old.offload_optimizer, old.offload_activations)
+        ):
+            least[key] = tail
+    return list(least.values())
+
+
+def _variants(
+    p: Problem, space: Space, grid: Grid, ep: int, etp: int, batch: int, tail: Tail
+) -> list[Closest]:
+    choices = itertools.product(
+        sp.sequence_parallels(space, grid.tp), space.precision,
+        sp.recomputes(space, p.facts, grid.pp),
+    )  # fmt: skip
+    layouts = [
+        make_layout(p.facts, grid, ep, etp, batch, seq, precision, recompute, True, tail)
+        for seq, precision, recompute in choices
+    ]
+    return [Closest(peak_bytes(p, layout), layout) for layout in layouts]

@@ -1,0 +1,157 @@
+"""The search finds what brute force finds, on small spaces, with and without pins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.search.closest import least_memory
+from gpuscale.core.search.constraints import Facts, against
+from gpuscale.core.search.engine import FAMILY_CUTOFF, brute_force, search
+from gpuscale.core.search.families import family
+from gpuscale.core.search.problem import Problem, peak_bytes
+from gpuscale.core.search.space import Space, declared_size, default_space
+from gpuscale.core.step.step import breakdown
+from gpuscale.io.hardware import load_cluster
+from gpuscale.io.software import load_software, software_record
+from gpuscale.io.step_hardware import step_hardware
+from gpuscale.specs.model import ModelSpec
+
+
+def dense() -> ModelSpec:
+    return ModelSpec(
+        name="dense", hidden_size=2048, vocab_size=32000, layers="8 x full+mlp",
+        mixers={"full": {"kind": "attention", "n_heads": 16, "n_kv_heads": 4, "head_dim": 128}},
+        ffns={"mlp": {"kind": "dense", "ffn_hidden_size": 8192}},
+    )  # fmt: skip
+
+
+def moe() -> ModelSpec:
+    return ModelSpec(
+        name="moe", hidden_size=1024, vocab_size=32000, layers="2 x full+mlp, 6 x full+moe",
+        mixers={"full": {"kind": "attention", "n_heads": 8, "n_kv_heads": 8, "head_dim": 128}},
+        ffns={
+            "mlp": {"kind": "dense", "ffn_hidden_size": 4096},
+            "moe": {"kind": "moe", "n_experts": 16, "top_k": 2, "expert_ffn_hidden_size": 2048},
+        },
+    )  # fmt: skip
+
+
+@lru_cache
+def problem(kind: str, n_gpus: int, capacity_bytes: float, gpu: str = "dgx-h100") -> Problem:
+    model = dense() if kind == "dense" else moe()
+    heads = 16 if kind == "dense" else 8
+    facts = Facts(
+        n_layers=8, head_counts=(heads,), kv_head_counts=(4,) if kind == "dense" else (),
+        ffn_widths=(8192,) if kind == "dense" else (4096,),
+        expert_widths=() if kind == "dense" else (2048,), n_experts=0 if kind == "dense" else 16,
+        seq_len=4096, global_batch_size=32, n_gpus=n_gpus,
+    )  # fmt: skip
+    hardware = step_hardware(load_cluster(gpu))
+    software = load_software()
+    return Problem(
+        model, hardware, software_record(software, hardware.architecture), model_facts(model),
+        parameters_of(software), capacity_bytes, facts,
+    )  # fmt: skip
+
+
+def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Space:
+    facts = problem(kind, n_gpus, capacity_bytes).facts
+    space = default_space(facts, 8)
+    space = replace(
+        space, micro_batch_size=(1, 2, 4), vpp=(2, 4), shard_group_size=(8,),
+        ep=tuple(e for e in space.ep if e in (1, 4, 8)),
+    )  # fmt: skip
+    return replace(space, **pins)  # type: ignore[arg-type]
+
+
+def compare(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> None:
+    p = problem(kind, n_gpus, capacity_bytes)
+    space = small(kind, n_gpus, capacity_bytes, **pins)
+    result = search(p, space, n_next=3)
+    best: dict[str, float] = {}
+    grids: dict[tuple[int, ...], float] = {}
+    n = 0
+    for step_s, peak, x in brute_force(p, space):
+        n += 1
+        if peak <= capacity_bytes:
+            name = family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size)
+            best[name] = min(best.get(name, float("inf")), step_s)
+            key = (x.tp, x.cp, x.pp, x.ep, x.etp, int(x.zero_stage == 3))
+            grids[key] = min(grids.get(key, float("inf")), step_s)
+    counts = result.counts
+    assert counts.declared == n == declared_size(space, p.facts)
+    parts = counts.evaluated + counts.too_large + counts.dominated + counts.bounded
+    assert parts == n and min(counts.evaluated, counts.bounded, counts.too_large) >= 0
+    if not best:
+        assert result.best is None
+        return
+    fastest = min(best.values())
+    assert result.best is not None
+    assert result.best.step_s == pytest.approx(fastest, rel=1e-12)
+    near = {k: v for k, v in best.items() if v <= FAMILY_CUTOFF * fastest}
+    assert {k: v.step_s for k, v in result.families.items()} == pytest.approx(near, rel=1e-12)
+    want = sorted(grids.values())[: 1 + len(result.next_best)]
+    got = [result.best.step_s, *(f.step_s for f in result.next_best)]
+    assert got == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("capacity_gb", [80, 12, 7, 2])
+@pytest.mark.parametrize(("kind", "n_gpus"), [("dense", 8), ("dense", 32), ("moe", 16)])
+def test_search_equals_brute_force(kind: str, n_gpus: int, capacity_gb: float) -> None:
+    pins = {} if kind == "dense" and n_gpus == 8 else {"overlap_pp": (True,), "overlap_dp": (True,)}
+    if kind == "moe":
+        pins |= {"offload_optimizer": (False,), "cp_kind": ("ring",), "cp": (1, 2)}
+    compare(kind, n_gpus, capacity_gb * 1e9, **pins)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tp=st.sampled_from([(1,), (2,), (1, 4), (8,)]),
+    pp=st.sampled_from([(1,), (2, 4), (1, 2, 4, 8)]),
+    zero=st.sampled_from([(0,), (1,), (3,), (1, 3), (0, 1, 2, 3)]),
+    recompute=st.sampled_from([("none",), ("full",), ("none", "full")]),
+    schedule=st.sampled_from([("1f1b",), ("1f1b", "zb-h1"), ("1f1b", "interleaved", "dualpipe")]),
+    capacity_gb=st.sampled_from([80.0, 10.0, 6.0]),
+)
+def test_search_equals_brute_force_with_pins(
+    tp: tuple[int, ...], pp: tuple[int, ...], zero: tuple[int, ...], recompute: tuple[str, ...],
+    schedule: tuple[str, ...], capacity_gb: float,
+) -> None:  # fmt: skip
+    compare(
+        "dense", 16, capacity_gb * 1e9, tp=tp, pp=pp, zero_stage=zero, recompute=recompute,
+        schedule=schedule, cp=(1, 2), cp_kind=("ring",),
+    )  # fmt: skip
+
+
+def test_search_uses_the_step_and_memory_models() -> None:
+    """What the search assembles from memoised blocks is what the models say of the layout."""
+    p = problem("moe", 16, 80e9)
+    result = search(p, small("moe", 16, 80e9))
+    assert result.best is not None
+    for found in [result.best, *result.families.values()]:
+        whole, _ = breakdown(p.model, p.hardware, p.software, found.layout)
+        assert found.step_s == pytest.approx(whole.total_s, rel=1e-12)
+        stages = stage_memories(p.memory_facts, found.layout, p.memory_parameters)
+        assert found.peak_bytes == pytest.approx(peak_stage(stages).total_bytes, rel=1e-12)
+        assert against(found.layout, p.facts) == ""
+
+
+def test_closest_is_the_least_memory() -> None:
+    p = problem("dense", 8, 1e9)
+    space = small("dense", 8, 1e9, cp=(1,), offload_optimizer=(False,))
+    least: dict[str, float] = {}
+    for _, peak, x in brute_force(p, space):
+        name = family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size)
+        least[name] = min(least.get(name, float("inf")), peak)
+    found = least_memory(p, space, set(least))
+    assert {k: v.peak_bytes for k, v in found.items()} == pytest.approx(least, rel=1e-12)
+    for closest in found.values():
+        assert closest.peak_bytes == peak_bytes(p, closest.layout)
