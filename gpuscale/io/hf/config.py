@@ -9,14 +9,19 @@ from typing import Any
 import pydantic
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.hf import experts, hybrid, plain, vision
+from gpuscale.io.hf import deepseek, experts, hybrid, plain, vision
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import Family, Parts
 from gpuscale.io.hf.parts import pattern as layer_pattern
 from gpuscale.io.spec_errors import spec_error
 from gpuscale.specs.model import ModelSpec
 
-FAMILIES: dict[str, Family] = {**plain.FAMILIES, **experts.FAMILIES, **hybrid.FAMILIES}
+FAMILIES: dict[str, Family] = {
+    **plain.FAMILIES,
+    **experts.FAMILIES,
+    **deepseek.FAMILIES,
+    **hybrid.FAMILIES,
+}
 
 TEXT_OF_WRAPPER = {
     "llama4": "llama4_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text",

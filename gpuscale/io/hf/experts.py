@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuscale.io.hf.deepseek import deepseek
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import (
     SLIDING,
@@ -13,7 +14,7 @@ from gpuscale.io.hf.parts import (
     dense,
     dense_first,
     head_dim,
-    latent_attention,
+    layer_list,
     layer_types,
     mixer_names,
     moe,
@@ -25,14 +26,9 @@ from gpuscale.io.hf.parts import (
 from gpuscale.specs.model import (
     AnyMixer,
     Attention,
-    CompressedAttention,
     DenseFfn,
     MoeFfn,
 )
-
-
-def _layers(mixers: list[str], ffns: list[str]) -> list[tuple[str, str]]:
-    return list(zip(mixers, ffns, strict=True))
 
 
 def mixtral(k: Keys) -> Parts:
@@ -69,7 +65,7 @@ def qwen2_moe(k: Keys) -> Parts:
     full = attention(k, qkv_bias=k.flag("qkv_bias", True))
     types = layer_types(k, n)
     return Parts(
-        _layers(mixer_names(types), ffns), windowed(k, full, types), qwen_ffns(k, ffns, True)
+        layer_list(mixer_names(types), ffns), windowed(k, full, types), qwen_ffns(k, ffns, True)
     )
 
 
@@ -78,7 +74,7 @@ def qwen3_moe(k: Keys) -> Parts:
     n, bias = n_layers(k), k.flag("attention_bias")
     ffns = sparse_step(k, n)
     full = attention(k, qkv_bias=bias, out_bias=bias, qk_norm="head")
-    return Parts(_layers(["full"] * n, ffns), {"full": full}, qwen_ffns(k, ffns, False))
+    return Parts(layer_list(["full"] * n, ffns), {"full": full}, qwen_ffns(k, ffns, False))
 
 
 def llama4(k: Keys) -> Parts:
@@ -108,7 +104,7 @@ def llama4(k: Keys) -> Parts:
             mixers["sliding"] = full.model_copy(update={"window_tokens": chunk})
         else:
             mixers["full"] = full
-    return Parts(_layers(mixer_names(types), names), mixers, ffns)
+    return Parts(layer_list(mixer_names(types), names), mixers, ffns)
 
 
 def glm4_moe(k: Keys) -> Parts:
@@ -118,110 +114,7 @@ def glm4_moe(k: Keys) -> Parts:
     qk_norm = "head" if k.flag("use_qk_norm") else "none"
     full = attention(k, qkv_bias=k.flag("attention_bias"), qk_norm=qk_norm)
     ffns = used(names, {"moe": lambda: moe(k), "dense": lambda: dense(k)})
-    return Parts(_layers(["full"] * n, names), {"full": full}, ffns)
-
-
-def deepseek(k: Keys) -> Parts:
-    """DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash: latent attention."""
-    n = n_layers(k)
-    experts = k.find("num_local_experts") if "n_routed_experts" in k.table else True
-    names = dense_first(k, n) if experts else ["dense"] * n
-    stated = ("mlp_layer_types", "first_k_dense_replace")
-    if k.model_type == "glm4_moe_lite" and not any(k.given(key) for key in stated):
-        names = ["dense"] + ["moe"] * (n - 1)
-    ffns = used(names, {"moe": lambda: moe(k), "dense": lambda: dense(k)})
-    return Parts(_layers(["mla"] * n, names), {"mla": latent_attention(k)}, ffns)
-
-
-def deepseek_sparse(k: Keys) -> Parts:
-    """DeepSeek-V3.2, GLM-5: latent attention on the keys that an indexer chooses."""
-    n = n_layers(k)
-    names = dense_first(k, n)
-    kept = k.optional("index_topk")
-    indexed = latent_attention(
-        k,
-        sparse_top_k_tokens=kept,
-        index_n_heads=k.integer("index_n_heads"),
-        index_head_dim=k.integer("index_head_dim"),
-    )
-    shared = indexed.model_copy(update={"index_n_heads": 0, "index_head_dim": 0})
-    owns = [kind != "shared" for kind in _indexer_types(k, n)]
-    mixer_list = ["dsa" if own else "dsa-shared" for own in owns]
-    mixers = used(mixer_list, {"dsa": lambda: indexed, "dsa-shared": lambda: shared})
-    ffns = used(names, {"moe": lambda: moe(k), "dense": lambda: dense(k)})
-    return Parts(_layers(mixer_list, names), mixers, ffns)
-
-
-def _indexer_types(k: Keys, n: int) -> list[str]:
-    given = k.per_layer("indexer_types", n)
-    if given is not None:
-        return [str(kind) for kind in given]
-    order = k.table.get("index_topk_pattern")
-    if isinstance(order, str | list) and len(order) >= n:
-        return ["shared" if c in ("S", "shared") else "full" for c in order[:n]]
-    freq = k.integer("index_topk_freq", 1)
-    offset = k.integer("index_skip_topk_offset", 2, least=0)
-    return ["full" if max(i - offset + 1, 0) % freq == 0 else "shared" for i in range(n)]
-
-
-_V4_NAMES = {
-    "sliding_attention": "window",
-    "compressed_sparse_attention": "csa",
-    "heavily_compressed_attention": "hca",
-}
-_V4_RATIOS = {0: "sliding_attention", 4: "compressed_sparse_attention",
-              128: "heavily_compressed_attention"}  # fmt: skip
-
-
-def deepseek_v4(k: Keys) -> Parts:
-    """DeepSeek-V4: window, compressed-sparse and heavily compressed layers, hyper-connections."""
-    n = n_layers(k)
-    types = _v4_types(k, n)
-    base = CompressedAttention(
-        n_heads=k.integer("num_attention_heads"),
-        head_dim=k.integer("head_dim"),
-        q_lora_rank=k.integer("q_lora_rank"),
-        o_lora_rank=k.integer("o_lora_rank"),
-        o_groups=k.integer("o_groups"),
-        window_tokens=k.integer("sliding_window"),
-    )
-    rates = k.table.get("compress_rates")
-    rates = rates if isinstance(rates, dict) else {}
-    indexed = {
-        "compress_rate": rates.get("compressed_sparse_attention", 4),
-        "sparse_top_k_tokens": k.integer("index_topk"),
-        "index_n_heads": k.integer("index_n_heads"),
-        "index_head_dim": k.integer("index_head_dim"),
-    }
-    heavy = {"compress_rate": rates.get("heavily_compressed_attention", 128)}
-    names = [_V4_NAMES[kind] for kind in types]
-    mixers = used(
-        names,
-        {
-            "window": lambda: base,
-            "csa": lambda: base.model_copy(update=indexed),
-            "hca": lambda: base.model_copy(update=heavy),
-        },
-    )
-    spec = {"hc_mult": k.integer("hc_mult")}
-    return Parts(_layers(names, ["moe"] * n), mixers, {"moe": moe(k)}, spec)
-
-
-def _v4_types(k: Keys, n: int) -> list[str]:
-    ratios = k.per_layer("compress_ratios", n)
-    types = k.per_layer("layer_types", n)
-    if types is None and ratios is not None:
-        types = [_V4_RATIOS.get(r, str(r)) if isinstance(r, int) else "?" for r in ratios]
-    if types is None:
-        first = min(n, 2)
-        types = [
-            "compressed_sparse_attention" if i >= first and (i - first) % 2
-            else "heavily_compressed_attention" for i in range(n)
-        ]  # fmt: skip
-    for kind in types:
-        if not isinstance(kind, str) or kind not in _V4_NAMES:
-            raise k.error("layer_types", f"unknown kind of layer {str(kind)[:40]!r}")
-    return types
+    return Parts(layer_list(["full"] * n, names), {"full": full}, ffns)
 
 
 def gpt_oss(k: Keys) -> Parts:
@@ -231,7 +124,9 @@ def gpt_oss(k: Keys) -> Parts:
     full = attention(k, qkv_bias=bias, out_bias=bias, sinks=True)
     types = layer_types(k, n, lambda i: i % 2 == 1)
     ffn = moe(k, "intermediate_size", bias=True, router_bias=True)
-    return Parts(_layers(mixer_names(types), ["moe"] * n), windowed(k, full, types), {"moe": ffn})
+    return Parts(
+        layer_list(mixer_names(types), ["moe"] * n), windowed(k, full, types), {"moe": ffn}
+    )
 
 
 def minimax_m2(k: Keys) -> Parts:
@@ -272,7 +167,7 @@ def minimax_m3(k: Keys) -> Parts:
         },
     )
     mixers = used(names, {"full": lambda: full, "sparse": lambda: full.model_copy(update=block)})
-    return Parts(_layers(names, ffn_names), mixers, ffns)
+    return Parts(layer_list(names, ffn_names), mixers, ffns)
 
 
 def mimo_v2(k: Keys) -> Parts:
@@ -300,7 +195,7 @@ def mimo_v2(k: Keys) -> Parts:
         ffn_names = ["dense"] + ["moe"] * (n - 1)
     mixers = used(names, {"full": lambda: full, "sliding": lambda: sliding})
     ffns = used(ffn_names, {"moe": lambda: moe(k), "dense": lambda: dense(k)})
-    return Parts(_layers(names, ffn_names), mixers, ffns)
+    return Parts(layer_list(names, ffn_names), mixers, ffns)
 
 
 def step3(k: Keys) -> Parts:
@@ -353,7 +248,7 @@ def _step(k: Keys, n: int, names: list[str], mixers: dict[str, AnyMixer]) -> Par
             "dense": lambda: dense(k, bias=bias),
         },
     )
-    return Parts(_layers(names, ffn_names), mixers, ffns)
+    return Parts(layer_list(names, ffn_names), mixers, ffns)
 
 
 def dbrx(k: Keys) -> Parts:
@@ -394,7 +289,7 @@ def ernie_moe(k: Keys) -> Parts:
     )
     full = attention(k, qkv_bias=bias, out_bias=bias)
     spec = {"lm_head_bias": bias}
-    return Parts(_layers(["full"] * n, names), {"full": full}, ffns, spec)
+    return Parts(layer_list(["full"] * n, names), {"full": full}, ffns, spec)
 
 
 def hunyuan_moe(k: Keys) -> Parts:
@@ -433,16 +328,13 @@ def any_decoder(k: Keys) -> Parts:
             "dense": lambda: DenseFfn(ffn_hidden_size=k.integer("intermediate_size")),
         },
     )
-    return Parts(_layers(mixer_names(types), names), windowed(k, full, types), ffns)
+    return Parts(layer_list(mixer_names(types), names), windowed(k, full, types), ffns)
 
 
 FAMILIES: dict[str, Family] = {
     "mixtral": mixtral, "granitemoe": granite_moe, "granitemoeshared": granite_moe,
     "qwen2_moe": qwen2_moe, "qwen3_moe": qwen3_moe, "qwen3_vl_moe_text": qwen3_moe,
-    "llama4_text": llama4, "glm4_moe": glm4_moe, "glm4_moe_lite": deepseek,
-    "deepseek_v2": deepseek, "deepseek_v3": deepseek, "kimi_k2": deepseek,
-    "deepseek_v32": deepseek_sparse, "glm_moe_dsa": deepseek_sparse,
-    "deepseek_v4": deepseek_v4, "gpt_oss": gpt_oss,
+    "llama4_text": llama4, "glm4_moe": glm4_moe, "gpt_oss": gpt_oss,
     "minimax_m2": minimax_m2, "minimax_m3_vl_text": minimax_m3, "minimax_m3": minimax_m3,
     "mimo_v2_flash": mimo_v2, "mimo_v2": mimo_v2, "step3_text": step3, "step3p5": step3p5,
     "dbrx": dbrx, "ernie4_5_moe": ernie_moe, "hunyuan_v1_moe": hunyuan_moe,

@@ -26,6 +26,11 @@ class Parts:
 Family = Callable[[Keys], Parts]
 
 
+def layer_list(mixers: list[str], ffns: list[str]) -> list[tuple[str, str]]:
+    """(mixer, ffn) names of each layer."""
+    return list(zip(mixers, ffns, strict=True))
+
+
 def n_layers(k: Keys) -> int:
     """Read the number of layers, refused when absurd."""
     n = k.integer("num_hidden_layers")
