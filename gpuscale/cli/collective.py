@@ -8,6 +8,7 @@ import typer
 
 from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
+from gpuscale.cli.completion import complete_cluster
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ def collective(
         ),
     ],
     cluster: Annotated[
-        str, typer.Argument(help="Cluster preset, GPU name (its usual node), TOML file or -.")
+        str,
+        typer.Argument(
+            help="Cluster preset, GPU name (its usual node), TOML file or -.",
+            autocompletion=complete_cluster,
+        ),
     ],
     bytes_: Annotated[
         str | None,

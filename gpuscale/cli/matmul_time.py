@@ -9,6 +9,7 @@ import typer
 
 from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
+from gpuscale.cli.completion import complete_gpu
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ MATRIX_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32"
 @command(app, "matmul-time", example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16")
 def matmul_time(
     common: Common,
-    gpu: Annotated[str, typer.Argument(help="GPU preset, TOML file or -.")],
+    gpu: Annotated[
+        str, typer.Argument(help="GPU preset, TOML file or -.", autocompletion=complete_gpu)
+    ],
     m: Annotated[str, typer.Argument(help="Rows M of [M,K] x [K,N]; with --op the elements.")],
     k: Annotated[str | None, typer.Argument(help="Inner dimension K.")] = None,
     n: Annotated[str | None, typer.Argument(help="Columns N.")] = None,

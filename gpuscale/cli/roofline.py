@@ -8,6 +8,7 @@ import typer
 
 from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
+from gpuscale.cli.completion import complete_cluster, complete_gpu, complete_model
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -19,17 +20,33 @@ AXES = ("dp", "fsdp", "moe-dp", "tp", "ep", "pp", "cp")
 DEFAULT_CLUSTER = "dgx-h100"
 
 
+def _complete_target(incomplete: str) -> list[str]:
+    words = [word for word in ("chip", *AXES) if word.startswith(incomplete)]
+    return words + complete_model(incomplete)
+
+
 @command(app, "roofline", example="gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096")
 def roofline(
     common: Common,
     target: Annotated[
-        str, typer.Argument(help="A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.")
+        str,
+        typer.Argument(
+            help="A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.",
+            autocompletion=_complete_target,
+        ),
     ],
     subject: Annotated[
-        str | None, typer.Argument(help="GPU of chip; cluster (or GPU) of one limit.")
+        str | None,
+        typer.Argument(
+            help="GPU of chip; cluster (or GPU) of one limit.", autocompletion=complete_cluster
+        ),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help=f"Cluster preset, GPU name or TOML. [{DEFAULT_CLUSTER}]")
+        str | None,
+        typer.Option(
+            help=f"Cluster preset, GPU name or TOML. [default: {DEFAULT_CLUSTER}]",
+            autocompletion=complete_cluster,
+        ),
     ] = None,
     gpus: Annotated[str | None, typer.Option(help="GPUs of the job.")] = None,
     batch_tokens: Annotated[
@@ -65,7 +82,9 @@ def roofline(
     scope: Annotated[
         str | None, typer.Option(help="Only node or cluster, for dp, fsdp, moe-dp and tp.")
     ] = None,
-    compare: Annotated[str | None, typer.Option(help="Second GPU beside the chip.")] = None,
+    compare: Annotated[
+        str | None, typer.Option(help="Second GPU beside the chip.", autocompletion=complete_gpu)
+    ] = None,
     clock: Annotated[str | None, typer.Option(help="Clock of the chip, as '1.98 GHz'.")] = None,
     dtype: Annotated[
         str | None,
