@@ -1,7 +1,7 @@
 """Count parameters of configs with transformers on the meta device, as fixtures for the tests.
 
 Developer tool; needs torch and transformers, not gpuscale.
-`python tools/make_hf_fixtures.py tests/data/hf_configs/configs.json tests/data/hf_configs/params.csv`
+`python tools/make_hf_fixtures.py CONFIGS.json PARAMS.csv`, both in tests/data/hf_configs.
 """
 
 from __future__ import annotations
