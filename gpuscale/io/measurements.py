@@ -290,6 +290,7 @@ def _layout(
         zero_stage=zero, shard_group_size=_shard_group(row, dp * cp), sequence_parallel=sp and tp > 1,
         recompute=recompute, recompute_layers=n_recompute, schedule=_schedule(row),
         precision=precision_of(row.get("precision", "")),
+        overlap_tp="vanilla tp" not in row.get("notes", "").lower(),
         cp_kind="ring" if "megatron" in family or family == "nanotron" else "all-gather",
     )  # fmt: skip
     return layout, n_gpus, assumed
@@ -375,6 +376,8 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["gradient_bytes"] = 2.0
     if "fused cross" in notes:
         options["fused_cross_entropy"] = True
+    if family == "megatron-deepspeed" and layout.zero_stage >= 1:
+        options["scatter_gather"] = False  # DeepSpeed's own pipeline engine sends whole tensors
     if "eager" in notes:
         options["compiled"] = False
     _, _, modules = recompute_of(row.get("recompute", ""), model.n_layers, layout.pp)

@@ -91,6 +91,7 @@ def software_record(
         zero1_all_reduce=spec.zero1_all_reduce,
         balance_by_cost=spec.balance_by_cost,
         balance_uneven=spec.balance_uneven,
+        scatter_gather=spec.scatter_gather,
         deduplicated_all_to_all=spec.deduplicated_all_to_all,
         fused_cross_entropy=spec.fused_cross_entropy,
         host_tp_factor=cal["kernels.host_tp_factor"],

@@ -52,6 +52,7 @@ class SoftwareSpec(Spec):
     zero1_all_reduce: bool = False
     balance_by_cost: bool = False
     balance_uneven: bool = False
+    scatter_gather: bool = False  # between stages; Narayanan et al. 2021, section 4.1
     deduplicated_all_to_all: bool = False
     fused_cross_entropy: bool = False
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit

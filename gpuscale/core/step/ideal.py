@@ -21,9 +21,8 @@ IDEAL_ELEMENTWISE_FACTOR = 0.4
 def ideal_hardware(hw: Hardware) -> Hardware:
     """Return the data sheet alone: every efficiency 1, every latency 0."""
     return replace(
-        hw, **_DEFAULTS, cross_entropy_passes=1.0, permute_passes=1.0,
-        optimizer_bytes_per_param=min(24.0, hw.optimizer_bytes_per_param),
-    )  # fmt: skip
+        hw, **_DEFAULTS | {"optimizer_bytes_per_param": min(24.0, hw.optimizer_bytes_per_param)}
+    )
 
 
 def ideal_software(sw: Software) -> Software:
@@ -33,5 +32,5 @@ def ideal_software(sw: Software) -> Software:
         host_layer_s=0.0, host_tp_factor=0.0, step_host_s=0.0, pipeline_launch_s=0.0, tp_exposed_frac=0.0,
         cp_exposed_frac=0.0, ep_exposed_frac=0.0, dp_exposed_frac=0.0, pp_exposed_frac=0.0,
         gather_unoverlapped_frac=0.0, zero3_latencies_per_layer=0.0, attention="flash",
-        flash_factor=1.0, fused_cross_entropy=True, grouped_factor=1.0, dispatch_factor=0.0,
+        flash_factor=1.0, fused_cross_entropy=True, grouped_factor=1.0, dispatch_factor=0.0, compiled=True,
     )  # fmt: skip

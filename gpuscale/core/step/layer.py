@@ -23,6 +23,9 @@ HIDDEN_PASS_BYTES = 20.0
 UNSCALED_EXPERT_LAUNCH = 0.35
 """Launches of one expert without block scales, relative to mxfp8 and nvfp4."""
 
+UNCOMPILED = 1.8
+"""Memory-bound traffic of a family that usually compiles its layers, when it does not."""
+
 GRAPH_HOST = {"none": 1.0, "layer": 0.35, "full": 0.1}
 """Launch time that remains with CUDA graphs of a layer or of the whole iteration."""
 
@@ -142,7 +145,8 @@ def elementwise_s(
     own = tokens / shape.tp if shape.sequence_parallel else tokens
     traffic = own * hidden * HIDDEN_PASS_BYTES * n_parts / 2.0
     traffic += tokens * (mix.width_bytes + mlp.width_bytes)
-    time = sw.elementwise_factor * stream_s(hw, traffic) + 3.0 * n_parts * hw.kernel_floor_s
+    factor = sw.elementwise_factor * (1.0 if sw.compiled else UNCOMPILED)
+    time = factor * stream_s(hw, traffic) + 3.0 * n_parts * hw.kernel_floor_s
     return time, 1.6 * time
 
 

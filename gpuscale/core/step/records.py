@@ -92,6 +92,7 @@ class Software:
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte
     zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
     balance_by_cost: bool = False  # pipeline stages balanced by cost, head included
+    scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather
     balance_uneven: bool = False  # the same, only where the layers do not divide evenly
     expert_tp_default: bool = False
     deduplicated_all_to_all: bool = False
