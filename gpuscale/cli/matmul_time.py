@@ -226,6 +226,7 @@ class Expected:
     time_s: float
     low_s: float
     high_s: float
+    launch_s: float  # start of one kernel, inside the time
     source: str
 
 
@@ -252,9 +253,9 @@ def _expected(
     )  # fmt: skip
     time_s = max(time_s, found.time_s)
     low, high = matmul_interval_s(time_s, dtype, arch)
-    return Expected(
-        time_s, max(low, found.time_s), high, f"calibration `{arch.name}`, {arch.source}"
-    ), ""
+    launch_s = arch.for_dtype(dtype).floor_s
+    source = f"calibration `{arch.name}`, {arch.source}"
+    return Expected(time_s, max(low, found.time_s), high, launch_s, source), ""
 
 
 def _rows(
@@ -277,6 +278,7 @@ def _rows(
     if expected:
         interval = f"{time(expected.low_s)} to {time(expected.high_s)}"
         rows.append(["80 % interval", None, interval, "from validation"])
+        rows.append(["launch", None, time(expected.launch_s), "start of one kernel, included"])
         gain = f"{100 * found.time_s / expected.time_s:.3g} % of the roofline"
         rows.append(
             ["rate", format_si(found.flop / found.time_s, "flop_per_s"),

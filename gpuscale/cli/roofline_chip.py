@@ -29,6 +29,8 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, floa
         spec.register_file_bytes_per_unit,
         (spec.l1_smem_combined_bytes_per_unit or spec.smem_bytes_per_unit),
     )
+    if layout is not None:
+        smem, registers = smem or layout.vmem_bytes, registers or layout.register_bytes
     figures: dict[str, float | None] = {
         "n_units": units,
         "vector_lanes": lanes,
@@ -77,7 +79,7 @@ LABELS: dict[str, tuple[str, str, str]] = {
     "matrix_flop_per_cycle": ("FLOP per matrix unit", "count", "per cycle, 16-bit, dense"),
     "matrix_over_vector": ("matrix / vector rate", "", "16-bit dense over fp32 without FMA"),
     "register_bytes": ("registers", "bytes", "all units"),
-    "smem_bytes": ("L1 / shared memory", "bytes", "all units"),
+    "smem_bytes": ("shared memory / VMEM", "bytes", "all units"),
     "l2_bytes": ("L2", "bytes", ""),
     "fast_cache_bytes_per_s": ("L2 / VMEM rate", "bytes_per_s", "measured"),
     "hbm_bytes": ("memory", "bytes", ""),

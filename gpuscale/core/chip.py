@@ -21,6 +21,8 @@ class UnitLayout:
     max_warps: int | None = None
     flop_per_lane_cycle: int = 2  # with FMA
     fast_cache_bytes_per_s: float | None = None  # L2 (GPU, measured) or VMEM (TPU)
+    vmem_bytes: float | None = None  # a TPU's programmable on-chip memory, per TensorCore
+    register_bytes: float | None = None  # where the data sheet does not give them
 
 
 _BOOK = "How to Scale Your Model, GPU chapter"
@@ -45,9 +47,12 @@ UNIT_LAYOUTS: dict[str, UnitLayout] = {
     "cdna3": UnitLayout(64, 4, _CDNA3, flop_per_lane_cycle=4),
     "cdna4": UnitLayout(64, 4, "AMD CDNA 4 white paper", flop_per_lane_cycle=4),
     "tpu-v4": UnitLayout(4096, 4, _TPU, subpartitions=1),
-    "tpu-v5e": UnitLayout(4096, 4, _TPU, subpartitions=1),
-    "tpu-v5p": UnitLayout(4096, 4, f"{_TPU}: (8, 128) lanes x 4 ALUs, 4 MXUs per TensorCore",
-                          subpartitions=1, fast_cache_bytes_per_s=40e12),
+    "tpu-v5e": UnitLayout(4096, 4, f"{_TPU}: 128 MiB of VMEM", subpartitions=1,
+                          vmem_bytes=128 * 2**20),
+    "tpu-v5p": UnitLayout(4096, 4, f"{_TPU} and {_BOOK}: (8, 128) lanes x 4 ALUs, 4 MXUs per "
+                          "TensorCore, 128 MiB of VMEM and 256 KiB of registers per chip",
+                          subpartitions=1, fast_cache_bytes_per_s=40e12,
+                          vmem_bytes=64 * 2**20, register_bytes=128 * KIB),
     "tpu-v6e": UnitLayout(4096, 2, _TPU, subpartitions=1),
 }  # fmt: skip
 """Architecture -> layout of its compute unit."""

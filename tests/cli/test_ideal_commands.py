@@ -258,3 +258,16 @@ def test_every_json_number_is_finite(capsys):
     for line, *_ in DOCUMENTS + LIMITS:
         _, out, _ = call(f"{line} --json", capsys)
         assert "NaN" not in out and "Infinity" not in out
+
+
+def test_gpu_against_tpu(capsys):
+    """GPU chapter, chip comparison: 128 MB VMEM against 33 MB of shared memory, 2.06 lanes."""
+    found = result("roofline chip h100 --compare tpu-v5p", capsys)
+    other = found["compared_with"]
+    assert other["smem_bytes"] == 128 * 2**20 and other["register_bytes"] == 256 * 1024
+    both = found["smem_bytes"] + found["register_bytes"]
+    assert other["smem_bytes"] / both == pytest.approx(1.939393939)
+    assert found["vector_lanes"] / other["vector_lanes"] == 2.0625
+    assert found["max_warps_per_unit"] == 64
+    ratio = other["fast_cache_bytes_per_s"] / found["fast_cache_bytes_per_s"]
+    assert ratio == pytest.approx(40 / 5.5)
