@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.memory.peak import peak_stage, stage_memories
-from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.memory.peak import layout_activations, one_stage
+from gpuscale.core.memory.stages import StageMemory, stage_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,10 +66,10 @@ def gpu_counts(gpus_per_node: int, most: int = MOST_GPUS) -> Iterator[int]:
         nodes += step
 
 
-def _degrees(n: int, tp: int, n_layers: int, vpp: int) -> Iterator[int]:
-    """Pipeline degrees that divide n/tp and leave a layer for each chunk."""
+def _degrees(n: int, tp: int, n_layers: int) -> Iterator[int]:
+    """Pipeline degrees that divide n/tp and leave a layer for each stage."""
     rest = n // tp
-    for pp in range(1, min(rest, n_layers // vpp) + 1):
+    for pp in range(1, min(rest, n_layers) + 1):
         if rest % pp == 0:
             yield pp
 
@@ -89,32 +89,62 @@ def fewest_gpus(
     Fewest or None
         None where no number up to `MOST_GPUS` holds it: more GPUs stop helping.
     """
+
+    def best_at(n: int) -> Fewest | None:
+        return _best_layout(
+            model, parameters, layout, usable, gpus_per_node, head_counts, n - n % layout.cp
+        )
+
+    if not any(best_at(n) for n in (MOST_GPUS, MOST_GPUS * 3 // 4)):
+        return None
+    found = (best_at(n) for n in gpu_counts(gpus_per_node) if n % layout.cp == 0)
+    return next((f for f in found if f), None)
+
+
+def _best_layout(
+    model: ModelFacts, parameters: MemoryParameters, layout: Layout, usable: float,
+    gpus_per_node: int, head_counts: tuple[int, ...], n: int,
+) -> Fewest | None:  # fmt: skip
+    """Layout of exactly `n` GPUs that needs least, if one fits."""
     n_layers = len(model.sequence)
     n_experts = max(k.n_experts for k in model.kinds)
-    for n in gpu_counts(gpus_per_node):
-        if n % layout.cp:
+    best: tuple[float, Layout] | None = None
+    for tp in (1, 2, 4, 8, 16):
+        if tp > gpus_per_node or (n // layout.cp) % tp or any(h % tp for h in head_counts):
             continue
-        best: tuple[float, Layout] | None = None
-        for tp in (1, 2, 4, 8, 16):
-            if tp > gpus_per_node or (n // layout.cp) % tp or any(h % tp for h in head_counts):
-                continue
-            for pp in _degrees(n // layout.cp, tp, n_layers, 1):
-                dp = n // (layout.cp * tp * pp)
-                tried = replace(
-                    layout, tp=tp, pp=pp, dp=dp, vpp=1, etp=1, shard_group_size=None,
-                    ep=_widest_ep(n_experts, dp * layout.cp * tp), sequence_parallel=tp > 1,
-                    global_batch_size=max(
-                        layout.global_batch_size, dp * layout.micro_batch_size * pp
-                    ),
-                )  # fmt: skip
-                total = peak_stage(stage_memories(model, tried, parameters)).total_bytes
-                if total <= usable and (best is None or total < best[0]):
-                    best = total, tried
-        if best:
-            total, at = best
-            nodes = -(-n // gpus_per_node)
-            return Fewest(n, nodes, at.tp, at.pp, at.dp, at.ep, total)
-    return None
+        for pp in _degrees(n // layout.cp, tp, n_layers):
+            dp = n // (layout.cp * tp * pp)
+            tried = replace(
+                layout, tp=tp, pp=pp, dp=dp, vpp=1, etp=1, shard_group_size=None,
+                ep=_widest_ep(n_experts, dp * layout.cp * tp), sequence_parallel=tp > 1,
+                global_batch_size=max(
+                    layout.global_batch_size, dp * layout.micro_batch_size * pp
+                ),
+            )  # fmt: skip
+            limit = usable if best is None else best[0]
+            total = _total_within(model, tried, parameters, limit)
+            if total is not None:
+                best = total, tried
+    if best is None:
+        return None
+    total, at = best
+    return Fewest(n, -(-n // gpus_per_node), at.tp, at.pp, at.dp, at.ep, total)
+
+
+def _total_within(
+    model: ModelFacts, layout: Layout, parameters: MemoryParameters, limit: float
+) -> float | None:
+    """Peak of a layout, or None as soon as one stage is above the limit. [byte]."""
+    stages = stage_params(
+        model, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
+    )
+    acts = layout_activations(model, parameters, layout)
+    total = 0.0
+    for i, stage in enumerate(stages):
+        total = max(total, one_stage(model, stage, i, layout, parameters, acts).total_bytes)
+        if total > limit:
+            return None
+    return total
 
 
 def _widest_ep(n_experts: int, ranks: int) -> int:
