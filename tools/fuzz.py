@@ -43,9 +43,10 @@ NASTY = [
 MILD = ["1", "2", "3", "4", "6", "7", "8", "12", "16", "64", "100", "1000", "4096", "1000000",
         "0.5", "1GiB", "1 MB", "10%", "2..8", "1,2,4", "1us", "400Gb/s"]  # fmt: skip
 
-PATH_WRITING = {"--output", "-o", "--junit", "--out", "--save", "--install-completion"}
+PATH_WRITING = {"--output", "-o", "--junit", "--out", "--save", "--install-completion",
+                "--rows"}  # fmt: skip
 LIMIT_S = {"plan": 5.0, "validate": 15.0, "calibrate": 10.0, "quiz": 2.0}
-FINITE = re.compile(r"(?<![\w-])[+-]?(nan|inf|infinity)(?![\w-])", re.IGNORECASE)
+FINITE = re.compile(r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%])", re.IGNORECASE)
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 
 
@@ -66,7 +67,15 @@ def base_files() -> dict[str, list[str]]:
         "kv_lora_rank": 128, "q_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
         "v_head_dim": 64, "n_group": 4, "topk_group": 2,
     }  # fmt: skip
-    files = {"json": [json.dumps(config, indent=1), json.dumps(moe, indent=1)]}
+    answer = {
+        "schema": 1, "command": "matmul-time", "inputs": {"m": 64}, "warnings": [],
+        "result": {"time_s": 8.5e-6, "bound": "memory", "parts": [{"a_bytes": 3, "fits": True}]},
+    }  # fmt: skip
+    jobs = '[[job]]\nname = "a"\ncommand = "matmul-time b200 64 4096 8192"\nanswer = "any"\n'
+    files = {
+        "json": [json.dumps(config, indent=1), json.dumps(moe, indent=1)],
+        "answer": [json.dumps(answer, indent=1)], "jobs": [jobs + "require = ['time_s<=1us']"],
+    }  # fmt: skip
     for kind in ("gpu", "cluster", "model"):
         found = sorted((PRESETS / kind).glob("*.toml"))
         files[kind] = [p.read_text("utf-8") for p in found if not p.name.startswith("_")][::5]
@@ -130,6 +139,10 @@ def kind_of(word: str) -> str:
     """Kind of file that could stand where this word stands."""
     from gpuscale.io.presets import known_names
 
+    if word in ("old.json", "new.json"):
+        return "answer"
+    if word == "jobs.toml":
+        return "jobs"
     fitting = [k for k in ("model", "cluster", "gpu") if word in known_names(k)]
     return fitting[0] if fitting else ""
 
@@ -140,6 +153,8 @@ def case(
 ) -> tuple[list[str], bytes]:  # fmt: skip
     """One bad command line and its standard input."""
     args, stdin = list(words), b""
+    for name, kind in (("old.json", "answer"), ("new.json", "answer"), ("jobs.toml", "jobs")):
+        (folder / name).write_text(files[kind][0], "utf-8")
     for _ in range(rng.choice([1, 1, 1, 2, 2, 3])):
         at = rng.randrange(1, len(args) + 1)
         inside, move = at < len(args), rng.randrange(12)

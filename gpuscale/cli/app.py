@@ -39,6 +39,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "calibrate",
         "Fit constants to your own measurements, for --calibration of every command.",
     ),
+    "check": (
+        "check",
+        "Run the jobs of a file and hold their answers against the requirements in it.",
+    ),
+    "compare": ("compare", "Compare two saved answers of a command, key by key."),
     "schema": ("schema", "Print the JSON Schema of a command's answer."),
     "validate": (
         "validate",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def emit(document: Document, common: Common) -> None:
         verdicts = check_all(common.require, document.result)
         extra["requirements"] = verdicts
     for path in common.output:
-        _save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False))
+        save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False))
     _print(document, common, extra)
     if common.format.value != "json":
         for warning in document.warnings:
@@ -77,25 +78,25 @@ def rendered(document: Document, format_: str, extra: dict[str, Any], ascii_only
     return plain.to_text(document, explain="explain" in extra)
 
 
-def check_target(text: str) -> Path:
+def check_target(text: str, flag: str = "-o", endings: Iterable[str] = ENDINGS) -> Path:
     """Refuse a file that could not be written, before anything is computed."""
     path = Path(text)
-    if path.suffix not in ENDINGS:
+    if path.suffix not in endings:
         raise GpuscaleError(
-            f"-o {text}: the ending `{path.suffix}` is not known",
-            f"known endings: {' '.join(ENDINGS)}",
+            f"{flag} {text}: the ending `{path.suffix}` is not known",
+            f"known endings: {' '.join(endings)}",
         )
     try:
         if not path.parent.is_dir():
-            raise GpuscaleError(f"-o {text}: there is no folder `{path.parent}`")
+            raise GpuscaleError(f"{flag} {text}: there is no folder `{path.parent}`")
         if path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise GpuscaleError(f"-o {text}: cannot be written")
+            raise GpuscaleError(f"{flag} {text}: cannot be written")
     except (OSError, ValueError):
-        raise GpuscaleError(f"-o {text}: is not a file name") from None
+        raise GpuscaleError(f"{flag} {text}: is not a file name") from None
     return path
 
 
-def _save(path: Path, text: str) -> None:
+def save(path: Path, text: str, flag: str = "-o") -> None:
     """Write a file whole: a reader sees the old content or the new."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -103,4 +104,4 @@ def _save(path: Path, text: str) -> None:
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise GpuscaleError(f"-o {path}: {error.strerror or error}") from None
+        raise GpuscaleError(f"{flag} {path}: {error.strerror or error}") from None

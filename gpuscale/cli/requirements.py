@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gpuscale.core.compare import leaves
 from gpuscale.core.quantity import dimension_of, format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.data import plain
@@ -59,19 +60,6 @@ def read_requirement(text: str) -> Requirement:
             "for example --require 'time_s<=2ms'; the keys are those of the JSON result",
         )
     return Requirement(text.strip(), match[1].replace("-", "_"), match[2], match[3])
-
-
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a result with its dotted key."""
-    pairs: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, dict):
-        pairs = value.items()
-    elif isinstance(value, list):
-        pairs = enumerate(value)
-    else:
-        yield prefix[:-1], value
-    for key, child in pairs:
-        yield from leaves(child, f"{prefix}{key}.")
 
 
 def find(path: str, known: dict[str, Any]) -> str:

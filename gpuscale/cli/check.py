@@ -1,0 +1,183 @@
+"""`gpuscale check`: a file of jobs with requirements, reported like a test run."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuscale.cli.app import COMMANDS, app
+from gpuscale.cli.common import Common, command
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from gpuscale.render.document import Document
+
+KEYS = {"name": str, "command": str, "require": list, "answer": str}
+MOST_JOBS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command line and what its answer must meet."""
+
+    name: str
+    args: tuple[str, ...]
+    require: tuple[str, ...]
+    answer: str  # "yes": exit 0 without the requirements; "no": exit 1; "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job came out; `details` has a line for each thing that is wrong."""
+
+    name: str
+    command: str
+    verdict: str  # passed, failed, error
+    time_s: float
+    details: tuple[str, ...]
+
+
+@command(app, "check", example="gpuscale check jobs.toml --junit report.xml")
+def check(
+    common: Common,
+    file: Annotated[str, typer.Argument(help="TOML with [[job]]: name, command, require.")],
+    junit: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also write a JUnit XML report.")
+    ] = None,
+) -> Document:
+    """Run the jobs of a file and hold their answers against the requirements in it."""
+    from gpuscale.cli.emit import check_target
+    from gpuscale.io.toml import read_toml
+
+    target = check_target(junit, "--junit", {".xml": "junit"}) if junit else None
+    jobs = read_jobs(read_toml(file), file)
+    outcomes = [run_job(job) for job in jobs]
+    if target:
+        from gpuscale.cli.emit import save
+
+        save(target, to_junit(outcomes), "--junit")
+    return _document(outcomes, file)
+
+
+def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
+    """Read the jobs of a file.
+
+    Raises
+    ------
+    GpuscaleError
+        If there is none, or one of them has an unknown key or command.
+    """
+    tables = data.get("job")
+    if not isinstance(tables, list) or not tables or set(data) != {"job"}:
+        raise GpuscaleError(
+            f"{where}: must hold [[job]] tables and nothing else",
+            "each with name, command and require, such as require = ['time_s<=2ms']",
+        )
+    if len(tables) > MOST_JOBS:
+        raise GpuscaleError(f"{where}: more than {MOST_JOBS} jobs")
+    return [_job(table, f"{where}: job {i + 1}") for i, table in enumerate(tables)]
+
+
+def _job(table: Any, where: str) -> Job:
+    if not isinstance(table, dict):
+        raise GpuscaleError(f"{where}: is no table")
+    for key, value in table.items():
+        if key not in KEYS:
+            raise unknown_name(f"key in {where}:", key, KEYS, f"known: {', '.join(KEYS)}")
+        if not isinstance(value, KEYS[key]):
+            raise GpuscaleError(
+                f"{where}: {key} must be a {'list' if key == 'require' else 'text'}"
+            )
+    if "command" not in table:
+        raise GpuscaleError(f"{where}: has no command")
+    try:
+        args = shlex.split(table["command"])
+    except ValueError as error:
+        raise GpuscaleError(f"{where}: command: {error}") from None
+    args = args[1:] if args[:1] == ["gpuscale"] else args
+    known = [name for name in COMMANDS if name != "check"]
+    if not args or args[0] not in known:
+        raise unknown_name(f"command in {where}:", args[0] if args else "", known)
+    answer = table.get("answer", "yes")
+    if answer not in ("yes", "no", "any"):
+        raise GpuscaleError(f"{where}: answer must be yes, no or any, got `{answer[:20]}`")
+    if not all(isinstance(r, str) for r in table.get("require", [])):
+        raise GpuscaleError(f"{where}: require must be a list of texts")
+    name = table.get("name") or " ".join(args)
+    return Job(name, tuple(args), tuple(table.get("require", [])), answer)
+
+
+def run_job(job: Job) -> Outcome:
+    """Run one job in this process."""
+    import contextlib
+    import io
+    import json
+
+    from gpuscale.cli.app import run
+
+    asked = [word for r in job.require for word in ("--require", r)]
+    out, err, start = io.StringIO(), io.StringIO(), time.perf_counter()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([*job.args, "--json", *asked])
+    took_s = time.perf_counter() - start
+    line = " ".join(["gpuscale", *job.args])
+    if code not in (0, 1):
+        last = [t for t in err.getvalue().splitlines() if t.startswith("error: ")] or ["error"]
+        return Outcome(job.name, line, "error", took_s, (last[-1],))
+    verdicts = json.loads(out.getvalue()).get("requirements", [])
+    wrong = [
+        f"{v['requirement']}: have {v['have']}, need {v['need']}" for v in verdicts if not v["met"]
+    ]
+    answered = "yes" if code == 0 else "no"
+    if job.answer not in ("any", answered) and not wrong:
+        wrong.append(f"the answer is {answered}, {job.answer} is wanted")
+    return Outcome(job.name, line, "failed" if wrong else "passed", took_s, tuple(wrong))
+
+
+def to_junit(outcomes: list[Outcome]) -> str:
+    """Write a report in JUnit's XML."""
+    from xml.etree import ElementTree as Xml
+
+    from gpuscale.render.output import clean
+
+    counts = {v: str(sum(o.verdict == v for o in outcomes)) for v in ("failed", "error")}
+    suite = Xml.Element(
+        "testsuite", name="gpuscale check", tests=str(len(outcomes)), failures=counts["failed"],
+        errors=counts["error"], time=f"{sum(o.time_s for o in outcomes):.3f}",
+    )  # fmt: skip
+    for o in outcomes:
+        case = Xml.SubElement(
+            suite, "testcase", name=clean(o.name), classname="gpuscale", time=f"{o.time_s:.3f}"
+        )
+        if o.verdict != "passed":
+            tag = "failure" if o.verdict == "failed" else "error"
+            Xml.SubElement(case, tag, message=clean("; ".join(o.details))).text = clean(o.command)
+    Xml.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode")
+
+
+def _document(outcomes: list[Outcome], file: str) -> Document:
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    columns = [
+        Column("verdict", "verdict", right=False), Column("name", "job", right=False),
+        Column("time_s", "time", lambda v: f"{v:.2f} s"),
+        Column("details", "what is wrong", right=False),
+    ]  # fmt: skip
+    rows = [
+        (o.verdict if o.verdict == "passed" else o.verdict.upper(), o.name, o.time_s, detail)
+        for o in outcomes
+        for detail in (o.details or ("",))
+    ]
+    n_passed = sum(o.verdict == "passed" for o in outcomes)
+    bad = len(outcomes) - n_passed
+    result = {"total": len(outcomes), "passed": n_passed, "jobs": outcomes}
+    summary = f"{n_passed} passed" + (f", {bad} failed" if bad else "")
+    return Document(
+        "check", {"file": file}, result, [Table(columns, rows), Text(summary)],
+        answered_no=bad > 0,
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+"""Differences between two results, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that differs; `change_frac` is relative to the old number."""
+
+    key: str
+    old: Any
+    new: Any
+    change_frac: float | None  # None where one of them is no number, or the old one is 0
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested dicts and lists with its dotted key.
+
+    Examples
+    --------
+    >>> dict(leaves({"a": {"b": [1, 2]}}))
+    {'a.b.0': 1, 'a.b.1': 2}
+    """
+    if isinstance(value, dict):
+        pairs = [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)):
+        pairs = [(str(i), v) for i, v in enumerate(value)]
+    else:
+        yield prefix[:-1], value
+        return
+    for key, child in pairs:
+        yield from leaves(child, f"{prefix}{key}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def changes(old: Any, new: Any) -> list[Change]:
+    """List the values that differ, the largest relative change first, others after.
+
+    Examples
+    --------
+    >>> changes({"a_s": 2.0, "b": "x"}, {"a_s": 2.5, "b": "x"})
+    [Change(key='a_s', old=2.0, new=2.5, change_frac=0.25)]
+    """
+    one, other = dict(leaves(old)), dict(leaves(new))
+    found = []
+    for key in dict.fromkeys([*one, *other]):
+        a, b = one.get(key), other.get(key)
+        if a == b and type(a) is type(b):
+            continue
+        frac = (b - a) / abs(a) if _is_number(a) and _is_number(b) and a else None
+        if a != b or (key in one) != (key in other):
+            found.append(Change(key, a, b, frac))
+    return sorted(found, key=lambda c: -abs(c.change_frac) if c.change_frac is not None else 0.0)
+
+
+def exceeds(change: Change, limit_frac: float) -> bool:
+    """Whether a change counts as more than a limit: numbers by size, truth values always.
+
+    A text that differs does not count; a number that came or went does.
+    """
+    if change.change_frac is not None:
+        return abs(change.change_frac) > limit_frac
+    return any(isinstance(v, (bool, int, float)) for v in (change.old, change.new))

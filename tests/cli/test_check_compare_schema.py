@@ -1,0 +1,152 @@
+"""check, compare and schema: the commands for pipelines."""
+
+import json
+import shlex
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuscale.cli.app import COMMANDS, run
+from gpuscale.render.schema import infer, merge, problems
+
+MATMUL = "matmul-time b200 64 4096 8192"
+JOBS = """
+[[job]]
+name = "bound by memory"
+command = "gpuscale matmul-time b200 64 4096 8192"
+require = ["bound==memory", "time_s<=10us"]
+[[job]]
+command = "matmul-time b200 8192 4096 8192"
+require = ["time_s<=1us", "bound==memory"]
+[[job]]
+name = "does not fit <&>"
+command = "memory llama3-70b --cluster dgx-h100 --tp 1"
+answer = "no"
+[[job]]
+name = "typo"
+command = "matmul-time b20 1 1 1"
+"""
+
+
+def call(line, capsys):
+    code = run(shlex.split(line))
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_check_reports_like_a_test_run(folder, capsys):
+    (folder / "jobs.toml").write_text(JOBS)
+    code, out, err = call("check jobs.toml --json --junit r.xml", capsys)
+    result = json.loads(out)["result"]
+    assert (code, err, result["total"], result["passed"]) == (1, "", 4, 2)
+    assert [j["verdict"] for j in result["jobs"]] == ["passed", "failed", "passed", "error"]
+    assert len(result["jobs"][1]["details"]) == 2
+    assert result["jobs"][3]["details"] == ["error: unknown GPU preset `b20`"]
+    suite = ElementTree.parse(folder / "r.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "1")
+    assert [c.get("name") for c in suite][2] == "does not fit <&>"
+    code, out, _ = call("check jobs.toml", capsys)
+    assert code == 1 and out.endswith("2 passed, 2 failed\n") and "FAILED" in out
+
+
+def test_check_passes(folder, capsys):
+    (folder / "jobs.toml").write_text(JOBS.split("[[job]]\ncommand")[0])
+    code, out, _ = call("check jobs.toml", capsys)
+    assert code == 0 and out.endswith("1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "must hold [[job]] tables"),
+        ("job = []", "must hold [[job]] tables"),
+        ("[[job]]\nname = 'a'", "job 1: has no command"),
+        ("[[job]]\ncommand = 'quzi'", "unknown command in jobs.toml: job 1: `quzi`"),
+        ("[[job]]\ncommand = 'check jobs.toml'", "unknown command"),
+        ('[[job]]\ncommand = "quiz \'"', "command: No closing quotation"),
+        ("[[job]]\ncommand = 'quiz'\nrequired = []", "unknown key in jobs.toml: job 1: `required`"),
+        ("[[job]]\ncommand = 'quiz'\nrequire = 'a'", "require must be a list"),
+        ("[[job]]\ncommand = 'quiz'\nrequire = [1]", "require must be a list of texts"),
+        ("[[job]]\ncommand = 'quiz'\nanswer = 'maybe'", "answer must be yes, no or any"),
+    ],
+)
+def test_check_refuses_a_bad_file(text, message, folder, capsys):
+    (folder / "jobs.toml").write_text(text)
+    code, out, err = call("check jobs.toml", capsys)
+    assert (code, out) == (2, "") and err.startswith("error: ") and message in err
+
+
+def test_compare_says_what_changed(folder, capsys):
+    call(f"{MATMUL} -o a.json", capsys)
+    call("matmul-time b200 128 4096 8192 -o b.json", capsys)
+    code, out, _ = call("compare a.json b.json --json --fail-over 2%", capsys)
+    result = json.loads(out)["result"]
+    assert code == 1 and result["inputs_changed"] == {"m": [64, 128]}
+    by_key = {c["key"]: c for c in result["changes"]}
+    assert by_key["flop"]["change_frac"] == 1.0 and result["n_over"] > 2
+    old, new = by_key["memory_s"]["old"], by_key["memory_s"]["new"]
+    assert by_key["memory_s"]["change_frac"] == pytest.approx(new / old - 1)
+    assert call("compare a.json b.json --fail-over 100%", capsys)[0] == 0
+    assert call("compare a.json b.json --fail-over 1% --only kind", capsys)[0] == 0
+    code, out, _ = call("compare a.json a.json --fail-over 0", capsys)
+    assert code == 0 and "the results are equal" in out
+
+
+def test_compare_counts_what_came_and_went(folder, capsys):
+    call(f"{MATMUL} -o a.json", capsys)
+    answer = json.loads((folder / "a.json").read_text())
+    del answer["result"]["flop"]
+    (folder / "b.json").write_text(json.dumps(answer))
+    assert call("compare a.json b.json --fail-over 50%", capsys)[0] == 1
+
+
+def test_compare_refuses_what_is_no_answer(folder, capsys):
+    call(f"{MATMUL} -o a.json", capsys)
+    call("explain mfu -o b.json", capsys)
+    (folder / "c.json").write_text('{"schema": 1}')
+    (folder / "d.json").write_text("[" * 50_000)
+    for other in ("b.json", "c.json", "d.json", "no.json"):
+        code, out, err = call(f"compare a.json {other}", capsys)
+        assert (code, out) == (2, "") and err.startswith("error: "), other
+
+
+SCHEMAS = [name for name in COMMANDS if name not in ("schema", "check", "compare")]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_command_has_a_schema_of_its_envelope(name, capsys):
+    code, out, _ = call(f"schema {name}", capsys)
+    schema = json.loads(out)
+    assert code == 0 and schema["properties"]["command"] == {"const": name}
+    assert {"schema", "command", "inputs", "result", "warnings"} <= set(schema["required"])
+    assert json.loads(call(f"schema {name} --json", capsys)[1])["result"] == schema
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "matmul-time h100 100 200 300", "matmul-time a100 1e6 --op scale",
+        "collective reduce-scatter dgx-a100 --bytes 1MB", "network dgx-b200 --gpus 256",
+        "memory gpt2 --cluster dgx-h100 --tp 1", "model llama3-8b", "explain busbw", "quiz",
+        "roofline gpt2 --cluster dgx-h100", "presets show a100",
+    ],
+)  # fmt: skip
+def test_answers_fit_their_schema(line, capsys):
+    _, out, _ = call(f"{line} --json", capsys)
+    _, schema, _ = call(f"schema {line.split()[0]}", capsys)
+    assert problems(json.loads(out), json.loads(schema)) == []
+
+
+def test_problems_sees_what_does_not_fit():
+    schema = merge(infer({"a_s": 1, "b": [1.5]}), infer({"a_s": None, "b": [], "c": "x"}))
+    assert problems({"a_s": None, "b": [2]}, schema) == []
+    assert problems({"a_s": 3.5, "b": [2], "c": "y", "new": {}}, schema) == []
+    assert problems({"a_s": "x", "b": [2]}, schema) == [".a_s: string, not null or number"]
+    assert problems({"b": ["x"]}, schema) == [".a_s: is missing", ".b[0]: string, not number"]
+    assert schema["properties"]["a_s"]["description"] == "s"
