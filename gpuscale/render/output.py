@@ -15,7 +15,7 @@ _ASCII = str.maketrans({
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029], "?")
 
 _NOT_A_NUMBER = re.compile(
-    r"(?<![\w-])[+-]?(nan|inf|infinity)(?![\w-]| fabric| cache)", re.IGNORECASE
+    r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%]| fabric| cache)", re.IGNORECASE
 )
 
 
