@@ -52,17 +52,14 @@ def model_of(row: Row) -> tuple[ModelSpec | None, str]:
 
 def _preset(name: str) -> ModelSpec | None:
     """Model preset whose name is contained in the printed one (or the other way round)."""
-    try:
-        from gpuscale.io import presets
-        from gpuscale.io.presets import load_model
+    from gpuscale.io.models import load_model
+    from gpuscale.io.presets import preset_names
 
-        names = list(presets.preset_names("model"))
-    except (ImportError, AttributeError):
-        return None
+    names = list(preset_names("model"))
     plain = re.sub(r"[^a-z0-9]", "", name)
     for candidate in sorted(names, key=len, reverse=True):
         if re.sub(r"[^a-z0-9]", "", candidate) in plain:
-            return load_model(candidate)
+            return load_model(candidate).spec
     return None
 
 
