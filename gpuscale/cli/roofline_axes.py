@@ -99,8 +99,10 @@ def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         _need(x.top_k, "--experts and --top-k", axis)
     m = float(x.micro_batches or 1) if axis == "fsdp" else 1.0
     have = x.batch_tokens / x.n_gpus if x.batch_tokens and x.n_gpus else None
+    over = links.node is not None and (x.n_gpus or 0) > links.node_gpus
     rows = []
     for scope, rate in _scopes(links):
+        judged = have if over == (scope == "cluster") else None
         nodes = x.nodes if scope == "cluster" else None
         need = m * limits.dp_min_tokens_per_gpu(links.peak, rate, experts, k, nodes, x.spans)
         math_s = comm_s = None
@@ -114,7 +116,7 @@ def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         rows.append(
             AxisRow(
                 scope, rate, need, ">=", "tokens per GPU", have, math_s, comm_s,
-                _verdict(have, need, ">="),
+                _verdict(judged, need, ">="),
                 "micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
                 (("micro_batches", m), ("experts", experts), ("top_k", k),
                  ("flop_per_s", links.peak), ("bytes_per_s", rate), ("few", few),
@@ -149,6 +151,8 @@ def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
 
     ffn = _need(x.ffn, "--ffn", axis)
     have = float(x.tp) if x.tp else None
+    inside_have = have if x.tp and (x.tp <= links.node_gpus or links.node is None) else None
+    over_have = have if inside_have is None else None
     rows = []
     for scope, rate in _scopes(links):
         need = limits.tp_limit(ffn, links.peak, rate, x.matrices)
@@ -159,7 +163,8 @@ def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         rows.append(
             AxisRow(
                 scope, rate, need, "<=", "degree", have, math_s, comm_s,
-                _verdict(have, need, "<="), "matrices / 2 * ffn * bytes_per_s / flop_per_s",
+                _verdict(inside_have if scope == "node" else None, need, "<="),
+                "matrices / 2 * ffn * bytes_per_s / flop_per_s",
                 (("matrices", float(x.matrices)), ("ffn", float(ffn)), ("bytes_per_s", rate),
                  ("flop_per_s", links.peak)),
             )
@@ -167,7 +172,7 @@ def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
     rows.append(
         AxisRow("usable", links.gpu, float(usable), "<=", "divides node, F and heads", have, None,
-                None, _verdict(have, usable, "<="))
+                None, "")
     )  # fmt: skip
     if links.node is not None:
         width = ffn * x.matrices / 2
@@ -176,9 +181,9 @@ def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         )
         if links.node_gpus > 1:
             rows.append(AxisRow("nodes: inside", links.gpu, inside, "<=", "degree", have, None,
-                                None, _verdict(have, inside, "<=")))  # fmt: skip
+                                None, _verdict(over_have, inside, "<=")))  # fmt: skip
         rows.append(AxisRow("nodes: network", links.node, outside, "<=", "degree", have, None,
-                            None, _verdict(have, outside, "<=")))  # fmt: skip
+                            None, _verdict(over_have, outside, "<=")))  # fmt: skip
     return rows
 
 
@@ -221,12 +226,12 @@ def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     if links.node is not None:
         large = limits.ep_large_min_ffn(links.peak, links.node, links.node_gpus) * 2 / x.matrices
         rows.append(AxisRow("any degree", links.node, large, ">=", "expert width F", have, None,
-                            None, _verdict(have, large, ">=")))  # fmt: skip
+                            None, ""))  # fmt: skip
         if x.ffn:
             width = x.ffn * x.matrices / 2
             most = limits.ep_max_scaleout(width, k, links.peak, links.node, links.node_gpus)
             rows.append(AxisRow("largest degree", links.node, most, "<=", "while k >= Z/D",
-                                float(ep), verdict=_verdict(float(ep), most, "<=")))  # fmt: skip
+                                float(ep)))  # fmt: skip
     return rows
 
 
@@ -269,13 +274,15 @@ def _cp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     if links.node is not None:
         scopes.append(("one GPU's NIC share", links.node / links.node_gpus))
     rows = []
+    crosses = links.node is not None and (x.cp or 1) > links.node_gpus
     for scope, rate in scopes:
         for mask, causal in (("full", False), ("causal", True)):
             need = limits.ring_attention_min_tokens_per_gpu(links.peak, rate, share, causal)
             rows.append(
                 AxisRow(
                     f"{scope}, {mask}", rate, need, ">=", "tokens per GPU", have, None, None,
-                    _verdict(have, need, ">="), "flop_per_s / bytes_per_s * share * times",
+                    _verdict(have if crosses == (scope != "node") else None, need, ">="),
+                    "flop_per_s / bytes_per_s * share * times",
                     (("flop_per_s", links.peak), ("bytes_per_s", rate), ("share", share),
                      ("times", 2.0 if causal else 1.0)),
                 )
@@ -306,7 +313,7 @@ def axis_links(loaded: Loaded, dtype: str) -> Links:
 def axis_document(
     loaded: Loaded, axis: str, numbers: Numbers, scope: str | None, dtype: str, catalogue: str
 ) -> Document:
-    """One axis' limits as a table; a limit that is exceeded at every scope answers no."""
+    """One axis' limits as a table; a limit that the job exceeds answers no."""
     from gpuscale.core.quantity import format_si
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import changed_text
@@ -343,7 +350,9 @@ def axis_document(
     if changed:
         blocks.append(Text(changed))
     judged = [r for r in rows if r.verdict.startswith(("compute", "communication"))]
-    exceeded = bool(judged) and all(r.verdict.startswith("communication") for r in judged)
+    exceeded = any(r.verdict.startswith("communication") for r in judged)
+    if axis in ("dp", "fsdp", "moe-dp") and judged:
+        exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
     result_rows = [{k: v for k, v in asdict(r).items() if k != "inputs"} for r in rows]
     terms = tuple(
         Term(f"{axis} {r.scope}", value, "" if r.need is not None else "s", r.formula,

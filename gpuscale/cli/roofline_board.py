@@ -23,8 +23,8 @@ DEFAULT_GPUS = 1024
 
 def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tuple[int, int]:
     """(tp, ep) where they are not given: the largest that the limits and sizes allow in a node."""
+    from gpuscale.core.layer_shape import layer_shape
     from gpuscale.core.limits import tp_limit, tp_max
-    from gpuscale.core.limits_board import layer_shape
 
     shape = layer_shape(model)
     domain = spec.scaleup_domain_gpus
@@ -86,7 +86,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
 
 def _check_divides(model: ModelSpec, tp: int, ep: int, pp: int) -> None:
     """Refuse degrees that the model's sizes do not allow."""
-    from gpuscale.core.limits_board import layer_shape
+    from gpuscale.core.layer_shape import layer_shape
 
     shape = layer_shape(model)
     heads = [m.n_heads for m in model.mixers.values() if m.kind in ("attention", "mla")]

@@ -271,3 +271,23 @@ def test_gpu_against_tpu(capsys):
     assert found["max_warps_per_unit"] == 64
     ratio = other["fast_cache_bytes_per_s"] / found["fast_cache_bytes_per_s"]
     assert ratio == pytest.approx(40 / 5.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [  # the level that the job really uses decides
+        ("roofline tp h100 --ffn 28672 --tp 8", 0, "compute-bound"),
+        ("roofline tp h100 --ffn 28672 --tp 16", 1, "communication-bound 1.07x"),
+        ("roofline tp h100 --ffn 2048 --tp 2", 1, "communication-bound"),
+        ("roofline dp h100 --gpus 8 --batch-tokens 19k", 0, "compute-bound"),
+        ("roofline dp h100 --gpus 16 --batch-tokens 38k", 1, "communication-bound 1.04x"),
+        ("roofline dp h100 --gpus 16 --batch-tokens 32k --nodes 2", 0, "both, exact"),
+        ("roofline ep h100 --ep 8 --top-k 4 --ffn 2048", 0, "compute-bound"),
+        ("roofline ep h100 --ep 16 --top-k 4 --ffn 2048", 1, "communication-bound 2.42x"),
+        ("roofline cp h100 --cp 8 --seq-len 64k", 0, "compute-bound"),
+        ("roofline cp h100 --cp 16 --seq-len 64k", 1, "communication-bound 9.89x"),
+    ],
+)
+def test_exit_code_tells_the_verdict(line, code, words, capsys):
+    got, out, err = call(line, capsys)
+    assert (got, err) == (code, "") and words in out
