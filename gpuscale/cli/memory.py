@@ -70,6 +70,9 @@ def memory(
         str | None, typer.Option(help="Moved to the host: optimizer, activations, or both.")
     ] = None,
     software: Annotated[str, typer.Option(help="Framework family preset.")] = "megatron-core",
+    imbalance: Annotated[
+        str, typer.Option(help="MoE: tokens of the busiest expert rank over the mean.")
+    ] = "1",
     stages: Annotated[bool, typer.Option("--stages", help="Show every pipeline stage.")] = False,
     min_gpus: Annotated[
         bool, typer.Option("--min-gpus", help="Look for the smallest number of GPUs.")
@@ -116,6 +119,13 @@ _TRAINING = ("zero", "shard_group", "global_batch", "recompute", "recipe", "offl
 _WITH_MODEL = ("global_batch", "recompute", "offload", "stages", "min_gpus", "serve")
 
 
+_LAYOUT_DEFAULTS = {
+    "vpp": "1", "ep": "1", "etp": "1", "micro_batch": "1", "seq": "4096", "schedule": "1f1b",
+    "precision": "bf16", "software": "megatron-core", "imbalance": "1",
+}  # fmt: skip
+"""Options that only the training of a model reads, with their defaults."""
+
+
 def _refuse_mixed(given: dict[str, Any]) -> None:
     """Refuse options of the other kind of question, which would silently do nothing."""
     wrong, why = (
@@ -125,6 +135,15 @@ def _refuse_mixed(given: dict[str, Any]) -> None:
     for name in wrong:
         if given[name]:
             raise GpuscaleError(f"--{name.replace('_', '-')} {why}")
+    if given["params"] is not None or given["serve"]:
+        for name, default in _LAYOUT_DEFAULTS.items():
+            if given[name] != default:
+                raise GpuscaleError(
+                    f"--{name.replace('_', '-')} has a meaning for training a model only",
+                    "for serving see --context and --concurrency" if given["serve"] else "",
+                )
+    if given["serve"] and (given["stages"] or given["cp"] != "1"):
+        raise GpuscaleError("--stages and --cp have no meaning with --serve")
     if given["params"] is not None and not given["serve"]:
         for name in _WITH_MODEL:
             if given[name]:

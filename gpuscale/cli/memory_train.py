@@ -16,7 +16,7 @@ from gpuscale.cli.memory_common import (
     width_text,
     zero_stage,
 )
-from gpuscale.cli.values import whole
+from gpuscale.cli.values import quantity, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def training_document(given: dict[str, Any]) -> Document:
 
     loaded = load(given, software=load_software(given["software"]))
     software: SoftwareSpec = loaded.specs["software"]
-    parameters = _with_recipe(given, parameters_of(software))
+    imbalance = quantity(given["imbalance"], "count", "--imbalance", least=1.0, most=1e4)
+    parameters = _with_recipe(given, parameters_of(software, {"expert_imbalance": imbalance}))
     layout = _layout(given, loaded.model, software)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
@@ -130,6 +131,7 @@ def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
         per_op_frac=p.per_op_frac, selective_per_op=p.selective_per_op,
         quantised_inputs=p.quantised_inputs, unfused_attention=p.unfused_attention,
         stage_split=p.stage_split,
+        expert_imbalance=p.expert_imbalance,
     )  # fmt: skip
 
 
@@ -303,7 +305,8 @@ def _inputs(given: dict[str, Any], loaded: Loaded, layout: Layout) -> dict[str, 
     return {
         "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
         "catalogue": given["catalogue"], "software": given["software"],
-        "recipe": given["recipe"] or "", "n_gpus": layout.n_gpus, **asdict(layout),
+        "recipe": given["recipe"] or "", "imbalance": given["imbalance"],
+        "n_gpus": layout.n_gpus, **asdict(layout),
     }  # fmt: skip
 
 

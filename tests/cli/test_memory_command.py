@@ -171,6 +171,10 @@ BAD = [
     (("llama3-70b", "--gpu", "h100", "--cluster", "dgx-h100"), "not both"),
     (("--params", "0"), "--params must be"),
     (("--params", "70e9", "--stages"), "needs a model"),
+    (("--params", "70e9", "--vpp", "4"), "training a model only"),
+    (("llama3-70b", "--serve", "--seq", "8192"), "training a model only"),
+    (("llama3-70b", "--serve", "--stages"), "no meaning with --serve"),
+    (("deepseek-v3", "--imbalance", "0.5"), "--imbalance must be"),
     (("--params", "70e9", "--shard-group", "3", "--dp", "8"), "does not divide"),
 ]  # fmt: skip
 
