@@ -157,6 +157,10 @@ def network_class(fabric_class: str, nic_bytes_per_s: float, gpus_per_node: int)
     return fabric_class if known else GENERAL_NETWORK
 
 
+BORROWED_LINK_FRAC = (0.65, 1.5)
+"""Interval of a link whose constants are those of another class."""
+
+
 def scaleup_class(link: str) -> str:
     """Fabric preset of a scale-up link as the data sheet calls it.
 
@@ -201,5 +205,19 @@ def _table(kind: str, name: str, general: str, depth: int) -> dict[str, Any]:
     table = read_toml(path)
     nearest = str(table.get("nearest", ""))
     if nearest and depth < 4:
-        return merged(_table(kind, nearest, general, depth + 1), table)
+        return merged(_borrowed(_table(kind, nearest, general, depth + 1)), table)
     return table
+
+
+def _borrowed(table: dict[str, Any]) -> dict[str, Any]:
+    """Mark constants of another architecture or link, whose interval is wider."""
+    formats = {k: {**v, "borrowed": True} for k, v in table.get("matmul", {}).items()}
+    ops = {
+        k: {
+            **v,
+            "low_frac": min(v.get("low_frac", 1.0), BORROWED_LINK_FRAC[0]),
+            "high_frac": max(v.get("high_frac", 1.0), BORROWED_LINK_FRAC[1]),
+        }
+        for k, v in table.get("ops", {}).items()
+    }
+    return {**table, **({"matmul": formats} if formats else {}), **({"ops": ops} if ops else {})}

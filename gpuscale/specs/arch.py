@@ -86,6 +86,7 @@ class MatmulSpec(Spec):
     low_frac: float = Field(default=_DEFAULT.low_frac, gt=0, le=1)
     high_frac: float = Field(default=_DEFAULT.high_frac, ge=1, le=10)
     n_rows: int = Field(default=0, ge=0)  # measurements behind it
+    borrowed: bool = False  # measured on another architecture
     error_median_frac: float | None = None  # leave-shape-out
     error_p90_frac: float | None = None
     source: str = ""
