@@ -13,7 +13,7 @@ def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> Vector:
 
     Examples
     --------
-    >>> solve([[4.0, 0.0], [0.0, 2.0]], [8.0, 7.0])
+    >>> [round(x, 9) for x in solve([[4.0, 0.0], [0.0, 2.0]], [8.0, 7.0])]
     [2.0, 3.5]
     """
     lower = cholesky(matrix)
