@@ -144,7 +144,7 @@ def usable(run: TrainingRun) -> bool:
         and run.step_time_s is not None
         and not run.reason
         and (run.full_spec == "yes" or partly(run))
-        and run.quality != "suspect"
+        and run.quality not in ("suspect", "weak")
         and (run.software != "nanotron" or not stalled(run))
     )
 
@@ -307,6 +307,44 @@ def report(runs, base, measured, label=""):
         )
 
 
+def cross_validate(problem: Problem, steps: int = 4) -> dict[str, tuple[int, float, float]]:
+    """Leave one source out: (rows, MAPE of the full fit, MAPE when left out) by source."""
+    x, base = fit(problem, steps=steps, log=False)
+    label = [
+        "nanotron grid"
+        if r.software == "nanotron"
+        else r.source.replace("-2024-08", "").split("-v")[0]
+        for r in problem.runs
+    ]
+    found = {}
+    for name in dict.fromkeys(label):
+        rows = [i for i, n in enumerate(label) if n == name and counted(problem.runs[i])]
+        if not rows:
+            continue
+        mask = np.array([0.0 if n == name else 1.0 for n in label])
+        y, left = fit(problem, mask, steps=steps, x=x, log=False)
+        error = np.abs(np.expm1(base - problem.measured))[rows].mean()
+        out = np.abs(np.expm1(left - problem.measured))[rows].mean()
+        found[name] = (len(rows), float(error), float(out))
+        print(
+            f"{name:28s} n {len(rows):4d}  fitted {100 * error:5.1f}  left out {100 * out:5.1f}",
+            flush=True,
+        )
+    n = sum(v[0] for v in found.values())
+    rest = {k: v for k, v in found.items() if k != "nanotron grid"}
+    m = sum(v[0] for v in rest.values())
+    print(
+        f"all without the grid: fitted {100 * sum(v[0] * v[1] for v in rest.values()) / m:.1f}  "
+        f"left out {100 * sum(v[0] * v[2] for v in rest.values()) / m:.1f}; mean of sources "
+        f"{100 * np.mean([v[1] for v in rest.values()]):.1f} / {100 * np.mean([v[2] for v in rest.values()]):.1f}"
+    )
+    return found
+
+
+def counted(run: TrainingRun) -> bool:
+    return run.full_spec in ("yes", "") and not run.superseded
+
+
 def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("--runs", default="")
@@ -327,6 +365,9 @@ def main() -> None:
         "s",
     )
     report(p.runs, base, p.measured)
+    if args.cv:
+        cross_validate(p, args.steps)
+        return
     if args.steps:
         x, base = fit(p, steps=args.steps)
         report(p.runs, base, p.measured)

@@ -118,6 +118,7 @@ def _ffn(row: Row, hidden: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
         "kind": "moe", "n_experts": experts, "top_k": min(experts, _int(row, "top_k") or 2),
         "expert_ffn_hidden_size": expert_width, "gated": gated,
         "shared_ffn_hidden_size": _int(row, "shared_experts") * expert_width,
+        "n_route_groups": 4 if "deepseek-v3" in row.get("model", "").lower() else 0,
     }  # fmt: skip
     return dense, moe
 
@@ -142,11 +143,10 @@ def _printed(row: Row, layers: int, hidden: int) -> tuple[ModelSpec, str]:
     pattern = ", ".join(
         f"{mixer}+{'dense' if i < n_dense else 'moe'}" for i, mixer in enumerate(order)
     )
-    v3 = "deepseek-v3" in row.get("model", "").lower()
     spec = ModelSpec.model_validate({
         "name": row.get("model") or "model", "hidden_size": hidden,
         "vocab_size": _int(row, "vocab") or 51200, "layers": _compact(pattern),
-        "mixers": mixers, "ffns": ffns, "n_mtp_layers": 0 if not v3 else 0,
+        "mixers": mixers, "ffns": ffns, 
         "tie_embeddings": row.get("tied_embeddings", "").lower() == "yes",
         "norm": "rmsnorm" if dense["gated"] else "layernorm",
         "position": "rope" if dense["gated"] else "learned",

@@ -363,6 +363,8 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["overlap_ep"] = True
     if layout.schedule == "dualpipe":
         options["deduplicated_all_to_all"] = True
+        options["rdma_dispatch"] = True
+        options["ep_exposed_frac"] = 0.1  # both directions of the pipeline hide each other's
     generation = moe_kernel_generation(notes)
     if generation:
         options["moe_kernels"] = generation

@@ -70,7 +70,9 @@ def _hardware(
     if gpu.tdp_w and reference > 10.0:
         power = min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"]
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
-    fp8 = gpu.fp8_flop_per_s or (gpu.int8_flop_per_s if arch.startswith("tpu") else None)
+    fp8 = gpu.fp8_flop_per_s
+    if arch.startswith("tpu"):  # int8 training (AQT) takes the place of fp8
+        fp8 = max(fp8 or 0.0, gpu.int8_flop_per_s or 0.0)
     return Hardware(
         name=name, architecture=arch, bf16_flop_per_s=bf16, fp8_flop_per_s=fp8 or 0.0,
         fp4_flop_per_s=gpu.fp4_flop_per_s or 0.0, hbm_bytes=gpu.hbm_bytes,

@@ -26,6 +26,9 @@ UNSCALED_EXPERT_LAUNCH = 0.35
 UNCOMPILED = 1.8
 """Memory-bound traffic of a family that usually compiles its layers, when it does not."""
 
+OVERLAPPED_EP = 0.5
+"""Share of the exposed all-to-all that remains when it runs beside another micro-batch."""
+
 GRAPH_HOST = {"none": 1.0, "layer": 0.35, "full": 0.1}
 """Launch time that remains with CUDA graphs of a layer or of the whole iteration."""
 
@@ -89,7 +92,7 @@ def assemble_layer(
     tp_b = exposed_s(linear_b, comm.tp_bwd_s, c_tp)
     cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, sw.cp_exposed_frac)
     cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, sw.cp_exposed_frac)
-    c_ep = sw.ep_exposed_frac * (0.5 if sw.overlap_ep else 1.0)
+    c_ep = sw.ep_exposed_frac * (OVERLAPPED_EP if sw.overlap_ep else 1.0)
     ep_f = exposed_s(gpu_f, comm.ep_fwd_s, c_ep)
     ep_b = exposed_s(gpu_b, comm.ep_bwd_s, c_ep)
     host_f = host_s(sw, shape.tp, ffn_kind == "moe", n_parts, shape.pp_crosses)
@@ -180,7 +183,10 @@ def layer_comm(
             tp_f, tp_b = tp_f + 2 * one, tp_b + 2 * one
         if shape.ep > 1:
             copies = top_k if sw.deduplicated_all_to_all else 0
-            one = sum(all_to_all_s(hw, shape.ep, shape.etp, mlp.dispatched_bytes, copies))
+            one = sum(
+                all_to_all_s(hw, shape.ep, shape.etp, mlp.dispatched_bytes, copies,
+                             mlp.route_domains, sw.rdma_dispatch)
+            )  # fmt: skip
             ep_f = ep_b = 2.0 * one
     return Comm(tp_f, tp_b, cp_f, cp_b, ep_f, ep_b)
 

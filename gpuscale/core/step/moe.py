@@ -21,6 +21,7 @@ class FfnTime(NamedTuple):
     width_bytes: float = 0.0  # per token
     dispatched_bytes: float = 0.0  # one all-to-all, before de-duplication, of this rank
     local_experts: float = 0.0
+    route_domains: int = 0  # nodes that a token may go to; 0: any
 
 
 def _mlp_s(
@@ -71,7 +72,9 @@ def moe_ffn_s(
     moved = own * ffn.top_k * expert_hidden * 2.0
     dispatch = sw.dispatch_factor * (stream_s(hw, moved * hw.permute_passes) + hw.router_s)
     bytes_per_token = 2.0 * (3 if ffn.gated else 2) * ffn.expert_ffn_hidden_size * ffn.top_k / tp
-    return FfnTime(fwd, bwd, dispatch, dispatch, bytes_per_token, moved, float(local))
+    return FfnTime(
+        fwd, bwd, dispatch, dispatch, bytes_per_token, moved, float(local), ffn.n_route_groups
+    )
 
 
 def ffn_s(

@@ -62,13 +62,21 @@ def gather_s(
     return Collective(max(up, out), latency)
 
 
+RDMA_DISPATCH_EFF = 0.9
+"""NIC rate that dedicated dispatch kernels reach (DeepEP README: 43 to 58 GB/s at 50 GB/s)."""
+
+RDMA_DISPATCH_BYTES = 0.75
+"""Mean bytes of dispatch in fp8 and combine in bf16, relative to bf16."""
+
+
 def all_to_all_s(
-    hw: Hardware, n_ranks: int, stride: int, n_bytes: float, copies: int = 0
-) -> Collective:
+    hw: Hardware, n_ranks: int, stride: int, n_bytes: float, copies: int = 0,
+    max_domains: int = 0, rdma: bool = False,
+) -> Collective:  # fmt: skip
     """All-to-all of `n_bytes` sent by each rank; with `copies` tokens go once per node.
 
     `copies` is the number of experts of a token when the library de-duplicates by destination
-    domain; 0 sends every copy. Expected distinct domains of k copies over N: N(1-(1-1/N)^k).
+    domain, at most `max_domains` of them; 0 sends every copy. Expected distinct domains of k copies over N: N(1-(1-1/N)^k).
     """
     if n_ranks <= 1 or n_bytes <= 0.0:
         return Collective(0.0, 0.0)
@@ -77,9 +85,13 @@ def all_to_all_s(
     across = n_bytes * (n_ranks - inside) / n_ranks
     if copies and outside > 1:
         distinct = outside * (1.0 - (1.0 - 1.0 / outside) ** copies)
+        distinct = min(distinct, float(max_domains or outside))
         across *= min(1.0, distinct / copies)
         up = n_bytes * (inside - 1) / inside / (hw.scaleup_bytes_per_s * hw.all_to_all_eff)
-    out = across / (hw.scaleout_bytes_per_s * hw.all_to_all_scaleout_eff)
+    eff = hw.all_to_all_scaleout_eff
+    if rdma:
+        across, eff = across * RDMA_DISPATCH_BYTES, max(eff, RDMA_DISPATCH_EFF)
+    out = across / (hw.scaleout_bytes_per_s * eff)
     latency = hw.scaleup_latency_s * (1.0 + math.log2(inside)) / 4.0
     if outside > 1:
         latency += hw.scaleout_latency_s * math.log2(outside)

@@ -95,7 +95,8 @@ class Software:
     scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather
     balance_uneven: bool = False  # the same, only where the layers do not divide evenly
     expert_tp_default: bool = False
-    deduplicated_all_to_all: bool = False
+    deduplicated_all_to_all: bool = False  # a token crosses to a node once
+    rdma_dispatch: bool = False  # dedicated dispatch kernels: fp8 out, near the NIC's rate
     fused_cross_entropy: bool = False
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
     compiled: bool = True

@@ -91,9 +91,8 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     model_flop = tokens * model_flop_per_token(model, layout.seq_len)
     again = recompute_flop_frac(layout, model) * model_flop
     peak = hw.bf16_flop_per_s * layout.n_gpus * expected.total_s
-    roofline_s = min(ideal.total_s, expected.total_s)
     return StepResult(
-        roofline_s=roofline_s, expected_s=expected.total_s, roofline=ideal, expected=expected,
+        roofline_s=ideal.total_s, expected_s=expected.total_s, roofline=ideal, expected=expected,
         model_flop=model_flop, hardware_flop=model_flop + again, mfu=model_flop / peak,
         hfu=(model_flop + again) / peak, tokens_per_s=tokens / expected.total_s,
         tokens_per_s_per_gpu=tokens / expected.total_s / layout.n_gpus, n_gpus=layout.n_gpus,
