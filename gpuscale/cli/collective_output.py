@@ -67,11 +67,15 @@ def expected_time(
         found.op, found.nccl_size_bytes, ranks, min(in_domain, ranks), fabric,
         levels[0].bytes_per_s_per_gpu, out, kind,
     )  # fmt: skip
+    floor_s = found.bandwidth_s
+    if found.op == "all-reduce" and algorithm is None and any(v.reduces for v in levels):
+        floor_s = _in_switch_s(found, levels, inner)
+    time_s = max(time_s, floor_s)
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
     source = f"calibration `{scaleup_class(spec.gpu.scaleup_link)}` and `{spec.fabric_class}`"
-    return Expected(time_s, low, high, algbw, busbw, kind, source)
+    return Expected(time_s, max(low, floor_s), high, algbw, busbw, kind, source)
 
 
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
@@ -168,6 +172,14 @@ def document(
         "collective", inputs, result, blocks, warnings, terms=_terms(found, expected, hop_s),
         csv_table=table,
     )  # fmt: skip
+
+
+def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:
+    """Ideal of the same all-reduce in the switches, where they reduce."""
+    from gpuscale.core.hierarchy import hierarchical_time_s
+
+    args = found.op, found.array_bytes, found.n_gpus, levels
+    return min(found.bandwidth_s, hierarchical_time_s(*args, "sharp", inner))
 
 
 def _answer(

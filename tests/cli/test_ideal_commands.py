@@ -291,3 +291,13 @@ def test_gpu_against_tpu(capsys):
 def test_exit_code_tells_the_verdict(line, code, words, capsys):
     got, out, err = call(line, capsys)
     assert (got, err) == (code, "") and words in out
+
+
+@pytest.mark.parametrize("cluster", ["h100", "dgx1-v100", "lambda-h100", "gh200-144gb-1", "mi300x"])
+@pytest.mark.parametrize("op", ["all-gather", "all-reduce", "all-to-all", "broadcast"])
+def test_expected_collective_is_never_below_the_ideal(cluster, op, capsys):
+    for size in ("1KiB", "16MiB", "4GiB"):
+        found = result(f"collective {op} {cluster} --bytes {size} --gpus 8", capsys)
+        ideal = min(found["time_s"], found.get("in_switch_s", found["time_s"]))
+        expected = found["expected"]
+        assert ideal * (1 - 1e-12) <= expected["low_s"] <= expected["time_s"] <= expected["high_s"]
