@@ -64,19 +64,25 @@ def difference(shown: str, real: str) -> str:
     return "\n".join(difflib.unified_diff(want, got, "shown", "printed", lineterm="", n=1))
 
 
+def runnable(command: str) -> str:
+    """Give the part of a command to run: without an installation before it; empty for none."""
+    command = re.sub(r"^pip install [^&]*&& ", "", command)
+    return "" if command.startswith(SKIPPED) else command
+
+
 def shown_commands(page: Path) -> list[tuple[str, str]]:
     """Every runnable command of a page with the output that it shows."""
     text = page.read_text(encoding="utf-8")
     found = [pair for block in BLOCK.findall(text) for pair in commands(block)]
-    return [(command, shown) for command, shown in found if not command.startswith(SKIPPED)]
+    return [(runnable(command), shown) for command, shown in found if runnable(command)]
 
 
 def _renewed(match: re.Match[str]) -> str:
     parts = []
     for command, shown in commands(match[1]):
         real = shown
-        if not command.startswith(SKIPPED):
-            real = _cut(run(command).rstrip("\n"), shown) + "\n\n"
+        if runnable(command):
+            real = _cut(run(runnable(command)).rstrip("\n"), shown) + "\n\n"
         parts.append(f"$ {command}\n{real}")
     return "```console\n" + "".join(parts).rstrip("\n") + "\n```"
 

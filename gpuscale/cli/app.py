@@ -15,29 +15,35 @@ from gpuscale.cli.quick import Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("plan", "Best layout of a training job on a cluster, its time, memory and cost."),
+    "memory": (
+        "memory",
+        "Memory per GPU of training or serving a model, by part, and whether it fits.",
+    ),
+    "roofline": ("roofline", "Chip figures and the limits of each parallelism for a model."),
     "matmul-time": (
         "matmul_time",
         "Time of one matrix product or elementwise operation on one GPU.",
     ),
     "collective": ("collective", "Time and bandwidth of one collective operation on a cluster."),
-    "roofline": ("roofline", "Chip figures and the limits of each parallelism for a model."),
-    "memory": (
-        "memory",
-        "Memory per GPU of training or serving a model, by part, and whether it fits.",
-    ),
     "network": (
         "network",
         "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
     ),
-    "quiz": ("quiz", "Answer every question of the documents, and say where they are wrong."),
     "model": ("model", "Layers, parameters, FLOP per token and KV cache of a model."),
-    "explain": (
-        "explain",
-        "Explain a term of the field: formula, example, limits of validity, references.",
+    "quiz": ("quiz", "Answer every question of the documents, and say where they are wrong."),
+    "validate": (
+        "validate",
+        "Score the predictions on measured runs: MAPE, median, p90 and bias, by class.",
     ),
     "calibrate": (
         "calibrate",
         "Fit constants to your own measurements, for --calibration of every command.",
+    ),
+    "presets": ("presets", "List the presets, or show one as TOML."),
+    "explain": (
+        "explain",
+        "Explain a term of the field: formula, example, limits of validity, references.",
     ),
     "check": (
         "check",
@@ -45,11 +51,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "compare": ("compare", "Compare two saved answers of a command, key by key."),
     "schema": ("schema", "Print the JSON Schema of a command's answer."),
-    "validate": (
-        "validate",
-        "Score the predictions on measured runs: MAPE, median, p90 and bias, by class.",
-    ),
-    "presets": ("presets", "List the presets, or show one as TOML."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.
 
