@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import (
-    EIGHT_BIT,
     kept_bytes,
-    layer_activations,
+    layout_activations,
     one_stage,
-    recompute_mode,
     state_block,
 )
 from gpuscale.core.memory.peak import shards as memory_shards
@@ -200,12 +198,7 @@ def peak_bytes(p: Problem, layout: Layout) -> float:
         p.memory_facts, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep,
         layout.etp,
     )  # fmt: skip
-    acts = layer_activations(
-        p.memory_facts, parameters, layout.micro_batch_size * layout.seq_len / layout.cp,
-        layout.seq_len, layout.tp, layout.etp, layout.sequence_parallel,
-        recompute_mode(layout.recompute, parameters),
-        parameters.quantised_inputs and layout.precision in EIGHT_BIT,
-    )  # fmt: skip
+    acts = layout_activations(p.memory_facts, parameters, layout)
     return max(
         one_stage(p.memory_facts, stages[i], i, layout, parameters, acts).total_bytes
         for i in _first_of_each(p, stages)
@@ -247,12 +240,7 @@ def peak_floor_bytes(
     and workspaces are left out.
     """
     parameters = p.memory_parameters
-    acts = layer_activations(
-        p.memory_facts, parameters, layout.micro_batch_size * layout.seq_len / layout.cp,
-        layout.seq_len, layout.tp, layout.etp, layout.sequence_parallel,
-        recompute_mode(layout.recompute, parameters),
-        parameters.quantised_inputs and layout.precision in EIGHT_BIT,
-    )  # fmt: skip
+    acts = layout_activations(p.memory_facts, parameters, layout)
     flying = min(layout.n_micro_batches, layout.pp)
     kept = flying * kept_bytes(_first_stage(p, layout), acts, layout, parameters.offloaded_layers)
     return states_floor_bytes(p, layout, states) + parameters.fragmentation * kept
