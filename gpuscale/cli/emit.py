@@ -49,6 +49,8 @@ def emit(document: Document, common: Common) -> None:
         print(
             f"failed: {one_line(f'{v.requirement}: have {v.have}, need {v.need}')}", file=sys.stderr
         )
+    if document.interrupted:
+        raise typer.Exit(int(Exit.INTERRUPT))
     if failed or document.answered_no:
         raise typer.Exit(int(Exit.NO))
 

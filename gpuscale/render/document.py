@@ -72,3 +72,4 @@ class Document:
     answered_no: bool = False  # does not fit, limit exceeded: exit code 1
     terms: Sequence[Term] = field(default_factory=tuple)
     csv_table: Table | None = None
+    interrupted: bool = False  # Ctrl-C: the best so far; exit code 130

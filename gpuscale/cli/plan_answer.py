@@ -1,0 +1,177 @@
+"""The answer of a plan for one case: result, blocks, terms."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.plan_case import Case, estimate_found, price_of, run_for
+from gpuscale.cli.plan_request import Request
+from gpuscale.core.limits_board import LimitRow, limits_board
+from gpuscale.core.plan.records import Alternative, PlanResult
+from gpuscale.core.plan.why import why_worse
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.plan.records import ParetoPoint, Remedy
+    from gpuscale.core.plan.sensitivity import Effect
+    from gpuscale.core.search.engine import Found, SearchResult
+
+
+def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:
+    """Limits of a layout, for the batch that was asked for; empty where they do not apply."""
+    from gpuscale.core.step.operators import peak_flop_per_s
+
+    peak = peak_flop_per_s(case.problem.hardware, layout.precision)
+    try:
+        return limits_board(case.loaded.model, case.cluster, layout, case.batch.asked_tokens, peak)
+    except ValueError:
+        return ()
+
+
+def alternatives_of(
+    case: Case, result: SearchResult, best: Estimate, n_next: int
+) -> tuple[Alternative, ...]:
+    """Best of each other family, next best few, and families that do not fit at all."""
+    chosen: list[tuple[str, Found]] = [
+        ("best of family", f)
+        for f in sorted(result.families.values(), key=lambda f: f.step_s)
+        if f.layout != best.layout
+    ]
+    chosen += [
+        ("next best", f)
+        for f in result.next_best[:n_next]
+        if f.layout != best.layout and all(f.layout != g.layout for _, g in chosen)
+    ]
+    chosen += [
+        ("does not fit", f)
+        for f in sorted(result.closest.values(), key=lambda f: f.peak_bytes)
+        if f.layout != best.layout
+    ]
+    unique = {(kind, found.layout): found for kind, found in chosen}
+    return tuple(_alternative(case, kind, found, best) for (kind, _), found in unique.items())
+
+
+def _alternative(case: Case, kind: str, found: Found, best: Estimate) -> Alternative:
+    other = estimate_found(case, found)
+    slower = other.step_s / best.step_s - 1
+    why = why_worse(other, best, board_of(case, other.layout))
+    return Alternative(
+        kind, other.family, other.layout, other.step_s, other.step.mfu, other.peak_bytes,
+        other.fits, slower, why,
+    )  # fmt: skip
+
+
+def plan_result(
+    case: Case, request: Request, best: Estimate, result: SearchResult, *, n_next: int,
+    sensitivity: tuple[Effect, ...] = (), remedies: tuple[Remedy, ...] = (),
+    pareto: tuple[ParetoPoint, ...] = (),
+) -> PlanResult:  # fmt: skip
+    """Put the record of an answer together."""
+    from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN
+    from gpuscale.io.jobs import job_toml, step_interval
+
+    step, lay = best.step, best.layout
+    software = case.loaded.specs["software"].name
+    span = step_interval(step.expected_s, case.loaded.model, case.problem.hardware, software, lay)
+    if span is not None:
+        step = replace(step, low_s=span[0], high_s=span[1])
+    job = used_job(case, request)
+    tokens = case.batch.asked_tokens
+    return PlanResult(
+        fits=best.fits, n_gpus=case.n_gpus, layout=lay, family=best.family,
+        step_s=step.expected_s, roofline_s=step.roofline_s,
+        step_low_s=low_s, step_high_s=high_s,
+        mfu=step.mfu, hfu=step.hfu, tokens_per_s=step.tokens_per_s,
+        tokens_per_s_per_gpu=step.tokens_per_s_per_gpu, batch_tokens=case.batch_tokens,
+        asked_batch_tokens=tokens, tokens_per_gpu=tokens / case.n_gpus,
+        tokens_per_dp_rank=tokens / (lay.dp * lay.cp), peak_bytes=best.peak_bytes,
+        capacity_bytes=best.capacity_bytes, hbm_bytes=case.problem.hardware.hbm_bytes,
+        headroom_bytes=best.headroom_bytes,
+        memory_interval_factor_80=INTERVAL_80.get(software, INTERVAL_80_UNKNOWN),
+        run=run_for(case, request, best.step_s), step=step, memory=best.memory,
+        limits=board_of(case, lay),
+        alternatives=alternatives_of(case, result, best, n_next), sensitivity=sensitivity,
+        remedies=remedies, pareto=pareto, counts=result.counts,
+        job=job | {"layout": dict(request.pins)}, job_toml=job_toml(job, dict(request.pins)),
+    )  # fmt: skip
+
+
+def used_job(case: Case, request: Request) -> dict[str, Any]:
+    """Say the job as a `plan.toml` would, defaults filled in."""
+    facts = case.problem.facts
+    job: dict[str, Any] = dict(request.job)
+    job |= {
+        "cluster": job.get("cluster", request.clusters[0]), "gpus": case.n_gpus,
+        "seq_len": facts.seq_len, "global_batch": facts.global_batch_size,
+        "precision": ",".join(case.space.precision), "software": request.software,
+        "objective": request.objective,
+    }  # fmt: skip
+    job.pop("batch_tokens", None)
+    return job
+
+
+def terms_of(r: PlanResult) -> tuple[Any, ...]:
+    """Explain the headline numbers as arithmetic over their parts."""
+    from gpuscale.core.records import Term
+
+    expected, ideal = r.step.expected.parts(), r.step.roofline.parts()
+    peak = r.step.model_flop / (r.mfu * r.n_gpus * r.step_s)
+    m = r.memory
+    parts = {
+        name: getattr(m, name)
+        for name in (
+            "weights_bytes", "gradients_bytes", "master_bytes", "optimizer_bytes",
+            "activations_bytes", "logits_bytes", "working_bytes", "fragmentation_bytes",
+            "context_bytes",
+        )
+    }  # fmt: skip
+    terms = [
+        Term("step_s", r.step_s, "s", " + ".join(expected), expected,
+             "expected: calibrated step model (core/step)"),
+        Term("roofline_s", r.step.roofline.total_s, "s", " + ".join(ideal), ideal,
+             "roofline: the same formulas with peak rates, no latency, perfect overlap"),
+        Term("mfu", r.mfu, "frac", "model_flop / (n_gpus * peak_flop_per_s * step_s)",
+             {"model_flop": r.step.model_flop, "n_gpus": float(r.n_gpus),
+              "peak_flop_per_s": peak, "step_s": r.step_s},
+             "model FLOP without recomputation over 16-bit peak (PaLM, appendix B)"),
+        Term("tokens_per_s", r.tokens_per_s, "", "batch_tokens / step_s",
+             {"batch_tokens": r.batch_tokens, "step_s": r.step_s}, "tokens of a step"),
+        Term("peak_bytes", r.peak_bytes, "bytes", " + ".join(parts), parts,
+             "memory of the fullest GPU (core/memory)"),
+    ]  # fmt: skip
+    if r.run is not None:
+        run = r.run
+        terms.append(
+            Term("gpu_hours", run.gpu_hours, "",
+                 "n_gpus * tokens / batch_tokens * step_s / 3600",
+                 {"n_gpus": float(r.n_gpus), "tokens": run.tokens,
+                  "batch_tokens": r.batch_tokens, "step_s": r.step_s}, "GPU-hours of the run")
+        )  # fmt: skip
+        if run.usd is not None and run.usd_per_gpu_hour is not None:
+            terms.append(
+                Term("usd", run.usd, "usd", "gpu_hours * usd_per_gpu_hour",
+                     {"gpu_hours": run.gpu_hours, "usd_per_gpu_hour": run.usd_per_gpu_hour},
+                     "rent of the GPUs")
+            )  # fmt: skip
+    return tuple(terms)
+
+
+def inputs_of(case: Case, request: Request) -> dict[str, Any]:
+    """List what was computed with."""
+    facts = case.problem.facts
+    return {
+        "model": case.loaded.model.name, "cluster": case.cluster.name,
+        "gpu": case.loaded.gpu.name, "catalogue": request.catalogue, "n_gpus": case.n_gpus,
+        "seq_len": facts.seq_len, "global_batch_size": facts.global_batch_size,
+        "asked_batch_tokens": case.batch.asked_tokens, "precision": list(case.space.precision),
+        "software": case.loaded.specs["software"].name, "objective": request.objective,
+        "pins": dict(request.pins), "facts": asdict(facts),
+        "changed": list(case.loaded.changes),
+    }  # fmt: skip
+
+
+def usd_per_hour_origin(case: Case, request: Request) -> str:
+    """Say where the price is from."""
+    return price_of(case, request)[1]

@@ -1,0 +1,155 @@
+"""Tables of a plan: the answer, the step, the limits, the alternatives, what would help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.plan_text import (
+    degrees,
+    details,
+    gb,
+    memory_text,
+    percent,
+    seconds,
+    short,
+)
+from gpuscale.core.plan.why import NAMES
+from gpuscale.core.quantity import format_count, format_si
+from gpuscale.render.document import Bars, Column, Facts, Table
+
+if TYPE_CHECKING:
+    from gpuscale.core.limits_board import LimitRow
+    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.plan.records import PlanResult
+    from gpuscale.core.step.records import StepResult
+
+PEAK_NOTE = "of the 16-bit peak"
+
+
+def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
+    """Section 1: the answer."""
+    peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
+    low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
+    rows = [
+        ("layout", degrees(r.layout), details(r.layout)),
+        ("step, expected", seconds(r.step_s), low_high),
+        ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
+        ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
+        ("throughput", f"{format_count(r.tokens_per_s)} tokens/s",
+         f"{r.tokens_per_s_per_gpu:,.0f} per GPU"),
+        ("memory per GPU", gb(r.peak_bytes), memory_text(e, r.hbm_bytes)),
+    ]  # fmt: skip
+    if r.run is not None:
+        days = f"{r.run.days:,.1f} days" if r.run.days >= 1 else seconds(r.run.time_s)
+        rows.append(
+            ("time", days,
+             f"for {format_count(r.run.tokens)} tokens, {format_count(r.run.n_steps)} steps; "
+             "failures and restarts not counted")
+        )  # fmt: skip
+        rows.append(("GPU-hours", format_count(r.run.gpu_hours), ""))
+        if r.run.usd is not None and r.run.usd_per_gpu_hour is not None:
+            rate = f"{r.run.usd_per_gpu_hour:.4g} USD per GPU-hour"
+            origin = f" ({price_origin})" if price_origin else ""
+            rows.append(("cost", format_si(r.run.usd, "usd"), rate + origin))
+    return Facts(rows)
+
+
+def step_table(step: StepResult) -> Table:
+    """Section 2: where the step goes; parts that are 0 in both columns are left out."""
+    expected, ideal = step.expected.parts(), step.roofline.parts()
+    rows: list[list[Any]] = [
+        [NAMES[name], ideal[name], expected[name], expected[name] / step.expected_s]
+        for name in expected
+        if expected[name] or ideal[name]
+    ]
+    rows.append(["step", step.roofline.total_s, step.expected_s, 1.0])
+    columns = [
+        Column("part", "part", right=False), Column("roofline_s", "roofline", seconds),
+        Column("expected_s", "expected", seconds), Column("share_frac", "share", percent),
+    ]  # fmt: skip
+    return Table(columns, rows, "Where the step goes (communication: what stays exposed)")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
+
+
+def limits_table(rows: tuple[LimitRow, ...]) -> Table:
+    """Section 3: have, need, verdict of each parallelism."""
+    columns = [
+        Column("axis", "axis", right=False), Column("degree", "degree", lambda v: f"{v:,}"),
+        Column("have", "have", _number), Column("relation", ""), Column("need", "limit", _number),
+        Column("quantity", "of", right=False), Column("verdict", "verdict", right=False),
+        Column("note", "note", right=False),
+    ]  # fmt: skip
+    values = [[getattr(r, c.key) for c in columns] for r in rows]
+    return Table(columns, values, "Limits by the documents' rooflines")
+
+
+def alternatives_table(r: PlanResult) -> Table:
+    """Section 4: the best of each family, the next best, what does not fit."""
+    columns = [
+        Column("kind", "", right=False), Column("family", "family", right=False),
+        Column("layout", "layout", right=False), Column("step_s", "step", seconds),
+        Column("mfu", "MFU", percent), Column("peak_bytes", "memory", gb),
+        Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %"),
+        Column("why", "why", right=False),
+    ]  # fmt: skip
+    rows = [
+        [a.kind, a.family, short(a.layout), a.step_s, a.mfu, a.peak_bytes, a.slower_frac, a.why]
+        for a in r.alternatives
+    ]
+    return Table(columns, rows, "Alternatives")
+
+
+def sensitivity_table(r: PlanResult) -> Table:
+    """Section 5: what would help most."""
+    columns = [
+        Column("figure", "figure", right=False), Column("change", "change"),
+        Column("expected_s", "step", seconds),
+        Column("gain_frac", "faster", lambda v: f"{100 * v:.1f} %"),
+        Column("layout_changed", "layout", lambda v: "another" if v else "the same", right=False),
+    ]  # fmt: skip
+    rows = [[getattr(e, c.key) for c in columns] for e in r.sensitivity]
+    return Table(columns, rows, "What would help most (time per token, computed again)")
+
+
+def remedies_table(r: PlanResult) -> Table:
+    """Show what makes it fit."""
+    columns = [
+        Column("change", "change", right=False),
+        Column("layout", "layout", right=False),
+        Column("step_s", "step", seconds), Column("peak_bytes", "memory", gb),
+    ]  # fmt: skip
+    rows = [
+        [m.change, None if m.layout is None else short(m.layout), m.step_s, m.peak_bytes]
+        for m in r.remedies
+    ]
+    return Table(columns, rows, "What makes it fit, smallest change first")
+
+
+def pareto_table(r: PlanResult) -> Table:
+    """Time against memory: the fastest layout under each cap."""
+    columns = [
+        Column("cap_bytes", "memory at most", gb), Column("step_s", "step", seconds),
+        Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %"),
+        Column("peak_bytes", "memory", gb), Column("layout", "layout", right=False),
+    ]  # fmt: skip
+    rows = [
+        [p.cap_bytes, p.step_s, p.step_s / r.step_s - 1, p.peak_bytes, short(p.layout)]
+        for p in r.pareto
+    ]
+    return Table(columns, rows, "Time against memory")
+
+
+def memory_bars(e: Estimate) -> Bars:
+    """Memory of the fullest GPU by part."""
+    parts = {
+        "weights": e.memory.weights_bytes, "gradients": e.memory.gradients_bytes,
+        "master weights": e.memory.master_bytes, "optimizer": e.memory.optimizer_bytes,
+        "activations": e.memory.activations_bytes, "logits": e.memory.logits_bytes,
+        "buffers": e.memory.working_bytes, "fragmentation": e.memory.fragmentation_bytes,
+        "context, NCCL": e.memory.context_bytes,
+    }  # fmt: skip
+    rows = [(name, value, gb(value)) for name, value in parts.items() if value]
+    return Bars(rows, e.capacity_bytes, f"full width: {gb(e.capacity_bytes)} usable", "Memory")

@@ -1,0 +1,169 @@
+"""One case of a plan: model, cluster, size and batch put together, searched, and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.cli.common import Common
+    from gpuscale.cli.plan_request import Batch, Request
+    from gpuscale.core.plan.estimate import Estimate, Run
+    from gpuscale.core.search.engine import SearchResult
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.space import Space
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.cluster import ClusterSpec
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is searched."""
+
+    loaded: Loaded
+    problem: Problem
+    space: Space
+    batch: Batch
+    precision: str
+    left_out: tuple[str, ...]  # pinned values that are impossible
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster."""
+        return self.loaded.cluster
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs. [1]."""
+        return self.problem.facts.n_gpus
+
+    @property
+    def batch_tokens(self) -> float:
+        """Tokens of a step as planned. [1]."""
+        return float(self.problem.facts.global_batch_size * self.problem.facts.seq_len)
+
+
+def load_case(common: Common, request: Request, cluster: str) -> Loaded:
+    """Load what a request names, with one of its clusters."""
+    from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.software import load_software
+
+    return load_inputs(
+        common, cluster=cluster, model=request.model, catalogue=request.catalogue,
+        others={"software": load_software(request.software)},
+    )  # fmt: skip
+
+
+def precisions(request: Request, loaded: Loaded) -> tuple[str, ...]:
+    """Precisions asked for, refused where the GPU has none; by default 16 bits."""
+    from gpuscale.core.layout import PRECISIONS
+    from gpuscale.core.search.ranges import select_names
+
+    gpu = loaded.gpu
+    offered = tuple(p for p in PRECISIONS if gpu.flop_per_s(p))
+    if not offered:
+        raise GpuscaleError(f"{gpu.name} has no matrix rate of a training precision")
+    if request.precision is None:
+        return (offered[0],)
+    if request.precision.strip() == "all":
+        return offered
+    try:
+        names = select_names(request.precision, PRECISIONS)
+    except ValueError as error:
+        raise GpuscaleError(f"--precision: {error}") from None
+    for name in names:
+        if name not in offered:
+            raise GpuscaleError(
+                f"{gpu.name} has no {name} matrix rate", f"it has {', '.join(offered)}"
+            )
+    return names
+
+
+def _check_size(cluster: ClusterSpec, n_gpus: int) -> None:
+    """Refuse sizes that the cluster cannot have."""
+    if cluster.n_gpus is not None and n_gpus > cluster.n_gpus and cluster.kind != "node":
+        raise GpuscaleError(
+            f"{cluster.name} has {cluster.n_gpus:,} GPUs, fewer than {n_gpus:,}",
+            "raise it with --set cluster.n_gpus=... and --set cluster.n_nodes=...",
+        )
+    if cluster.egress_bytes_per_s_per_gpu is None and n_gpus > cluster.scaleup_domain_gpus:
+        raise GpuscaleError(
+            f"{cluster.name} joins at most {cluster.scaleup_domain_gpus} GPUs: no network between "
+            f"its nodes is known, got {n_gpus:,}",
+            "give one with --set cluster.node_egress_bytes_per_s='400 GB/s'",
+        )
+
+
+def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch: Batch) -> Case:
+    """Put one case together.
+
+    Raises
+    ------
+    GpuscaleError
+        If the cluster, the model or a pin does not allow it.
+    """
+    from gpuscale.core.plan.pins import pin_space
+    from gpuscale.core.search.space import default_space
+    from gpuscale.io.jobs import facts_of, make_problem
+
+    _check_size(loaded.cluster, n_gpus)
+    names = precisions(request, loaded)
+    facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus)
+    problem = make_problem(loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0])
+    space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
+    try:
+        space, left_out = pin_space(replace(space, precision=names), request.pins, facts)
+    except ValueError as error:
+        raise GpuscaleError(str(error)) from None
+    return Case(loaded, problem, space, batch, names[0], left_out)
+
+
+def solve(case: Case, n_next: int = 4, progress: Progress | None = None) -> SearchResult:
+    """Search a case.
+
+    Raises
+    ------
+    GpuscaleError
+        If no layout meets all pinned values; the message says why.
+    """
+    from gpuscale.core.plan.pins import why_empty
+    from gpuscale.core.search.engine import search
+
+    result = search(case.problem, case.space, n_next, progress)
+    if result.counts.declared == 0 and not result.interrupted:
+        raise GpuscaleError(
+            f"no layout is possible: {why_empty(case.space, case.problem.facts)}",
+            "leave one of the pinned values free, or change --gpus or the batch",
+        )
+    return result
+
+
+def estimate_found(case: Case, found: object) -> Estimate:
+    """Evaluate what the search found."""
+    from gpuscale.core.plan.estimate import estimate
+
+    return estimate(case.problem, found.layout)  # type: ignore[attr-defined]
+
+
+def price_of(case: Case, request: Request) -> tuple[float | None, str]:
+    """(USD per GPU-hour, where it is from)."""
+    if request.price is not None:
+        return request.price, "given"
+    cluster = case.cluster
+    kind = ", ".join(t for t in (cluster.price_kind, cluster.price_date) if t)
+    return cluster.price_usd_per_gpu_hour, kind
+
+
+def run_for(case: Case, request: Request, step_s: float) -> Run | None:
+    """Find what the token budget takes; None where no budget is known."""
+    from gpuscale.core.plan.estimate import run_of
+
+    tokens = request.tokens or case.loaded.model.training_tokens
+    if tokens is None:
+        return None
+    return run_of(step_s, case.batch_tokens, case.n_gpus, tokens, price_of(case, request)[0])

@@ -1,0 +1,214 @@
+"""Scans: several sizes, clusters, batches or sequence lengths, and the smallest that will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.plan_case import (
+    Case,
+    estimate_found,
+    load_case,
+    make_case,
+    price_of,
+    run_for,
+    solve,
+)
+from gpuscale.cli.plan_progress import Progress
+from gpuscale.cli.plan_request import Batch, Request, batches_of, seq_len_of
+from gpuscale.core.plan.records import ScanRow
+from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+
+LARGEST = 131_072
+SCALINGS = ("strong", "weak")
+BETWEEN = (5 / 8, 3 / 4, 7 / 8)
+"""Shares of a size that meets the conditions, tried before it is called the smallest."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """Rows so far, with the case of each."""
+
+    flags: Mapping[str, Any]
+    request: Request
+    progress: Progress
+    rows: list[ScanRow] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def scan_plan(flags: Mapping[str, Any], request: Request) -> Document:
+    """Answer a question over several cases."""
+    from gpuscale.cli.plan_scan_document import scan_document
+
+    _check(flags, request)
+    scan = Scan(flags, request, Progress(request.n_cases))
+    for cluster in request.clusters:
+        loaded = load_case(flags["common"], request, cluster)
+        _check_prices(request, loaded)
+        for seq_len in seq_len_of(request, loaded.model):
+            for batch in batches_of(request, loaded.model, seq_len):
+                _sizes(scan, loaded, seq_len, batch)
+    scan.progress.clear()
+    if not scan.rows:
+        if scan.interrupted:
+            raise KeyboardInterrupt
+        raise GpuscaleError(scan.skipped[0] if scan.skipped else "nothing was searched")
+    rows = with_pareto(with_efficiency(scan.rows))
+    chosen = choose(rows, request.objective, request.conditions.any)
+    return scan_document(scan, rows, chosen)
+
+
+def _check(flags: Mapping[str, Any], request: Request) -> None:
+    scaling = flags["scaling"]
+    if scaling is not None and scaling not in SCALINGS:
+        raise unknown_name("--scaling", scaling, SCALINGS, f"known: {', '.join(SCALINGS)}")
+    if scaling is not None and len(request.gpus) < 2:
+        raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
+    if flags["show_job"] or flags["pareto"] or flags["sensitivity"]:
+        name = next(n for n in ("show_job", "pareto", "sensitivity") if flags[n])
+        raise GpuscaleError(f"--{name.replace('_', '-')} is for one case, not for a scan")
+    many = len(request.seq_lens) + len(request.batch_tokens) + len(request.global_batches) > 2
+    if not request.gpus and not request.conditions.any and many:
+        raise GpuscaleError("missing option `--gpus`", "for example --gpus 4096")
+
+
+def _check_prices(request: Request, loaded: Loaded) -> None:
+    """Refuse to compare prices that are not known."""
+    wanted = request.conditions.budget_usd is not None or request.objective == "tokens-per-dollar"
+    if wanted and request.price is None and loaded.cluster.price_usd_per_gpu_hour is None:
+        raise GpuscaleError(
+            f"no price of {loaded.cluster.name} is known", "give one, as --price '2.5 USD/h'"
+        )
+    if request.conditions.deadline_s or request.conditions.budget_usd:
+        if request.tokens is None and loaded.model.training_tokens is None:
+            raise GpuscaleError(
+                f"the token budget of {loaded.model.name} is not known",
+                "give one, as --tokens 15T",
+            )
+
+
+def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
+    """Every size that is asked for, or the smallest that meets the conditions."""
+    request = scan.request
+    look = request.conditions.any or request.objective == "fewest-gpus"
+    if not look or len(request.gpus) > 1:
+        for n in request.gpus or _all_of(loaded):
+            if scan.interrupted:
+                return
+            scaled = _scaled(batch, scan.flags["scaling"], n, request.gpus, seq_len)
+            _try(scan, loaded, n, seq_len, scaled)
+        return
+    most = request.gpus[0] if request.gpus else (loaded.cluster.n_gpus or LARGEST)
+    met = _first_that_meets(scan, loaded, seq_len, batch, most)
+    if met is not None and met > loaded.cluster.gpus_per_node:
+        for n in _between(met, loaded.cluster.gpus_per_node):
+            row = _try(scan, loaded, n, seq_len, batch)
+            if scan.interrupted or (row is not None and row.meets):
+                return
+
+
+def _all_of(loaded: Loaded) -> tuple[int, ...]:
+    if loaded.cluster.n_gpus is None:
+        raise GpuscaleError("missing option `--gpus`", "for example --gpus 512..16384")
+    return (loaded.cluster.n_gpus,)
+
+
+def _first_that_meets(
+    scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int
+) -> int | None:
+    """Doubling sizes up to `most`, until one meets the conditions."""
+    for n in _doubling(loaded.cluster.gpus_per_node, most):
+        row = _try(scan, loaded, n, seq_len, batch)
+        if scan.interrupted:
+            return None
+        if row is not None and row.meets:
+            return n
+    return None
+
+
+def _doubling(first: int, most: int) -> Iterator[int]:
+    n = min(first, most)
+    while n < most:
+        yield n
+        n *= 2
+    yield most
+
+
+def _between(met: int, node: int) -> list[int]:
+    """Sizes in whole nodes between half of one that meets the conditions and it."""
+    sizes = {int(met * share) // node * node for share in BETWEEN}
+    return sorted(n for n in sizes if met / 2 < n < met)
+
+
+def _scaled(
+    batch: Batch, scaling: str | None, n: int, sizes: tuple[int, ...], seq_len: int
+) -> Batch:
+    """Batch of one size: grown with the GPUs for weak scaling."""
+    if scaling != "weak":
+        return batch
+    sequences = max(1, batch.sequences * n // sizes[0])
+    return Batch(batch.asked_tokens * n / sizes[0], sequences, f"{batch.origin}, grown with GPUs")
+
+
+def _try(scan: Scan, loaded: Loaded, n: int, seq_len: int, batch: Batch) -> ScanRow | None:
+    """One case; what cannot be laid out at all is told, not fatal."""
+    scan.progress.case_done() if scan.rows or scan.skipped else None
+    try:
+        case = make_case(loaded, scan.request, n, seq_len, batch)
+        result = solve(case, 0, scan.progress)
+    except GpuscaleError as error:
+        if scan.request.n_cases == 1 and scan.request.gpus and not scan.request.conditions.any:
+            raise
+        scan.skipped.append(f"{n:,} GPUs of {loaded.cluster.name}: {error.message}")
+        return None
+    scan.interrupted = result.interrupted
+    found = result.best or min(result.closest.values(), key=lambda f: f.peak_bytes, default=None)
+    if found is None:
+        return None
+    row = _row(scan.request, case, estimate_found(case, found), result.counts)
+    scan.rows.append(row)
+    scan.cases.append(case)
+    return row
+
+
+def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
+    run = run_for(case, request, best.step_s)
+    price = price_of(case, request)[0]
+    per_usd = None
+    if price:
+        per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus)
+    row = ScanRow(
+        cluster=case.cluster.name, n_gpus=case.n_gpus, seq_len=case.problem.facts.seq_len,
+        global_batch_size=case.problem.facts.global_batch_size, fits=best.fits, meets=True,
+        layout=best.layout, step_s=best.step_s, roofline_s=best.step.roofline_s,
+        mfu=best.step.mfu, tokens_per_s=best.step.tokens_per_s,
+        tokens_per_s_per_gpu=best.step.tokens_per_s_per_gpu, peak_bytes=best.peak_bytes,
+        capacity_bytes=best.capacity_bytes, days=run.days if run else None,
+        gpu_hours=run.gpu_hours if run else None, usd=run.usd if run else None,
+        tokens_per_usd=per_usd, scaling_efficiency=None, pareto=False, why_not="", counts=counts,
+    )  # fmt: skip
+    c = request.conditions
+    failed = shortfalls(row, c.deadline_s, c.budget_usd, c.mfu_at_least, c.max_step_s)
+    return replace(row, meets=not failed, why_not="; ".join(failed))
+
+
+def scan_inputs(scan: Scan) -> dict[str, Any]:
+    """List what was computed with."""
+    request = scan.request
+    return {
+        "model": scan.cases[0].loaded.model.name, "clusters": list(request.clusters),
+        "gpus": list(request.gpus), "catalogue": request.catalogue,
+        "tokens": request.tokens or scan.cases[0].loaded.model.training_tokens,
+        "software": request.software, "precision": list(scan.cases[0].space.precision),
+        "objective": request.objective, "conditions": asdict(request.conditions),
+        "scaling": scan.flags["scaling"], "pins": dict(request.pins),
+        "changed": list(scan.cases[0].loaded.changes),
+    }  # fmt: skip

@@ -1,0 +1,179 @@
+"""The answer of a scan: the choice, the table, and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.plan_scan import scan_inputs
+from gpuscale.cli.plan_text import degrees, details, gb, percent, seconds, short
+from gpuscale.core.quantity import format_count, format_si
+from gpuscale.io.inputs import changed_text
+from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.cli.plan_request import Request
+    from gpuscale.cli.plan_scan import Scan
+    from gpuscale.core.plan.records import ScanRow
+    from gpuscale.core.records import Term
+
+
+def wanted(request: Request) -> str:
+    """Conditions in words; empty if there are none."""
+    c = request.conditions
+    parts = []
+    if c.deadline_s is not None:
+        parts.append(f"{c.deadline_s / 86400:,.4g} days")
+    if c.budget_usd is not None:
+        parts.append(format_si(c.budget_usd, "usd", 3))
+    if c.mfu_at_least is not None:
+        parts.append(f"MFU at least {percent(c.mfu_at_least)}")
+    if c.max_step_s is not None:
+        parts.append(f"a step of at most {seconds(c.max_step_s)}")
+    return ", ".join(parts)
+
+
+def headline(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str:
+    """Answer in one sentence."""
+    request, model = scan.request, scan.cases[0].loaded.model.name
+    conditions = wanted(request)
+    if chosen is None:
+        last = max(rows, key=lambda r: (r.fits, r.tokens_per_s))
+        need = f" meets {conditions}" if conditions else " fits"
+        return (
+            f"{model}: nothing tried{need}; the nearest of {len(rows)} is {last.n_gpus:,} GPUs of "
+            f"{last.cluster}: {last.why_not}."
+        )
+    what = {
+        "tokens-per-dollar": "the most tokens per dollar",
+        "memory-headroom": "the most memory left", "fewest-gpus": "the fewest GPUs that fit",
+    }.get(request.objective, "the fastest")  # fmt: skip
+    if conditions and request.objective == "step-time":
+        what = "the fewest GPUs"
+    goal = f" for {conditions}" if conditions else ""
+    days = f", {chosen.days:,.1f} days" if chosen.days is not None else ""
+    cost = f", {format_si(chosen.usd, 'usd', 3)}" if chosen.usd is not None else ""
+    return (
+        f"{model}: {what}{goal} of the {len(rows)} cases: {chosen.n_gpus:,} GPUs of "
+        f"{chosen.cluster}, {degrees(chosen.layout)}, {seconds(chosen.step_s)} a step, MFU "
+        f"{percent(chosen.mfu)}{days}{cost}."
+    )
+
+
+def scan_table(rows: Sequence[ScanRow]) -> Table:
+    """Every case; columns that say nothing are left out."""
+    columns = [
+        Column("cluster", "cluster", right=False),
+        Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
+        Column("seq_len", "seq", lambda v: f"{v:,}"),
+        Column("global_batch_size", "batch", lambda v: f"{v:,}"),
+        Column("layout", "layout", right=False),
+        Column("step_s", "step", seconds),
+        Column("mfu", "MFU", percent),
+        Column("tokens_per_s", "tokens/s", lambda v: format_count(v, 3)),
+        Column("peak_bytes", "memory", gb),
+        Column("days", "days", lambda v: f"{v:,.1f}"),
+        Column("gpu_hours", "GPU-hours", lambda v: format_count(v, 3)),
+        Column("usd", "cost", lambda v: format_si(v, "usd", 3)),
+        Column("scaling_efficiency", "efficiency", percent),
+        Column("pareto", "Pareto", lambda v: "*" if v else "", right=False),
+        Column("why_not", "not because", right=False),
+    ]
+    same = ("cluster", "seq_len", "global_batch_size")
+    shown = [
+        c
+        for c in columns
+        if len(rows) == 1 or not (c.key in same and len({getattr(r, c.key) for r in rows}) == 1)
+        if any(getattr(r, c.key) not in (None, "", False) for r in rows)
+    ]
+    values = [
+        [short(r.layout) if c.key == "layout" else getattr(r, c.key) for c in shown] for r in rows
+    ]
+    return Table(shown, values, "Best layout of each case (*: none is both faster and cheaper)")
+
+
+def picture(rows: Sequence[ScanRow], scaling: str | None) -> Bars:
+    """Throughput of each case, or its efficiency when scaling is asked for."""
+    fitting = [r for r in rows if r.fits]
+    many = len({r.cluster for r in fitting}) > 1
+    varied = [
+        name
+        for name in ("n_gpus", "seq_len", "global_batch_size")
+        if len({getattr(r, name) for r in fitting}) > 1
+    ] or ["n_gpus"]
+    words = {"n_gpus": "GPUs", "seq_len": "tokens", "global_batch_size": "sequences"}
+
+    def label(r: ScanRow) -> str:
+        text = ", ".join(f"{getattr(r, name):,} {words[name]}" for name in varied)
+        return f"{r.cluster}: {text}" if many else text
+
+    if scaling is not None:
+        bars = [(label(r), r.scaling_efficiency or 0.0, percent(r.scaling_efficiency or 0.0))
+                for r in fitting]  # fmt: skip
+        return Bars(bars, 1.0, "full width: 100 %", f"{scaling.capitalize()} scaling, efficiency")
+    bars = [(label(r), r.tokens_per_s, f"{format_count(r.tokens_per_s, 3)} tokens/s")
+            for r in fitting]  # fmt: skip
+    return Bars(bars, title="Throughput")
+
+
+def chosen_facts(chosen: ScanRow) -> Facts:
+    """Tell the chosen case in full."""
+    left = chosen.capacity_bytes - chosen.peak_bytes
+    rows = [
+        ("layout", degrees(chosen.layout), details(chosen.layout)),
+        ("step, expected", seconds(chosen.step_s), f"roofline {seconds(chosen.roofline_s)}"),
+        ("memory per GPU", gb(chosen.peak_bytes),
+         f"of {gb(chosen.capacity_bytes)} usable, {gb(left)} left"),
+    ]  # fmt: skip
+    return Facts(rows)
+
+
+def terms_of(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
+    """Explain the chosen case."""
+    from gpuscale.core.records import Term
+
+    tokens = float(chosen.global_batch_size * chosen.seq_len)
+    return (
+        Term("tokens_per_s", chosen.tokens_per_s, "", "batch_tokens / step_s",
+             {"batch_tokens": tokens, "step_s": chosen.step_s}, "tokens of a step"),
+    )  # fmt: skip
+
+
+def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> Document:
+    """Lay the answer out."""
+    from gpuscale.io.jobs import job_toml
+
+    rows = sorted(rows, key=lambda r: (r.cluster, r.seq_len, r.global_batch_size, r.n_gpus))
+    first = scan.cases[0]
+    declared = sum(r.counts.declared for r in rows)
+    evaluated = sum(r.counts.evaluated for r in rows)
+    blocks: list[Any] = [Text(headline(scan, rows, chosen))]
+    if chosen is not None:
+        blocks.append(chosen_facts(chosen))
+    table = scan_table(rows)
+    blocks.append(table)
+    if sum(r.fits for r in rows) > 1:
+        blocks.append(picture(rows, scan.flags["scaling"]))
+    notes = f"{first.batch.origin} batch; " if len(rows) == 1 else ""
+    stopped = "; interrupted, the cases so far" if scan.interrupted else ""
+    blocks.append(
+        Text(
+            f"{notes}{declared:,} layouts in {len(rows)} spaces, {evaluated:,} evaluated; "
+            f"{', '.join(first.space.precision)}, software {scan.request.software}{stopped}"
+        )
+    )
+    if first.loaded.changes:
+        blocks.append(Text(changed_text(first.loaded)))
+    job: dict[str, Any] = dict(scan.request.job)
+    result = {
+        "chosen": chosen, "meets": chosen is not None, "rows": rows,
+        "job": job | {"layout": dict(scan.request.pins)},
+        "job_toml": job_toml(job, dict(scan.request.pins)),
+    }  # fmt: skip
+    left_out = tuple(dict.fromkeys(line for case in scan.cases for line in case.left_out))
+    return Document(
+        "plan", scan_inputs(scan), result, blocks,
+        warnings=(*first.loaded.warnings, *left_out, *scan.skipped),
+        answered_no=chosen is None, terms=terms_of(scan, chosen) if chosen else (),
+        csv_table=table, interrupted=scan.interrupted,
+    )  # fmt: skip

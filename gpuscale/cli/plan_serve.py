@@ -1,0 +1,230 @@
+"""Serving plans: the layout rule, memory, prefill and decode times of a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.plan_request import DEFAULT_CLUSTER
+from gpuscale.cli.plan_text import gb, seconds
+from gpuscale.cli.values import quantity, whole
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.inference import WEIGHT_BITS, ServingMemory
+from gpuscale.core.memory.serving import (
+    FewestServing,
+    ServingJob,
+    fewest_serving,
+    model_weight_bytes,
+    replica_memory,
+)
+from gpuscale.core.plan.serve import ServingTimes, serving_times
+from gpuscale.core.quantity import format_count
+from gpuscale.core.serving_ideal import instances, serving_layout
+from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.render.document import Bars, Document, Facts, Text
+
+if TYPE_CHECKING:
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.model import ModelSpec
+
+PUBLISHED_FORMATS = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4"}
+"""Bits of a published checkpoint's weights -> format."""
+
+DEFAULT_CONTEXT = "8192"
+
+TRAINING_ONLY = (
+    "vpp", "dp", "cp", "cp_kind", "ep", "etp", "zero", "shard_group", "micro_batch",
+    "sequence_parallel", "recompute", "recompute_layers", "schedule", "overlap_tp", "overlap_dp",
+    "overlap_pp", "offload", "seq_len", "batch_tokens", "global_batch", "tokens", "objective",
+    "price", "job", "show_job", "sensitivity", "pareto", "deadline", "budget", "mfu_at_least",
+    "max_step_time", "scaling", "software",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPlan:
+    """A serving replica: layout, memory, times."""
+
+    fits: bool
+    n_gpus: int  # of one replica
+    tp: int
+    pp: int
+    n_replicas: int
+    weights: str
+    kv: str
+    context_tokens: float
+    concurrency: int
+    all_weights_bytes: float
+    hbm_bytes: float
+    memory: ServingMemory
+    times: ServingTimes
+    fewest: FewestServing | None
+
+
+def serving_plan(flags: Mapping[str, Any]) -> Document:
+    """Answer a serving question."""
+    from gpuscale.io.inputs import load_inputs
+
+    for name in TRAINING_ONLY:
+        if flags[name]:
+            raise GpuscaleError(f"--{name.replace('_', '-')} has no meaning with --serve")
+    if flags["model"] is None:
+        raise GpuscaleError("give a model", "for example `gpuscale plan llama3-70b --serve`")
+    loaded = load_inputs(
+        flags["common"], cluster=flags["cluster"] or DEFAULT_CLUSTER, model=flags["model"],
+        catalogue=flags["catalogue"] or "vendor",
+    )  # fmt: skip
+    job = _job(flags, loaded.model)
+    usable = usable_bytes(loaded.gpu.hbm_bytes)
+    fewest = fewest_serving(loaded.model, job, usable, loaded.cluster.gpus_per_node)
+    tp, pp, replicas = _degrees(flags, loaded, fewest)
+    memory = replica_memory(loaded.model, job, tp, pp, usable)
+    times = serving_times(
+        loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, _rate(loaded.gpu, job.weights)
+    )
+    plan = ServingPlan(
+        memory.fits, tp * pp, tp, pp, replicas, job.weights, job.kv, job.context_tokens,
+        job.concurrency, model_weight_bytes(loaded.model, job.weights), loaded.gpu.hbm_bytes,
+        memory, times, fewest,
+    )  # fmt: skip
+    return _document(flags, loaded, plan)
+
+
+def _format(text: str, flag: str) -> str:
+    name = text.strip().lower()
+    if name not in WEIGHT_BITS:
+        raise unknown_name(f"{flag} format", name, WEIGHT_BITS, f"known: {', '.join(WEIGHT_BITS)}")
+    return name
+
+
+def _job(flags: Mapping[str, Any], model: ModelSpec) -> ServingJob:
+    """Read formats, context and concurrency; weights as published unless told otherwise."""
+    if flags["weights"] and flags["precision"]:
+        raise GpuscaleError("give --weights or --precision, not both, with --serve")
+    published = PUBLISHED_FORMATS.get(model.weight_bits or 16.0, "bf16")
+    return ServingJob(
+        weights=_format(flags["weights"] or flags["precision"] or published, "--weights"),
+        kv=_format(flags["kv"] or "bf16", "--kv"),
+        context_tokens=quantity(
+            flags["context"] or DEFAULT_CONTEXT, "tokens", "--context", least=1.0, most=1e9
+        ),
+        concurrency=whole(flags["concurrency"] or "1", "--concurrency", most=1e9),
+    )
+
+
+def _rate(gpu: GpuSpec, weights: str) -> float:
+    """Matrix rate of the products: in the weights' format where the GPU has it, else 16 bits."""
+    rate = gpu.flop_per_s(weights) if weights in ("fp8", "mxfp8", "nvfp4", "mxfp4") else None
+    rate = rate or gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s
+    if rate is None:
+        raise GpuscaleError(f"{gpu.name} has no matrix rate")
+    return rate
+
+
+def _degrees(
+    flags: Mapping[str, Any], loaded: Loaded, fewest: FewestServing | None
+) -> tuple[int, int, int]:
+    """(tp, pp, replicas): as pinned, else TP in a node and PP over nodes."""
+    node = loaded.cluster.gpus_per_node
+    n = whole(flags["gpus"], "--gpus", most=1e6) if flags["gpus"] else None
+    tp = whole(flags["tp"], "--tp", most=1e4) if flags["tp"] else None
+    pp = whole(flags["pp"], "--pp", most=1e4) if flags["pp"] else None
+    if tp or pp:
+        tp, pp = tp or (min(n // (pp or 1), node) if n else node), pp or 1
+        n = n or tp * pp
+        if n % (tp * pp):
+            raise GpuscaleError(f"--gpus {n} is no multiple of tp*pp = {tp * pp}")
+        replicas = instances(n, tp * pp)
+    elif n is not None:
+        try:
+            tp, pp = serving_layout(n, node)
+        except ValueError as error:
+            raise GpuscaleError(str(error), "give --tp and --pp") from None
+        replicas = 1
+    elif fewest is not None:
+        tp, pp, replicas = fewest.tp, fewest.pp, 1
+    else:
+        tp, pp, replicas = node, 1, 1
+    if pp > loaded.model.n_layers:
+        raise GpuscaleError(f"pp={pp} is more than the {loaded.model.n_layers} layers")
+    for heads in {h for m in loaded.model.mixers.values() if (h := getattr(m, "n_heads", 0))}:
+        if heads % tp:
+            raise GpuscaleError(f"tp={tp} does not divide {heads} heads")
+    return tp, pp, replicas
+
+
+def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Document:
+    from gpuscale.io.inputs import changed_text
+
+    m, t = r.memory, r.times
+    left = m.usable_bytes - m.total_bytes
+    fit = f"{gb(left)} left" if m.fits else f"does not fit by {gb(-left)}"
+    head = (
+        f"{loaded.model.name} served on {r.n_gpus:,} {loaded.gpu.name}: TP {r.tp} x PP {r.pp}, "
+        f"weights {r.weights}, KV {r.kv}, {r.concurrency:,} sequences of {r.context_tokens:,.0f}: "
+        f"{gb(m.total_bytes)} a GPU, {fit}."
+    )
+    rows = [
+        ("prefill", seconds(t.prefill_s), f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a "
+         "stage, roofline, communication left out"),
+        ("decode", seconds(t.decode_s), f"a token of every sequence, {t.decode_bound}-bound, "
+         f"roofline; {gb(t.decode_read_bytes)} read, "
+         f"{100 * t.weights_read_frac:.0f} % of the weights"),
+        ("throughput", f"{format_count(t.tokens_per_s)} tokens/s",
+         f"{t.tokens_per_s_per_sequence:,.1f} a sequence; at most, of one replica"),
+        ("concurrency", f"{m.max_concurrency:,}",
+         f"sequences fit, {r.concurrency:,} wanted; {gb(m.kv_bytes_per_sequence_per_gpu)} of "
+         "cache a sequence and GPU"),
+        ("weights", gb(r.all_weights_bytes), "all GPUs together, embedding and head in bf16"),
+    ]  # fmt: skip
+    if r.fewest is not None:
+        rows.append(
+            ("smallest replica", f"{r.fewest.n_gpus:,} GPUs", f"TP {r.fewest.tp} x PP "
+             f"{r.fewest.pp}, {r.fewest.n_nodes} node{'s' * (r.fewest.n_nodes > 1)}")
+        )  # fmt: skip
+    if r.n_replicas > 1:
+        total = format_count(r.n_replicas * t.tokens_per_s)
+        rows.append(("replicas", f"{r.n_replicas:,}", f"{total} tokens/s together, at most"))
+    parts = [
+        ("weights", m.weights_bytes), ("KV cache", m.kv_cache_bytes),
+        ("activations", m.activations_bytes), ("context, NCCL, graphs", m.overhead_bytes),
+    ]  # fmt: skip
+    blocks: list[Any] = [
+        Text(head), Facts(rows),
+        Bars([(n, v, gb(v)) for n, v in parts], m.usable_bytes,
+             f"full width: {gb(m.usable_bytes)} usable", "Memory per GPU"),
+    ]  # fmt: skip
+    if loaded.changes:
+        blocks.append(Text(changed_text(loaded)))
+    inputs = {
+        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
+        "catalogue": flags["catalogue"] or "vendor", "serve": True, "n_gpus": r.n_gpus,
+        "changed": list(loaded.changes),
+    }  # fmt: skip
+    return Document(
+        "plan", inputs, r, blocks, warnings=loaded.warnings, answered_no=not r.fits,
+        terms=_terms(loaded, r),
+    )  # fmt: skip
+
+
+def _terms(loaded: Loaded, r: ServingPlan) -> tuple[Any, ...]:
+    from gpuscale.core.records import Term
+
+    rate = _rate(loaded.gpu, r.weights)
+    return (
+        Term("decode_s", r.times.decode_s, "s",
+             "max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))",
+             {"read_bytes": r.times.decode_read_bytes, "tp": float(r.tp),
+              "hbm_bytes_per_s": loaded.gpu.hbm_bytes_per_s, "flop": r.times.decode_flop,
+              "flop_per_s": rate}, "FSDP and deployment notes, decoding"),
+        Term("prefill_s", r.times.prefill_s, "s", "flop / (tp * flop_per_s)",
+             {"flop": r.times.prefill_flop, "tp": float(r.tp), "flop_per_s": rate},
+             "FSDP and deployment notes, prefill; errata E10"),
+        Term("total_bytes", r.memory.total_bytes, "bytes",
+             "weights_bytes + kv_cache_bytes + activations_bytes + overhead_bytes",
+             {"weights_bytes": r.memory.weights_bytes, "kv_cache_bytes": r.memory.kv_cache_bytes,
+              "activations_bytes": r.memory.activations_bytes,
+              "overhead_bytes": r.memory.overhead_bytes}, "memory of one GPU"),
+    )  # fmt: skip

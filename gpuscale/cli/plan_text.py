@@ -1,0 +1,142 @@
+"""Layouts and quantities of a plan in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.core.quantity import format_si
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.search.engine import Counts
+
+
+def gb(value: float) -> str:
+    """Bytes in GB, one digit behind the point."""
+    return f"{value / 1e9:,.1f} GB"
+
+
+def seconds(value: float) -> str:
+    """Time with three or four digits."""
+    return format_si(value, "s", 3 if value >= 1e-3 else 2) if value else "0"
+
+
+def percent(value: float) -> str:
+    """Fraction in percent."""
+    return f"{100 * value:.1f} %"
+
+
+def sharding(layout: Layout) -> str:
+    """Name how the states are sharded.
+
+    Examples
+    --------
+    >>> from gpuscale.core.layout import Layout
+    >>> sharding(Layout(8, 8, dp=8, zero_stage=3)), sharding(Layout(8, 8, zero_stage=1))
+    ('FSDP', 'ZeRO-1')
+    """
+    if layout.zero_stage == 3:
+        group = layout.shard_group_size
+        return "FSDP" if group is None else f"HSDP {group}"
+    return f"ZeRO-{layout.zero_stage}" if layout.zero_stage else "ZeRO off"
+
+
+def degrees(layout: Layout) -> str:
+    """Degrees of a layout, those of 1 left out.
+
+    Examples
+    --------
+    >>> from gpuscale.core.layout import Layout
+    >>> degrees(Layout(8, 8, tp=8, pp=4, vpp=5, dp=2, schedule="interleaved"))
+    'TP 8 x PP 4 x DP 2'
+    """
+    parts = [f"TP {layout.tp}"] if layout.tp > 1 else []
+    parts += [f"CP {layout.cp}"] if layout.cp > 1 else []
+    parts += [f"PP {layout.pp}"] if layout.pp > 1 else []
+    parts.append(f"DP {layout.dp}")
+    text = " x ".join(parts)
+    if layout.ep > 1 or layout.etp > 1:
+        text += f", EP {layout.ep}" + (f" x ETP {layout.etp}" if layout.etp > 1 else "")
+    return text
+
+
+def recompute(layout: Layout) -> str:
+    """Recomputation in words."""
+    if layout.recompute == "none":
+        return "no recompute"
+    if layout.recompute_layers is not None:
+        return f"{layout.recompute} recompute of {layout.recompute_layers} layers a stage"
+    return f"{layout.recompute} recompute"
+
+
+def schedule(layout: Layout) -> str:
+    """Pipeline schedule in words; empty without a pipeline."""
+    if layout.pp == 1:
+        return ""
+    return layout.schedule + (f" x{layout.vpp}" if layout.vpp > 1 else "")
+
+
+def details(layout: Layout) -> str:
+    """Everything of a layout beside its degrees, what is usual left out."""
+    parts = [f"micro-batch {layout.micro_batch_size}", f"{layout.n_micro_batches:,} a rank"]
+    parts = [" x ".join(parts), schedule(layout), sharding(layout), recompute(layout)]
+    if layout.cp > 1:
+        parts.append(f"CP by {layout.cp_kind}")
+    if layout.tp > 1 and not layout.sequence_parallel:
+        parts.append("no sequence parallelism")
+    off = [n for n in ("tp", "dp", "pp") if not getattr(layout, f"overlap_{n}")]
+    parts += [f"no overlap of {', '.join(off)}"] if off else []
+    parts += ["optimizer on the host"] if layout.offload_optimizer else []
+    parts += ["activations on the host"] if layout.offload_activations else []
+    return ", ".join(p for p in parts if p)
+
+
+def short(layout: Layout) -> str:
+    """Layout in one cell.
+
+    Examples
+    --------
+    >>> from gpuscale.core.layout import Layout
+    >>> short(Layout(8, 64, tp=8, pp=4, vpp=5, dp=2, schedule="interleaved", recompute="full"))
+    'TP8 PP4x5 DP2 Z1 mb1 full'
+    """
+    parts = [f"TP{layout.tp}"] if layout.tp > 1 else []
+    parts += [f"CP{layout.cp}"] if layout.cp > 1 else []
+    if layout.pp > 1:
+        parts.append(f"PP{layout.pp}" + (f"x{layout.vpp}" if layout.vpp > 1 else ""))
+    parts.append(f"DP{layout.dp}")
+    parts += [f"EP{layout.ep}"] if layout.ep > 1 else []
+    parts += [f"ETP{layout.etp}"] if layout.etp > 1 else []
+    parts.append(sharding(layout).replace("ZeRO off", "Z0").replace("ZeRO-", "Z").replace(" ", ""))
+    parts.append(f"mb{layout.micro_batch_size}")
+    if layout.recompute != "none":
+        layers = "" if layout.recompute_layers is None else str(layout.recompute_layers)
+        parts.append({"selective": "sel"}.get(layout.recompute, layout.recompute) + layers)
+    if layout.pp > 1 and layout.schedule not in ("1f1b", "interleaved"):
+        parts.append(layout.schedule)
+    parts += ["offload"] if layout.offload_optimizer else []
+    return " ".join(parts)
+
+
+def memory_text(e: Estimate, hbm_bytes: float) -> str:
+    """Say against what the memory stands, and why that GPU is the fullest."""
+    from gpuscale.core.memory.fit import why
+
+    left = e.headroom_bytes
+    verdict = f"{gb(left)} left" if e.fits else f"{gb(-left)} too much"
+    reason = why(e.memory, e.layout.pp)
+    return (
+        f"of {gb(e.capacity_bytes)} usable ({gb(hbm_bytes)} HBM), {verdict}; "
+        f"stage {e.memory.stage + 1} of {e.layout.pp}: {reason}"
+    )
+
+
+def counts_text(counts: Counts, interrupted: bool = False) -> str:
+    """Say how many layouts there were and what became of them."""
+    text = (
+        f"{counts.declared:,} layouts in the space: {counts.evaluated:,} evaluated, "
+        f"{counts.too_large:,} do not fit, {counts.bounded:,} ruled out by a lower bound of their "
+        f"time, {counts.dominated:,} never better than a sister layout"
+    )
+    return text + ("; interrupted, best so far" if interrupted else "")

@@ -1,0 +1,190 @@
+"""A training plan: one case in full, or a scan over several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.plan_answer import (
+    inputs_of,
+    plan_result,
+    terms_of,
+    usd_per_hour_origin,
+    used_job,
+)
+from gpuscale.cli.plan_blocks import (
+    alternatives_table,
+    answer_facts,
+    limits_table,
+    memory_bars,
+    pareto_table,
+    remedies_table,
+    sensitivity_table,
+    step_table,
+)
+from gpuscale.cli.plan_case import Case, estimate_found, load_case, make_case, solve
+from gpuscale.cli.plan_progress import Progress
+from gpuscale.cli.plan_request import Request, batches_of, read_request, seq_len_of
+from gpuscale.cli.plan_text import counts_text, degrees, gb, percent, seconds
+from gpuscale.core.quantity import format_count
+from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Document, Text
+
+if TYPE_CHECKING:
+    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.plan.records import PlanResult
+    from gpuscale.core.search.engine import SearchResult
+    from gpuscale.render.document import Block
+
+
+def training_plan(flags: Mapping[str, Any]) -> Document:
+    """Answer a training question."""
+    _refuse_serving(flags)
+    request = read_request(flags)
+    many = request.n_cases > 1 or request.conditions.any or flags["scaling"]
+    if many or request.objective in ("fewest-gpus",):
+        from gpuscale.cli.plan_scan import scan_plan
+
+        return scan_plan(flags, request)
+    return single_plan(flags, request)
+
+
+def _refuse_serving(flags: Mapping[str, Any]) -> None:
+    for name in ("weights", "kv", "context", "concurrency"):
+        if flags[name] is not None:
+            raise GpuscaleError(f"--{name} needs --serve")
+
+
+def only_size(case_gpus: tuple[int, ...], n_gpus: int | None) -> int:
+    """GPUs of the only case: as given, else all of the cluster."""
+    if case_gpus:
+        return case_gpus[0]
+    if n_gpus is not None:
+        return n_gpus
+    raise GpuscaleError(
+        "missing option `--gpus`", "for example `gpuscale plan llama3-70b --gpus 4096`"
+    )
+
+
+def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
+    """One case in full."""
+    loaded = load_case(flags["common"], request, request.clusters[0])
+    n_gpus = only_size(request.gpus, loaded.cluster.n_gpus)
+    (seq_len,) = seq_len_of(request, loaded.model)
+    (batch,) = batches_of(request, loaded.model, seq_len)
+    case = make_case(loaded, request, n_gpus, seq_len, batch)
+    if flags["show_job"]:
+        return _job_document(case, request)
+    progress = Progress()
+    result = solve(case, max(1, flags["alternatives"]), progress)
+    progress.clear()
+    found = result.best
+    if found is None and result.closest:
+        found = min(result.closest.values(), key=lambda f: f.peak_bytes)
+    if found is None:
+        raise KeyboardInterrupt
+    best = estimate_found(case, found)
+    record = plan_result(
+        case, request, best, result, n_next=flags["alternatives"],
+        sensitivity=_sensitivity(flags, case, best),
+        remedies=_remedies(flags, case, request, best),
+        pareto=_pareto(flags, case, best),
+    )  # fmt: skip
+    return document_of(case, request, record, best, result)
+
+
+def _sensitivity(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Any, ...]:
+    from gpuscale.core.plan.sensitivity import sensitivity
+
+    return tuple(sensitivity(case.problem, best.layout)) if best.fits else ()
+
+
+def _remedies(
+    flags: Mapping[str, Any], case: Case, request: Request, best: Estimate
+) -> tuple[Any, ...]:
+    return ()
+
+
+def _pareto(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Any, ...]:
+    return ()
+
+
+def _job_document(case: Case, request: Request) -> Document:
+    from gpuscale.io.jobs import job_toml
+
+    job = used_job(case, request)
+    text = job_toml(job, dict(request.pins))
+    return Document(
+        "plan", inputs_of(case, request),
+        {"job": job | {"layout": dict(request.pins)}, "job_toml": text}, [Text(text.rstrip())],
+        warnings=(*case.loaded.warnings, *case.left_out),
+    )  # fmt: skip
+
+
+def headline(case: Case, r: PlanResult) -> str:
+    """Section 1: the answer in one sentence."""
+    where = (
+        f"{case.loaded.model.name} on {case.n_gpus:,} {case.loaded.gpu.name} ({case.cluster.name})"
+    )
+    if not r.fits:
+        return (
+            f"{where}: nothing fits. Closest is {degrees(r.layout)} ({r.family}), which needs "
+            f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} a GPU: {gb(-r.headroom_bytes)} too much."
+        )
+    text = (
+        f"{where}: {degrees(r.layout)} takes {seconds(r.step_s)} a step "
+        f"(roofline {seconds(r.roofline_s)}), MFU {percent(r.mfu)}"
+    )
+    if r.run is not None:
+        cost = ""
+        if r.run.usd is not None:
+            cost = f" and {format_count(r.run.usd, 3)} USD"
+        text += f"; {format_count(r.run.tokens)} tokens take {r.run.days:,.1f} days{cost}"
+    return text + "."
+
+
+def batch_line(case: Case, r: PlanResult) -> str:
+    """Say what batch is planned, and what it means per GPU."""
+    asked, planned = r.asked_batch_tokens, r.batch_tokens
+    facts = case.problem.facts
+    rounded = "" if asked == planned else f", {100 * (planned / asked - 1):+.1f} % on the tokens"
+    return (
+        f"Batch {format_count(asked)} tokens ({case.batch.origin}): {facts.global_batch_size:,} "
+        f"sequences of {facts.seq_len:,}{rounded}. {r.tokens_per_gpu:,.1f} tokens per GPU, "
+        f"{r.tokens_per_dp_rank:,.1f} per DP rank. {', '.join(case.space.precision)}, software "
+        f"{case.loaded.specs['software'].name}."
+    )
+
+
+def document_of(
+    case: Case, request: Request, r: PlanResult, best: Estimate, result: SearchResult
+) -> Document:
+    """Lay the answer out."""
+    from gpuscale.io.inputs import changed_text
+
+    blocks: list[Block] = [
+        Text(headline(case, r)),
+        answer_facts(r, best, usd_per_hour_origin(case, request)),
+        Text(batch_line(case, r)),
+    ]
+    if not r.fits:
+        blocks += [memory_bars(best)]
+        blocks += [remedies_table(r)] if r.remedies else []
+    blocks.append(step_table(r.step))
+    if r.limits:
+        blocks.append(limits_table(r.limits))
+    if r.alternatives:
+        blocks.append(alternatives_table(r))
+    if r.pareto:
+        blocks.append(pareto_table(r))
+    if r.sensitivity:
+        blocks.append(sensitivity_table(r))
+    blocks.append(Text(counts_text(r.counts, result.interrupted)))
+    if case.loaded.changes:
+        blocks.append(Text(changed_text(case.loaded)))
+    return Document(
+        "plan", inputs_of(case, request), r, blocks,
+        warnings=(*case.loaded.warnings, *case.left_out), answered_no=not r.fits,
+        terms=terms_of(r), csv_table=alternatives_table(r) if r.alternatives else None,
+        interrupted=result.interrupted,
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""The global batch as a number of sequences."""
+
+from __future__ import annotations
+
+TOLERANCE = 0.05
+
+
+def sequences_for(batch_tokens: float, seq_len: int, tolerance: float = TOLERANCE) -> int:
+    """Sequences of a batch given in tokens, rounded so that many layouts divide it.
+
+    An exact multiple is kept. Otherwise the nearest multiple of the largest power of two that
+    changes the batch by at most `tolerance`: batches of real runs are highly divisible.
+
+    Parameters
+    ----------
+    batch_tokens : float
+        Tokens of one step. [1]
+    seq_len : int
+        Tokens of a sequence. [1]
+    tolerance : float
+        Largest relative change. [1]
+
+    Returns
+    -------
+    int
+        Sequences, at least 1. [1]
+
+    Examples
+    --------
+    >>> sequences_for(4e6, 8192), sequences_for(16e6, 8192), sequences_for(62914560, 4096)
+    (512, 2048, 15360)
+    >>> sequences_for(1e3, 8192)
+    1
+    """
+    exact = batch_tokens / seq_len
+    if exact <= 1.0:
+        return 1
+    if exact == int(exact):
+        return int(exact)
+    step = 1 << int(exact).bit_length()
+    while step > 1:
+        nearest = max(1, round(exact / step)) * step
+        if abs(nearest / exact - 1.0) <= tolerance:
+            return nearest
+        step //= 2
+    return max(1, round(exact))

@@ -1,0 +1,109 @@
+"""One layout evaluated by the step-time and memory models, both columns and the run it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.cost import rental_usd
+from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.search.families import family
+from gpuscale.core.step import step_time
+from gpuscale.core.training import SECONDS_PER_DAY, gpu_hours
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.step.records import StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A layout with its step time and the memory of its fullest GPU."""
+
+    layout: Layout
+    family: str
+    step: StepResult
+    memory: StageMemory  # of the fullest stage
+    peak_bytes: float
+    capacity_bytes: float  # what a process can have of the device
+    fits: bool
+
+    @property
+    def step_s(self) -> float:
+        """Expected time of a step. [s]."""
+        return self.step.expected_s
+
+    @property
+    def headroom_bytes(self) -> float:
+        """Memory left on the fullest GPU; negative where it does not fit. [byte]."""
+        return self.capacity_bytes - self.peak_bytes
+
+
+def estimate(problem: Problem, layout: Layout) -> Estimate:
+    """Evaluate one layout by the models that the search uses.
+
+    Parameters
+    ----------
+    problem : Problem
+        Job, cluster, software.
+    layout : Layout
+        Any layout; the rules of `core.search.constraints` are not checked here.
+    """
+    fullest = peak_stage(stage_memories(problem.memory_facts, layout, problem.memory_parameters))
+    return Estimate(
+        layout,
+        family(
+            layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage, layout.shard_group_size
+        ),
+        step_time(problem.model, problem.hardware, problem.software, layout),
+        fullest, fullest.total_bytes, problem.capacity_bytes,
+        fullest.total_bytes <= problem.capacity_bytes,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What training on a number of tokens takes."""
+
+    tokens: float
+    n_steps: float
+    time_s: float
+    days: float
+    gpu_hours: float
+    usd_per_gpu_hour: float | None = None
+    usd: float | None = None
+
+
+def run_of(
+    step_s: float, step_tokens: float, n_gpus: int, tokens: float, usd_per_gpu_hour: float | None
+) -> Run:
+    """Time, GPU-hours and price of a run, failures and restarts left out.
+
+    Parameters
+    ----------
+    step_s : float
+        Time of a step. [s]
+    step_tokens : float
+        Tokens of a step. [1]
+    n_gpus : int
+        GPUs. [1]
+    tokens : float
+        Tokens of the whole run. [1]
+    usd_per_gpu_hour : float, optional
+        Price. [USD/h]
+
+    Examples
+    --------
+    >>> run = run_of(2.0, 4e6, 1024, 1e12, 2.0)
+    >>> run.n_steps, round(run.days, 2), round(run.gpu_hours), round(run.usd)
+    (250000.0, 5.79, 142222, 284444)
+    """
+    n_steps = tokens / step_tokens
+    time_s = n_steps * step_s
+    usd = None if usd_per_gpu_hour is None else rental_usd(n_gpus, time_s, usd_per_gpu_hour)
+    return Run(
+        tokens, n_steps, time_s, time_s / SECONDS_PER_DAY, gpu_hours(n_gpus, time_s),
+        usd_per_gpu_hour, usd,
+    )  # fmt: skip

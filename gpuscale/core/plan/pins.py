@@ -1,0 +1,249 @@
+"""Dimensions pinned or ranged by a person, put into the space that is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, product
+from typing import Any
+
+from gpuscale.core.layout import CP_KINDS, RECOMPUTE, SCHEDULES
+from gpuscale.core.search.constraints import (
+    Facts,
+    against_batch,
+    against_cp,
+    against_ep,
+    against_schedule,
+    against_tp,
+    against_zero,
+)
+from gpuscale.core.search.ranges import select_ints, select_names
+from gpuscale.core.search.space import VPP, Space, divisors
+
+INTS = {
+    "tp": "tp", "cp": "cp", "pp": "pp", "dp": "dp", "ep": "ep", "etp": "etp", "vpp": "vpp",
+    "micro_batch": "micro_batch_size", "zero": "zero_stage",
+    "shard_group": "shard_group_size", "recompute_layers": "recompute_layers",
+}  # fmt: skip
+"""Flag -> field of `Space`, whole numbers."""
+
+NAMES: dict[str, Sequence[str]] = {
+    "cp_kind": CP_KINDS, "recompute": RECOMPUTE[:3], "schedule": SCHEDULES[:4],
+    "offload": ("none", "optimizer"),
+}  # fmt: skip
+"""Flag -> names to choose from."""
+
+SWITCHES = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp")
+"""Flags that are on, off or both."""
+
+FLAGS = (*INTS, *NAMES, *SWITCHES)
+
+MOST_TRIED = 20_000
+
+
+def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Space, tuple[str, ...]]:
+    """Put pins into a space.
+
+    Parameters
+    ----------
+    space : Space
+        Default space of the job.
+    pins : mapping of str to str
+        Flag name (`FLAGS`) to text: ``8``, ``1,3``, ``4..16``, ``none,full``, ``on``.
+    facts : Facts
+        Of the job.
+
+    Returns
+    -------
+    Space, tuple of str
+        The pinned space, and one line for each value that was left out as impossible.
+
+    Raises
+    ------
+    ValueError
+        If a text cannot be read, or no value of a pin is possible; the message says why.
+
+    Notes
+    -----
+    ``vpp`` above 1 means the interleaved schedule. ``dp`` counts whole replicas, so without a
+    pinned ``zero`` or ``shard_group`` it leaves out ZeRO-3, which shards the weights over them.
+    """
+    changed: dict[str, Any] = {}
+    left_out: list[str] = []
+    for flag, text in pins.items():
+        if flag in SWITCHES:
+            changed[flag] = _switch(flag, text)
+        elif flag == "offload":
+            names = _read(flag, select_names, text, NAMES[flag])
+            changed["offload_optimizer"] = tuple(n == "optimizer" for n in names)
+        elif flag in NAMES:
+            changed[flag] = _read(flag, select_names, text, NAMES[flag])
+        else:
+            values = _read(flag, select_ints, text, _candidates(flag, space, facts))
+            values, reasons = _possible(flag, values, facts)
+            left_out += reasons
+            changed[INTS[flag]] = values
+    changed.update(_implied(pins, changed, space))
+    return replace(space, **changed), tuple(left_out)
+
+
+def _read(flag: str, read: Callable[..., Any], text: str, known: Sequence[Any]) -> tuple[Any, ...]:
+    try:
+        values: tuple[Any, ...] = read(text, known)
+    except ValueError as error:
+        raise ValueError(f"--{flag.replace('_', '-')}: {error}") from None
+    return values
+
+
+def _switch(flag: str, text: str) -> tuple[bool, ...]:
+    values = {"on": (True,), "off": (False,), "both": (True, False)}
+    try:
+        return values[text.strip().lower()]
+    except KeyError:
+        name = flag.replace("_", "-")
+        raise ValueError(f"--{name}: {text[:30]!r} is not one of on, off, both") from None
+
+
+def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
+    """Values that a range selects from."""
+    if flag == "vpp":
+        return (1, *VPP)
+    if flag == "dp":
+        return divisors(facts.n_gpus)
+    if flag in ("pp", "tp", "cp"):
+        return [d for d in divisors(facts.n_gpus) if not _alone(flag, d, facts)]
+    if flag == "recompute_layers":
+        return range(1, facts.n_layers + 1)
+    found: Sequence[int] = getattr(space, INTS[flag])
+    return found
+
+
+def _alone(flag: str, value: int, facts: Facts) -> str:
+    """Reason against one value whatever the others are; empty if there is none."""
+    if value < 1 and flag != "zero":
+        return f"{flag} must be at least 1"
+    if flag in ("tp", "cp", "pp", "dp") and facts.n_gpus % value:
+        return f"{flag}={value} does not divide {facts.n_gpus:,} GPUs"
+    if flag == "tp":
+        return against_tp(value, facts)
+    if flag == "cp":
+        return against_cp(value, "ring", 1, facts)
+    if flag == "pp" and value > facts.n_layers:
+        return f"pp={value} is more than {facts.n_layers} layers"
+    if flag == "dp":
+        return against_batch(1, value, facts).replace("dp*micro_batch_size", "dp")
+    if flag == "micro_batch":
+        return against_batch(value, 1, facts).replace("dp*micro_batch_size", "micro_batch_size")
+    if flag in ("ep", "etp"):
+        ep, etp = (value, 1) if flag == "ep" else (1, value)
+        return against_ep(ep, etp, ep * etp, 1, 1, facts)
+    if flag == "zero" and value > 3:
+        return f"zero={value} is not one of 0, 1, 2, 3"
+    if flag == "shard_group" and facts.n_gpus % value:
+        return f"shard_group={value} does not divide {facts.n_gpus:,} GPUs"
+    return ""
+
+
+def _possible(
+    flag: str, values: tuple[int, ...], facts: Facts
+) -> tuple[tuple[int, ...], list[str]]:
+    reasons = {v: _alone(flag, v, facts) for v in values}
+    kept = tuple(v for v in values if not reasons[v])
+    if not kept:
+        raise ValueError(next(iter(reasons.values())))
+    return kept, [f"left out: {r}" for r in reasons.values() if r]
+
+
+def _implied(
+    pins: Mapping[str, str], changed: Mapping[str, Any], space: Space
+) -> dict[str, tuple[Any, ...]]:
+    """Tell what a pin means for dimensions that are not pinned themselves."""
+    more: dict[str, tuple[Any, ...]] = {}
+    if "vpp" in pins:
+        wanted = changed["vpp"]
+        schedules = changed.get("schedule", space.schedule)
+        if 1 not in wanted:
+            more["schedule"] = tuple(s for s in schedules if s == "interleaved")
+            if not more["schedule"]:
+                raise ValueError("--vpp above 1 needs --schedule interleaved")
+        elif wanted == (1,):
+            more["schedule"] = tuple(s for s in schedules if s != "interleaved")
+            if not more["schedule"]:
+                raise ValueError("--schedule interleaved needs --vpp of at least 2")
+        more["vpp"] = tuple(v for v in wanted if v > 1)
+    if "shard_group" in pins and "zero" not in pins:
+        more["zero_stage"] = (3,)
+    if "dp" in pins and "zero" not in pins and "shard_group" not in pins:
+        more["zero_stage"] = tuple(z for z in space.zero_stage if z < 3)
+    return more
+
+
+def why_empty(space: Space, facts: Facts) -> str:
+    """Reason why a pinned space holds no layout: that of the combination that came furthest.
+
+    Examples
+    --------
+    >>> from gpuscale.core.search.space import default_space
+    >>> f = Facts(32, (32,), (8,), (14336,), (), 0, 8192, 512, 64)
+    >>> pinned, _ = pin_space(default_space(f, 8), {"tp": "8", "pp": "2", "dp": "8"}, f)
+    >>> why_empty(pinned, f)
+    'tp*pp*dp=128 does not divide 64 GPUs'
+    """
+    if len(space.tp) == len(space.pp) == len(space.dp) == 1:
+        fixed = space.tp[0] * space.pp[0] * space.dp[0]
+        if facts.n_gpus % fixed:
+            return f"tp*pp*dp={fixed} does not divide {facts.n_gpus:,} GPUs"
+        if facts.n_gpus // fixed not in space.cp:
+            return (
+                f"tp*pp*dp={fixed} leaves cp={facts.n_gpus // fixed} of {facts.n_gpus:,} GPUs; "
+                f"possible are cp={', '.join(map(str, space.cp))}"
+            )
+    furthest = (-1, "no layout meets all pinned values together")
+    for stage, reason in islice(_reasons(space, facts), MOST_TRIED):
+        if stage > furthest[0]:
+            furthest = (stage, reason)
+    return furthest[1]
+
+
+def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
+    """(how far a combination came, what stopped it)."""
+    n = facts.n_gpus
+    for tp, cp, pp in product(space.tp, space.cp, space.pp):
+        width = tp * cp * pp
+        dp, rest = divmod(n, width)
+        if rest:
+            yield 1, f"tp*cp*pp={width} does not divide {n:,} GPUs"
+            continue
+        if space.dp and dp not in space.dp:
+            yield 0, f"tp*cp*pp={width} leaves dp={dp}, which is pinned to another value"
+            continue
+        reasons = [
+            all_or_none(against_cp(cp, kind, tp, facts) for kind in space.cp_kind),
+            all_or_none(against_batch(b, dp, facts) for b in space.micro_batch_size),
+            all_or_none(
+                against_ep(ep, etp, tp, cp, dp, facts)
+                for ep, etp in product(space.ep, space.etp)
+            ),
+            all_or_none(
+                against_schedule(s, v, pp, max(1, facts.global_batch_size // (dp * b)), facts)
+                for b in space.micro_batch_size
+                for s in space.schedule
+                for v in (space.vpp if s == "interleaved" else (1,))
+            ),
+            all_or_none(against_zero(z, None, pp, dp, cp) for z in space.zero_stage),
+        ]  # fmt: skip
+        yield next(((i + 2, r) for i, r in enumerate(reasons) if r), (0, ""))
+
+
+def all_or_none(reasons: Iterable[str]) -> str:
+    """Return the first reason if every candidate has one, else nothing.
+
+    >>> all_or_none(["a", ""]), all_or_none(["a", "b"])
+    ('', 'a')
+    """
+    first = ""
+    for reason in reasons:
+        if not reason:
+            return ""
+        first = first or reason
+    return first

@@ -1,0 +1,116 @@
+"""Answers of `plan`: what a person gets as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuscale.core.layout import Layout
+from gpuscale.core.limits_board import LimitRow
+from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.plan.estimate import Run
+from gpuscale.core.plan.sensitivity import Effect
+from gpuscale.core.search.engine import Counts
+from gpuscale.core.step.records import StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another layout, and why it is not the one chosen."""
+
+    kind: str  # "best of family" | "next best" | "does not fit"
+    family: str
+    layout: Layout
+    step_s: float
+    mfu: float
+    peak_bytes: float
+    fits: bool
+    slower_frac: float  # expected time over the best's, less 1
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that makes a job fit."""
+
+    change: str
+    layout: Layout | None  # None: memory alone was looked at
+    step_s: float | None
+    peak_bytes: float | None
+    n_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoPoint:
+    """Fastest layout under a memory cap."""
+
+    cap_bytes: float
+    layout: Layout
+    step_s: float
+    peak_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """The chosen layout (or, if nothing fits, the one that came closest) and all about it."""
+
+    fits: bool
+    n_gpus: int
+    layout: Layout
+    family: str
+    step_s: float
+    roofline_s: float
+    step_low_s: float  # 80 % interval of the expected time
+    step_high_s: float
+    mfu: float
+    hfu: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    batch_tokens: float  # of the step as planned
+    asked_batch_tokens: float
+    tokens_per_gpu: float  # of the batch asked for
+    tokens_per_dp_rank: float
+    peak_bytes: float
+    capacity_bytes: float
+    hbm_bytes: float
+    headroom_bytes: float
+    memory_interval_factor_80: float
+    run: Run | None
+    step: StepResult
+    memory: StageMemory
+    limits: tuple[LimitRow, ...]
+    alternatives: tuple[Alternative, ...]
+    sensitivity: tuple[Effect, ...]
+    remedies: tuple[Remedy, ...]
+    pareto: tuple[ParetoPoint, ...]
+    counts: Counts
+    job: dict[str, Any]
+    job_toml: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRow:
+    """The best layout of one case of a scan."""
+
+    cluster: str
+    n_gpus: int
+    seq_len: int
+    global_batch_size: int
+    fits: bool
+    meets: bool
+    layout: Layout
+    step_s: float
+    roofline_s: float
+    mfu: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    peak_bytes: float
+    capacity_bytes: float
+    days: float | None
+    gpu_hours: float | None
+    usd: float | None
+    tokens_per_usd: float | None
+    scaling_efficiency: float | None
+    pareto: bool  # no other row is both faster and cheaper (in GPUs, or USD)
+    why_not: str
+    counts: Counts

@@ -1,0 +1,90 @@
+"""Choosing among the cases of a scan: conditions, objective, and what is worth looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuscale.core.plan.records import ScanRow
+
+
+def shortfalls(
+    row: ScanRow, deadline_s: float | None, budget_usd: float | None, mfu_at_least: float | None,
+    max_step_s: float | None,
+) -> list[str]:  # fmt: skip
+    """Conditions that a case does not meet, in words; empty if it meets all.
+
+    A deadline or budget without a known run (tokens) or price is a condition not met.
+    """
+    found = []
+    if not row.fits:
+        found.append(f"does not fit by {(row.peak_bytes - row.capacity_bytes) / 1e9:,.1f} GB")
+    if deadline_s is not None and (row.days is None or row.days * 86400 > deadline_s):
+        have = "no token budget" if row.days is None else f"{row.days:,.1f} days"
+        found.append(f"{have} > {deadline_s / 86400:,.4g} days")
+    if budget_usd is not None and (row.usd is None or row.usd > budget_usd):
+        have = "no price" if row.usd is None else f"{row.usd / 1e6:,.3g} MUSD"
+        found.append(f"{have} > {budget_usd / 1e6:,.4g} MUSD")
+    if mfu_at_least is not None and row.mfu < mfu_at_least:
+        found.append(f"MFU {100 * row.mfu:.1f} % < {100 * mfu_at_least:.4g} %")
+    if max_step_s is not None and row.step_s > max_step_s:
+        found.append(f"step {row.step_s:.3g} s > {max_step_s:.4g} s")
+    return found
+
+
+def cost_of(row: ScanRow) -> float:
+    """Price of a token in USD, or in GPU-seconds where no price is known."""
+    if row.tokens_per_usd:
+        return 1.0 / row.tokens_per_usd
+    return row.n_gpus / row.tokens_per_s
+
+
+def with_pareto(rows: Sequence[ScanRow]) -> list[ScanRow]:
+    """Mark the rows that no other beats in both speed and cost."""
+    fitting = [r for r in rows if r.fits]
+    return [
+        replace(
+            r,
+            pareto=r.fits
+            and not any(
+                (o.tokens_per_s > r.tokens_per_s and cost_of(o) <= cost_of(r))
+                or (o.tokens_per_s >= r.tokens_per_s and cost_of(o) < cost_of(r))
+                for o in fitting
+            ),
+        )
+        for r in rows
+    ]
+
+
+def with_efficiency(rows: Sequence[ScanRow]) -> list[ScanRow]:
+    """Throughput of a GPU relative to the first fitting row, by cluster."""
+    first: dict[str, float] = {}
+    for row in rows:
+        if row.fits:
+            first.setdefault(row.cluster, row.tokens_per_s_per_gpu)
+    return [
+        replace(
+            r,
+            scaling_efficiency=(
+                r.tokens_per_s_per_gpu / first[r.cluster] if r.cluster in first and r.fits else None
+            ),
+        )
+        for r in rows
+    ]
+
+
+def choose(rows: Sequence[ScanRow], objective: str, conditions: bool) -> ScanRow | None:
+    """Pick the row that answers: of those that fit and meet the conditions, the best.
+
+    With conditions, `step-time` means the fewest GPUs that meet them.
+    """
+    able = [r for r in rows if r.fits and r.meets]
+    if not able:
+        return None
+    if objective == "tokens-per-dollar":
+        return min(able, key=lambda r: (cost_of(r), -r.tokens_per_s))
+    if objective == "memory-headroom":
+        return max(able, key=lambda r: (r.capacity_bytes - r.peak_bytes, r.tokens_per_s))
+    if objective == "fewest-gpus" or conditions:
+        return min(able, key=lambda r: (r.n_gpus, -r.tokens_per_s))
+    return max(able, key=lambda r: r.tokens_per_s)

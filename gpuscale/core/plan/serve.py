@@ -1,0 +1,103 @@
+"""Serving one replica: prefill and decode by the roofline, communication left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.kv_cache import kv_cache_bytes
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.inference import weight_bytes
+from gpuscale.core.memory.serving import model_weight_bytes
+from gpuscale.core.model_flops import flop_per_token
+from gpuscale.core.params import embedding_params
+from gpuscale.core.serving_ideal import decode_time_s
+from gpuscale.core.training import job_time_s
+
+if TYPE_CHECKING:
+    from gpuscale.core.memory.serving import ServingJob
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTimes:
+    """Roofline times of one replica."""
+
+    prefill_flop: float  # of one prompt as long as the context
+    prefill_s: float
+    decode_flop: float  # of one token of every sequence of a pipeline group
+    decode_read_bytes: float  # weights met and cache read for it, all GPUs
+    decode_s: float  # one token of every sequence
+    decode_bound: str  # "memory" | "compute"
+    group_sequences: int  # sequences that one pipeline stage works on at a time
+    weights_read_frac: float  # of all weights, by the tokens of a group
+    tokens_per_s: float  # of the replica
+    tokens_per_s_per_sequence: float
+
+
+def experts_met_frac(n_experts: float, top_k: float, n_tokens: float) -> float:
+    """Count the expected share of the experts that some of `n_tokens` tokens choose, evenly routed. [1].
+
+    ``1 - (1 - k/E)^n``
+
+    Examples
+    --------
+    >>> experts_met_frac(256, 8, 1), round(experts_met_frac(256, 8, 32), 3)
+    (0.03125, 0.638)
+    """
+    return 1.0 - float((1.0 - min(1.0, top_k / n_experts)) ** n_tokens)
+
+
+def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:
+    """Weights read to decode one token of each of `n_tokens` sequences. [byte].
+
+    All but the input embedding; of the routed experts those that are chosen.
+    """
+    facts = model_facts(model)
+    total = model_weight_bytes(model, dtype) - weight_bytes(embedding_params(model), "bf16")
+    if model.tie_embeddings:
+        total += weight_bytes(embedding_params(model), "bf16")
+    for kind in facts.sequence:
+        layer = facts.kinds[kind]
+        if layer.expert_params:
+            met = experts_met_frac(layer.n_experts, layer.top_k, n_tokens)
+            total -= (1.0 - met) * weight_bytes(layer.expert_params, dtype, scales=True)
+    return total
+
+
+def serving_times(
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, hbm_bytes_per_s: float,
+    flop_per_s: float,
+) -> ServingTimes:  # fmt: skip
+    """Compute times of a replica of `tp` x `pp` GPUs.
+
+    A token passes the pipeline stages one after another, so only `tp` GPUs work on it at a time;
+    the sequences are split in `pp` groups that keep all stages busy.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    job : ServingJob
+        Formats, context, concurrency.
+    tp, pp : int
+        Degrees. [1]
+    hbm_bytes_per_s, flop_per_s : float
+        Peaks of one GPU. [byte/s], [FLOP/s]
+    """
+    context = max(1, int(job.context_tokens))
+    group = max(1, math.ceil(job.concurrency / pp))
+    each = flop_per_token(model, context)
+    prefill = context * (each.forward_flop - each.head_flop) + each.head_flop
+    full = flop_per_token(model, context, causal=False).forward_flop * group
+    weights = weights_read_bytes(model, job.weights, group)
+    cache = group * kv_cache_bytes(model, context, weight_bytes(1.0, job.kv))
+    read = weights + cache
+    step = decode_time_s(read, full, tp, hbm_bytes_per_s, flop_per_s)
+    memory = read / (tp * hbm_bytes_per_s)
+    return ServingTimes(
+        prefill, job_time_s(prefill, tp * flop_per_s), full, read, step,
+        "memory" if memory >= step else "compute", group,
+        weights / model_weight_bytes(model, job.weights), job.concurrency / step, 1.0 / step,
+    )  # fmt: skip

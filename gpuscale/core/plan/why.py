@@ -1,0 +1,78 @@
+"""Why a layout is worse than the best: the term of its step that grew most, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.limits_board import LimitRow
+    from gpuscale.core.plan.estimate import Estimate
+
+AXES = {
+    "dp_comm_s": ("dp", "fsdp", "moe-dp"), "tp_comm_s": ("tp",), "cp_comm_s": ("cp",),
+    "ep_comm_s": ("ep",), "pp_comm_s": ("pp",),
+}  # fmt: skip
+"""Part of a step -> axes of the limits board that explain it."""
+
+NAMES = {
+    "matmul_s": "matrix multiplies", "attention_s": "attention", "elementwise_s": "elementwise",
+    "moe_s": "MoE dispatch", "tp_comm_s": "TP communication", "cp_comm_s": "CP communication",
+    "ep_comm_s": "EP communication", "recompute_s": "recomputation", "host_s": "kernel launches",
+    "bubble_s": "pipeline bubble", "pp_comm_s": "PP communication",
+    "dp_comm_s": "DP communication", "optimizer_s": "optimizer", "straggler_s": "stragglers",
+}  # fmt: skip
+"""Parts of a step in words; communication is what stays exposed after overlap."""
+
+
+def grown_part(worse: Estimate, best: Estimate) -> str:
+    """Name the part of the expected step that grew most against the best layout's."""
+    mine, theirs = worse.step.expected.parts(), best.step.expected.parts()
+    parts = [name for name in mine if name != "straggler_s"]
+    return max(parts, key=lambda name: mine[name] - theirs[name])
+
+
+def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -> str:
+    """Say in one line why `worse` is worse than `best`.
+
+    Parameters
+    ----------
+    worse, best : Estimate
+        Evaluated layouts of the same job.
+    board : sequence of LimitRow
+        Limits of the worse layout; an exceeded one of the part that grew is named.
+    """
+    if not worse.fits:
+        return f"does not fit by {-worse.headroom_bytes / 1e9:,.1f} GB"
+    name = grown_part(worse, best)
+    mine, theirs = worse.step.expected, best.step.expected
+    grown = getattr(mine, name) - getattr(theirs, name)
+    if grown <= 0.0:
+        return _equal(worse, best)
+    for row in board:
+        if row.axis in AXES.get(name, ()) and row.exceeded:
+            return f"communication-bound {row.ratio:.1f}x: {_against(row)}"
+    share, other = getattr(mine, name) / mine.total_s, getattr(theirs, name) / theirs.total_s
+    text = f"{NAMES[name]} {100 * share:.0f} % of the step, best {100 * other:.0f} %"
+    if round(100 * share) <= round(100 * other):
+        text = f"{NAMES[name]} {getattr(mine, name):.3g} s, best {getattr(theirs, name):.3g} s"
+    return text
+
+
+def _against(row: LimitRow) -> str:
+    """Have against need, in words.
+
+    >>> from gpuscale.core.limits_board import LimitRow
+    >>> _against(LimitRow("tp", 16, True, 1.0, 2.0, "degree", 16, 8, "<=", None, "", 2.0, ""))
+    'TP 16 against at most 8'
+    """
+    if row.axis in ("tp", "pp"):
+        return f"{row.axis.upper()} {row.have:,.0f} against at most {row.need:,.3g}"
+    if row.axis == "ep":
+        return f"expert width {row.have:,.0f} against {row.need:,.0f}"
+    return f"{row.have:,.0f} {row.quantity} against {row.need:,.0f}"
+
+
+def _equal(worse: Estimate, best: Estimate) -> str:
+    more = worse.peak_bytes - best.peak_bytes
+    return f"as fast, {more / 1e9:.1f} GB more memory" if more > 0 else "as good"

@@ -1,0 +1,141 @@
+"""Planning jobs: reading `plan.toml`, and putting together the problem that is searched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.search.constraints import Facts
+from gpuscale.core.search.problem import Problem
+from gpuscale.io.software import software_record
+from gpuscale.io.step_hardware import step_hardware
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.job import JobSpec
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+
+def read_job(path: str) -> JobSpec:
+    """Read a `plan.toml`.
+
+    Raises
+    ------
+    GpuscaleError
+        If the file cannot be read, or holds a key or value that is not known.
+    """
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.io.toml import read_toml
+    from gpuscale.specs.job import JobSpec, LayoutPins
+
+    try:
+        return JobSpec.model_validate(read_toml(path))
+    except pydantic.ValidationError as error:
+        known = [*JobSpec.model_fields, *LayoutPins.model_fields]
+        raise spec_error(path, error, known) from None
+
+
+def job_toml(job: dict[str, Any], pins: dict[str, str]) -> str:
+    """Text of a job that `--job` reads back; keys without a value are left out."""
+    from gpuscale.io.toml_out import table_to_toml
+
+    table = {key: value for key, value in job.items() if value is not None}
+    return table_to_toml(table | ({"layout": pins} if pins else {}))
+
+
+def _sizes(specs: Any, *names: str) -> tuple[int, ...]:
+    """Different sizes, above 0, that the parts of a model have under these names."""
+    found = (getattr(spec, name, None) for spec in specs for name in names)
+    return tuple(dict.fromkeys(int(size) for size in found if size))
+
+
+def facts_of(model: ModelSpec, seq_len: int, global_batch_size: int, n_gpus: int) -> Facts:
+    """Figures of a job that the rules of a layout need.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    seq_len, global_batch_size : int
+        Tokens of a sequence, sequences of a step. [1]
+    n_gpus : int
+        GPUs. [1]
+    """
+    mixers = list(model.mixers.values())
+    ffns = list(model.ffns.values())
+    return Facts(
+        n_layers=model.n_layers,
+        head_counts=_sizes(mixers, "n_heads", "n_v_heads"),
+        kv_head_counts=_sizes(mixers, "n_kv_heads", "n_k_heads", "n_groups"),
+        ffn_widths=_sizes(
+            ffns, "ffn_hidden_size", "shared_ffn_hidden_size", "dense_ffn_hidden_size"
+        ),
+        expert_widths=_sizes(ffns, "expert_ffn_hidden_size"),
+        n_experts=min(_sizes(ffns, "n_experts"), default=0),
+        seq_len=seq_len,
+        global_batch_size=global_batch_size,
+        n_gpus=n_gpus,
+    )
+
+
+def make_problem(
+    model: ModelSpec, cluster: ClusterSpec, software: SoftwareSpec, facts: Facts,
+    precision: str = "bf16",
+) -> Problem:  # fmt: skip
+    """Put together what a search needs.
+
+    Parameters
+    ----------
+    model, cluster, software : spec
+        As loaded, what-if changes applied.
+    facts : Facts
+        Of the job, by `facts_of`.
+    precision : str
+        Of the linear layers; decides the bytes of reduced gradients in some families.
+
+    Examples
+    --------
+    >>> from gpuscale.io.hardware import load_cluster
+    >>> from gpuscale.io.models import load_model
+    >>> from gpuscale.io.software import load_software
+    >>> model = load_model("llama3-8b").spec
+    >>> problem = make_problem(
+    ...     model, load_cluster("dgx-h100"), load_software(), facts_of(model, 8192, 512, 64)
+    ... )
+    >>> round(problem.capacity_bytes / 1e9, 1)
+    85.0
+    """
+    hardware = step_hardware(cluster)
+    return Problem(
+        model, hardware, software_record(software, hardware.architecture, precision=precision),
+        model_facts(model), parameters_of(software), usable_bytes(hardware.hbm_bytes), facts,
+    )  # fmt: skip
+
+
+def step_interval(
+    expected_s: float, problem: Problem, software: str, layout: Layout
+) -> tuple[float, float]:
+    """80 % interval of an expected step time, by the class of the job. [s].
+
+    Parameters
+    ----------
+    expected_s : float
+        Expected time. [s]
+    problem : Problem
+        Model and hardware decide the class.
+    software : str
+        Name of the framework family.
+    layout : Layout
+        Tensor parallelism beyond a node is a class of its own.
+    """
+    from gpuscale.core.step.interval import interval, interval_classes
+    from gpuscale.io.step_intervals import interval_widths
+
+    classes = interval_classes(problem.model, problem.hardware, software, layout)
+    return interval(expected_s, classes, interval_widths())
