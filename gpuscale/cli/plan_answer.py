@@ -74,9 +74,8 @@ def plan_result(
 
     step, lay = best.step, best.layout
     software = case.loaded.specs["software"].name
-    span = step_interval(step.expected_s, case.loaded.model, case.problem.hardware, software, lay)
-    if span is not None:
-        step = replace(step, low_s=span[0], high_s=span[1])
+    low_s, high_s = step_interval(step.expected_s, case.problem, software, lay)
+    step = replace(step, low_s=low_s, high_s=high_s)
     job = used_job(case, request)
     tokens = case.batch.asked_tokens
     return PlanResult(

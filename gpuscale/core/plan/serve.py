@@ -37,9 +37,9 @@ class ServingTimes:
 
 
 def experts_met_frac(n_experts: float, top_k: float, n_tokens: float) -> float:
-    """Count the expected share of the experts that some of `n_tokens` tokens choose, evenly routed. [1].
+    """Compute the expected share of the experts that any of `n_tokens` tokens chooses. [1].
 
-    ``1 - (1 - k/E)^n``
+    ``1 - (1 - k/E)^n``, evenly routed.
 
     Examples
     --------
