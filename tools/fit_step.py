@@ -1,14 +1,15 @@
 """Fit the parameters of the step model to published runs, and write them into the presets.
 
-    python tools/fit_step.py              # fit, report, write
-    python tools/fit_step.py --dry        # fit and report
+    python tools/fit_step.py              # fit, report
+    python tools/fit_step.py --write      # and write presets/train and presets/software
     python tools/fit_step.py --cv         # leave one source out
 
 Maximum a posteriori in log space: a robust (Huber) sum of squared log errors of step time over the
 rows, plus a Gaussian prior on every parameter, by damped Gauss-Newton with numerical derivatives.
-Priors, their widths and ties stand beside the values in `presets/train` and `presets/software`.
-Rows: the package's own copy of the measurements (good and fully specified), each source and each
-`dup_group` weighted down by the square root of its size, so that no single one rules.
+Priors, their widths and ties stand beside the values in the presets. Rows: the package's own copy
+of the measurements (good and fully specified; those that only leave the recompute blank count a
+quarter); each source and each `dup_group` is weighted down by the root of its size, so that no
+single one rules. Needs numpy.
 """
 
 from __future__ import annotations
@@ -16,141 +17,160 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gpuscale.core.step.records import Hardware
+from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
-from gpuscale.io.measurements import TrainingRun, training_runs
+from gpuscale.io.measurements import TrainingRun
+from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import FILES, Calibration, calibrated_tables, train_folder
 from gpuscale.io.step_hardware import measured_hardware
-from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.specs.software import Calibrated
+from gpuscale.validate.layouts import is_stalled
+from gpuscale.validate.runs import own_runs
 
-HUBER = 0.12  # log error beyond which a row counts linearly
-SIGMA = 0.06  # log error of a good row: half model, half repetition
+HUBER = 0.12
+"""Log error beyond which a row counts linearly."""
+
+SIGMA = 0.06
+"""Log error of a good row: half of it model, half repetition."""
+
+DIFFERENCE = 0.01
+"""Step of the numerical derivatives, in ln(parameter)."""
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Problem:
-    """Rows, parameters and their residuals."""
+    """Rows to fit, their weights, and the free parameters with their priors."""
 
-    def __init__(self, runs: list[TrainingRun], layouts: list[TrainingRun]) -> None:
-        self.runs = [r for r in runs if usable(r)] + [r for r in layouts if clean_layout(r)]
-        self.tables = all_tables()
+    def __init__(self, runs: list[TrainingRun], tables: dict[str, Calibrated] | None = None):
+        """Take the rows to fit and the parameter tables; by default those shipped."""
+        self.runs = runs
+        self.tables = tables or all_tables()
         self.groups = tie_groups(self.tables)
-        self.free = [k for k in self.groups if self.tables[self.groups[k][0]].prior_spread > 0]
-        self.measured = np.array([math.log(r.step_time_s or 1.0) for r in self.runs])
-        self.weight = row_weights(self.runs)
-        self.prior = np.array([math.log(self.tables[self.groups[k][0]].prior) for k in self.free])
-        self.width = np.array([self.tables[self.groups[k][0]].prior_spread for k in self.free])
-        self.start = np.array([math.log(self.tables[self.groups[k][0]].value) for k in self.free])
-        self.uses = None
+        first = {key: self.tables[paths[0]] for key, paths in self.groups.items()}
+        self.free = [key for key, table in first.items() if table.prior_spread > 0]
+        self.measured = np.array([math.log(run.step_time_s or 1.0) for run in runs])
+        self.weight = row_weights(runs)
+        self.prior = np.array([math.log(first[key].prior) for key in self.free])
+        self.width = np.array([first[key].prior_spread for key in self.free])
+        self.shipped = np.array([math.log(first[key].value) for key in self.free])
+        self.rows_of = [affected(runs, self.groups[key]) for key in self.free]
 
-    def calibration(self, x: np.ndarray) -> Calibration:
-        cal = Calibration({path: t.value for path, t in self.tables.items()})
+    def calibration(self, x: Array) -> Calibration:
+        """All parameters for one vector of free ones (their logarithms)."""
+        cal = Calibration({path: table.value for path, table in self.tables.items()})
         for key, value in zip(self.free, x, strict=True):
             for path in self.groups[key]:
                 cal[path] = math.exp(value)
         return cal
 
-    def log_times(self, x: np.ndarray, rows: list[int] | None = None) -> np.ndarray:
-        cal = self.calibration(x)
-        hardware: dict[int, Hardware] = {}
-        out = []
-        memo: dict = {}
-        for i in rows if rows is not None else range(len(self.runs)):
-            out.append(math.log(predict(self.runs[i], cal, memo)))
-        return np.array(out)
+    def log_times(self, x: Array, rows: list[int] | None = None) -> Array:
+        """Take the logarithm of the expected step time of all rows, or of some."""
+        cal, memo = self.calibration(x), Records()
+        chosen = range(len(self.runs)) if rows is None else rows
+        return np.array([math.log(memo.predict(self.runs[i], cal)) for i in chosen])
 
-    def jacobian(self, x: np.ndarray, base: np.ndarray) -> np.ndarray:
+    def jacobian(self, x: Array, base: Array) -> Array:
+        """Differentiate `log_times` by each parameter."""
         jac = np.zeros((len(self.runs), len(x)))
-        if self.uses is None:
-            self.uses = [affected(self.runs, self.groups[k]) for k in self.free]
-        for j in range(len(x)):
-            rows = self.uses[j]
-            if not rows:
-                continue
-            y = x.copy()
-            y[j] += 0.01
-            jac[rows, j] = (self.log_times(y, rows) - base[rows]) / 0.01
+        for j, rows in enumerate(self.rows_of):
+            if rows:
+                moved = x.copy()
+                moved[j] += DIFFERENCE
+                jac[rows, j] = (self.log_times(moved, rows) - base[rows]) / DIFFERENCE
         return jac
 
-    def objective(self, x: np.ndarray, base: np.ndarray, mask: np.ndarray | None = None) -> float:
-        r = base - self.measured
-        a = np.abs(r)
-        rho = np.where(a <= HUBER, r * r, 2 * HUBER * a - HUBER**2) / SIGMA**2
-        w = self.weight if mask is None else self.weight * mask
-        return float((w * rho).sum() + (((x - self.prior) / self.width) ** 2).sum())
+    def objective(self, x: Array, base: Array, mask: Array | None = None) -> float:
+        """Robust misfit and prior."""
+        off = np.abs(base - self.measured)
+        rho = np.where(off <= HUBER, off * off, 2 * HUBER * off - HUBER**2) / SIGMA**2
+        weight = self.weight if mask is None else self.weight * mask
+        return float((weight * rho).sum() + (((x - self.prior) / self.width) ** 2).sum())
+
+    def newton(self, x: Array, base: Array, mask: Array | None = None) -> tuple[Array, Array]:
+        """(Hessian of half the objective, gradient of half) in Gauss-Newton form."""
+        jac, off = self.jacobian(x, base), base - self.measured
+        robust = np.where(np.abs(off) <= HUBER, 1.0, HUBER / np.maximum(np.abs(off), 1e-9))
+        weight = self.weight / SIGMA**2 * robust * (1.0 if mask is None else mask)
+        hessian = jac.T @ (weight[:, None] * jac) + np.diag(1.0 / self.width**2)
+        return hessian, jac.T @ (weight * off) + (x - self.prior) / self.width**2
+
+
+class Records:
+    """Hardware and software records of rows under one calibration, made once each."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.hardware: dict[Any, Hardware] = {}
+        self.software: dict[Any, Software] = {}
+
+    def of(self, run: TrainingRun, cal: Calibration) -> tuple[Hardware, Software]:
+        """Return the records of a row."""
+        h = run.hardware
+        key = (h.gpu_name, h.gpus_per_node, h.scaleup_domain_gpus, h.fabric_class,
+               h.scaleout_bytes_per_s_per_gpu, tuple(h.overrides.items()))  # fmt: skip
+        if key not in self.hardware:
+            self.hardware[key] = measured_hardware(h, cal)
+        hw = self.hardware[key]
+        assert run.layout is not None
+        kind = (run.software, hw.architecture, tuple(run.options.items()), run.layout.precision)
+        if kind not in self.software:
+            self.software[kind] = software_record(
+                load_software(run.software), hw.architecture, run.options,
+                precision=run.layout.precision, calibration=cal,
+            )  # fmt: skip
+        return hw, self.software[kind]
+
+    def predict(self, run: TrainingRun, cal: Calibration) -> float:
+        """Return the expected step time of a row. [s]."""
+        hw, sw = self.of(run, cal)
+        assert run.model is not None and run.layout is not None
+        return breakdown(run.model, hw, sw, run.layout)[0].total_s
 
 
 def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
     """Rows that a parameter can change."""
-    kinds = {tuple(p.split(".")[:2]) for p in paths}
-    if any(k[0] == "kernels" for k in kinds):
+    kinds = {tuple(path.split(".")[:2]) for path in paths}
+    if any(kind[0] == "kernels" for kind in kinds):
         return list(range(len(runs)))
-    names = {k[0]: {q[1] for q in kinds if q[0] == k[0]} for k in kinds}
     rows = []
-    for i, r in enumerate(runs):
-        own = {"software": r.software, "fabric": r.hardware.fabric_class}
-        arch = {r.hardware.architecture, r.hardware.gpu_name}
-        if any(own.get(k) in v for k, v in names.items()) or arch & names.get("arch", set()):
+    for i, run in enumerate(runs):
+        own = {("software", run.software), ("fabric", run.hardware.fabric_class),
+               ("fabric", "default"), ("arch", run.hardware.architecture),
+               ("arch", run.hardware.gpu_name), ("arch", run.hardware.architecture.split("-")[0]),
+               ("arch", "default")}  # fmt: skip
+        if own & kinds:
             rows.append(i)
     return rows
 
 
-_HW: dict = {}
-
-
-def records(run, cal, memo=None):
-    memo = {} if memo is None else memo
-    predict(run, cal, memo)
-    return list(memo.values())
-
-
-def predict(run: TrainingRun, cal: Calibration, memo: dict) -> float:
-    """Expected step time of a row under a set of parameters. [s]."""
-    key = (
-        run.hardware.gpu_name,
-        run.hardware.gpus_per_node,
-        run.hardware.scaleout_bytes_per_s_per_gpu,
-        run.hardware.fabric_class,
-        run.hardware.scaleup_domain_gpus,
-        tuple(run.hardware.overrides.items()),
-    )
-    if key not in memo:
-        memo[key] = measured_hardware(run.hardware, cal)
-    hw = memo[key]
-    skey = (run.software, hw.architecture, tuple(run.options.items()), run.layout.precision)
-    if skey not in memo:
-        memo[skey] = software_record(
-            load_software(run.software),
-            hw.architecture,
-            run.options,
-            precision=run.layout.precision,
-            calibration=cal,
-        )
-    return breakdown(run.model, hw, memo[skey], run.layout)[0].total_s
+def fitted_rows() -> list[TrainingRun]:
+    """Rows of the package's own copy that are fitted: runs and the layout grid."""
+    runs = [run for run in own_runs() if usable(run)]
+    return runs + [
+        run for run in own_runs("layouts") if run.step_time_s and run.layout and not is_stalled(run)
+    ]
 
 
 def usable(run: TrainingRun) -> bool:
-    """Good, fully specified and timed."""
-    return (
-        run.layout is not None
-        and run.step_time_s is not None
-        and not run.reason
-        and (run.full_spec == "yes" or partly(run))
-        and run.quality not in ("suspect", "weak")
-        and (run.software != "nanotron" or not stalled(run))
-    )
+    """Good, timed, fully specified (or but for the recompute), without an unexplained stall."""
+    if run.layout is None or run.step_time_s is None or run.reason:
+        return False
+    if run.quality in ("suspect", "weak") or not (run.full_spec == "yes" or partly(run)):
+        return False
+    return run.software != "nanotron" or not is_stalled(run)
 
 
 def partly(run: TrainingRun) -> bool:
-    """Rows whose only blank is the recompute of a family that uses none; they count a quarter."""
+    """Rows whose only blank is the recompute, of families that use none."""
     return (
         run.full_spec.startswith("all but")
         and run.quality == "good"
@@ -158,223 +178,160 @@ def partly(run: TrainingRun) -> bool:
     )
 
 
-def stalled(run: TrainingRun) -> bool:
-    """Rows of the nanotron grid with an unexplained stall of each micro-batch (no model involved).
-
-    (time - compute at 25 % MFU with bubble) / m above 0.3 s at tp <= 8, above 0.6 s from 32
-    nodes, or above 1.5 s; and all 64-node groups.
-    """
-    from gpuscale.core.step.weights import model_flop_per_token
-
-    lay, nodes = run.layout, run.n_gpus / run.hardware.gpus_per_node
-    if nodes >= 64:
-        return True
-    flop = model_flop_per_token(run.model, lay.seq_len) * lay.global_batch_size * lay.seq_len
-    m = lay.n_micro_batches
-    compute = flop / (0.25 * 989.4e12 * run.n_gpus) * (1 + (lay.pp - 1) / m)
-    stall = (run.step_time_s - compute) / m
-    return stall > 1.5 or (nodes >= 32 and stall > 0.6) or (lay.tp <= 8 and stall > 0.3)
+def label(run: TrainingRun) -> str:
+    """Source that a row counts for; the grid is one."""
+    return "nanotron grid" if run.software == "nanotron" else run.source
 
 
-def clean_layout(run: TrainingRun) -> bool:
-    return run.layout is not None and run.step_time_s is not None and not stalled(run)
-
-
-def row_weights(runs: list[TrainingRun]) -> np.ndarray:
-    groups = Counter(r.dup_group or r.id for r in runs)
-    family = ["grid" if r.software == "nanotron" else r.source for r in runs]
-    sources = Counter(family)
-    w = np.array(
-        [
-            1.0
-            / math.sqrt(groups[r.dup_group or r.id])
-            / math.sqrt(sources[f] / 20.0 + 1.0)
-            * (0.5 if r.superseded else 1.0)
-            * (1.0 if r.full_spec in ("yes", "") else 0.25)
-            * (0.35 if f == "grid" else 1.0)
-            for r, f in zip(runs, family, strict=True)
-        ]
-    )
-    return w * len(runs) / w.sum() * 0.5
+def row_weights(runs: list[TrainingRun]) -> Array:
+    """Weight of each row: its group and source share one, by the root of their sizes."""
+    groups = Counter(run.dup_group or run.id for run in runs)
+    sources = Counter(label(run) for run in runs)
+    weights = np.array([
+        1.0 / math.sqrt(groups[run.dup_group or run.id])
+        / math.sqrt(sources[label(run)] / 20.0 + 1.0)
+        * (0.5 if run.superseded else 1.0) * (1.0 if run.full_spec in ("yes", "") else 0.25)
+        * (0.35 if run.software == "nanotron" else 1.0)
+        for run in runs
+    ])  # fmt: skip
+    return np.asarray(weights * len(runs) / weights.sum() * 0.5)
 
 
 def all_tables() -> dict[str, Calibrated]:
+    """Path -> table of every calibrated parameter that is shipped."""
     tables = dict(calibrated_tables())
     for name in preset_names("software"):
-        spec = load_software(name)
-        for key, table in spec.calibration:
+        for key, table in load_software(name).calibration:
             if table is not None:
                 tables[f"software.{name}.{key}"] = table
     return tables
 
 
 def tie_groups(tables: dict[str, Calibrated]) -> dict[str, list[str]]:
+    """Name of a tie, or the path itself -> paths that are fitted as one."""
     groups: dict[str, list[str]] = {}
     for path, table in tables.items():
         groups.setdefault(table.tie or path, []).append(path)
     return groups
 
 
-def fit(problem: Problem, mask: np.ndarray | None = None, steps: int = 8, x=None, log=True):
-    x = problem.start.copy() if x is None else x.copy()
+def fit(
+    problem: Problem, mask: Array | None = None, start: Array | None = None, steps: int = 12,
+    log: bool = True,
+) -> tuple[Array, Array]:  # fmt: skip
+    """(parameters, ln of step times) at the optimum, from the priors or from `start`."""
+    x = problem.prior.copy() if start is None else start.copy()
     base = problem.log_times(x)
-    best = problem.objective(x, base, mask)
-    damping = 1e-2
+    best, damping = problem.objective(x, base, mask), 1e-2
     for step in range(steps):
-        started = time.time()
-        jac = problem.jacobian(x, base)
-        r = base - problem.measured
-        w = (
-            problem.weight
-            / SIGMA**2
-            * np.where(np.abs(r) <= HUBER, 1.0, HUBER / np.maximum(np.abs(r), 1e-9))
-        )
-        if mask is not None:
-            w = w * mask
-        h = jac.T @ (w[:, None] * jac) + np.diag(1 / problem.width**2)
-        g = jac.T @ (w * r) + (x - problem.prior) / problem.width**2
-        improved = False
+        started, before = time.time(), best
+        hessian, gradient = problem.newton(x, base, mask)
         for _ in range(6):
-            dx = np.clip(-np.linalg.solve(h + damping * np.diag(np.diag(h)), g), -0.5, 0.5)
-            y = x + dx
-            new = problem.log_times(y)
-            value = problem.objective(y, new, mask)
+            scale = hessian + damping * np.diag(np.diag(hessian))
+            moved = x + np.clip(-np.linalg.solve(scale, gradient), -0.5, 0.5)
+            times = problem.log_times(moved)
+            value = problem.objective(moved, times, mask)
             if value < best:
-                gain = best - value
-                x, base, best, improved = y, new, value, True
-                damping = max(1e-4, damping / 4)
+                x, base, best = moved, times, value
+                damping = max(1e-5, damping / 5)
                 break
             damping *= 6
         if log:
-            print(
-                f"step {step}: objective {best:.2f}  MAPE {np.abs(np.expm1(base - problem.measured)).mean():.4f}  {time.time() - started:.0f} s",
-                flush=True,
-            )
-        if not improved or gain < 1e-3:
+            error = np.abs(np.expm1(base - problem.measured)).mean()
+            print(f"step {step}: objective {best:.3f}  MAPE {100 * error:.2f} %  "
+                  f"{time.time() - started:.0f} s", flush=True)  # fmt: skip
+        if before - best < 1e-4:
             break
     return x, base
 
 
-def write(problem: Problem, x: np.ndarray) -> None:
+def write(problem: Problem, x: Array) -> None:
     """Put the fitted values into the preset files, in place of the old ones."""
-    values = {}
-    for key, value in zip(problem.free, x, strict=True):
-        for path in problem.groups[key]:
-            values[path] = math.exp(value)
-    for file, prefix in [(train_folder() / f, p) for p, f in FILES.items()] + [
-        (preset_path("software", n), f"software.{n}.calibration") for n in preset_names("software")
-    ]:
+    cal = problem.calibration(x)
+    files = [(train_folder() / file, prefix, "") for prefix, file in FILES.items()]
+    files += [(preset_path("software", n), f"software.{n}", "calibration.")
+              for n in preset_names("software")]  # fmt: skip
+    for file, prefix, table in files:
         text = Path(file).read_text()
-        for path, value in values.items():
-            full = path.replace("software.", "software.", 1)
-            if path.startswith("software."):
-                _, name, key = path.split(".")
-                full = f"software.{name}.calibration.{key}"
-            if not full.startswith(prefix + "."):
-                continue
-            inner = full[len(prefix) + 1 :]
-            header = f"[calibration.{inner}]" if prefix.startswith("software") else f"[{inner}]"
-            text = re.sub(
-                re.escape(header) + r"\nvalue = \S+", f"{header}\nvalue = {value:.5g}", text
-            )
+        for path in problem.tables:
+            if path.startswith(prefix + "."):
+                header = f"[{table}{path[len(prefix) + 1 :]}]"
+                text = re.sub(
+                    re.escape(header) + r"\nvalue = \S+", f"{header}\nvalue = {cal[path]:.5g}", text
+                )
         Path(file).write_text(text)
 
 
-def report(runs, base, measured, label=""):
-    from collections import defaultdict
+def counted(run: TrainingRun) -> bool:
+    """Rows that the scores are about: fully specified and newest."""
+    return run.full_spec in ("yes", "") and not run.superseded
 
-    err = np.expm1(base - measured)
-    by = defaultdict(list)
-    for i, r in enumerate(runs):
-        grid = r.software == "nanotron"
-        moe = r.classes.get("dense_or_moe") == "moe"
-        if r.full_spec.startswith("all"):
-            by["(recompute blank)" + (" moe" if moe else "")].append(i)
-            continue
-        by["grid" if grid else "all but grid"].append(i)
-        if not grid:
-            by["  moe" if moe else "  dense"].append(i)
-            if r.quality == "good" and not r.superseded:
-                by["good newest " + ("moe" if moe else "dense")].append(i)
-        by["  " + (r.source if not grid else "grid")].append(i)
-        if not grid:
-            by["    " + r.hardware.gpu_name + " " + r.layout.precision].append(i)
-    for k in by:
-        e = err[by[k]]
-        a = np.abs(e)
-        print(
-            f"{k:32s} n {len(e):4d}  MAPE {100 * a.mean():5.1f}  median {100 * np.median(a):5.1f}  p90 {100 * np.quantile(a, 0.9):5.1f}  bias {100 * e.mean():+5.1f}"
-        )
+
+def report(problem: Problem, base: Array) -> None:
+    """Print errors by kind and by source."""
+    error = np.expm1(base - problem.measured)
+    rows: dict[str, list[int]] = defaultdict(list)
+    for i, run in enumerate(problem.runs):
+        kind = run.classes.get("dense_or_moe", "dense")
+        if partly(run):
+            rows[f"recompute blank, {kind}"].append(i)
+        elif run.software == "nanotron":
+            rows["nanotron grid"].append(i)
+        else:
+            rows["all but the grid"].append(i)
+            rows[kind].append(i)
+            rows["  " + run.source].append(i)
+    for name, chosen in rows.items():
+        off = np.abs(error[chosen])
+        print(f"{name:28s} n {len(off):4d}  MAPE {100 * off.mean():5.1f}  median "
+              f"{100 * np.median(off):5.1f}  p90 {100 * np.quantile(off, 0.9):5.1f}  bias "
+              f"{100 * error[chosen].mean():+5.1f}")  # fmt: skip
 
 
 def cross_validate(problem: Problem, steps: int = 4) -> dict[str, tuple[int, float, float]]:
     """Leave one source out: (rows, MAPE of the full fit, MAPE when left out) by source."""
-    x, base = fit(problem, steps=steps, log=False)
-    label = [
-        "nanotron grid"
-        if r.software == "nanotron"
-        else r.source.replace("-2024-08", "").split("-v")[0]
-        for r in problem.runs
-    ]
+    x, base = fit(problem, start=problem.shipped, steps=steps, log=False)
+    labels = [label(run) for run in problem.runs]
     found = {}
-    for name in dict.fromkeys(label):
-        rows = [i for i, n in enumerate(label) if n == name and counted(problem.runs[i])]
+    for name in dict.fromkeys(labels):
+        rows = [i for i, n in enumerate(labels) if n == name and counted(problem.runs[i])]
         if not rows:
             continue
-        mask = np.array([0.0 if n == name else 1.0 for n in label])
-        y, left = fit(problem, mask, steps=steps, x=x, log=False)
-        error = np.abs(np.expm1(base - problem.measured))[rows].mean()
-        out = np.abs(np.expm1(left - problem.measured))[rows].mean()
-        found[name] = (len(rows), float(error), float(out))
-        print(
-            f"{name:28s} n {len(rows):4d}  fitted {100 * error:5.1f}  left out {100 * out:5.1f}",
-            flush=True,
-        )
-    n = sum(v[0] for v in found.values())
-    rest = {k: v for k, v in found.items() if k != "nanotron grid"}
-    m = sum(v[0] for v in rest.values())
-    print(
-        f"all without the grid: fitted {100 * sum(v[0] * v[1] for v in rest.values()) / m:.1f}  "
-        f"left out {100 * sum(v[0] * v[2] for v in rest.values()) / m:.1f}; mean of sources "
-        f"{100 * np.mean([v[1] for v in rest.values()]):.1f} / {100 * np.mean([v[2] for v in rest.values()]):.1f}"
-    )
+        mask = np.array([0.0 if n == name else 1.0 for n in labels])
+        _, left = fit(problem, mask, x, steps, log=False)
+        error = [float(np.abs(np.expm1(t - problem.measured))[rows].mean()) for t in (base, left)]
+        found[name] = (len(rows), error[0], error[1])
+        print(f"{name:28s} n {len(rows):4d}  fitted {100 * error[0]:5.1f}  left out "
+              f"{100 * error[1]:5.1f}", flush=True)  # fmt: skip
+    rest = [v for k, v in found.items() if k != "nanotron grid"]
+    n = sum(v[0] for v in rest)
+    print(f"without the grid: rows {100 * sum(v[0] * v[1] for v in rest) / n:.1f} fitted, "
+          f"{100 * sum(v[0] * v[2] for v in rest) / n:.1f} left out; mean of sources "
+          f"{100 * np.mean([v[1] for v in rest]):.1f}, "
+          f"{100 * np.mean([v[2] for v in rest]):.1f}")  # fmt: skip
     return found
 
 
-def counted(run: TrainingRun) -> bool:
-    return run.full_spec in ("yes", "") and not run.superseded
-
-
 def main() -> None:
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--runs", default="")
-    ap.add_argument("--layouts", default="")
-    ap.add_argument("--dry", action="store_true")
-    ap.add_argument("--cv", action="store_true")
-    ap.add_argument("--steps", type=int, default=8)
+    """Fit, report, and write if asked."""
+    ap = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    ap.add_argument("--write", action="store_true", help="write the presets")
+    ap.add_argument("--cv", action="store_true", help="leave one source out")
+    ap.add_argument("--shipped", action="store_true", help="start from the shipped values")
+    ap.add_argument("--steps", type=int, default=12)
     args = ap.parse_args()
-    p = Problem(training_runs(args.runs), training_runs(args.layouts))
-    t = time.time()
-    base = p.log_times(p.start)
-    print(
-        len(p.runs),
-        "rows",
-        len(p.free),
-        "free parameters; one pass",
-        round(time.time() - t, 2),
-        "s",
-    )
-    report(p.runs, base, p.measured)
+    problem = Problem(fitted_rows())
+    print(f"{len(problem.runs)} rows, {len(problem.free)} free parameters")
     if args.cv:
-        cross_validate(p, args.steps)
+        cross_validate(problem, min(args.steps, 4))
         return
-    if args.steps:
-        x, base = fit(p, steps=args.steps)
-        report(p.runs, base, p.measured)
-        for k, v in sorted(zip(p.free, x)):
-            print(f"{k:50s} {math.exp(v):.4g}   prior {p.tables[p.groups[k][0]].prior:.4g}")
-        if not args.dry:
-            write(p, x)
+    start = problem.shipped if args.shipped else None
+    x, base = fit(problem, start=start, steps=args.steps)
+    report(problem, base)
+    for key, value, prior in sorted(zip(problem.free, x, problem.prior, strict=True)):
+        print(f"{key:52s} {math.exp(value):10.4g}   prior {math.exp(prior):.4g}")
+    if args.write:
+        write(problem, x)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,254 @@
+"""The step model obeys physics: parts add up, the ideal bounds, better hardware never slows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscale.core.layout import Layout
+from gpuscale.core.step import PARTS, Hardware, Software, step_time
+from gpuscale.core.step.data_parallel import Shards, replicated_s
+from gpuscale.core.step.ideal import ideal_hardware, ideal_software
+from gpuscale.core.step.layer import layer_time
+from gpuscale.core.step.operators import linear_s, matmul_s, wave_fill
+from gpuscale.core.step.overlap import exposed_s
+from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s, split_group
+from gpuscale.core.step.pipeline import pipeline_s, plan_stages, stage_layer_indices
+from gpuscale.core.step.step import breakdown, shape_of
+from gpuscale.io.hardware import load_cluster
+from gpuscale.io.presets import preset_names
+from gpuscale.io.software import load_software, software_record
+from gpuscale.io.step_hardware import step_hardware
+from gpuscale.specs.model import ModelSpec
+
+CLUSTERS = ("dgx-a100", "dgx-h100", "dgx-b200", "gb200-nvl72", "aws-p5")
+FAMILIES = tuple(preset_names("software"))
+
+
+def model(layers: int = 16, *, moe: bool = False, mla: bool = False) -> ModelSpec:
+    mixer = {"kind": "attention", "n_heads": 32, "n_kv_heads": 8, "head_dim": 128}
+    if mla:
+        mixer = {
+            "kind": "mla", "n_heads": 32, "q_lora_rank": 1536, "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        }  # fmt: skip
+    ffn = {"kind": "dense", "ffn_hidden_size": 14336}
+    if moe:
+        ffn = {"kind": "moe", "n_experts": 64, "top_k": 8, "expert_ffn_hidden_size": 1536}
+    return ModelSpec.model_validate({
+        "name": "test", "hidden_size": 4096, "vocab_size": 128256, "layers": f"{layers} x a+f",
+        "mixers": {"a": mixer}, "ffns": {"f": ffn},
+    })  # fmt: skip
+
+
+DENSE, MOE, MLA = model(), model(moe=True), model(moe=True, mla=True)
+
+
+@lru_cache(maxsize=64)
+def records(cluster: str, family: str) -> tuple[Hardware, Software]:
+    hw = step_hardware(load_cluster(cluster))
+    return hw, software_record(load_software(family), hw.architecture)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, moe: bool = False) -> Layout:
+    power = st.integers(0, 3).map(lambda i: 2**i)
+    tp, pp, dp = draw(power), draw(power), draw(power)
+    micro = draw(st.sampled_from([1, 2, 4]))
+    return Layout(
+        seq_len=draw(st.sampled_from([1024, 4096, 8192])), micro_batch_size=micro,
+        global_batch_size=micro * dp * draw(st.integers(1, 24)), tp=tp, pp=pp, dp=dp,
+        cp=draw(st.sampled_from([1, 1, 2])), ep=min(dp, 4) if moe else 1,
+        vpp=draw(st.sampled_from([1, 2])) if pp > 1 else 1,
+        zero_stage=draw(st.sampled_from([0, 1, 2, 3] if pp == 1 else [0, 1])),
+        sequence_parallel=draw(st.booleans()) and tp > 1,
+        recompute=draw(st.sampled_from(["none", "selective", "full", "per-op"])),
+        precision=draw(st.sampled_from(["bf16", "fp8", "mxfp8"])),
+    )  # fmt: skip
+
+
+CASES = st.tuples(
+    st.sampled_from(CLUSTERS), st.sampled_from(FAMILIES), st.booleans(), st.booleans()
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CASES, st.data())
+def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):
+    cluster, family, moe, mla = case
+    hw, sw = records(cluster, family)
+    spec = (MLA if mla else MOE) if moe else DENSE
+    result = step_time(spec, hw, sw, data.draw(layouts(moe=moe)))
+    for column in (result.roofline, result.expected):
+        parts = column.parts()
+        assert set(parts) == set(PARTS)
+        assert math.fsum(parts.values()) == pytest.approx(column.total_s, rel=1e-9)
+        assert all(value >= -1e-12 and math.isfinite(value) for value in parts.values())
+    assert 0.0 < result.roofline_s <= result.expected_s * (1 + 1e-12)
+    assert 0.0 < result.mfu <= result.hfu <= 2.2  # fp8 counts against the bf16 peak
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    CASES, layouts(), st.floats(1.0, 4.0),
+    st.sampled_from([
+        "hbm_bytes_per_s", "scaleup_bytes_per_s", "scaleout_bytes_per_s", "bf16_flop_per_s",
+        "fp8_flop_per_s", "hbm_eff", "scaleout_eff", "gemm_bf16_eff", "attention_eff",
+    ]),
+)  # fmt: skip
+def test_more_of_anything_never_slows_a_step(case, layout, factor, field):
+    cluster, family, _, _ = case
+    hw, sw = records(cluster, family)
+    sw = replace(sw, balance_by_cost=False, balance_uneven=False)  # the split stays as it is
+    better = replace(hw, **{field: getattr(hw, field) * factor})
+    before, after = (breakdown(DENSE, h, sw, layout)[0].total_s for h in (hw, better))
+    assert after <= before * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(CLUSTERS), layouts())
+def test_fewer_bytes_never_slow_a_step(cluster, layout):
+    hw, sw = records(cluster, "megatron-core")
+    for change in ({"gradient_bytes": 1.0}, {"parameter_gather_bytes": 1.0}):
+        fewer = replace(sw, **change)
+        total = breakdown(DENSE, hw, sw, layout)[0].total_s
+        assert breakdown(DENSE, hw, fewer, layout)[0].total_s <= total * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(CLUSTERS), st.booleans(), layouts())
+def test_fp8_is_never_slower_than_bf16_by_the_roofline(cluster, moe, layout):
+    hw, sw = records(cluster, "megatron-core")
+    spec = MOE if moe else DENSE
+    wide, narrow = (
+        step_time(spec, hw, sw, replace(layout, precision=p)).roofline_s for p in ("bf16", "fp8")
+    )
+    assert narrow <= wide * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_gpu_has_no_communication_and_no_bubble(family):
+    hw, sw = records("dgx-h100", family)
+    layout = Layout(seq_len=4096, global_batch_size=4, zero_stage=3)
+    parts = step_time(DENSE, hw, sw, layout).expected.parts()
+    silent = ("tp_comm_s", "cp_comm_s", "ep_comm_s", "pp_comm_s", "dp_comm_s", "bubble_s",
+              "straggler_s")  # fmt: skip
+    assert [parts[name] for name in silent] == [0.0] * len(silent)
+
+
+def test_one_gpu_is_the_sum_of_its_layers():
+    hw, sw = records("dgx-h100", "megatron-core")
+    layout = Layout(seq_len=4096, global_batch_size=3)
+    shape = shape_of(layout, hw, sw)
+    one = layer_time(DENSE.mixers["a"], DENSE.ffns["f"], DENSE.hidden_size, hw, sw, shape)
+    parts = step_time(DENSE, hw, sw, layout).expected.parts()
+    assert parts["attention_s"] == pytest.approx(3 * 16 * one.attention_s)
+    assert parts["recompute_s"] == 0.0
+
+
+def test_ideal_records_are_the_data_sheet():
+    hw, sw = records("dgx-h100", "nanotron")
+    ideal, perfect = ideal_hardware(hw), ideal_software(sw)
+    assert ideal.bf16_flop_per_s == hw.bf16_flop_per_s
+    assert ideal.gemm_bf16_eff == ideal.hbm_eff == ideal.scaleout_eff == 1.0
+    assert ideal.kernel_floor_s == ideal.ring_hop_s == perfect.host_layer_s == 0.0
+    shape = (8192.0, 8192.0, 8192.0)
+    assert matmul_s(ideal, *shape) == pytest.approx(2 * 8192**3 / 989.4e12)
+
+
+@given(st.floats(1, 1e5), st.floats(1, 1e5), st.integers(1, 300), st.integers(1, 64))
+def test_wave_fill_is_a_fraction(m, n, units, groups):
+    assert 0.0 < wave_fill(m, n, units, groups) <= 1.0
+
+
+def test_a_linear_costs_three_multiplies():
+    hw = ideal_hardware(records("dgx-h100", "megatron-core")[0])
+    forward, backward = linear_s(hw, 8192, 8192, 8192)
+    assert backward == pytest.approx(2 * forward)
+
+
+@given(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1))
+def test_overlap_is_the_one_form(window, comm, c):
+    exposed = exposed_s(window, comm, c)
+    want = max(window, comm) + c * min(window, comm) - window
+    assert exposed == pytest.approx(want, abs=1e-9)
+    assert 0.0 <= exposed <= comm + 1e-9
+
+
+def test_the_level_of_a_group_follows_the_rank_order():
+    hw, _ = records("dgx-h100", "megatron-core")
+    rack, _ = records("gb200-nvl72", "megatron-core")
+    assert split_group(hw, 8, 1) == (8, 1)
+    assert split_group(hw, 8, 8) == (1, 8)
+    assert split_group(hw, 64, 2) == (4, 16)
+    assert split_group(rack, 64, 1) == (64, 1)
+    assert split_group(rack, 128, 1) == (64, 2)
+    inside, across = (sum(gather_s(hw, 8, stride, 1e9)) for stride in (1, 8))
+    assert inside < across
+
+
+def test_deduplication_never_sends_more():
+    hw, _ = records("dgx-h100", "megatron-core")
+    plain, once = (sum(all_to_all_s(hw, 64, 1, 1e9, copies)) for copies in (0, 8))
+    limited = sum(all_to_all_s(hw, 64, 1, 1e9, 8, max_domains=4))
+    assert limited < once < plain
+
+
+@given(st.integers(1, 200), st.integers(1, 32), st.floats(0, 4), st.booleans())
+def test_every_layer_has_one_stage(n_layers, pp, head_layers, by_cost):
+    if pp > n_layers:
+        return
+    plan = plan_stages(n_layers, pp, head_layers, by_cost)
+    stages = stage_layer_indices(n_layers, plan, pp)
+    assert [i for stage in stages for i in stage] == list(range(n_layers))
+    assert len(stages) == pp
+
+
+def test_bubble_of_equal_stages_is_the_published_one():
+    steady, bubble = pipeline_s(1.0, 8.0, 32, 4, "1f1b")
+    assert bubble / steady == pytest.approx((8 - 1) / (4 * 32))  # Narayanan et al. 2021, 2.2.2
+
+
+def test_zero_1_moves_what_an_all_reduce_moves():
+    hw = ideal_hardware(records("dgx-h100", "megatron-core")[0])
+    sw = replace(records("dgx-h100", "megatron-core")[1], dp_exposed_frac=0.0)
+    shards = Shards(1e9, 0.0, 16, 1, 1, 1, 16)
+    plain, sharded = (replicated_s(hw, sw, shards, z, 0.0, True, "bf16") for z in (0, 1))
+    assert plain == pytest.approx(sharded)
+
+
+def test_full_recompute_repeats_the_forward_pass():
+    hw, sw = records("dgx-h100", "megatron-core")
+    shape = shape_of(Layout(seq_len=4096, global_batch_size=8, tp=2), hw, sw)
+    mixer, ffn = DENSE.mixers["a"], DENSE.ffns["f"]
+    none = layer_time(mixer, ffn, 4096, hw, sw, shape)
+    full = layer_time(mixer, ffn, 4096, hw, sw, shape._replace(recompute="full"))
+    assert full.bwd_s - none.bwd_s == pytest.approx(none.fwd_s)
+    assert full.recompute_s == pytest.approx(none.fwd_s)
+
+
+def test_activation_recompute_by_layer_count_lies_between():
+    hw, sw = records("dgx-h100", "megatron-core")
+    times = [
+        step_time(DENSE, hw, sw, Layout(
+            seq_len=4096, global_batch_size=8, recompute="full", recompute_layers=n
+        )).expected_s
+        for n in (None, 8)
+    ]  # fmt: skip
+    none = step_time(DENSE, hw, sw, Layout(seq_len=4096, global_batch_size=8)).expected_s
+    assert none < times[1] < times[0]
+
+
+def test_a_partial_last_micro_batch_costs_a_whole_one():
+    hw, sw = records("dgx-h100", "megatron-core")
+    results = [
+        step_time(DENSE, hw, sw, Layout(seq_len=4096, global_batch_size=n, micro_batch_size=4))
+        for n in (13, 16)
+    ]
+    assert results[0].n_micro_batches == results[1].n_micro_batches == 4
+    assert results[0].expected_s == results[1].expected_s
