@@ -138,8 +138,10 @@ def collective(
     warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, used, levels)]
     inputs["changed"] = list(loaded.changes)
     chosen = used if algorithm else None
+    copies = choice.top_k or 1 if once_per_node else 1
     expected = [
-        expected_time(row, spec, levels, n_inner, chosen, common.calibration) for row in rows
+        expected_time(row, spec, levels, n_inner, chosen, common.calibration, copies)
+        for row in rows
     ]
     if sweep:
         return sweep_document(rows, expected, inputs, loaded, warnings)

@@ -41,17 +41,19 @@ class Expected:
 
 def expected_time(
     found: CollectiveTime, spec: ClusterSpec, levels: tuple[Level, ...], inner: int,
-    algorithm: str | None, calibration: str | None,
+    algorithm: str | None, calibration: str | None, once_per_node_of: int = 1,
 ) -> Expected | None:  # fmt: skip
     """Return the expected time; None for a single GPU, and for all-to-all on a torus.
 
-    Without `algorithm` it is the one that the library would choose.
+    Without `algorithm` it is the one that the library would choose. `once_per_node_of` experts
+    per token share one copy per node.
     """
     if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
         return None
     from gpuscale.core.collective import bandwidths_bytes_per_s
     from gpuscale.core.expected_collective import (
         collective_interval_s,
+        deduplicated_frac,
         expected_collective_time_s,
     )
     from gpuscale.io.calibration import load_fabric, scaleup_class
@@ -66,6 +68,7 @@ def expected_time(
     time_s = expected_collective_time_s(
         found.op, found.nccl_size_bytes, ranks, min(in_domain, ranks), fabric,
         levels[0].bytes_per_s_per_gpu, out, kind,
+        network_frac=deduplicated_frac(once_per_node_of, max(1.0, ranks / in_domain)),
     )  # fmt: skip
     floor_s = found.bandwidth_s
     if found.op == "all-reduce" and algorithm is None and any(v.reduces for v in levels):

@@ -78,6 +78,8 @@ class LinkCalibration:
         for key in (name, *NEAREST_OP.get(name, ()), "ring"):
             if key in self.ops:
                 return self.ops[key]
+            if key == "custom":
+                return GENERAL_CUSTOM_OP
         return GENERAL_OP
 
 
@@ -90,13 +92,16 @@ class FabricCalibration:
 
 
 NEAREST_OP = {
-    "ring": ("all-reduce",), "nvls": ("all-reduce",), "custom": ("all-reduce",),
+    "ring": ("all-reduce",), "nvls": ("all-reduce",),
     "all-to-all": ("ring", "all-reduce"), "send-recv": ("ring", "all-reduce"),
     "moe-dispatch": ("all-to-all", "ring", "all-reduce"),
     "moe-combine": ("moe-dispatch", "all-to-all", "ring", "all-reduce"),
 }  # fmt: skip
 KIND = {"all-gather": "ring", "reduce-scatter": "ring", "broadcast": "ring"}
 GENERAL_OP = OpCalibration()
+GENERAL_CUSTOM_OP = OpCalibration(
+    base_s=3e-6, hop_s=2e-7, eff_frac=0.65, small_group_loss=0.45, bulk_factor=6.5
+)
 GENERAL_NETWORK_OP = OpCalibration(hop_s=8e-6, eff_frac=0.85, small_group_loss=0.0, ramp_s=2e-5)
 GENERAL_FABRIC = FabricCalibration(
     LinkCalibration("general"), LinkCalibration("general", {"ring": GENERAL_NETWORK_OP})
@@ -221,7 +226,7 @@ def _ideal_s(op: str, size: float, n: float, n_in: float, up: float, out: float)
 def expected_collective_time_s(
     op: str, size_bytes: float, n_ranks: float, n_in_domain: float, fabric: FabricCalibration,
     scaleup_bytes_per_s: float, scaleout_bytes_per_s: float = 0.0, algorithm: str = "auto",
-    host_launch_s: float = 0.0,
+    host_launch_s: float = 0.0, network_frac: float = 1.0,
 ) -> float:  # fmt: skip
     """Time expected of one collective until the last rank has its result.
 
@@ -233,7 +238,7 @@ def expected_collective_time_s(
         All-gather: the gathered result; reduce-scatter: the input of one rank; all-reduce,
         broadcast, send-recv: the buffer of one rank; all-to-all, moe-dispatch, moe-combine: what
         one rank sends, its own part included (for the last two tokens * top_k * hidden_size *
-        bytes, or fewer after de-duplication, see `deduplicated_frac`). [byte]
+        bytes; de-duplication per node is `network_frac`'s). [byte]
     n_ranks : float
         Ranks of the group. [1]
     n_in_domain : float
@@ -246,6 +251,10 @@ def expected_collective_time_s(
         One of `ALGORITHMS`; "custom" is the small-message kernel of serving libraries.
     host_launch_s : float
         Overhead of a call that the host times, such as torch.distributed. [s]
+    network_frac : float
+        All-to-all and moe ops: share of the bytes for other domains that crosses the network,
+        below 1 where a token is sent once per node and fanned out inside, as DeepEP does
+        (`deduplicated_frac`). [1]
 
     Returns
     -------
@@ -269,24 +278,28 @@ def expected_collective_time_s(
     .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
     """
     n, n_in = float(n_ranks), float(n_in_domain)
-    _check(op, algorithm, size_bytes, n, n_in, scaleup_bytes_per_s, scaleout_bytes_per_s)
+    up, out = scaleup_bytes_per_s, scaleout_bytes_per_s
+    _check(op, algorithm, size_bytes, n, n_in, up, out, network_frac)
     if n == 1.0:
         return 0.0
-    up, out = scaleup_bytes_per_s or 1.0, scaleout_bytes_per_s or 1.0
+    up, out = up or 1.0, out or 1.0
     kind = KIND.get(op, op)
     if op == "all-reduce":
         time_s = _all_reduce_s(size_bytes, n, n_in, fabric, up, out, algorithm)
         kind = "custom" if algorithm == "custom" else kind
     else:
-        traffic = _traffic(op, size_bytes, n, n_in)
+        traffic = _traffic(op, size_bytes, n, n_in, network_frac)
         time_s = traffic_time_s(traffic, kind, n, n_in, fabric, up, out)
     table = fabric.inner.op(kind).table
     if table is not None and n_in >= n and size_bytes >= 1.0:
         time_s *= exp(table.at(size_bytes, n))
-    return max(time_s, _ideal_s(op, size_bytes, n, n_in, up, out)) + host_launch_s
+    ideal_s = _ideal_s(op, size_bytes, n, n_in, up, out / network_frac)
+    return max(time_s, ideal_s) + host_launch_s
 
 
-def _traffic(op: str, size_bytes: float, n: float, n_in: float) -> Traffic:
+def _traffic(
+    op: str, size_bytes: float, n: float, n_in: float, network_frac: float = 1.0
+) -> Traffic:
     if op in ("all-gather", "reduce-scatter"):
         return ring_traffic(size_bytes, n, n_in, 1.0)
     if op == "broadcast":
@@ -298,12 +311,20 @@ def _traffic(op: str, size_bytes: float, n: float, n_in: float) -> Traffic:
         return Traffic(
             0.0 if away else size_bytes, size_bytes if away else 0.0, float(not away), float(away)
         )
-    return exchange_traffic(size_bytes, n, n_in)
+    direct = exchange_traffic(size_bytes, n, n_in)
+    if network_frac == 1.0:
+        return direct
+    fanned_out = size_bytes * (n - n_in) / n * (n_in - 1.0) / n_in
+    return Traffic(
+        direct.inner_bytes + fanned_out, direct.outer_bytes * network_frac,
+        direct.inner_hops, direct.outer_hops,
+    )  # fmt: skip
 
 
 def _check(
-    op: str, algorithm: str, size_bytes: float, n: float, n_in: float, up: float, out: float
-) -> None:
+    op: str, algorithm: str, size_bytes: float, n: float, n_in: float, up: float, out: float,
+    network_frac: float,
+) -> None:  # fmt: skip
     if op not in OPS:
         raise ValueError(f"unknown collective {op!r}; known: {', '.join(OPS)}")
     if algorithm not in ALGORITHMS:
@@ -314,6 +335,8 @@ def _check(
         raise ValueError("a scale-up bandwidth is needed")
     if n_in < n and not out > 0.0:
         raise ValueError("a scale-out bandwidth is needed for a group of several domains")
+    if not 0.0 < network_frac <= 1.0:
+        raise ValueError(f"network_frac must lie in (0, 1], got {network_frac}")
 
 
 def collective_interval_s(
@@ -339,9 +362,14 @@ def destination_nodes(top_k: float, n_nodes: float, limit: float | None = None) 
 
 
 def deduplicated_frac(top_k: float, n_nodes: float, limit: float | None = None) -> float:
-    """Bytes that leave a rank's node with one copy per node, over one copy per expert.
+    """Bytes on the network with one copy of a token per node, over one copy per expert.
 
     Libraries such as DeepEP send a token once to each node and fan it out over the scale-up
-    links; the copies that stay on the node are part of both counts.
+    links. Uniform routing; 1 for one expert per token.
+
+    Examples
+    --------
+    >>> round(deduplicated_frac(8, 4), 3)
+    0.45
     """
     return destination_nodes(top_k, n_nodes, limit) / top_k

@@ -90,6 +90,16 @@ def test_deduplication_sends_a_token_once_to_each_node():
     assert deduplicated_frac(8, 4) == pytest.approx(4 * (1 - 0.75**8) / 8)
 
 
+def test_one_copy_per_node_saves_on_the_network_only():
+    def t(op, n, **kw):
+        return h100(op, 1e9, n, **kw)
+
+    frac = deduplicated_frac(8, 8)
+    assert 0.9 * frac < t("moe-dispatch", 64, network_frac=frac) / t("moe-dispatch", 64) < 1.0
+    assert t("moe-dispatch", 8, network_frac=frac) <= t("moe-dispatch", 8) * (1 + 1e-12)
+    assert deduplicated_frac(1, 8) == pytest.approx(1.0)
+
+
 def test_every_cluster_preset_has_a_fabric():
     for name in preset_names("cluster"):
         cluster = load_cluster(name)
@@ -118,6 +128,8 @@ def test_bad_input_is_refused():
         h100("all-reduce", 1e6, 8, algorithm="magic")
     with pytest.raises(ValueError, match="bad group"):
         expected_collective_time_s("all-reduce", 1e6, 4, 8, GENERAL_FABRIC, 1e9, 1e9)
+    with pytest.raises(ValueError, match="network_frac"):
+        h100("all-to-all", 1e6, 16, network_frac=0.0)
     with pytest.raises(ValueError, match="scale-out"):
         expected_collective_time_s("all-reduce", 1e6, 16, 8, GENERAL_FABRIC, 1e9)
 
