@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
+from gpuscale.render.fit import WIDE_GAP, Part, fit
 from gpuscale.render.output import clean, write
 from gpuscale.render.plain import BAR_WIDTH, bar_texts, cells, one_line, to_text
 
@@ -63,35 +64,26 @@ def _print_block(block: Block, out: Console) -> None:
 
 
 def _print_table(block: Table, out: Console) -> None:
+    headers = [one_line(c.header) for c in block.columns]
+    rows = [[one_line(cell) for cell in row] for row in cells(block)]
+    for i, part in enumerate(fit([headers, *rows], [c.right for c in block.columns], out.width)):
+        if i:
+            out.print()
+        _print_part(block, [headers, *rows], part, out)
+
+
+def _print_part(block: Table, rows: list[list[str]], part: Part, out: Console) -> None:
     from rich import box
     from rich.table import Table as RichTable
 
-    rows = cells(block)
-    headers = [clean(c.header) for c in block.columns]
-    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-    readable = sum(min(w, 12) + 2 for w in widths)
-    if out.width < readable and rows:
-        _print_records(headers, rows, out)
-        return
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column, header, width in zip(block.columns, headers, widths, strict=True):
-        table.add_column(
-            header, justify="right" if column.right else "left",
-            overflow="fold", no_wrap=width <= 12,
-        )  # fmt: skip
-    for row in rows:
-        table.add_row(*row)
+    sides = (0, 1, 0, 1 if part.gap == WIDE_GAP else 0)
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=sides)
+    for i, width in zip(part.indices, part.widths, strict=True):
+        justify: Any = "right" if block.columns[i].right else "left"
+        table.add_column(rows[0][i], justify=justify, overflow="fold", width=width)
+    for row in rows[1:]:
+        table.add_row(*(row[i] for i in part.indices))
     out.print(table)
-
-
-def _print_records(headers: list[str], rows: list[list[str]], out: Console) -> None:
-    """Print a table that is far wider than the terminal as one line per cell."""
-    width = max(map(len, headers))
-    for i, row in enumerate(rows):
-        if i:
-            out.print()
-        for header, text in zip(headers, row, strict=True):
-            out.print(f"{header:<{width}}  {text}", overflow="fold")
 
 
 def _print_facts(block: Facts, out: Console) -> None:

@@ -1,0 +1,103 @@
+"""Fitting a table into a terminal: widths of its columns, or columns in several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDE_GAP, NARROW_GAP = 3, 2
+LONGEST_WORD = 24
+MOST_LINES = 3
+MOST_LINES_FEW_COLUMNS = 8
+FEW_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Columns that stand side by side, with their widths and the blanks between them."""
+
+    indices: tuple[int, ...]
+    widths: tuple[int, ...]
+    gap: int
+
+
+def _total(widths: Sequence[int], gap: int) -> int:
+    return sum(widths) + gap * (len(widths) - 1)
+
+
+def _least(cells: Sequence[str], whole: bool) -> int:
+    """Width below which a word of the column would break, or a number lose its unit."""
+    header, *rest = cells
+    words = [*header.split(" "), *(w for cell in rest for w in (cell.split(" "), [cell])[whole])]
+    return min(LONGEST_WORD, max(map(len, words), default=0))
+
+
+def lines_needed(text: str, width: int) -> int:
+    """Lines that a text takes when it is wrapped at its blanks.
+
+    Examples
+    --------
+    >>> lines_needed("tokens per DP rank", 10)
+    2
+    """
+    lines, at = 1, 0
+    for word in text.split(" "):
+        if at and at + 1 + len(word) > width:
+            lines, at = lines + 1, 0
+        at += len(word) + (1 if at else 0)
+    return lines
+
+
+def shrink(natural: Sequence[int], least: Sequence[int], budget: int) -> list[int] | None:
+    """Take from the widest columns until all fit; None if words would break.
+
+    Examples
+    --------
+    >>> shrink([5, 40, 20], [5, 8, 8], 45)
+    [5, 20, 20]
+    """
+    widths = list(natural)
+    if sum(least) > budget:
+        return None
+    while sum(widths) > budget:
+        room = [i for i, w in enumerate(widths) if w > least[i]]
+        widest = max(room, key=lambda i: widths[i])
+        widths[widest] -= 1
+    return widths
+
+
+def fit(table: Sequence[Sequence[str]], whole: Sequence[bool], width: int) -> list[Part]:
+    """Divide the columns of a table (the first row are its headers) over one or several parts.
+
+    As they are, if they fit; wrapped at blanks to a few lines a cell (cells of the columns that
+    `whole` marks stay whole); else in parts below each other that repeat the first column.
+    """
+    by_column = list(zip(*table, strict=True))
+    natural = [max(map(len, cells)) for cells in by_column]
+    everything = tuple(range(len(natural)))
+    for gap in (WIDE_GAP, NARROW_GAP):
+        if _total(natural, gap) <= width:
+            return [Part(everything, tuple(natural), gap)]
+    least = [_least(cells, keep) for cells, keep in zip(by_column, whole, strict=True)]
+    widths = shrink(natural, least, width - NARROW_GAP * (len(natural) - 1))
+    most = MOST_LINES_FEW_COLUMNS if len(natural) <= FEW_COLUMNS else MOST_LINES
+    if widths and all(
+        lines_needed(cell, widths[i]) <= most for row in table for i, cell in enumerate(row)
+    ):
+        return [Part(everything, tuple(widths), NARROW_GAP)]
+    return _parts(natural, width)
+
+
+def _parts(natural: Sequence[int], width: int) -> list[Part]:
+    first = min(natural[0], max(8, width // 3))
+    parts: list[list[tuple[int, int]]] = []
+    at = width
+    for i, wanted in list(enumerate(natural))[1:]:
+        column = min(wanted, max(8, width - first - NARROW_GAP))
+        if at + NARROW_GAP + column > width:
+            parts.append([(0, first)])
+            at = first
+        parts[-1].append((i, column))
+        at += NARROW_GAP + column
+    pairs = parts or [[(0, min(natural[0], width))]]
+    return [Part(tuple(i for i, _ in p), tuple(w for _, w in p), NARROW_GAP) for p in pairs]
