@@ -29,11 +29,11 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
     bounds: dict[tuple[Grid, int, int], tuple[float, list[Tail], int]] = {}
     for grid in sp.grids(space, problem.facts):
         batches = sp.micro_batches(space, problem.facts, grid)
-        tails = sp.tails(space, problem.facts, grid, batches[0]) if batches else ()
+        tails = sp.tails(space, problem.facts, grid, batches[0]) if batches else []
         if not tails:
             continue
         kept = _least_tails(tails)
-        states = [(t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in kept]
+        states = sp.least_states(kept)
         for ep, etp in sp.expert_degrees(space, problem.facts, grid):
             layout = make_layout(problem.facts, grid, ep, etp, batches[0], False,
                                  space.precision[0], ("none", None), True, kept[0])  # fmt: skip
@@ -52,7 +52,7 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
     return found
 
 
-def _least_tails(tails: tuple[Tail, ...]) -> list[Tail]:
+def _least_tails(tails: list[Tail]) -> list[Tail]:
     """One assembly per way to shard: with offload where allowed, 1F1B where allowed."""
     least: dict[tuple[int, int | None], Tail] = {}
     for tail in sorted(tails, key=lambda t: (t.schedule != "1f1b", t.vpp)):

@@ -62,7 +62,7 @@ class Tails(NamedTuple):
     n_all: int
     schedules: list[tuple[str, int]]
     exchanges: list[Tail]  # the rest of the dimensions; times `schedules` gives what is kept
-    states: list[tuple[int, int | None, bool]]  # ZeRO stage, shard group, optimizer offload
+    states: list[Tail]  # ways to shard that can need least memory
     fill: float  # smallest bubble
     least: Tail  # the one with the least activations, for bounds
 
@@ -163,9 +163,9 @@ def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: 
     return micro_batch_s / pp * (n_micro_batches + fill * (pp - 1))
 
 
-def least_fill(tails: Sequence[Tail]) -> float:
-    """Smallest bubble of the schedules of some assemblies, in units of the other stages. [1]."""
-    return min((BUBBLE.get(t.schedule, 1.0) / t.vpp for t in tails), default=0.0)
+def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
+    """Smallest bubble of some (schedule, vpp), in units of the other stages. [1]."""
+    return min((BUBBLE.get(s, 1.0) / v for s, v in schedules), default=0.0)
 
 
 class _State:
@@ -179,6 +179,9 @@ class _State:
         self.all_families: frozenset[str] = frozenset()
         sw = problem.software
         self.overlap_helps = (sw.dp_exposed_frac <= 1.0, sw.pp_exposed_frac <= 1.0)
+        self.offload_is_a_choice = not (
+            all(space.offload_optimizer) or all(space.offload_activations)
+        )
         self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.tail_sets: dict[tuple[int, ...], Tails] = {}
@@ -253,13 +256,18 @@ class _State:
             for schedule, vpp in tails.schedules
         )
         fits: set[tuple[object, ...]] = set()
+        tight: set[tuple[object, ...]] = set()  # some schedule did not fit without offload
         fails: set[tuple[int, bool, bool]] = set()  # not even with the schedule that keeps least
         for tail in tails.exchanges:
             name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
             if pipes[0][0] >= self._limit((name,)):
                 continue
             offloads = (tail.offload_optimizer, tail.offload_activations)
+            if any(offloads) and self.offload_is_a_choice and tail[2:6] not in tight:
+                counts.dominated += len(pipes)
+                continue
             if any((z, *offloads) in fails for z in range(tail.zero_stage, 3)):
+                tight.add(tail[2:6])
                 counts.too_large += len(pipes)
                 continue
             layout = self._layout(group, recompute, overlap_tp, tail)
@@ -269,13 +277,15 @@ class _State:
                 if pipe + exchange >= self._limit((name,)):
                     break
                 last = tail._replace(schedule=schedule, vpp=vpp)
-                if any(offloads) and last[:6] in fits:
+                if any(offloads) and last[:6] in fits and self.offload_is_a_choice:
                     counts.dominated += 1
                     continue
                 layout = self._layout(group, recompute, overlap_tp, last)
                 if self._evaluate(layout, stages, name):
                     fits.add(last[:6])
-                elif not checked:
+                    continue
+                tight.add(tail[2:6])
+                if not checked:
                     checked = True
                     least = last._replace(schedule="1f1b", vpp=1)
                     layout = self._layout(group, recompute, overlap_tp, least)
@@ -312,23 +322,19 @@ class _State:
         key = (grid.pp, grid.dp, grid.cp, micro_batch_size)
         found = self.tail_sets.get(key)
         if found is None:
-            every = sp.tails(self.space, self.problem.facts, grid, micro_batch_size)
+            schedules, every = sp.assemblies(self.space, self.problem.facts, grid, micro_batch_size)
             dp_wins = self.overlap_helps[0] and True in self.space.overlap_dp
             pp_wins = self.overlap_helps[1] and True in self.space.overlap_pp
-            schedules = list(dict.fromkeys(t[:2] for t in every))
             exchanges = [
                 t
-                for t in every
-                if t[:2] == schedules[0]
-                and (t.overlap_dp or not dp_wins)
-                and (t.overlap_pp or not pp_wins)
+                for t in (every if schedules else [])
+                if (t.overlap_dp or not dp_wins) and (t.overlap_pp or not pp_wins)
             ]
             exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
-            states = {(t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in exchanges}
-            least = (exchanges or [NO_TAIL])[-1]._replace(schedule="1f1b", vpp=1)
             found = self.tail_sets[key] = Tails(
-                len(every), schedules, exchanges, list(states), least_fill(every), least
-            )
+                len(every) * len(schedules), schedules, exchanges, sp.least_states(exchanges),
+                least_fill(schedules), (exchanges or [NO_TAIL])[-1],
+            )  # fmt: skip
         return found
 
     def _families(self, group: Group, tails: Tails) -> frozenset[str]:

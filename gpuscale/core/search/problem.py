@@ -205,12 +205,10 @@ def peak_bytes(p: Problem, layout: Layout) -> float:
     )
 
 
-def states_floor_bytes(
-    p: Problem, layout: Layout, states: Sequence[tuple[int, int | None, bool]]
-) -> float:
+def states_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
     """Bound the memory of every layout of a grid and its experts: least states alone. [byte].
 
-    The least of the first stage over `states` (ZeRO stage, shard group, offload).
+    The least of the first stage over `states`, see `space.least_states`.
     """
     key = ("states", layout.tp, layout.pp, layout.ep, layout.etp, layout.dp, layout.cp,
            layout.precision, len(states))  # fmt: skip
@@ -231,9 +229,7 @@ def _first_stage(p: Problem, layout: Layout) -> StageParams:
     )[0]  # fmt: skip
 
 
-def peak_floor_bytes(
-    p: Problem, layout: Layout, states: Sequence[tuple[int, int | None, bool]]
-) -> float:
+def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
     """Bound the memory of every layout that differs from this one in its assembly. [byte].
 
     Least states of the first stage and the activations that 1F1B keeps there; logits, gathers
@@ -246,11 +242,11 @@ def peak_floor_bytes(
     return states_floor_bytes(p, layout, states) + parameters.fragmentation * kept
 
 
-def _states_bytes(
-    p: Problem, stage: StageParams, layout: Layout, choice: tuple[int, int | None, bool]
-) -> float:
-    zero, group, offload = choice
-    tried = replace(layout, zero_stage=zero, shard_group_size=group, offload_optimizer=offload)
+def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) -> float:
+    tried = replace(
+        layout, zero_stage=tail.zero_stage, shard_group_size=tail.shard_group_size,
+        offload_optimizer=tail.offload_optimizer,
+    )  # fmt: skip
     block = state_block(stage, tried, p.memory_parameters, *memory_shards(tried))
     return (
         block.weights_bytes + block.gradients_bytes + block.master_bytes + block.optimizer_bytes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from gpuscale.core.layout import DEFAULT_ORDER
@@ -181,21 +180,23 @@ def overlap_tps(space: Space, tp: int) -> tuple[bool, ...]:
     return space.overlap_tp if tp > 1 else space.overlap_tp[:1]
 
 
-def tails(space: Space, facts: Facts, grid: Grid, micro_batch_size: int) -> tuple[Tail, ...]:
+def tails(space: Space, facts: Facts, grid: Grid, micro_batch_size: int) -> list[Tail]:
     """Return the allowed assemblies of a grid."""
-    m = facts.global_batch_size // (grid.dp * micro_batch_size)
-    return _tails(space, facts, grid.pp, grid.dp, grid.cp, m)
+    schedules, rest = assemblies(space, facts, grid, micro_batch_size)
+    return [t._replace(schedule=s, vpp=v) for s, v in schedules for t in rest]
 
 
-@lru_cache(maxsize=4096)
-def _tails(
-    space: Space, facts: Facts, pp: int, dp: int, cp: int, n_micro_batches: int
-) -> tuple[Tail, ...]:
+def assemblies(
+    space: Space, facts: Facts, grid: Grid, micro_batch_size: int
+) -> tuple[list[tuple[str, int]], list[Tail]]:
+    """Return the allowed (schedule, vpp) of a grid, and the rest of an assembly; any pair goes."""
+    _, cp, _, pp, dp = grid
+    m = facts.global_batch_size // (dp * micro_batch_size)
     schedules = [
         (s, v)
         for s in space.schedule
         for v in (space.vpp if s == "interleaved" else (1,))
-        if not against_schedule(s, v, pp, n_micro_batches, facts)
+        if not against_schedule(s, v, pp, m, facts)
     ]
     ranks = dp * cp
     shards = [
@@ -207,16 +208,32 @@ def _tails(
     ]
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
     overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
-    return tuple(
-        Tail(s, v, z, g, odp, opp, opt, act, order)
-        for s, v in schedules
+    rest = [
+        Tail("1f1b", 1, z, g, odp, opp, opt, act, order)
         for z, g in shards
         for odp in overlap_dp
         for opp in overlap_pp
         for opt in space.offload_optimizer
         for act in space.offload_activations
         for order in space.order
-    )
+    ]
+    return schedules, rest
+
+
+def least_states(tails: Sequence[Tail]) -> list[Tail]:
+    """Assemblies among which the one with the least model states is found.
+
+    States shrink with the ZeRO stage up to 2, with the shard group of stage 3, and with offload;
+    stage 3 also gathers, so both kinds are kept.
+    """
+    best: dict[bool, tuple[tuple[bool, int, float], Tail]] = {}
+    for tail in tails:
+        group = float("inf") if tail.shard_group_size is None else tail.shard_group_size
+        rank = (tail.offload_optimizer, tail.zero_stage, group)
+        sharded = tail.zero_stage == 3
+        if sharded not in best or rank > best[sharded][0]:
+            best[sharded] = (rank, tail)
+    return [tail for _, tail in best.values()]
 
 
 def declared_size(space: Space, facts: Facts) -> int:
@@ -230,6 +247,7 @@ def declared_size(space: Space, facts: Facts) -> int:
             * len(space.precision)
             * len(recomputes(space, facts, grid.pp))
         )
-        inner = sum(len(tails(space, facts, grid, b)) for b in micro_batches(space, facts, grid))
+        pairs = (assemblies(space, facts, grid, b) for b in micro_batches(space, facts, grid))
+        inner = sum(len(schedules) * len(rest) for schedules, rest in pairs)
         total += outer * inner
     return total

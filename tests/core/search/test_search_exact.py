@@ -120,14 +120,15 @@ def test_search_equals_brute_force(kind: str, n_gpus: int, capacity_gb: float) -
     recompute=st.sampled_from([("none",), ("full",), ("none", "full")]),
     schedule=st.sampled_from([("1f1b",), ("1f1b", "zb-h1"), ("1f1b", "interleaved", "dualpipe")]),
     capacity_gb=st.sampled_from([80.0, 10.0, 6.0]),
+    offload=st.sampled_from([(False,), (True,), (False, True)]),
 )
 def test_search_equals_brute_force_with_pins(
     tp: tuple[int, ...], pp: tuple[int, ...], zero: tuple[int, ...], recompute: tuple[str, ...],
-    schedule: tuple[str, ...], capacity_gb: float,
+    schedule: tuple[str, ...], capacity_gb: float, offload: tuple[bool, ...],
 ) -> None:  # fmt: skip
     compare(
         "dense", 16, capacity_gb * 1e9, tp=tp, pp=pp, zero_stage=zero, recompute=recompute,
-        schedule=schedule, cp=(1, 2), cp_kind=("ring",),
+        schedule=schedule, cp=(1, 2), cp_kind=("ring",), offload_optimizer=offload,
     )  # fmt: skip
 
 
