@@ -245,20 +245,29 @@ def fit(
     return x, base
 
 
-def write(problem: Problem, x: Array) -> None:
-    """Put the fitted values into the preset files, in place of the old ones."""
+def write(problem: Problem, x: Array, base: Array) -> None:
+    """Put the fitted values, and their spread, into the preset files in place of the old ones."""
     cal = problem.calibration(x)
+    hessian, _ = problem.newton(x, base)
+    deviation = np.sqrt(np.diag(np.linalg.inv(hessian)))
+    spread = {
+        path: math.exp(d)
+        for key, d in zip(problem.free, deviation, strict=True)
+        for path in problem.groups[key]
+    }
     files = [(train_folder() / file, prefix, "") for prefix, file in FILES.items()]
     files += [(preset_path("software", n), f"software.{n}", "calibration.")
               for n in preset_names("software")]  # fmt: skip
     for file, prefix, table in files:
         text = Path(file).read_text()
-        for path in problem.tables:
+        for path in spread:
             if path.startswith(prefix + "."):
                 header = f"[{table}{path[len(prefix) + 1 :]}]"
                 text = re.sub(
-                    re.escape(header) + r"\nvalue = \S+", f"{header}\nvalue = {cal[path]:.5g}", text
-                )
+                    re.escape(header) + r"\nvalue = \S+(\nprior = \S+\nprior_spread = \S+)"
+                    r"(\nspread = \S+)?",
+                    f"{header}\nvalue = {cal[path]:.5g}\\1\nspread = {spread[path]:.3f}", text,
+                )  # fmt: skip
         Path(file).write_text(text)
 
 
@@ -331,7 +340,7 @@ def main() -> None:
     for key, value, prior in sorted(zip(problem.free, x, problem.prior, strict=True)):
         print(f"{key:52s} {math.exp(value):10.4g}   prior {math.exp(prior):.4g}")
     if args.write:
-        write(problem, x)
+        write(problem, x, base)
 
 
 if __name__ == "__main__":
