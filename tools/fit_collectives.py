@@ -187,6 +187,7 @@ def main() -> None:
         (OUT / f"{link}.toml").write_text(
             f'name = "{link}"\nnearest = "{nearest}"\n'
             f'source = "no measurements of its own: constants of {nearest} ({why})"\n'
+            + ("mesh_ranks = 8  # AMD CDNA3: 7 links, one to each peer\n" * (link == "amd-if"))
         )
     general = (("general", GENERAL_OP), ("general-network", GENERAL_NETWORK_OP))
     for link, c in general:

@@ -22,7 +22,7 @@ TEMPLATES = {
     "4096,8192,8192,bfloat16,H100-SXM-80GB,720.0,torch,gemm_only,own",
     "collectives": "op,gpu,n_gpus,gpus_per_node,fabric,size_bytes,time_us,algorithm,note,source\n"
     "all_reduce,H100-SXM-80GB,16,8,IB NDR 400G/GPU,1073741824,4500,NCCL auto,,own",
-    "steps": "source,gpu,n_gpus,gpus_per_node,model,n_layers,hidden,ffn,heads,kv_heads,vocab,seq,"
+    "runs": "source,gpu,n_gpus,gpus_per_node,model,n_layers,hidden,ffn,heads,kv_heads,vocab,seq,"
     "micro_batch,global_batch,dp,tp,pp,cp,ep,precision,recompute,framework,step_time_s\n"
     "own,H100-SXM-80GB,64,8,Llama-3 8B,32,4096,14336,32,8,128256,8192,1,128,32,2,1,1,1,bf16,none,"
     "Megatron-Core,4.5",
@@ -156,7 +156,7 @@ def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
         reason = next(iter(left_out), "no rows")
         raise GpuscaleError(
             f"{path}: no row can be used: {reason}",
-            "`gpuscale calibrate --template steps` shows how",
+            "`gpuscale calibrate --template runs` shows how",
         )
     notes += [f"{path}: {len(i)} rows left out: {reason}" for reason, i in left_out.items()]
     return good

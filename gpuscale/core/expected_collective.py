@@ -72,6 +72,11 @@ class LinkCalibration:
     name: str
     ops: Mapping[str, OpCalibration] = field(default_factory=dict)
     source: str = ""
+    mesh_ranks: int = 0  # full mesh of so many: a smaller group uses only the links among it
+
+    def share_frac(self, n: float) -> float:
+        """Share of a GPU's links that a group of `n` ranks can use."""
+        return min(1.0, (n - 1.0) / (self.mesh_ranks - 1.0)) if self.mesh_ranks > 2 else 1.0
 
     def op(self, name: str) -> OpCalibration:
         """Constants of one kind, of the nearest kind where it is not measured."""
@@ -170,6 +175,7 @@ def traffic_time_s(
 ) -> float:  # fmt: skip
     """Time of one algorithm's traffic."""
     inner, outer = fabric.inner.op(kind), fabric.outer.op(kind)
+    scaleup_bytes_per_s *= fabric.inner.share_frac(n_in) if n_in > 1.0 else 1.0
     latency_s = inner.base_s + inner.hop_s * t.inner_hops
     transfer_s = (
         inner.transfer_s(t.inner_bytes, n_in, scaleup_bytes_per_s) if t.inner_bytes > 0 else 0.0

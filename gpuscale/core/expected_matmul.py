@@ -152,13 +152,14 @@ def analytic_time_s(
     m: float, n: float, k: float, dtype: str, c: MatmulCalibration, peak_flop_per_s: float,
     hbm_bytes_per_s: float, n_units: int = 1, l2_bytes: float = 0.0,
     include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
+    weight_bytes: float | None = None,
 ) -> float:  # fmt: skip
     """Time of one product without the table: ``floor + (compute^p + memory^p + latency^p)^(1/p)``.
 
     The arguments are those of `expected_matmul_time_s`.
     """
     in_bytes = INPUT_BYTES.get(dtype, 2.0)
-    moved = in_bytes * (m * k + n * k) + out_bytes * m * n
+    moved = moved_bytes(m, n, k, in_bytes, out_bytes, weight_bytes)
     p = c.blend
     compute_s = compute_time_s(m, n, k, c, peak_flop_per_s, n_units)
     memory_s = memory_time_s(moved, c, hbm_bytes_per_s, l2_bytes, warm_l2)
@@ -171,11 +172,19 @@ def analytic_time_s(
     return time_s
 
 
+def moved_bytes(
+    m: float, n: float, k: float, in_bytes: float, out_bytes: float, weight_bytes: float | None
+) -> float:
+    """Bytes of (m, k), (k, n) and the result, each moved once."""
+    w = in_bytes if weight_bytes is None else weight_bytes
+    return in_bytes * m * k + w * n * k + out_bytes * m * n
+
+
 def expected_matmul_time_s(
     m: float, n: float, k: float, dtype: str, arch: ArchCalibration, peak_flop_per_s: float,
     hbm_bytes_per_s: float, *, n_units: int | None = None, l2_bytes: float | None = None,
     include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
-    kernels: str = "",
+    kernels: str = "", weight_bytes: float | None = None,
 ) -> float:  # fmt: skip
     """Time expected of (m, k) @ (k, n): the analytic form times the measured correction.
 
@@ -204,6 +213,9 @@ def expected_matmul_time_s(
         Without it the result is never below the roofline.
     kernels : str
         Kernel library with constants of its own, such as "te"; "" is the usual one.
+    weight_bytes : float, optional
+        Bytes per element of the (k, n) operand where it is stored more narrowly than it is
+        multiplied (weight-only quantisation); left out, as `dtype`. [byte]
 
     Returns
     -------
@@ -235,13 +247,13 @@ def expected_matmul_time_s(
     c = arch.matmul.get(used, GENERAL)
     time_s = analytic_time_s(
         m, n, k, dtype, c, peak_flop_per_s, hbm_bytes_per_s, n_units or 1, l2_bytes or 0.0,
-        include_quant, out_bytes, warm_l2,
+        include_quant, out_bytes, warm_l2, weight_bytes,
     )  # fmt: skip
     if c.table is not None and measured_format(used, dtype, kernels):
         time_s *= exp(c.table.at(m, n, k))
     if warm_l2:
         return time_s
-    moved = INPUT_BYTES.get(dtype, 2.0) * (m * k + n * k) + out_bytes * m * n
+    moved = moved_bytes(m, n, k, INPUT_BYTES.get(dtype, 2.0), out_bytes, weight_bytes)
     return max(time_s, 2.0 * m * n * k / peak_flop_per_s, moved / hbm_bytes_per_s)
 
 

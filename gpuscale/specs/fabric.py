@@ -59,9 +59,10 @@ class LinkSpec(Spec):
     nearest: str = ""
     notes: str = ""
     source: str = ""
+    mesh_ranks: int = Field(default=0, ge=0, le=1000)
     ops: dict[str, OpSpec] = Field(default_factory=dict)
 
     def to_core(self) -> LinkCalibration:
         """Record for the formulas."""
         ops = {name: spec.to_core() for name, spec in self.ops.items()}
-        return LinkCalibration(self.name, ops, self.source)
+        return LinkCalibration(self.name, ops, self.source, self.mesh_ranks)

@@ -23,7 +23,8 @@ OP_NAMES = {
     "send-recv": "send-recv", "p2p": "send-recv", "all-gather": "all-gather",
     "allgather": "all-gather", "reduce-scatter": "reduce-scatter",
     "reducescatter": "reduce-scatter", "all-reduce": "all-reduce", "allreduce": "all-reduce",
-    "broadcast": "broadcast", "moe-dispatch": "moe-dispatch", "moe-combine": "moe-combine",
+    "broadcast": "broadcast", "reduce": "broadcast", "moe-dispatch": "moe-dispatch",
+    "moe-combine": "moe-combine",
 }  # fmt: skip
 
 NETWORKS = (  # word in the printed fabric -> fabric preset of the scale-out network
@@ -117,6 +118,8 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
     n_in = min(n, per_node)
     if n > n_in and (not network or "nvl72" in fabric.lower()) and gpu.scaleup_domain_gpus >= n:
         n_in = n
+    elif n > gpu.scaleup_domain_gpus > per_node:
+        n_in = gpu.scaleup_domain_gpus
     usual = load_cluster(gpu.usual_cluster or gpu.name)
     default = usual.egress_bytes_per_s_per_gpu or 0.0
     if n_in < n and not (network or default):

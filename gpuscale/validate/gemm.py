@@ -31,6 +31,28 @@ DTYPES = {
 }  # fmt: skip
 """Format names of the measurements -> formats of the model; weight-only ones compute in bf16."""
 
+WEIGHT_ONLY_BYTES = {"int8_wo": 1.0, "int4_wo": 0.5, "w4a16": 0.5, "w8a16": 1.0,
+                     "w4a16_mxfp4": 0.53125}  # fmt: skip
+
+ALIKE = (  # part of a name that the list lacks -> format
+    ("a16", "bf16"), ("_wo", "bf16"), ("fp8_block", "fp8-block"), ("fp8", "fp8"),
+    ("mxfp4", "mxfp4"), ("fp4", "nvfp4"), ("int8", "int8"), ("bf16", "bf16"),
+)  # fmt: skip
+
+
+def number_format(name: str) -> str | None:
+    """Format of the model for a format as measurements name it.
+
+    Examples
+    --------
+    >>> number_format("bfloat16"), number_format("fp8_ootb"), number_format("w4afp8")
+    ('bf16', 'fp8', 'fp8')
+    """
+    name = name.strip().lower()
+    if name in DTYPES:
+        return DTYPES[name]
+    return next((dtype for part, dtype in ALIKE if part in name), None)
+
 
 @dataclass(frozen=True, slots=True)
 class GemmRow:
@@ -53,6 +75,7 @@ class GemmRow:
     time_s: float | None
     source: str
     library: str
+    weight_bytes: float | None = None  # weight-only quantisation
 
     def expected_s(self, arch: ArchCalibration) -> float:
         """Predicted time; the operands may be in the cache, as in the benchmarks' loops."""
@@ -60,6 +83,7 @@ class GemmRow:
             self.m, self.n, self.k, self.dtype, arch, self.peak_flop_per_s, self.hbm_bytes_per_s,
             n_units=self.n_units, l2_bytes=self.l2_bytes, include_quant=self.include_quant,
             out_bytes=self.out_bytes, warm_l2=True, kernels=self.kernels,
+            weight_bytes=self.weight_bytes,
         )  # fmt: skip
 
 
@@ -88,7 +112,7 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
     gpu = measured_gpu(row.get("gpu", ""))
     if gpu is None:
         return f"unknown GPU {row.get('gpu', '')[:40]!r}"
-    dtype = DTYPES.get(row.get("dtype", "").lower())
+    dtype = number_format(row.get("dtype", ""))
     if dtype is None:
         return f"unknown number format {row.get('dtype', '')[:40]!r}"
     peak = gpu.flop_per_s("fp8" if dtype == "fp8-block" else dtype)
@@ -108,6 +132,7 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
         out_bytes=8.0 if "accum_fp32" in library else 2.0,
         time_s=None if time_us is None else time_us * 1e-6,
         source=row.get("source", ""), library=library,
+        weight_bytes=WEIGHT_ONLY_BYTES.get(row.get("dtype", "").lower()),
     )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ def test_templates_can_be_given_back(capsys, tmp_path, kind):
     code, text, _ = out(capsys, "calibrate", "--template", kind)
     assert code == 0
     path.write_text(text)
-    option = [] if kind == "steps" else [f"--{kind}"]
+    option = [] if kind == "runs" else [f"--{kind}"]
     code, text, err = out(capsys, "calibrate", *option, path, "--json")
     assert code == 0, err
     assert json.loads(text)["result"]["fits"][0]["n_rows"] == 1

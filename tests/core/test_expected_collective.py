@@ -100,6 +100,14 @@ def test_one_copy_per_node_saves_on_the_network_only():
     assert deduplicated_frac(1, 8) == pytest.approx(1.0)
 
 
+def test_part_of_a_full_mesh_uses_part_of_the_links():
+    mi300x = FabricCalibration(load_link("amd-if"), load_link("roce"))
+    two, eight = (
+        expected_collective_time_s("all-gather", 2**30, n, n, mi300x, 448e9) for n in (2, 8)
+    )
+    assert two > 2**29 / 64e9 > eight
+
+
 def test_every_cluster_preset_has_a_fabric():
     for name in preset_names("cluster"):
         cluster = load_cluster(name)

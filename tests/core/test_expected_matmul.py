@@ -76,6 +76,14 @@ def test_interval_is_wider_for_a_format_without_measurements():
     assert low4 < low < 1.0 < high < high4
 
 
+def test_narrow_weights_cost_less_to_read():
+    wide, narrow = h100(1, 8192, 8192), h100(1, 8192, 8192, weight_bytes=0.5)
+    assert 0.2 < narrow / wide < 0.6
+    assert h100(8192, 8192, 8192, weight_bytes=0.5) == pytest.approx(
+        h100(8192, 8192, 8192), rel=0.05
+    )
+
+
 def test_table_is_held_at_its_edges_and_interpolates():
     axis = Axis(0, 1, 2)
     table = ResidualTable(axis, axis, axis, tuple(float(i) for i in range(8)))

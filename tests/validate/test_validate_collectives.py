@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import gpuscale
-from gpuscale.validate.collectives import predict_collective_rows
+from gpuscale.validate.collectives import parse_row, predict_collective_rows
 from gpuscale.validate.records import summarise, summarise_by, unpredicted
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv"
@@ -20,6 +20,16 @@ def test_development_error_is_within_the_target():
 def test_about_four_in_five_rows_lie_in_the_80_percent_interval():
     # the interval pools rows held out of the fit with fitted ones
     assert 0.75 <= summarise(predict_collective_rows(DATA)).coverage_frac <= 0.95
+
+
+def test_groups_beyond_a_rack_scale_domain():
+    row = {
+        "op": "all_gather", "gpu": "GB200", "n_gpus": "144", "gpus_per_node": "4",
+        "fabric": "IB NDR 400G/GPU", "size_bytes": "1048576",
+    }  # fmt: skip
+    assert parse_row(row, 1).n_in_domain == 72
+    assert parse_row({**row, "n_gpus": "16", "fabric": "NVLink5 NVL72"}, 1).n_in_domain == 16
+    assert parse_row({**row, "n_gpus": "8", "gpu": "H100"}, 1).n_in_domain == 4
 
 
 def test_rows_that_cannot_be_predicted_are_named():

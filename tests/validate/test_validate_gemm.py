@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import gpuscale
-from gpuscale.validate.gemm import predict_gemm_rows
+from gpuscale.validate.gemm import number_format, predict_gemm_rows
 from gpuscale.validate.records import summarise, unpredicted
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "gemm.csv"
@@ -17,6 +17,12 @@ def test_development_error_is_within_the_target():
 def test_about_four_in_five_rows_lie_in_the_80_percent_interval():
     # the interval comes from rows held out of the fit, so the fitted rows do somewhat better
     assert 0.75 <= summarise(predict_gemm_rows(DATA)).coverage_frac <= 0.95
+
+
+def test_names_of_number_formats():
+    known = {"float16": "fp16", "fp8_static": "fp8", "int4_wo": "bf16", "w4a16_x": "bf16"}
+    assert {n: number_format(n) for n in known} == known
+    assert number_format("trits") is None
 
 
 def test_rows_that_cannot_be_predicted_are_named():
