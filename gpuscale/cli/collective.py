@@ -89,8 +89,12 @@ def collective(
         str, typer.Option(help="Latency of one hop, as '1 us'; the ideal has none.")
     ] = "0",
     sweep: Annotated[
-        str | None,
-        typer.Option(metavar="MIN:MAX[:FACTOR]", help="Table over sizes, as 1KiB:10GiB."),
+        list[str] | None,
+        typer.Option(
+            metavar="MIN:MAX[:FACTOR]",
+            help="Table over sizes, as 1KiB:10GiB; or over a key of --set or an option, "
+            "as KEY=LOW..HIGH[:N] or KEY=A,B,C (once or twice).",
+        ),
     ] = None,
     switch_bytes: Annotated[
         bool, typer.Option("--switch-bytes", help="Also count the bytes through the switches.")
@@ -123,7 +127,9 @@ def collective(
     used = _algorithm(op, (algorithm or "ring").strip().lower(), spec, n_gpus)
     hop_s = quantity(hop_latency, "s", "--hop-latency", most=10.0, zero=True)
     choice = _routing(op, top_k, routing, experts, once_per_node, n_gpus)
-    sizes = _sizes(op, bytes_, shape, dtype, sweep, per_gpu, n_gpus)
+    if sweep and len(sweep) > 1:
+        raise GpuscaleError("--sweep MIN:MAX is for one range of sizes")
+    sizes = _sizes(op, bytes_, shape, dtype, sweep[0] if sweep else None, per_gpu, n_gpus)
     torus = _torus(spec)
     rows = [
         ideal_collective(op, size, n_gpus, levels, used, n_inner, hop_s, choice, torus)

@@ -111,8 +111,36 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 """Name -> (annotation, default) of the options that `@command` appends to a signature."""
 
+SWEEP_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "sweep": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--sweep", metavar="KEY=VALUES",
+                help="Table over a key of --set or an option: LOW..HIGH[:N] or A,B,C. "
+                "Once or twice.",
+            ),
+        ],
+        None,
+    ),
+    "sweep_show": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--sweep-show", metavar="KEYS",
+                help="Keys of the result to tabulate, comma-separated; * is any.",
+            ),
+        ],
+        None,
+    ),
+}  # fmt: skip
+"""The same for commands that can be swept, `cli.sweep.HEADLINES`."""
+
 
 LARGEST = 1e30
+
+SWEPT = ("plan", "memory", "roofline", "matmul-time", "collective", "network", "model")
+"""Commands that take `--sweep`; `cli.sweep.HEADLINES` has their numbers."""
 
 
 def command(
@@ -123,19 +151,24 @@ def command(
     The docstring's first paragraph becomes the help text, `example` its last line. The wrapper
     adds the common options, prints the document and sets the exit code.
     """
+    added = COMMON_OPTIONS | (SWEEP_OPTIONS if name in SWEPT else {})
 
     def register(function: Callable[..., Document]) -> Callable[..., Document]:
         signature = inspect.signature(function, eval_str=True, locals={"Document": object})
         own = [p for p in signature.parameters.values() if p.name != "common"]
+        more = {n: a for n, a in added.items() if n not in signature.parameters}
         extra = [
             inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d)
-            for n, (a, d) in COMMON_OPTIONS.items()
+            for n, (a, d) in more.items()
         ]
 
         @functools.wraps(function)
         def run(**kwargs: Any) -> None:
             common = _common({n: kwargs.pop(n) for n in COMMON_OPTIONS})
             _check_numbers(kwargs)
+            if "sweep_show" in more and (sweeps := _sweeps(kwargs, "sweep" in more)):
+                _swept(name, function, common, kwargs, *sweeps)
+                return
             emit(function(common=common, **kwargs), common)
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + extra
@@ -148,6 +181,31 @@ def command(
         return function
 
     return register
+
+
+def _sweeps(given: dict[str, Any], common: bool) -> tuple[tuple[str, ...], str | None] | None:
+    """Take the what-if sweeps out of the arguments; a command's own `sweep` has no equals sign."""
+    show, values = given.pop("sweep_show"), given["sweep"] or ()
+    if common:
+        del given["sweep"]
+    elif values and not any("=" in v for v in values):
+        return None
+    if show and not values:
+        raise GpuscaleError("--sweep-show needs --sweep")
+    return (tuple(values), show) if values else None
+
+
+def _swept(
+    name: str, function: Callable[..., Document], common: Common, given: dict[str, Any],
+    sweeps: tuple[str, ...], show: str | None,
+) -> None:  # fmt: skip
+    from dataclasses import replace
+
+    from gpuscale.cli.sweep import sweep_document
+
+    if "sweep" in given:
+        given = given | {"sweep": None}
+    emit(sweep_document(name, function, common, given, sweeps, show), replace(common, require=()))
 
 
 def _common(given: dict[str, Any]) -> Common:

@@ -62,7 +62,7 @@ def read_requirement(text: str) -> Requirement:
     return Requirement(text.strip(), match[1].replace("-", "_"), match[2], match[3])
 
 
-def find(path: str, known: dict[str, Any]) -> str:
+def find(path: str, known: dict[str, Any], flag: str = "--require") -> str:
     """Key that a path means: itself, or the only key that ends in it."""
     if path in known:
         return path
@@ -71,13 +71,13 @@ def find(path: str, known: dict[str, Any]) -> str:
         return ending[0]
     if ending:
         raise GpuscaleError(
-            f"--require: `{path}` is not one key", f"it could be {', '.join(sorted(ending)[:6])}"
+            f"{flag}: `{path}` is not one key", f"it could be {', '.join(sorted(ending)[:6])}"
         )
     wanted = path.rsplit(".", 1)[-1]
     short = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
     alike = [key for key in known if wanted[:3] in key] or list(known)
     raise unknown_name(
-        "key in --require:", path, known if "." in path else [*short, *known],
+        f"key in {flag}:", path, known if "." in path else [*short, *known],
         f"keys of this result: {', '.join(alike)}",
     )  # fmt: skip
 
