@@ -1,4 +1,4 @@
-"""Hardware named in a row of measurements: GPU text, node and fabric to preset names and figures."""
+"""Hardware named in a row of measurements: GPU, node and fabric texts to presets and figures."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ _GPUS = (  # pattern on the printed name, GPU preset, cluster preset of the usua
 )
 _NODE = {  # GPU preset -> (architecture, GPUs per node, scale-up domain, NIC byte/s per GPU, HBM)
     "gb300": ("blackwell-ultra", 4, 72, 100e9, 288e9), "gb200": ("blackwell", 4, 72, 50e9, 192e9),
-    "b300-sxm": ("blackwell-ultra", 8, 8, 100e9, 288e9), "b200-sxm": ("blackwell", 8, 8, 50e9, 180e9),
+    "b300-sxm": ("blackwell-ultra", 8, 8, 100e9, 288e9),
+    "b200-sxm": ("blackwell", 8, 8, 50e9, 180e9),
     "rubin": ("rubin", 4, 72, 100e9, 288e9), "gh200-96gb": ("hopper", 4, 4, 25e9, 96e9),
     "h200-sxm": ("hopper", 8, 8, 50e9, 141e9), "h800-sxm": ("hopper", 8, 8, 50e9, 80e9),
     "h20-sxm-96gb": ("hopper", 8, 8, 50e9, 96e9), "h100-pcie": ("hopper", 8, 2, 25e9, 80e9),
     "h100-nvl": ("hopper", 8, 2, 25e9, 94e9), "h100-sxm": ("hopper", 8, 8, 50e9, 80e9),
-    "a100-pcie-40gb": ("ampere", 8, 2, 12.5e9, 40e9), "a100-pcie-80gb": ("ampere", 8, 2, 12.5e9, 80e9),
+    "a100-pcie-40gb": ("ampere", 8, 2, 12.5e9, 40e9),
+    "a100-pcie-80gb": ("ampere", 8, 2, 12.5e9, 80e9),
     "a100-sxm-40gb": ("ampere", 8, 8, 25e9, 40e9), "a800-sxm-80gb": ("ampere", 8, 8, 25e9, 80e9),
     "a100-sxm-80gb": ("ampere", 8, 8, 25e9, 80e9), "v100-sxm2-32gb": ("volta", 8, 8, 6.25e9, 32e9),
     "mi355x": ("cdna4", 8, 8, 50e9, 288e9), "mi325x": ("cdna3", 8, 8, 50e9, 256e9),

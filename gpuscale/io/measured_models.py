@@ -17,11 +17,11 @@ _HYBRIDS = {
                         "top_k": 6, "moe_ffn": 1856, "shared": 3712, "heads": 32, "kv": 2,
                         "mamba_heads": 64, "vocab": 131072},
     "nemotron-3-super": {"hidden": 4096, "mamba": 40, "attention": 8, "moe": 40, "experts": 512,
-                         "top_k": 22, "moe_ffn": 2688, "shared": 5376, "latent": 1024, "heads": 32, "kv": 2,
-                         "mamba_heads": 128, "vocab": 131072},
+                         "top_k": 22, "moe_ffn": 2688, "shared": 5376, "latent": 1024, "heads": 32,
+                         "kv": 2,                         "mamba_heads": 128, "vocab": 131072},
     "nemotron-3-ultra": {"hidden": 8192, "mamba": 48, "attention": 12, "moe": 48, "experts": 512,
-                         "top_k": 22, "moe_ffn": 5120, "shared": 10240, "latent": 2048, "heads": 64, "kv": 2,
-                         "mamba_heads": 256, "vocab": 131072},
+                         "top_k": 22, "moe_ffn": 5120, "shared": 10240, "latent": 2048, "heads": 64,
+                         "kv": 2,                         "mamba_heads": 256, "vocab": 131072},
 }  # fmt: skip
 
 
@@ -39,12 +39,12 @@ def model_of(row: Row) -> tuple[ModelSpec | None, str]:
     if layers and hidden:
         return _printed(row, layers, hidden)
     name = row.get("model", "").lower()
-    for key, shape in _HYBRIDS.items():
-        if key in name:
-            return _hybrid(name, shape), f"shape of {key} from its published size"
     preset = _preset(name)
     if preset is not None:
         return preset, f"shape from model preset {preset.name}"
+    for key, shape in _HYBRIDS.items():
+        if key in name:
+            return _hybrid(name, shape), f"shape of {key} from its published size"
     if "nemotron-3" in name:
         return _hybrid(name, _HYBRIDS["nemotron-3-super"]), "shape of nemotron-3-super"
     return _by_size(row, name)
@@ -64,7 +64,7 @@ def _preset(name: str) -> ModelSpec | None:
 
 
 def _by_size(row: Row, name: str) -> tuple[ModelSpec | None, str]:
-    """Llama-shaped dense model of the printed size: n = 12.4 layers hidden^2, hidden = 100 layers."""
+    """Make a Llama-shaped dense model of a size: n = 12.4 layers hidden^2, hidden = 100 layers."""
     params = float(row.get("n_params") or 0)
     if not params:
         match = re.search(r"(\d+(?:\.\d+)?)\s*(b|m|t)\b", name)

@@ -128,11 +128,7 @@ def family_of(row: Row) -> str:
     notes = row.get("notes", "").lower()
     if "overlap off" in notes and ("megatron" in text or "nemo" in text):
         return "megatron-no-overlap"
-    for pattern, name in _FAMILIES:
-        if re.search(pattern, text):
-            break
-    else:
-        name = "megatron-core"
+    name = next((n for p, n in _FAMILIES if re.search(p, text)), "megatron-core")
     if name == "megatron-core" and "mlperf" in source:
         return "mlperf-submission"
     old_gpu = re.search(r"a100|v100", row.get("gpu", "").lower())
@@ -142,7 +138,7 @@ def family_of(row: Row) -> str:
 
 
 def precision_of(text: str) -> str:
-    """Number format of the linear layers: a member of `core.layout.PRECISIONS`."""
+    """Read the number format of the linear layers: a member of `core.layout.PRECISIONS`."""
     text = text.lower()
     for pattern, name in (
         (r"nvfp4|mxfp4|fp4", "nvfp4"), (r"mxfp8|fp8.?mx|mx.?fp8", "mxfp8"),
@@ -180,7 +176,8 @@ def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None, tu
         return "per-op", None, ()
     if "selective" in text:
         names = {
-            "mla_up_proj": r"mla.?up", "layernorm": r"norm", "moe_act": r"moe_act", "mlp": r"\bmlp\b",
+            "mla_up_proj": r"mla.?up", "layernorm": r"norm", "moe_act": r"moe_act",
+            "mlp": r"\bmlp\b",
             "moe": r"\bmoe\b", "core_attn": r"core_attn|attention",
         }  # fmt: skip
         modules = tuple(name for name, pattern in names.items() if re.search(pattern, text))
@@ -287,7 +284,8 @@ def _layout(
         seq_len=seq, global_batch_size=batch, micro_batch_size=micro, tp=tp, cp=cp, pp=pp, dp=dp,
         ep=(ep or 1) if is_moe else 1, etp=(etp or 1) if is_moe else 1,
         vpp=whole(row.get("vpp"), 1000) or 1,
-        zero_stage=zero, shard_group_size=_shard_group(row, dp * cp), sequence_parallel=sp and tp > 1,
+        zero_stage=zero, shard_group_size=_shard_group(row, dp * cp),
+        sequence_parallel=sp and tp > 1,
         recompute=recompute, recompute_layers=n_recompute, schedule=_schedule(row),
         precision=precision_of(row.get("precision", "")),
         overlap_tp="vanilla tp" not in row.get("notes", "").lower(),
@@ -428,7 +426,8 @@ def _classes(
 ) -> dict[str, str]:
     moe = any(g.ffn.kind == "moe" for g in model.layer_groups)
     return {
-        "source": row.get("source") or row.get("group", ""), "dense_or_moe": "moe" if moe else "dense",
+        "source": row.get("source") or row.get("group", ""),
+        "dense_or_moe": "moe" if moe else "dense",
         "precision": layout.precision, "family": family, "architecture": facts.architecture,
         "quality": row.get("quality", ""), "full_spec": row.get("full_spec", ""),
     }  # fmt: skip

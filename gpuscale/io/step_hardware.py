@@ -18,7 +18,8 @@ KERNELS = (
     "permute_passes", "router_s", "cross_entropy_passes", "unfused_passes", "unfused_gemm_eff",
     "unfused_head_ramp", "head_misaligned_eff", "head_odd_eff", "cast_passes", "mxfp8_slowdown",
     "scan_eff", "optimizer_bytes_per_param", "scaleup_latency_s", "all_to_all_eff",
-    "all_to_all_scaleout_eff", "expert_launch_s", "p2p_latency_s", "bucket_bytes", "straggler_per_log2_hosts",
+    "all_to_all_scaleout_eff", "expert_launch_s", "p2p_latency_s", "bucket_bytes",
+    "straggler_per_log2_hosts",
 )  # fmt: skip
 UNITS_DEFAULT = 148
 """Compute units where the data sheet does not say."""

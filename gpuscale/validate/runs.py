@@ -77,7 +77,7 @@ def _records(run: TrainingRun, calibration: Calibration | None) -> tuple[Hardwar
 
 
 def step_seconds(run: TrainingRun, calibration: Calibration | None = None) -> float:
-    """Expected step time of a run that has a model and a layout. [s]."""
+    """Compute the expected step time of a run that has a model and a layout. [s]."""
     assert run.model is not None and run.layout is not None
     hw, sw = records_of(run, calibration)
     return breakdown(run.model, hw, sw, run.layout)[0].total_s
@@ -178,5 +178,5 @@ def scores(run: TrainingRun) -> bool:
 
 @lru_cache(maxsize=2)
 def own_runs(name: str = "training_runs") -> tuple[TrainingRun, ...]:
-    """Runs of the package's own copy."""
+    """Return the runs of the package's own copy."""
     return tuple(read_runs(own_copy(name)))

@@ -1,4 +1,4 @@
-"""The roofline column: the same formulas with peak rates, no latency and perfect overlap."""
+"""The roofline column: the same formulas with peak rates, no latency, perfect overlap."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def ideal_software(sw: Software) -> Software:
     """Perfect overlap, fused attention, no launch time; the bytes moved stay the family's."""
     return replace(
         sw, elementwise_factor=min(IDEAL_ELEMENTWISE_FACTOR, sw.elementwise_factor),
-        host_layer_s=0.0, host_tp_factor=0.0, step_host_s=0.0, pipeline_launch_s=0.0, tp_exposed_frac=0.0,
-        cp_exposed_frac=0.0, ep_exposed_frac=0.0, dp_exposed_frac=0.0, pp_exposed_frac=0.0,
+        host_layer_s=0.0, host_tp_factor=0.0, step_host_s=0.0, pipeline_launch_s=0.0,
+        tp_exposed_frac=0.0, cp_exposed_frac=0.0, ep_exposed_frac=0.0, dp_exposed_frac=0.0, pp_exposed_frac=0.0,
         gather_unoverlapped_frac=0.0, zero3_latencies_per_layer=0.0, attention="flash",
-        flash_factor=1.0, fused_cross_entropy=True, grouped_factor=1.0, dispatch_factor=0.0, compiled=True,
+        flash_factor=1.0, fused_cross_entropy=True, grouped_factor=1.0, dispatch_factor=0.0,
+        compiled=True,
     )  # fmt: skip

@@ -76,7 +76,8 @@ def all_to_all_s(
     """All-to-all of `n_bytes` sent by each rank; with `copies` tokens go once per node.
 
     `copies` is the number of experts of a token when the library de-duplicates by destination
-    domain, at most `max_domains` of them; 0 sends every copy. Expected distinct domains of k copies over N: N(1-(1-1/N)^k).
+    domain, at most `max_domains` of them; 0 sends every copy. Expected distinct domains of k
+    copies over N: N(1-(1-1/N)^k).
     """
     if n_ranks <= 1 or n_bytes <= 0.0:
         return Collective(0.0, 0.0)
