@@ -116,7 +116,7 @@ def search(
     heapq.heapify(heap)
     total = max(1, len(heap))
     try:
-        while heap and heap[0][0] < state.highest_limit():
+        while heap and heap[0][0] < state.highest_s:
             bound, i, group = heap[0]
             sharper = state.sharper_bound(group, bound)
             if sharper > bound:
@@ -175,7 +175,7 @@ class _State:
         self.problem, self.space, self.n_next = problem, space, n_next
         self.result = SearchResult()
         self.grids: dict[tuple[int, ...], Found] = {}
-        self.kth_s = self.cutoff_s = INFINITY
+        self.kth_s = self.cutoff_s = self.highest_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
         sw = problem.software
         self.overlap_helps = (sw.dp_exposed_frac <= 1.0, sw.pp_exposed_frac <= 1.0)
@@ -272,8 +272,15 @@ class _State:
                 continue
             layout = self._layout(group, recompute, overlap_tp, tail)
             exchange = exchange_s(p, layout, stages) * p.late
-            checked = False
-            for i, (pipe, schedule, vpp) in enumerate(pipes):
+            if pipes[0][0] + exchange >= self._limit((name,)):
+                continue
+            if peak_bytes(p, layout) > p.capacity_bytes:  # with 1F1B, which keeps least
+                fails.add((tail.zero_stage, *offloads))
+                tight.add(tail[2:6])
+                counts.too_large += len(pipes)
+                self._note_closest(Found(INFINITY, peak_bytes(p, layout), layout, name))
+                continue
+            for pipe, schedule, vpp in pipes:
                 if pipe + exchange >= self._limit((name,)):
                     break
                 last = tail._replace(schedule=schedule, vpp=vpp)
@@ -283,16 +290,8 @@ class _State:
                 layout = self._layout(group, recompute, overlap_tp, last)
                 if self._evaluate(layout, stages, name):
                     fits.add(last[:6])
-                    continue
-                tight.add(tail[2:6])
-                if not checked:
-                    checked = True
-                    least = last._replace(schedule="1f1b", vpp=1)
-                    layout = self._layout(group, recompute, overlap_tp, least)
-                    if peak_bytes(p, layout) > p.capacity_bytes:
-                        fails.add((tail.zero_stage, *offloads))
-                        counts.too_large += len(pipes) - i - 1
-                        break
+                else:
+                    tight.add(tail[2:6])
 
     def _evaluate(self, layout: Layout, stages: tuple[Stage, float, Stage], name: str) -> bool:
         """Time and memory of one layout; whether it fits and may matter."""
@@ -348,6 +347,7 @@ class _State:
                 for t in tails.exchanges
             )
             self.all_families |= found
+            self.highest_s = self._limit(self.all_families)
         return found
 
     def _limit(self, names: Iterable[str]) -> float:
@@ -357,10 +357,6 @@ class _State:
             known = self.result.families.get(name)
             limit = max(limit, known.step_s if known else self.cutoff_s)
         return limit
-
-    def highest_limit(self) -> float:
-        """Time above which nothing can matter. [s]."""
-        return self._limit(self.all_families)
 
     def _note(self, found: Found) -> None:
         result, layout = self.result, found.layout
@@ -377,6 +373,7 @@ class _State:
             ordered = sorted(f.step_s for f in self.grids.values())
             if len(ordered) > self.n_next:
                 self.kth_s = ordered[self.n_next]
+        self.highest_s = self._limit(self.all_families)
 
     def _note_closest(self, found: Found) -> None:
         old = self.result.closest.get(found.family)

@@ -47,7 +47,7 @@ class Space:
     overlap_tp: tuple[bool, ...] = (True, False)
     overlap_dp: tuple[bool, ...] = (True, False)
     overlap_pp: tuple[bool, ...] = (True, False)
-    offload_optimizer: tuple[bool, ...] = (False, True)
+    offload_optimizer: tuple[bool, ...] = (False,)  # asked for, or where nothing else fits
     offload_activations: tuple[bool, ...] = (False,)
     order: tuple[tuple[str, ...], ...] = (DEFAULT_ORDER,)
     dp: tuple[int, ...] = ()  # empty: whatever the others leave

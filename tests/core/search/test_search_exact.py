@@ -67,7 +67,7 @@ def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Spac
     space = default_space(facts, 8)
     space = replace(
         space, micro_batch_size=(1, 2, 4), vpp=(2, 4), shard_group_size=(8,),
-        ep=tuple(e for e in space.ep if e in (1, 4, 8)),
+        ep=tuple(e for e in space.ep if e in (1, 4, 8)), offload_optimizer=(False, True),
     )  # fmt: skip
     return replace(space, **pins)  # type: ignore[arg-type]
 
