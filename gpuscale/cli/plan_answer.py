@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_case import Case, estimate_found, price_of, run_for
+from gpuscale.cli.plan_case import Case, closest_layouts, estimate_of, price_of, run_for
 from gpuscale.cli.plan_request import Request
 from gpuscale.core.limits_board import LimitRow, limits_board
 from gpuscale.core.plan.records import Alternative, PlanResult
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, Remedy
     from gpuscale.core.plan.sensitivity import Effect
-    from gpuscale.core.search.engine import Found, SearchResult
+    from gpuscale.core.search.engine import SearchResult
 
 
 def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:
@@ -34,32 +34,25 @@ def alternatives_of(
     case: Case, result: SearchResult, best: Estimate, n_next: int
 ) -> tuple[Alternative, ...]:
     """Best of each other family, next best few, and families that do not fit at all."""
-    chosen: list[tuple[str, Found]] = [
-        ("best of family", f)
-        for f in sorted(result.families.values(), key=lambda f: f.step_s)
-        if f.layout != best.layout
-    ]
-    chosen += [
-        ("next best", f)
-        for f in result.next_best[:n_next]
-        if f.layout != best.layout and all(f.layout != g.layout for _, g in chosen)
-    ]
-    chosen += [
-        ("does not fit", f)
-        for f in sorted(result.closest.values(), key=lambda f: f.peak_bytes)
-        if f.layout != best.layout
-    ]
-    unique = {(kind, found.layout): found for kind, found in chosen}
-    return tuple(_alternative(case, kind, found, best) for (kind, _), found in unique.items())
+    ranked = sorted(result.families.values(), key=lambda f: f.step_s)
+    chosen = [("best of family", f.layout) for f in ranked]
+    chosen += [("next best", f.layout) for f in result.next_best[:n_next]]
+    if not result.interrupted:
+        chosen += [("does not fit", layout) for layout in closest_layouts(case, result).values()]
+    kinds: dict[Layout, str] = {}
+    for kind, layout in chosen:
+        if layout != best.layout:
+            kinds.setdefault(layout, kind)
+    return tuple(_alternative(case, kind, layout, best) for layout, kind in kinds.items())
 
 
-def _alternative(case: Case, kind: str, found: Found, best: Estimate) -> Alternative:
-    other = estimate_found(case, found)
+def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alternative:
+    other = estimate_of(case, layout)
     slower = other.step_s / best.step_s - 1
-    why = why_worse(other, best, board_of(case, other.layout))
+    why = why_worse(other, best, board_of(case, layout))
     return Alternative(
-        kind, other.family, other.layout, other.step_s, other.step.mfu, other.peak_bytes,
-        other.fits, slower, why,
+        kind, other.family, layout, other.step_s, other.step.mfu, other.peak_bytes, other.fits,
+        slower, why,
     )  # fmt: skip
 
 

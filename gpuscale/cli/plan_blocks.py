@@ -9,12 +9,13 @@ from gpuscale.cli.plan_text import (
     details,
     gb,
     memory_text,
+    number,
     percent,
     seconds,
     short,
 )
 from gpuscale.core.plan.why import NAMES
-from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Bars, Column, Facts, Table
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
         ("step, expected", seconds(r.step_s), low_high),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
-        ("throughput", f"{format_count(r.tokens_per_s)} tokens/s",
+        ("throughput", f"{number(r.tokens_per_s)} tokens/s",
          f"{r.tokens_per_s_per_gpu:,.0f} per GPU"),
         ("memory per GPU", gb(r.peak_bytes), memory_text(e, r.hbm_bytes)),
     ]  # fmt: skip
@@ -43,10 +44,10 @@ def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
         days = f"{r.run.days:,.1f} days" if r.run.days >= 1 else seconds(r.run.time_s)
         rows.append(
             ("time", days,
-             f"for {format_count(r.run.tokens)} tokens, {format_count(r.run.n_steps)} steps; "
+             f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps; "
              "failures and restarts not counted")
         )  # fmt: skip
-        rows.append(("GPU-hours", format_count(r.run.gpu_hours), ""))
+        rows.append(("GPU-hours", number(r.run.gpu_hours), ""))
         if r.run.usd is not None and r.run.usd_per_gpu_hour is not None:
             rate = f"{r.run.usd_per_gpu_hour:.4g} USD per GPU-hour"
             origin = f" ({price_origin})" if price_origin else ""

@@ -11,6 +11,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.cli.common import Common
     from gpuscale.cli.plan_request import Batch, Request
+    from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
     from gpuscale.core.search.engine import SearchResult
     from gpuscale.core.search.problem import Problem
@@ -143,11 +144,30 @@ def solve(case: Case, n_next: int = 4, progress: Progress | None = None) -> Sear
     return result
 
 
-def estimate_found(case: Case, found: object) -> Estimate:
+def closest_layouts(case: Case, result: SearchResult) -> dict[str, Layout]:
+    """Layout of least memory of each family in which nothing fits."""
+    from gpuscale.core.search.closest import least_memory
+
+    names = set(result.closest) - set(result.families)
+    if not names:
+        return {}
+    found = least_memory(case.problem, case.space, names)
+    ranked = sorted(found.items(), key=lambda item: item[1].peak_bytes)
+    return {name: closest.layout for name, closest in ranked}
+
+
+def estimate_of(case: Case, layout: Layout) -> Estimate:
     """Evaluate what the search found."""
     from gpuscale.core.plan.estimate import estimate
 
-    return estimate(case.problem, found.layout)  # type: ignore[attr-defined]
+    return estimate(case.problem, layout)
+
+
+def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
+    """Best layout, or the one of least memory if none fits; None if interrupted before either."""
+    if result.best is not None:
+        return result.best.layout
+    return next(iter(closest_layouts(case, result).values()), None)
 
 
 def price_of(case: Case, request: Request) -> tuple[float | None, str]:

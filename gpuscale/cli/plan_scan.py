@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.cli.plan_case import (
     Case,
-    estimate_found,
+    best_or_closest,
+    estimate_of,
     load_case,
     make_case,
     price_of,
@@ -170,10 +171,10 @@ def _try(scan: Scan, loaded: Loaded, n: int, seq_len: int, batch: Batch) -> Scan
         scan.skipped.append(f"{n:,} GPUs of {loaded.cluster.name}: {error.message}")
         return None
     scan.interrupted = result.interrupted
-    found = result.best or min(result.closest.values(), key=lambda f: f.peak_bytes, default=None)
-    if found is None:
+    layout = best_or_closest(case, result)
+    if layout is None:
         return None
-    row = _row(scan.request, case, estimate_found(case, found), result.counts)
+    row = _row(scan.request, case, estimate_of(case, layout), result.counts)
     scan.rows.append(row)
     scan.cases.append(case)
     return row

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.cli.plan_scan import scan_inputs
-from gpuscale.cli.plan_text import degrees, details, gb, percent, seconds, short
-from gpuscale.core.quantity import format_count, format_si
+from gpuscale.cli.plan_text import degrees, details, gb, number, percent, seconds, short
+from gpuscale.core.quantity import format_si
 from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
@@ -70,10 +70,10 @@ def scan_table(rows: Sequence[ScanRow]) -> Table:
         Column("layout", "layout", right=False),
         Column("step_s", "step", seconds),
         Column("mfu", "MFU", percent),
-        Column("tokens_per_s", "tokens/s", lambda v: format_count(v, 3)),
+        Column("tokens_per_s", "tokens/s", lambda v: number(v, 3)),
         Column("peak_bytes", "memory", gb),
         Column("days", "days", lambda v: f"{v:,.1f}"),
-        Column("gpu_hours", "GPU-hours", lambda v: format_count(v, 3)),
+        Column("gpu_hours", "GPU-hours", lambda v: number(v, 3)),
         Column("usd", "cost", lambda v: format_si(v, "usd", 3)),
         Column("scaling_efficiency", "efficiency", percent),
         Column("pareto", "Pareto", lambda v: "*" if v else "", right=False),
@@ -111,7 +111,7 @@ def picture(rows: Sequence[ScanRow], scaling: str | None) -> Bars:
         bars = [(label(r), r.scaling_efficiency or 0.0, percent(r.scaling_efficiency or 0.0))
                 for r in fitting]  # fmt: skip
         return Bars(bars, 1.0, "full width: 100 %", f"{scaling.capitalize()} scaling, efficiency")
-    bars = [(label(r), r.tokens_per_s, f"{format_count(r.tokens_per_s, 3)} tokens/s")
+    bars = [(label(r), r.tokens_per_s, f"{number(r.tokens_per_s, 3)} tokens/s")
             for r in fitting]  # fmt: skip
     return Bars(bars, title="Throughput")
 

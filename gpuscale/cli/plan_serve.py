@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.cli.plan_request import DEFAULT_CLUSTER
-from gpuscale.cli.plan_text import gb, seconds
+from gpuscale.cli.plan_text import gb, number, seconds
 from gpuscale.cli.values import quantity, whole
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import WEIGHT_BITS, ServingMemory
@@ -19,7 +19,6 @@ from gpuscale.core.memory.serving import (
     replica_memory,
 )
 from gpuscale.core.plan.serve import ServingTimes, serving_times
-from gpuscale.core.quantity import format_count
 from gpuscale.core.serving_ideal import instances, serving_layout
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Bars, Document, Facts, Text
@@ -172,7 +171,7 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
         ("decode", seconds(t.decode_s), f"a token of every sequence, {t.decode_bound}-bound, "
          f"roofline; {gb(t.decode_read_bytes)} read, "
          f"{100 * t.weights_read_frac:.0f} % of the weights"),
-        ("throughput", f"{format_count(t.tokens_per_s)} tokens/s",
+        ("throughput", f"{number(t.tokens_per_s)} tokens/s",
          f"{t.tokens_per_s_per_sequence:,.1f} a sequence; at most, of one replica"),
         ("concurrency", f"{m.max_concurrency:,}",
          f"sequences fit, {r.concurrency:,} wanted; {gb(m.kv_bytes_per_sequence_per_gpu)} of "
@@ -185,7 +184,7 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
              f"{r.fewest.pp}, {r.fewest.n_nodes} node{'s' * (r.fewest.n_nodes > 1)}")
         )  # fmt: skip
     if r.n_replicas > 1:
-        total = format_count(r.n_replicas * t.tokens_per_s)
+        total = number(r.n_replicas * t.tokens_per_s)
         rows.append(("replicas", f"{r.n_replicas:,}", f"{total} tokens/s together, at most"))
     parts = [
         ("weights", m.weights_bytes), ("KV cache", m.kv_cache_bytes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.quantity import format_si
+from gpuscale.core.quantity import format_count, format_si
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -20,6 +20,15 @@ def gb(value: float) -> str:
 def seconds(value: float) -> str:
     """Time with three or four digits."""
     return format_si(value, "s", 3 if value >= 1e-3 else 2) if value else "0"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Large number: whole below a million, then M, B, T.
+
+    >>> number(514041.7), number(3.576e6)
+    ('514,042', '3.576M')
+    """
+    return f"{value:,.0f}" if value < 1e6 else format_count(value, digits)
 
 
 def percent(value: float) -> str:

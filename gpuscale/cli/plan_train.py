@@ -22,17 +22,23 @@ from gpuscale.cli.plan_blocks import (
     sensitivity_table,
     step_table,
 )
-from gpuscale.cli.plan_case import Case, estimate_found, load_case, make_case, solve
+from gpuscale.cli.plan_case import (
+    Case,
+    best_or_closest,
+    estimate_of,
+    load_case,
+    make_case,
+    solve,
+)
 from gpuscale.cli.plan_progress import Progress
 from gpuscale.cli.plan_request import Request, batches_of, read_request, seq_len_of
-from gpuscale.cli.plan_text import counts_text, degrees, gb, percent, seconds
-from gpuscale.core.quantity import format_count
+from gpuscale.cli.plan_text import counts_text, degrees, gb, number, percent, seconds
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import PlanResult
+    from gpuscale.core.plan.records import PlanResult, Remedy
     from gpuscale.core.search.engine import SearchResult
     from gpuscale.render.document import Block
 
@@ -78,16 +84,14 @@ def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
     progress = Progress()
     result = solve(case, max(1, flags["alternatives"]), progress)
     progress.clear()
-    found = result.best
-    if found is None and result.closest:
-        found = min(result.closest.values(), key=lambda f: f.peak_bytes)
-    if found is None:
+    layout = best_or_closest(case, result)
+    if layout is None:
         raise KeyboardInterrupt
-    best = estimate_found(case, found)
+    best = estimate_of(case, layout)
     record = plan_result(
         case, request, best, result, n_next=flags["alternatives"],
         sensitivity=_sensitivity(flags, case, best),
-        remedies=_remedies(flags, case, request, best),
+        remedies=() if result.interrupted else _remedies(case, request, best),
         pareto=_pareto(flags, case, best),
     )  # fmt: skip
     return document_of(case, request, record, best, result)
@@ -99,10 +103,20 @@ def _sensitivity(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[
     return tuple(sensitivity(case.problem, best.layout)) if best.fits else ()
 
 
-def _remedies(
-    flags: Mapping[str, Any], case: Case, request: Request, best: Estimate
-) -> tuple[Any, ...]:
-    return ()
+def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...]:
+    """Look for what makes it fit, if it does not."""
+    from dataclasses import replace
+
+    from gpuscale.core.plan.remedy import find_remedies
+    from gpuscale.core.search.space import default_space
+
+    if best.fits:
+        return ()
+    space = default_space(
+        case.problem.facts, case.problem.hardware.scaleup_domain_gpus, case.precision
+    )
+    space = replace(space, precision=case.space.precision)
+    return find_remedies(case.problem, space, request.pins, best)
 
 
 def _pareto(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Any, ...]:
@@ -138,8 +152,8 @@ def headline(case: Case, r: PlanResult) -> str:
     if r.run is not None:
         cost = ""
         if r.run.usd is not None:
-            cost = f" and {format_count(r.run.usd, 3)} USD"
-        text += f"; {format_count(r.run.tokens)} tokens take {r.run.days:,.1f} days{cost}"
+            cost = f" and {number(r.run.usd, 3)} USD"
+        text += f"; {number(r.run.tokens)} tokens take {r.run.days:,.1f} days{cost}"
     return text + "."
 
 
@@ -149,7 +163,7 @@ def batch_line(case: Case, r: PlanResult) -> str:
     facts = case.problem.facts
     rounded = "" if asked == planned else f", {100 * (planned / asked - 1):+.1f} % on the tokens"
     return (
-        f"Batch {format_count(asked)} tokens ({case.batch.origin}): {facts.global_batch_size:,} "
+        f"Batch {number(asked)} tokens ({case.batch.origin}): {facts.global_batch_size:,} "
         f"sequences of {facts.seq_len:,}{rounded}. {r.tokens_per_gpu:,.1f} tokens per GPU, "
         f"{r.tokens_per_dp_rank:,.1f} per DP rank. {', '.join(case.space.precision)}, software "
         f"{case.loaded.specs['software'].name}."

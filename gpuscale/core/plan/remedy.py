@@ -1,0 +1,114 @@
+"""Nothing fits: which single change would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
+from gpuscale.core.plan.pins import pin_space
+from gpuscale.core.plan.records import Remedy
+from gpuscale.core.search.engine import search
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.space import Space
+
+DERIVED = ("dp", "vpp", "sequence_parallel", "cp_kind")
+"""Dimensions that follow from others; not counted as changes of their own."""
+
+
+def n_changes(one: Layout, other: Layout) -> int:
+    """Dimensions in which two layouts differ.
+
+    >>> from gpuscale.core.layout import Layout
+    >>> n_changes(Layout(8, 8, tp=2, dp=4), Layout(8, 8, tp=4, dp=2, zero_stage=3))
+    2
+    """
+    return sum(
+        getattr(one, f.name) != getattr(other, f.name) for f in fields(one) if f.name not in DERIVED
+    )
+
+
+def trials(pins: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
+    """(change in words, pins with it) of every single change of what is pinned.
+
+    >>> [text for text, _ in trials({"dp": "64"})]
+    ['--zero 3: weights sharded over the replicas', '--dp left free']
+    """
+    found = []
+    if "dp" in pins and "zero" not in pins and "shard_group" not in pins:
+        found.append(("--zero 3: weights sharded over the replicas", {**pins, "zero": "3"}))
+    for flag in pins:
+        rest = {k: v for k, v in pins.items() if k != flag}
+        found.append((f"--{flag.replace('_', '-')} left free", rest))
+    if len(pins) > 1:
+        found.append(("every dimension left free", {}))
+    return found
+
+
+def find_remedies(
+    problem: Problem, space: Space, pins: Mapping[str, str], closest: Estimate
+) -> tuple[Remedy, ...]:
+    """Find changes that make a job fit, the smallest first.
+
+    Parameters
+    ----------
+    problem : Problem
+        Job that does not fit.
+    space : Space
+        Default space of the job, nothing pinned.
+    pins : mapping
+        What was pinned, as `pins.pin_space` takes it.
+    closest : Estimate
+        Layout that came closest.
+
+    Returns
+    -------
+    tuple of Remedy
+        Pins left free, each searched again; more GPUs; GPUs with more memory.
+    """
+    found: list[Remedy] = []
+    for text, changed in trials(pins):
+        if text.startswith("every") and found:
+            continue
+        try:
+            tried, _ = pin_space(space, changed, problem.facts)
+        except ValueError:
+            continue
+        best = search(replace(problem, cache={}), tried, 0).best
+        if best is not None:
+            found.append(
+                Remedy(text, best.layout, best.step_s, best.peak_bytes, problem.facts.n_gpus)
+            )
+    found.sort(key=lambda r: (n_changes(r.layout, closest.layout) if r.layout else 0, r.step_s))
+    return (*found, *more_gpus(problem, closest), more_memory(problem, closest))
+
+
+def more_gpus(problem: Problem, closest: Estimate) -> tuple[Remedy, ...]:
+    """Smallest number of GPUs that holds the job, batch and recomputation as they are."""
+    fewest = fewest_gpus(
+        problem.memory_facts, problem.memory_parameters, closest.layout, problem.capacity_bytes,
+        problem.hardware.gpus_per_node, problem.facts.head_counts,
+    )  # fmt: skip
+    if fewest is None or fewest.n_gpus <= problem.facts.n_gpus:
+        return ()
+    degrees = f"TP {fewest.tp} x PP {fewest.pp} x DP {fewest.dp}"
+    degrees += f", EP {fewest.ep}" if fewest.ep > 1 else ""
+    return (
+        Remedy(
+            f"{fewest.n_gpus:,} GPUs, as {degrees}", None, None, fewest.total_bytes, fewest.n_gpus
+        ),
+    )  # fmt: skip
+
+
+def more_memory(problem: Problem, closest: Estimate) -> Remedy:
+    """Memory that a GPU would need for the layout that came closest."""
+    hbm = closest.peak_bytes / (1 - DEVICE_RESERVED_FRAC)
+    return Remedy(
+        f"GPUs with {hbm / 1e9:,.1f} GB of memory", closest.layout, closest.step_s,
+        closest.peak_bytes, problem.facts.n_gpus,
+    )  # fmt: skip
