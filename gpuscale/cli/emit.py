@@ -39,7 +39,7 @@ def emit(document: Document, common: Common) -> None:
         verdicts = check_all(common.require, document.result)
         extra["requirements"] = verdicts
     for path in common.output:
-        save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False))
+        save_document(document, path, extra)
     _print(document, common, extra)
     if common.format.value != "json":
         for warning in document.warnings:
@@ -53,6 +53,11 @@ def emit(document: Document, common: Common) -> None:
         raise typer.Exit(int(Exit.INTERRUPT))
     if failed or document.answered_no:
         raise typer.Exit(int(Exit.NO))
+
+
+def save_document(document: Document, path: Path, extra: dict[str, Any]) -> None:
+    """Write a document to a file in the format of its ending; a path of `check_target`."""
+    save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False))
 
 
 def _print(document: Document, common: Common, extra: dict[str, Any]) -> None:
