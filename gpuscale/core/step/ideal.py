@@ -30,8 +30,9 @@ def ideal_software(sw: Software) -> Software:
     return replace(
         sw, elementwise_factor=min(IDEAL_ELEMENTWISE_FACTOR, sw.elementwise_factor),
         host_layer_s=0.0, host_tp_factor=0.0, step_host_s=0.0, pipeline_launch_s=0.0,
-        tp_exposed_frac=0.0, cp_exposed_frac=0.0, ep_exposed_frac=0.0, dp_exposed_frac=0.0, pp_exposed_frac=0.0,
-        gather_unoverlapped_frac=0.0, zero3_latencies_per_layer=0.0, attention="flash",
-        flash_factor=1.0, fused_cross_entropy=True, grouped_factor=1.0, dispatch_factor=0.0,
+        tp_exposed_frac=0.0, cp_exposed_frac=0.0, ep_exposed_frac=0.0, dp_exposed_frac=0.0,
+        pp_exposed_frac=0.0, gather_unoverlapped_frac=0.0, zero3_latencies_per_layer=0.0,
+        attention="flash", flash_factor=1.0, fused_cross_entropy=True,
+        grouped_factor=1.0, dispatch_factor=0.0,
         compiled=True,
     )  # fmt: skip

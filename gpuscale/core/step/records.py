@@ -66,6 +66,7 @@ class Hardware:
     p2p_latency_s: float = 0.0
     bucket_bytes: float = 1e30
     straggler_per_log2_hosts: float = 0.0
+    site_factor: float = 1.0  # measured over expected steps of a person's own site
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ def compose(
     host = m * t.host_s + sw.step_host_s
     base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
-    late = base * hw.straggler_per_log2_hosts * math.log2(hosts)
+    late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)
     return Breakdown(
         base + late, m * t.matmul_s, m * t.attention_s, m * t.elementwise_s, m * t.moe_s,
         m * t.tp_comm_s, m * t.cp_comm_s, m * t.ep_comm_s, m * t.recompute_s, host, bubble, pp_s,
