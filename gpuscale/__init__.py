@@ -1,3 +1,57 @@
-"""Capacity planner for training and serving large language models on GPU clusters."""
+"""Capacity planner for training and serving large language models on GPU clusters.
+
+As a library: `gpuscale.plan`, `gpuscale.memory`, `gpuscale.collective`, ...; see `gpuscale.api`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscale.api import (
+        Answer,
+        GpuscaleError,
+        collective,
+        explain,
+        load_cluster,
+        load_gpu,
+        load_model,
+        matmul_time,
+        memory,
+        model,
+        network,
+        plan,
+        roofline,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Answer",
+    "GpuscaleError",
+    "collective",
+    "explain",
+    "load_cluster",
+    "load_gpu",
+    "load_model",
+    "matmul_time",
+    "memory",
+    "model",
+    "network",
+    "plan",
+    "roofline",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the library when one of its names is asked for: `import gpuscale` stays light."""
+    if name not in __all__:
+        raise AttributeError(f"module `gpuscale` has no attribute `{name}`")
+    from gpuscale import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    """Names for completion."""
+    return sorted([*globals(), *__all__])
