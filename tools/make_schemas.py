@@ -30,6 +30,10 @@ roofline llama3-70b --cluster dgx-h100 --gpus 4096
 roofline deepseek-v3 --cluster dgx-h100 --gpus 2048
 roofline llama3-8b --cluster dgx-h100
 roofline chip h100
+plan llama3-70b --gpus 4096
+plan llama3-405b --gpus 8
+plan deepseek-v3 --gpus 2048
+plan llama3-8b --gpus 64..256 --deadline 300d
 network h100-superpod --gpus 1024
 network dgx-h100 --gpus 64
 network gb200-nvl72 --gpus 1152

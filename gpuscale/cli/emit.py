@@ -36,7 +36,7 @@ def emit(document: Document, common: Common) -> None:
     if common.require:
         from gpuscale.cli.requirements import check_all
 
-        verdicts = check_all(common.require, document.result)
+        verdicts = check_all(common.require, document.result, document.command)
         extra["requirements"] = verdicts
     for path in common.output:
         save_document(document, path, extra)

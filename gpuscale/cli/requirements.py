@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuscale.core.compare import leaves
@@ -118,8 +118,8 @@ def check(requirement: Requirement, known: dict[str, Any]) -> Verdict:
     return Verdict(requirement.text, key, have, _shown(key, have), need, met)
 
 
-def check_all(requirements: Iterable[Requirement], result: Any) -> list[Verdict]:
-    """Hold requirements against a result.
+def check_all(requirements: Iterable[Requirement], result: Any, command: str = "") -> list[Verdict]:
+    """Hold requirements against a result; `memory.total_bytes` is also a key of `memory`.
 
     Raises
     ------
@@ -127,4 +127,9 @@ def check_all(requirements: Iterable[Requirement], result: Any) -> list[Verdict]
         If a key is not in the result or a value has another unit.
     """
     known = dict(leaves(plain(result)))
-    return [check(requirement, known) for requirement in requirements]
+    return [check(_without(command, r, known), known) for r in requirements]
+
+
+def _without(command: str, requirement: Requirement, known: dict[str, Any]) -> Requirement:
+    own = requirement.path.removeprefix(f"{command.replace('-', '_')}.")
+    return replace(requirement, path=own) if requirement.path not in known else requirement

@@ -20,10 +20,13 @@ SCHEMA = 1
 def plain(value: Any) -> Any:
     """Turn records, enums and tuples into JSON types; a number that is not finite becomes null.
 
+    A record's class may name properties in `SHOWN` that belong to the answer as well.
+
     In strict mode (tests) such a number is raised as ArithmeticError.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        names = [f.name for f in dataclasses.fields(value)]
+        return {n: plain(getattr(value, n)) for n in (*names, *getattr(value, "SHOWN", ()))}
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, enum.Enum):

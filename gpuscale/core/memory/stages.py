@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.core.memory.split import split_layers
 
@@ -28,6 +28,8 @@ class StageParams:
 @dataclass(frozen=True, slots=True)
 class StageMemory:
     """Memory of one GPU of a pipeline stage at its peak, by part. [byte]."""
+
+    SHOWN: ClassVar[tuple[str, ...]] = ("total_bytes",)  # properties that answers hold too
 
     stage: int
     n_layers: int
