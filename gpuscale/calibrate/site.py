@@ -19,6 +19,7 @@ from gpuscale.core.expected_collective import (
 )
 from gpuscale.core.expected_matmul import MatmulCalibration
 from gpuscale.core.residual_table import Axis
+from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_arch, load_link
 from gpuscale.validate.collectives import CollectiveRow
 from gpuscale.validate.gemm import GemmRow
@@ -28,6 +29,9 @@ SHRINK = 3.0
 """Measurements that the shipped constants count as, against an offset of all rows."""
 
 MIN_INTERVAL_ROWS = 10
+
+SITE_RANGE = (0.5, 10.0)
+"""Factors of a site beyond this are a mistake in the rows."""
 
 N_FOLDS = 5
 MAX_ROWS = 250
@@ -76,6 +80,11 @@ def site_overlay(rows: Sequence[ScoredRow], source: str) -> tuple[Overlay, list[
     """Overlay with one factor on every expected step time: the median of measured / expected."""
     left = [-math.log(row.ratio) for row in rows if row.ratio]
     shift = quantile(left, 0.5)
+    if not SITE_RANGE[0] <= math.exp(shift) <= SITE_RANGE[1]:
+        raise GpuscaleError(
+            f"measured steps take {math.exp(shift):.3g} times the expected time",
+            "that is no matter of a site: check GPU, layout and units of the rows",
+        )
     after = [v - shift for v in left]
     line = FitLine("site.step_time_factor", len(left), _median_error(left), _median_error(after))
     site = {"step_time_factor": float(f"{math.exp(shift):.4g}"), "n_rows": len(left)}

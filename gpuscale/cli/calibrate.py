@@ -22,10 +22,11 @@ TEMPLATES = {
     "4096,8192,8192,bfloat16,H100-SXM-80GB,720.0,torch,gemm_only,own",
     "collectives": "op,gpu,n_gpus,gpus_per_node,fabric,size_bytes,time_us,algorithm,note,source\n"
     "all_reduce,H100-SXM-80GB,16,8,IB NDR 400G/GPU,1073741824,4500,NCCL auto,,own",
-    "runs": "source,gpu,n_gpus,gpus_per_node,model,n_layers,hidden,ffn,heads,kv_heads,vocab,seq,"
-    "micro_batch,global_batch,dp,tp,pp,cp,ep,precision,recompute,framework,step_time_s\n"
-    "own,H100-SXM-80GB,64,8,Llama-3 8B,32,4096,14336,32,8,128256,8192,1,128,32,2,1,1,1,bf16,none,"
-    "Megatron-Core,4.5",
+    "runs": "source,framework,model,layers,hidden,heads,kv_heads,ffn,gated_mlp,vocab,gpu,n_gpus,"
+    "gpus_per_node,fabric,seq_len,global_batch,micro_batch,tp,pp,vpp,cp,ep,dp,dp_sharding,"
+    "sequence_parallel,recompute,precision,step_time_s\n"
+    "own,Megatron-Core,Llama-3 8B,32,4096,32,8,14336,yes,128256,H100-SXM-80GB,64,8,"
+    "IB NDR 400G/GPU,8192,128,1,2,1,1,1,,32,ZeRO-1,yes,none,bf16,2.1",
 }
 """Header and one example row of each file that can be given."""
 

@@ -115,7 +115,10 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
     _check_size(loaded.cluster, n_gpus)
     names = precisions(request, loaded)
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus)
-    problem = make_problem(loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0])
+    problem = make_problem(
+        loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0],
+        loaded.calibration,
+    )  # fmt: skip
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
     try:
         space, left_out = pin_space(replace(space, precision=names), request.pins, facts)

@@ -93,8 +93,8 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
     from gpuscale.validate.runs import own_copy, predict_run_rows
 
     predict: dict[str, Callable[[Any], list[ScoredRow]]] = {
-        "runs": predict_run_rows,
-        "layouts": predict_layout_rows,
+        "runs": lambda file: _at_site(predict_run_rows(file), calibration),
+        "layouts": lambda file: _at_site(predict_layout_rows(file), calibration),
         "gemm": lambda file: predict_gemm_rows(file, calibration),
         "collectives": lambda file: predict_collective_rows(file, calibration),
         "inference": predict_inference_rows,
@@ -103,11 +103,34 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         return {name: predict[name](file) for name, file in chosen.items()}
     folder = own_copy("training_runs").parent
     return {
-        "runs": predict_run_rows(own_copy("training_runs")),
-        "layouts": predict_layout_rows(own_copy("layouts")),
+        "runs": predict["runs"](own_copy("training_runs")),
+        "layouts": predict["layouts"](own_copy("layouts")),
         "gemm": predict["gemm"](folder / "gemm.csv"),
         "collectives": predict["collectives"](folder / "collectives.csv"),
     }
+
+
+def _at_site(rows: list[ScoredRow], calibration: str | None) -> list[ScoredRow]:
+    """Scale expected steps by the site's factor of an overlay; throughputs inversely."""
+    from dataclasses import replace
+
+    from gpuscale.io.calibration import site_factor
+
+    factor = site_factor(calibration)
+    if factor == 1.0:
+        return rows
+
+    def scaled(value: float | None, quantity: str) -> float | None:
+        rate = not quantity.endswith("_s")
+        return None if value is None else value / factor if rate else value * factor
+
+    return [
+        replace(
+            r, predicted=scaled(r.predicted, r.quantity), low=scaled(r.low, r.quantity),
+            high=scaled(r.high, r.quantity),
+        )
+        for r in rows
+    ]  # fmt: skip
 
 
 def _write_rows(path: str, found: Sequence[ScoredRow]) -> None:

@@ -58,14 +58,12 @@ def site_factor(calibration: str | Path | None) -> float:
     Raises
     ------
     GpuscaleError
-        If it is no number from 0.01 to 100.
+        If it is no number from 0.5 to 10.
     """
     site = load_calibration(calibration).get("site", {})
     value = site.get("step_time_factor", 1.0) if isinstance(site, dict) else None
-    if not isinstance(value, (int, float)) or not 0.01 <= value <= 100.0:
-        raise GpuscaleError(
-            f"{calibration}: site.step_time_factor must be a number from 0.01 to 100"
-        )
+    if not isinstance(value, (int, float)) or not 0.5 <= value <= 10.0:
+        raise GpuscaleError(f"{calibration}: site.step_time_factor must be a number from 0.5 to 10")
     return float(value)
 
 

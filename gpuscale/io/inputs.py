@@ -42,6 +42,7 @@ class Loaded:
     changes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = field(default=(), repr=False)
+    calibration: str | None = None  # overlay file of `--calibration`
 
     @property
     def gpu(self) -> GpuSpec:
@@ -126,7 +127,8 @@ def load_inputs(
     warnings += _descriptive(settings)
     if cluster is not None and gpu is None:
         specs["gpu"] = specs["cluster"].gpu
-    return Loaded(specs, tuple(changes), tuple(warnings), settings)
+    overlay = getattr(common, "calibration", None)
+    return Loaded(specs, tuple(changes), tuple(warnings), settings, overlay)
 
 
 def _model(arg: str) -> tuple[ModelSpec, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.memory.facts import model_facts
@@ -9,6 +10,7 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.search.constraints import Facts
 from gpuscale.core.search.problem import Problem
+from gpuscale.io.calibration import site_factor
 from gpuscale.io.software import software_record
 from gpuscale.io.step_hardware import step_hardware
 
@@ -86,7 +88,7 @@ def facts_of(model: ModelSpec, seq_len: int, global_batch_size: int, n_gpus: int
 
 def make_problem(
     model: ModelSpec, cluster: ClusterSpec, software: SoftwareSpec, facts: Facts,
-    precision: str = "bf16",
+    precision: str = "bf16", calibration: str | None = None,
 ) -> Problem:  # fmt: skip
     """Put together what a search needs.
 
@@ -98,6 +100,8 @@ def make_problem(
         Of the job, by `facts_of`.
     precision : str
         Of the linear layers; decides the bytes of reduced gradients in some families.
+    calibration : str, optional
+        Overlay of `gpuscale calibrate`; its site factor scales every expected step.
 
     Examples
     --------
@@ -112,6 +116,8 @@ def make_problem(
     85.0
     """
     hardware = step_hardware(cluster)
+    if calibration is not None:
+        hardware = replace(hardware, site_factor=site_factor(calibration))
     return Problem(
         model, hardware, software_record(software, hardware.architecture, precision=precision),
         model_facts(model), parameters_of(software), usable_bytes(hardware.hbm_bytes), facts,

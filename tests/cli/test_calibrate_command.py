@@ -199,3 +199,42 @@ def test_table_of_a_wrong_size_is_refused(capsys, tmp_path):
 def test_without_overlay_nothing_changes():
     assert load_arch("hopper", None) is load_arch("hopper")
     assert site_factor(None) == 1.0
+
+
+def write_steps(tmp_path, factor):
+    """A CSV of one step that takes `factor` times the expected time."""
+    from gpuscale.validate.runs import predict_run_rows
+
+    header, row = calibrate_module.TEMPLATES["runs"].split("\n")
+    path = tmp_path / "steps.csv"
+    path.write_text(f"{header}\n{row}\n")
+    (scored,) = predict_run_rows(path)
+    own = row.rsplit(",", 1)[0]
+    path.write_text(f"{header}\n{own},{scored.predicted * factor!r}\n")
+    return path
+
+
+def test_own_steps_give_one_factor_that_plan_and_validate_take(capsys, tmp_path):
+    steps, saved = write_steps(tmp_path, 1.25), tmp_path / "site.toml"
+    assert out(capsys, "calibrate", steps, "--save", saved)[0] == 0
+    assert site_factor(str(saved)) == pytest.approx(1.25, rel=1e-3)
+
+    def planned(*more):
+        code, text, err = out(capsys, "plan", "llama3-8b", "--gpus", "16", "--json", *more)
+        assert code == 0, err
+        return json.loads(text)["result"]
+
+    before, after = planned(), planned("--calibration", saved)
+    assert after["step_s"] == pytest.approx(before["step_s"] * 1.25, rel=1e-3)
+    assert after["roofline_s"] == before["roofline_s"] and after["layout"] == before["layout"]
+
+    rows = tmp_path / "rows.csv"
+    args = ("validate", "--runs", steps, "--calibration", saved, "--rows", rows)
+    assert out(capsys, *args)[0] == 0
+    with rows.open(newline="") as file:
+        assert float(next(csv.DictReader(file))["ratio"]) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_steps_far_from_the_model_are_refused(capsys, tmp_path):
+    code, text, err = out(capsys, "calibrate", write_steps(tmp_path, 40.0))
+    assert (code, text) == (2, "") and "measured steps take 40 times" in err

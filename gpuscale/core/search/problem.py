@@ -46,9 +46,10 @@ class Problem:
 
     @property
     def late(self) -> float:
-        """Factor of stragglers on the whole step. [1]."""
-        hosts = max(1.0, self.facts.n_gpus / self.hardware.gpus_per_node)
-        return 1.0 + self.hardware.straggler_per_log2_hosts * math.log2(hosts)
+        """Factor of stragglers and of the site on the whole step. [1]."""
+        hw = self.hardware
+        hosts = max(1.0, self.facts.n_gpus / hw.gpus_per_node)
+        return (1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor
 
 
 def make_layout(
