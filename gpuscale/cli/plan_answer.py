@@ -96,11 +96,17 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
     job: dict[str, Any] = dict(request.job)
     job |= {
         "cluster": job.get("cluster", request.clusters[0]), "gpus": case.n_gpus,
-        "seq_len": facts.seq_len, "global_batch": facts.global_batch_size,
+        "seq_len": facts.seq_len,
         "precision": ",".join(case.space.precision), "software": request.software,
         "objective": request.objective,
     }  # fmt: skip
-    job.pop("batch_tokens", None)
+    if request.global_batches:
+        job["global_batch"] = facts.global_batch_size
+    else:
+        job.setdefault("batch_tokens", int(case.batch.asked_tokens))
+    tokens = case.loaded.model.training_tokens
+    if tokens is not None:
+        job.setdefault("tokens", int(tokens))
     return job
 
 

@@ -33,14 +33,23 @@ from gpuscale.cli.plan_case import (
 from gpuscale.cli.plan_progress import Progress
 from gpuscale.cli.plan_request import Request, batches_of, read_request, seq_len_of
 from gpuscale.cli.plan_text import counts_text, degrees, gb, number, percent, seconds
+from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import PlanResult, Remedy
+    from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
+    from gpuscale.core.plan.sensitivity import Effect
     from gpuscale.core.search.engine import SearchResult
     from gpuscale.render.document import Block
+
+
+HEADROOM_NOTE = (
+    "Objective memory-headroom: the most memory left of all layouts at most 5 % slower than the "
+    "fastest."
+)
 
 
 def training_plan(flags: Mapping[str, Any]) -> Document:
@@ -84,7 +93,7 @@ def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
     progress = Progress()
     result = solve(case, max(1, flags["alternatives"]), progress)
     progress.clear()
-    layout = best_or_closest(case, result)
+    layout = _by_objective(case, request, result)
     if layout is None:
         raise KeyboardInterrupt
     best = estimate_of(case, layout)
@@ -92,15 +101,20 @@ def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
         case, request, best, result, n_next=flags["alternatives"],
         sensitivity=_sensitivity(flags, case, best),
         remedies=() if result.interrupted else _remedies(case, request, best),
-        pareto=_pareto(flags, case, best),
+        pareto=_pareto(flags, case, result),
     )  # fmt: skip
     return document_of(case, request, record, best, result)
 
 
-def _sensitivity(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Any, ...]:
-    from gpuscale.core.plan.sensitivity import sensitivity
+def _sensitivity(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Effect, ...]:
+    """Change each figure of the cluster, and the batch."""
+    from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 
-    return tuple(sensitivity(case.problem, best.layout)) if best.fits else ()
+    if not best.fits:
+        return ()
+    if flags["sensitivity"]:
+        return tuple(searched_sensitivity(case.problem, case.space, best.layout))
+    return tuple(sensitivity(case.problem, best.layout))
 
 
 def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...]:
@@ -119,8 +133,23 @@ def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...
     return find_remedies(case.problem, space, request.pins, best)
 
 
-def _pareto(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Any, ...]:
-    return ()
+def _pareto(flags: Mapping[str, Any], case: Case, result: SearchResult) -> tuple[ParetoPoint, ...]:
+    """Time against memory, where it is asked for."""
+    from gpuscale.core.plan.pareto import time_against_memory
+
+    if not flags["pareto"] or result.best is None or result.interrupted:
+        return ()
+    return time_against_memory(case.problem, case.space, result.best)
+
+
+def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout | None:
+    """Layout that the objective picks; of one case all but memory mean the fastest."""
+    from gpuscale.core.plan.pareto import most_headroom
+
+    headroom = request.objective == "memory-headroom" and not result.interrupted
+    if headroom and result.best is not None:
+        return most_headroom(case.problem, case.space, result.best).layout
+    return best_or_closest(case, result)
 
 
 def _job_document(case: Case, request: Request) -> Document:
@@ -152,7 +181,7 @@ def headline(case: Case, r: PlanResult) -> str:
     if r.run is not None:
         cost = ""
         if r.run.usd is not None:
-            cost = f" and {number(r.run.usd, 3)} USD"
+            cost = f" and {format_si(r.run.usd, 'usd')}"
         text += f"; {number(r.run.tokens)} tokens take {r.run.days:,.1f} days{cost}"
     return text + "."
 
@@ -193,6 +222,8 @@ def document_of(
         blocks.append(pareto_table(r))
     if r.sensitivity:
         blocks.append(sensitivity_table(r))
+    if request.objective == "memory-headroom" and r.fits:
+        blocks.append(Text(HEADROOM_NOTE))
     blocks.append(Text(counts_text(r.counts, result.interrupted)))
     if case.loaded.changes:
         blocks.append(Text(changed_text(case.loaded)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.search.engine import search
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.space import Space
     from gpuscale.core.step.records import Hardware
 
 CHANGE = 1.2
@@ -86,4 +88,46 @@ def sensitivity(problem: Problem, layout: Layout, factor: float = CHANGE) -> lis
     double = replace(layout, global_batch_size=2 * layout.global_batch_size)
     expected, ideal = (t / 2 for t in times_of(problem, hw, double))
     effects.append(Effect("global batch", "x2", expected, ideal, 1 - expected / base))
+    return sorted(effects, key=lambda e: -e.gain_frac)
+
+
+def searched_sensitivity(
+    problem: Problem, space: Space, layout: Layout, factor: float = CHANGE
+) -> list[Effect]:
+    """Best layout anew with each figure better by a factor, memory size and batch included.
+
+    Parameters
+    ----------
+    problem, space : Problem, Space
+        As searched.
+    layout : Layout
+        Best layout as things are.
+    factor : float
+        Rates and memory times it, latencies divided by it. [1]
+    """
+    base, _ = times_of(problem, problem.hardware, layout)
+    percent = f"+{100 * (factor - 1):.0f} %"
+    cases: list[tuple[str, str, Problem, float]] = [
+        (
+            e.figure,
+            e.change,
+            replace(problem, hardware=with_better(problem.hardware, e.figure, factor)),
+            1,
+        )
+        for e in sensitivity(problem, layout, factor)
+        if e.figure != "global batch"
+    ]
+    more = replace(problem, capacity_bytes=problem.capacity_bytes * factor)
+    cases.append(("HBM size", percent, more, 1))
+    facts = replace(problem.facts, global_batch_size=2 * problem.facts.global_batch_size)
+    cases.append(("global batch", "x2", replace(problem, facts=facts), 2))
+    effects = []
+    for figure, change, changed, steps in cases:
+        best = search(replace(changed, cache={}), space, 0).best
+        if best is None:
+            continue
+        expected, ideal = times_of(changed, changed.hardware, best.layout)
+        same = replace(best.layout, global_batch_size=layout.global_batch_size) == layout
+        gain = 1 - expected / steps / base
+        effects.append(Effect(figure, change, expected / steps, ideal / steps, gain, not same))
     return sorted(effects, key=lambda e: -e.gain_frac)

@@ -1,0 +1,70 @@
+"""Time against memory: the fastest layout under each of several caps, searched anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.plan.records import ParetoPoint
+from gpuscale.core.search.engine import Found, search
+
+if TYPE_CHECKING:
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.space import Space
+
+STEPS = 12
+"""Caps are at least this part of the capacity apart."""
+
+WITHIN_FRAC = 0.05
+"""How much slower than the fastest the layout with most memory left may be."""
+
+BISECTIONS = 8
+
+
+def fastest_under(problem: Problem, space: Space, cap_bytes: float) -> Found | None:
+    """Fastest layout that needs at most `cap_bytes`; None if none does."""
+    return search(replace(problem, capacity_bytes=cap_bytes), space, 0).best
+
+
+def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:
+    """Fastest layouts under falling memory caps, the best first, until nothing fits.
+
+    Parameters
+    ----------
+    problem, space : Problem, Space
+        As searched.
+    best : Found
+        Fastest layout under the full capacity.
+
+    Returns
+    -------
+    tuple of ParetoPoint
+        Each is on the front: nothing in the space is both faster and smaller.
+    """
+    step = problem.capacity_bytes / STEPS
+    points = [ParetoPoint(problem.capacity_bytes, best.layout, best.step_s, best.peak_bytes)]
+    cap = min(best.peak_bytes * (1 - 1e-9), problem.capacity_bytes - step)
+    while cap > 0:
+        found = fastest_under(problem, space, cap)
+        if found is None:
+            break
+        points.append(ParetoPoint(cap, found.layout, found.step_s, found.peak_bytes))
+        cap = min(found.peak_bytes * (1 - 1e-9), cap - step)
+    return tuple(points)
+
+
+def most_headroom(problem: Problem, space: Space, best: Found) -> Found:
+    """Layout with most memory left of those at most `WITHIN_FRAC` slower than the fastest.
+
+    Caps are halved until the memory is known to a 256th of the fastest layout's.
+    """
+    limit_s = best.step_s * (1 + WITHIN_FRAC)
+    chosen, low, high = best, 0.0, best.peak_bytes
+    for _ in range(BISECTIONS):
+        cap = (low + high) / 2
+        found = fastest_under(problem, space, cap)
+        if found is None or found.step_s > limit_s:
+            low = cap
+        else:
+            chosen, high = found, found.peak_bytes
+    return chosen
