@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_case import Case, closest_layouts, estimate_of, price_of, run_for
+from gpuscale.cli.plan_case import Case, estimate_of, families_apart, price_of, run_for
 from gpuscale.cli.plan_request import Request
 from gpuscale.core.limits_board import LimitRow, limits_board
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, Remedy
@@ -31,14 +33,13 @@ def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:
 
 
 def alternatives_of(
-    case: Case, result: SearchResult, best: Estimate, n_next: int
+    case: Case, result: SearchResult, best: Estimate, n_next: int, unfit: Mapping[str, Layout]
 ) -> tuple[Alternative, ...]:
     """Best of each other family, next best few, and families that do not fit at all."""
     ranked = sorted(result.families.values(), key=lambda f: f.step_s)
     chosen = [("best of family", f.layout) for f in ranked]
     chosen += [("next best", f.layout) for f in result.next_best[:n_next]]
-    if not result.interrupted:
-        chosen += [("does not fit", layout) for layout in closest_layouts(case, result).values()]
+    chosen += [("does not fit", layout) for layout in unfit.values()]
     kinds: dict[Layout, str] = {}
     for kind, layout in chosen:
         if layout != best.layout:
@@ -70,6 +71,7 @@ def plan_result(
     low_s, high_s = step_interval(step.expected_s, case.problem, software, lay)
     step = replace(step, low_s=low_s, high_s=high_s)
     job = used_job(case, request)
+    unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     tokens = case.batch.asked_tokens
     return PlanResult(
         fits=best.fits, n_gpus=case.n_gpus, layout=lay, family=best.family,
@@ -84,7 +86,8 @@ def plan_result(
         memory_interval_factor_80=INTERVAL_80.get(software, INTERVAL_80_UNKNOWN),
         run=run_for(case, request, best.step_s), step=step, memory=best.memory,
         limits=board_of(case, lay),
-        alternatives=alternatives_of(case, result, best, n_next), sensitivity=sensitivity,
+        alternatives=alternatives_of(case, result, best, n_next, unfit), slow_families=slow,
+        sensitivity=sensitivity,
         remedies=remedies, pareto=pareto, counts=result.counts,
         job=job | {"layout": dict(request.pins)}, job_toml=job_toml(job, dict(request.pins)),
     )  # fmt: skip

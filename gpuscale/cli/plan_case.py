@@ -147,16 +147,17 @@ def solve(case: Case, n_next: int = 4, progress: Progress | None = None) -> Sear
     return result
 
 
-def closest_layouts(case: Case, result: SearchResult) -> dict[str, Layout]:
-    """Layout of least memory of each family in which nothing fits."""
+def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout], tuple[str, ...]]:
+    """Families without a layout near the best: (least memory of those that never fit, the slow)."""
     from gpuscale.core.search.closest import least_memory
 
-    names = set(result.closest) - set(result.families)
-    if not names:
-        return {}
-    found = least_memory(case.problem, case.space, names)
+    found = least_memory(case.problem, case.space, set(result.slower))
     ranked = sorted(found.items(), key=lambda item: item[1].peak_bytes)
-    return {name: closest.layout for name, closest in ranked}
+    capacity = case.problem.capacity_bytes
+    return (
+        {name: c.layout for name, c in ranked if c.peak_bytes > capacity},
+        tuple(name for name, c in ranked if c.peak_bytes <= capacity),
+    )
 
 
 def estimate_of(case: Case, layout: Layout) -> Estimate:
@@ -170,7 +171,7 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
     """Best layout, or the one of least memory if none fits; None if interrupted before either."""
     if result.best is not None:
         return result.best.layout
-    return next(iter(closest_layouts(case, result).values()), None)
+    return next(iter(families_apart(case, result)[0].values()), None)
 
 
 def price_of(case: Case, request: Request) -> tuple[float | None, str]:

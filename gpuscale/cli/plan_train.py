@@ -218,6 +218,14 @@ def document_of(
         blocks.append(limits_table(r.limits))
     if r.alternatives:
         blocks.append(alternatives_table(r))
+    if r.slow_families:
+        from gpuscale.core.search.engine import FAMILY_CUTOFF
+
+        blocks.append(
+            Text(
+                f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {', '.join(r.slow_families)}."
+            )
+        )
     if r.pareto:
         blocks.append(pareto_table(r))
     if r.sensitivity:

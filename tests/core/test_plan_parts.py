@@ -258,7 +258,7 @@ def test_front_of_time_against_memory():
 
 def test_remedies_fit():
     problem = problem_of("llama3-70b", n_gpus=32, batch=64)
-    pins = {"tp": "2", "zero": "0"}
+    pins = {"tp": "2", "zero": "0", "pp": "1", "cp": "1"}
     space = default_space(problem.facts, 8)
     pinned, _ = pin_space(space, pins, problem.facts)
     assert search(problem, pinned, 0).best is None

@@ -112,6 +112,8 @@ def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
         return divisors(facts.n_gpus)
     if flag in ("pp", "tp", "cp"):
         return [d for d in divisors(facts.n_gpus) if not _alone(flag, d, facts)]
+    if flag == "etp":
+        return [1 << i for i in range(7)]
     if flag == "recompute_layers":
         return range(1, facts.n_layers + 1)
     found: Sequence[int] = getattr(space, INTS[flag])
@@ -221,7 +223,7 @@ def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
             all_or_none(against_cp(cp, kind, tp, facts) for kind in space.cp_kind),
             all_or_none(against_batch(b, dp, facts) for b in space.micro_batch_size),
             all_or_none(
-                against_ep(ep, etp, tp, cp, dp, facts)
+                against_ep(ep, etp or tp, tp, cp, dp, facts)
                 for ep, etp in product(space.ep, space.etp)
             ),
             all_or_none(

@@ -80,6 +80,7 @@ class PlanResult:
     memory: StageMemory
     limits: tuple[LimitRow, ...]
     alternatives: tuple[Alternative, ...]
+    slow_families: tuple[str, ...]  # with layouts that fit, none near the best
     sensitivity: tuple[Effect, ...]
     remedies: tuple[Remedy, ...]
     pareto: tuple[ParetoPoint, ...]
