@@ -27,9 +27,11 @@ from gpuscale.calibrate.collective_fit import (  # noqa: E402
     log_errors,
 )
 from gpuscale.core.expected_collective import (  # noqa: E402
+    GENERAL_FABRIC,
     GENERAL_NETWORK_OP,
     GENERAL_OP,
     KIND,
+    FabricCalibration,
     LinkCalibration,
     OpCalibration,
 )
@@ -135,6 +137,23 @@ def intervals(
     return out
 
 
+def leave_source_out(rows: Sequence[CollectiveRow]) -> None:
+    """Print the errors on each source when the others are fitted."""
+    everything: list[float] = []
+    for source in sorted({r.source for r in rows}):
+        links = fit_all([r for r in rows if r.source != source])
+        errors = []
+        for row in rows:
+            if row.source == source and row.time_s:
+                inner = links.get(row.inner, GENERAL_FABRIC.inner)
+                outer = links.get(row.outer, GENERAL_FABRIC.outer)
+                expected_s = row.expected_s(FabricCalibration(inner, outer))
+                errors.append(abs(expected_s / row.time_s - 1.0))
+        everything += errors
+        print(f"without {source}: {len(errors)} rows, median {quantile(errors, 0.5):.3f}")
+    print(f"all: median {quantile(everything, 0.5):.3f} p90 {quantile(everything, 0.9):.3f}")
+
+
 def op_toml(kind: str, c: OpCalibration, n: int, sources: str) -> list[str]:
     """Lines of one [ops.KIND]."""
     lines = [f"[ops.{kind}]"]
@@ -154,8 +173,12 @@ def main() -> None:
     """Fit every link and write the files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--cross-validate", action="store_true")
-    again = parser.parse_args().cross_validate
+    parser.add_argument("--leave-source-out", action="store_true")
+    given = parser.parse_args()
+    again = given.cross_validate
     rows = measured()
+    if given.leave_source_out:
+        leave_source_out(rows)
     links = fit_all(rows)
     found = intervals(rows, links) if again else {}
     OUT.mkdir(parents=True, exist_ok=True)

@@ -102,6 +102,17 @@ def old_quality(arch: str, key: str, n: int) -> FitQuality | None:
     return FitQuality(n, spec.error_median_frac, spec.error_p90_frac, spec.low_frac, spec.high_frac)
 
 
+def leave_gpu_out() -> None:
+    """Print the errors on each GPU when the others of its architecture are fitted."""
+    for (arch, key), rows in sorted(groups().items()):
+        for gpu in sorted({r.gpu for r in rows}):
+            test = [r for r in rows if r.gpu == gpu and not r.kernels]
+            train = [r for r in rows if r.gpu != gpu]
+            if min(len(test), len(train)) >= MIN_TABLE_ROWS:
+                q = quality(log_errors(test, fit_rows(train)))
+                print(f"without {gpu}: {arch} {key} {q.median_frac:.3f} {q.p90_frac:.3f}")
+
+
 def main() -> None:
     """Fit every group and write the files."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -120,6 +131,8 @@ def main() -> None:
             q = replace(pooled, median_frac=of.median_frac, p90_frac=of.p90_frac)
         texts.setdefault(arch, []).extend(matmul_toml(key, rows, c, q))
         print(arch, key, len(rows), q)
+    if again:
+        leave_gpu_out()
     for arch, lines in texts.items():
         head = [f'name = "{arch}"', f'source = "{ORIGIN}"', ""]
         (OUT / f"{arch}.toml").write_text("\n".join(head + lines))
