@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.cli.memory_common import width_text
 from gpuscale.cli.plan_text import (
     degrees,
     details,
@@ -153,4 +154,5 @@ def memory_bars(e: Estimate) -> Bars:
         "context, NCCL": e.memory.context_bytes,
     }  # fmt: skip
     rows = [(name, value, gb(value)) for name, value in parts.items() if value]
-    return Bars(rows, e.capacity_bytes, f"full width: {gb(e.capacity_bytes)} usable", "Memory")
+    text = width_text(max(parts.values()), e.capacity_bytes, "usable")
+    return Bars(rows, e.capacity_bytes, text, "Memory")

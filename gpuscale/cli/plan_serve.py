@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.cli.memory_common import width_text
 from gpuscale.cli.plan_request import DEFAULT_CLUSTER
 from gpuscale.cli.plan_text import gb, number, seconds
 from gpuscale.cli.values import quantity, whole
@@ -193,7 +194,7 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
     blocks: list[Any] = [
         Text(head), Facts(rows),
         Bars([(n, v, gb(v)) for n, v in parts], m.usable_bytes,
-             f"full width: {gb(m.usable_bytes)} usable", "Memory per GPU"),
+             width_text(max(v for _, v in parts), m.usable_bytes, "usable"), "Memory per GPU"),
     ]  # fmt: skip
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))
