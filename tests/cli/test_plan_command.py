@@ -1,0 +1,423 @@
+"""`gpuscale plan` as people call it: the documents' cases, files, errors, scans."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from gpuscale.cli.app import run
+from gpuscale.quiz.expression import evaluate
+
+
+def call(capsys, *args):
+    code = run(["plan", *args])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def result_of(capsys, *args):
+    code, out, err = call(capsys, *args, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+def value_of(term):
+    """Value of a term's formula; max and the like are the expression's own."""
+    known = term["inputs"] | {"max": max}
+    return evaluate(term["formula"], known.__getitem__)
+
+
+def row_of(result, axis):
+    return next(r for r in result["limits"] if r["axis"] == axis)
+
+
+def test_llama3_70b_on_4096(capsys):
+    code, answer = result_of(capsys, "llama3-70b", "--gpus", "4096")
+    r = answer["result"]
+    assert code == 0
+    assert r["fits"]
+    assert r["counts"]["declared"] > 1e6
+    assert 0.25 < r["mfu"] < 0.6
+    assert r["step_low_s"] < r["step_s"] < r["step_high_s"]
+    assert r["roofline_s"] <= r["step_s"]
+    assert r["run"]["days"] == pytest.approx(15e12 / r["tokens_per_s"] / 86400)
+    for column in ("expected", "roofline"):
+        parts = dict(r["step"][column])
+        assert parts.pop("total_s") == pytest.approx(sum(parts.values()), rel=1e-9)
+    assert r["step"]["expected"]["total_s"] == r["step_s"]
+    assert answer["inputs"]["global_batch_size"] == 512  # 4M tokens at 8192, rounded
+    families = {a["family"] for a in r["alternatives"]}
+    assert len(families) >= 3
+    assert all(a["why"] for a in r["alternatives"])
+    assert all(a["step_s"] >= r["step_s"] for a in r["alternatives"] if a["fits"])
+
+
+def test_counts_add_up(capsys):
+    _, answer = result_of(capsys, "llama3-8b", "--gpus", "64")
+    c = answer["result"]["counts"]
+    assert c["declared"] == c["evaluated"] + c["too_large"] + c["dominated"] + c["bounded"]
+
+
+def test_documents_70b_on_4096_with_pure_dp_is_communication_bound(capsys):
+    """Errata E1: 976.6 tokens per GPU against 2475; 7812 are per DP rank."""
+    _, answer = result_of(
+        capsys, "llama3-70b", "--gpus", "4096", "--catalogue", "documents", "--cluster", "h100",
+        "--batch-tokens", "4M", "--tp", "8", "--pp", "1", "--cp", "1",
+    )  # fmt: skip
+    r = answer["result"]
+    assert r["tokens_per_gpu"] == pytest.approx(976.5625)
+    assert r["tokens_per_dp_rank"] == pytest.approx(7812.5)
+    dp = row_of(r, "dp" if r["layout"]["zero_stage"] < 3 else "fsdp")
+    assert dp["have"] == pytest.approx(976.5625)
+    assert dp["need"] == pytest.approx(2475, rel=0.01)
+    assert dp["rule"] == pytest.approx(2475, rel=0.001)
+    assert dp["verdict"].startswith("communication-bound 2.5")
+
+
+def test_documents_70b_on_4096_with_a_pipeline_is_compute_bound(capsys):
+    """Errata E1: over 8 nodes the limit drops to 309."""
+    code, answer = result_of(
+        capsys, "llama3-70b", "--gpus", "4096", "--catalogue", "documents", "--cluster", "h100",
+        "--batch-tokens", "4M", "--tp", "8", "--pp", "8", "--dp", "64",
+    )  # fmt: skip
+    dp = row_of(answer["result"], "dp")
+    assert code == 0
+    assert dp["rule"] == pytest.approx(309.4, rel=0.01)
+    assert dp["verdict"] == "compute-bound"
+
+
+def test_whole_states_of_70b_with_8_way_tp_do_not_fit(capsys):
+    """Errata E1: 8-way TP with replicated states needs 700 GB / 8 = 87.5 GB."""
+    code, answer = result_of(
+        capsys, "llama3-70b", "--gpus", "4096", "--tp", "8", "--dp", "512", "--zero", "0"
+    )
+    r = answer["result"]
+    assert code == 1
+    assert not r["fits"]
+    assert r["peak_bytes"] > 87.5e9
+    assert r["remedies"]
+
+
+@pytest.mark.parametrize("n_gpus", [8192, 16384])
+def test_llama3_405b(capsys, n_gpus):
+    code, answer = result_of(capsys, "llama3-405b", "--gpus", str(n_gpus))
+    assert code == 0
+    assert 0.3 < answer["result"]["mfu"] < 0.6
+    assert answer["result"]["layout"]["tp"] > 1
+
+
+def test_published_405b_layout_is_near_the_measured_mfu(capsys):
+    """Llama 3 report (arXiv:2407.21783), table 4: 8k, TP 8 x PP 16, 41 % MFU on 16,384 GPUs."""
+    code, answer = result_of(
+        capsys, "llama3-405b", "--gpus", "16384", "--tp", "8", "--cp", "1", "--pp", "16",
+        "--dp", "128", "--micro-batch", "1",
+    )  # fmt: skip
+    assert code == 0
+    assert answer["result"]["mfu"] == pytest.approx(0.41, rel=0.1)
+
+
+def test_deepseek_v3_on_2048_h800(capsys):
+    code, answer = result_of(
+        capsys, "deepseek-v3", "--cluster", "deepseek-h800", "--gpus", "2048", "--precision",
+        "fp8", "--seq-len", "4096",
+    )  # fmt: skip
+    r = answer["result"]
+    assert code == 0
+    assert r["layout"]["ep"] > 1
+    assert r["layout"]["pp"] > 1
+    assert row_of(r, "ep")["verdict"].startswith("communication-bound")  # errata E2
+    assert r["run"]["usd"] == pytest.approx(2.0 * r["run"]["gpu_hours"])
+
+
+def test_gpt3_on_512_v100_does_not_fit(capsys):
+    """Errata E8: 64 DP x 8 TP leaves 43.75 GB of weights on a 32 GB GPU."""
+    code, answer = result_of(
+        capsys, "gpt3-175b", "--cluster", "dgx1-v100", "--gpus", "512", "--tp", "8", "--dp", "64"
+    )
+    r = answer["result"]
+    assert code == 1
+    assert not r["fits"]
+    assert r["memory"]["weights_bytes"] == pytest.approx(43.75e9, rel=0.02)
+    changes = " ".join(m["change"] for m in r["remedies"])
+    assert "--zero 3" in changes
+    assert "--dp left free" in changes
+    assert all(
+        m["peak_bytes"] <= r["capacity_bytes"] for m in r["remedies"] if "left" in m["change"]
+    )
+
+
+def test_671b_on_16_cards(capsys):
+    code, answer = result_of(capsys, "deepseek-v3", "--serve", "--gpus", "16")
+    r = answer["result"]
+    assert code == 0
+    assert (r["tp"], r["pp"], r["weights"]) == (8, 2, "fp8")
+    assert r["all_weights_bytes"] == pytest.approx(671e9, rel=0.01)
+    assert r["memory"]["fits"]
+    assert r["times"]["decode_bound"] == "memory"
+    code, answer = result_of(capsys, "deepseek-v3", "--serve", "--gpus", "16", "--weights", "bf16")
+    assert code == 1
+    assert answer["result"]["all_weights_bytes"] == pytest.approx(1342e9, rel=0.01)
+
+
+def test_terms_give_their_values(capsys):
+    code, out, _ = call(
+        capsys, "llama3-8b", "--gpus", "64", "--price", "2.5 USD/h", "--explain", "--json"
+    )
+    terms = json.loads(out)["explain"]
+    assert code == 0
+    assert {t["name"] for t in terms} >= {"step_s", "mfu", "peak_bytes", "gpu_hours", "usd"}
+    for term in terms:
+        assert value_of(term) == pytest.approx(term["value"], rel=1e-9)
+
+
+def test_serving_terms_give_their_values(capsys):
+    _, out, _ = call(capsys, "llama3-70b", "--serve", "--gpus", "8", "--explain", "--json")
+    for term in json.loads(out)["explain"]:
+        assert value_of(term) == pytest.approx(term["value"], rel=1e-9)
+
+
+def test_text_has_all_sections(capsys):
+    code, out, err = call(capsys, "llama3-70b", "--gpus", "1024")
+    assert (code, err) == (0, "")
+    for words in (
+        "llama3-70b on 1,024 h100-sxm (dgx-h100): TP ", "step, expected", "80 % interval",
+        "memory per GPU", "Where the step goes", "matrix multiplies",
+        "Limits by the documents' rooflines", "Alternatives", "What would help most",
+        "layouts in the space", "tokens per GPU", "per DP rank",
+    ):  # fmt: skip
+        assert words in out
+    assert len(out.splitlines()) < 75
+
+
+def test_csv_and_markdown(capsys):
+    _, out, _ = call(capsys, "llama3-8b", "--gpus", "64", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert rows
+    assert all(float(r["step_s"]) > 0 for r in rows)
+    code, out, _ = call(capsys, "llama3-8b", "--gpus", "64", "--format", "markdown")
+    assert code == 0
+    assert "### Alternatives" in out
+
+
+JOB = """model = "llama3-8b"
+gpus = 64
+batch_tokens = "1M"
+tokens = "1T"
+price = "2 USD/h"
+
+[layout]
+tp = [2, 4]
+pp = "1..2"
+zero = 1
+sequence_parallel = true
+"""
+
+
+def test_job_file_and_the_job_it_prints_give_the_same(capsys, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(JOB)
+    _, first = result_of(capsys, "--job", str(path))
+    assert first["result"]["layout"]["tp"] in (2, 4)
+    assert first["result"]["layout"]["zero_stage"] == 1
+    code, out, _ = call(capsys, "--job", str(path), "--show-job")
+    assert code == 0
+    again = tmp_path / "again.toml"
+    again.write_text(out)
+    _, second = result_of(capsys, "--job", str(again))
+    for key in ("layout", "step_s", "peak_bytes", "counts", "run", "limits"):
+        assert first["result"][key] == second["result"][key]
+    third = tmp_path / "third.toml"
+    third.write_text(first["result"]["job_toml"])
+    assert (
+        result_of(capsys, "--job", str(third))[1]["result"]["step_s"] == (first["result"]["step_s"])
+    )
+
+
+def test_flags_win_over_the_job_file(capsys, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(JOB)
+    _, answer = result_of(capsys, "--job", str(path), "--tp", "8", "--global-batch", "96")
+    assert answer["result"]["layout"]["tp"] == 8
+    assert answer["inputs"]["global_batch_size"] == 96
+
+
+BAD_JOBS = [
+    ("tpp = 3\n", "tpp: not a key that is known here"),
+    ("[layout]\ntpp = 3\n", "layout.tpp: not a key that is known here"),
+    ("gpus = [[1]]\n", "gpus: "),
+    ("gpus = 1e300\nmodel='llama3-8b'\n", "--gpus"),
+    ("model = \n", "not valid TOML"),
+    ("\n", "is empty"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_JOBS)
+def test_bad_job_files(capsys, tmp_path, text, message):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    code, out, err = call(capsys, "--job", str(path))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("error: ")
+
+
+BAD = [
+    ((), "give a model"),
+    (("llama3-70b",), "missing option `--gpus`"),
+    (("llama3-70b", "--gpus", "0"), "--gpus must be between 1 and"),
+    (("llama3-70b", "--gpus", "-4"), "--gpus must be between 1 and"),
+    (("llama3-70b", "--gpus", "nan"), "--gpus"),
+    (("llama3-70b", "--gpus", "1e300"), "--gpus"),
+    (("llama3-70b", "--gpus", "64..8"), "write the smaller number first"),
+    (("llama3-70b", "--gpus", "64", "--tp", "7"), "tp=7 does not divide 64 GPUs"),
+    (("llama3-70b", "--gpus", "56", "--tp", "7"), "tp=7 does not divide 64 heads"),
+    (("llama3-70b", "--gpus", "64", "--tp", "8", "--pp", "16"), "no layout is possible: tp*cp*pp"),
+    (("llama3-70b", "--gpus", "64", "--ep", "8"), "need a model with experts"),
+    (("llama3-70b", "--gpus", "64", "--precision", "fp4"), "is not one of bf16"),
+    (("llama3-70b", "--gpus", "64", "--cluster", "a100", "--precision", "fp8"), "no fp8 matrix"),
+    (("llama3-70b", "--gpus", "64", "--objective", "speed"), "unknown objective `speed`"),
+    (("llama3-70b", "--gpus", "64", "--software", "megatron"), "unknown software"),
+    (("llama3-70b", "--gpus", "64", "--price", "2.5 EUR"), "--price"),
+    (("llama3-70b", "--gpus", "64", "--batch-tokens", "4M", "--global-batch", "8"), "not both"),
+    (("llama3-70b", "--gpus", "64", "--cluster", "a,,b"), "an empty name"),
+    (("llama3-70b", "--gpus", "1..65536", "--seq-len", "1..65536"), "searches, more than"),
+    (("llama3-70b", "--gpus", "64", "--weights", "fp8"), "--weights needs --serve"),
+    (("llama3-70b", "--serve", "--zero", "3"), "--zero has no meaning with --serve"),
+    (("llama3-70b", "--serve", "--gpus", "12"), "12 GPUs do not fill nodes of 8"),
+    (("llama3-70b", "--gpus", "64", "--budget", "5MUSD"), "no price of dgx-h100 is known"),
+    (("llama3-70b", "--gpus", "64", "--scaling", "weak"), "--scaling needs several sizes"),
+    (("llama3-70b", "--gpus", "8..64", "--scaling", "big"), "unknown --scaling"),
+    (("llama3-70b", "--gpus", "8..64", "--pareto"), "is for one case"),
+    (("deepseek-v3", "--gpus", "4096", "--cluster", "deepseek-h800"), "fewer than 4,096"),
+    (("gpt2", "--gpus", "8", "--deadline", "3d"), "token budget of gpt2 is not known"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD)
+def test_bad_input_is_one_clear_line(capsys, args, message):
+    code, out, err = call(capsys, *args)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert len(err.strip().splitlines()) <= 3
+
+
+def test_what_if_is_told_and_changes_the_answer(capsys):
+    _, before = result_of(capsys, "llama3-8b", "--gpus", "64")
+    _, after = result_of(
+        capsys, "llama3-8b", "--gpus", "64", "--set", "gpu.bf16_flop_per_s=2000 TFLOP/s"
+    )
+    assert after["result"]["step_s"] < before["result"]["step_s"]
+    assert len(after["inputs"]["changed"]) == 1
+
+
+def test_require(capsys):
+    code, _, err = call(capsys, "llama3-8b", "--gpus", "64", "--require", "mfu>=0.9")
+    assert code == 1
+    assert "failed: mfu>=0.9" in err
+
+
+def test_pareto_and_searched_sensitivity(capsys):
+    _, answer = result_of(capsys, "llama3-8b", "--gpus", "16", "--pareto", "--sensitivity")
+    r = answer["result"]
+    assert len(r["pareto"]) > 1
+    assert "HBM size" in {e["figure"] for e in r["sensitivity"]}
+
+
+def test_memory_headroom(capsys):
+    _, fast = result_of(capsys, "llama3-8b", "--gpus", "64")
+    _, roomy = result_of(capsys, "llama3-8b", "--gpus", "64", "--objective", "memory-headroom")
+    assert roomy["result"]["peak_bytes"] <= fast["result"]["peak_bytes"]
+    assert roomy["result"]["step_s"] <= 1.05 * fast["result"]["step_s"]
+
+
+def test_scan_of_sizes(capsys):
+    code, answer = result_of(capsys, "llama3-8b", "--gpus", "8..64")
+    rows = answer["result"]["rows"]
+    assert code == 0
+    assert [r["n_gpus"] for r in rows] == [8, 16, 32, 64]
+    assert answer["result"]["chosen"]["n_gpus"] == 64
+    speeds = [r["tokens_per_s"] for r in rows]
+    assert speeds == sorted(speeds)
+    code, out, _ = call(capsys, "llama3-8b", "--gpus", "8..64")
+    assert "the fastest of the 4 cases: 64 GPUs" in out
+
+
+def test_scan_rows_equal_single_plans(capsys):
+    _, scan = result_of(capsys, "llama3-8b", "--gpus", "16,32")
+    for row in scan["result"]["rows"]:
+        _, one = result_of(capsys, "llama3-8b", "--gpus", str(row["n_gpus"]))
+        assert one["result"]["step_s"] == pytest.approx(row["step_s"])
+        assert one["result"]["layout"] == row["layout"]
+
+
+def test_several_clusters_side_by_side(capsys):
+    code, answer = result_of(
+        capsys, "llama3-8b", "--gpus", "64", "--cluster", "dgx-h100,dgx-b200,gb200-nvl72"
+    )
+    assert code == 0
+    names = [r["cluster"] for r in answer["result"]["rows"]]
+    assert sorted(names) == ["dgx-b200", "dgx-h100", "gb200-nvl72"]
+    assert answer["result"]["chosen"]["cluster"] != "dgx-h100"
+
+
+def test_deadline_gives_the_smallest_size_that_meets_it(capsys):
+    code, answer = result_of(
+        capsys, "llama3-8b", "--tokens", "1T", "--deadline", "30d", "--price", "2 USD/h"
+    )
+    r = answer["result"]
+    assert code == 0
+    assert r["chosen"]["days"] <= 30
+    smaller = [x for x in r["rows"] if x["n_gpus"] < r["chosen"]["n_gpus"]]
+    assert smaller
+    assert all(x["days"] > 30 and "days > 30" in x["why_not"] for x in smaller)
+
+
+def test_condition_that_nothing_meets_exits_1(capsys):
+    code, answer = result_of(capsys, "llama3-8b", "--gpus", "16", "--mfu-at-least", "0.99")
+    assert code == 1
+    assert answer["result"]["chosen"] is None
+    code, out, _ = call(capsys, "llama3-8b", "--gpus", "16", "--mfu-at-least", "0.99")
+    assert code == 1
+    assert "nothing tried meets MFU at least 99.0 %" in out
+
+
+def test_budget_bounds_the_cost(capsys):
+    code, answer = result_of(
+        capsys, "llama3-8b", "--gpus", "8..64", "--tokens", "1T", "--price", "2 USD/h",
+        "--budget", "0.2MUSD", "--objective", "tokens-per-dollar",
+    )  # fmt: skip
+    assert code == 0
+    assert answer["result"]["chosen"]["usd"] <= 2e5
+
+
+def test_fewest_gpus_that_fit(capsys):
+    code, answer = result_of(capsys, "llama3-70b", "--gpus", "64", "--objective", "fewest-gpus")
+    r = answer["result"]
+    assert code == 0
+    assert r["chosen"]["fits"]
+    assert all(not x["fits"] for x in r["rows"] if x["n_gpus"] < r["chosen"]["n_gpus"])
+
+
+def test_weak_scaling_grows_the_batch(capsys):
+    _, answer = result_of(
+        capsys, "llama3-8b", "--gpus", "16..64", "--scaling", "weak", "--global-batch", "64"
+    )
+    rows = answer["result"]["rows"]
+    assert [r["global_batch_size"] for r in rows] == [64, 128, 256]
+    assert rows[0]["scaling_efficiency"] == 1.0
+    _, out, _ = call(
+        capsys, "llama3-8b", "--gpus", "16..64", "--scaling", "strong", "--global-batch", "64"
+    )
+    assert "Strong scaling, efficiency" in out
+
+
+def test_scan_of_batches_and_sequences(capsys):
+    _, answer = result_of(
+        capsys, "llama3-8b", "--gpus", "32", "--batch-tokens", "1M..4M", "--seq-len", "4096,8192"
+    )
+    assert len(answer["result"]["rows"]) == 6
+    code, out, _ = call(capsys, "llama3-8b", "--gpus", "32", "--batch-tokens", "1M..4M")
+    assert code == 0
+    assert "batch" in out
