@@ -342,11 +342,14 @@ def _degrees(
     return max(1, min(best_tp, n_gpus)), max(1, best_pp)
 
 
-def moe_kernel_generation(notes: str) -> str:
-    """MoE kernel generation of a Megatron container named in the notes."""
+def moe_kernel_generation(notes: str, framework: str = "") -> str:
+    """MoE kernel generation of the container or version that a row names; "" if none is."""
     match = re.search(r"container (\d\d)\.(\d\d)", notes)
     if match is None:
-        return ""
+        year = re.search(r"nemo\D{0,3}(2\d)\b|nemo (dev)|core r?0\.([0-9]|10)\b", framework.lower())
+        if year is None or year[1] and int(year[1]) > 25:
+            return ""
+        return "2025" if year[1] == "25" else "2024"
     release = int(match[1]) * 100 + int(match[2])
     return "2025" if release < 2600 else "2026a" if release < 2606 else "2026b"
 
@@ -363,7 +366,7 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["deduplicated_all_to_all"] = True
         options["rdma_dispatch"] = True
         options["ep_exposed_frac"] = 0.1  # both directions of the pipeline hide each other's
-    generation = moe_kernel_generation(notes)
+    generation = moe_kernel_generation(notes, row.get("framework", ""))
     if generation:
         options["moe_kernels"] = generation
     if "unfused" in attention:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
 
 KERNELS = (
-    "kernel_floor_s", "k_ramp", "wave_exponent", "hbm_eff", "misaligned_eff",
+    "kernel_floor_s", "k_ramp", "wave_exponent", "hbm_eff", "misaligned_eff", "half_tile_eff",
     "attention_backward_eff", "attention_ramp_tokens", "grouped_eff", "grouped_fp8_eff",
     "permute_passes", "router_s", "cross_entropy_passes", "unfused_passes", "unfused_gemm_eff",
     "unfused_head_ramp", "head_misaligned_eff", "head_odd_eff", "cast_passes", "mxfp8_slowdown",

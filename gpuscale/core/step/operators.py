@@ -80,6 +80,8 @@ def matmul_s(
         rate *= wave_fill(m, n, hw.n_compute_units, groups) ** hw.wave_exponent
     if n % 64 or k % 64:
         rate *= hw.misaligned_eff
+    elif hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
+        rate *= hw.half_tile_eff
     compute = 2.0 * m * n * k * groups / rate * (1.0 + hw.k_ramp / k)
     width = BYTES.get(precision, 2.0)
     traffic = groups * (width * (m * k + n * k) + 2.0 * m * n)

@@ -39,7 +39,8 @@ class Hardware:
     kernel_floor_s: float = 0.0
     k_ramp: float = 0.0
     wave_exponent: float = 0.0
-    misaligned_eff: float = 1.0
+    misaligned_eff: float = 1.0  # a width that is no multiple of 64
+    half_tile_eff: float = 1.0  # one that is no multiple of 128, from Hopper on
     head_misaligned_eff: float = 1.0  # head dim no multiple of 64, unfused attention
     head_odd_eff: float = 1.0  # head dim no multiple of 8
     unfused_gemm_eff: float = 1.0
