@@ -1,0 +1,69 @@
+"""Help of every command: its line in the table, its example, its options, its size at start-up."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from gpuscale.cli.app import COMMANDS, app, run
+from gpuscale.cli.failures import EXAMPLES
+
+GROUP = typer.main.get_command(app)
+LIGHT = "print(*sorted({'typer', 'rich', 'pydantic', 'numpy'} & set(sys.modules)))"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_line_in_the_table_is_the_first_sentence_of_the_help(name):
+    command = GROUP.get_command(None, name)
+    assert command.help.split(". ")[0].rstrip(".") + "." == COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_ends_with_the_example_and_explains_every_option(name, capsys):
+    assert run([name, "--help"]) == 0
+    out, err = capsys.readouterr()
+    last = out.rstrip().splitlines()[-1].strip()
+    assert err == "" and last == EXAMPLES[name] and last.startswith(f"gpuscale {name} ")
+    for param in GROUP.get_command(None, name).params:
+        assert param.help, param.name
+    first = out
+    assert run([name, "-h"]) == 0 and capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_a_typo_in_an_option_gets_a_hint(name, capsys):
+    assert run([*shlex.split(EXAMPLES[name].split(">")[0])[1:], "--exlain"]) == 2
+    out, err = capsys.readouterr()
+    assert (
+        out == "" and err == "error: no such option: --exlain\n\nhint: did you mean `--explain`?\n"
+    )
+
+
+def test_help_lists_every_command(capsys):
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    listed = [line.split()[0] for line in out.splitlines() if line[:3].strip() and line[0] == " "]
+    assert [name for name in COMMANDS if not any(word == name for word in listed)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "loaded"),
+    [
+        ("import gpuscale", ""),
+        ("import gpuscale.core", ""),
+        ("import gpuscale.cli.app", "typer"),
+        ("import gpuscale.render.plain", ""),
+        ("from gpuscale.cli.app import run; run(['explain', 'mfu'])", "typer"),
+        ("from gpuscale.cli.app import run; run(['matmul-time', 'h100', '8', '8', '8'])",
+         "pydantic typer"),
+        ("from gpuscale.cli.app import run; run(['memory', 'gpt2', '--cluster', 'dgx-h100'])",
+         "pydantic typer"),
+    ],
+)  # fmt: skip
+def test_only_what_is_needed_is_imported(code, loaded):
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; {LIGHT}"], capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == loaded, done.stderr
