@@ -3,20 +3,28 @@
 A block ```` ```console ```` holds lines ``$ command`` with their output. In an output, a line
 ``...`` stands for any lines, and the words of `VARYING` (measured times) may differ.
 
-    python tools/readme.py README.md            compare
-    python tools/readme.py --update README.md   write the real output; a block whose output ended
-                                                in ``...`` keeps its length
+    python tools/readme.py              compare, README.md and the pages below docs/
+    python tools/readme.py --update     write the real output; a block whose output ended in
+                                        ``...`` keeps its length
+    python tools/readme.py README.md    one page only
+
+The commands of a page below docs/ run one after the other in a copy of docs/examples.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VARYING = re.compile(r"\b[\d.,]+ (ms|s) (elapsed|search|on \d+ cores?)\b|in [\d.,]+ m?s\b")
@@ -29,13 +37,29 @@ def commands(block: str) -> Iterator[tuple[str, str]]:
     yield from zip(parts[1::2], parts[2::2], strict=True)
 
 
-def run(command: str) -> str:
-    """Give standard output, then standard error, of a shell command at the root of the project."""
-    root = Path(__file__).resolve().parent.parent
+@contextlib.contextmanager
+def folder_of(page: Path) -> Iterator[Path]:
+    """Give the folder in which the commands of a page run."""
+    if ROOT / "docs" not in page.resolve().parents:
+        yield ROOT
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "docs" / "examples", folder, dirs_exist_ok=True)
+        yield Path(folder)
+
+
+def pages() -> list[Path]:
+    """List the pages that show commands."""
+    docs = sorted((ROOT / "docs").rglob("*.md"))
+    return [p for p in (ROOT / "README.md", *docs) if BLOCK.search(p.read_text("utf-8"))]
+
+
+def run(command: str, folder: Path = ROOT) -> str:
+    """Give standard output, then standard error, of a shell command."""
     bin_dir = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": bin_dir + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=root, env=env, capture_output=True, text=True,
+        ["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True,
         encoding="utf-8", timeout=120, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return done.stdout + done.stderr
@@ -77,12 +101,12 @@ def shown_commands(page: Path) -> list[tuple[str, str]]:
     return [(runnable(command), shown) for command, shown in found if runnable(command)]
 
 
-def _renewed(match: re.Match[str]) -> str:
+def _renewed(match: re.Match[str], folder: Path) -> str:
     parts = []
     for command, shown in commands(match[1]):
         real = shown
         if runnable(command):
-            real = _cut(run(runnable(command)).rstrip("\n"), shown) + "\n\n"
+            real = _cut(run(runnable(command), folder).rstrip("\n"), shown) + "\n\n"
         parts.append(f"$ {command}\n{real}")
     return "```console\n" + "".join(parts).rstrip("\n") + "\n```"
 
@@ -99,14 +123,16 @@ def main(args: list[str]) -> int:
     """Compare or renew the pages named."""
     update = "--update" in args
     bad = 0
-    for page in (Path(a) for a in args if not a.startswith("--")):
-        if update:
-            page.write_text(BLOCK.sub(_renewed, page.read_text(encoding="utf-8")), "utf-8")
-            continue
-        for command, shown in shown_commands(page):
-            if found := difference(shown, run(command)):
-                bad += 1
-                print(f"{page}: $ {command}\n{found}\n")
+    for page in [Path(a) for a in args if not a.startswith("--")] or pages():
+        with folder_of(page) as folder:
+            if update:
+                text = page.read_text(encoding="utf-8")
+                page.write_text(BLOCK.sub(lambda m, f=folder: _renewed(m, f), text), "utf-8")
+                continue
+            for command, shown in shown_commands(page):
+                if found := difference(shown, run(command, folder)):
+                    bad += 1
+                    print(f"{page}: $ {command}\n{found}\n")
     return 1 if bad else 0
 
 
