@@ -378,4 +378,4 @@ def deduplicated_frac(top_k: float, n_nodes: float, limit: float | None = None) 
     >>> round(deduplicated_frac(8, 4), 3)
     0.45
     """
-    return destination_nodes(top_k, n_nodes, limit) / top_k
+    return min(1.0, destination_nodes(top_k, n_nodes, limit) / top_k)
