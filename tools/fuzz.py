@@ -190,7 +190,7 @@ def case(
 
 
 def run_case(args: list[str], stdin: bytes, limit_s: float) -> tuple[int | str, str, str, float]:
-    """Exit code (or the name of an exception that escaped), stdout, stderr and seconds."""
+    """Exit code (or the name of an exception that escaped), stdout, stderr and CPU seconds."""
     from gpuscale.cli.app import run
 
     def too_long(*_: object) -> None:
@@ -200,7 +200,7 @@ def run_case(args: list[str], stdin: bytes, limit_s: float) -> tuple[int | str, 
     typed, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
     signal.signal(signal.SIGALRM, too_long)
     signal.setitimer(signal.ITIMER_REAL, 4 * limit_s)
-    start = time.perf_counter()
+    start = time.process_time()
     result: int | str = code
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -210,7 +210,7 @@ def run_case(args: list[str], stdin: bytes, limit_s: float) -> tuple[int | str, 
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdin = typed
-    return result, out.getvalue(), err.getvalue(), time.perf_counter() - start
+    return result, out.getvalue(), err.getvalue(), time.process_time() - start
 
 
 def fault(args: list[str], stdin: bytes, limit_s: float) -> str:
@@ -221,7 +221,7 @@ def fault(args: list[str], stdin: bytes, limit_s: float) -> str:
     if code not in (0, 1, 2):
         return f"exit {code}: {err.strip()[-900:]}"
     if took_s > limit_s:
-        return f"took {took_s:.1f} s (limit {limit_s:g} s), exit {code}"
+        return f"took {took_s:.1f} s of CPU (limit {limit_s:g} s), exit {code}"
     if code == 2:
         complaint = [line for line in err.split("\n") if not line.startswith("warning: ")]
         shape = [line[:6] for line in complaint if line]
