@@ -26,10 +26,13 @@ def compare(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Only keys that start or end so. Repeatable."),
+        typer.Option(metavar="KEY", help="Only this key and those below it. Repeatable."),
     ] = None,
 ) -> Document:
-    """Compare two saved answers of a command, key by key."""
+    """Compare two saved answers of a command, key by key.
+
+    Where both were saved with --explain, each change says which inputs of its formula differ.
+    """
     from gpuscale.cli.values import quantity
     from gpuscale.core.compare import changes, exceeds
 
@@ -64,9 +67,7 @@ def _answer(path: str) -> dict[str, Any]:
 
 
 def _wanted(key: str, only: list[str] | None) -> bool:
-    return not only or any(
-        key == o or key.startswith(o + ".") or key.endswith("." + o) for o in only
-    )
+    return not only or any(key == o or key.startswith(o + ".") for o in only)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -77,12 +78,19 @@ def _shown(key: str, value: Any) -> str:
     return amount(key.rsplit(".", 1)[-1], value)
 
 
+def _because(found: list[tuple[str, float, float]]) -> str:
+    shown = [f"{name} {_shown(name, a)} -> {_shown(name, b)}" for name, a, b in found[:3]]
+    return ", ".join(shown) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+
 def _document(
     one: dict[str, Any], other: dict[str, Any], found: list[Change], over: list[Change],
     limit: float | None, files: tuple[str, str],
 ) -> Document:  # fmt: skip
+    from gpuscale.core.compare import causes
     from gpuscale.render.document import Block, Column, Document, Table, Text
 
+    because = {c.key: causes(c.key, one.get("explain"), other.get("explain")) for c in found}
     inputs = {
         k: (one["inputs"].get(k), other["inputs"].get(k))
         for k in dict.fromkeys([*one["inputs"], *other["inputs"]])
@@ -92,7 +100,12 @@ def _document(
         Column("key", "key", right=False), Column("old", "old"), Column("new", "new"),
         Column("change_frac", "change", lambda v: f"{100 * v:+.2f} %"),
     ]  # fmt: skip
-    rows = [(c.key, _shown(c.key, c.old), _shown(c.key, c.new), c.change_frac) for c in found]
+    rows: list[tuple[Any, ...]] = [
+        (c.key, _shown(c.key, c.old), _shown(c.key, c.new), c.change_frac) for c in found
+    ]
+    if any(because.values()):
+        columns.append(Column("because", "because", right=False))
+        rows = [(*row, _because(because[row[0]])) for row in rows]
     asked = [f"{k}: {a} -> {b}" for k, (a, b) in inputs.items()]
     title = f"{one['command']}: {files[0]} -> {files[1]}"
     blocks: list[Block] = [Text("\n".join([title, *asked]))]
@@ -102,10 +115,12 @@ def _document(
         blocks.append(Text(f"{len(over)} changed by more than {100 * limit:g} %{worst}"))
     result = {
         "command": one["command"], "inputs_changed": {k: list(v) for k, v in inputs.items()},
-        "changes": found, "n_over": len(over), "fail_over_frac": limit,
+        "changes": found,
+        "because": {key: [list(c) for c in inputs] for key, inputs in because.items() if inputs},
+        "n_over": len(over), "fail_over_frac": limit,
     }  # fmt: skip
     given = {"old": files[0], "new": files[1]}
-    table = Table(columns, [(c.key, c.old, c.new, c.change_frac) for c in found])
+    table = Table(columns[:4], [(c.key, c.old, c.new, c.change_frac) for c in found])
     return Document(
         "compare", given, result, blocks, answered_no=bool(over), csv_table=table if rows else None
     )

@@ -68,3 +68,39 @@ def exceeds(change: Change, limit_frac: float) -> bool:
     if change.change_frac is not None:
         return abs(change.change_frac) > limit_frac
     return any(isinstance(v, (bool, int, float)) for v in (change.old, change.new))
+
+
+def causes(key: str, old: Any, new: Any) -> list[tuple[str, float, float]]:
+    """List the inputs of a key's term that differ between two answers: name, old, new.
+
+    Parameters
+    ----------
+    key : str
+        Key of the result; a term is named by its last part.
+    old, new : list of dict
+        The `explain` of each answer.
+
+    Examples
+    --------
+    >>> causes("time_s", [{"name": "time_s", "inputs": {"m": 1, "k": 2}, "children": []}],
+    ...        [{"name": "time_s", "inputs": {"m": 3, "k": 2}, "children": []}])
+    [('m', 1, 3)]
+    """
+    one, other = _inputs(key, old), _inputs(key, new)
+    found = [(n, one[n], other[n]) for n in one if n in other and one[n] != other[n]]
+    return sorted(found, key=lambda c: -abs(c[2] / c[1] - 1) if c[1] else 0.0)
+
+
+def _inputs(key: str, terms: Any) -> dict[str, float]:
+    """Find the inputs of the first term with this name; a member of a list has no term."""
+    if any(part.isdigit() for part in key.split(".")):
+        return {}
+    wanted = {key, key.rsplit(".", 1)[-1], key.replace(".", "_")}
+    for term in terms if isinstance(terms, list) else ():
+        if not isinstance(term, dict):
+            continue
+        if term.get("name") in wanted and isinstance(term.get("inputs"), dict):
+            return {k: v for k, v in term["inputs"].items() if _is_number(v)}
+        if found := _inputs(key, term.get("children")):
+            return found
+    return {}

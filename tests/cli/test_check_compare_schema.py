@@ -98,6 +98,15 @@ def test_compare_says_what_changed(folder, capsys):
     assert code == 0 and "the results are equal" in out
 
 
+def test_compare_names_the_inputs_that_changed(folder, capsys):
+    call(f"{MATMUL} --explain -o a.json", capsys)
+    call(f"{MATMUL} --explain -o b.json --set gpu.hbm_bytes_per_s='4 TB/s'", capsys)
+    _, out, _ = call("compare a.json b.json --json", capsys)
+    assert json.loads(out)["result"]["because"]["time_s"] == [["bytes_per_s", 8e12, 4e12]]
+    _, out, _ = call("compare a.json b.json --only time_s", capsys)
+    assert "bytes_per_s 8.000 TB/s -> 4.000 TB/s" in out
+
+
 def test_compare_counts_what_came_and_went(folder, capsys):
     call(f"{MATMUL} -o a.json", capsys)
     answer = json.loads((folder / "a.json").read_text())
