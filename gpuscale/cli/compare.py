@@ -78,6 +78,13 @@ def _shown(key: str, value: Any) -> str:
     return amount(key.rsplit(".", 1)[-1], value)
 
 
+def _said(value: Any) -> str:
+    """Input as it is said on a line."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
 def _because(found: list[tuple[str, float, float]]) -> str:
     shown = [f"{name} {_shown(name, a)} -> {_shown(name, b)}" for name, a, b in found[:3]]
     return ", ".join(shown) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
@@ -106,7 +113,7 @@ def _document(
     if any(because.values()):
         columns.append(Column("because", "because", right=False))
         rows = [(*row, _because(because[row[0]])) for row in rows]
-    asked = [f"{k}: {a} -> {b}" for k, (a, b) in inputs.items()]
+    asked = [f"{k}: {_said(a)} -> {_said(b)}" for k, (a, b) in inputs.items()]
     title = f"{one['command']}: {files[0]} -> {files[1]}"
     blocks: list[Block] = [Text("\n".join([title, *asked]))]
     blocks.append(Table(columns, rows) if rows else Text("the results are equal"))
