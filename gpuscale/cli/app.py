@@ -158,7 +158,9 @@ def run(args: Sequence[str]) -> int:
         A value of `gpuscale.errors.Exit`.
     """
     from gpuscale.cli.failures import report_error, usage_error
+    from gpuscale.cli.invoked import remember
 
+    remember(args)
     try:
         code = _invoke(args)
         sys.stdout.flush()

@@ -42,6 +42,7 @@ class Common:
     require: tuple[Requirement, ...] = ()
     output: tuple[Path, ...] = ()  # files to write; the ending says the format
     calibration: str | None = None  # overlay of `gpuscale calibrate`, for expected figures
+    plot: bool = False  # draw the pictures in the terminal too
 
 
 COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -93,10 +94,15 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
             list[str] | None,
             typer.Option(
                 "-o", "--output", metavar="FILE",
-                help="Also write the answer to a file: .json .csv .md .txt. Repeatable.",
+                help="Also write the answer to a file: .json .csv .md .txt .html, a picture: "
+                ".svg .png, the step: .trace.json. Repeatable.",
             ),
         ],
         None,
+    ),
+    "plot": (
+        Annotated[bool, typer.Option("--plot", help="Draw the pictures in the terminal too.")],
+        False,
     ),
     "calibration": (
         Annotated[
@@ -222,6 +228,7 @@ def _common(given: dict[str, Any]) -> Common:
     return Common(
         _format(given["json_"], given["format_"]), tuple(given["set_"] or ()), given["explain"],
         tuple(require or ()), tuple(output or ()), _calibration(given["calibration"]),
+        given["plot"],
     )  # fmt: skip
 
 

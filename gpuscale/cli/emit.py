@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from gpuscale.cli.common import Common
     from gpuscale.render.document import Document
 
-ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "text"}
+ENDINGS = {
+    ".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "text", ".html": "html",
+    ".svg": "svg", ".png": "png",
+}  # fmt: skip
+"""Ending of a file -> format; those of `render.files` and ``.trace.json`` are written there."""
 
 
 def emit(document: Document, common: Common) -> None:
@@ -57,10 +61,19 @@ def emit(document: Document, common: Common) -> None:
 
 def save_document(document: Document, path: Path, extra: dict[str, Any]) -> None:
     """Write a document to a file in the format of its ending; a path of `check_target`."""
-    save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False))
+    from gpuscale.render import files
+
+    if files.ending_of(path):
+        from gpuscale.cli.invoked import command_line
+
+        save(path, files.content(document, path, command_line(document.command)))
+        return
+    save(path, rendered(document, ENDINGS[path.suffix], extra, ascii_only=False) + "\n")
 
 
 def _print(document: Document, common: Common, extra: dict[str, Any]) -> None:
+    if common.plot:
+        document = _with_pictures(document)
     if common.format.value == "text":
         from gpuscale.render.text import print_document
 
@@ -70,6 +83,23 @@ def _print(document: Document, common: Common, extra: dict[str, Any]) -> None:
 
     utf = (sys.stdout.encoding or "").lower().startswith("utf")
     write(sys.stdout, rendered(document, common.format.value, extra, ascii_only=not utf))
+
+
+def _with_pictures(document: Document) -> Document:
+    """Add the pictures in letters at the end."""
+    import shutil
+    from dataclasses import replace
+
+    from gpuscale.render.document import Drawn
+    from gpuscale.render.pictures.known import pictures
+    from gpuscale.render.pictures.terminal import to_lines
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    drawn = [to_lines(chart, width) for chart in pictures(document)]
+    if not drawn:
+        print("warning: this answer has no picture", file=sys.stderr)
+    more = [Drawn(lines, title) for title, *lines in drawn]
+    return replace(document, blocks=[*document.blocks, *more])
 
 
 def rendered(document: Document, format_: str, extra: dict[str, Any], ascii_only: bool) -> str:
@@ -100,14 +130,20 @@ def check_target(text: str, flag: str = "-o", endings: Iterable[str] = ENDINGS) 
             raise GpuscaleError(f"{flag} {text}: cannot be written")
     except (OSError, ValueError):
         raise GpuscaleError(f"{flag} {text}: is not a file name") from None
+    if flag == "-o" or flag == "path":
+        from gpuscale.render import files
+
+        files.check(path)
     return path
 
 
-def save(path: Path, text: str, flag: str = "-o") -> None:
+def save(path: Path, content: str | bytes, flag: str = "-o") -> None:
     """Write a file whole: a reader sees the old content or the new."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        if isinstance(content, str):
+            content = content.encode("utf-8", "backslashreplace")
+        partial.write_bytes(content)
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.cli.plan_answer import (
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
     from gpuscale.core.plan.sensitivity import Effect
     from gpuscale.core.search.engine import SearchResult
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.timeline import Timeline
     from gpuscale.render.document import Block
 
 
@@ -239,5 +241,29 @@ def document_of(
         "plan", inputs_of(case, request), r, blocks,
         warnings=(*case.loaded.warnings, *case.left_out), answered_no=not r.fits,
         terms=terms_of(r), csv_table=alternatives_table(r) if r.alternatives else None,
-        interrupted=result.interrupted,
+        interrupted=result.interrupted, pictures=_pictures(case, r),
+        timeline=lambda: timeline_of(case.problem, r.layout),
+    )  # fmt: skip
+
+
+def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
+    """Pictures that need more than the record: memory of every stage, the step in time."""
+
+    def draw() -> list[Any]:
+        from gpuscale.render.pictures.step import stage_memory, step_gantt
+
+        problem, lay = case.problem, r.layout
+        charts = [stage_memory(problem, lay, r.capacity_bytes)]
+        return [*charts, step_gantt(timeline_of(problem, lay))]
+
+    return draw
+
+
+def timeline_of(problem: Problem, layout: Layout) -> Timeline:
+    """Lay the step of a layout out in time."""
+    from gpuscale.core.timeline import timeline
+
+    return timeline(
+        problem.model, problem.hardware, problem.software, layout, problem.memory_facts,
+        problem.memory_parameters,
     )  # fmt: skip

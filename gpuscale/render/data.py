@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.render.document import Bars, Document, Facts, Table, Text
+from gpuscale.render.document import Bars, Document, Drawn, Facts, Table, Text
 from gpuscale.render.output import clean, strict
 
 SCHEMA = 1
@@ -117,6 +117,8 @@ def to_markdown(document: Document, explain: bool = False) -> str:
             parts.append(
                 _markdown_table([c.header for c in columns], [c.right for c in columns], rows)
             )
+        elif isinstance(block, Drawn):
+            parts.append("\n".join(["```text", *map(clean, block.lines), "```"]))
         elif isinstance(block, Facts):
             parts.append(_markdown_table(["", "", ""], [False] * 3, [list(r) for r in block.rows]))
         elif isinstance(block, Bars):

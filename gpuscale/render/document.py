@@ -53,7 +53,15 @@ class Text:
     text: str
 
 
-Block = Table | Facts | Bars | Text
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Lines of equal-width characters that are kept as they are: a picture in letters."""
+
+    lines: Sequence[str]
+    title: str = ""
+
+
+Block = Table | Facts | Bars | Text | Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +81,5 @@ class Document:
     terms: Sequence[Term] = field(default_factory=tuple)
     csv_table: Table | None = None
     interrupted: bool = False  # Ctrl-C: the best so far; exit code 130
+    pictures: Callable[[], Sequence[Any]] | None = None  # charts beside those of the result
+    timeline: Callable[[], Any] | None = None  # `core.timeline.Timeline` of the step

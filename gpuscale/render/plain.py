@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
 from gpuscale.render.output import clean
 
 BAR_WIDTH = 40
@@ -64,7 +64,9 @@ def _bars(block: Bars) -> list[str]:
 def _lines(block: Block) -> list[str]:
     if isinstance(block, Text):
         return [line.rstrip() for line in clean(block.text).split("\n")]
-    if isinstance(block, Table):
+    if isinstance(block, Drawn):
+        lines = [clean(line).rstrip() for line in block.lines]
+    elif isinstance(block, Table):
         lines = _table(block)
     elif isinstance(block, Facts):
         rows = [[one_line(text) for text in row] for row in block.rows]

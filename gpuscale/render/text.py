@@ -7,7 +7,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
 from gpuscale.render.fit import WIDE_GAP, Part, fit
 from gpuscale.render.output import clean, write
 from gpuscale.render.plain import BAR_WIDTH, bar_texts, cells, one_line, to_text
@@ -55,6 +55,8 @@ def print_document(document: Document, stream: TextIO, explain: bool = False) ->
 def _print_block(block: Block, out: Console) -> None:
     if isinstance(block, Text):
         out.print(clean(block.text), soft_wrap=out.width >= PIPE_WIDTH)
+    elif isinstance(block, Drawn):
+        out.print("\n".join(map(clean, block.lines)), overflow="crop", no_wrap=True)
     elif isinstance(block, Facts):
         _print_facts(block, out)
     elif isinstance(block, Bars):

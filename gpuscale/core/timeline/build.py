@@ -1,0 +1,341 @@
+"""A step of the step model as events: the same seconds, laid out in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.core.memory.peak import stage_memories
+from gpuscale.core.step.data_parallel import hybrid_s
+from gpuscale.core.step.step import breakdown, model_stages, shape_of, shards_of
+from gpuscale.core.timeline.orders import SPLIT, Pass, orders
+from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
+from gpuscale.core.timeline.replay import replay, stretched
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.parameters import MemoryParameters
+    from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Software
+    from gpuscale.core.step.step import Stage
+    from gpuscale.specs.model import ModelSpec
+
+MOST_PASSES = 10_000
+"""Most visits of a micro-batch to a stage that are laid out one by one."""
+
+WEIGHT_SHARE = 1.0 / 3.0
+"""Share of the matrix products of a layer that are weight gradients: one of fprop, dgrad, wgrad."""
+
+
+class Times(NamedTuple):
+    """Parts of one micro-batch on one stage of the model. [s]."""
+
+    forward_s: float
+    recompute_s: float
+    backward_s: float
+    weights_s: float
+    gather_s: float  # exposed exchange of ZeRO-3, both directions
+    comm: tuple[tuple[str, float], ...]  # exposed tp, cp, ep of both directions, inside the rest
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward, with the exposed exchange of ZeRO-3. [s]."""
+        return self.forward_s + self.recompute_s + self.backward_s + self.weights_s + self.gather_s
+
+    def gather_of(self, kind: str) -> float:
+        """Exposed exchange before a pass of a kind. [s]."""
+        share = {"F": self.forward_frac, "B": 1.0 - self.forward_frac}
+        return self.gather_s * share.get(kind, 0.0)
+
+    @property
+    def forward_frac(self) -> float:
+        """Share of the forward pass in what is not recomputed. [1]."""
+        whole = self.forward_s + self.backward_s + self.weights_s
+        return self.forward_s / whole if whole else 0.0
+
+
+def timeline(
+    model: ModelSpec, hw: Hardware, sw: Software, layout: Layout, facts: ModelFacts | None = None,
+    memory: MemoryParameters | None = None, most_passes: int = MOST_PASSES,
+) -> Timeline:  # fmt: skip
+    """Lay the expected step out in time.
+
+    The passes of the schedule are replayed with their dependencies and the stage times of the
+    step model. Between the first forward and the last backward pass the step model has
+    ``m t_max + bubble + transfers``; the replay fills just that window: transfers take the time
+    with which it does. Where the schedule alone is longer, all passes are shortened by `scale`.
+
+    Parameters
+    ----------
+    model, hw, sw, layout
+        As in `core.step.step_time`.
+    facts, memory : optional
+        Model facts and memory parameters; without them there is no memory over time.
+    most_passes : int
+        Beyond so many visits of micro-batches to stages, the middle of the step is left out:
+        one event says how many micro-batches it stands for. [1]
+
+    Raises
+    ------
+    ValueError
+        For a schedule that cannot run with these degrees and micro-batches.
+    """
+    parts, heaviest = breakdown(model, hw, sw, layout)
+    stages = model_stages(model, hw, sw, layout, shape_of(layout, hw, sw))
+    m, pp, vpp = layout.n_micro_batches, layout.pp, layout.vpp
+    per_micro, once = _exchange(parts, hw, sw, layout, stages)
+    times = [_times(stage.time, per_micro) for stage in stages]
+    base = parts.total_s - parts.straggler_s
+    window = base - sw.step_host_s - once - parts.optimizer_s
+    drawn = m if layout.schedule == "gpipe" else _drawn(m, pp * vpp, pp, most_passes)
+    order = orders(layout.schedule, pp, vpp, drawn)
+    left_out = (m - drawn) * times[heaviest].seconds
+    split = layout.schedule in SPLIT and pp > 1
+
+    def duration(op: Pass) -> float:
+        t = times[op.stage % pp]
+        if op.kind == "F":
+            return t.forward_s / vpp
+        if op.kind == "B":
+            return (t.recompute_s + t.backward_s + (0.0 if split else t.weights_s)) / vpp
+        return t.weights_s / vpp
+
+    def lead(op: Pass) -> float:
+        return times[op.stage % pp].gather_of(op.kind) / vpp
+
+    run, wait = stretched(order, duration, window - left_out, lead)
+    alone = run.length_s if wait == 0.0 else replay(order, duration, 0.0, lead).length_s
+    scale = min(1.0, (window - left_out) / run.length_s) if run.length_s > 0.0 else 1.0
+    hop = _hop(parts, layout, sw)
+    laid = Placing(sw.step_host_s, window, scale, split, hop, drawn, m, left_out, pp, vpp)
+    tail = (("straggler", parts.straggler_s), ("dp", once), ("optimizer", parts.optimizer_s))
+    events = tuple(
+        event for d in range(pp) for event in _device(d, run.times[d], times, laid, tail)
+    )
+    memories = stage_memories(facts, layout, memory) if facts and memory else ()
+    curves = tuple(
+        _memory(d, run.times[d], memories[d], laid, parts.total_s) for d in range(len(memories))
+    )
+    return Timeline(
+        total_s=parts.total_s, schedule=_schedule_name(layout), n_devices=pp, n_micro_batches=m,
+        n_drawn_micro_batches=drawn, window_s=window, schedule_s=alone + left_out, wait_s=wait,
+        scale=scale, events=events, memory=curves,
+        devices=tuple(
+            _summary(d, events, curves[d].peak_bytes if curves else None) for d in range(pp)
+        ),
+    )  # fmt: skip
+
+
+class Placing(NamedTuple):
+    """How the replay is put into the step."""
+
+    offset_s: float
+    window_s: float
+    scale: float
+    split: bool
+    hop_s: float
+    n_drawn: int
+    n_micro_batches: int
+    left_out_s: float
+    pp: int
+    vpp: int
+
+    @property
+    def cut(self) -> int:
+        """Backward passes of a device after which the middle is left out; 0: nothing is."""
+        return self.n_drawn * self.vpp // 2 if self.left_out_s > 0.0 else 0
+
+
+def _schedule_name(layout: Layout) -> str:
+    if layout.pp == 1:
+        return "no pipeline"
+    return "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
+
+
+def _exchange(
+    parts: Breakdown, hw: Hardware, sw: Software, layout: Layout, stages: Sequence[Stage]
+) -> tuple[float, float]:
+    """Exposed data-parallel exchange of one micro-batch (ZeRO-3), and once per step. [s]."""
+    if layout.zero_stage < 3:
+        return 0.0, parts.dp_comm_s
+    wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
+    slow = max(stages, key=lambda s: s.seconds)
+    shards = shards_of(layout, wide.dense_params, wide.expert_params)
+    once = min(parts.dp_comm_s, hybrid_s(hw, sw, shards, slow.time.bwd_s, layout.overlap_dp))
+    return (parts.dp_comm_s - once) / layout.n_micro_batches, once
+
+
+def _times(time: LayerTime, gather_s: float) -> Times:
+    backward = time.bwd_s - time.recompute_s
+    weights = min(backward, WEIGHT_SHARE * time.matmul_s)
+    comm = (("tp", time.tp_comm_s), ("cp", time.cp_comm_s), ("ep", time.ep_comm_s))
+    return Times(
+        time.fwd_s, time.recompute_s, backward - weights, weights, gather_s,
+        tuple((name, s) for name, s in comm if s > 0.0),
+    )  # fmt: skip
+
+
+def _drawn(m: int, n_stages: int, pp: int, most: int) -> int:
+    """Micro-batches that are laid out: all, or as many as `most` allows, in whole rounds."""
+    if m * n_stages <= most:
+        return m
+    rounds = max(4, most // (n_stages * 2 * pp))
+    return min(m, rounds * 2 * pp + m % (2 * pp))
+
+
+def _hop(parts: Breakdown, layout: Layout, sw: Software) -> float:
+    """Time of one transfer between stages, as the step model has it. [s]."""
+    if layout.pp == 1 or parts.pp_comm_s <= 0.0:
+        return 0.0
+    n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)
+    return parts.pp_comm_s / n / (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
+
+
+def _placed(
+    passes: Sequence[tuple[Pass, float, float]], laid: Placing
+) -> Iterator[tuple[Pass, float, float]]:
+    """Yield (pass, start, end) in the step; the second half comes after the middle left out."""
+    done = 0
+    for op, start, end in passes:
+        late = laid.left_out_s if laid.cut and done >= laid.cut else 0.0
+        number = op.micro_batch + (laid.n_micro_batches - laid.n_drawn if late else 0)
+        at, to = (laid.offset_s + late + laid.scale * t for t in (start, end))
+        yield op._replace(micro_batch=number), at, to
+        done += op.kind == "B"
+
+
+def _device(
+    device: int, passes: Sequence[tuple[Pass, float, float]], times: Sequence[Times], laid: Placing,
+    tail: Sequence[tuple[str, float]],
+) -> Iterator[Event]:  # fmt: skip
+    """All events of one pipeline device, its tracks one after the other in time."""
+    if laid.offset_s > 0.0:
+        yield Event("host", device, "compute", 0.0, laid.offset_s)
+    now, free = laid.offset_s, 0.0
+    skipped = False
+    done = 0
+    for op, start, end in _placed(passes, laid):
+        if laid.cut and done >= laid.cut and not skipped:
+            skipped = True
+            length = min(laid.left_out_s, start - now)
+            yield Event("skipped", device, "compute", now, length)
+            now += length
+        t, chunk = times[op.stage % laid.pp], op.stage // laid.pp
+        gather = laid.scale * t.gather_of(op.kind) / laid.vpp
+        if start - gather > now + 1e-12:
+            yield Event("bubble", device, "compute", now, start - gather - now)
+        if gather > 0.0:
+            for kind, track in (("gather", "compute"), ("dp", "dp")):
+                yield Event(kind, device, track, start - gather, gather, op.micro_batch, chunk)
+        now = max(start, end)
+        done += op.kind == "B"
+        yield from _parts(device, op, chunk, start, end, t, laid)
+        if laid.hop_s > 0.0 and _leaves(op, laid):
+            at = max(end, free)
+            free = at + laid.hop_s
+            yield from _transfer(device, op, chunk, at, laid)
+    close = laid.offset_s + laid.window_s
+    if close > now + 1e-12:
+        yield Event("bubble", device, "compute", now, close - now)
+    for kind, length in tail:
+        if length > 0.0:
+            yield Event(kind, device, "compute", close, length)
+            if kind == "dp":
+                yield Event(kind, device, "dp", close, length)
+        close += length
+
+
+def _transfer(device: int, op: Pass, chunk: int, at: float, laid: Placing) -> Iterator[Event]:
+    """Send and receive of one activation or gradient; each sender is a track of the receiver."""
+    stage = op.stage + (1 if op.kind == "F" else -1)
+    down = op.stage % laid.pp == device
+    to = stage % laid.pp if down else laid.pp - 1 - stage
+    took = min(laid.hop_s, laid.offset_s + laid.window_s - at)
+    if took <= 0.0 or to == device:
+        return
+    yield Event("send", device, "pp", at, took, op.micro_batch, chunk)
+    track = "pp-before" if (to - 1) % laid.pp == device else "pp-after"
+    yield Event("receive", to, track, at, took, op.micro_batch, stage // laid.pp)
+
+
+def _leaves(op: Pass, laid: Placing) -> bool:
+    """Whether the result of a pass goes to another stage."""
+    last = laid.pp * laid.vpp - 1
+    if op.kind == "F":
+        return op.stage < last
+    return op.stage > 0 and op.kind == "B"
+
+
+def _parts(
+    device: int, op: Pass, chunk: int, start: float, end: float, t: Times, laid: Placing
+) -> Iterator[Event]:
+    """One pass as events: forward, recompute, backward of inputs and of weights."""
+    forward = t.forward_frac
+    pieces = {
+        "F": (("forward", t.forward_s),),
+        "B": (("recompute", t.recompute_s), ("backward", t.backward_s))
+        + (() if laid.split else (("weights", t.weights_s),)),
+        "W": (("weights", t.weights_s),),
+    }[op.kind]
+    whole = sum(length for _, length in pieces)
+    per = (end - start) / whole if whole > 0.0 else 0.0
+    at = start
+    for kind, length in pieces:
+        if length <= 0.0:
+            continue
+        yield Event(kind, device, "compute", at, per * length, op.micro_batch, chunk)
+        if kind in ("forward", "backward"):
+            share = forward if kind == "forward" else 1.0 - forward
+            here = at
+            for name, seconds in t.comm:
+                took = min(per * seconds * share, at + per * length - here)
+                if took > 0.0:
+                    yield Event(name, device, name, here, took, op.micro_batch, chunk)
+                here += took
+        at += per * length
+
+
+def _memory(
+    device: int, passes: Sequence[tuple[Pass, float, float]], stage: StageMemory, laid: Placing,
+    total_s: float,
+) -> MemoryCurve:  # fmt: skip
+    """Memory over the step: what is always held, and activations from forward to backward.
+
+    What the memory model counts beside them (logits, live layer, gathers, workspaces,
+    fragmentation) is held while any activation is.
+    """
+    per = stage.activations_bytes / stage.in_flight_micro_batches / laid.vpp
+    always = stage.states_bytes + stage.context_bytes
+    busy = stage.logits_bytes + stage.working_bytes + stage.fragmentation_bytes
+    frees = "W" if laid.split else "B"
+    changes = [(0.0, 0)]
+    for op, start, end in _placed(passes, laid):
+        if op.kind == "F":
+            changes.append((start, 1))
+        if op.kind == frees:
+            changes.append((end, -1))
+    held = 0
+    at: list[float] = []
+    values: list[float] = []
+    for time, change in sorted(changes, key=lambda c: (c[0], c[1])):
+        held += change
+        value = always + (busy + per * held if held else 0.0)
+        if at and at[-1] == time:
+            values[-1] = value
+        else:
+            at.append(min(time, total_s))
+            values.append(value)
+    return MemoryCurve(device, tuple(at), tuple(values))
+
+
+def _summary(device: int, events: Sequence[Event], peak_bytes: float | None) -> DeviceTime:
+    own = ("forward", "recompute", "backward", "weights", "bubble", "skipped")
+    sums = dict.fromkeys((*own, "other"), 0.0)
+    for e in events:
+        if e.device == device and e.track == "compute":
+            sums[e.kind if e.kind in own else "other"] += e.duration_s
+    return DeviceTime(
+        device, sums["forward"], sums["recompute"], sums["backward"], sums["weights"],
+        sums["bubble"], sums["skipped"], sums["other"], peak_bytes,
+    )  # fmt: skip

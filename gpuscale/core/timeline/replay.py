@@ -1,0 +1,119 @@
+"""When each pass of a pipeline starts: a replay of the schedule with its dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gpuscale.core.timeline.orders import Pass
+
+Duration = Callable[[Pass], float]
+
+
+class Replay(NamedTuple):
+    """Start and end of every pass, and what the last one waited for."""
+
+    times: list[list[tuple[Pass, float, float]]]  # per device: pass, start, end [s]
+    length_s: float
+    hops: int  # transfers between devices on the way to the end
+
+
+def replay(
+    order: Sequence[Sequence[Pass]], duration: Duration, hop_s: float = 0.0,
+    lead: Duration | None = None,
+) -> Replay:  # fmt: skip
+    """Earliest start of every pass, each device working its list in order.
+
+    A forward pass needs that of the stage before it; a backward pass that of the stage after it,
+    or on the last stage its own forward pass; weight gradients follow their input gradients.
+
+    Parameters
+    ----------
+    order : sequence
+        Work of each device, of `orders`.
+    duration : callable
+        Time of a pass. [s]
+    hop_s : float
+        Time from the end of a pass on one device to its use on another. [s]
+    lead : callable, optional
+        Time that the device needs before a pass, whether or not its input is there. [s]
+
+    Raises
+    ------
+    ValueError
+        If the lists wait for each other.
+
+    Examples
+    --------
+    >>> from gpuscale.core.timeline.orders import orders
+    >>> replay(orders("1f1b", 4, 1, 8), lambda op: 1.0 if op.kind == "F" else 2.0).length_s
+    33.0
+    """
+    last = max(op.stage for ops in order for op in ops)
+    ready: dict[Pass, tuple[float, int, int]] = {}  # end, hops so far, device
+    times: list[list[tuple[Pass, float, float]]] = [[] for _ in order]
+    now = [(0.0, 0)] * len(order)
+    left = sum(map(len, order))
+    while left:
+        before = left
+        for d, ops in enumerate(order):
+            done = times[d]
+            while len(done) < len(ops):
+                op = ops[len(done)]
+                need = _needs(op, last)
+                start, hops = now[d]
+                start += lead(op) if lead else 0.0
+                if need is not None:
+                    if need not in ready:
+                        break
+                    at, n, device = ready[need]
+                    if device != d:
+                        at, n = at + hop_s, n + 1
+                    if at > start or (at == start and n > hops):
+                        start, hops = at, n
+                end = start + duration(op)
+                done.append((op, start, end))
+                ready[op] = (end, hops, d)
+                now[d] = (end, hops)
+                left -= 1
+        if left == before:
+            raise ValueError("the schedule waits for itself")
+    length, hops = max(now)
+    return Replay(times, length, hops)
+
+
+def _needs(op: Pass, last: int) -> Pass | None:
+    if op.kind == "F":
+        return Pass("F", op.micro_batch, op.stage - 1) if op.stage else None
+    if op.kind == "W":
+        return Pass("B", op.micro_batch, op.stage)
+    if op.stage == last:
+        return Pass("F", op.micro_batch, last)
+    return Pass("B", op.micro_batch, op.stage + 1)
+
+
+def stretched(
+    order: Sequence[Sequence[Pass]], duration: Duration, length_s: float,
+    lead: Duration | None = None,
+) -> tuple[Replay, float]:  # fmt: skip
+    """Replay with transfers of such a time that the whole takes `length_s`; and that time.
+
+    The length grows with the time of a transfer, in straight pieces that only get steeper, so
+    Newton's method ends in a few steps. A schedule that is longer already is returned as it is.
+
+    Examples
+    --------
+    >>> from gpuscale.core.timeline.orders import orders
+    >>> run, hop = stretched(orders("1f1b", 4, 1, 8), lambda op: 1.0, 25.0)
+    >>> round(run.length_s, 9), round(hop, 9)
+    (25.0, 0.2)
+    """
+    hop = 0.0
+    run = replay(order, duration, 0.0, lead)
+    for _ in range(60):
+        gap = length_s - run.length_s
+        if abs(gap) <= 1e-12 * length_s or (gap < 0.0 and hop == 0.0) or len(order) == 1:
+            break
+        hop = max(0.0, hop + gap / max(1, run.hops))
+        run = replay(order, duration, hop, lead)
+    return run, hop

@@ -1,0 +1,156 @@
+"""What a picture shows, as plain records; nothing here draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuscale.core.quantity import UNITS, format_si
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A quantity: what it is, its dimension (`core.quantity`; "" is a plain number), its scale."""
+
+    label: str
+    dim: str = ""
+    log: bool = False
+
+    def text(self, value: float, digits: int = 4) -> str:
+        """Value with its unit, without idle zeros.
+
+        Examples
+        --------
+        >>> Axis("size", "bytes").text(64e6), Axis("MFU", "frac").text(0.4), Axis("x").text(2.50)
+        ('64 MB', '40 %', '2.5')
+        """
+        if self.dim in UNITS:
+            number, space, unit = format_si(value, self.dim, digits).partition(" ")
+        else:
+            number, space, unit = f"{value:,.{digits}g}", "", ""
+            if "e" in number and abs(value) < 1e15:
+                number = f"{value:,.0f}"
+        if "." in number and number[-1].isdigit():
+            number = number.rstrip("0").rstrip(".")
+        return number + space + unit
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one line: (x, y, label); the label may be empty."""
+
+    name: str
+    points: Sequence[tuple[float, float, str]]
+    line: bool = True  # else points alone
+    markers: bool = True  # else the line alone
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A value of one axis to draw across the picture."""
+
+    axis: str  # "x" | "y"
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines or points of y over x."""
+
+    key: str  # names the picture in `-o FILE.KEY.svg`
+    title: str
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    marks: Sequence[Mark] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Bars made of parts; every bar has a value for every part."""
+
+    key: str
+    title: str
+    axis: Axis
+    parts: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float]]]
+    limit: tuple[float, str] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something on a lane of a Gantt chart."""
+
+    start: float
+    length: float
+    kind: int  # index into `kinds`
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gantt:
+    """Lanes of spans over time."""
+
+    key: str
+    title: str
+    axis: Axis
+    total: float
+    kinds: Sequence[tuple[str, str]]  # name, one letter
+    lanes: Sequence[tuple[str, Sequence[Span]]]
+    note: str = ""
+
+
+Chart = Lines | Stack | Gantt
+
+
+def nice_ticks(low: float, high: float, log: bool, most: int = 7) -> list[float]:
+    """Round values between `low` and `high`.
+
+    Examples
+    --------
+    >>> nice_ticks(0.0, 10.0, False), nice_ticks(1.0, 1000.0, True)
+    ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 10.0, 100.0, 1000.0])
+    """
+    if log:
+        a, b = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+        factors = (1.0,) if b - a > 2 else (1.0, 2.0, 5.0)
+        every = max(1, -(-(b - a + 1) // most))
+        found = [f * 10.0**k for k in range(a, b + 1, every) for f in factors]
+        return [t for t in found if low * (1 - 1e-9) <= t <= high * (1 + 1e-9)]
+    span = high - low
+    if not span > 0:
+        return [low]
+    raw = span / (most - 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * f for f in (1.0, 2.0, 2.5, 5.0, 10.0) if power * f >= raw * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def limits(values: Sequence[float], log: bool, zero: bool = True) -> tuple[float, float]:
+    """Range of an axis that holds all values, a little wider.
+
+    Examples
+    --------
+    >>> limits([2.0, 9.0], False), limits([2.0, 900.0], True)
+    ((0.0, 9.45), (1.0, 1000.0))
+    """
+    usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
+    if not usable:
+        return (1.0, 10.0) if log else (0.0, 1.0)
+    low, high = min(usable), max(usable)
+    if log:
+        if high / low > 30:
+            low = 10.0 ** math.floor(math.log10(low) + 1e-9)
+            high = 10.0 ** math.ceil(math.log10(high) - 1e-9)
+        else:
+            low, high = low / 1.2, high * 1.2
+        return (low, high) if high > low else (low, 10 * low)
+    if zero and low >= 0.0:
+        low = 0.0
+    high = high + 0.05 * (high - low) if high > low else (high * 1.1 or 1.0)
+    return low, high

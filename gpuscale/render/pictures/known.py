@@ -1,0 +1,284 @@
+"""Pictures of the answers: drawn from their records, nothing is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.quantity import dimension_of
+from gpuscale.render.document import Bars, Document
+from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack
+
+if TYPE_CHECKING:
+    from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.step.records import StepResult
+
+MEMORY_PARTS = {
+    "weights_bytes": "weights", "gradients_bytes": "gradients", "master_bytes": "master weights",
+    "optimizer_bytes": "optimizer", "activations_bytes": "activations", "logits_bytes": "logits",
+    "working_bytes": "buffers", "fragmentation_bytes": "fragmentation",
+    "context_bytes": "context, NCCL",
+}  # fmt: skip
+
+STEP_PARTS = {
+    "matmul_s": "matmul", "attention_s": "attention", "elementwise_s": "elementwise",
+    "moe_s": "MoE dispatch", "tp_comm_s": "TP comm", "cp_comm_s": "CP comm",
+    "ep_comm_s": "EP comm", "recompute_s": "recompute", "host_s": "launch",
+    "bubble_s": "bubble", "pp_comm_s": "PP comm", "dp_comm_s": "DP comm",
+    "optimizer_s": "optimizer", "straggler_s": "stragglers",
+}  # fmt: skip
+
+
+def pictures(document: Document) -> list[Chart]:
+    """All pictures of an answer, the most telling first; empty where there is nothing to draw."""
+    found: list[Chart] = []
+    if document.command in KNOWN:
+        found += KNOWN[document.command](document)
+    if document.pictures is not None:
+        found += document.pictures()
+    if not found:
+        found = [c for block in document.blocks if isinstance(block, Bars) for c in _bars(block)]
+    return found
+
+
+def memory_stack(
+    stages: Sequence[tuple[str, StageMemory]], title: str, limit: tuple[float, str] | None,
+    note: str = "",
+) -> Stack:  # fmt: skip
+    """Memory of GPUs by part."""
+    used = {
+        key: name for key, name in MEMORY_PARTS.items()
+        if any(getattr(s, key) > 0.0 for _, s in stages)
+    }  # fmt: skip
+    rows = [(name, [getattr(s, key) for key in used]) for name, s in stages]
+    return Stack(
+        "memory", title, Axis("memory of one GPU", "bytes"), list(used.values()), rows, limit, note
+    )
+
+
+def step_stack(step: StepResult, note: str = "") -> Stack:
+    """Parts of the step, ideal and expected; parts below 0.5 % of the step are added up."""
+    columns = {"roofline": step.roofline.parts(), "expected": step.expected.parts()}
+    least = 0.005 * step.expected_s
+    shown = [k for k in STEP_PARTS if max(c[k] for c in columns.values()) >= least]
+    rows = []
+    for name, parts in columns.items():
+        rest = sum(v for k, v in parts.items() if k not in shown)
+        rows.append((name, [*(parts[k] for k in shown), rest]))
+    names = [STEP_PARTS[k] for k in shown]
+    if any(values[-1] > 0.0 for _, values in rows):
+        names.append("other")
+    else:
+        rows = [(name, values[:-1]) for name, values in rows]
+    return Stack("step", "Where the step goes", Axis("time", "s"), names, rows, None, note)
+
+
+def _bars(block: Bars) -> list[Chart]:
+    """Bars of a document as a picture: one part."""
+    if not block.rows or not any(value > 0.0 for _, value, _ in block.rows):
+        return []
+    rows = [(label, [max(0.0, value)]) for label, value, _ in block.rows]
+    title = block.title or "Parts"
+    return [Stack("bars", title, Axis(block.limit_text or title), ["value"], rows)]
+
+
+def _memory(document: Document) -> list[Chart]:
+    r = document.result
+    stages = getattr(r, "stages", None)
+    if not stages:
+        return []
+    inputs = document.inputs
+    limit = (r.usable_bytes, f"usable {Axis('', 'bytes').text(r.usable_bytes)}")
+    where = f"{inputs['model']} on {inputs['n_gpus']:,} {inputs['gpu']}"
+    if len(stages) == 1:
+        rows = [("ideal", r.ideal), ("expected", r.expected)]
+        return [memory_stack(rows, "Memory of each GPU", limit, where)]
+    rows = [(f"stage {s.stage + 1}", s) for s in stages]
+    return [memory_stack(rows, "Memory per GPU, by pipeline stage", limit, where)]
+
+
+def _plan(document: Document) -> list[Chart]:
+    r = document.result
+    if hasattr(r, "step") and hasattr(r, "memory"):
+        return _one_plan(document)
+    rows = getattr(r, "rows", None)
+    return _scan(rows) if rows else []
+
+
+def layout_words(layout: Any) -> str:
+    """Name a layout in a few characters."""
+    degrees = (("TP", "tp"), ("CP", "cp"), ("EP", "ep"), ("PP", "pp"), ("DP", "dp"))
+    text = " ".join(
+        f"{n}{getattr(layout, k)}"
+        for n, k in degrees
+        if getattr(layout, k) > 1 or k in ("tp", "dp")
+    )
+    return f"{text} ZeRO-{layout.zero_stage}"
+
+
+def _one_plan(document: Document) -> list[Chart]:
+    r = document.result
+    where = f"{r.n_gpus:,} GPUs, {layout_words(r.layout)}"
+    limit = (r.capacity_bytes, f"usable {Axis('', 'bytes').text(r.capacity_bytes)}")
+    charts: list[Chart] = [step_stack(r.step, where)]
+    if document.pictures is None:
+        charts.append(
+            memory_stack([(f"stage {r.memory.stage + 1}", r.memory)], "Memory of the fullest GPU",
+                         limit, where)
+        )  # fmt: skip
+    others = [a for a in r.alternatives if a.fits]
+    if others:
+        mine = Series("chosen", [(r.peak_bytes, r.step_s, r.family)], line=False)
+        rest = Series(
+            "alternatives", [(a.peak_bytes, a.step_s, a.family) for a in others], line=False
+        )
+        marks = [Mark("x", r.capacity_bytes, limit[1])]
+        charts.append(
+            Lines("alternatives", "Alternatives: time against memory", Axis("memory", "bytes"),
+                  Axis("step", "s"), [mine, rest], marks, where)
+        )  # fmt: skip
+    if r.pareto:
+        points = sorted((p.peak_bytes, p.step_s, layout_words(p.layout)) for p in r.pareto)
+        charts.append(
+            Lines("pareto", "Pareto front: fastest step under a memory cap",
+                  Axis("memory of the fullest GPU", "bytes"), Axis("expected step", "s"),
+                  [Series("", points)], (), where)
+        )  # fmt: skip
+    if r.limits:
+        charts += _limits(r.limits, where)
+    if r.sensitivity:
+        rows = [(f"{e.figure} {e.change}", [max(0.0, e.gain_frac)]) for e in r.sensitivity]
+        charts.append(
+            Stack("sensitivity", "What would help: time saved per token", Axis("saved", "frac"),
+                  ["expected time saved"], rows, None, where)
+        )  # fmt: skip
+    return charts
+
+
+def _limits(limits: Sequence[Any], note: str) -> list[Chart]:
+    """Communication over arithmetic of each parallelism; above 1 it is communication-bound."""
+    rows = [
+        (f"{row.axis} {row.degree}", [row.ratio])
+        for row in limits if row.ratio and 0.0 < row.ratio < 1e6 and row.in_use
+    ]  # fmt: skip
+    if not rows:
+        return []
+    return [
+        Stack("limits", "Communication over arithmetic, by parallelism", Axis("ratio"),
+              ["communication time / arithmetic time"], rows, (1.0, "communication-bound above 1"),
+              note)
+    ]  # fmt: skip
+
+
+def _scan(rows: Sequence[Any]) -> list[Chart]:
+    """Scaling curve and Pareto front of the cases that fit."""
+    fit = [r for r in rows if r.fits]
+    if not fit:
+        return []
+    groups: dict[str, list[Any]] = {}
+    several = len({(r.cluster, r.seq_len) for r in fit}) > 1
+    for r in fit:
+        groups.setdefault(f"{r.cluster}, {r.seq_len:,} tokens" if several else "", []).append(r)
+
+    def series(value: Callable[[Any], float | None]) -> list[Series]:
+        made = []
+        for name, members in groups.items():
+            points = [
+                (float(r.n_gpus), y, f"{r.n_gpus:,} GPUs, {layout_words(r.layout)}")
+                for r in sorted(members, key=lambda r: r.n_gpus)
+                if (y := value(r)) is not None
+            ]
+            made.append(Series(name, points))
+        return made
+
+    x = Axis("GPUs", "count", log=True)
+    charts: list[Chart] = []
+    if len({r.n_gpus for r in fit}) > 1:
+        speed = series(lambda r: r.tokens_per_s)
+        if len(groups) == 1 and len(speed[0].points) > 1:
+            first = speed[0].points[0]
+            ideal = [(n, first[1] * n / first[0], "") for n, _, _ in speed[0].points]
+            speed = [Series("expected", speed[0].points), Series("linear scaling", ideal)]
+        charts.append(
+            Lines("scaling", "Scaling: tokens per second", x,
+                  Axis("tokens/s", "count", log=True), speed)
+        )  # fmt: skip
+        charts.append(
+            Lines("mfu", "Scaling: model FLOP utilisation", x, Axis("MFU", "frac"),
+                  series(lambda r: r.mfu))
+        )  # fmt: skip
+    front = [r for r in fit if r.pareto]
+    if len(fit) > 1:
+        cost = all(r.usd is not None for r in fit)
+        label = Axis("cost of the run", "usd") if cost else Axis("GPUs", "count", log=True)
+
+        def at(r: Any) -> tuple[float, float, str]:
+            days = r.days if r.days is not None else r.step_s
+            return (r.usd if cost else float(r.n_gpus), days, f"{r.cluster} {r.n_gpus:,}")
+
+        y = Axis("days of the run") if fit[0].days is not None else Axis("step", "s")
+        rest = [at(r) for r in fit if not r.pareto]
+        made = [Series("Pareto front", sorted(map(at, front)))]
+        made += [Series("dominated", rest, line=False)] if rest else []
+        charts.append(Lines("pareto", "Pareto front: time against " + ("cost" if cost else "GPUs"),
+                            label, y, made))  # fmt: skip
+    return charts
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _sweep(document: Document) -> list[Chart]:
+    """Each number over the first key; the second key makes the lines."""
+    r: Mapping[str, Any] = document.result
+    keys, points = r["keys"], [p for p in r["points"] if p["answer"] != "error"]
+    charts: list[Chart] = []
+    for shown in r["shown"]:
+        groups: dict[str, list[tuple[float, float, str]]] = {}
+        for p in points:
+            x, y = p["values"][keys[0]], p["numbers"].get(shown)
+            if not _number(x) or not _number(y):
+                continue
+            name = ""
+            if len(keys) > 1:
+                other = p["values"][keys[1]]
+                text = _axis(keys[1]).text(other) if _number(other) else str(other)
+                name = f"{keys[1]} = {text}"
+            groups.setdefault(name, []).append((float(x), float(y), ""))
+        series = [Series(name, sorted(g)) for name, g in groups.items() if len(g) > 1]
+        values = [y for s in series for _, y, _ in s.points]
+        if not series or len(set(values)) < 2:
+            continue
+        xs = [x for s in series for x, _, _ in s.points]
+        charts.append(
+            Lines(
+                shown.rsplit(".", 1)[-1] if len(r["shown"]) > 1 else "sweep",
+                f"{shown} over {keys[0]}", _axis(keys[0], _wide(xs)), _axis(shown, _wide(values)),
+                series[:12], (), str(document.inputs.get("command", "")),
+            )
+        )  # fmt: skip
+    return _unique(charts)
+
+
+def _unique(charts: Sequence[Any]) -> list[Chart]:
+    seen: dict[str, Chart] = {}
+    for chart in charts:
+        seen.setdefault(chart.key, chart)
+    return list(seen.values())
+
+
+def _wide(values: Sequence[float]) -> bool:
+    return min(values) > 0.0 and max(values) / min(values) > 30.0
+
+
+def _axis(key: str, log: bool = False) -> Axis:
+    last = key.rsplit(".", 1)[-1]
+    names = {"bytes": "bytes", "gpus": "count", "seq": "count", "global-batch": "count"}
+    return Axis(key.replace("_", " "), dimension_of(last) or names.get(last, ""), log)
+
+
+KNOWN: dict[str, Callable[[Document], list[Chart]]] = {
+    "memory": _memory, "plan": _plan, "sweep": _sweep,
+}  # fmt: skip
+"""Command -> its pictures."""

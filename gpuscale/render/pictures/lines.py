@@ -1,0 +1,145 @@
+"""Lines and points over two axes, as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from gpuscale.render.pictures.chart import Axis, Lines, limits, nice_ticks
+from gpuscale.render.svg import (
+    COLOURS,
+    DASHES,
+    WIDTH,
+    heading,
+    legend,
+    line,
+    marker,
+    text,
+    width_of,
+    words,
+)
+
+PLOT_HEIGHT = 320.0
+Scale = Callable[[float], float]
+Box = tuple[float, float, float, float]
+
+
+def scale_of(axis: Axis, low: float, high: float, start: float, end: float) -> Scale:
+    """Map a value to its place; outside the range stays at the edge."""
+
+    def place(value: float) -> float:
+        if axis.log:
+            value = min(max(value, low), high)
+            part = math.log(value / low) / math.log(high / low)
+        else:
+            part = (min(max(value, low), high) - low) / (high - low)
+        return start + part * (end - start)
+
+    return place
+
+
+def values_of(chart: Lines) -> tuple[list[float], list[float]]:
+    """All x and all y, marks included."""
+    points = [p for s in chart.series for p in s.points]
+    xs = [p[0] for p in points] + [m.value for m in chart.marks if m.axis == "x"]
+    ys = [p[1] for p in points] + [m.value for m in chart.marks if m.axis == "y"]
+    return xs, ys
+
+
+def draw_lines(chart: Lines) -> tuple[float, list[str]]:
+    """(height, drawn parts)."""
+    top, parts = heading(chart.title, chart.note)
+    if len(chart.series) > 1 or (chart.series and chart.series[0].name):
+        top, keys = legend([s.name for s in chart.series], 20, top + 12, WIDTH - 16, "line")
+        parts += keys
+    xs, ys = values_of(chart)
+    x_low, x_high = limits(xs, chart.x.log)
+    y_low, y_high = limits(ys, chart.y.log)
+    y_ticks = nice_ticks(y_low, y_high, chart.y.log)
+    left = 46 + max((width_of(chart.y.text(t, 3)) for t in y_ticks), default=30.0)
+    right, top = WIDTH - 28, top + 8
+    bottom = top + PLOT_HEIGHT
+    x = scale_of(chart.x, x_low, x_high, left, right)
+    y = scale_of(chart.y, y_low, y_high, bottom, top)
+    for tick in y_ticks:
+        parts.append(line(left, y(tick), right, y(tick), "gs-g"))
+        parts.append(text(left - 8, y(tick) + 4, chart.y.text(tick, 3), "gs-s", "end"))
+    parts += _x_axis(chart.x, nice_ticks(x_low, x_high, chart.x.log), x, top, bottom)
+    parts.append(line(left, bottom, right, bottom, "gs-a"))
+    parts.append(line(left, top, left, bottom, "gs-a"))
+    parts.append(text((left + right) / 2, bottom + 44, chart.x.label, anchor="middle"))
+    parts.append(text(18, (top + bottom) / 2, chart.y.label, anchor="middle", turn=True))
+    parts += _marks(chart, x, y, (left, top, right, bottom))
+    taken: list[Box] = []
+    for n, series in enumerate(chart.series):
+        placed = [(x(a), y(b), a, b, label) for a, b, label in series.points]
+        if series.line and len(placed) > 1:
+            path = " ".join(f"{a:.2f},{b:.2f}" for a, b, *_ in placed)
+            parts.append(
+                f'<polyline points="{path}" class="gs-l{n % len(COLOURS)}" stroke-width="2.2" '
+                f'stroke-dasharray="{DASHES[n % len(DASHES)]}" stroke-linejoin="round"/>'
+            )
+        if not series.markers:
+            continue
+        taken += [(px - 6, py - 6, px + 6, py + 6) for px, py, *_ in placed]
+    for n, series in enumerate(chart.series):
+        for a, b, label in series.points if series.markers else ():
+            tip = f"{label or series.name}: {chart.x.text(a)}, {chart.y.text(b)}"
+            parts.append(marker(x(a), y(b), n, tip))
+        if not series.line:
+            names = [(x(a), y(b), label) for a, b, label in series.points if label]
+            parts += labels(names, (left, top, right, bottom), taken)
+    return bottom + 60, parts
+
+
+def _x_axis(
+    axis: Axis, ticks: Sequence[float], x: Scale, top: float, bottom: float
+) -> Iterator[str]:
+    after = -math.inf
+    for tick in ticks:
+        at = x(tick)
+        yield line(at, top, at, bottom, "gs-g")
+        shown = axis.text(tick, 3)
+        half = width_of(shown) / 2
+        if at - half > after:
+            yield text(at, bottom + 19, shown, "gs-s", "middle")
+            after = at + half + 6
+
+
+def _marks(chart: Lines, x: Scale, y: Scale, box: Box) -> Iterator[str]:
+    left, top, right, bottom = box
+    used = 0
+    for mark in chart.marks:
+        if mark.axis == "y":
+            at = y(mark.value)
+            yield line(left, at, right, at, "gs-mark", "5 4")
+            yield text(right - 4, at - 5, mark.label, "gs-markt", "end", size=12)
+            continue
+        at = x(mark.value)
+        yield line(at, top, at, bottom, "gs-mark", "5 4")
+        flip = at + width_of(mark.label, 12) + 8 > right
+        yield text(at - 5 if flip else at + 5, bottom - 8 - 15 * used, mark.label, "gs-markt",
+                   "end" if flip else "start", size=12)  # fmt: skip
+        used += 1
+
+
+def labels(names: Sequence[tuple[float, float, str]], box: Box, taken: list[Box]) -> Iterator[str]:
+    """Name points where there is room; a name without room is in the tooltip alone."""
+    left, top, right, bottom = box
+    for px, py, label in names:
+        wide = width_of(label, 12)
+        for dx, dy in ((9, 4), (-9 - wide, 4), (-wide / 2, -10), (-wide / 2, 20), (9, -10),
+                       (9, 18), (-9 - wide, -10), (-9 - wide, 18), (14, 32), (14, -24),
+                       (-14 - wide, 32), (-14 - wide, -24)):  # fmt: skip
+            spot = (px + dx, py + dy - 11, px + dx + wide, py + dy + 3)
+            inside = spot[0] > left and spot[2] < right and spot[1] > top and spot[3] < bottom
+            if inside and not any(_meet(spot, t) for t in taken):
+                taken.append(spot)
+                yield text(px + dx, py + dy, label, size=12)
+                break
+        else:
+            yield f"<desc>{words(label)}</desc>"
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

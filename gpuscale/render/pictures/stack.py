@@ -1,0 +1,71 @@
+"""Bars made of parts, as SVG."""
+
+from __future__ import annotations
+
+from gpuscale.render.pictures.chart import Stack, nice_ticks
+from gpuscale.render.svg import (
+    COLOURS,
+    DARK_TEXT_ON,
+    WIDTH,
+    heading,
+    legend,
+    line,
+    rect,
+    text,
+    width_of,
+)
+
+
+def draw_stack(chart: Stack) -> tuple[float, list[str]]:
+    """(height, drawn parts)."""
+    top, parts = heading(chart.title, chart.note)
+    top, keys = legend(chart.parts, 20, top + 12, WIDTH - 16)
+    parts += keys
+    totals = [sum(values) for _, values in chart.rows]
+    limit = chart.limit[0] if chart.limit else 0.0
+    high = 1.04 * max([limit, *totals, 1e-30])
+    left = 24 + max((width_of(name) for name, _ in chart.rows), default=0.0)
+    end = max((width_of(chart.axis.text(t, 3)) for t in totals), default=0.0)
+    right = WIDTH - 20 - end
+    tall, gap = (34.0, 12.0) if len(chart.rows) <= 8 else (20.0, 6.0)
+    top += 22.0 if chart.limit else 6.0
+    bottom = top + len(chart.rows) * (tall + gap)
+    per = (right - left) / high
+    after = 0.0
+    for tick in nice_ticks(0.0, high, False):
+        at = left + per * tick
+        parts.append(line(at, top - 4, at, bottom, "gs-g"))
+        shown = chart.axis.text(tick, 3)
+        if at - width_of(shown) / 2 > after:
+            parts.append(text(at, bottom + 18, shown, "gs-s", "middle"))
+            after = at + width_of(shown) / 2 + 6
+    for i, (name, values) in enumerate(chart.rows):
+        y = top + i * (tall + gap) + gap / 2
+        parts.append(text(left - 8, y + tall / 2 + 5, name, anchor="end"))
+        at = left
+        for n, (part, value) in enumerate(zip(chart.parts, values, strict=True)):
+            wide = per * value
+            if wide <= 0.0:
+                continue
+            shown = chart.axis.text(value, 3)
+            tip = f"{name}, {part}: {chart.axis.text(value)}"
+            tip += f" ({100 * value / totals[i]:.1f} %)" if totals[i] else ""
+            parts.append(rect(at, y, wide, tall, f"gs-c{n % len(COLOURS)}", tip, edge=True))
+            if width_of(shown, 12) + 8 < wide:
+                on = 1 if n % len(COLOURS) in DARK_TEXT_ON else 0
+                parts.append(
+                    text(at + wide / 2, y + tall / 2 + 4, shown, f"gs-on{on}", "middle", size=12)
+                )
+            at += wide
+        parts.append(text(at + 7, y + tall / 2 + 5, chart.axis.text(totals[i], 3), bold=True))
+    if chart.limit:
+        at = left + per * limit
+        parts.append(line(at, top - 6, at, bottom, "gs-mark", "5 4"))
+        flip = at + width_of(chart.limit[1], 12) > WIDTH - 10
+        parts.append(
+            text(WIDTH - 10 if flip else at, top - 10, chart.limit[1], "gs-markt",
+                 "end" if flip else "start", size=12)
+        )  # fmt: skip
+    parts.append(line(left, bottom, right, bottom, "gs-a"))
+    parts.append(text((left + right) / 2, bottom + 40, chart.axis.label, anchor="middle"))
+    return bottom + 54, parts

@@ -1,0 +1,147 @@
+"""Pictures in the terminal: letters for the parts, so that no colour is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuscale.render.output import clean
+from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, limits, nice_ticks
+from gpuscale.render.pictures.lines import scale_of, values_of
+
+POINTS = "o*x+#@%&"
+
+
+def to_lines(chart: Chart, width: int = 100) -> list[str]:
+    """Draw a chart as text of at most `width` columns."""
+    width = max(40, min(width, 120))
+    if isinstance(chart, Stack):
+        body = _stack(chart, width)
+    elif isinstance(chart, Gantt):
+        body = gantt(chart, width)
+    else:
+        body = _plot(chart, width)
+    return [clean(text).rstrip() for text in (chart.title, *body)]
+
+
+def letters(names: Sequence[str]) -> list[str]:
+    """One letter for each name, its first that is free.
+
+    Examples
+    --------
+    >>> letters(["weights", "gradients", "working"])
+    ['W', 'G', 'O']
+    """
+    used: list[str] = []
+    spare = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    for name in names:
+        found = next((c for c in name.upper() + spare if c.isalnum() and c not in used), "#")
+        used.append(found)
+    return used
+
+
+def _key(names: Sequence[str], marks: Sequence[str], width: int) -> list[str]:
+    """Explain the letters, in as many lines as needed."""
+    rows = [""]
+    for name, mark in zip(names, marks, strict=True):
+        item = f"{mark} {name}"
+        if rows[-1] and len(rows[-1]) + len(item) + 3 > width:
+            rows.append("")
+        rows[-1] += ("   " if rows[-1] else "") + item
+    return rows
+
+
+def _stack(chart: Stack, width: int) -> list[str]:
+    marks = letters(chart.parts)
+    totals = [sum(values) for _, values in chart.rows]
+    high = max([*totals, chart.limit[0] if chart.limit else 0.0]) or 1.0
+    names = max((len(name) for name, _ in chart.rows), default=0)
+    ends = [chart.axis.text(t) for t in totals]
+    room = width - names - max(map(len, ends), default=0) - 5
+    lines = []
+    for (name, values), end in zip(chart.rows, ends, strict=True):
+        bar, at = "", 0.0
+        for value, mark in zip(values, marks, strict=True):
+            at += value
+            bar += mark * (round(room * at / high) - len(bar))
+        bar = bar.ljust(room + 1)
+        if chart.limit:
+            edge = round(room * chart.limit[0] / high)
+            bar = bar[:edge] + "│" + bar[edge + 1 :]
+        lines.append(f"{name:<{names}}  {bar}  {end:>{max(map(len, ends))}}")
+    if chart.limit:
+        lines.append(f"{'':<{names}}  │ {chart.limit[1]}")
+    return [*lines, *_key(chart.parts, marks, width)]
+
+
+def _plot(chart: Lines, width: int, height: int = 16) -> list[str]:
+    xs, ys = values_of(chart)
+    x_low, x_high = limits(xs, chart.x.log)
+    y_low, y_high = limits(ys, chart.y.log)
+    ticks = nice_ticks(y_low, y_high, chart.y.log, 6)
+    left = max((len(chart.y.text(t, 3)) for t in ticks), default=0)
+    room = width - left - 3
+    x = scale_of(chart.x, x_low, x_high, 0, room - 1)
+    y = scale_of(chart.y, y_low, y_high, height - 1, 0)
+    grid = [[" "] * room for _ in range(height)]
+    for m in chart.marks:
+        for i in range(height if m.axis == "x" else room):
+            if m.axis == "x":
+                grid[i][round(x(m.value))] = "│"
+            else:
+                grid[round(y(m.value))][i] = "─"
+    for n, series in enumerate(chart.series):
+        mark = POINTS[n % len(POINTS)]
+        placed = [(x(a), y(b)) for a, b, _ in series.points]
+        if series.line:
+            for (a, b), (c, d) in zip(placed, placed[1:], strict=False):
+                steps = max(1, round(abs(c - a)))
+                for k in range(1, steps):
+                    row, column = round(b + (d - b) * k / steps), round(a + (c - a) * k / steps)
+                    if grid[row][column] == " ":
+                        grid[row][column] = "." if series.markers else mark
+        for a, b in placed if series.markers else ():
+            grid[round(b)][round(a)] = mark
+    at = {round(y(t)): chart.y.text(t, 3) for t in ticks}
+    lines = [f"{at.get(i, ''):>{left}} │{''.join(row)}" for i, row in enumerate(grid)]
+    lines.append(f"{'':>{left}} └{'─' * room}")
+    below = [" "] * (room + 12)
+    after = -1
+    for tick in nice_ticks(x_low, x_high, chart.x.log):
+        shown = chart.x.text(tick, 3)
+        start = max(0, round(x(tick)) - len(shown) // 2)
+        if start > after and start + len(shown) <= room + 2:
+            below[start : start + len(shown)] = shown
+            after = start + len(shown)
+    lines.append(f"{'':>{left}}  {''.join(below).rstrip()}")
+    lines.append(f"{'':>{left}}  {chart.y.label} over {chart.x.label}")
+    names = [s.name for s in chart.series]
+    if any(names):
+        marks = [POINTS[n % len(POINTS)] for n in range(len(names))]
+        lines += _key(names, marks, width)
+    lines += [f"{'│' if m.axis == 'x' else '─'} {m.label}" for m in chart.marks]
+    return lines
+
+
+def gantt(chart: Gantt, width: int, start: float = 0.0, end: float | None = None) -> list[str]:
+    """Draw lanes from `start` to `end`; each column shows what fills most of it, a dot is idle."""
+    end = chart.total if end is None else end
+    names = max((len(name) for name, _ in chart.lanes), default=0)
+    room = width - names - 2
+    per = (end - start) / room or 1.0
+    lines = []
+    for name, spans in chart.lanes:
+        filled = [[0.0] * len(chart.kinds) for _ in range(room)]
+        for span in spans:
+            a, b = (span.start - start) / per, (span.start + span.length - start) / per
+            for column in range(max(0, int(a)), min(room, int(b) + 1)):
+                filled[column][span.kind] += max(0.0, min(b, column + 1) - max(a, column))
+        row = "".join(
+            chart.kinds[max(range(len(chart.kinds)), key=cell.__getitem__)][1]
+            if sum(cell) > 0.5 else "."
+            for cell in filled
+        )  # fmt: skip
+        lines.append(f"{name:<{names}}  {row}")
+    left, right = chart.axis.text(start), chart.axis.text(end)
+    lines.append(f"{'':<{names}}  {left}{right:>{room - len(left)}}")
+    marks = [*(mark for _, mark in chart.kinds), "."]
+    return [*lines, *_key([*(name for name, _ in chart.kinds), "idle"], marks, width)]

@@ -1,0 +1,200 @@
+"""Pictures as SVG: light and dark by the viewer's setting, every number in a tooltip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from gpuscale.render.output import clean
+from gpuscale.render.pictures.chart import Lines, Stack
+
+if TYPE_CHECKING:
+    from gpuscale.render.pictures.chart import Chart
+
+WIDTH = 760.0
+SIZE = 13.0
+"""Height of the text; widths below are in the same unit."""
+
+COLOURS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#8c8c8c",
+    "#332288", "#882255", "#44aa99", "#999933",
+)  # fmt: skip
+"""Okabe and Ito's palette, then of Tol's muted one: told apart with any colour vision."""
+
+IN_DARK = {0: "#3d9bd6", 8: "#8577d9", 9: "#c7658f"}
+"""Colours that would be too dark on a dark page."""
+
+DARK_TEXT_ON = (1, 2, 3, 5, 6, 7, 10, 11)
+"""Colours that carry dark text; the others carry white."""
+
+DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 5", "4 2")
+
+
+def style() -> str:
+    """Rules of all pictures; a page needs them once."""
+    light = {
+        ".gs-bg": "fill:#ffffff", ".gs-t": "fill:#1b1f24", ".gs-s": "fill:#57606a",
+        ".gs-g": "stroke:#d8dee4", ".gs-a": "stroke:#6e7781", ".gs-edge": "stroke:#ffffff",
+        ".gs-idle": "fill:#eef1f4", ".gs-mark": "stroke:#b3261e", ".gs-markt": "fill:#b3261e",
+        ".gs-on0": "fill:#ffffff", ".gs-on1": "fill:#1b1f24", ".gs-halo": "fill:#ffffff",
+    }  # fmt: skip
+    dark = {
+        ".gs-bg": "fill:#12161c", ".gs-t": "fill:#e6edf3", ".gs-s": "fill:#9da7b3",
+        ".gs-g": "stroke:#2b323b", ".gs-a": "stroke:#7d8590", ".gs-edge": "stroke:#12161c",
+        ".gs-idle": "fill:#222932", ".gs-mark": "stroke:#ff8a80", ".gs-markt": "fill:#ff8a80",
+        ".gs-halo": "fill:#12161c",
+    }  # fmt: skip
+    for i, colour in enumerate(COLOURS):
+        light[f".gs-c{i}"] = f"fill:{colour}"
+        light[f".gs-l{i}"] = f"stroke:{colour};fill:none"
+    for i, colour in IN_DARK.items():
+        dark[f".gs-c{i}"] = f"fill:{colour}"
+        dark[f".gs-l{i}"] = f"stroke:{colour};fill:none"
+    text = f"text{{font:{SIZE:g}px 'DejaVu Sans',Verdana,Arial,sans-serif}}"
+    rules = "".join(f"{k}{{{v}}}" for k, v in light.items())
+    # not when printing: paper is white
+    darker = "".join(f"{k}{{{v}}}" for k, v in dark.items())
+    return f".gs {text}{rules}@media screen and (prefers-color-scheme:dark){{{darker}}}"
+
+
+def to_svg(chart: Chart, standalone: bool = True) -> str:
+    """Draw a chart.
+
+    Parameters
+    ----------
+    chart : Chart
+        What to draw.
+    standalone : bool
+        A file of its own, with its rules; else a part of a page that has them.
+    """
+    if isinstance(chart, Lines):
+        from gpuscale.render.pictures.lines import draw_lines as draw
+    elif isinstance(chart, Stack):
+        from gpuscale.render.pictures.stack import draw_stack as draw  # type: ignore[assignment]
+    else:
+        from gpuscale.render.pictures.gantt import draw_gantt as draw  # type: ignore[assignment]
+    height, parts = draw(chart)  # type: ignore[arg-type]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="gs" viewBox="0 0 {WIDTH:g} {height:g}" '
+        f'width="{WIDTH:g}" height="{height:g}" role="img" aria-label="{attribute(chart.title)}">'
+    )
+    rules = f"<style>{style()}</style>" if standalone else ""
+    body = "\n".join(parts)
+    background = rect(0, 0, WIDTH, height, "gs-bg")
+    return f"{head}{rules}<title>{words(chart.title)}</title>{background}\n{body}\n</svg>"
+
+
+def words(text: str) -> str:
+    """Text between tags."""
+    return escape(clean(text), quote=False)
+
+
+def attribute(text: str) -> str:
+    """Text inside quotes."""
+    return escape(clean(text), quote=True)
+
+
+def width_of(text: str, size: float = SIZE) -> float:
+    """Width of a text, estimated from above for common sans-serif fonts."""
+    return 0.61 * size * len(text)
+
+
+def rect(
+    x: float, y: float, width: float, height: float, kind: str, tip: str = "", edge: bool = False
+) -> str:
+    """Draw a box, with a tooltip."""
+    more = ' stroke-width="1"' if edge else ""
+    kind = f"{kind} gs-edge" if edge else kind
+    head = (
+        f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" '
+        f'class="{kind}"{more}'
+    )
+    return f"{head}><title>{words(tip)}</title></rect>" if tip else head + "/>"
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str, dash: str = "") -> str:
+    """Draw a thin line."""
+    more = f' stroke-dasharray="{dash}"' if dash else ""
+    return (
+        f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}" class="{kind}" '
+        f'stroke-width="1"{more}/>'
+    )
+
+
+def text(
+    x: float, y: float, content: str, kind: str = "gs-t", anchor: str = "start",
+    bold: bool = False, size: float = SIZE, turn: bool = False,
+) -> str:  # fmt: skip
+    """Write text; `y` is its base line."""
+    look = (' font-weight="bold"' if bold else "") + (
+        f' style="font-size:{size:g}px"' if size != SIZE else ""
+    )
+    turned = f' transform="rotate(-90 {x:.2f} {y:.2f})"' if turn else ""
+    return (
+        f'<text x="{x:.2f}" y="{y:.2f}" class="{kind}" text-anchor="{anchor}"{look}{turned}>'
+        f"{words(content)}</text>"
+    )
+
+
+def marker(x: float, y: float, n: int, tip: str = "") -> str:
+    """Draw a point of series `n`; the shape differs too, not the colour alone."""
+    shape = n % 4
+    kind = f"gs-c{n % len(COLOURS)} gs-edge"
+    if shape == 0:
+        head = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="4.5" class="{kind}"'
+    elif shape == 1:
+        head = f'<rect x="{x - 4:.2f}" y="{y - 4:.2f}" width="8" height="8" class="{kind}"'
+    else:
+        turn = 1 if shape == 2 else -1
+        corners = ((x, y - 5 * turn), (x + 5, y + 4 * turn), (x - 5, y + 4 * turn))
+        path = " ".join(f"{a:.2f},{b:.2f}" for a, b in corners)
+        head = f'<polygon points="{path}" class="{kind}"'
+    return f"{head}><title>{words(tip)}</title></" + head[1:].split(" ", 1)[0] + ">"
+
+
+def legend(
+    names: Sequence[str], x: float, y: float, right: float, shape: str = "box"
+) -> tuple[float, list[str]]:
+    """Write the key of colours in as many rows as needed; returns the y after it too."""
+    drawn: list[str] = []
+    at = x
+    for n, name in enumerate(names):
+        wide = 22 + width_of(name) + 14
+        if at > x and at + wide > right:
+            at, y = x, y + 20
+        if shape == "box":
+            drawn.append(rect(at, y - 10, 12, 12, f"gs-c{n % len(COLOURS)}"))
+        else:
+            drawn += [
+                f'<line x1="{at - 2:.2f}" y1="{y - 4:.2f}" x2="{at + 16:.2f}" y2="{y - 4:.2f}" '
+                f'class="gs-l{n % len(COLOURS)}" stroke-width="2.2" '
+                f'stroke-dasharray="{DASHES[n % len(DASHES)]}"/>',
+                marker(at + 7, y - 4, n),
+            ]
+        drawn.append(text(at + 22, y, name))
+        at += wide
+    return y + 16, drawn
+
+
+def heading(title: str, note: str) -> tuple[float, list[str]]:
+    """Write the title and, below, what the picture was made for."""
+    y = 26.0
+    drawn = [text(16, y, title, bold=True, size=16)]
+    for part in wrapped(note, WIDTH - 32, 12):
+        y += 18
+        drawn.append(text(16, y, part, "gs-s", size=12))
+    return y + 12, drawn
+
+
+def wrapped(content: str, width: float, size: float) -> Iterator[str]:
+    """Lines of a text that fit a width."""
+    current = ""
+    for word in content.split():
+        tried = f"{current} {word}".strip()
+        if current and width_of(tried, size) > width:
+            yield current
+            tried = word
+        current = tried
+    if current:
+        yield current
