@@ -26,7 +26,7 @@ def compare(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Only this key and those below it. Repeatable."),
+        typer.Option(metavar="KEY", help="Only keys that start or end so. Repeatable."),
     ] = None,
 ) -> Document:
     """Compare two saved answers of a command, key by key.
@@ -67,7 +67,9 @@ def _answer(path: str) -> dict[str, Any]:
 
 
 def _wanted(key: str, only: list[str] | None) -> bool:
-    return not only or any(key == o or key.startswith(o + ".") for o in only)
+    return not only or any(
+        key == o or key.startswith(o + ".") or key.endswith("." + o) for o in only
+    )
 
 
 def _shown(key: str, value: Any) -> str:
