@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Time of one matrix product or elementwise operation on one GPU.",
     ),
     "collective": ("collective", "Time and bandwidth of one collective operation on a cluster."),
+    "timeline": (
+        "timeline",
+        "One training step in time: passes, bubbles and exchanges of every pipeline stage.",
+    ),
     "network": (
         "network",
         "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",

@@ -250,11 +250,12 @@ def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
     """Pictures that need more than the record: memory of every stage, the step in time."""
 
     def draw() -> list[Any]:
-        from gpuscale.render.pictures.step import stage_memory, step_gantt
+        from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
 
         problem, lay = case.problem, r.layout
-        charts = [stage_memory(problem, lay, r.capacity_bytes)]
-        return [*charts, step_gantt(timeline_of(problem, lay))]
+        usable, line = r.capacity_bytes, timeline_of(problem, lay)
+        charts = [stage_memory(problem, lay, usable), *step_gantts(line)]
+        return [*charts, memory_over_time(line, usable)]
 
     return draw
 

@@ -51,7 +51,7 @@ def style() -> str:
     for i, colour in IN_DARK.items():
         dark[f".gs-c{i}"] = f"fill:{colour}"
         dark[f".gs-l{i}"] = f"stroke:{colour};fill:none"
-    text = f"text{{font:{SIZE:g}px 'DejaVu Sans',Verdana,Arial,sans-serif}}"
+    text = f"text{{font-family:'DejaVu Sans',Verdana,Arial,sans-serif;font-size:{SIZE:g}px}}"
     rules = "".join(f"{k}{{{v}}}" for k, v in light.items())
     # not when printing: paper is white
     darker = "".join(f"{k}{{{v}}}" for k, v in dark.items())
@@ -127,9 +127,9 @@ def text(
     bold: bool = False, size: float = SIZE, turn: bool = False,
 ) -> str:  # fmt: skip
     """Write text; `y` is its base line."""
-    look = (' font-weight="bold"' if bold else "") + (
-        f' style="font-size:{size:g}px"' if size != SIZE else ""
-    )
+    rules = [f"font-size:{size:g}px"] if size != SIZE else []
+    rules += ["font-weight:bold"] if bold else []
+    look = f' style="{";".join(rules)}"' if rules else ""
     turned = f' transform="rotate(-90 {x:.2f} {y:.2f})"' if turn else ""
     return (
         f'<text x="{x:.2f}" y="{y:.2f}" class="{kind}" text-anchor="{anchor}"{look}{turned}>'

@@ -98,10 +98,11 @@ class Gantt:
     key: str
     title: str
     axis: Axis
-    total: float
+    total: float  # end of the part that is shown
     kinds: Sequence[tuple[str, str]]  # name, one letter
     lanes: Sequence[tuple[str, Sequence[Span]]]
     note: str = ""
+    start: float = 0.0  # of the part that is shown
 
 
 Chart = Lines | Stack | Gantt
@@ -152,5 +153,8 @@ def limits(values: Sequence[float], log: bool, zero: bool = True) -> tuple[float
         return (low, high) if high > low else (low, 10 * low)
     if zero and low >= 0.0:
         low = 0.0
-    high = high + 0.05 * (high - low) if high > low else (high * 1.1 or 1.0)
-    return low, high
+    elif not zero:
+        low -= 0.12 * (high - low)
+    if high > low:
+        return low, high + 0.05 * (high - low)
+    return (0.0 if high > 0.0 else low), (high * 1.1 if high > 0.0 else low + 1.0)

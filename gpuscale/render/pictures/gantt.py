@@ -26,14 +26,14 @@ def draw_gantt(chart: Gantt) -> tuple[float, list[str]]:
     tall, gap = (26.0, 6.0) if len(chart.lanes) <= 12 else (15.0, 3.0)
     top += 4.0
     bottom = top + len(chart.lanes) * (tall + gap)
-    per = (right - left) / (chart.total or 1.0)
+    per = (right - left) / ((chart.total - chart.start) or 1.0)
     for i, (name, spans) in enumerate(chart.lanes):
         y = top + i * (tall + gap)
         parts.append(text(left - 8, y + tall / 2 + 5, name, anchor="end"))
         parts.append(rect(left, y, right - left, tall, "gs-idle", f"{name}: idle"))
         for span in spans:
             wide = per * span.length
-            kind, at = chart.kinds[span.kind][0], left + per * span.start
+            kind, at = chart.kinds[span.kind][0], left + per * (span.start - chart.start)
             tip = (
                 f"{name}, {kind} {span.label}".rstrip()
                 + f": {chart.axis.text(span.length)} from {chart.axis.text(span.start)}"
@@ -45,8 +45,8 @@ def draw_gantt(chart: Gantt) -> tuple[float, list[str]]:
                 parts.append(text(at + wide / 2, y + tall / 2 + 4, span.label, f"gs-on{on}",
                                   "middle", size=10))  # fmt: skip
     after = 0.0
-    for tick in nice_ticks(0.0, chart.total, False):
-        at, shown = left + per * tick, chart.axis.text(tick, 3)
+    for tick in nice_ticks(chart.start, chart.total, False):
+        at, shown = left + per * (tick - chart.start), chart.axis.text(tick, 3)
         parts.append(line(at, bottom, at, bottom + 5, "gs-a"))
         if at - width_of(shown) / 2 > after:
             parts.append(text(at, bottom + 20, shown, "gs-s", "middle"))

@@ -29,6 +29,10 @@ STEP_PARTS = {
 }  # fmt: skip
 
 
+FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
+"""Order of pictures; the others follow."""
+
+
 def pictures(document: Document) -> list[Chart]:
     """All pictures of an answer, the most telling first; empty where there is nothing to draw."""
     found: list[Chart] = []
@@ -38,7 +42,8 @@ def pictures(document: Document) -> list[Chart]:
         found += document.pictures()
     if not found:
         found = [c for block in document.blocks if isinstance(block, Bars) for c in _bars(block)]
-    return found
+    rank = {key: n for n, key in enumerate(FIRST)}
+    return sorted(found, key=lambda chart: rank.get(chart.key, len(FIRST)))
 
 
 def memory_stack(
@@ -128,14 +133,13 @@ def _one_plan(document: Document) -> list[Chart]:
         )  # fmt: skip
     others = [a for a in r.alternatives if a.fits]
     if others:
-        mine = Series("chosen", [(r.peak_bytes, r.step_s, r.family)], line=False)
-        rest = Series(
-            "alternatives", [(a.peak_bytes, a.step_s, a.family) for a in others], line=False
-        )
-        marks = [Mark("x", r.capacity_bytes, limit[1])]
+        rest = [(a.peak_bytes, a.step_s, layout_words(a.layout)) for a in others]
+        mine = [(r.peak_bytes, r.step_s, layout_words(r.layout))]
+        series = [Series("chosen", mine, line=False), Series("alternatives", rest, line=False)]
         charts.append(
-            Lines("alternatives", "Alternatives: time against memory", Axis("memory", "bytes"),
-                  Axis("step", "s"), [mine, rest], marks, where)
+            Lines("alternatives", "Alternatives: time against memory",
+                  Axis("memory of the fullest GPU", "bytes"), Axis("expected step", "s"), series,
+                  [Mark("x", r.capacity_bytes, limit[1])], where)
         )  # fmt: skip
     if r.pareto:
         points = sorted((p.peak_bytes, p.step_s, layout_words(p.layout)) for p in r.pareto)

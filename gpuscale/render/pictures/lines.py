@@ -53,8 +53,9 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
         top, keys = legend([s.name for s in chart.series], 20, top + 12, WIDTH - 16, "line")
         parts += keys
     xs, ys = values_of(chart)
-    x_low, x_high = limits(xs, chart.x.log)
-    y_low, y_high = limits(ys, chart.y.log)
+    zero = any(s.line for s in chart.series)  # a cloud of points needs no zero
+    x_low, x_high = limits(xs, chart.x.log, zero)
+    y_low, y_high = limits(ys, chart.y.log, zero)
     y_ticks = nice_ticks(y_low, y_high, chart.y.log)
     left = 46 + max((width_of(chart.y.text(t, 3)) for t in y_ticks), default=30.0)
     right, top = WIDTH - 28, top + 8

@@ -19,8 +19,9 @@ from gpuscale.render.svg import (
 def draw_stack(chart: Stack) -> tuple[float, list[str]]:
     """(height, drawn parts)."""
     top, parts = heading(chart.title, chart.note)
-    top, keys = legend(chart.parts, 20, top + 12, WIDTH - 16)
-    parts += keys
+    if len(chart.parts) > 1:
+        top, keys = legend(chart.parts, 20, top + 12, WIDTH - 16)
+        parts += keys
     totals = [sum(values) for _, values in chart.rows]
     limit = chart.limit[0] if chart.limit else 0.0
     high = 1.04 * max([limit, *totals, 1e-30])
@@ -51,7 +52,7 @@ def draw_stack(chart: Stack) -> tuple[float, list[str]]:
             tip = f"{name}, {part}: {chart.axis.text(value)}"
             tip += f" ({100 * value / totals[i]:.1f} %)" if totals[i] else ""
             parts.append(rect(at, y, wide, tall, f"gs-c{n % len(COLOURS)}", tip, edge=True))
-            if width_of(shown, 12) + 8 < wide:
+            if width_of(shown, 12) + 8 < wide and len(chart.parts) > 1:
                 on = 1 if n % len(COLOURS) in DARK_TEXT_ON else 0
                 parts.append(
                     text(at + wide / 2, y + tall / 2 + 4, shown, f"gs-on{on}", "middle", size=12)

@@ -12,7 +12,7 @@ from gpuscale.render.pictures.known import layout_words, memory_stack
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline import Timeline
+    from gpuscale.core.timeline import Event, Timeline
 
 LETTERS = {
     "forward": "F", "backward": "B", "weights": "W", "recompute": "R", "gather": "g",
@@ -20,8 +20,8 @@ LETTERS = {
 }  # fmt: skip
 """Kinds that are drawn, and their letters; bubbles are what is left."""
 
-MOST_SPANS = 6000
-"""Most boxes of a picture; a longer step shows its start."""
+PASSES_SHOWN = 90
+"""Most passes of a stage in a picture; a longer step shows its start and its end."""
 
 
 def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack:
@@ -34,36 +34,50 @@ def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack
     )  # fmt: skip
 
 
-def step_gantt(timeline: Timeline) -> Gantt:
-    """One step, a lane per pipeline stage."""
-    per_lane = max(40, MOST_SPANS // timeline.n_devices)
-    lanes, until = [], timeline.total_s
-    for device in range(timeline.n_devices):
-        events = [e for e in timeline.of(device) if e.kind in LETTERS]
-        if len(events) > per_lane:
-            until = min(until, events[per_lane].start_s)
-        lanes.append((f"stage {device + 1}", events))
-    kinds = [k for k in LETTERS if any(e.kind == k for _, events in lanes for e in events)]
-    drawn = [
-        (
-            name,
-            [
-                Span(e.start_s, min(e.duration_s, until - e.start_s), kinds.index(e.kind),
-                     str(e.micro_batch + 1) if e.micro_batch >= 0 else "")
-                for e in events if e.start_s < until
-            ],
-        )
-        for name, events in lanes
+def step_gantts(timeline: Timeline) -> list[Gantt]:
+    """One step, a lane per pipeline stage: whole, or its start and its end."""
+    passes = ("forward", "backward", "weights", "recompute")
+    lanes = [timeline.of(d) for d in range(timeline.n_devices)]
+    busy = [[e for e in lane if e.kind in passes] for lane in lanes]
+    fullest = max(busy, key=len)
+    time, total = Axis("time", "s"), timeline.total_s
+    if len(fullest) <= 2 * PASSES_SHOWN:
+        return [_gantt(timeline, lanes, 0.0, total, "timeline", "One step in time", "")]
+    until = fullest[PASSES_SHOWN].start_s
+    since = fullest[-PASSES_SHOWN].start_s
+    first = _gantt(timeline, lanes, 0.0, until, "timeline", "One step in time: its start",
+                   f", of which the first {time.text(until)}")  # fmt: skip
+    last = _gantt(timeline, lanes, since, total, "timeline-end", "One step in time: its end",
+                  f", of which the last {time.text(total - since)}")  # fmt: skip
+    return [first, last]
+
+
+def _gantt(
+    timeline: Timeline, lanes: list[list[Event]], start: float, end: float, key: str, title: str,
+    part: str,
+) -> Gantt:  # fmt: skip
+    shown = [
+        [e for e in lane if e.kind in LETTERS and e.start_s < end - 1e-12
+         and e.start_s + e.duration_s > start + 1e-12]
+        for lane in lanes
     ]  # fmt: skip
+    kinds = [k for k in LETTERS if any(e.kind == k for lane in shown for e in lane)]
+    drawn = []
+    for device, lane in enumerate(shown):
+        spans = []
+        for e in lane:
+            at = max(start, e.start_s)
+            number = str(e.micro_batch + 1) if e.micro_batch >= 0 else ""
+            length = min(e.start_s + e.duration_s, end) - at
+            spans.append(Span(at, length, kinds.index(e.kind), number))
+        drawn.append((f"stage {device + 1}", spans))
     time = Axis("time", "s")
-    note = f"{timeline.schedule}, {timeline.n_micro_batches:,} micro-batches"
-    note += f", step {time.text(timeline.total_s)}"
-    if until < timeline.total_s:
-        note += f", its first {time.text(until)}"
-    return Gantt(
-        "timeline", "One step in time", time, until, [(KINDS[k], LETTERS[k]) for k in kinds],
-        drawn, note,
-    )  # fmt: skip
+    note = (
+        f"{timeline.schedule}, {timeline.n_micro_batches:,} micro-batches, step "
+        f"{time.text(timeline.total_s)}{part}; boxes carry the number of the micro-batch"
+    )
+    names = [(KINDS[k], LETTERS[k]) for k in kinds]
+    return Gantt(key, title, time, end, names, drawn, note, start)
 
 
 def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:

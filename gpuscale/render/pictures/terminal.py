@@ -75,8 +75,9 @@ def _stack(chart: Stack, width: int) -> list[str]:
 
 def _plot(chart: Lines, width: int, height: int = 16) -> list[str]:
     xs, ys = values_of(chart)
-    x_low, x_high = limits(xs, chart.x.log)
-    y_low, y_high = limits(ys, chart.y.log)
+    zero = any(s.line for s in chart.series)
+    x_low, x_high = limits(xs, chart.x.log, zero)
+    y_low, y_high = limits(ys, chart.y.log, zero)
     ticks = nice_ticks(y_low, y_high, chart.y.log, 6)
     left = max((len(chart.y.text(t, 3)) for t in ticks), default=0)
     room = width - left - 3
@@ -122,9 +123,9 @@ def _plot(chart: Lines, width: int, height: int = 16) -> list[str]:
     return lines
 
 
-def gantt(chart: Gantt, width: int, start: float = 0.0, end: float | None = None) -> list[str]:
-    """Draw lanes from `start` to `end`; each column shows what fills most of it, a dot is idle."""
-    end = chart.total if end is None else end
+def gantt(chart: Gantt, width: int) -> list[str]:
+    """Draw lanes; each column shows what fills most of it, a dot is idle."""
+    start, end = chart.start, chart.total
     names = max((len(name) for name, _ in chart.lanes), default=0)
     room = width - names - 2
     per = (end - start) / room or 1.0
@@ -144,4 +145,5 @@ def gantt(chart: Gantt, width: int, start: float = 0.0, end: float | None = None
     left, right = chart.axis.text(start), chart.axis.text(end)
     lines.append(f"{'':<{names}}  {left}{right:>{room - len(left)}}")
     marks = [*(mark for _, mark in chart.kinds), "."]
-    return [*lines, *_key([*(name for name, _ in chart.kinds), "idle"], marks, width)]
+    names_of = [*(name for name, _ in chart.kinds), "idle"]
+    return [*lines, *_key(names_of, marks, width)]

@@ -1,0 +1,166 @@
+"""The answer of `gpuscale timeline`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.cli.memory_common import gb, load
+from gpuscale.cli.memory_train import _layout as layout_given
+from gpuscale.cli.memory_train import layout_text
+from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
+from gpuscale.core.timeline import timeline
+from gpuscale.core.timeline.records import DeviceTime
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.jobs import facts_of, make_problem
+from gpuscale.io.software import load_software
+from gpuscale.render.document import Block, Column, Document, Drawn, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineResult:
+    """One expected training step in time."""
+
+    step_s: float
+    window_s: float  # first forward pass to last backward pass
+    schedule_s: float  # the same by the schedule alone, transfers taking no time
+    transfer_wait_s: float
+    pass_time_scale: float
+    bubble_frac: float  # of the pipeline device that waits least
+    n_micro_batches: int
+    n_drawn_micro_batches: int
+    schedule: str
+    stages: tuple[DeviceTime, ...]
+
+
+def timeline_document(given: dict[str, Any]) -> Document:
+    """Lay one step out and show it."""
+    software = load_software(given["software"])
+    loaded = load(given, software=software)
+    if given["global_batch"] is None:
+        least = layout_given(given | {"global_batch": "1"}, loaded.model, software)
+        given["global_batch"] = str(2 * least.dp * least.pp * least.micro_batch_size)
+    layout = layout_given(given, loaded.model, loaded.specs["software"])
+    facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
+    problem = make_problem(
+        loaded.model, loaded.cluster, loaded.specs["software"], facts, layout.precision,
+        given["common"].calibration,
+    )  # fmt: skip
+    try:
+        line = timeline(
+            problem.model, problem.hardware, problem.software, layout, problem.memory_facts,
+            problem.memory_parameters,
+        )  # fmt: skip
+    except ValueError as error:
+        raise GpuscaleError(str(error)) from None
+    head = (
+        f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name}: {layout_text(layout)}, "
+        f"{line.schedule}, {line.n_micro_batches:,} micro-batches of {layout.micro_batch_size}: "
+        f"{format_si(line.total_s, 's')} a step"
+    )
+    return _document(given, loaded, problem, layout, line, head)
+
+
+def _document(
+    given: dict[str, Any], loaded: Any, problem: Problem, layout: Layout, line: Timeline, head: str
+) -> Document:
+    import shutil
+
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
+    from gpuscale.render.pictures.terminal import to_lines
+
+    usable = problem.capacity_bytes
+    charts = step_gantts(line)
+    width = shutil.get_terminal_size((100, 24)).columns
+    blocks: list[Block] = [Text(head)]
+    for chart in charts:
+        title, *lines = to_lines(chart, width)
+        blocks.append(Drawn(lines, title))
+    blocks.append(_table(line))
+    if loaded.changes:
+        blocks.append(Text(changed_text(loaded)))
+    least = min(line.devices, key=lambda d: d.bubble_s)
+    result = TimelineResult(
+        step_s=line.total_s, window_s=line.window_s, schedule_s=line.schedule_s,
+        transfer_wait_s=line.wait_s, pass_time_scale=line.scale,
+        bubble_frac=least.bubble_s / line.total_s, n_micro_batches=line.n_micro_batches,
+        n_drawn_micro_batches=line.n_drawn_micro_batches, schedule=line.schedule,
+        stages=line.devices,
+    )  # fmt: skip
+    inputs = {
+        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
+        "software": given["software"], "n_gpus": layout.n_gpus, **asdict(layout),
+    }  # fmt: skip
+    return Document(
+        "timeline", inputs, result, blocks, warnings=(*loaded.warnings, *_warnings(line)),
+        answered_no=any((d.peak_bytes or 0.0) > usable for d in line.devices),
+        terms=_terms(line, least), csv_table=_table(line),
+        pictures=lambda: [
+            *charts, memory_over_time(line, usable), stage_memory(problem, layout, usable)
+        ],
+        timeline=lambda: line,
+    )  # fmt: skip
+
+
+def _warnings(line: Timeline) -> tuple[str, ...]:
+    """Say where the drawing differs from a plain replay."""
+    found = []
+    if line.scale < 0.999:
+        found.append(
+            f"the schedule alone takes {100 * (1 / line.scale - 1):.1f} % longer than the step "
+            f"model has for it: passes are drawn {100 * (1 - line.scale):.1f} % shorter"
+        )
+    if line.n_drawn_micro_batches < line.n_micro_batches:
+        found.append(
+            f"{line.n_drawn_micro_batches:,} of {line.n_micro_batches:,} micro-batches are drawn "
+            "one by one; the middle of the step is one event"
+        )
+    return tuple(found)
+
+
+def _table(line: Timeline) -> Table:
+    def show(value: float) -> str:
+        return format_si(value, "s") if value else "0"
+
+    parts = ("forward_s", "recompute_s", "backward_s", "weights_s", "bubble_s", "skipped_s",
+             "other_s")  # fmt: skip
+    names = {
+        "forward_s": "forward", "recompute_s": "recompute", "backward_s": "backward, inputs",
+        "weights_s": "backward, weights", "bubble_s": "bubble", "skipped_s": "not drawn",
+        "other_s": "rest of the step",
+    }  # fmt: skip
+    used = [p for p in parts if any(getattr(d, p) for d in line.devices)]
+    return Table(
+        (
+            Column("stage", "stage"), *(Column(p, names[p], show) for p in used),
+            Column("peak_bytes", "peak memory", gb),
+        ),
+        [
+            (d.device + 1, *(getattr(d, p) for p in used), d.peak_bytes)
+            for d in line.devices
+        ],
+        "Time and memory of each stage",
+    )  # fmt: skip
+
+
+def _terms(line: Timeline, least: DeviceTime) -> tuple[Term, ...]:
+    parts = {k: v for k, v in asdict(least).items() if k.endswith("_s") and v}
+    return (
+        Term(
+            "step_s", line.total_s, "s", " + ".join(parts), parts,
+            f"stage {least.device + 1}, the busiest: its events fill the step; each from the step "
+            "model of `gpuscale plan`",
+        ),
+        Term(
+            "bubble_frac", least.bubble_s / line.total_s, "frac", "bubble_s / step_s",
+            {"bubble_s": least.bubble_s, "step_s": line.total_s},
+            "Narayanan et al. 2021, arXiv:2104.04473, section 2.2, with transfers between stages",
+        ),
+    )  # fmt: skip
