@@ -135,10 +135,16 @@ def solve(case: Case, n_next: int = 4, progress: Progress | None = None) -> Sear
     GpuscaleError
         If no layout meets all pinned values; the message says why.
     """
-    from gpuscale.core.plan.pins import why_empty
-    from gpuscale.core.search.engine import search
+    import gc
 
-    result = search(case.problem, case.space, n_next, progress)
+    from gpuscale.core.plan.pins import why_empty
+    from gpuscale.core.plan.solve import find
+
+    gc.disable()  # a search makes many small records and no cycles
+    try:
+        result = find(case.problem, case.space, n_next, progress)
+    finally:
+        gc.enable()
     if result.counts.declared == 0 and not result.interrupted:
         raise GpuscaleError(
             f"no layout is possible: {why_empty(case.space, case.problem.facts)}",

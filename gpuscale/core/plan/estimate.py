@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.cost import rental_usd
 from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.plan.solve import problem_for
 from gpuscale.core.search.families import family
 from gpuscale.core.step import step_time
 from gpuscale.core.training import SECONDS_PER_DAY, gpu_hours
@@ -57,7 +58,9 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
         family(
             layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage, layout.shard_group_size
         ),
-        step_time(problem.model, problem.hardware, problem.software, layout),
+        step_time(
+            problem.model, problem.hardware, problem_for(problem, layout.schedule).software, layout
+        ),
         fullest, fullest.total_bytes, problem.capacity_bytes,
         fullest.total_bytes <= problem.capacity_bytes,
     )  # fmt: skip

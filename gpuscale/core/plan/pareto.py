@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.plan.records import ParetoPoint
-from gpuscale.core.search.engine import Found, search
+from gpuscale.core.plan.solve import find
 
 if TYPE_CHECKING:
+    from gpuscale.core.search.engine import Found
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
 
@@ -23,7 +24,7 @@ BISECTIONS = 8
 
 def fastest_under(problem: Problem, space: Space, cap_bytes: float) -> Found | None:
     """Fastest layout that needs at most `cap_bytes`; None if none does."""
-    return search(replace(problem, capacity_bytes=cap_bytes), space, 0).best
+    return find(replace(problem, capacity_bytes=cap_bytes), space, 0).best
 
 
 def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.search.engine import search
+from gpuscale.core.plan.solve import find, problem_for
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
@@ -55,7 +55,7 @@ def with_better(hw: Hardware, figure: str, factor: float = CHANGE) -> Hardware:
 
 def times_of(problem: Problem, hw: Hardware, layout: Layout) -> tuple[float, float]:
     """Compute (expected, roofline) time of a step. [s]."""
-    sw = problem.software
+    sw = problem_for(problem, layout.schedule).software
     expected = breakdown(problem.model, hw, sw, layout)[0].total_s
     ideal = breakdown(problem.model, ideal_hardware(hw), ideal_software(sw), layout)[0].total_s
     return expected, min(expected, ideal)
@@ -123,7 +123,7 @@ def searched_sensitivity(
     cases.append(("global batch", "x2", replace(problem, facts=facts), 2))
     effects = []
     for figure, change, changed, steps in cases:
-        best = search(replace(changed, cache={}), space, 0).best
+        best = find(replace(changed, cache={}), space, 0).best
         if best is None:
             continue
         expected, ideal = times_of(changed, changed.hardware, best.layout)

@@ -1,0 +1,135 @@
+"""Searching a space in which the schedule decides how the all-to-all is overlapped."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.search.engine import FAMILY_CUTOFF, Counts, Found, SearchResult, search
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.space import Space
+    from gpuscale.core.step.records import Software
+
+DUALPIPE_EXPOSED_FRAC = 0.1
+"""All-to-all that DualPipe leaves visible: two micro-batches in opposite directions hide each
+other's (DeepSeek-V3 report, arXiv:2412.19437, section 3.2.1)."""
+
+
+def dualpipe_software(software: Software) -> Software:
+    """Family with the dispatch that DualPipe comes with.
+
+    The all-to-all runs beside the other direction's compute, a token crosses to a node once, by
+    RDMA kernels of its own (DeepSeek-V3 report, section 3.2).
+    """
+    return replace(
+        software, overlap_ep=True, deduplicated_all_to_all=True, rdma_dispatch=True,
+        ep_exposed_frac=DUALPIPE_EXPOSED_FRAC,
+    )  # fmt: skip
+
+
+def problem_for(problem: Problem, schedule: str) -> Problem:
+    """Problem as a schedule sees it: experts under DualPipe have their own dispatch."""
+    if schedule != "dualpipe" or problem.facts.n_experts == 0:
+        return problem
+    cache = problem.cache.setdefault("dualpipe", {})
+    return replace(problem, software=dualpipe_software(problem.software), cache=cache)
+
+
+def find(
+    problem: Problem, space: Space, n_next: int = 4,
+    progress: Callable[[float], None] | None = None,
+) -> SearchResult:  # fmt: skip
+    """Best layouts of a space, as `core.search.engine.search` finds them.
+
+    For a mixture of experts DualPipe is searched apart, with its own dispatch, in a second
+    process where the system can fork; the two results are put together.
+
+    Parameters
+    ----------
+    problem, space : Problem, Space
+        Job and candidates.
+    n_next : int
+        Further process grids wanted. [1]
+    progress : callable, optional
+        Called with the fraction done.
+    """
+    rest = tuple(s for s in space.schedule if s != "dualpipe")
+    if len(rest) == len(space.schedule) or problem.facts.n_experts == 0:
+        return search(problem, space, n_next, progress)
+    dual = problem_for(problem, "dualpipe")
+    dual_space = replace(space, schedule=("dualpipe",))
+    if not rest:
+        return search(dual, dual_space, n_next, progress)
+    other = _beside(lambda: search(dual, dual_space, n_next))
+    mine = search(problem, replace(space, schedule=rest), n_next, progress)
+    return merged(mine, other(), n_next)
+
+
+def _beside(work: Callable[[], SearchResult]) -> Callable[[], SearchResult]:
+    """Start work in a forked process; the function returned waits for its result."""
+    if not hasattr(os, "fork"):
+        return work
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reading)
+            with open(writing, "wb") as out:
+                pickle.dump(work(), out)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+
+    def result() -> SearchResult:
+        with open(reading, "rb") as found:
+            data = found.read()
+        os.waitpid(child, 0)
+        if not data:
+            return work()
+        answer: SearchResult = pickle.loads(data)
+        return answer
+
+    return result
+
+
+def grid_of(layout: Layout) -> tuple[int, ...]:
+    """Process grid of a layout, as the search tells them apart."""
+    return (
+        layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3)
+    )  # fmt: skip
+
+
+def merged(one: SearchResult, other: SearchResult, n_next: int) -> SearchResult:
+    """Put together two searches of one job over parts of its space."""
+    result = SearchResult(interrupted=one.interrupted or other.interrupted)
+    grids: dict[tuple[int, ...], Found] = {}
+    for part in (one, other):
+        found = [part.best] if part.best else []
+        for f in (*found, *part.next_best):
+            grids[grid_of(f.layout)] = min(grids.get(grid_of(f.layout), f), f, key=lambda x: x[:2])
+        for name, f in part.families.items():
+            result.families[name] = min(result.families.get(name, f), f, key=lambda x: x[:2])
+        for name, f in part.closest.items():
+            old = result.closest.get(name, f)
+            result.closest[name] = min(old, f, key=lambda x: x.peak_bytes)
+    ranked = sorted(grids.values(), key=lambda f: f[:2])
+    if ranked:
+        result.best = ranked[0]
+        limit = FAMILY_CUTOFF * ranked[0].step_s
+        result.families = {k: v for k, v in result.families.items() if v.step_s <= limit}
+    result.next_best = ranked[1 : n_next + 1]
+    result.closest = {k: v for k, v in result.closest.items() if k not in result.families}
+    names = {*one.families, *other.families, *one.slower, *other.slower}
+    result.slower = tuple(sorted(names - set(result.families)))
+    result.counts = Counts(
+        *(getattr(one.counts, n) + getattr(other.counts, n) for n in Counts.__slots__)
+    )
+    return result
