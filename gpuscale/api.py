@@ -174,7 +174,7 @@ def plan(
     vpp : Value, optional
         Interleaved chunks of a stage.
     dp : Value, optional
-        Whole replicas: leaves out ZeRO-3 unless --zero says so.
+        Whole replicas: leaves out ZeRO-3 unless `zero` says so.
     cp : Value, optional
         Context parallelism.
     cp_kind : str, optional
@@ -220,7 +220,7 @@ def plan(
     max_step_time : Value, optional
         The same with a step time, e.g. 5s.
     scaling : Value, optional
-        Scaling over --gpus: strong (same batch) or weak.
+        Scaling over `gpus`: strong (same batch) or weak.
     serve : bool, optional
         Serving instead of training.
     weights : str, optional
@@ -506,7 +506,7 @@ def matmul_time(
     gpu : str
         GPU preset, TOML file or -.
     m : Value
-        Rows M of [M,K] x [K,N]; with --op the elements.
+        Rows M of [M,K] x [K,N]; with `op` the elements.
     k : Value, optional
         Inner dimension K.
     n : Value, optional
@@ -574,9 +574,9 @@ def collective(
         Size of the array: all-gather: gathered; reduce-scatter, all-reduce: one GPU's buffer;
         all-to-all: the array over all GPUs.
     shape : str, optional
-        Shape of the array instead of --bytes, as 4096x65536.
+        Shape of the array instead of `bytes`, as 4096x65536.
     dtype : str, optional
-        Number format of --shape.
+        Number format of `shape`.
     gpus : Value, optional
         GPUs spanned, an inner axis included. [default: one NVLink domain]
     algorithm : str, optional
@@ -588,13 +588,13 @@ def collective(
         Sparse all-to-all: destinations per token.
     routing : str, optional
         Sparse all-to-all: bound (k/n at most), with-replacement, or without-replacement of
-        --experts.
+        `experts`.
     experts : Value, optional
-        Experts, for --routing without-replacement.
+        Experts, for `routing` without-replacement.
     once_per_node : bool, optional
         All-to-all sends a token to a node only once.
     per_gpu : bool, optional
-        All-to-all: --bytes is one GPU's send buffer.
+        All-to-all: `bytes` is one GPU's send buffer.
     hop_latency : Value, optional
         Latency of one hop, as '1 us'; the ideal has none.
     switch_bytes : bool, optional

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -131,7 +132,8 @@ def _parameters(function: Any) -> list[tuple[str, str, str, str, bool]]:
         else:
             default = "" if p.default is p.empty else repr(p.default)
         positional = isinstance(info, typer.models.ArgumentInfo)
-        found.append((p.name.rstrip("_"), _type(p), default, info.help or "", positional))
+        text = re.sub(r"--([a-z][a-z-]*)", lambda m: f"`{m[1].replace('-', '_')}`", info.help or "")
+        found.append((p.name.rstrip("_"), _type(p), default, text, positional))
     return found
 
 

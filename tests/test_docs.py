@@ -1,0 +1,114 @@
+"""The documentation: commands print what it shows, its Python runs, it covers the code."""
+
+import doctest
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuscale.cli.app import COMMANDS
+from gpuscale.cli.common import COMMON_OPTIONS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+tool = runpy.run_path(str(ROOT / "tools" / "readme.py"))
+reference = runpy.run_path(str(ROOT / "tools" / "reference.py"))
+PAGES = [page for page in tool["pages"]() if DOCS in page.parents]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
+def test_commands_of_a_page_print_what_it_shows(page):
+    wrong = []
+    with tool["folder_of"](page) as folder:
+        for command, shown in tool["shown_commands"](page):
+            printed = tool["run"](command, folder)
+            if "\nTraceback" in printed or (found := tool["difference"](shown, printed)):
+                wrong.append(f"$ {command}\n{found}")
+    assert not wrong, "\n".join(wrong) + "\nrenew with `python tools/readme.py --update`"
+
+
+def test_python_of_the_pages_runs():
+    page = DOCS / "how-to" / "python.md"
+    text = "\n".join(re.findall(r"```pycon\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    assert len(test.examples) > 8
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_commands_named_in_the_text_exist():
+    for page in DOCS.rglob("*.md"):
+        for name in re.findall(r"`gpuscale ([a-z-]+)", page.read_text("utf-8")):
+            assert name in COMMANDS, f"{page.name}: gpuscale {name}"
+
+
+def test_reference_has_every_command_and_option():
+    text = reference["cli_page"]()
+    sections = text.split("\n## gpuscale ")
+    assert [s.split("\n")[0] for s in sections[1:]] == list(COMMANDS)
+    for section in sections[1:]:
+        assert "Usage: gpuscale" in section and "Example:" in section
+        for name in COMMON_OPTIONS:
+            assert f"--{name.strip('_')}" in section
+
+
+def test_reference_has_every_key_of_a_file():
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.model import ModelSpec
+
+    text = reference["keys_page"]()
+    for spec in (ClusterSpec, GpuSpec, ModelSpec):
+        assert all(f"| `{name}` |" in text for name in spec.model_fields)
+    assert "| of one node (gpus_per_node), one direction |" in text  # a comment of the code
+
+
+def test_reference_has_every_function_and_term():
+    from gpuscale import api
+    from gpuscale.io.glossary import load_glossary
+
+    python, glossary = reference["api_page"](), reference["glossary_page"]()
+    assert all(f"gpuscale.{n}" in python or f"gpuscale.api.{n}" in python for n in api.__all__)
+    assert all(f"\n### {name}\n" in glossary for name in load_glossary())
+
+
+def test_validation_page_has_the_scores_that_the_command_prints():
+    from gpuscale import api
+
+    text = reference["validation_page"]()
+    for section in api.validate().to_dict()["result"]["sections"]:
+        score = section["total"]
+        assert (
+            f"| {score['name']} | {score['n_scored']} | {100 * score['mape_frac']:.1f} % |" in text
+        )
+
+
+def test_pre_commit_hook_runs_on_every_file(tmp_path):
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text("utf-8")
+    entry = shlex.split(re.search(r"entry: (.*)", text)[1])
+    shutil.copy(DOCS / "examples" / "plan.toml", tmp_path / "plan.toml")
+    (tmp_path / "sub").mkdir()
+    bad = tmp_path / "sub" / "plan.toml"
+    bad.write_text('[[job]]\ncommand = "model llama3-8b"\nrequire = ["params<=1"]\n')
+    path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    codes = [
+        subprocess.run([*entry, *files], cwd=tmp_path, env=path, capture_output=True).returncode
+        for files in (["plan.toml"], ["plan.toml", "sub/plan.toml"])
+    ]
+    assert codes == [0, 1]
+
+
+def test_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("material", reason="the extra `docs` is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        for tag in re.findall(r"<(?:script|link|img)[^>]*>", page.read_text("utf-8")):
+            assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), f"{page.name}: {tag}"
