@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], None]
 
+WHOLE = ("fabric", "cluster", "tpu-pod")
+"""Kinds of cluster that are one machine; the others are units of which there can be more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -87,9 +90,10 @@ def precisions(request: Request, loaded: Loaded) -> tuple[str, ...]:
 
 def _check_size(cluster: ClusterSpec, n_gpus: int) -> None:
     """Refuse sizes that the cluster cannot have."""
-    if cluster.n_gpus is not None and n_gpus > cluster.n_gpus and cluster.kind != "node":
+    most = cluster.n_gpus if cluster.kind in WHOLE else None
+    if most is not None and n_gpus > most:
         raise GpuscaleError(
-            f"{cluster.name} has {cluster.n_gpus:,} GPUs, fewer than {n_gpus:,}",
+            f"{cluster.name} has {most:,} GPUs, fewer than {n_gpus:,}",
             "raise it with --set cluster.n_gpus=... and --set cluster.n_nodes=...",
         )
     if cluster.egress_bytes_per_s_per_gpu is None and n_gpus > cluster.scaleup_domain_gpus:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.cli.plan_case import (
+    WHOLE,
     Case,
     best_or_closest,
     estimate_of,
@@ -107,7 +108,8 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
             scaled = _scaled(batch, scan.flags["scaling"], n, request.gpus, seq_len)
             _try(scan, loaded, n, seq_len, scaled)
         return
-    most = request.gpus[0] if request.gpus else (loaded.cluster.n_gpus or LARGEST)
+    limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
+    most = request.gpus[0] if request.gpus else (limit or LARGEST)
     met = _first_that_meets(scan, loaded, seq_len, batch, most)
     if met is not None and met > loaded.cluster.gpus_per_node:
         for n in _between(met, loaded.cluster.gpus_per_node):

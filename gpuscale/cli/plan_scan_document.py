@@ -80,6 +80,8 @@ def scan_table(rows: Sequence[ScanRow]) -> Table:
         Column("why_not", "not because", right=False),
     ]
     same = ("cluster", "seq_len", "global_batch_size")
+    if len({r.n_gpus for r in rows}) == 1:
+        columns = [c for c in columns if c.key != "scaling_efficiency"]
     shown = [
         c
         for c in columns
@@ -152,7 +154,7 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
         blocks.append(chosen_facts(chosen))
     table = scan_table(rows)
     blocks.append(table)
-    if sum(r.fits for r in rows) > 1:
+    if sum(r.fits for r in rows) > 1 and not scan.request.conditions.any:
         blocks.append(picture(rows, scan.flags["scaling"]))
     notes = f"{first.batch.origin} batch; " if len(rows) == 1 else ""
     stopped = "; interrupted, the cases so far" if scan.interrupted else ""
