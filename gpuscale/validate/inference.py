@@ -1,27 +1,157 @@
-"""Measured serving rows: counted, with the reason why none is predicted yet."""
+"""Measured serving rows: TTFT, TPOT and throughput predicted and scored."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuscale.core.serving.load import closed_loop, most_sequences, static_batch
+from gpuscale.core.serving.records import Requests
+from gpuscale.io.measured_serving import ServedRow, served_row
 from gpuscale.io.measurements import number
 from gpuscale.validate.records import ScoredRow
 from gpuscale.validate.runs import Rows
 
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica, ServingLoad, ServingSite
+
 QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
-REASON = "the expected-time model covers training steps; serving has the ideal formulas only"
+CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Concurrencies per replica tried where a scenario limits the latency."""
+
+SiteOf = Callable[[ServedRow], "ServingSite"]
 
 
-def predict_inference_rows(rows: Rows) -> list[ScoredRow]:
-    """One row per printed quantity of an inference.csv, in order, none of them predicted."""
+def site_loader(calibration: str | Path | None = None) -> SiteOf:
+    """Function that gives the site of a row, one object for each cluster and framework."""
+    from gpuscale.io.serving import serving_site
+
+    sites: dict[tuple[str, str], ServingSite] = {}
+
+    def site_of(row: ServedRow) -> ServingSite:
+        key = (row.cluster.name, row.framework)
+        if key not in sites:
+            sites[key] = serving_site(row.cluster, row.framework, calibration)
+        return sites[key]
+
+    return site_of
+
+
+def predict_served(row: ServedRow, site: ServingSite) -> dict[str, float]:
+    """Predicted quantities of a row, in the units of the columns.
+
+    The throughput follows its printed definition: of a closed loop `concurrency * output /
+    (ttft + (output - 1) tpot)` with the printed output length, else all output tokens of all GPUs.
+    """
+    best: dict[str, float] = {}
+    for replica in row.replicas:
+        found = _predict_one(row, replica, site)
+        if not best or found["throughput_tok_s"] > best["throughput_tok_s"]:
+            best = found
+    return best
+
+
+def _predict_one(row: ServedRow, replica: Replica, site: ServingSite) -> dict[str, float]:
+    copies = max(1.0, row.n_gpus // replica.n_gpus)
+    ask = row.requests
+    if row.kind == "static":
+        load = static_batch(row.model, replica, site, ask)
+        return _quantities(load, load.tokens_per_s * copies)
+    if row.kind == "closed":
+        concurrency = max(1.0, (ask.concurrency or 1.0) / copies)
+        each = Requests(ask.input_tokens, ask.output_tokens, concurrency)
+        load = closed_loop(row.model, replica, site, each)
+        o = row.nominal_output
+        rate = (ask.concurrency or 1.0) * o / (load.ttft_s + (o - 1.0) * load.tpot_s)
+        return _quantities(load, rate)
+    load = _offline(row, replica, site)
+    return _quantities(load, load.tokens_per_s * copies if load.fits else load.tokens_per_s * 1e-3)
+
+
+def _offline(row: ServedRow, replica: Replica, site: ServingSite) -> ServingLoad:
+    """As many requests as fit, or as meet the scenario's limits."""
+    most = closed_loop(row.model, replica, site, row.requests)
+    if row.limits is None:
+        return most
+    ttft, tpot = row.limits
+    room = most_sequences(
+        row.model, replica, site, row.requests.input_tokens + row.requests.output_tokens
+    )
+    best = most if most.ttft_s <= ttft and most.tpot_s <= tpot else None
+    for c in CONCURRENCIES:
+        if best is most or c > max(1.0, room):
+            break
+        ask = Requests(row.requests.input_tokens, row.requests.output_tokens, float(c))
+        load = closed_loop(row.model, replica, site, ask)
+        if best is None or (load.ttft_s <= ttft and load.tpot_s <= tpot):
+            best = load
+    return best or most
+
+
+def _quantities(load: ServingLoad, tokens_per_s: float) -> dict[str, float]:
+    return {
+        "ttft_ms": load.ttft_s * 1e3, "tpot_ms": load.tpot_s * 1e3,
+        "throughput_tok_s": tokens_per_s,
+    }  # fmt: skip
+
+
+def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
+    """One scored row per printed quantity of an inference.csv, in file order.
+
+    Parameters
+    ----------
+    rows : path or rows
+        Columns model, gpu, n_gpus, tp, pp, dp_attention, ep, precision, input_len, output_len,
+        concurrency, throughput_tok_s, ttft_ms, tpot_ms, framework, scenario, note, source.
+    calibration : path, optional
+        Overlay of matmul and collective constants.
+
+    Returns
+    -------
+    list of ScoredRow
+        With the stated 80 % interval; what cannot be predicted says why.
+    """
     from gpuscale.io.measurements import read_rows
+    from gpuscale.io.serving import serving_intervals
 
-    found = read_rows(rows) if not isinstance(rows, list | tuple) else rows  # type: ignore[arg-type]
-    return [
-        ScoredRow(
-            id=row.get("id") or f"row-{i}", gpu=row.get("gpu", ""), quantity=quantity,
-            measured=number(row.get(quantity)), reason=REASON,
-            classes={"model": row.get("model", ""), "framework": row.get("framework", "")},
-        )
-        for i, row in enumerate(found, 1)
-        for quantity in QUANTITIES
-        if row.get(quantity)
-    ]  # fmt: skip
+    found = read_rows(rows) if isinstance(rows, str | Path) else list(rows)
+    site_of, widths = site_loader(calibration), serving_intervals()
+    scored: list[ScoredRow] = []
+    for index, row in enumerate(found, 1):
+        parsed = served_row(row, index)
+        if isinstance(parsed, str):
+            scored += _lines(row, index, {}, parsed, widths, None)
+            continue
+        try:
+            values = predict_served(parsed, site_of(parsed))
+            reason = "; ".join(parsed.assumed)
+        except (ValueError, ArithmeticError) as error:
+            values, reason = {}, f"cannot be computed: {str(error).splitlines()[0][:100]}"
+        scored += _lines(row, index, values, reason, widths, parsed)
+    return scored
+
+
+def _lines(
+    row: Mapping[str, str], index: int, values: Mapping[str, float], reason: str,
+    widths: Mapping[str, float], parsed: ServedRow | None,
+) -> list[ScoredRow]:  # fmt: skip
+    """Lines of one row: every quantity that it prints, the throughput if it prints none."""
+    printed = [q for q in QUANTITIES if number(row.get(q)) is not None] or ["throughput_tok_s"]
+    lines = []
+    for quantity in printed:
+        value, measured = values.get(quantity), number(row.get(quantity))
+        if value is not None and not math.isfinite(value):
+            value = None
+        kind = parsed.kind if parsed else ""
+        width = widths.get(f"{kind}/{quantity}", widths["unknown"])
+        lines.append(ScoredRow(
+            id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), quantity=quantity,
+            measured=measured, predicted=value,
+            reason=reason if measured is not None else reason or "no measured value",
+            low=None if value is None else value * math.exp(-width),
+            high=None if value is None else value * math.exp(width),
+            classes=dict(parsed.classes) if parsed else {"model": row.get("model", "")},
+        ))  # fmt: skip
+    return lines

@@ -1,0 +1,15 @@
+"""Expected (calibrated) times of serving one replica of a model.
+
+- `records`: the replica's layout and formats, its hardware, the software and kernel parameters.
+- `products`: matrix products of serving, plain, grouped by expert, quantised.
+- `mixers`: one mixer on some tokens: projections, prefill core, decode core (cache traffic).
+- `ffns`: dense MLPs, experts met by a small batch, their exchange.
+- `forward`: one pass over prompt tokens and decoding sequences; `PassTime` by part.
+- `load`: closed loop of a concurrency, offline and static batches: TTFT, TPOT, throughput.
+
+The roofline of the same replica is `core.plan.serve.serving_times`; the two are never mixed.
+Two lines give the expected column of a plan::
+
+    site = serving_site(cluster, "trtllm")                        # gpuscale.io.serving
+    load = closed_loop(model, Replica(tp=8, pp=1), site, Requests(1024, 1024, 64))
+"""

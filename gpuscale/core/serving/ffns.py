@@ -1,0 +1,73 @@
+"""One FFN in serving: dense MLPs, and experts of which a small batch meets only some."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import TYPE_CHECKING
+
+from gpuscale.core.plan.serve import experts_met_frac
+from gpuscale.core.serving.products import product_s
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.specs.model import AnyFfn, MoeFfn
+
+
+def mlp_s(
+    site: ServingSite, tokens: float, width: float, hidden: float, gated: bool, fmt: str
+) -> float:
+    """Two products of a dense MLP of `width` on one GPU."""
+    if width <= 0.0:
+        return 0.0
+    return product_s(site, tokens, (2.0 if gated else 1.0) * width, hidden, fmt) + product_s(
+        site, tokens, hidden, width, fmt
+    )
+
+
+def ffn_s(
+    ffn: AnyFfn, hidden: int, tokens: float, replica: Replica, site: ServingSite
+) -> tuple[float, float]:
+    """(dense products, expert products) of one FFN for all tokens of a replica. [s]."""
+    if ffn.kind == "none":
+        return 0.0, 0.0
+    n, fmt = replica.group, replica.ffn_format
+    if ffn.kind == "dense":
+        return mlp_s(site, tokens, ffn.ffn_hidden_size / n, hidden, ffn.gated, fmt), 0.0
+    beside = ffn.shared_ffn_hidden_size + ffn.dense_ffn_hidden_size
+    dense = mlp_s(site, tokens, beside / n, hidden, ffn.gated, fmt)
+    dense += product_s(site, tokens / replica.dp_attention, ffn.n_experts, hidden, "bf16")
+    if ffn.latent_size:
+        dense += 2.0 * product_s(site, tokens, ffn.latent_size / n, hidden, fmt)
+    return dense, experts_s(ffn, hidden, tokens, replica, site)
+
+
+def busiest(mean_rows: float, n_ranks: float) -> float:
+    """Rows of the busiest of `n_ranks` under random routing: ``mean + sqrt(2 mean ln n)``.
+
+    >>> busiest(100.0, 1)
+    100.0
+    """
+    return mean_rows + (sqrt(2.0 * mean_rows * log(n_ranks)) if n_ranks > 1.0 else 0.0)
+
+
+def experts_s(
+    ffn: MoeFfn, hidden: int, tokens: float, replica: Replica, site: ServingSite
+) -> float:
+    """Products grouped by expert on the busiest GPU.
+
+    As one product of the mean rows of an expert and the columns of all experts that are met: the
+    same weights are read and the same multiplications done.
+    """
+    ep = min(replica.ep, replica.group, ffn.n_experts)
+    etp = replica.group / ep
+    local = ffn.n_experts / ep
+    rows = busiest(tokens * min(ffn.top_k, ffn.n_experts) / ep, ep)
+    met = max(1.0, min(local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens), rows))
+    if ep > 1:
+        met = min(local, max(1.0, busiest(met, ep)) if met < local / 2 else local)
+    each = max(1.0, rows / met)
+    width, inner = ffn.latent_size or hidden, ffn.expert_ffn_hidden_size / etp
+    up = (2.0 if ffn.gated else 1.0) * inner
+    time_s = product_s(site, each, met * up, width, replica.ffn_format, quantised=False)
+    time_s += product_s(site, each, met * width, inner, replica.ffn_format, quantised=False)
+    return time_s * site.kernels.grouped_factor

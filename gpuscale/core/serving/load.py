@@ -1,0 +1,188 @@
+"""A replica under load: closed loop of a concurrency, as many sequences as fit, one static batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.kv_cache import kv_cache_bytes
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.serving import SERVING_OVERHEAD_BYTES, kv_shards
+from gpuscale.core.params import count_params, embedding_params, head_params, mixer_params
+from gpuscale.core.serving.forward import pass_time
+from gpuscale.core.serving.products import WEIGHT_BYTES
+from gpuscale.core.serving.records import Batch, PassTime, ServingLoad
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica, Requests, ServingSite
+    from gpuscale.specs.model import ModelSpec
+
+ROUNDS = 12
+"""Fixed-point rounds of the closed loop; it contracts by half in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Steady state of a closed loop."""
+
+    ttft_s: float
+    tpot_s: float
+    decoding: float
+    decode: PassTime
+
+
+def gpu_weight_bytes(model: ModelSpec, replica: Replica) -> float:
+    """Weights on one GPU: projections split over `tp` only, FFNs over the group. [byte]."""
+    total = count_params(model).total_params - model.vision_params
+    edges = embedding_params(model) + head_params(model)
+    mixers = sum(g.n * mixer_params(g.mixer, model.hidden_size) for g in model.layer_groups)
+    rest = total - edges - mixers
+    ffn = rest * WEIGHT_BYTES.get(replica.ffn_format, 2.0) / replica.group
+    attention = mixers * WEIGHT_BYTES.get(replica.attention_format, 2.0) / replica.tp
+    return (ffn + attention) / replica.pp + 2.0 * edges / replica.tp
+
+
+def most_sequences(
+    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float
+) -> float:
+    """Sequences of `tokens` tokens whose cache fits beside the weights, whole replica. [1]."""
+    room = usable_bytes(site.hbm_bytes) - SERVING_OVERHEAD_BYTES - gpu_weight_bytes(model, replica)
+    each = kv_cache_bytes(model, tokens, WEIGHT_BYTES.get(replica.kv_format, 2.0))
+    each /= kv_shards(model, replica.tp) * replica.pp
+    most = room * site.software.kv_memory_frac / each if each > 0.0 else math.inf
+    most = min(most, site.software.max_sequences * replica.pp)
+    return max(0.0, most) * replica.dp_attention
+
+
+def prompt_pass(
+    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float, prompts: float,
+    decoding: float = 0.0, context: float = 0.0,
+) -> PassTime:  # fmt: skip
+    """Time of the passes that read `prompts` prompts at a time, decoding along if asked.
+
+    A prompt longer than the chunk takes several passes, returned as their sum; `host_s` too.
+    """
+    n_passes = max(1.0, tokens * prompts / site.software.chunk_tokens)
+    batch = Batch(tokens * prompts / n_passes, tokens / 2.0, prompts / n_passes, decoding, context)
+    one = pass_time(model, replica, site, batch)
+    return PassTime(
+        *(n_passes * getattr(one, name) for name in PassTime.__slots__)
+    ) if n_passes > 1.0 else one  # fmt: skip
+
+
+def _marginal_s(
+    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float, prompts: float,
+    decoding: float, context: float, decode_s: float,
+) -> float:  # fmt: skip
+    """Time that reading `prompts` prompts takes from decoding; shared passes save the weights."""
+    alone = prompt_pass(model, replica, site, tokens, prompts).total_s
+    if not site.software.mixed or decoding < 1.0:
+        return alone
+    n_passes = max(1.0, tokens * prompts / site.software.chunk_tokens)
+    both = prompt_pass(model, replica, site, tokens, prompts, decoding, context).total_s
+    return min(alone, max(0.0, both - n_passes * decode_s))
+
+
+def steady_state(
+    model: ModelSpec, replica: Replica, site: ServingSite, load: Requests, concurrency: float
+) -> Steady:
+    """Find TTFT and TPOT of `concurrency` requests in flight, each followed by the next.
+
+    A request waits for the prompts before it, is read, then decodes `o - 1` tokens; meanwhile the
+    others' prompts are read too:
+
+        TTFT = request + decode/2 + read (own + waiting),  waiting = queue in flight + burst
+        TPOT = decode + read * decoding / (o - 1)
+
+    `decoding = concurrency (1 - TTFT / (TTFT + (o - 1) TPOT))`, by Little's law. With pipeline
+    stages a group of `concurrency / pp` sequences is in each stage at a time.
+    """
+    n, more = load.input_tokens, max(0.0, load.output_tokens - 1.0)
+    context, soft = n + load.output_tokens / 2.0, site.software
+    decoding, waiting = concurrency, 0.0
+    ttft = tpot = 0.0
+    decode = PassTime()
+    for _ in range(ROUNDS):
+        batch = Batch(sequences=max(1.0, decoding / replica.pp), context=context)
+        decode = pass_time(model, replica, site, batch)
+        prompts = max(1.0, min(1.0 + waiting, soft.chunk_tokens / n))
+        taken = _marginal_s(
+            model, replica, site, n, prompts, batch.sequences, context, decode.total_s
+        )
+        each = taken / prompts / replica.pp  # stages read different prompts at the same time
+        blocking = prompt_pass(model, replica, site, n, prompts).total_s
+        if soft.mixed:
+            blocking = taken + decode.total_s * max(1.0, n * prompts / soft.chunk_tokens)
+        reading = blocking + each * max(0.0, waiting - (prompts - 1.0))
+        ttft_new = soft.request_s + 0.5 * decode.total_s + reading
+        tpot_new = decode.total_s + (each * decoding / more if more else 0.0)
+        cycle = ttft_new + more * tpot_new
+        others = (concurrency - 1.0) / concurrency if concurrency > 1.0 else 0.0
+        queue = soft.queue_factor * others * concurrency * min(1.0, reading / cycle)
+        burst = soft.burst_frac * (concurrency - 1.0) / 2.0
+        waiting = 0.5 * (waiting + min(concurrency - 1.0, queue + burst))
+        decoding = 0.5 * (decoding + max(1.0, concurrency * more * tpot_new / cycle))
+        ttft, tpot = ttft_new, tpot_new
+    return Steady(ttft, tpot, decoding, decode)
+
+
+def closed_loop(
+    model: ModelSpec, replica: Replica, site: ServingSite, load: Requests
+) -> ServingLoad:
+    """Times and throughput of a replica under a closed loop of requests.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    replica : Replica
+        Layout and formats.
+    site : ServingSite
+        Hardware, software, calibration.
+    load : Requests
+        Mean lengths and concurrency; without a concurrency as many as fit are kept in flight.
+
+    Returns
+    -------
+    ServingLoad
+        TTFT includes waiting: for the memory (where not all fit) and for other prompts.
+
+    Raises
+    ------
+    ValueError
+        If a length or the concurrency is below 1.
+    """
+    if load.input_tokens < 1 or load.output_tokens < 1 or (load.concurrency or 1) < 1:
+        raise ValueError("lengths and concurrency must be at least 1")
+    o = load.output_tokens
+    room = most_sequences(model, replica, site, load.input_tokens + o)
+    asked = load.concurrency if load.concurrency is not None else max(1.0, room)
+    inside = max(1.0, min(asked, room))
+    steady = steady_state(model, replica, site, load, inside)
+    stay = steady.ttft_s + (o - 1.0) * steady.tpot_s
+    queue_s = (asked - inside) * stay / inside
+    prefill = prompt_pass(model, replica, site, load.input_tokens, 1.0)
+    return ServingLoad(
+        ttft_s=steady.ttft_s + queue_s, tpot_s=steady.tpot_s,
+        tokens_per_s=asked * o / (stay + queue_s), decoding_sequences=steady.decoding,
+        concurrency=inside, decode_pass_s=steady.decode.total_s, prefill_s=prefill.total_s,
+        fits=room >= 1.0, decode=steady.decode, prefill=prefill,
+    )  # fmt: skip
+
+
+def static_batch(
+    model: ModelSpec, replica: Replica, site: ServingSite, load: Requests
+) -> ServingLoad:
+    """One batch read at once, then decoded together to the end."""
+    size, o = load.concurrency or 1.0, load.output_tokens
+    context = load.input_tokens + o / 2.0
+    prefill = prompt_pass(model, replica, site, load.input_tokens, size)
+    decode = pass_time(model, replica, site, Batch(sequences=size, context=context))
+    ttft = prefill.total_s + site.software.request_s
+    total = ttft + (o - 1.0) * decode.total_s
+    room = most_sequences(model, replica, site, load.input_tokens + o)
+    return ServingLoad(
+        ttft, decode.total_s, size * o / total, size, size, decode.total_s, prefill.total_s,
+        room >= size, decode, prefill,
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Matrix products of serving: formats, missing hardware support, memo."""
+
+from __future__ import annotations
+
+from math import floor, log10
+from typing import TYPE_CHECKING
+
+from gpuscale.core.expected_matmul import INPUT_BYTES, expected_matmul_time_s
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import ServingSite
+
+DIGITS = 2
+"""Digits after the first to which token counts are rounded, so that products repeat."""
+
+WEIGHT_ONLY = ("mxfp4", "int4")
+"""Formats of weights that are multiplied in bf16."""
+
+WEIGHT_BYTES = {**INPUT_BYTES, "int4": 0.5 + 2 / 32}
+"""Bytes of one weight with its scales; int4 in groups of 32 with bf16 scales."""
+
+
+def rounded(tokens: float) -> float:
+    """Token count to three digits, at least 1.
+
+    >>> rounded(0.2), rounded(3.14159), rounded(8191.0)
+    (1.0, 3.14, 8190.0)
+    """
+    if tokens <= 1.0:
+        return 1.0
+    return round(tokens, DIGITS - floor(log10(tokens)))
+
+
+def product_s(
+    site: ServingSite, m: float, n: float, k: float, fmt: str, *, quantised: bool = True
+) -> float:
+    """Time of (m, k) @ (k, n) with weights in `fmt`; 0 for no output.
+
+    A format that the GPU does not multiply is multiplied in bf16, its weights read as stored.
+    Activations of block formats are quantised by a kernel of their own.
+    """
+    if n <= 0.0 or k <= 0.0:
+        return 0.0
+    m, n, k = rounded(m), max(1.0, n), max(1.0, k)
+    key = (m, n, k, fmt, quantised)
+    found = site.memo.get(key)
+    if found is not None:
+        return found
+    native = fmt not in WEIGHT_ONLY and fmt in site.peaks
+    dtype = fmt if native else "bf16"
+    time_s = expected_matmul_time_s(
+        m, n, k, dtype, site.arch, site.peaks[dtype], site.hbm_bytes_per_s, n_units=site.n_units,
+        l2_bytes=site.l2_bytes, include_quant=quantised and dtype in ("fp8-block", "nvfp4"),
+        weight_bytes=None if native else WEIGHT_BYTES.get(fmt, 2.0),
+    )  # fmt: skip
+    site.memo[key] = time_s
+    return time_s

@@ -1,0 +1,151 @@
+"""What a serving replica is made of, and what is calibrated about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.expected_collective import FabricCalibration
+    from gpuscale.core.expected_matmul import ArchCalibration
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Layout and number formats of one copy of a model.
+
+    `tp` x `dp_attention` GPUs share every layer; attention is split over `tp` of them and
+    repeated `dp_attention` times, the FFNs are split over all (whole experts over `ep`).
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp_attention: int = 1
+    ep: int = 1
+    ffn_format: str = "bf16"  # fp8, fp8-block, nvfp4, mxfp4, int4 ...
+    attention_format: str = "bf16"  # of the projections
+    kv_format: str = "bf16"
+
+    @property
+    def group(self) -> int:
+        """GPUs that share a layer."""
+        return self.tp * self.dp_attention
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.group * self.pp
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Serving parameters that hold for all frameworks; defaults are priors, see presets."""
+
+    linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
+    grouped_factor: float = 1.3  # products grouped by expert over a plain one
+    prefill_attention_eff: float = 0.55  # of the bf16 peak
+    prefill_ramp_tokens: float = 500.0  # keys at which half of it is reached
+    decode_attention_eff: float = 0.7  # of the memory bandwidth, reading the cache
+    decode_flop_eff: float = 0.3  # of the bf16 peak, where many heads share one latent
+    layer_s: float = 8e-6  # small kernels of one layer
+    stream_passes: float = 10.0  # hidden-sized tensors read or written around the products
+    all_reduce_factor: float = 1.0  # over the isolated collective
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSoftware:
+    """What differs between frameworks."""
+
+    name: str
+    host_s: float = 1e-3  # exposed host time of one iteration
+    host_per_sequence_s: float = 5e-6
+    request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
+    mixed: bool = True  # prompt tokens and decoding sequences share a pass
+    chunk_tokens: float = 8192.0  # prompt tokens of one pass
+    max_sequences: float = 2048.0  # decoding sequences of one attention group
+    burst_frac: float = 0.1  # of the requests arrive all at once
+    queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
+    kv_memory_frac: float = 0.9  # of the memory left by the weights
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ServingSite:
+    """Hardware, calibration and software of a replica; compared by identity, so it can be a key."""
+
+    name: str
+    arch: ArchCalibration
+    peaks: Mapping[str, float]  # number format -> dense FLOP/s
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    n_units: int | None
+    l2_bytes: float | None
+    fabric: FabricCalibration
+    domain: int  # GPUs of a scale-up domain
+    scaleup_bytes_per_s: float
+    scaleout_bytes_per_s: float
+    kernels: Kernels
+    software: ServingSoftware
+    memo: dict[tuple[object, ...], float] = field(default_factory=dict)  # products already timed
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tokens of one pass through a replica."""
+
+    prompt_tokens: float = 0.0
+    prompt_context: float = 0.0  # mean keys that one of them meets
+    prompts: float = 0.0  # prompts that end in this pass
+    sequences: float = 0.0  # decoding, one token each
+    context: float = 0.0  # of each of them
+
+    @property
+    def tokens(self) -> float:
+        """All tokens of the pass."""
+        return self.prompt_tokens + self.sequences
+
+
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """Time of one pass through all layers, by part. [s]."""
+
+    linear_s: float = 0.0  # projections and dense MLPs
+    attention_s: float = 0.0
+    experts_s: float = 0.0
+    communication_s: float = 0.0
+    small_s: float = 0.0  # norms, rotary, residuals, launches
+    head_s: float = 0.0
+    host_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Sum of the parts."""
+        return (
+            self.linear_s + self.attention_s + self.experts_s + self.communication_s
+            + self.small_s + self.head_s + self.host_s
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """A load: mean lengths, requests in flight (None: as many as fit)."""
+
+    input_tokens: float
+    output_tokens: float
+    concurrency: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLoad:
+    """What a replica delivers under a load. Field names are the JSON keys."""
+
+    ttft_s: float
+    tpot_s: float
+    tokens_per_s: float  # output tokens, whole replica
+    decoding_sequences: float  # mean
+    concurrency: float  # in the replica at a time; below the asked one where memory is short
+    decode_pass_s: float
+    prefill_s: float  # one prompt alone
+    fits: bool
+    decode: PassTime
+    prefill: PassTime

@@ -1,0 +1,117 @@
+"""Loading what the serving model computes with: hardware, fabric, framework, kernel parameters."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
+from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.calibration import load_arch, load_fabric
+from gpuscale.io.presets import preset_roots
+from gpuscale.io.toml import read_toml
+
+if TYPE_CHECKING:
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.fields import Spec
+
+FRAMEWORKS = ("trtllm", "vllm", "sglang")
+DEFAULT_FRAMEWORK = "trtllm"
+FORMATS = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "int8")
+SpecT = TypeVar("SpecT", bound="Spec")
+
+
+def serving_folder() -> Path:
+    """Folder of the serving parameters."""
+    for root in preset_roots():
+        if (root / "serving").is_dir():
+            return root / "serving"
+    raise GpuscaleError("the parameters of the serving model are not installed")
+
+
+def _read(model: type[SpecT], name: str) -> SpecT:
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+
+    path = serving_folder() / f"{name}.toml"
+    try:
+        return model.model_validate(read_toml(path))
+    except pydantic.ValidationError as error:
+        raise spec_error(str(path), error, list(model.model_fields)) from None
+
+
+@lru_cache(maxsize=1)
+def load_serving_kernels() -> Kernels:
+    """Parameters that hold for all frameworks."""
+    from gpuscale.specs.serving import KernelsSpec
+
+    return _read(KernelsSpec, "kernels").to_core()
+
+
+@lru_cache(maxsize=8)
+def load_framework(name: str = DEFAULT_FRAMEWORK) -> ServingSoftware:
+    """Framework family by name.
+
+    Raises
+    ------
+    GpuscaleError
+        For an unknown name.
+
+    Examples
+    --------
+    >>> load_framework("sglang").mixed
+    False
+    """
+    from gpuscale.specs.serving import FrameworkSpec
+
+    if name not in FRAMEWORKS:
+        raise unknown_name("serving framework", name, FRAMEWORKS)
+    return _read(FrameworkSpec, name).to_core()
+
+
+def serving_site(
+    cluster: ClusterSpec, framework: str = DEFAULT_FRAMEWORK,
+    calibration: str | Path | None = None, *, kernels: Kernels | None = None,
+    software: ServingSoftware | None = None,
+) -> ServingSite:  # fmt: skip
+    """Hardware record of a cluster with the calibration of a framework.
+
+    Parameters
+    ----------
+    cluster : ClusterSpec
+        Its GPU, links and domain.
+    framework : str
+        One of `FRAMEWORKS`.
+    calibration : path, optional
+        Overlay of matmul and collective constants.
+    kernels, software : optional
+        Parameters instead of the shipped ones.
+    """
+    gpu = cluster.gpu
+    bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
+    peaks = {"bf16": bf16}
+    for name in FORMATS:
+        rate = gpu.flop_per_s("fp8" if name == "fp8-block" else name)
+        if rate:
+            peaks.setdefault(name, rate)
+    peaks.setdefault("fp16", bf16)
+    return ServingSite(
+        name=cluster.name, arch=load_arch(gpu, calibration), peaks=peaks, hbm_bytes=gpu.hbm_bytes,
+        hbm_bytes_per_s=gpu.hbm_bytes_per_s, n_units=gpu.n_compute_units,
+        l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0) or None,
+        fabric=load_fabric(cluster, calibration), domain=cluster.scaleup_domain_gpus,
+        scaleup_bytes_per_s=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s
+        or gpu.pcie_bytes_per_s or 25e9,
+        scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
+        kernels=kernels or load_serving_kernels(),
+        software=software or load_framework(framework),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def serving_intervals() -> dict[str, float]:
+    """Kind of load and quantity -> half width of ln(value) that holds 80 % of the rows."""
+    table = read_toml(serving_folder() / "intervals.toml")
+    return {name: float(value["width"]) for name, value in table["class"].items()}

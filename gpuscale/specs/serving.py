@@ -1,0 +1,56 @@
+"""Serving parameters, as presets/serving/*.toml holds them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gpuscale.core.serving.records import Kernels, ServingSoftware
+from gpuscale.specs.fields import Seconds, Spec
+
+_K, _S = Kernels(), ServingSoftware("")
+Efficiency = Annotated[float, Field(gt=0, le=1)]
+Factor = Annotated[float, Field(ge=1, le=10)]
+
+
+class KernelsSpec(Spec):
+    """Parameters that hold for all frameworks; see `core.serving.records.Kernels`."""
+
+    linear_factor: Factor = _K.linear_factor
+    grouped_factor: Factor = _K.grouped_factor
+    prefill_attention_eff: Efficiency = _K.prefill_attention_eff
+    prefill_ramp_tokens: float = Field(default=_K.prefill_ramp_tokens, ge=0, le=1e5)
+    decode_attention_eff: Efficiency = _K.decode_attention_eff
+    decode_flop_eff: Efficiency = _K.decode_flop_eff
+    layer_s: Seconds = _K.layer_s
+    stream_passes: float = Field(default=_K.stream_passes, ge=0, le=100)
+    all_reduce_factor: Factor = _K.all_reduce_factor
+    origin: dict[str, str] = Field(default_factory=dict)
+    source: str = ""
+
+    def to_core(self) -> Kernels:
+        """Record for the formulas."""
+        return Kernels(**self.model_dump(exclude={"origin", "source"}))
+
+
+class FrameworkSpec(Spec):
+    """One framework family; see `core.serving.records.ServingSoftware`."""
+
+    name: str
+    notes: str = ""
+    host_s: Seconds = _S.host_s
+    host_per_sequence_s: Seconds = _S.host_per_sequence_s
+    request_s: Seconds = _S.request_s
+    mixed: bool = _S.mixed
+    chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
+    max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)
+    burst_frac: float = Field(default=_S.burst_frac, ge=0, le=1)
+    queue_factor: float = Field(default=_S.queue_factor, ge=0, le=10)
+    kv_memory_frac: Efficiency = _S.kv_memory_frac
+    origin: dict[str, str] = Field(default_factory=dict)
+    source: str = ""
+
+    def to_core(self) -> ServingSoftware:
+        """Record for the formulas."""
+        return ServingSoftware(**self.model_dump(exclude={"origin", "source", "notes"}))
