@@ -1,12 +1,15 @@
 """check, compare and schema: the commands for pipelines."""
 
 import json
+import re
 import shlex
 from xml.etree import ElementTree
 
 import pytest
+import typer
 
-from gpuscale.cli.app import COMMANDS, run
+from gpuscale.cli.app import COMMANDS, app, run
+from gpuscale.cli.failures import EXAMPLES
 from gpuscale.render.schema import infer, merge, problems
 
 MATMUL = "matmul-time b200 64 4096 8192"
@@ -150,6 +153,24 @@ def test_answers_fit_their_schema(line, capsys):
     _, out, _ = call(f"{line} --json", capsys)
     _, schema, _ = call(f"schema {line.split()[0]}", capsys)
     assert problems(json.loads(out), json.loads(schema)) == []
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_example_fits_the_schema(name, capsys):
+    call(f"schema {name}", capsys)
+    example = example_of(name)
+    if not example:
+        pytest.skip("the example reads a file")
+    _, out, _ = call(f"{example} --json", capsys)
+    _, schema, _ = call(f"schema {name}", capsys)
+    assert problems(json.loads(out), json.loads(schema)) == []
+
+
+def example_of(name):
+    """Command line of the help's example, if it needs no file."""
+    typer.main.get_command(app).get_command(None, name)
+    line = EXAMPLES[name].split(">")[0].removeprefix("gpuscale ")
+    return "" if re.search(r"\.(json|toml|csv)\b", line) else line
 
 
 def test_problems_sees_what_does_not_fit():
