@@ -192,11 +192,14 @@ def batch_line(case: Case, r: PlanResult) -> str:
     """Say what batch is planned, and what it means per GPU."""
     asked, planned = r.asked_batch_tokens, r.batch_tokens
     facts = case.problem.facts
+    precision = r.layout.precision
+    if len(case.space.precision) > 1:
+        precision += f" (fastest of {', '.join(case.space.precision)})"
     rounded = "" if asked == planned else f", {100 * (planned / asked - 1):+.1f} % on the tokens"
     return (
         f"Batch {number(asked)} tokens ({case.batch.origin}): {facts.global_batch_size:,} "
         f"sequences of {facts.seq_len:,}{rounded}. {r.tokens_per_gpu:,.1f} tokens per GPU, "
-        f"{r.tokens_per_dp_rank:,.1f} per DP rank. {', '.join(case.space.precision)}, software "
+        f"{r.tokens_per_dp_rank:,.1f} per DP rank. {precision}, software "
         f"{case.loaded.specs['software'].name}."
     )
 
