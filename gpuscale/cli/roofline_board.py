@@ -173,4 +173,13 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
          "tokens_per_dp_rank": tokens / (layout.dp * layout.cp),
          "rows": [asdict(r) for r in rows], "exceeded": exceeded},
         blocks, loaded.warnings, bool(exceeded), terms, board_table(rows),
+        pictures=lambda: _pictures(loaded, x, layout, dtype, zero, tokens),
     )  # fmt: skip
+
+
+def _pictures(
+    loaded: Loaded, x: Numbers, layout: Layout, dtype: str, zero: int, tokens: float
+) -> list[Any]:
+    from gpuscale.cli.roofline_pictures import board_pictures
+
+    return board_pictures(loaded, x, layout, dtype, zero, tokens)

@@ -28,6 +28,9 @@ IN_DARK = {0: "#3d9bd6", 8: "#8577d9", 9: "#c7658f"}
 DARK_TEXT_ON = (1, 2, 3, 5, 6, 7, 10, 11)
 """Colours that carry dark text; the others carry white."""
 
+HALO = "paint-order:stroke;stroke-width:3px;stroke-linejoin:round;"
+"""Text over lines: an edge in the colour of the page."""
+
 DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 5", "4 2")
 
 
@@ -37,13 +40,13 @@ def style() -> str:
         ".gs-bg": "fill:#ffffff", ".gs-t": "fill:#1b1f24", ".gs-s": "fill:#57606a",
         ".gs-g": "stroke:#d8dee4", ".gs-a": "stroke:#6e7781", ".gs-edge": "stroke:#ffffff",
         ".gs-idle": "fill:#eef1f4", ".gs-mark": "stroke:#b3261e", ".gs-markt": "fill:#b3261e",
-        ".gs-on0": "fill:#ffffff", ".gs-on1": "fill:#1b1f24", ".gs-halo": "fill:#ffffff",
+        ".gs-on0": "fill:#ffffff", ".gs-on1": "fill:#1b1f24", ".gs-halo": HALO + "stroke:#ffffff",
     }  # fmt: skip
     dark = {
         ".gs-bg": "fill:#12161c", ".gs-t": "fill:#e6edf3", ".gs-s": "fill:#9da7b3",
         ".gs-g": "stroke:#2b323b", ".gs-a": "stroke:#7d8590", ".gs-edge": "stroke:#12161c",
         ".gs-idle": "fill:#222932", ".gs-mark": "stroke:#ff8a80", ".gs-markt": "fill:#ff8a80",
-        ".gs-halo": "fill:#12161c",
+        ".gs-halo": "stroke:#12161c",
     }  # fmt: skip
     for i, colour in enumerate(COLOURS):
         light[f".gs-c{i}"] = f"fill:{colour}"
@@ -154,9 +157,18 @@ def marker(x: float, y: float, n: int, tip: str = "") -> str:
 
 
 def legend(
-    names: Sequence[str], x: float, y: float, right: float, shape: str = "box"
+    names: Sequence[str],
+    x: float,
+    y: float,
+    right: float,
+    shape: str = "box",
+    points: Sequence[int] = (),
+    bare: Sequence[int] = (),
 ) -> tuple[float, list[str]]:
-    """Write the key of colours in as many rows as needed; returns the y after it too."""
+    """Write the key of colours in as many rows as needed; returns the y after it too.
+
+    Of lines, those numbered in `points` are points alone, those in `bare` lines without points.
+    """
     drawn: list[str] = []
     at = x
     for n, name in enumerate(names):
@@ -166,12 +178,13 @@ def legend(
         if shape == "box":
             drawn.append(rect(at, y - 10, 12, 12, f"gs-c{n % len(COLOURS)}"))
         else:
-            drawn += [
+            stroke = (
                 f'<line x1="{at - 2:.2f}" y1="{y - 4:.2f}" x2="{at + 16:.2f}" y2="{y - 4:.2f}" '
                 f'class="gs-l{n % len(COLOURS)}" stroke-width="2.2" '
-                f'stroke-dasharray="{DASHES[n % len(DASHES)]}"/>',
-                marker(at + 7, y - 4, n),
-            ]
+                f'stroke-dasharray="{DASHES[n % len(DASHES)]}"/>'
+            )
+            drawn += [] if n in points else [stroke]
+            drawn += [] if n in bare else [marker(at + 7, y - 4, n)]
         drawn.append(text(at + 22, y, name))
         at += wide
     return y + 16, drawn

@@ -118,7 +118,7 @@ def nice_ticks(low: float, high: float, log: bool, most: int = 7) -> list[float]
     """
     if log:
         a, b = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-        factors = (1.0,) if b - a > 2 else (1.0, 2.0, 5.0)
+        factors = (1.0,) if high / low > 300 else (1.0, 2.0, 5.0)
         every = max(1, -(-(b - a + 1) // most))
         found = [f * 10.0**k for k in range(a, b + 1, every) for f in factors]
         return [t for t in found if low * (1 - 1e-9) <= t <= high * (1 + 1e-9)]
@@ -137,20 +137,16 @@ def limits(values: Sequence[float], log: bool, zero: bool = True) -> tuple[float
 
     Examples
     --------
-    >>> limits([2.0, 9.0], False), limits([2.0, 900.0], True)
-    ((0.0, 9.45), (1.0, 1000.0))
+    >>> limits([2.0, 9.0], False), tuple(round(v, 2) for v in limits([2.0, 900.0], True))
+    ((0.0, 9.45), (1.57, 1149.18))
     """
     usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
     if not usable:
         return (1.0, 10.0) if log else (0.0, 1.0)
     low, high = min(usable), max(usable)
     if log:
-        if high / low > 30:
-            low = 10.0 ** math.floor(math.log10(low) + 1e-9)
-            high = 10.0 ** math.ceil(math.log10(high) - 1e-9)
-        else:
-            low, high = low / 1.2, high * 1.2
-        return (low, high) if high > low else (low, 10 * low)
+        pad = max(1.1, (high / low) ** 0.04)
+        return low / pad, high * pad
     if zero and low >= 0.0:
         low = 0.0
     elif not zero:

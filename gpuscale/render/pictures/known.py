@@ -229,6 +229,31 @@ def _scan(rows: Sequence[Any]) -> list[Chart]:
     return charts
 
 
+def _collective(document: Document) -> list[Chart]:
+    """Time and bus bandwidth against size, or where the time of one size goes."""
+    r = document.result
+    rows = r.get("rows") if isinstance(r, Mapping) else None
+    if not rows or len(rows) < 2:
+        return []
+    inputs = document.inputs
+    where = f"{inputs.get('op')} on {inputs.get('n_gpus'):,} GPUs of {inputs.get('cluster')}"
+    size = Axis("size of the array", "bytes", log=True)
+    charts: list[Chart] = []
+    for key, field, title, axis in (
+        ("time", "time_s", "Collective time against size", Axis("time", "s", log=True)),
+        ("busbw", "busbw_bytes_per_s", "Bus bandwidth against size",
+         Axis("bus bandwidth", "bytes_per_s")),
+    ):  # fmt: skip
+        ideal = [(row["array_bytes"], row[field], "") for row in rows if row.get(field)]
+        series = [Series("roofline (ideal)", ideal)]
+        found = [(row["array_bytes"], row["expected"][field], "") for row in rows
+                 if row.get("expected") and row["expected"].get(field)]  # fmt: skip
+        series += [Series("expected", found)] if found else []
+        if ideal:
+            charts.append(Lines(key, title, size, axis, series, (), where))
+    return charts
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -283,6 +308,6 @@ def _axis(key: str, log: bool = False) -> Axis:
 
 
 KNOWN: dict[str, Callable[[Document], list[Chart]]] = {
-    "memory": _memory, "plan": _plan, "sweep": _sweep,
+    "memory": _memory, "plan": _plan, "sweep": _sweep, "collective": _collective,
 }  # fmt: skip
 """Command -> its pictures."""

@@ -50,7 +50,11 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     """(height, drawn parts)."""
     top, parts = heading(chart.title, chart.note)
     if len(chart.series) > 1 or (chart.series and chart.series[0].name):
-        top, keys = legend([s.name for s in chart.series], 20, top + 12, WIDTH - 16, "line")
+        top, keys = legend(
+            [s.name for s in chart.series], 20, top + 12, WIDTH - 16, "line",
+            [n for n, s in enumerate(chart.series) if not s.line],
+            [n for n, s in enumerate(chart.series) if not s.markers],
+        )  # fmt: skip
         parts += keys
     xs, ys = values_of(chart)
     zero = any(s.line for s in chart.series)  # a cloud of points needs no zero
@@ -83,7 +87,7 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
         if not series.markers:
             continue
         taken += [(px - 6, py - 6, px + 6, py + 6) for px, py, *_ in placed]
-    for n, series in enumerate(chart.series):
+    for n, series in reversed(list(enumerate(chart.series))):
         for a, b, label in series.points if series.markers else ():
             tip = f"{label or series.name}: {chart.x.text(a)}, {chart.y.text(b)}"
             parts.append(marker(x(a), y(b), n, tip))
@@ -114,12 +118,12 @@ def _marks(chart: Lines, x: Scale, y: Scale, box: Box) -> Iterator[str]:
         if mark.axis == "y":
             at = y(mark.value)
             yield line(left, at, right, at, "gs-mark", "5 4")
-            yield text(right - 4, at - 5, mark.label, "gs-markt", "end", size=12)
+            yield text(right - 4, at - 5, mark.label, "gs-markt gs-halo", "end", size=12)
             continue
         at = x(mark.value)
         yield line(at, top, at, bottom, "gs-mark", "5 4")
         flip = at + width_of(mark.label, 12) + 8 > right
-        yield text(at - 5 if flip else at + 5, bottom - 8 - 15 * used, mark.label, "gs-markt",
+        yield text(at - 5 if flip else at + 5, bottom - 8 - 15 * used, mark.label, "gs-markt gs-halo",
                    "end" if flip else "start", size=12)  # fmt: skip
         used += 1
 
@@ -136,7 +140,7 @@ def labels(names: Sequence[tuple[float, float, str]], box: Box, taken: list[Box]
             inside = spot[0] > left and spot[2] < right and spot[1] > top and spot[3] < bottom
             if inside and not any(_meet(spot, t) for t in taken):
                 taken.append(spot)
-                yield text(px + dx, py + dy, label, size=12)
+                yield text(px + dx, py + dy, label, "gs-t gs-halo", size=12)
                 break
         else:
             yield f"<desc>{words(label)}</desc>"
