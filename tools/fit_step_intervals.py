@@ -42,6 +42,7 @@ def errors() -> dict[str, list[float]]:
         if given.software == "nanotron" and is_stalled(given):
             continue
         run = feasible(given)
+        assert run.model is not None and run.layout is not None
         hw, _ = records_of(run)
         off = abs(math.log(step_seconds(run) / given.step_time_s))
         classes = interval_classes(run.model, hw, run.software, run.layout, len(run.assumed))

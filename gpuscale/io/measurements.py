@@ -21,23 +21,19 @@ from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.measured_hardware import HardwareFacts, hardware_facts
 from gpuscale.io.measured_models import model_of
+from gpuscale.io.measured_settings import (
+    family_of,
+    moe_kernel_generation,
+    precision_of,
+    recompute_of,
+    schedule_of,
+    shard_group_of,
+    zero_stage_of,
+)
 from gpuscale.specs.model import ModelSpec
 
 MAX_FILE_BYTES = 200_000_000
 Row = Mapping[str, str]
-
-_FAMILIES = (
-    (r"megatron.?deepspeed", "megatron-deepspeed"),
-    (r"deepspeed|zero-?3|zero-?infinity", "deepspeed-zero3"),
-    (r"bridge", "megatron-bridge"),
-    (r"nanotron|picotron", "nanotron"),
-    (r"maxtext|pax|t5x|jax|levanter|xla|tensorflow|tpu|gspmd|easylm", "jax"),
-    (r"torchtitan|fsdp2|kempner|autoparallel", "torchtitan"),
-    (r"fsdp|composer|foundry|pytorch|torch|lingua|olmo|lit-?gpt|accelerate|axolotl|huggingface|"
-     r"metaseq|fairscale|unsloth|transformers", "fsdp"),
-    (r"\b20(19|20|21|22|23)\b|meta internal|colossal|alpa", "megatron-lm"),
-    (r"megatron|nemo|primus|mcore|hai-llm|transformer engine|modellink|megascale", "megatron-core"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,70 +115,6 @@ def whole(text: str | None, high: int = 10**9) -> int | None:
     """Return the positive whole number in `text`, or None."""
     value = number(text, high=high)
     return round(value) if value is not None and value >= 0.5 else None
-
-
-def family_of(row: Row) -> str:
-    """Software preset nearest to the framework named in a row; `megatron-core` if none is."""
-    text = row.get("framework", "").lower()
-    source = f"{row.get('source', '')} {row.get('citation', '')}".lower()
-    notes = row.get("notes", "").lower()
-    if "overlap off" in notes and ("megatron" in text or "nemo" in text):
-        return "megatron-no-overlap"
-    name = next((n for p, n in _FAMILIES if re.search(p, text)), "megatron-core")
-    if name == "megatron-core" and "mlperf" in source:
-        return "mlperf-submission"
-    old_gpu = re.search(r"a100|v100", row.get("gpu", "").lower())
-    if name == "megatron-core" and old_gpu and re.fullmatch(r"megatron-lm", text.strip()):
-        return "megatron-lm"
-    return name
-
-
-def precision_of(text: str) -> str:
-    """Read the number format of the linear layers: a member of `core.layout.PRECISIONS`."""
-    text = text.lower()
-    for pattern, name in (
-        (r"nvfp4|mxfp4|fp4", "nvfp4"), (r"mxfp8|fp8.?mx|mx.?fp8", "mxfp8"),
-        (r"fp8|float8|int8", "fp8"), (r"fp16|float16|half", "fp16"),
-    ):  # fmt: skip
-        if re.search(pattern, text):
-            return name
-    return "bf16"
-
-
-def zero_stage_of(text: str, family: str) -> int:
-    """ZeRO stage of a `dp_sharding` or `zero_stage` cell; the family's habit when blank."""
-    text = text.lower().strip()
-    if text in ("0", "1", "2", "3"):
-        return int(text)
-    for pattern, stage in (
-        (r"shard_grad_op|zero-?2", 2), (r"distributed optimizer|zero-?1", 1),
-        (r"fsdp|zero-?3|hsdp|fully sharded", 3), (r"none|ddp|zero-?0|plain", 0),
-    ):  # fmt: skip
-        if re.search(pattern, text):
-            return stage
-    if family in ("fsdp", "torchtitan", "jax", "deepspeed-zero3"):
-        return 3
-    return 0 if family == "megatron-lm" else 1
-
-
-def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None, tuple[str, ...]]:
-    """(recompute, recompute_layers per stage, modules) of a `recompute` cell."""
-    text = text.lower()
-    if "full" in text:
-        return "full", None, ()
-    if "every other" in text:
-        return "full", max(1, n_layers // (2 * pp)), ()
-    if "per op" in text or "per-op" in text:
-        return "per-op", None, ()
-    if "selective" in text:
-        names = {
-            "mla_up_proj": r"mla.?up", "layernorm": r"norm", "moe_act": r"moe_act",
-            "mlp": r"\bmlp\b",
-            "moe": r"\bmoe\b", "core_attn": r"core_attn|attention",
-        }  # fmt: skip
-        modules = tuple(name for name, pattern in names.items() if re.search(pattern, text))
-        return "selective", None, modules or ("core_attn",)
-    return "none", None, ()
 
 
 def training_run(row: Row, index: int = 0) -> TrainingRun:
@@ -284,9 +216,9 @@ def _layout(
         seq_len=seq, global_batch_size=batch, micro_batch_size=micro, tp=tp, cp=cp, pp=pp, dp=dp,
         ep=(ep or 1) if is_moe else 1, etp=(etp or 1) if is_moe else 1,
         vpp=whole(row.get("vpp"), 1000) or 1,
-        zero_stage=zero, shard_group_size=_shard_group(row, dp * cp),
+        zero_stage=zero, shard_group_size=shard_group_of(row, dp * cp),
         sequence_parallel=sp and tp > 1,
-        recompute=recompute, recompute_layers=n_recompute, schedule=_schedule(row),
+        recompute=recompute, recompute_layers=n_recompute, schedule=schedule_of(row),
         precision=precision_of(row.get("precision", "")),
         overlap_tp="vanilla tp" not in row.get("notes", "").lower(),
         cp_kind="ring" if "megatron" in family or family == "nanotron" else "all-gather",
@@ -302,24 +234,6 @@ def _usual_recompute(row: Row, family: str) -> str:
     if family == "megatron-lm":
         return "full" if "2021" in row.get("framework", "") else "selective"
     return "none"
-
-
-def _schedule(row: Row) -> str:
-    text = row.get("pp_schedule", "").lower()
-    if "dual" in text:
-        return "dualpipe"
-    if "zero" in text or "zb" in text or text.startswith("v-"):
-        return "zb-h1"
-    return "gpipe" if "gpipe" in text or "afab" in text else "1f1b"
-
-
-def _shard_group(row: Row, n_ranks: int) -> int | None:
-    text = row.get("dp_sharding", "").lower()
-    match = re.search(r"then fsdp=(\d+) x dp", text)
-    if match and n_ranks > 256:
-        return min(n_ranks, int(match[1]))
-    match = re.search(r"(?:hsdp|shard)\D{0,12}(\d+)", text)
-    return min(n_ranks, max(1, int(match[1]))) if match else None
 
 
 def _degrees(
@@ -340,18 +254,6 @@ def _degrees(
     while best_tp * best_pp > n_gpus and best_pp > 1:
         best_pp //= 2
     return max(1, min(best_tp, n_gpus)), max(1, best_pp)
-
-
-def moe_kernel_generation(notes: str, framework: str = "") -> str:
-    """MoE kernel generation of the container or version that a row names; "" if none is."""
-    match = re.search(r"container (\d\d)\.(\d\d)", notes)
-    if match is None:
-        year = re.search(r"nemo\D{0,3}(2\d)\b|nemo (dev)|core r?0\.([0-9]|10)\b", framework.lower())
-        if year is None or year[1] and int(year[1]) > 25:
-            return ""
-        return "2025" if year[1] == "25" else "2024"
-    release = int(match[1]) * 100 + int(match[2])
-    return "2025" if release < 2600 else "2026a" if release < 2606 else "2026b"
 
 
 def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[str, object]:

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.measured_hardware import gpu_preset, hardware_facts
-from gpuscale.io.measurements import (
+from gpuscale.io.measured_settings import (
     family_of,
     moe_kernel_generation,
     precision_of,
-    read_rows,
     recompute_of,
-    training_run,
     zero_stage_of,
 )
+from gpuscale.io.measurements import read_rows, training_run
 from gpuscale.validate.layouts import layout_choices, predict_layout_rows, spearman
 from gpuscale.validate.records import summarise
 from gpuscale.validate.runs import own_copy, own_runs, predict_run_rows, scored_run
