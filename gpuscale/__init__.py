@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         network,
         plan,
         roofline,
+        timeline,
     )
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "network",
     "plan",
     "roofline",
+    "timeline",
 ]
 
 

@@ -121,6 +121,19 @@ class Answer:
 
         return check_all([read_requirement(r) for r in requirements], self.document.result)
 
+    def svg(self, key: str = "") -> str:
+        """Return a picture of the answer as SVG: the first, or the one of that key.
+
+        Raises
+        ------
+        GpuscaleError
+            If the answer has no such picture.
+        """
+        from gpuscale.render.files import chosen
+        from gpuscale.render.svg import to_svg
+
+        return to_svg(chosen(self.document, Path(f"picture.{key}.svg" if key else "picture.svg")))
+
     def save(self, path: str | Path) -> None:
         """Write the answer to a file; the ending says the format, as for ``-o``."""
         from gpuscale.cli.emit import check_target, save_document

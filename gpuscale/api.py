@@ -32,6 +32,7 @@ __all__ = [
     "network",
     "plan",
     "roofline",
+    "timeline",
     "validate",
 ]
 
@@ -686,6 +687,89 @@ def model(
         File of `gpuscale calibrate`, for expected figures.
     """
     return answer("model", locals())
+
+
+def timeline(
+    model: str,
+    *,
+    cluster: str | None = None,
+    gpu: str | None = None,
+    gpus: Value | None = None,
+    tp: Value = "1",
+    pp: Value = "1",
+    vpp: Value = "1",
+    cp: Value = "1",
+    ep: Value = "1",
+    etp: Value = "1",
+    dp: Value | None = None,
+    zero: Value | None = None,
+    shard_group: Value | None = None,
+    micro_batch: Value = "1",
+    global_batch: Value | None = None,
+    seq: Value = "4096",
+    recompute: str | None = None,
+    schedule: str = "1f1b",
+    precision: str = "bf16",
+    offload: str | None = None,
+    software: str = "megatron-core",
+    set: Settings = (),
+    calibration: str | None = None,
+) -> Answer:
+    """One training step in time: passes, bubbles and exchanges of every pipeline stage.
+
+    The expected step of `gpuscale plan`, for a layout that you give; `-o step.trace.json` writes
+    it for ui.perfetto.dev.
+
+    Parameters
+    ----------
+    model : str
+        Model preset, TOML file, Hugging Face config or -.
+    cluster : str, optional
+        Cluster preset, TOML file or -. [default: dgx-h100]
+    gpu : str, optional
+        GPU instead of a cluster: its usual node is taken.
+    gpus : Value, optional
+        GPUs used; the data-parallel degree follows.
+    tp : Value, optional
+        Tensor-parallel degree.
+    pp : Value, optional
+        Pipeline stages.
+    vpp : Value, optional
+        Interleaved chunks per stage.
+    cp : Value, optional
+        Context-parallel degree.
+    ep : Value, optional
+        Expert-parallel degree.
+    etp : Value, optional
+        Tensor-parallel degree of the experts.
+    dp : Value, optional
+        Data-parallel degree.
+    zero : Value, optional
+        ZeRO stage 0 to 3; 3 is FSDP. [default: the software's habit]
+    shard_group : Value, optional
+        GPUs of one shard group, fewer than dp*cp: HSDP.
+    micro_batch : Value, optional
+        Sequences per micro-batch.
+    global_batch : Value, optional
+        Sequences per step. [default: 2 * dp * pp micro-batches]
+    seq : Value, optional
+        Tokens per sequence.
+    recompute : str, optional
+        none, selective, full or per-op. [default: the software's]
+    schedule : str, optional
+        Pipeline schedule: 1f1b, interleaved, zb-h1, dualpipe, gpipe.
+    precision : str, optional
+        bf16, fp16, fp8, mxfp8 or nvfp4.
+    offload : str, optional
+        Moved to the host: optimizer, activations, or both.
+    software : str, optional
+        Framework family preset.
+    set : Settings, optional
+        What-if changes, as ``{"cluster.node_egress_bytes_per_s": 8e11}``.
+    calibration : str, optional
+        File of `gpuscale calibrate`, for expected figures.
+    """
+    return answer("timeline", locals())
 
 
 def explain(

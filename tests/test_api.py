@@ -106,6 +106,7 @@ def test_answer_has_values_files_and_formulas(tmp_path):
     answer.save(tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text())["explain"]
     assert "2 * m * k * n" in answer.explain() and answer.csv().startswith("time_s,")
+    assert gpuscale.memory("llama3-70b", tp=8, pp=8).svg("memory").startswith("<svg")
     with pytest.raises(gpuscale.GpuscaleError, match="ending"):
         answer.save(tmp_path / "a.pdf")
 

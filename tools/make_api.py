@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 COMMANDS = ("plan", "memory", "roofline", "matmul-time", "collective", "network", "model",
-            "explain", "validate")  # fmt: skip
+            "timeline", "explain", "validate")  # fmt: skip
 """Commands that answer a question; the others are for files and pipelines."""
 
 PATH = Path(__file__).resolve().parent.parent / "gpuscale" / "api.py"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HEADLINES: dict[str, tuple[str, ...]] = {
     "matmul-time": ("time_s", "expected.time_s", "bound"),
-    "collective": ("time_s", "expected.time_s", "busbw_bytes_per_s",
+    "collective": ("time_s", "in_switch_s", "expected.time_s", "busbw_bytes_per_s",
                    "expected.busbw_bytes_per_s", "binding_level"),
     "memory": ("total_bytes", "per_gpu.total_bytes", "per_gpu.max_concurrency", "headroom_bytes",
                "fits"),

@@ -86,7 +86,7 @@ def _long(axes: tuple[Axis, ...], shown: list[str], points: list[Point]) -> Tabl
     # the table keeps raw values, for CSV
     labels = [dict(zip(a.values, a.labels, strict=True)) for a in axes]
     columns = [
-        Column(axis.key, axis.key, lambda v, known=known: known[v])
+        Column(axis.key, axis.key, known.__getitem__)
         for axis, known in zip(axes, labels, strict=True)
     ]
     columns += [_column(key) for key in shown]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from gpuscale.render.document import Bars, Block, Document, Facts, Table, Text
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
 from gpuscale.render.output import clean
 from gpuscale.render.plain import cells
 
@@ -46,6 +46,9 @@ def _block(block: Block) -> str:
         )
         limit = f"<p>{_safe(block.limit_text)}</p>" if block.limit_text else ""
         return f"{title}<table><tbody>{''.join(rows)}</tbody></table>{limit}"
+    if isinstance(block, Drawn):
+        lines = "\n".join(escape(clean(line)) for line in block.lines)
+        return f"{title}<pre>{lines}</pre>"
     return ""
 
 

@@ -129,3 +129,16 @@ def test_sweep_that_cannot_be_made(sweep, message, capsys):
 def test_input_from_a_pipe_is_refused(capsys):
     code, out, err = call("memory - --sweep tp=1,2", capsys)
     assert (code, out) == (2, "") and "give a file instead of `-`" in err
+
+
+def test_pictures_put_numbers_of_one_name_together(tmp_path, capsys):
+    line = f"{COLLECTIVE} --sweep {EGRESS}=100GB/s..400GB/s:3 -o {tmp_path}/a.svg"
+    assert call(line, capsys)[0] == 0
+    text = (tmp_path / "a.svg").read_text("utf-8")
+    assert "expected.time_s" in text and text.count("<polyline") == 2
+    by_name = COLLECTIVE.replace("--gpus 64 ", "")
+    call(f"{by_name} --sweep cluster=dgx-a100,dgx-b200 -o {tmp_path}/b.svg", capsys)
+    assert "dgx-a100" in (tmp_path / "b.svg").read_text("utf-8")
+    grid = f"memory llama3-70b --tp 8 --sweep pp=4,8 --sweep seq=4096,8192 -o {tmp_path}/c.svg"
+    call(grid, capsys)
+    assert "seq 8,192" in (tmp_path / "c.svg").read_text("utf-8")

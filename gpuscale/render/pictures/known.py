@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.quantity import dimension_of
 from gpuscale.render.document import Bars, Document
 from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack
 
@@ -254,57 +253,14 @@ def _collective(document: Document) -> list[Chart]:
     return charts
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _sweep(document: Document) -> list[Chart]:
-    """Each number over the first key; the second key makes the lines."""
-    r: Mapping[str, Any] = document.result
-    keys, points = r["keys"], [p for p in r["points"] if p["answer"] != "error"]
-    charts: list[Chart] = []
-    for shown in r["shown"]:
-        groups: dict[str, list[tuple[float, float, str]]] = {}
-        for p in points:
-            x, y = p["values"][keys[0]], p["numbers"].get(shown)
-            if not _number(x) or not _number(y):
-                continue
-            name = ""
-            if len(keys) > 1:
-                other = p["values"][keys[1]]
-                text = _axis(keys[1]).text(other) if _number(other) else str(other)
-                name = f"{keys[1]} = {text}"
-            groups.setdefault(name, []).append((float(x), float(y), ""))
-        series = [Series(name, sorted(g)) for name, g in groups.items() if len(g) > 1]
-        values = [y for s in series for _, y, _ in s.points]
-        if not series or len(set(values)) < 2:
-            continue
-        xs = [x for s in series for x, _, _ in s.points]
-        charts.append(
-            Lines(
-                shown.rsplit(".", 1)[-1] if len(r["shown"]) > 1 else "sweep",
-                f"{shown} over {keys[0]}", _axis(keys[0], _wide(xs)), _axis(shown, _wide(values)),
-                series[:12], (), str(document.inputs.get("command", "")),
-            )
-        )  # fmt: skip
-    return _unique(charts)
+    """Each number over the swept key; a second key makes the lines."""
+    from gpuscale.render.pictures.sweep import sweep_charts
 
-
-def _unique(charts: Sequence[Any]) -> list[Chart]:
-    seen: dict[str, Chart] = {}
-    for chart in charts:
-        seen.setdefault(chart.key, chart)
-    return list(seen.values())
-
-
-def _wide(values: Sequence[float]) -> bool:
-    return min(values) > 0.0 and max(values) / min(values) > 30.0
-
-
-def _axis(key: str, log: bool = False) -> Axis:
-    last = key.rsplit(".", 1)[-1]
-    names = {"bytes": "bytes", "gpus": "count", "seq": "count", "global-batch": "count"}
-    return Axis(key.replace("_", " "), dimension_of(last) or names.get(last, ""), log)
+    fixed = {k: v for k, v in document.inputs.items() if k not in ("changed", "command")}
+    words = [str(k) if v is True else f"{k} {v}" for k, v in fixed.items()]
+    note = f"{document.inputs['command']}: " + ", ".join([*words, *document.inputs["changed"]])
+    return sweep_charts(document.result, note)
 
 
 KNOWN: dict[str, Callable[[Document], list[Chart]]] = {

@@ -24,25 +24,26 @@ def _axis(key: str, values: Sequence[float]) -> Axis:
     return Axis(key, dim, log)
 
 
-def sweep_charts(result: dict[str, Any], title: str) -> list[Chart]:
+def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
     """Draw a sweep's result; numbers of one name, as ``time_s`` and ``expected.time_s``, together.
 
     Parameters
     ----------
     result : dict
         ``keys``, ``shown`` and ``points``, as `gpuscale.cli.sweep_table` makes them.
-    title : str
-        What was swept.
+    note : str
+        What stays the same.
     """
     points = [p for p in result["points"] if p["answer"] != "error"]
     keys = [k for k in result["shown"] if any(_is_number(p["numbers"][k]) for p in points)]
+    keys = [k for k in keys if len({p["numbers"][k] for p in points}) > 1] or keys[:1]
     if not points or not keys:
         return []
     if len(result["keys"]) == 2:
-        return [_family(result["keys"], key, points, title) for key in keys[:MOST_CHARTS]]
+        return [_family(result["keys"], key, points, note) for key in keys[:MOST_CHARTS]]
     swept = result["keys"][0]
     if not all(_is_number(p["values"][swept]) for p in points):
-        return [_bars(swept, key, points, title) for key in keys[:MOST_CHARTS]]
+        return [_bars(swept, key, points, note) for key in keys[:MOST_CHARTS]]
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(key.rsplit(".", 1)[-1] if len(keys) > 1 else key, []).append(key)
@@ -51,7 +52,7 @@ def sweep_charts(result: dict[str, Any], title: str) -> list[Chart]:
         series = [
             Series(key if len(members) > 1 else "", _line(points, swept, key)) for key in members
         ]
-        found.append(_lines(name, title, swept, members[0], series))
+        found.append(_lines(name, note, swept, members[0], series))
     return found
 
 
@@ -62,22 +63,22 @@ def _line(points: Sequence[dict[str, Any]], swept: str, key: str) -> list[tuple[
     ]  # fmt: skip
 
 
-def _lines(name: str, title: str, swept: str, key: str, series: list[Series]) -> Lines:
+def _lines(name: str, note: str, swept: str, key: str, series: list[Series]) -> Lines:
     x = _axis(swept, [x for s in series for x, _, _ in s.points])
     ys = [y for s in series for _, y, _ in s.points]
     y = _axis(key, ys)
     y = Axis(name, y.dim, min(ys) > 0 and max(ys) / min(ys) >= LOG_FROM)
-    return Lines(name.replace(".", "-"), f"{name}, {title}", x, y, series)
+    return Lines(name.replace(".", "-"), f"{name} over {swept}", x, y, series, (), note)
 
 
-def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], title: str) -> Chart:
+def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], note: str) -> Chart:
     """One number over one key, a line per value of the other."""
     swept, other = keys
     if not all(_is_number(p["values"][swept]) for p in points):
         swept, other = other, swept
     if not all(_is_number(p["values"][swept]) for p in points):
         rows = [(" ".join(map(str, p["values"].values())), p) for p in points]
-        return _stack(key, rows, title)
+        return _stack(key, rows, note)
     dim = dimension_of(other.rsplit(".", 1)[-1].replace("-", "_"))
     series = []
     for value in dict.fromkeys(p["values"][other] for p in points):
@@ -85,17 +86,17 @@ def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], tit
         label = Axis("", dim).text(float(value)) if _is_number(value) else str(value)
         if line := _line(mine, swept, key):
             series.append(Series(f"{other.rsplit('.', 1)[-1]} {label}", line))
-    return _lines(key, title, swept, key, series)
+    return _lines(key, note, swept, key, series)
 
 
-def _bars(swept: str, key: str, points: Sequence[dict[str, Any]], title: str) -> Chart:
-    return _stack(key, [(str(p["values"][swept]), p) for p in points], title)
+def _bars(swept: str, key: str, points: Sequence[dict[str, Any]], note: str) -> Chart:
+    return _stack(key, [(str(p["values"][swept]), p) for p in points], note)
 
 
-def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], title: str) -> Stack:
+def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], note: str) -> Stack:
     found = [
         (label, [max(0.0, float(p["numbers"][key]))])
         for label, p in rows if _is_number(p["numbers"][key])
     ]  # fmt: skip
     axis = Axis(key, dimension_of(key.rsplit(".", 1)[-1]))
-    return Stack(key.replace(".", "-"), f"{key}, {title}", axis, [key], found)
+    return Stack(key.replace(".", "-"), key, axis, [key], found, None, note)
