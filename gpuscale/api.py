@@ -713,6 +713,8 @@ def timeline(
     offload: str | None = None,
     software: str = "megatron-core",
     set: Settings = (),
+    sweep: Sweeps = (),
+    sweep_show: str | None = None,
     calibration: str | None = None,
 ) -> Answer:
     """One training step in time: passes, bubbles and exchanges of every pipeline stage.
@@ -766,6 +768,10 @@ def timeline(
         Framework family preset.
     set : Settings, optional
         What-if changes, as ``{"cluster.node_egress_bytes_per_s": 8e11}``.
+    sweep : Sweeps, optional
+        One or two keys to sweep, as ``{"gpus": "512..4096"}``: a table.
+    sweep_show : str, optional
+        Keys of the result that the sweep tabulates.
     calibration : str, optional
         File of `gpuscale calibrate`, for expected figures.
     """

@@ -60,6 +60,10 @@ presets --kind gpu
 presets show h100
 presets show dgx-h100
 presets show llama3-70b
+memory llama3-70b --tp 8 --sweep pp=4,8
+memory llama3-70b --serve --sweep context=8k..64k --sweep gpus=1,4
+collective all-reduce dgx-h100 --bytes 1GB --sweep cluster=dgx-h100,nope
+matmul-time h100 1 4096 8192 --sweep m=16..256 --sweep-show bound
 """
 
 FOLDER = Path(__file__).resolve().parent.parent / "gpuscale" / "schemas"
@@ -78,6 +82,11 @@ def answer(line: str) -> dict[str, Any]:
     return found
 
 
+def answered_by(line: str) -> str:
+    """Name that the answer to a line carries: the command, or `sweep` for a what-if sweep."""
+    return "sweep" if "--sweep" in line and "=" in line else line.split()[0]
+
+
 def schemas() -> dict[str, str]:
     """Text of every command's schema."""
     from gpuscale.cli.app import COMMANDS
@@ -85,8 +94,8 @@ def schemas() -> dict[str, str]:
 
     lines = SAMPLES.strip().splitlines()
     found = {}
-    for name in COMMANDS:
-        answers = [answer(line) for line in lines if line.split()[0] == name]
+    for name in [*COMMANDS, "sweep"]:
+        answers = [answer(line) for line in lines if answered_by(line) == name]
         if answers:
             found[name] = json.dumps(of_answers(name, answers), indent=1) + "\n"
     return found

@@ -145,7 +145,9 @@ SWEEP_OPTIONS: dict[str, tuple[Any, Any]] = {
 
 LARGEST = 1e30
 
-SWEPT = ("plan", "memory", "roofline", "matmul-time", "collective", "network", "model")
+SWEPT = (
+    "plan", "memory", "roofline", "matmul-time", "collective", "network", "model", "timeline",
+)  # fmt: skip
 """Commands that take `--sweep`; `cli.sweep.HEADLINES` has their numbers."""
 
 

@@ -19,14 +19,17 @@ FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 
 def complete_command(incomplete: str) -> list[str]:
     """Commands that start as typed."""
-    return [name for name in COMMANDS if name.startswith(incomplete)]
+    return [name for name in (*COMMANDS, "sweep") if name.startswith(incomplete)]
 
 
 @command(app, "schema", example="gpuscale schema memory")
 def schema(
     common: Common,
     name: Annotated[
-        str, typer.Argument(metavar="COMMAND", help="A command.", autocompletion=complete_command)
+        str,
+        typer.Argument(
+            metavar="COMMAND", help="A command, or sweep.", autocompletion=complete_command
+        ),
     ],
 ) -> Document:
     """Print the JSON Schema of a command's answer."""
@@ -35,7 +38,7 @@ def schema(
     from gpuscale.render.document import Document, Text
 
     path = FOLDER / f"{name}.json"
-    known = [n for n in COMMANDS if (FOLDER / f"{n}.json").exists()]
+    known = [n for n in (*COMMANDS, "sweep") if (FOLDER / f"{n}.json").exists()]
     if name not in known:
         raise unknown_name("command", name, known, f"known: {', '.join(known)}")
     text = path.read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "roofline": ("tokens_per_gpu", "rows.*.ratio", "rows.*.need", "bf16_flop_per_s",
                  "bf16_ridge_flop_per_byte"),
     "model": ("params", "active_params", "training_flop_per_token", "kv_bytes_per_token"),
+    "timeline": ("step_s", "window_s", "bubble_frac"),
     "plan": ("step_s", "roofline_s", "mfu", "tokens_per_s", "peak_bytes", "layout.tp", "layout.cp",
              "layout.pp", "layout.dp", "run.days", "chosen.n_gpus", "chosen.step_s", "chosen.mfu",
              "tp", "pp", "times.prefill_s", "times.decode_s", "times.tokens_per_s"),

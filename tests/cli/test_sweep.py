@@ -11,6 +11,7 @@ from gpuscale.cli.app import run
 from gpuscale.cli.common import SWEPT
 from gpuscale.cli.sweep import HEADLINES
 from gpuscale.cli.sweep_axis import read_axis
+from gpuscale.render.schema import problems
 
 EGRESS = "cluster.node_egress_bytes_per_s"
 COLLECTIVE = "collective all-reduce dgx-h100 --gpus 64 --bytes 1GB"
@@ -142,3 +143,9 @@ def test_pictures_put_numbers_of_one_name_together(tmp_path, capsys):
     grid = f"memory llama3-70b --tp 8 --sweep pp=4,8 --sweep seq=4096,8192 -o {tmp_path}/c.svg"
     call(grid, capsys)
     assert "seq 8,192" in (tmp_path / "c.svg").read_text("utf-8")
+
+
+def test_answers_fit_the_schema_of_sweeps(capsys):
+    schema = json.loads(call("schema sweep", capsys)[1])
+    line = "network h100-superpod --sweep gpus=128..1024 --sweep cluster.gpus_per_node=4,8 --json"
+    assert problems(json.loads(call(line, capsys)[1]), schema) == []
