@@ -101,11 +101,11 @@ def formats(row: Row, model: ModelSpec, framework: str) -> tuple[str, str, str]:
     text = row.get("precision", "").lower()
     moe = any(f.kind == "moe" for f in model.ffns.values())
     mla = any(m.kind == "mla" for m in model.mixers.values())
-    cache = "fp8" if framework == "trtllm" and not mla else "bf16"
+    cache = "fp8" if framework == "trtllm" else "bf16"
     if re.search(r"fp4|w4a4", text):
         if model.weight_bits is not None and model.weight_bits < 4.4:
             return "mxfp4", "bf16", cache
-        return "nvfp4", "bf16" if moe else "nvfp4", "fp8" if framework == "trtllm" else cache
+        return "nvfp4", "bf16" if moe else "nvfp4", cache
     if re.search(r"int4|w4a16|awq|gptq", text):
         return "int4", "bf16" if moe else "int4", "bf16"
     if re.search(r"mxfp8", text):

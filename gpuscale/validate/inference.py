@@ -24,6 +24,13 @@ CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 SiteOf = Callable[[ServedRow], "ServingSite"]
 
 
+def own_inference() -> Path:
+    """File of the package's own copy of the measured serving rows."""
+    from gpuscale.validate.runs import own_copy
+
+    return own_copy("inference")
+
+
 def site_loader(calibration: str | Path | None = None) -> SiteOf:
     """Function that gives the site of a row, one object for each cluster and framework."""
     from gpuscale.io.serving import serving_site
@@ -77,7 +84,7 @@ def _offline(row: ServedRow, replica: Replica, site: ServingSite) -> ServingLoad
         return most
     ttft, tpot = row.limits
     room = most_sequences(
-        row.model, replica, site, row.requests.input_tokens + row.requests.output_tokens
+        row.model, replica, site, row.requests.input_tokens + row.requests.output_tokens / 2.0
     )
     best = most if most.ttft_s <= ttft and most.tpot_s <= tpot else None
     for c in CONCURRENCIES:

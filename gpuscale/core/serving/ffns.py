@@ -6,7 +6,7 @@ from math import log, sqrt
 from typing import TYPE_CHECKING
 
 from gpuscale.core.plan.serve import experts_met_frac
-from gpuscale.core.serving.products import product_s
+from gpuscale.core.serving.products import WEIGHT_BYTES, WEIGHT_ONLY, product_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, ServingSite
@@ -55,19 +55,32 @@ def experts_s(
 ) -> float:
     """Products grouped by expert on the busiest GPU.
 
-    As one product of the mean rows of an expert and the columns of all experts that are met: the
-    same weights are read and the same multiplications done.
+    The weights of every expert that is met are read once, ``met * weights / (W_hbm eff)``; its rows
+    are filled up to whole tiles, ``2 (rows + pad met) weights / (C eff)``; the longer of the two.
     """
     ep = min(replica.ep, replica.group, ffn.n_experts)
-    etp = replica.group / ep
     local = ffn.n_experts / ep
     rows = busiest(tokens * min(ffn.top_k, ffn.n_experts) / ep, ep)
-    met = max(1.0, min(local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens), rows))
-    if ep > 1:
-        met = min(local, max(1.0, busiest(met, ep)) if met < local / 2 else local)
-    each = max(1.0, rows / met)
-    width, inner = ffn.latent_size or hidden, ffn.expert_ffn_hidden_size / etp
-    up = (2.0 if ffn.gated else 1.0) * inner
-    time_s = product_s(site, each, met * up, width, replica.ffn_format, quantised=False)
-    time_s += product_s(site, each, met * width, inner, replica.ffn_format, quantised=False)
-    return time_s * site.kernels.grouped_factor
+    met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens))
+    met = min(local, rows, busiest(met, ep))
+    width = ffn.latent_size or hidden
+    weights = (3.0 if ffn.gated else 2.0) * width * ffn.expert_ffn_hidden_size * ep / replica.group
+    return grouped_s(site, rows, max(1.0, met), weights, replica.ffn_format)
+
+
+def grouped_s(
+    site: ServingSite, rows: float, met: float, expert_weights: float, fmt: str
+) -> float:
+    """Time of products of `rows` rows spread over `met` experts of `expert_weights` weights."""
+    k = site.kernels
+    native = fmt not in WEIGHT_ONLY and fmt in site.peaks
+    peak = site.peaks[fmt if native else "bf16"]
+    read = met * expert_weights * WEIGHT_BYTES.get(fmt, 2.0)
+    memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
+    flop = 2.0 * (rows + k.grouped_pad_rows * met) * expert_weights
+    compute_s = flop / (peak * k.grouped_compute_eff)
+    return float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
+
+
+BLEND = 2.0
+"""Exponent with which memory and compute time of grouped products add."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING
 
 from gpuscale.core.expected_collective import expected_collective_time_s
@@ -48,11 +49,14 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     if replica.pp > 1:
         hop = batch.tokens * model.hidden_size * 2.0 / replica.group
         communication += (replica.pp - 1) * _collective_s(site, "send-recv", hop, 2, replica.n_gpus > site.domain)
-    software = site.software
-    return PassTime(
-        linear * k.linear_factor, attention, experts, communication, small,
-        head * k.linear_factor, software.host_s + software.host_per_sequence_s * batch.sequences,
-    )  # fmt: skip
+    soft = site.software
+    head *= k.linear_factor
+    linear *= k.linear_factor
+    host = soft.host_s + soft.host_per_sequence_s * batch.sequences
+    if batch.prompt_tokens > 0.0:  # launched layer by layer; a decode pass is one graph
+        busy = linear + attention + experts + communication + small + head
+        host += hypot(busy, soft.prompt_layer_s * model.n_layers) - busy
+    return PassTime(linear, attention, experts, communication, small, head, host)
 
 
 def _layer(

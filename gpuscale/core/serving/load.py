@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, Requests, ServingSite
     from gpuscale.specs.model import ModelSpec
 
-ROUNDS = 12
-"""Fixed-point rounds of the closed loop; it contracts by half in each."""
+ROUNDS = 16
+"""Most fixed-point rounds of the closed loop; it contracts by half in each."""
+
+TOLERANCE = 2e-3
+"""Relative change of a request's time at which the rounds end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +74,6 @@ def prompt_pass(
     ) if n_passes > 1.0 else one  # fmt: skip
 
 
-def _marginal_s(
-    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float, prompts: float,
-    decoding: float, context: float, decode_s: float,
-) -> float:  # fmt: skip
-    """Time that reading `prompts` prompts takes from decoding; shared passes save the weights."""
-    alone = prompt_pass(model, replica, site, tokens, prompts).total_s
-    if not site.software.mixed or decoding < 1.0:
-        return alone
-    n_passes = max(1.0, tokens * prompts / site.software.chunk_tokens)
-    both = prompt_pass(model, replica, site, tokens, prompts, decoding, context).total_s
-    return min(alone, max(0.0, both - n_passes * decode_s))
-
-
 def steady_state(
     model: ModelSpec, replica: Replica, site: ServingSite, load: Requests, concurrency: float
 ) -> Steady:
@@ -100,30 +90,31 @@ def steady_state(
     """
     n, more = load.input_tokens, max(0.0, load.output_tokens - 1.0)
     context, soft = n + load.output_tokens / 2.0, site.software
-    decoding, waiting = concurrency, 0.0
+    decoding, waiting, busy = concurrency, 0.0, 0.0
+    others = (concurrency - 1.0) / concurrency
     ttft = tpot = 0.0
     decode = PassTime()
     for _ in range(ROUNDS):
-        batch = Batch(sequences=max(1.0, decoding / replica.pp), context=context)
-        decode = pass_time(model, replica, site, batch)
+        inside = max(1.0, decoding / replica.pp)
+        decode = pass_time(model, replica, site, Batch(sequences=inside, context=context))
         prompts = max(1.0, min(1.0 + waiting, soft.chunk_tokens / n))
-        taken = _marginal_s(
-            model, replica, site, n, prompts, batch.sequences, context, decode.total_s
-        )
-        each = taken / prompts / replica.pp  # stages read different prompts at the same time
-        blocking = prompt_pass(model, replica, site, n, prompts).total_s
-        if soft.mixed:
-            blocking = taken + decode.total_s * max(1.0, n * prompts / soft.chunk_tokens)
-        reading = blocking + each * max(0.0, waiting - (prompts - 1.0))
+        n_passes = max(1.0, n * prompts / soft.chunk_tokens)
+        along = inside if soft.mixed and concurrency > 1.0 else 0.0
+        reading = prompt_pass(model, replica, site, n, prompts, along, context).total_s
+        taken = reading - n_passes * decode.total_s if along else reading
+        each = max(0.0, taken) / prompts / replica.pp  # stages read different prompts at a time
+        reading += each * max(0.0, waiting - (prompts - 1.0))
         ttft_new = soft.request_s + 0.5 * decode.total_s + reading
         tpot_new = decode.total_s + (each * decoding / more if more else 0.0)
         cycle = ttft_new + more * tpot_new
-        others = (concurrency - 1.0) / concurrency if concurrency > 1.0 else 0.0
-        queue = soft.queue_factor * others * concurrency * min(1.0, reading / cycle)
-        burst = soft.burst_frac * (concurrency - 1.0) / 2.0
+        queue = site.kernels.queue_factor * others * concurrency * min(1.0, reading / cycle)
+        burst = site.kernels.burst_frac * (concurrency - 1.0) / 2.0
         waiting = 0.5 * (waiting + min(concurrency - 1.0, queue + burst))
         decoding = 0.5 * (decoding + max(1.0, concurrency * more * tpot_new / cycle))
         ttft, tpot = ttft_new, tpot_new
+        if abs(cycle - busy) < TOLERANCE * cycle:
+            break
+        busy = cycle
     return Steady(ttft, tpot, decoding, decode)
 
 
@@ -156,7 +147,7 @@ def closed_loop(
     if load.input_tokens < 1 or load.output_tokens < 1 or (load.concurrency or 1) < 1:
         raise ValueError("lengths and concurrency must be at least 1")
     o = load.output_tokens
-    room = most_sequences(model, replica, site, load.input_tokens + o)
+    room = most_sequences(model, replica, site, load.input_tokens + o / 2.0)
     asked = load.concurrency if load.concurrency is not None else max(1.0, room)
     inside = max(1.0, min(asked, room))
     steady = steady_state(model, replica, site, load, inside)

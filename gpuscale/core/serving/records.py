@@ -40,10 +40,12 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Serving parameters that hold for all frameworks; defaults are priors, see presets."""
+    """Parameters of kernels and arrivals that hold for all frameworks; defaults are priors, see presets."""
 
     linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
-    grouped_factor: float = 1.3  # products grouped by expert over a plain one
+    grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
+    grouped_compute_eff: float = 0.5  # of the peak, products grouped by expert
+    grouped_pad_rows: float = 16.0  # rows by which an expert's tiles are filled up, mean
     prefill_attention_eff: float = 0.55  # of the bf16 peak
     prefill_ramp_tokens: float = 500.0  # keys at which half of it is reached
     decode_attention_eff: float = 0.7  # of the memory bandwidth, reading the cache
@@ -51,6 +53,8 @@ class Kernels:
     layer_s: float = 8e-6  # small kernels of one layer
     stream_passes: float = 10.0  # hidden-sized tensors read or written around the products
     all_reduce_factor: float = 1.0  # over the isolated collective
+    burst_frac: float = 0.1  # of the requests arrive all at once
+    queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,11 @@ class ServingSoftware:
     name: str
     host_s: float = 1e-3  # exposed host time of one iteration
     host_per_sequence_s: float = 5e-6
+    prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
     max_sequences: float = 2048.0  # decoding sequences of one attention group
-    burst_frac: float = 0.1  # of the requests arrive all at once
-    queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
     kv_memory_frac: float = 0.9  # of the memory left by the weights
 
 
@@ -115,7 +118,7 @@ class PassTime:
     communication_s: float = 0.0
     small_s: float = 0.0  # norms, rotary, residuals, launches
     head_s: float = 0.0
-    host_s: float = 0.0
+    host_s: float = 0.0  # of the iteration, and launches that the GPU waits for
 
     @property
     def total_s(self) -> float:
