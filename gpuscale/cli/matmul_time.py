@@ -13,6 +13,7 @@ from gpuscale.cli.completion import complete_gpu
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.core.expected_matmul import ArchCalibration
     from gpuscale.core.matmul import KernelTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
@@ -68,7 +69,9 @@ def matmul_time(
         sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N")) if v is not None]
         _refuse(dtypes=dtypes, batch=batch if batch != "1" else None,
                 groups=groups if groups != "1" else None)  # fmt: skip
-        return _elementwise(loaded, op, sizes, dtype or "fp32", efficiency, catalogue)
+        return _elementwise(
+            loaded, op, sizes, dtype or "fp32", efficiency, catalogue, common.calibration
+        )
     if k is None or n is None:
         raise GpuscaleError(
             "M, K and N are wanted for a matrix product",
@@ -184,8 +187,9 @@ def _matmul(
 
 
 def _elementwise(
-    loaded: Loaded, op: str, sizes: list[int], dtype: str, efficiency: str | None, catalogue: str
-) -> Document:
+    loaded: Loaded, op: str, sizes: list[int], dtype: str, efficiency: str | None, catalogue: str,
+    calibration: str | None,
+) -> Document:  # fmt: skip
     from math import prod
 
     from gpuscale.core.dtypes import element_bytes
@@ -216,7 +220,7 @@ def _elementwise(
     )  # fmt: skip
     inputs = {"gpu": spec.name, "catalogue": catalogue, "op": op, "elements": n, "dtype": dtype}
     title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
-    return _document(loaded, found, inputs, title, efficiency, (term,), catalogue, None)
+    return _document(loaded, found, inputs, title, efficiency, (term,), catalogue, calibration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,40 +231,68 @@ class Expected:
     low_s: float
     high_s: float
     launch_s: float  # start of one kernel, inside the time
+    measured: bool  # whether kernels of this kind are among the measurements
     source: str
 
 
 def _expected(
     spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], calibration: str | None
-) -> tuple[Expected | None, str]:
-    """Return the expected time, or why there is none."""
-    if found.kind != "matmul":
-        return None, "the calibration covers matrix products"
-    if inputs["batch"] != 1 or inputs["groups"] != 1:
-        return None, "the calibration covers single products"
-    if inputs["x_dtype"] != inputs["w_dtype"]:
-        return None, "the calibration covers products of one format"
-    from gpuscale.core.dtypes import element_bytes
-    from gpuscale.core.expected_matmul import expected_matmul_time_s, matmul_interval_s
+) -> Expected:
+    """Return the expected time of a product or of an elementwise kernel."""
+    from gpuscale.core.expected_matmul import expected_elementwise_time_s, matmul_interval_s
     from gpuscale.io.calibration import load_arch
 
     arch = load_arch(spec, calibration)
-    dtype = inputs["x_dtype"]
-    time_s = expected_matmul_time_s(
-        inputs["m"], inputs["n"], inputs["k"], dtype, arch, found.flop_per_s or 0.0,
+    source, dtype = f"calibration `{arch.name}`, {arch.source}", "bf16"
+    unseen = _unseen(inputs) if found.kind == "matmul" else "an elementwise kernel"
+    if unseen:
+        source += f"; {unseen} was not measured: constants of single products"
+    if found.kind == "matmul":
+        dtype = found.compute_dtype
+        time_s = _expected_product_s(spec, found, inputs, arch)
+    else:
+        time_s = expected_elementwise_time_s(
+            found.bytes, found.compute_s, arch, spec.hbm_bytes_per_s
+        )
+    time_s = max(time_s, found.time_s)
+    low, high = matmul_interval_s(time_s, dtype, arch, unseen=bool(unseen))
+    launch_s = arch.for_dtype(dtype).floor_s
+    return Expected(time_s, max(low, found.time_s), high, launch_s, unseen == "", source)
+
+
+def _unseen(inputs: dict[str, Any]) -> str:
+    """Which form of product the measurements do not hold, or nothing."""
+    forms = {
+        "a batched product": inputs["batch"] > 1, "a grouped product": inputs["groups"] > 1,
+        "a product of mixed formats": inputs["x_dtype"] != inputs["w_dtype"],
+    }  # fmt: skip
+    return next((form for form, given in forms.items() if given), "")
+
+
+def _expected_product_s(
+    spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], arch: ArchCalibration
+) -> float:
+    """Time of a product by the calibration; the narrower operand is widened on the way.
+
+    A grouped product is one launch of equal products, the rows shared out evenly.
+    """
+    from gpuscale.core.dtypes import element_bytes
+    from gpuscale.core.expected_matmul import expected_matmul_time_s
+
+    groups, x, w = inputs["groups"], inputs["x_dtype"], inputs["w_dtype"]
+    rows, columns, narrow = inputs["m"] / groups, inputs["n"], w
+    if x != found.compute_dtype:  # the transposed product: the same work, operands swapped
+        rows, columns, narrow = columns, rows, x
+    return expected_matmul_time_s(
+        rows, columns, inputs["k"], found.compute_dtype, arch, found.flop_per_s or 0.0,
         spec.hbm_bytes_per_s, n_units=spec.n_compute_units, l2_bytes=spec.l2_bytes,
         out_bytes=element_bytes(inputs["out_dtype"]),
+        weight_bytes=None if x == w else element_bytes(narrow),
+        products=groups * inputs["batch"],
     )  # fmt: skip
-    time_s = max(time_s, found.time_s)
-    low, high = matmul_interval_s(time_s, dtype, arch)
-    launch_s = arch.for_dtype(dtype).floor_s
-    source = f"calibration `{arch.name}`, {arch.source}"
-    return Expected(time_s, max(low, found.time_s), high, launch_s, source), ""
 
 
-def _rows(
-    found: KernelTime, expected: Expected | None, share: float | None
-) -> list[list[str | None]]:
+def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[list[str | None]]:
     """Lines of the answer: label, roofline, expected, remark."""
     from gpuscale.core.quantity import format_si
 
@@ -271,19 +303,20 @@ def _rows(
     units = "dense matrix units" if found.kind == "matmul" else "vector units"
     peak = f"{format_si(found.flop_per_s or 0.0, 'flop_per_s')}, {found.compute_dtype} {units}"
     work = format_si(found.flop, "flop")
+    # a copy has no FLOP: its rate is that of its bytes
+    amount, dim = (found.flop, "flop_per_s") if found.flop else (found.bytes, "bytes_per_s")
+
+    def work_s(seconds: float) -> float:
+        return amount / seconds
+
     rows: list[list[str | None]] = [
-        ["time", time(found.time_s), time(expected.time_s) if expected else None,
-         f"{found.bound}-bound"],
+        ["time", time(found.time_s), time(expected.time_s), f"{found.bound}-bound"],
+        ["80 % interval", None, f"{time(expected.low_s)} to {time(expected.high_s)}",
+         "from validation" if expected.measured else "wide: this kind was not measured"],
+        ["launch", None, time(expected.launch_s), "start of one kernel, included"],
+        ["rate", format_si(work_s(found.time_s), dim), format_si(work_s(expected.time_s), dim),
+         f"{100 * found.time_s / expected.time_s:.3g} % of the roofline"],
     ]  # fmt: skip
-    if expected:
-        interval = f"{time(expected.low_s)} to {time(expected.high_s)}"
-        rows.append(["80 % interval", None, interval, "from validation"])
-        rows.append(["launch", None, time(expected.launch_s), "start of one kernel, included"])
-        gain = f"{100 * found.time_s / expected.time_s:.3g} % of the roofline"
-        rows.append(
-            ["rate", format_si(found.flop / found.time_s, "flop_per_s"),
-             format_si(found.flop / expected.time_s, "flop_per_s"), gain]
-        )  # fmt: skip
     if share is not None:
         rows.append(["at efficiency", time(found.time_s / share), None, f"roofline / {share:g}"])
     rows += [
@@ -311,18 +344,16 @@ def _document(
 
     inputs = {**inputs, "changed": list(loaded.changes)}
     share = _efficiency(efficiency)
-    expected, why_not = _expected(loaded.gpu, found, inputs, calibration)
+    expected = _expected(loaded.gpu, found, inputs, calibration)
     result = asdict(found)
-    result["expected"] = asdict(expected) if expected else None
+    result["expected"] = asdict(expected)
     if share is not None:
         result["time_at_efficiency_s"] = found.time_s / share
     shown = _rows(found, expected, share)
-    headers = [Column("what", "", right=False), Column("roofline", "roofline")]
-    if expected:
-        headers.append(Column("expected", "expected"))
-    else:
-        shown = [[a, b, d] for a, b, _, d in shown]
-    headers.append(Column("remark", "", right=False))
+    headers = [
+        Column("what", "", right=False), Column("roofline", "roofline"),
+        Column("expected", "expected"), Column("remark", "", right=False),
+    ]  # fmt: skip
 
     def time(v: float) -> str:
         return format_si(v, "s")
@@ -333,11 +364,9 @@ def _document(
         Column("bound", "bound", right=False), Column("flop", "FLOP"),
         Column("bytes", "bytes"), Column("intensity_flop_per_byte", "FLOP/byte"),
     ]  # fmt: skip
-    flat = {**result, "expected_s": expected.time_s if expected else None}
-    note = _origin(loaded, catalogue)
-    if expected:
-        terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
-    note += f"\nexpected: {expected.source}" if expected else f"\nexpected: none, {why_not}"
+    flat = {**result, "expected_s": expected.time_s}
+    note = f"{_origin(loaded, catalogue)}\nexpected: {expected.source}"
+    terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
     return Document(
         command="matmul-time",
         inputs=inputs,

@@ -106,17 +106,19 @@ GENERAL = MatmulCalibration()
 
 
 def compute_time_s(
-    m: float, n: float, k: float, c: MatmulCalibration, peak_flop_per_s: float, n_units: int
-) -> float:
+    m: float, n: float, k: float, c: MatmulCalibration, peak_flop_per_s: float, n_units: int,
+    products: float = 1.0,
+) -> float:  # fmt: skip
     """Time on the matrix units: the best tile, whole waves of tiles over the units.
 
     ``waves * tile * 2 (k + ramp_k) / (peak / units * eff)``; fewer tiles than units may split K.
+    The tiles of `products` equal products in one launch share the waves.
     """
     best = float("inf")
     area0 = c.tile_area
     most_split = max(1.0, floor(k / SPLIT_K))
     for rows, columns in TILES:
-        tiles = ceil(m / rows) * ceil(n / columns) / n_units
+        tiles = products * ceil(m / rows) * ceil(n / columns) / n_units
         area = rows * columns
         if tiles <= 1.0:
             waves = 1.0 / min(max(1.0, floor(1.0 / tiles)), most_split)
@@ -126,7 +128,7 @@ def compute_time_s(
         best = min(best, cost)
     best *= LARGEST_TILE / (LARGEST_TILE + area0)
     time_s = best * n_units * 2.0 * (k + c.ramp_k) / (peak_flop_per_s * c.compute_eff_frac)
-    ideal_s = 2.0 * m * n * k / peak_flop_per_s
+    ideal_s = 2.0 * m * n * k * products / peak_flop_per_s
     return time_s * (1.0 + c.sustained_slope * tanh(log(ideal_s / SUSTAINED_REF_S) / 3.0))
 
 
@@ -152,23 +154,23 @@ def analytic_time_s(
     m: float, n: float, k: float, dtype: str, c: MatmulCalibration, peak_flop_per_s: float,
     hbm_bytes_per_s: float, n_units: int = 1, l2_bytes: float = 0.0,
     include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
-    weight_bytes: float | None = None,
+    weight_bytes: float | None = None, products: float = 1.0,
 ) -> float:  # fmt: skip
     """Time of one product without the table: ``floor + (compute^p + memory^p + latency^p)^(1/p)``.
 
     The arguments are those of `expected_matmul_time_s`.
     """
     in_bytes = INPUT_BYTES.get(dtype, 2.0)
-    moved = moved_bytes(m, n, k, in_bytes, out_bytes, weight_bytes)
+    moved = products * moved_bytes(m, n, k, in_bytes, out_bytes, weight_bytes)
     p = c.blend
-    compute_s = compute_time_s(m, n, k, c, peak_flop_per_s, n_units)
+    compute_s = compute_time_s(m, n, k, c, peak_flop_per_s, n_units, products)
     memory_s = memory_time_s(moved, c, hbm_bytes_per_s, l2_bytes, warm_l2)
     latency_s = c.latency_s * (k / 1024.0) ** c.latency_exponent
     top = max(compute_s, memory_s, latency_s)
     sum_p = (compute_s / top) ** p + (memory_s / top) ** p + (latency_s / top) ** p
     time_s = float(c.floor_s + top * sum_p ** (1.0 / p))
     if include_quant:
-        time_s += quantise_time_s(m * k, in_bytes, c, hbm_bytes_per_s)
+        time_s += quantise_time_s(products * m * k, in_bytes, c, hbm_bytes_per_s)
     return time_s
 
 
@@ -184,7 +186,7 @@ def expected_matmul_time_s(
     m: float, n: float, k: float, dtype: str, arch: ArchCalibration, peak_flop_per_s: float,
     hbm_bytes_per_s: float, *, n_units: int | None = None, l2_bytes: float | None = None,
     include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
-    kernels: str = "", weight_bytes: float | None = None,
+    kernels: str = "", weight_bytes: float | None = None, products: float = 1.0,
 ) -> float:  # fmt: skip
     """Time expected of (m, k) @ (k, n): the analytic form times the measured correction.
 
@@ -216,6 +218,9 @@ def expected_matmul_time_s(
     weight_bytes : float, optional
         Bytes per element of the (k, n) operand where it is stored more narrowly than it is
         multiplied (weight-only quantisation); left out, as `dtype`. [byte]
+    products : float
+        Products of this shape in one launch, each with its own operands (batched or grouped); the
+        correction, measured on single products, is left out for more than one. [1]
 
     Returns
     -------
@@ -241,20 +246,54 @@ def expected_matmul_time_s(
     """
     if not (m >= 1.0 and n >= 1.0 and k >= 1.0):
         raise ValueError(f"m, n and k must be at least 1, got {m}, {n}, {k}")
+    if not products >= 1.0:
+        raise ValueError(f"products must be at least 1, got {products}")
     if not (peak_flop_per_s > 0.0 and hbm_bytes_per_s > 0.0):
         raise ValueError("peak rate and memory bandwidth must be positive")
     used = arch.format_used(dtype, kernels)
     c = arch.matmul.get(used, GENERAL)
     time_s = analytic_time_s(
         m, n, k, dtype, c, peak_flop_per_s, hbm_bytes_per_s, n_units or 1, l2_bytes or 0.0,
-        include_quant, out_bytes, warm_l2, weight_bytes,
+        include_quant, out_bytes, warm_l2, weight_bytes, products,
     )  # fmt: skip
-    if c.table is not None and measured_format(used, dtype, kernels):
+    if c.table is not None and products == 1.0 and measured_format(used, dtype, kernels):
         time_s *= exp(c.table.at(m, n, k))
     if warm_l2:
         return time_s
     moved = moved_bytes(m, n, k, INPUT_BYTES.get(dtype, 2.0), out_bytes, weight_bytes)
-    return max(time_s, 2.0 * m * n * k / peak_flop_per_s, moved / hbm_bytes_per_s)
+    ideal_s = max(2.0 * m * n * k / peak_flop_per_s, moved / hbm_bytes_per_s)
+    return max(time_s, products * ideal_s)
+
+
+def expected_elementwise_time_s(
+    moved: float, compute_s: float, arch: ArchCalibration, hbm_bytes_per_s: float
+) -> float:
+    """Time expected of an elementwise kernel: the kernel floor, then memory or vector units. [s].
+
+    ``floor + max(compute, bytes / (memory_eff * bandwidth))``, with the floor and the memory
+    efficiency that bf16 products have on the architecture; operands come from memory.
+
+    Parameters
+    ----------
+    moved : float
+        Bytes read and written. [byte]
+    compute_s : float
+        Time on the vector units at their peak. [s]
+    arch : ArchCalibration
+        Constants of the GPU's architecture.
+    hbm_bytes_per_s : float
+        Data-sheet memory bandwidth. [byte/s]
+
+    Examples
+    --------
+    >>> t = expected_elementwise_time_s(12 * 65536, 0.0, ArchCalibration("none"), 3.35e12)
+    >>> round(1e6 * t, 2)
+    2.57
+    """
+    if not (hbm_bytes_per_s > 0.0 and moved >= 0.0 and compute_s >= 0.0):
+        raise ValueError("bytes and times must not be negative, the bandwidth must be positive")
+    c = arch.for_dtype("bf16")
+    return c.floor_s + max(compute_s, moved / (c.memory_eff_frac * hbm_bytes_per_s))
 
 
 def expected_matmul_utilisation(
@@ -273,12 +312,16 @@ def expected_matmul_utilisation(
 
 
 def matmul_interval_s(
-    time_s: float, dtype: str, arch: ArchCalibration, kernels: str = ""
+    time_s: float, dtype: str, arch: ArchCalibration, kernels: str = "", unseen: bool = False
 ) -> tuple[float, float]:
-    """80 % interval of an expected matmul time, from the validation of its class. [s]."""
+    """80 % interval of an expected matmul time, from the validation of its class. [s].
+
+    `unseen`: a kind of kernel that was not measured, such as batched or grouped products.
+    """
     c = arch.for_dtype(dtype, kernels)
     low, high = c.low_frac, c.high_frac
-    if c.borrowed or not measured_format(arch.format_used(dtype, kernels), dtype, kernels):
+    own = measured_format(arch.format_used(dtype, kernels), dtype, kernels)
+    if unseen or c.borrowed or not own:
         low, high = min(low, UNSEEN_LOW_FRAC), max(high, UNSEEN_HIGH_FRAC)
     return time_s * low, time_s * high
 

@@ -123,9 +123,10 @@ def parse(text: str, dim: str) -> float:
 def _significant(value: float, digits: int) -> str:
     if value == 0:
         return "0"
+    if not 1e-6 <= abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}"
     exponent = math.floor(math.log10(abs(value)))
-    text = f"{value:.{max(0, digits - 1 - exponent)}f}"
-    return text
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"
 
 
 def _with_prefix(value: float, unit: str, digits: int) -> str:

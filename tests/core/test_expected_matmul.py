@@ -1,5 +1,6 @@
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.expected_matmul import (
     ArchCalibration,
+    expected_elementwise_time_s,
     expected_matmul_time_s,
     expected_matmul_utilisation,
     matmul_interval_s,
@@ -107,3 +109,28 @@ def test_one_evaluation_is_cheap():
     for m in range(2000):
         h100(m + 1.0, 4096.0, 4096.0)
     assert (time.perf_counter() - start) / 2000 < 100e-6  # about 10 us on an idle core
+
+
+@given(DIM, DIM, DIM, st.integers(1, 64))
+def test_products_in_one_launch(m, n, k, products):
+    """No slower than one after the other, no faster than the roofline of all."""
+    plain = ArchCalibration("plain", {"bf16": replace(HOPPER.for_dtype("bf16"), table=None)})
+    one, all_ = h100(m, n, k, arch=plain), h100(m, n, k, arch=plain, products=products)
+    ideal = max(2 * m * n * k / 989.4e12, 2 * (m * k + n * k + m * n) / 3.35e12)
+    assert products * ideal * (1 - 1e-12) <= all_
+    # longer work sags under the power limit, by at most 2 * sustained_slope
+    assert all_ <= products * one * (1 + 2.5 * plain.for_dtype("bf16").sustained_slope)
+    assert h100(m, n, k, arch=plain, products=products + 1) >= all_ * (1 - 1e-9)
+
+
+@given(st.floats(0, 1e15), st.floats(0, 1e3))
+def test_elementwise_is_a_floor_and_a_rate(moved, compute_s):
+    time_s = expected_elementwise_time_s(moved, compute_s, HOPPER, 3.35e12)
+    assert time_s >= max(moved / 3.35e12, compute_s) + HOPPER.for_dtype("bf16").floor_s
+    assert expected_elementwise_time_s(2 * moved, compute_s, HOPPER, 3.35e12) >= time_s
+
+
+@pytest.mark.parametrize("products", [0, 0.5, math.nan])
+def test_products_below_one_are_refused(products):
+    with pytest.raises(ValueError, match="products"):
+        h100(8, 8, 8, products=products)
