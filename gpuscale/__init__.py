@@ -5,9 +5,11 @@ As a library: `gpuscale.plan`, `gpuscale.memory`, `gpuscale.collective`, ...; se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as in `typing`, which would cost start-up time
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpuscale.api import (
         Answer,
         GpuscaleError,

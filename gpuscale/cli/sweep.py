@@ -81,7 +81,7 @@ def sweep_document(
     from gpuscale.cli.sweep_table import document
 
     axes = read_axes(sweeps)
-    if "-" in given.values():
+    if "-" in given.values() or any("-" in axis.texts for axis in axes):
         raise GpuscaleError("--sweep reads the input once per point", "give a file instead of `-`")
     parameters = option_names(function)
     points, first_error = [], None
@@ -109,7 +109,9 @@ def option_names(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         if parameter.name == "common":
             continue
         info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
-        typed = [d for d in getattr(info, "param_decls", None) or () if d.startswith("--")]
+        # the first declaration of `typer.Option("--a", "--b")` is kept as its default
+        declared = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]
+        typed = [d for d in declared if isinstance(d, str) and d.startswith("--")]
         for name in typed or [parameter.name]:
             found[name.strip("-_").replace("_", "-")] = parameter
     return found

@@ -89,6 +89,12 @@ def test_a_point_without_an_answer_is_said_and_the_others_stay(capsys):
     assert code == 0 and "unknown cluster or GPU `nope`" in out and "ms" in out
 
 
+def test_both_spellings_of_an_option_can_be_swept(capsys):
+    line = "plan llama3-8b --gpus 16 --alternatives 0 --sweep-show step_s --sweep"
+    one, other = (points(f"{line} {key}=4096", capsys)[1] for key in ("seq", "seq-len"))
+    assert one[0]["numbers"] == other[0]["numbers"]
+
+
 def test_requirement_is_held_at_every_point(capsys):
     line = "memory llama3-70b --tp 8 --sweep pp=4,8 --require 'total_bytes<=40GB'"
     code, found = points(line, capsys)
