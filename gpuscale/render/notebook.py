@@ -17,7 +17,8 @@ def _safe(text: str) -> str:
 def _table(rows: Iterable[Sequence[str]], right: Sequence[bool], head: Sequence[str] = ()) -> str:
     def line(row: Sequence[str], tag: str) -> str:
         parts = (
-            f'<{tag} style="text-align:{"right" if flush else "left"}">{_safe(cell)}</{tag}>'
+            f'<{tag} style="padding:0 0.6em;text-align:{"right" if flush else "left"}">'
+            f"{_safe(cell)}</{tag}>"
             for cell, flush in zip(row, right, strict=True)
         )
         return f"<tr>{''.join(parts)}</tr>"
@@ -38,8 +39,8 @@ def _block(block: Block) -> str:
     if isinstance(block, Bars):
         scale = max([block.limit or 0.0, *(v for _, v, _ in block.rows)], default=0.0) or 1.0
         rows = (
-            f"<tr><td>{_safe(label)}</td>"
-            f'<td style="text-align:right">{_safe(text)}</td>'
+            f'<tr><td style="padding:0 0.6em">{_safe(label)}</td>'
+            f'<td style="padding:0 0.6em;text-align:right">{_safe(text)}</td>'
             f'<td><div style="background:#4c78a8;height:0.8em;'
             f'width:{200 * max(0.0, value) / scale:.0f}px"></div></td></tr>'
             for label, value, text in block.rows
