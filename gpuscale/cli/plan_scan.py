@@ -13,6 +13,7 @@ from gpuscale.cli.plan_case import (
     estimate_of,
     load_case,
     make_case,
+    precisions,
     price_of,
     run_for,
     solve,
@@ -128,13 +129,30 @@ def _first_that_meets(
     scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int
 ) -> int | None:
     """Doubling sizes up to `most`, until one meets the conditions."""
+    least = _least_gpus(scan.request, loaded, seq_len)
     for n in _doubling(loaded.cluster.gpus_per_node, most):
+        if n < least and n != most:
+            continue
         row = _try(scan, loaded, n, seq_len, batch)
         if scan.interrupted:
             return None
         if row is not None and row.meets:
             return n
     return None
+
+
+def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
+    """Size below which the peak rate alone misses the deadline. [1]."""
+    from gpuscale.core.plan.scan import least_gpus
+    from gpuscale.core.step.weights import model_flop_per_token
+
+    tokens = request.tokens or loaded.model.training_tokens
+    deadline = request.conditions.deadline_s
+    if deadline is None or tokens is None:
+        return 0.0
+    rates = [loaded.gpu.flop_per_s(p) or 0.0 for p in precisions(request, loaded)]
+    flop = model_flop_per_token(loaded.model, seq_len)
+    return least_gpus(tokens, flop, max(rates), deadline)
 
 
 def _doubling(first: int, most: int) -> Iterator[int]:

@@ -101,11 +101,23 @@ def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
     best = estimate_of(case, layout)
     record = plan_result(
         case, request, best, result, n_next=flags["alternatives"],
-        sensitivity=_sensitivity(flags, case, best),
-        remedies=() if result.interrupted else _remedies(case, request, best),
-        pareto=_pareto(flags, case, result),
+        **_sections(flags, case, request, best, result),
     )  # fmt: skip
     return document_of(case, request, record, best, result)
+
+
+def _sections(
+    flags: Mapping[str, Any], case: Case, request: Request, best: Estimate, result: SearchResult
+) -> dict[str, Any]:
+    """Sections that look further; an interruption leaves out what is not done."""
+    found: dict[str, Any] = {}
+    try:
+        found["sensitivity"] = _sensitivity(flags, case, best)
+        found["remedies"] = () if result.interrupted else _remedies(case, request, best)
+        found["pareto"] = _pareto(flags, case, result)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    return found
 
 
 def _sensitivity(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Effect, ...]:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.plan.records import ParetoPoint
-from gpuscale.core.plan.solve import find
+from gpuscale.core.plan.solve import fastest
 
 if TYPE_CHECKING:
     from gpuscale.core.search.engine import Found
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
 
-STEPS = 12
+STEPS = 8
 """Caps are at least this part of the capacity apart."""
 
 WITHIN_FRAC = 0.05
@@ -24,7 +24,7 @@ BISECTIONS = 8
 
 def fastest_under(problem: Problem, space: Space, cap_bytes: float) -> Found | None:
     """Fastest layout that needs at most `cap_bytes`; None if none does."""
-    return find(replace(problem, capacity_bytes=cap_bytes), space, 0).best
+    return fastest(replace(problem, capacity_bytes=cap_bytes), space)
 
 
 def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.records import Remedy
-from gpuscale.core.plan.solve import find
+from gpuscale.core.plan.solve import fastest
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -79,7 +79,7 @@ def find_remedies(
             tried, _ = pin_space(space, changed, problem.facts)
         except ValueError:
             continue
-        best = find(replace(problem, cache={}), tried, 0).best
+        best = fastest(replace(problem, cache={}), tried)
         if best is not None:
             found.append(
                 Remedy(text, best.layout, best.step_s, best.peak_bytes, problem.facts.n_gpus)

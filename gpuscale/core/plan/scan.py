@@ -32,6 +32,19 @@ def shortfalls(
     return found
 
 
+def least_gpus(
+    tokens: float, flop_per_token: float, peak_flop_per_s: float, deadline_s: float
+) -> float:
+    """GPUs below which a run cannot meet a deadline even at the peak rate. [1].
+
+    Examples
+    --------
+    >>> least_gpus(15e12, 4.2e11, 989.4e12, 30 * 86400)
+    2456.59...
+    """
+    return tokens * flop_per_token / (peak_flop_per_s * deadline_s)
+
+
 def cost_of(row: ScanRow) -> float:
     """Price of a token in USD, or in GPU-seconds where no price is known."""
     if row.tokens_per_usd:

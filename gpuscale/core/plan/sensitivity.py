@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.plan.solve import find, problem_for
+from gpuscale.core.plan.solve import fastest, problem_for
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
@@ -123,7 +123,7 @@ def searched_sensitivity(
     cases.append(("global batch", "x2", replace(problem, facts=facts), 2))
     effects = []
     for figure, change, changed, steps in cases:
-        best = find(replace(changed, cache={}), space, 0).best
+        best = fastest(replace(changed, cache={}), space)
         if best is None:
             continue
         expected, ideal = times_of(changed, changed.hardware, best.layout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -68,13 +69,33 @@ def find(
         return search(dual, dual_space, n_next, progress)
     other = _beside(lambda: search(dual, dual_space, n_next))
     mine = search(problem, replace(space, schedule=rest), n_next, progress)
-    return merged(mine, other(), n_next)
+    theirs = other(mine.interrupted)
+    return mine if theirs is None else merged(mine, theirs, n_next)
 
 
-def _beside(work: Callable[[], SearchResult]) -> Callable[[], SearchResult]:
-    """Start work in a forked process; the function returned waits for its result."""
+def fastest(
+    problem: Problem, space: Space, progress: Callable[[float], None] | None = None
+) -> Found | None:
+    """Fastest layout that fits; None if none does.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the search was interrupted: what it has may not be the fastest.
+    """
+    result = find(problem, space, 0, progress)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result.best
+
+
+def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult | None]:
+    """Start work in a forked process.
+
+    The function returned waits for the result, or, told that it is not wanted, stops the work.
+    """
     if not hasattr(os, "fork"):
-        return work
+        return lambda stop: None if stop else work()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -88,13 +109,15 @@ def _beside(work: Callable[[], SearchResult]) -> Callable[[], SearchResult]:
             os._exit(code)
     os.close(writing)
 
-    def result() -> SearchResult:
+    def result(stop: bool) -> SearchResult | None:
+        if stop:
+            os.kill(child, signal.SIGTERM)
         with open(reading, "rb") as found:
             data = found.read()
         os.waitpid(child, 0)
-        if not data:
-            return work()
-        answer: SearchResult = pickle.loads(data)
+        if stop:
+            return None
+        answer: SearchResult = pickle.loads(data) if data else work()
         return answer
 
     return result
