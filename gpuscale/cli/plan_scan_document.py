@@ -166,7 +166,12 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     )
     if first.loaded.changes:
         blocks.append(Text(changed_text(first.loaded)))
-    job: dict[str, Any] = dict(scan.request.job)
+    request = scan.request
+    job: dict[str, Any] = {
+        "model": request.model, "cluster": ",".join(request.clusters),
+        "precision": ",".join(first.space.precision), "software": request.software,
+        "objective": request.objective,
+    } | dict(request.job)  # fmt: skip
     result = {
         "chosen": chosen, "meets": chosen is not None, "rows": rows,
         "job": job | {"layout": dict(scan.request.pins)},

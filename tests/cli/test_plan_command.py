@@ -421,3 +421,42 @@ def test_scan_of_batches_and_sequences(capsys):
     code, out, _ = call(capsys, "llama3-8b", "--gpus", "32", "--batch-tokens", "1M..4M")
     assert code == 0
     assert "batch" in out
+
+
+def test_job_of_a_scan_can_be_given_back(capsys, tmp_path):
+    args = ("llama3-8b", "--gpus", "16,32", "--tp", "2", "--deadline", "900d")
+    _, first = result_of(capsys, *args)
+    path = tmp_path / "plan.toml"
+    path.write_text(first["result"]["job_toml"])
+    _, second = result_of(capsys, "--job", str(path))
+    assert first["result"]["rows"] == second["result"]["rows"]
+
+
+def test_interrupted_search_prints_the_best_so_far(capsys, monkeypatch):
+    from gpuscale.cli.plan_progress import Progress
+
+    calls = []
+
+    def stop(self, fraction):
+        calls.append(fraction)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "__call__", stop)
+    code, out, _ = call(capsys, "llama3-70b", "--gpus", "4096")
+    assert code == 130
+    assert "interrupted, best so far" in out
+    assert "TP " in out
+
+
+def test_interruption_of_later_searches_keeps_the_plan(capsys, monkeypatch):
+    from gpuscale.core.plan import pareto
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pareto, "fastest_under", stop)
+    code, out, _ = call(capsys, "llama3-8b", "--gpus", "16", "--pareto")
+    assert code == 130
+    assert "What would help most" in out
+    assert "Time against memory" not in out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -90,11 +91,11 @@ def fastest(
 
 
 def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult | None]:
-    """Start work in a forked process.
+    """Start work in a forked process, where there are no threads that a fork would break.
 
     The function returned waits for the result, or, told that it is not wanted, stops the work.
     """
-    if not hasattr(os, "fork"):
+    if not hasattr(os, "fork") or threading.active_count() > 1:
         return lambda stop: None if stop else work()
     reading, writing = os.pipe()
     child = os.fork()
