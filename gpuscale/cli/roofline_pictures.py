@@ -55,7 +55,7 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
             groups.setdefault(kind, []).append((op.name, op.intensity, rate(op)))
     return operator_roofline(
         peak, hbm, groups, f"Operators of {model.name} on one {gpu.name}",
-        f"{dtype}; training on {n:,} tokens, decoding {DECODED} sequences of {n:,}; matrix products "
+        f"{dtype}; training on {n:,} tokens, decoding {DECODED} sequences of {n:,}; products "
         "at their expected rate, attention cores at their roofline",
     )  # fmt: skip
 

@@ -106,7 +106,8 @@ def timeline(
 
     run, wait = stretched(order, duration, window - left_out, lead)
     alone = run.length_s if wait == 0.0 else replay(order, duration, 0.0, lead).length_s
-    scale = min(1.0, (window - left_out) / run.length_s) if run.length_s > 0.0 else 1.0
+    over = run.length_s > (window - left_out) * (1.0 + 1e-9)
+    scale = (window - left_out) / run.length_s if over else 1.0
     hop = _hop(parts, layout, sw)
     laid = Placing(sw.step_host_s, window, scale, split, hop, drawn, m, left_out, pp, vpp)
     tail = (("straggler", parts.straggler_s), ("dp", once), ("optimizer", parts.optimizer_s))
@@ -161,7 +162,8 @@ def _exchange(
         return 0.0, parts.dp_comm_s
     wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
     slow = max(stages, key=lambda s: s.seconds)
-    shards = shards_of(layout, wide.dense_params, wide.expert_params)
+    domain = hw.scaleup_domain_gpus
+    shards = shards_of(layout, wide.dense_params, wide.expert_params, domain)
     once = min(parts.dp_comm_s, hybrid_s(hw, sw, shards, slow.time.bwd_s, layout.overlap_dp))
     return (parts.dp_comm_s - once) / layout.n_micro_batches, once
 

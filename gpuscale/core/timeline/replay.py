@@ -106,7 +106,7 @@ def stretched(
     >>> from gpuscale.core.timeline.orders import orders
     >>> run, hop = stretched(orders("1f1b", 4, 1, 8), lambda op: 1.0, 25.0)
     >>> round(run.length_s, 9), round(hop, 9)
-    (25.0, 0.2)
+    (25.0, 0.1875)
     """
     hop = 0.0
     run = replay(order, duration, 0.0, lead)

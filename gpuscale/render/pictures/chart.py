@@ -138,7 +138,7 @@ def limits(values: Sequence[float], log: bool, zero: bool = True) -> tuple[float
     Examples
     --------
     >>> limits([2.0, 9.0], False), tuple(round(v, 2) for v in limits([2.0, 900.0], True))
-    ((0.0, 9.45), (1.57, 1149.18))
+    ((0.0, 9.45), (1.57, 1149.13))
     """
     usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
     if not usable:

@@ -123,8 +123,10 @@ def _marks(chart: Lines, x: Scale, y: Scale, box: Box) -> Iterator[str]:
         at = x(mark.value)
         yield line(at, top, at, bottom, "gs-mark", "5 4")
         flip = at + width_of(mark.label, 12) + 8 > right
-        yield text(at - 5 if flip else at + 5, bottom - 8 - 15 * used, mark.label, "gs-markt gs-halo",
-                   "end" if flip else "start", size=12)  # fmt: skip
+        yield text(
+            at - 5 if flip else at + 5, bottom - 8 - 15 * used, mark.label, "gs-markt gs-halo",
+            "end" if flip else "start", size=12,
+        )  # fmt: skip
         used += 1
 
 
