@@ -40,6 +40,7 @@ class Answer:
     """
 
     document: Document
+    call: str = ""  # what gives this answer again, in Python
 
     @property
     def result(self) -> Any:
@@ -136,11 +137,16 @@ class Answer:
 
     def save(self, path: str | Path) -> None:
         """Write the answer to a file; the ending says the format, as for ``-o``."""
-        from gpuscale.cli.emit import check_target, save_document
+        from gpuscale.cli import emit
+        from gpuscale.render import files
         from gpuscale.render.data import plain
 
+        target = emit.check_target(str(path), "path")
+        if files.ending_of(target):
+            emit.save(target, files.content(self.document, target, self.call), "path")
+            return
         terms = {"explain": plain(self.terms)} if self.terms else {}
-        save_document(self.document, check_target(str(path), "path"), terms)
+        emit.save_document(self.document, target, terms)
 
     def _rendered(self, format_: str) -> str:
         from gpuscale.cli.emit import rendered
@@ -189,6 +195,7 @@ def answer(name: str, given: dict[str, Any]) -> Answer:
     function = getattr(importlib.import_module(f"gpuscale.cli.{COMMANDS[name][0]}"), "_".join(
         name.split("-")
     ))  # fmt: skip
+    call = _call("_".join(name.split("-")), given)
     given = dict(given)
     common = shared.Common(
         set_=_settings(given.pop("set", ())), calibration=given.pop("calibration", None)
@@ -200,10 +207,23 @@ def answer(name: str, given: dict[str, Any]) -> Answer:
     if any("=" in s for s in sweeps):
         from gpuscale.cli.sweep import sweep_document
 
-        return Answer(sweep_document(name, function, common, own, sweeps, show))
+        return Answer(sweep_document(name, function, common, own, sweeps, show), call)
     if sweeps:
         own["sweep"] = list(sweeps)
-    return Answer(function(common=common, **own))
+    return Answer(function(common=common, **own), call)
+
+
+def _call(name: str, given: dict[str, Any]) -> str:
+    """Write the call with the arguments that differ from their defaults."""
+    from gpuscale import api
+
+    parts = []
+    for key, parameter in inspect.signature(getattr(api, name)).parameters.items():
+        if key in given and given[key] != parameter.default:
+            named = parameter.kind is parameter.KEYWORD_ONLY
+            parts.append(f"{key}={given[key]!r}" if named else repr(given[key]))
+    where = "gpuscale.api" if name == "validate" else "gpuscale"
+    return f"{where}.{name}({', '.join(parts)})"
 
 
 def _settings(given: Any) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The library: the same records as the command line, light to import, safe in a notebook."""
 
+import html
 import inspect
 import json
 import runpy
@@ -111,11 +112,19 @@ def test_answer_has_values_files_and_formulas(tmp_path):
         answer.save(tmp_path / "a.pdf")
 
 
+def test_report_says_the_call_that_remakes_it(tmp_path):
+    answer = gpuscale.memory("llama3-70b", tp=8, sweep={"pp": [4, 8]})
+    assert answer.call == "gpuscale.memory('llama3-70b', tp=8, sweep={'pp': [4, 8]})"
+    answer.save(tmp_path / "a.html")
+    text = html.unescape((tmp_path / "a.html").read_text("utf-8"))
+    assert answer.call in text and eval(answer.call).to_dict() == answer.to_dict()
+
+
 def test_notebook_form_escapes_names(tmp_path):
     text = Path(ROOT / "presets" / "gpu" / "h100-sxm.toml").read_text("utf-8")
     path = tmp_path / "x.toml"
     path.write_text(text.replace('"h100-sxm"', '"<script>alert(1)</script>"', 1), "utf-8")
-    html = gpuscale.matmul_time(str(path), 64, 4096, 8192)._repr_html_()
-    assert "<script" not in html and "&lt;script&gt;" in html
-    assert html.count("<table>") == html.count("</table>") == 1
+    shown = gpuscale.matmul_time(str(path), 64, 4096, 8192)._repr_html_()
+    assert "<script" not in shown and "&lt;script&gt;" in shown
+    assert shown.count("<table>") == shown.count("</table>") == 1
     assert "<td" in gpuscale.memory("llama3-70b", tp=8, pp=8)._repr_html_()
