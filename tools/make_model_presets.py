@@ -46,7 +46,6 @@ REAL_NOTES = {
     "qwen3-1.7b": "the published 1.7B is a rounded label; the exact count is 1.72B",
     "gemma3-27b": "the published 27.4B counts the vision encoder of 0.4B; this is the text model",
     "kimi-k2": "published as 1T and as 1.04T; the exact count is 1.026T",
-    "glm-4.5-air": "the published 12B active is rounded; without the input embedding it is 12.8B",
     "falcon-40b": "the published 40B is a rounded label; the exact count is 41.3B; parallel "
     "attention and MLP, two layer norms",
 }
@@ -205,7 +204,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "notes": "experts in fp4, the rest in fp8"},
     "zai-org--GLM-5.json": {
         "name": "glm-5", "title": "GLM-5 744B-A40B", "published_params": 744e9,
-        "published_active_params": 40e9, "notes": "the published active size is rounded"},
+        "published_active_params": 40e9},
     "MiniMaxAI--MiniMax-M2.5.json": {
         "name": "minimax-m2.5", "title": "MiniMax-M2.5 230B-A10B", "published_params": 230e9,
         "published_active_params": 10e9, "notes": "the published sizes are rounded"},
@@ -291,7 +290,27 @@ def main(shapes: str, sources: str, configs: str) -> None:
         _write(from_defaults(model_type, more))
 
 
+def _active_note(spec: ModelSpec) -> str:
+    """Say what is counted where the published active size is more than 1 % away."""
+    params, published = count_params(spec), spec.published_active_params
+    if not published or abs(params.active_params / published - 1) <= 0.01:
+        return spec.notes
+    below = params.active_params_excl_embedding
+    said = "counts no input embedding" if abs(below / published - 1) <= 0.01 else "is rounded"
+    note = (
+        f"the published {published / 1e9:g}B active {said}: the exact counts are "
+        f"{params.active_params / 1e9:.1f}B with it and {below / 1e9:.1f}B without"
+    )
+    if said == "is rounded":
+        note = note.replace("with it", "with the input embedding")
+    if "published active size is" in spec.notes:
+        note = note.replace(f"the published {published / 1e9:g}B active is rounded: ", "")
+        return f"{spec.notes}: {note.replace('exact counts', 'exact active counts')}"
+    return f"{note}; {spec.notes}" if spec.notes else note
+
+
 def _write(spec: ModelSpec) -> None:
+    spec = spec.model_copy(update={"notes": _active_note(spec)})
     (OUT / f"{spec.name}.toml").write_text(spec_to_toml(spec), encoding="utf-8")
 
 

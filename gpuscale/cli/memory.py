@@ -53,7 +53,9 @@ def memory(
     global_batch: Annotated[
         str | None, typer.Option(help="Sequences per step. [default: dp * pp micro-batches]")
     ] = None,
-    seq: Annotated[str, typer.Option(help="Tokens per sequence.")] = "4096",
+    seq: Annotated[
+        str, typer.Option("--seq-len", "--seq", help="Tokens per sequence.")
+    ] = "4096",
     recompute: Annotated[
         str | None, typer.Option(help="none, selective, full or per-op. [default: the software's]")
     ] = None,

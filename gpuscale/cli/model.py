@@ -24,7 +24,10 @@ def model(
         str, typer.Argument(help="Preset, TOML file, Hugging Face config.json or folder, or -.")
     ],
     seq_len: Annotated[
-        str, typer.Option(help="Tokens of a sequence, for FLOP per token and KV cache.")
+        str,
+        typer.Option(
+            "--seq-len", "--seq", help="Tokens of a sequence, for FLOP per token and KV cache."
+        ),
     ] = "4096",
     kv_bytes: Annotated[
         str, typer.Option(help="Bytes per element of the KV cache: 2 bf16, 1 fp8.")

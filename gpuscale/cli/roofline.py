@@ -52,7 +52,9 @@ def roofline(
     batch_tokens: Annotated[
         str | None, typer.Option(help="Tokens of the batch, as 4M; of one group for tp, ep, pp.")
     ] = None,
-    seq_len: Annotated[str | None, typer.Option(help="Tokens of a sequence.")] = None,
+    seq_len: Annotated[
+        str | None, typer.Option("--seq-len", "--seq", help="Tokens of a sequence.")
+    ] = None,
     tp: Annotated[str | None, typer.Option("--tp", help="Tensor parallel degree.")] = None,
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages.")] = None,
     cp: Annotated[str | None, typer.Option("--cp", help="Context parallel degree.")] = None,

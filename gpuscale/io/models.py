@@ -36,8 +36,9 @@ def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
     Parameters
     ----------
     arg : str
-        Name or alias of a preset, path of a TOML file, of a Hugging Face `config.json` or of a
-        folder that holds one, or `-` for standard input (TOML or JSON).
+        Name or alias of a preset (an `owner/` before it, as on a model hub, is skipped), path of
+        a TOML file, of a Hugging Face `config.json` or of a folder that holds one, or `-` for
+        standard input (TOML or JSON).
     stdin : binary file, optional
         Where `-` is read from; by default the process's standard input.
 
@@ -64,15 +65,28 @@ def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
     path = _as_path(arg)
     if path is None:
-        path = preset_path("model", arg)
+        path = find_preset("model", _hub_name(arg)) or preset_path("model", arg)
         return _loaded(read_text(path), f"preset {path.stem}", True)
     return _loaded(read_text(path), os.fspath(path), None)
+
+
+def _hub_name(arg: str) -> str:
+    """Name of a model as a hub writes it, `owner/name`, without the owner.
+
+    >>> _hub_name("meta-llama/Meta-Llama-3-70B"), _hub_name("a/b/c"), _hub_name("x/y.toml")
+    ('Meta-Llama-3-70B', 'a/b/c', 'x/y.toml')
+    """
+    owner, slash, name = arg.partition("/")
+    hub = slash and owner not in ("", ".", "..", "~") and "/" not in name
+    return name if hub and not looks_like_path(name) else arg
 
 
 def _as_path(arg: str) -> Path | None:
     """File that the argument means, or None for a preset name."""
     try:
         is_dir = os.path.isdir(arg)
+        if not is_dir and not os.path.isfile(arg) and find_preset("model", _hub_name(arg)):
+            return None
         named = looks_like_path(arg) or (is_dir and find_preset("model", arg) is None)
         if not named and not (os.path.isfile(arg) and find_preset("model", arg) is None):
             return None
@@ -134,7 +148,8 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     except RecursionError:
         raise GpuscaleError(f"{where}: not valid JSON: nested too deeply") from None
     except ValueError as error:
-        raise GpuscaleError(f"{where}: not valid JSON: {str(error)[:120]}") from None
+        problem = "a number of thousands of digits" if "digits" in str(error) else str(error)[:120]
+        raise GpuscaleError(f"{where}: not valid JSON: {problem}") from None
     if not isinstance(value, dict):
         raise GpuscaleError(f"{where}: a table of keys is wanted, as in a {CONFIG_FILE}")
     return value

@@ -33,6 +33,23 @@ def refused(arg, stdin=None):
     return message
 
 
+@pytest.mark.parametrize("name", ["meta-llama/Meta-Llama-3-70B", "deepseek-ai/DeepSeek-V3"])
+def test_name_of_a_model_hub(name, tmp_path, monkeypatch):
+    """`owner/name` is the preset, unless there is such a file or folder."""
+    monkeypatch.chdir(tmp_path)
+    assert load_model(name).spec == load_model(name.split("/")[1]).spec
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    with pytest.raises(GpuscaleError, match="holds no config.json"):
+        load_model(name)
+
+
+@pytest.mark.parametrize("name", ["meta-llama/no-such-70b", "./llama3-70b", "a/b/llama3-70b"])
+def test_other_paths_are_files(name):
+    with pytest.raises(GpuscaleError, match="no such file"):
+        load_model(name)
+
+
 def test_every_way_in(tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(LLAMA))
