@@ -6,16 +6,22 @@ from gpuscale.core.step.data_parallel import Shards
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.records import Hardware
 
+HOST_MEMORY_BYTES_PER_S = 40e9
+"""Host memory bandwidth that one GPU's share of a CPU Adam attains: prior, half of the 614 GB/s of
+a two-socket host with DDR5-4800 in 16 channels, shared by 8 GPUs. [byte/s]"""
+
 
 def optimizer_s(hw: Hardware, shards: Shards, zero_stage: int, offload: bool = False) -> float:
     """Time of the Adam update of one rank: its share of the states, read and written. [s].
 
-    Offloaded states stay on the CPU: gradients go out and weights come back over the host link.
+    Offloaded states stay on the CPU (ZeRO-Offload, arXiv:2101.06840): gradients go out and weights
+    come back over the host link, and the CPU updates them in its own memory.
     """
     dense, expert = shards.dense_params, shards.expert_params
     if zero_stage >= 1:
         n = shards.shard_ranks if zero_stage == 3 else shards.dense_ranks
         dense, expert = dense / max(1, n), expert / max(1, shards.expert_ranks)
     if offload:
-        return (dense + expert) * 6.0 / hw.host_link_bytes_per_s
+        update = hw.optimizer_bytes_per_param / HOST_MEMORY_BYTES_PER_S
+        return (dense + expert) * (6.0 / hw.host_link_bytes_per_s + update)
     return stream_s(hw, (dense + expert) * hw.optimizer_bytes_per_param)
