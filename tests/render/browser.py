@@ -1,0 +1,112 @@
+"""A real headless Chromium over its debugging pipe; nothing but the standard library."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def chromium():
+    """Path of the browser, or None."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+AS_3_AND_4 = """
+import fcntl, os, sys
+a, b = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
+os.dup2(a, 3)
+os.dup2(b, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""The browser reads descriptor 3 and writes 4."""
+
+
+class Page:
+    """One tab: load a file, evaluate, and what the console said."""
+
+    def __init__(self, send_fd, receive_fd):
+        self.send_fd, self.receive_fd = send_fd, receive_fd
+        self.number, self.buffer, self.session = 0, b"", None
+        self.messages, self.events = [], []
+
+    def call(self, method, **params):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.send_fd, json.dumps(message).encode() + b"\0")
+        end = time.monotonic() + 60.0
+        while True:
+            assert time.monotonic() < end, f"no answer to {method}"
+            answer = self.receive()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def receive(self, timeout_s=30.0):
+        end = time.monotonic() + timeout_s
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.receive_fd], [], [], max(0, end - time.monotonic()))
+            assert ready, "the browser does not answer"
+            more = os.read(self.receive_fd, 1 << 20)
+            assert more, "the browser has ended"
+            self.buffer += more
+        raw, _, self.buffer = self.buffer.partition(b"\0")
+        answer = json.loads(raw)
+        method = answer.get("method", "")
+        self.events.append(method)
+        if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+            self.messages.append(answer["params"])
+        return answer
+
+    def open(self, path, dark=False):
+        scheme = "dark" if dark else "light"
+        self.call("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": scheme}])  # fmt: skip
+        self.events.clear()
+        self.call("Page.navigate", url=f"file://{path}")
+        while "Page.loadEventFired" not in self.events:
+            self.receive()
+
+    def evaluate(self, expression):
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+
+@contextlib.contextmanager
+def page():
+    """Start the browser and give one tab."""
+    to_read, send = os.pipe()
+    receive, to_write = os.pipe()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = subprocess.Popen(
+            [sys.executable, "-c", AS_3_AND_4, str(to_read), str(to_write), chromium(),
+             "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             f"--user-data-dir={profile}", "--remote-debugging-pipe",
+             "--host-resolver-rules=MAP * ~NOTFOUND"],
+            pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(to_read)
+        os.close(to_write)
+        try:
+            tab = Page(send, receive)
+            target = tab.call("Target.createTarget", url="about:blank")["targetId"]
+            tab.session = tab.call("Target.attachToTarget", targetId=target, flatten=True)[
+                "sessionId"
+            ]
+            for domain in ("Runtime", "Log", "Page", "Network"):
+                tab.call(f"{domain}.enable")
+            yield tab
+        finally:
+            process.kill()
+            process.wait(10)
+            os.close(send)
+            os.close(receive)
