@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.core.layout import Layout
+from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.measured_hardware import HardwareFacts, hardware_facts
 from gpuscale.io.measured_models import model_of
@@ -262,12 +263,10 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
     options: dict[str, object] = {}
     if "cuda graph" in notes:
         options["cuda_graphs"] = "full" if "full_iteration" in notes else "layer"
-    if "all-to-all overlap" in notes or layout.schedule == "dualpipe":
+    if "all-to-all overlap" in notes:
         options["overlap_ep"] = True
     if layout.schedule == "dualpipe":
-        options["deduplicated_all_to_all"] = True
-        options["rdma_dispatch"] = True
-        options["ep_exposed_frac"] = 0.1  # both directions of the pipeline hide each other's
+        options.update(DUALPIPE_DISPATCH)
     generation = moe_kernel_generation(notes, row.get("framework", ""))
     if generation:
         options["moe_kernels"] = generation

@@ -11,28 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.search.engine import FAMILY_CUTOFF, Counts, Found, SearchResult, search
+from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
-    from gpuscale.core.step.records import Software
-
-DUALPIPE_EXPOSED_FRAC = 0.1
-"""All-to-all that DualPipe leaves visible: two micro-batches in opposite directions hide each
-other's (DeepSeek-V3 report, arXiv:2412.19437, section 3.2.1)."""
-
-
-def dualpipe_software(software: Software) -> Software:
-    """Family with the dispatch that DualPipe comes with.
-
-    The all-to-all runs beside the other direction's compute, a token crosses to a node once, by
-    RDMA kernels of its own (DeepSeek-V3 report, section 3.2).
-    """
-    return replace(
-        software, overlap_ep=True, deduplicated_all_to_all=True, rdma_dispatch=True,
-        ep_exposed_frac=DUALPIPE_EXPOSED_FRAC,
-    )  # fmt: skip
 
 
 def problem_for(problem: Problem, schedule: str) -> Problem:
@@ -40,7 +24,7 @@ def problem_for(problem: Problem, schedule: str) -> Problem:
     if schedule != "dualpipe" or problem.facts.n_experts == 0:
         return problem
     cache = problem.cache.setdefault("dualpipe", {})
-    return replace(problem, software=dualpipe_software(problem.software), cache=cache)
+    return replace(problem, software=replace(problem.software, **DUALPIPE_DISPATCH), cache=cache)
 
 
 def find(
