@@ -105,7 +105,7 @@ def _plan(document: Document) -> list[Chart]:
     r = document.result
     if hasattr(r, "step") and hasattr(r, "memory"):
         return _one_plan(document)
-    rows = getattr(r, "rows", None)
+    rows = r.get("rows") if isinstance(r, Mapping) else getattr(r, "rows", None)
     return _scan(rows) if rows else []
 
 
