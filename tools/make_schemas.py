@@ -34,6 +34,8 @@ plan llama3-70b --gpus 4096
 plan llama3-405b --gpus 8
 plan deepseek-v3 --gpus 2048
 plan llama3-8b --gpus 64..256 --deadline 300d
+timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32
+timeline llama3-8b --gpus 8
 network h100-superpod --gpus 1024
 network dgx-h100 --gpus 64
 network gb200-nvl72 --gpus 1152

@@ -24,6 +24,8 @@ class Axis:
         --------
         >>> Axis("size", "bytes").text(64e6), Axis("MFU", "frac").text(0.4), Axis("x").text(2.50)
         ('64 MB', '40 %', '2.5')
+        >>> Axis("tokens/s", "count").text(5e6)
+        '5M'
         """
         if self.dim in UNITS:
             number, space, unit = format_si(value, self.dim, digits).partition(" ")
@@ -31,9 +33,11 @@ class Axis:
             number, space, unit = f"{value:,.{digits}g}", "", ""
             if "e" in number and abs(value) < 1e15:
                 number = f"{value:,.0f}"
-        if "." in number and number[-1].isdigit():
+        suffix = "" if number[-1].isdigit() else number[-1]  # 5.00M
+        number = number.removesuffix(suffix) if suffix else number
+        if "." in number:
             number = number.rstrip("0").rstrip(".")
-        return number + space + unit
+        return number + suffix + space + unit
 
 
 @dataclass(frozen=True, slots=True)

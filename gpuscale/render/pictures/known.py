@@ -106,7 +106,7 @@ def _plan(document: Document) -> list[Chart]:
     if hasattr(r, "step") and hasattr(r, "memory"):
         return _one_plan(document)
     rows = r.get("rows") if isinstance(r, Mapping) else getattr(r, "rows", None)
-    return _scan(rows) if rows else []
+    return _scan(rows, _job(document.inputs)) if rows else []
 
 
 def layout_words(layout: Any) -> str:
@@ -122,7 +122,9 @@ def layout_words(layout: Any) -> str:
 
 def _one_plan(document: Document) -> list[Chart]:
     r = document.result
-    where = f"{r.n_gpus:,} GPUs, {layout_words(r.layout)}"
+    where = ", ".join(
+        t for t in (_job(document.inputs), f"{r.n_gpus:,} GPUs", layout_words(r.layout)) if t
+    )
     limit = (r.capacity_bytes, f"usable {Axis('', 'bytes').text(r.capacity_bytes)}")
     charts: list[Chart] = [step_stack(r.step, where)]
     if document.pictures is None:
@@ -173,7 +175,15 @@ def _limits(limits: Sequence[Any], note: str) -> list[Chart]:
     ]  # fmt: skip
 
 
-def _scan(rows: Sequence[Any]) -> list[Chart]:
+def _job(inputs: Mapping[str, Any]) -> str:
+    """Say what a picture is about: model and cluster, as far as the inputs tell."""
+    clusters = inputs.get("cluster") or inputs.get("clusters") or ""
+    where = ", ".join(map(str, clusters)) if isinstance(clusters, (list, tuple)) else str(clusters)
+    model = str(inputs.get("model") or "")
+    return f"{model} on {where}" if model and where else model or where
+
+
+def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
     """Scaling curve and Pareto front of the cases that fit."""
     fit = [r for r in rows if r.fits]
     if not fit:
@@ -204,11 +214,11 @@ def _scan(rows: Sequence[Any]) -> list[Chart]:
             speed = [Series("expected", speed[0].points), Series("linear scaling", ideal)]
         charts.append(
             Lines("scaling", "Scaling: tokens per second", x,
-                  Axis("tokens/s", "count", log=True), speed)
+                  Axis("tokens/s", "count", log=True), speed, (), note)
         )  # fmt: skip
         charts.append(
             Lines("mfu", "Scaling: model FLOP utilisation", x, Axis("MFU", "frac"),
-                  series(lambda r: r.mfu))
+                  series(lambda r: r.mfu), (), note)
         )  # fmt: skip
     front = [r for r in fit if r.pareto]
     if len(fit) > 1:
@@ -224,7 +234,7 @@ def _scan(rows: Sequence[Any]) -> list[Chart]:
         made = [Series("Pareto front", sorted(map(at, front)))]
         made += [Series("dominated", rest, line=False)] if rest else []
         charts.append(Lines("pareto", "Pareto front: time against " + ("cost" if cost else "GPUs"),
-                            label, y, made))  # fmt: skip
+                            label, y, made, (), note))  # fmt: skip
     return charts
 
 
