@@ -9,15 +9,17 @@ RECOMPUTE = ("none", "selective", "full", "per-op")
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 CP_KINDS = ("ring", "all-gather", "ulysses")
-DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
+ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")
+"""Orders of the dimensions on the network, innermost first; EP splits the ranks of a stage."""
+DEFAULT_ORDER = ORDERS[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """One layout: parallel degrees, batch, recompute, schedule, precision.
 
-    Ranks are numbered in `order`, innermost first; EP splits the dp*cp ranks (times tp/etp for
-    expert tensor parallelism). `shard_group_size` is the ZeRO/FSDP shard group; None means dp*cp,
+    Ranks are numbered in `order`, innermost first; EP splits the tp*cp*dp ranks of a stage, after
+    expert tensor parallelism. `shard_group_size` is the ZeRO/FSDP shard group; None means dp*cp,
     fewer means HSDP.
     """
 
@@ -44,7 +46,7 @@ class Layout:
     overlap_pp: bool = True
     offload_optimizer: bool = False
     offload_activations: bool = False
-    order: tuple[str, ...] = DEFAULT_ORDER
+    order: str = DEFAULT_ORDER
 
     @property
     def n_gpus(self) -> int:

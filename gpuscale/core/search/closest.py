@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, make_layout, peak_bytes, states_floor_bytes
@@ -35,8 +35,10 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
         kept = _least_tails(tails)
         states = sp.least_states(kept)
         for ep, etp in sp.expert_degrees(space, problem.facts, grid):
-            layout = make_layout(problem.facts, grid, ep, etp, batches[0], False,
-                                 space.precision[0], ("none", None), True, kept[0])  # fmt: skip
+            layout = make_layout(
+                problem.facts, grid, ep, etp, batches[0], False, space.precision[0],
+                ("none", None), True, DEFAULT_ORDER, kept[0],
+            )  # fmt: skip
             floor = states_floor_bytes(problem, layout, states)
             bounds[grid, ep, etp] = (floor, kept, batches[0])
     for (grid, ep, etp), (floor, kept, batch) in sorted(bounds.items(), key=lambda i: i[1][0]):
@@ -75,7 +77,9 @@ def _variants(
         sp.recomputes(space, p.facts, grid.pp),
     )  # fmt: skip
     layouts = [
-        make_layout(p.facts, grid, ep, etp, batch, seq, precision, recompute, True, tail)
+        make_layout(
+            p.facts, grid, ep, etp, batch, seq, precision, recompute, True, DEFAULT_ORDER, tail
+        )
         for seq, precision, recompute in choices
     ]
     return [Closest(peak_bytes(p, layout), layout) for layout in layouts]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.constraints import Facts
 from gpuscale.core.search.families import family
@@ -32,7 +32,7 @@ INFINITY = float("inf")
 FAMILY_CUTOFF = 2.5
 """A family is searched for its exact best up to this multiple of the best of all."""
 
-NO_TAIL = Tail("1f1b", 1, 0, None, True, True, False, False, ())
+NO_TAIL = Tail("1f1b", 1, 0, None, True, True, False, False)
 
 
 class Found(NamedTuple):
@@ -54,6 +54,7 @@ class Group(NamedTuple):
     micro_batch_size: int
     sequence_parallel: bool
     precision: str
+    order: str
 
 
 class Tails(NamedTuple):
@@ -140,7 +141,14 @@ def _groups(state: _State) -> Iterator[Group]:
         splits = sp.sequence_parallels(space, grid.tp)
         batches = [(b, state.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
         batches = [(b, t) for b, t in batches if t.exchanges]
-        size = outer * len(splits) * len(space.precision) * sum(t.n_all for _, t in batches)
+        orders = sp.orders(space, grid)
+        size = (
+            outer
+            * len(orders)
+            * len(splits)
+            * len(space.precision)
+            * sum(t.n_all for _, t in batches)
+        )
         for ep, etp in sp.expert_degrees(space, facts, grid) if batches else ():
             counts.declared += size
             if state.states_too_large(grid, ep, etp, *batches[0]):
@@ -151,8 +159,8 @@ def _groups(state: _State) -> Iterator[Group]:
                 for precision in space.precision:
                     each = compute_s(p, grid.tp, grid.cp, ep, etp, b, precision)
                     bound = pipeline_floor_s(each, grid.pp, m, tails.fill) * late
-                    for seq in splits:
-                        yield Group(bound, grid, ep, etp, b, seq, precision)
+                    for seq, order in itertools.product(splits, orders):
+                        yield Group(bound, grid, ep, etp, b, seq, precision, order)
 
 
 def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: float) -> float:
@@ -190,11 +198,11 @@ class _State:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
         p = self.problem
         layout = make_layout(p.facts, grid, ep, etp, b, False, self.space.precision[0],
-                             ("none", None), True, tails.least)  # fmt: skip
+                             ("none", None), True, DEFAULT_ORDER, tails.least)  # fmt: skip
         least = states_floor_bytes(p, layout, tails.states)
         if least <= p.capacity_bytes:
             return False
-        for name in self._families(Group(0.0, grid, ep, etp, b, False, ""), tails):
+        for name in self._families(Group(0.0, grid, ep, etp, b, False, "", ""), tails):
             self._note_closest(Found(INFINITY, least, layout, name))
         return True
 
@@ -313,7 +321,7 @@ class _State:
     ) -> Layout:
         return make_layout(
             self.problem.facts, group.grid, group.ep, group.etp, group.micro_batch_size,
-            group.sequence_parallel, group.precision, recompute, overlap_tp, tail,
+            group.sequence_parallel, group.precision, recompute, overlap_tp, group.order, tail,
         )  # fmt: skip
 
     def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
@@ -402,11 +410,12 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
             sp.expert_degrees(space, facts, grid), sp.micro_batches(space, facts, grid),
             sp.sequence_parallels(space, grid.tp), space.precision,
             sp.recomputes(space, facts, grid.pp), sp.overlap_tps(space, grid.tp),
+            sp.orders(space, grid),
         )  # fmt: skip
-        for (ep, etp), b, seq, precision, recompute, overlap in outer:
+        for (ep, etp), b, seq, precision, recompute, overlap, order in outer:
             for tail in sp.tails(space, facts, grid, b):
                 layout = make_layout(
-                    facts, grid, ep, etp, b, seq, precision, recompute, overlap, tail
+                    facts, grid, ep, etp, b, seq, precision, recompute, overlap, order, tail
                 )
                 shape = shape_of(layout, problem.hardware, problem.software)
                 parts = step_parts(problem, layout, stages_of(problem, layout, shape))

@@ -54,7 +54,8 @@ class Problem:
 
 def make_layout(
     facts: Facts, grid: Grid, ep: int, etp: int, micro_batch_size: int, sequence_parallel: bool,
-    precision: str, recompute: tuple[str, int | None], overlap_tp: bool, tail: Tail,
+    precision: str, recompute: tuple[str, int | None], overlap_tp: bool, order: str,
+    tail: Tail,
 ) -> Layout:  # fmt: skip
     """Write the dimensions of the walk as a layout."""
     return Layout(
@@ -62,7 +63,7 @@ def make_layout(
         grid.pp, tail.vpp, grid.dp, tail.zero_stage, tail.shard_group_size, sequence_parallel,
         recompute[0], recompute[1], tail.schedule, precision, grid.cp_kind, overlap_tp,
         tail.overlap_dp, tail.overlap_pp, tail.offload_optimizer, tail.offload_activations,
-        tail.order,
+        order,
     )  # fmt: skip
 
 
@@ -181,7 +182,9 @@ def step_parts(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -
 def exchange_s(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -> float:
     """Exposed data-parallel exchange and optimizer of a step, as `step_parts` counts them. [s]."""
     stage, _, wide = stages
-    shards = shards_of(layout, wide.dense_params, wide.expert_params)
+    shards = shards_of(
+        layout, wide.dense_params, wide.expert_params, p.hardware.scaleup_domain_gpus
+    )
     exposed = data_parallel_s(
         p.hardware, p.software, layout, shards, stage.time.fwd_s, stage.time.bwd_s, stage.n_layers
     )
@@ -211,8 +214,9 @@ def states_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> fl
 
     The least of the first stage over `states`, see `space.least_states`.
     """
+    ways = tuple((t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in states)
     key = ("states", layout.tp, layout.pp, layout.ep, layout.etp, layout.dp, layout.cp,
-           layout.precision, len(states))  # fmt: skip
+           layout.precision, ways)  # fmt: skip
     least: float | None = p.cache.get(key)
     if least is None:
         parameters = p.memory_parameters

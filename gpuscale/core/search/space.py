@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuscale.core.layout import DEFAULT_ORDER
+from gpuscale.core.layout import ORDERS
 from gpuscale.core.search.constraints import (
     Facts,
     against_batch,
@@ -49,7 +49,8 @@ class Space:
     overlap_pp: tuple[bool, ...] = (True, False)
     offload_optimizer: tuple[bool, ...] = (False,)  # asked for, or where nothing else fits
     offload_activations: tuple[bool, ...] = (False,)
-    order: tuple[tuple[str, ...], ...] = (DEFAULT_ORDER,)
+    order: tuple[str, ...] = ORDERS  # left out where they place no group differently
+    domain_gpus: int = 8  # of the scale-up domain, for `order`
     dp: tuple[int, ...] = ()  # empty: whatever the others leave
 
 
@@ -74,7 +75,6 @@ class Tail(NamedTuple):
     overlap_pp: bool
     offload_optimizer: bool
     offload_activations: bool
-    order: tuple[str, ...]
 
 
 def divisors(n: int) -> tuple[int, ...]:
@@ -121,6 +121,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
         vpp=VPP,
         zero_stage=(0, 1, 2, 3),
         shard_group_size=SHARD_GROUPS,
+        domain_gpus=domain_gpus,
     )
 
 
@@ -175,6 +176,18 @@ def sequence_parallels(space: Space, tp: int) -> tuple[bool, ...]:
     return space.sequence_parallel if tp > 1 else space.sequence_parallel[:1]
 
 
+def orders(space: Space, grid: Grid) -> tuple[str, ...]:
+    """Return the orders of the dimensions that place some group of a grid differently.
+
+    The pipeline inside DP only where TP, CP and it fit in one scale-up domain; a single order is
+    kept as it is.
+    """
+    fits = grid.tp * grid.cp * grid.pp <= space.domain_gpus
+    if len(space.order) == 1 or (grid.pp > 1 and grid.dp > 1 and fits):
+        return space.order
+    return space.order[:1]
+
+
 def overlap_tps(space: Space, tp: int) -> tuple[bool, ...]:
     """Overlap of TP communication means something with TP only."""
     return space.overlap_tp if tp > 1 else space.overlap_tp[:1]
@@ -209,13 +222,12 @@ def assemblies(
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
     overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
     rest = [
-        Tail("1f1b", 1, z, g, odp, opp, opt, act, order)
+        Tail("1f1b", 1, z, g, odp, opp, opt, act)
         for z, g in shards
         for odp in overlap_dp
         for opp in overlap_pp
         for opt in space.offload_optimizer
         for act in space.offload_activations
-        for order in space.order
     ]
     return schedules, rest
 
@@ -244,6 +256,7 @@ def declared_size(space: Space, facts: Facts) -> int:
             len(expert_degrees(space, facts, grid))
             * len(sequence_parallels(space, grid.tp))
             * len(overlap_tps(space, grid.tp))
+            * len(orders(space, grid))
             * len(space.precision)
             * len(recomputes(space, facts, grid.pp))
         )

@@ -169,10 +169,10 @@ def layer_comm(
         n = int(has_mixer) + int(ffn_kind == "dense")
         n_bytes = tokens * hidden * 2.0
         if shape.sequence_parallel:
-            one = sum(gather_s(hw, shape.tp, 1, n_bytes))
+            one = sum(gather_s(hw, shape.tp, shape.tp_stride, n_bytes))
             tp_f, tp_b = 2 * n * one, 3 * n * one
         else:
-            one = sum(gather_s(hw, shape.tp, 1, n_bytes, reduce_all=True))
+            one = sum(gather_s(hw, shape.tp, shape.tp_stride, n_bytes, reduce_all=True))
             tp_f = tp_b = n * one
     if shape.cp > 1 and mix.kv_bytes:
         cp_f = _context_comm(mix, hidden, hw, shape, tokens)
@@ -184,7 +184,7 @@ def layer_comm(
         if shape.ep > 1:
             copies = top_k if sw.deduplicated_all_to_all else 0
             one = sum(
-                all_to_all_s(hw, shape.ep, shape.etp, mlp.dispatched_bytes, copies,
+                all_to_all_s(hw, shape.ep, shape.ep_stride, mlp.dispatched_bytes, copies,
                              mlp.route_domains, sw.rdma_dispatch)
             )  # fmt: skip
             ep_f = ep_b = 2.0 * one
@@ -194,8 +194,8 @@ def layer_comm(
 def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, tokens: float) -> float:
     if shape.cp_kind == "ulysses":
         n_bytes = tokens / shape.tp * (2.0 * hidden * 2.0) + tokens * mix.kv_bytes
-        return sum(all_to_all_s(hw, shape.cp, shape.tp, n_bytes))
-    return sum(gather_s(hw, shape.cp, shape.tp, tokens * shape.cp * mix.kv_bytes))
+        return sum(all_to_all_s(hw, shape.cp, shape.cp_stride, n_bytes))
+    return sum(gather_s(hw, shape.cp, shape.cp_stride, tokens * shape.cp * mix.kv_bytes))
 
 
 def recompute_s(
@@ -235,7 +235,7 @@ def head_time(
     loss = stream_s(hw, tokens * vocab_size / shape.tp * 4.0 * passes)
     comm = 0.0
     if shape.tp > 1:
-        one = gather_s(hw, shape.tp, 1, tokens * hidden_size * 2.0, reduce_all=True)
+        one = gather_s(hw, shape.tp, shape.tp_stride, tokens * hidden_size * 2.0, reduce_all=True)
         comm = sum(one) * (sw.tp_exposed_frac if shape.overlap_tp else 1.0)
     return LayerTime(
         fwd + loss / 2.0, bwd + loss / 2.0 + comm, fwd + bwd, 0.0, loss, 0.0, comm, 0.0, 0.0, 0.0,

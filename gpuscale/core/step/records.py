@@ -124,6 +124,9 @@ class Shape(NamedTuple):
     sequence_parallel: bool
     cp_kind: str
     overlap_tp: bool
+    tp_stride: int = 1  # rank distances, see `ranks.strides`
+    cp_stride: int = 1
+    ep_stride: int = 1
     pp_crosses: bool = False  # the pipeline spans nodes
 
 

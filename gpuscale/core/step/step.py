@@ -12,6 +12,7 @@ from gpuscale.core.step.layer import head_time, layer_time
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.pipeline import StageCounts, pipeline_s, plan_stages, stage_counts
+from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import (
     Breakdown,
     Hardware,
@@ -49,7 +50,7 @@ def shape_of(layout: Layout, hw: Hardware, sw: Software) -> Shape:
     return Shape(
         layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch_size, layout.seq_len,
         layout.precision, layout.recompute, layout.sequence_parallel, layout.cp_kind,
-        layout.overlap_tp, crosses,
+        layout.overlap_tp, *strides(layout, hw.scaleup_domain_gpus)[:3], crosses,
     )  # fmt: skip
 
 
@@ -208,13 +209,15 @@ def _stage(
     return Stage(add_times(parts), dense, experts, n_layers)
 
 
-def shards_of(layout: Layout, dense_params: float, expert_params: float) -> Shards:
+def shards_of(
+    layout: Layout, dense_params: float, expert_params: float, domain_gpus: int
+) -> Shards:
     """Return the data-parallel groups of a rank that holds so many weights."""
     ranks = layout.dp * layout.cp
     expert_ranks = max(1, ranks * layout.tp // (layout.ep * layout.etp))
     shard = min(ranks, layout.shard_group_size or ranks)
-    return Shards(dense_params, expert_params, ranks, expert_ranks, layout.tp,
-                  layout.ep * layout.etp, shard)  # fmt: skip
+    at = strides(layout, domain_gpus)
+    return Shards(dense_params, expert_params, ranks, expert_ranks, at.dense, at.expert, shard)
 
 
 def compose(
@@ -241,7 +244,7 @@ def compose(
     steady, bubble = pipeline_s(stage.seconds, all_stages_s, m, layout.vpp, layout.schedule)
     pp_s = pipeline_transfers_s(hw, sw, layout, hidden)
     wide = widest or stage
-    shards = shards_of(layout, wide.dense_params, wide.expert_params)
+    shards = shards_of(layout, wide.dense_params, wide.expert_params, hw.scaleup_domain_gpus)
     dp_s = data_parallel_s(hw, sw, layout, shards, t.fwd_s, t.bwd_s, stage.n_layers)
     update = optimizer_s(hw, shards, layout.zero_stage, layout.offload_optimizer)
     host = m * t.host_s + sw.step_host_s
@@ -262,7 +265,7 @@ def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
     split = layout.sequence_parallel or sw.scatter_gather
     n_bytes = tokens * hidden * 2.0 / (layout.tp if split else 1)
-    stride = layout.tp * layout.cp * layout.dp
+    stride = strides(layout, hw.scaleup_domain_gpus).pp
     one = point_to_point_s(hw, stride, n_bytes) + hw.p2p_latency_s
     n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)
     return n * one * (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
