@@ -39,8 +39,8 @@ def least_gpus(
 
     Examples
     --------
-    >>> least_gpus(15e12, 4.2e11, 989.4e12, 30 * 86400)
-    2456.59...
+    >>> round(least_gpus(15e12, 4.2e11, 989.4e12, 30 * 86400), 2)
+    2456.6
     """
     return tokens * flop_per_token / (peak_flop_per_s * deadline_s)
 
