@@ -106,7 +106,10 @@ def _renewed(match: re.Match[str], folder: Path) -> str:
     for command, shown in commands(match[1]):
         real = shown
         if runnable(command):
-            real = _cut(run(runnable(command), folder).rstrip("\n"), shown)
+            printed = run(runnable(command), folder).rstrip("\n")
+            if printed.startswith("Traceback"):
+                raise SystemExit(f"$ {command}\n{printed}")
+            real = _cut(printed, shown)
             real += "\n\n" if real else ""
         parts.append(f"$ {command}\n{real}")
     return "```console\n" + "".join(parts).rstrip("\n") + "\n```"
