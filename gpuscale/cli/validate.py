@@ -97,7 +97,7 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         "layouts": lambda file: _at_site(predict_layout_rows(file), calibration),
         "gemm": lambda file: predict_gemm_rows(file, calibration),
         "collectives": lambda file: predict_collective_rows(file, calibration),
-        "inference": predict_inference_rows,
+        "inference": lambda file: predict_inference_rows(file, calibration),
     }
     if chosen:
         return {name: predict[name](file) for name, file in chosen.items()}
@@ -159,7 +159,7 @@ CLASSES = {
     "layouts": ("clean",),
     "gemm": ("architecture", "dtype"),
     "collectives": ("op", "span"),
-    "inference": ("quantity",),
+    "inference": ("quantity", "dense_or_moe", "gpu", "precision", "framework", "source"),
 }
 """Classes that each section is summarised by."""
 

@@ -25,10 +25,9 @@ class KernelsSpec(Spec):
     prefill_ramp_tokens: float = Field(default=_K.prefill_ramp_tokens, ge=0, le=1e5)
     decode_attention_eff: Efficiency = _K.decode_attention_eff
     decode_flop_eff: Efficiency = _K.decode_flop_eff
-    layer_s: Seconds = _K.layer_s
+    small_kernel_s: Seconds = _K.small_kernel_s
     stream_passes: float = Field(default=_K.stream_passes, ge=0, le=100)
     all_reduce_factor: Factor = _K.all_reduce_factor
-    burst_frac: float = Field(default=_K.burst_frac, ge=0, le=1)
     queue_factor: float = Field(default=_K.queue_factor, ge=0, le=10)
     origin: dict[str, str] = Field(default_factory=dict)
     source: str = ""
@@ -46,9 +45,11 @@ class FrameworkSpec(Spec):
     host_s: Seconds = _S.host_s
     host_per_sequence_s: Seconds = _S.host_per_sequence_s
     prompt_layer_s: Seconds = _S.prompt_layer_s
+    prompt_expert_layer_s: Seconds = _S.prompt_expert_layer_s
     request_s: Seconds = _S.request_s
     mixed: bool = _S.mixed
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
+    burst_frac: float = Field(default=_S.burst_frac, ge=0, le=1)
     max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)
     kv_memory_frac: Efficiency = _S.kv_memory_frac
     origin: dict[str, str] = Field(default_factory=dict)

@@ -32,7 +32,7 @@ def own_inference() -> Path:
 
 
 def site_loader(calibration: str | Path | None = None) -> SiteOf:
-    """Function that gives the site of a row, one object for each cluster and framework."""
+    """Make the function that gives a row's site, one for each cluster and framework."""
     from gpuscale.io.serving import serving_site
 
     sites: dict[tuple[str, str], ServingSite] = {}
@@ -151,7 +151,7 @@ def _lines(
         value, measured = values.get(quantity), number(row.get(quantity))
         if value is not None and not math.isfinite(value):
             value = None
-        kind = parsed.kind if parsed else ""
+        kind = f"{parsed.kind}/{parsed.classes['dense_or_moe']}" if parsed else ""
         width = widths.get(f"{kind}/{quantity}", widths["unknown"])
         lines.append(ScoredRow(
             id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), quantity=quantity,

@@ -6,7 +6,7 @@ from math import log, sqrt
 from typing import TYPE_CHECKING
 
 from gpuscale.core.plan.serve import experts_met_frac
-from gpuscale.core.serving.products import WEIGHT_BYTES, WEIGHT_ONLY, product_s
+from gpuscale.core.serving.products import WEIGHT_BYTES, multiplied_in, product_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, ServingSite
@@ -64,23 +64,27 @@ def experts_s(
     met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens))
     met = min(local, rows, busiest(met, ep))
     width = ffn.latent_size or hidden
-    weights = (3.0 if ffn.gated else 2.0) * width * ffn.expert_ffn_hidden_size * ep / replica.group
-    return grouped_s(site, rows, max(1.0, met), weights, replica.ffn_format)
+    inner = ffn.expert_ffn_hidden_size * ep / replica.group
+    weights = (3.0 if ffn.gated else 2.0) * width * inner
+    moved = rows * (ROUTED_PASSES * width + 3.0 * inner) * 2.0  # gather, activation, scatter
+    return grouped_s(site, rows, max(1.0, met), weights, replica.ffn_format) + moved / (
+        site.hbm_bytes_per_s * site.kernels.grouped_memory_eff
+    )
 
 
-def grouped_s(
-    site: ServingSite, rows: float, met: float, expert_weights: float, fmt: str
-) -> float:
+def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float, fmt: str) -> float:
     """Time of products of `rows` rows spread over `met` experts of `expert_weights` weights."""
     k = site.kernels
-    native = fmt not in WEIGHT_ONLY and fmt in site.peaks
-    peak = site.peaks[fmt if native else "bf16"]
+    peak = site.peaks[multiplied_in(site, fmt)]
     read = met * expert_weights * WEIGHT_BYTES.get(fmt, 2.0)
     memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
     flop = 2.0 * (rows + k.grouped_pad_rows * met) * expert_weights
     compute_s = flop / (peak * k.grouped_compute_eff)
     return float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
 
+
+ROUTED_PASSES = 5.0
+"""Hidden-sized rows moved for each routed token: two of the gather, one product, two to combine."""
 
 BLEND = 2.0
 """Exponent with which memory and compute time of grouped products add."""

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.records import Batch, Replica, ServingSite
     from gpuscale.specs.model import LayerGroup, ModelSpec
 
+SMALL_KERNELS = {
+    "attention": 3, "mla": 7, "compressed": 9, "gated-delta": 6, "mamba2": 5, "lightning": 5,
+    "dense": 2, "moe": 7, "none": 0,
+}  # fmt: skip
+"""Kernels beside the products, by kind: norm, rotary and cache write; of MLA two more norms, the
+split, the concatenation, the cast; of experts the scores, the choice, sort, gather, activation and
+combine."""
+
 
 def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> PassTime:
     """Time of one pass by part.
@@ -48,14 +56,18 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
     if replica.pp > 1:
         hop = batch.tokens * model.hidden_size * 2.0 / replica.group
-        communication += (replica.pp - 1) * _collective_s(site, "send-recv", hop, 2, replica.n_gpus > site.domain)
+        communication += (replica.pp - 1) * _collective_s(
+            site, "send-recv", hop, 2, replica.n_gpus > site.domain
+        )
     soft = site.software
     head *= k.linear_factor
     linear *= k.linear_factor
     host = soft.host_s + soft.host_per_sequence_s * batch.sequences
     if batch.prompt_tokens > 0.0:  # launched layer by layer; a decode pass is one graph
         busy = linear + attention + experts + communication + small + head
-        host += hypot(busy, soft.prompt_layer_s * model.n_layers) - busy
+        moe = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
+        launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
+        host += hypot(busy, launch) - busy
     return PassTime(linear, attention, experts, communication, small, head, host)
 
 
@@ -68,12 +80,12 @@ def _layer(
     passed = k.stream_passes * local * h * 2.0 / site.hbm_bytes_per_s
     core = prefill_core_s(group.mixer, batch, replica, site)
     core += decode_core_s(group.mixer, batch, replica, site)
-    n_parts = int(group.mixer.kind != "none") + int(group.ffn.kind != "none")
+    n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
     return PassTime(
         linear_s=projections_s(group.mixer, h, batch, replica, site) + dense,
         attention_s=core, experts_s=experts,
         communication_s=layer_communication_s(group, h, replica, site, batch),
-        small_s=0.5 * n_parts * (k.layer_s + passed),
+        small_s=n_small * k.small_kernel_s + passed,
     )  # fmt: skip
 
 

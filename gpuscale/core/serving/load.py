@@ -1,4 +1,4 @@
-"""A replica under load: closed loop of a concurrency, as many sequences as fit, one static batch."""
+"""A replica under load: a closed loop, as many sequences as fit, one static batch."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def gpu_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     return (ffn + attention) / replica.pp + 2.0 * edges / replica.tp
 
 
-def most_sequences(
-    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float
-) -> float:
+def most_sequences(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float) -> float:
     """Sequences of `tokens` tokens whose cache fits beside the weights, whole replica. [1]."""
     room = usable_bytes(site.hbm_bytes) - SERVING_OVERHEAD_BYTES - gpu_weight_bytes(model, replica)
     each = kv_cache_bytes(model, tokens, WEIGHT_BYTES.get(replica.kv_format, 2.0))
@@ -83,7 +81,7 @@ def steady_state(
     others' prompts are read too:
 
         TTFT = request + decode/2 + read (own + waiting),  waiting = queue in flight + burst
-        TPOT = decode + read * decoding / (o - 1)
+        TPOT = decode + read * decoding (1 - burst_frac / 2) / (o - 1)
 
     `decoding = concurrency (1 - TTFT / (TTFT + (o - 1) TPOT))`, by Little's law. With pipeline
     stages a group of `concurrency / pp` sequences is in each stage at a time.
@@ -91,7 +89,7 @@ def steady_state(
     n, more = load.input_tokens, max(0.0, load.output_tokens - 1.0)
     context, soft = n + load.output_tokens / 2.0, site.software
     decoding, waiting, busy = concurrency, 0.0, 0.0
-    others = (concurrency - 1.0) / concurrency
+    others, stalled = (concurrency - 1.0) / concurrency, 1.0 - 0.5 * soft.burst_frac
     ttft = tpot = 0.0
     decode = PassTime()
     for _ in range(ROUNDS):
@@ -105,10 +103,10 @@ def steady_state(
         each = max(0.0, taken) / prompts / replica.pp  # stages read different prompts at a time
         reading += each * max(0.0, waiting - (prompts - 1.0))
         ttft_new = soft.request_s + 0.5 * decode.total_s + reading
-        tpot_new = decode.total_s + (each * decoding / more if more else 0.0)
+        tpot_new = decode.total_s + (each * decoding * stalled / more if more else 0.0)
         cycle = ttft_new + more * tpot_new
         queue = site.kernels.queue_factor * others * concurrency * min(1.0, reading / cycle)
-        burst = site.kernels.burst_frac * (concurrency - 1.0) / 2.0
+        burst = soft.burst_frac * (concurrency - 1.0) / 2.0
         waiting = 0.5 * (waiting + min(concurrency - 1.0, queue + burst))
         decoding = 0.5 * (decoding + max(1.0, concurrency * more * tpot_new / cycle))
         ttft, tpot = ttft_new, tpot_new
@@ -121,7 +119,7 @@ def steady_state(
 def closed_loop(
     model: ModelSpec, replica: Replica, site: ServingSite, load: Requests
 ) -> ServingLoad:
-    """Times and throughput of a replica under a closed loop of requests.
+    """Compute times and throughput of a replica under a closed loop of requests.
 
     Parameters
     ----------
@@ -170,7 +168,7 @@ def static_batch(
     context = load.input_tokens + o / 2.0
     prefill = prompt_pass(model, replica, site, load.input_tokens, size)
     decode = pass_time(model, replica, site, Batch(sequences=size, context=context))
-    ttft = prefill.total_s + site.software.request_s
+    ttft = prefill.total_s
     total = ttft + (o - 1.0) * decode.total_s
     room = most_sequences(model, replica, site, load.input_tokens + o)
     return ServingLoad(

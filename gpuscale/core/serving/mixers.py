@@ -72,9 +72,7 @@ def met_keys(mixer: AnyMixer, context: float) -> float:
     return context
 
 
-def prefill_core_s(
-    mixer: AnyMixer, batch: Batch, replica: Replica, site: ServingSite
-) -> float:
+def prefill_core_s(mixer: AnyMixer, batch: Batch, replica: Replica, site: ServingSite) -> float:
     """Time of the core on prompt tokens: fused attention, or a recurrence in chunks."""
     tokens = batch.prompt_tokens / replica.dp_attention
     if tokens <= 0.0 or mixer.kind == "none":

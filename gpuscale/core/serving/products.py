@@ -31,13 +31,24 @@ def rounded(tokens: float) -> float:
     return round(tokens, DIGITS - floor(log10(tokens)))
 
 
+def multiplied_in(site: ServingSite, fmt: str) -> str:
+    """Format in which weights of `fmt` are multiplied: itself, or what the GPU offers.
+
+    Blackwell multiplies mxfp4 weights by mxfp8 activations (gpt-oss); other narrow weights, and
+    formats that a GPU lacks, are widened to bf16.
+    """
+    if fmt == "mxfp4" and "nvfp4" in site.peaks and "mxfp8" in site.peaks:
+        return "mxfp8"
+    return "bf16" if fmt in WEIGHT_ONLY or fmt not in site.peaks else fmt
+
+
 def product_s(
     site: ServingSite, m: float, n: float, k: float, fmt: str, *, quantised: bool = True
 ) -> float:
     """Time of (m, k) @ (k, n) with weights in `fmt`; 0 for no output.
 
     A format that the GPU does not multiply is multiplied in bf16, its weights read as stored.
-    Activations of block formats are quantised by a kernel of their own.
+    Activations in fp8 blocks are quantised by a kernel of their own; other formats within another.
     """
     if n <= 0.0 or k <= 0.0:
         return 0.0
@@ -46,12 +57,11 @@ def product_s(
     found = site.memo.get(key)
     if found is not None:
         return found
-    native = fmt not in WEIGHT_ONLY and fmt in site.peaks
-    dtype = fmt if native else "bf16"
+    dtype = multiplied_in(site, fmt)
     time_s = expected_matmul_time_s(
         m, n, k, dtype, site.arch, site.peaks[dtype], site.hbm_bytes_per_s, n_units=site.n_units,
-        l2_bytes=site.l2_bytes, include_quant=quantised and dtype in ("fp8-block", "nvfp4"),
-        weight_bytes=None if native else WEIGHT_BYTES.get(fmt, 2.0),
+        l2_bytes=site.l2_bytes, include_quant=quantised and dtype == "fp8-block",
+        weight_bytes=None if dtype == fmt else WEIGHT_BYTES.get(fmt, 2.0),
     )  # fmt: skip
     site.memo[key] = time_s
     return time_s

@@ -40,7 +40,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Parameters of kernels and arrivals that hold for all frameworks; defaults are priors, see presets."""
+    """Parameters that hold for all frameworks; the defaults are priors, see the presets."""
 
     linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
@@ -50,10 +50,9 @@ class Kernels:
     prefill_ramp_tokens: float = 500.0  # keys at which half of it is reached
     decode_attention_eff: float = 0.7  # of the memory bandwidth, reading the cache
     decode_flop_eff: float = 0.3  # of the bf16 peak, where many heads share one latent
-    layer_s: float = 8e-6  # small kernels of one layer
+    small_kernel_s: float = 1.5e-6  # one small kernel: norm, rotary, activation, routing step
     stream_passes: float = 10.0  # hidden-sized tensors read or written around the products
     all_reduce_factor: float = 1.0  # over the isolated collective
-    burst_frac: float = 0.1  # of the requests arrive all at once
     queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
 
 
@@ -65,10 +64,12 @@ class ServingSoftware:
     host_s: float = 1e-3  # exposed host time of one iteration
     host_per_sequence_s: float = 5e-6
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
+    prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
     max_sequences: float = 2048.0  # decoding sequences of one attention group
+    burst_frac: float = 0.1  # of the requests arrive in waves, as usual with its load generator
     kv_memory_frac: float = 0.9  # of the memory left by the weights
 
 
