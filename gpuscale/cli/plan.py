@@ -57,7 +57,10 @@ def plan(
         str | None,
         typer.Option(help="step-time, tokens-per-dollar, memory-headroom or fewest-gpus."),
     ] = None,
-    price: Annotated[str | None, typer.Option(help="Of a GPU, e.g. '2.5 USD/h'.")] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(help="Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster."),
+    ] = None,
     job: Annotated[
         str | None, typer.Option("--job", metavar="PLAN.TOML", help="Read the job from a file.")
     ] = None,
@@ -91,6 +94,9 @@ def plan(
     overlap_dp: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
     overlap_pp: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
     offload: Annotated[str | None, typer.Option(help="none, optimizer.")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Innermost first: tp-cp-dp-pp, tp-cp-pp-dp, or both.")
+    ] = None,
     alternatives: Annotated[
         int, typer.Option(min=0, max=64, help="Next best process grids to show.")
     ] = 3,

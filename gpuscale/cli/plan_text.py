@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.layout import DEFAULT_ORDER
 from gpuscale.core.quantity import format_count, format_si
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def details(layout: Layout) -> str:
         parts.append("no sequence parallelism")
     off = [n for n in ("tp", "dp", "pp") if not getattr(layout, f"overlap_{n}")]
     parts += [f"no overlap of {', '.join(off)}"] if off else []
+    parts += ["pipeline inside DP"] if layout.order != DEFAULT_ORDER and layout.pp > 1 else []
     parts += ["optimizer on the host"] if layout.offload_optimizer else []
     parts += ["activations on the host"] if layout.offload_activations else []
     return ", ".join(p for p in parts if p)

@@ -180,6 +180,7 @@ def test_every_flag_can_be_pinned():
     switches = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp")
     texts = dict.fromkeys(FLAGS, "1") | dict.fromkeys(switches, "on") | {
         "cp_kind": "ring", "recompute": "full", "schedule": "1f1b", "offload": "none",
+        "order": "tp-cp-pp-dp",
         "shard_group": "8", "zero": "3", "vpp": "1",
     }  # fmt: skip
     for flag, text in texts.items():

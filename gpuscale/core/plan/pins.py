@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from gpuscale.core.layout import CP_KINDS, RECOMPUTE, SCHEDULES
+from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE, SCHEDULES
 from gpuscale.core.search.constraints import (
     Facts,
     against_batch,
@@ -29,7 +29,7 @@ INTS = {
 
 NAMES: dict[str, Sequence[str]] = {
     "cp_kind": CP_KINDS, "recompute": RECOMPUTE[:3], "schedule": SCHEDULES[:4],
-    "offload": ("none", "optimizer"),
+    "offload": ("none", "optimizer"), "order": ORDERS,
 }  # fmt: skip
 """Flag -> names to choose from."""
 
