@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -148,6 +149,16 @@ def _bug() -> int:
     return int(Exit.BUG)
 
 
+def _unwritten(error: OSError) -> int:
+    """Say that standard output takes no more, and drop what is still in its buffer."""
+    from gpuscale.cli.failures import report_error
+
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    report_error(GpuscaleError(f"the answer cannot be written: {error.strerror or error}"))
+    return int(Exit.USAGE)
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command line and turn every failure into its exit code.
 
@@ -176,6 +187,10 @@ def run(args: Sequence[str]) -> int:
         return int(Exit.INTERRUPT)
     except BrokenPipeError:
         raise
+    except OSError as error:
+        if error.filename is not None:
+            return _bug()
+        return _unwritten(error)
     except Exception as error:
         if not hasattr(error, "format_message"):
             return _bug()

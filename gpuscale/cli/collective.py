@@ -8,7 +8,7 @@ import typer
 
 from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
-from gpuscale.cli.completion import complete_cluster
+from gpuscale.cli.completion import complete_cluster, complete_op
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def collective(
     op: Annotated[
         str,
         typer.Argument(
-            help="all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, send-recv."
+            help="all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, send-recv.",
+            autocompletion=complete_op,
         ),
     ],
     cluster: Annotated[

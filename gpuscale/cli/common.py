@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuscale.cli.completion import BY_NAME
 from gpuscale.cli.emit import emit
 from gpuscale.cli.failures import EXAMPLES
 from gpuscale.cli.quick import QuickCommand
@@ -179,6 +180,8 @@ def command(
                 return
             emit(function(common=common, **kwargs), common)
 
+        for p in own:
+            _complete(p)
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + extra
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -189,6 +192,13 @@ def command(
         return function
 
     return register
+
+
+def _complete(parameter: inspect.Parameter) -> None:
+    """Give a model, cluster, GPU or software parameter the completion of its preset names."""
+    for info in getattr(parameter.annotation, "__metadata__", ()):
+        if parameter.name in BY_NAME and info.autocompletion is None:
+            info.autocompletion = BY_NAME[parameter.name]
 
 
 def _sweeps(given: dict[str, Any], common: bool) -> tuple[tuple[str, ...], str | None] | None:

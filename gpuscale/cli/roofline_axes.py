@@ -191,7 +191,7 @@ def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     """Expert width that expert parallelism needs."""
     from gpuscale.core import limits
 
-    ep, k = x.ep or 2 * links.node_gpus, x.top_k or 1
+    ep, k = x.ep or x.n_gpus or 2 * links.node_gpus, x.top_k or 1
     have = float(x.ffn) if x.ffn else None
     inside = ep <= links.node_gpus
     if not inside and links.node is None:
@@ -254,7 +254,8 @@ def _pp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         )  # fmt: skip
         rows.append(
             AxisRow(f"{scope}: {pipe.hops(stages, m)} hops", rate, None, "", "", None, None,
-                    total_s, f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step",
+                    total_s, f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
+                    f"{100 * pipe.bubble_over_ideal(stages, m):.1f} % over its ideal time",
                     "2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)", given)
         )  # fmt: skip
         if x.layers:

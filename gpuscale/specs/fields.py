@@ -24,10 +24,13 @@ def _si(dim: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-Bytes = Annotated[float, _si("bytes"), Field(gt=0, le=MAX_ABS)]
-BytesPerS = Annotated[float, _si("bytes_per_s"), Field(gt=0, le=MAX_ABS)]
-FlopPerS = Annotated[float, _si("flop_per_s"), Field(gt=0, le=MAX_ABS)]
-Hertz = Annotated[float, _si("hz"), Field(gt=0, le=MAX_ABS)]
+_MEASURE = Field(gt=0, ge=1, le=MAX_ABS)
+"""Sizes and rates: below one per second no formula keeps its digits, and no machine exists."""
+
+Bytes = Annotated[float, _si("bytes"), _MEASURE]
+BytesPerS = Annotated[float, _si("bytes_per_s"), _MEASURE]
+FlopPerS = Annotated[float, _si("flop_per_s"), _MEASURE]
+Hertz = Annotated[float, _si("hz"), _MEASURE]
 Watts = Annotated[float, _si("w"), Field(gt=0, le=MAX_ABS)]
 Seconds = Annotated[float, _si("s"), Field(ge=0, le=MAX_ABS)]
 UsdPerHour = Annotated[float, _si("usd_per_hour"), Field(ge=0, le=MAX_ABS)]

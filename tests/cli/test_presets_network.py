@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -134,6 +135,41 @@ def test_completion():
     assert {"dgx-h100", "dgx-h200"} <= set(complete_cluster("dgx-h"))
     assert "h100" in complete_cluster("h1")
     assert "llama3-70b" in complete_model("llama3-7")
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("gpuscale memory llama3-7", "llama3-70b"),
+        ("gpuscale memory llama3-70b --cluster dgx-h", "dgx-h100"),
+        ("gpuscale memory llama3-70b --software megatron-c", "megatron-core"),
+        ("gpuscale plan deepseek-v", "deepseek-v3"),
+        ("gpuscale collective all-r", "all-reduce"),
+        ("gpuscale roofline chip b2", "b200-sxm"),
+    ],
+)
+def test_completion_of_a_shell(line, want):
+    """As bash asks for it; parameters of one name are completed alike in every command."""
+    env = os.environ | {
+        "_GPUSCALE_COMPLETE": "complete_bash", "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuscale"], env=env, capture_output=True, text=True, check=False
+    )
+    assert want in done.stdout.split(), done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux's full device")
+@pytest.mark.parametrize("line", ["matmul-time h100 8 8 8", "quiz --json", "memory --help"])
+def test_full_disk_is_no_bug(line):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuscale", *line.split()], stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    want = "error: the answer cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, want)
 
 
 def test_completion_reads_no_preset():

@@ -71,3 +71,13 @@ def test_any_value_of_a_gpu_key(key, value):
 @given(st.one_of(st.sampled_from(sorted(CLUSTER)), st.text(max_size=8)), VALUES)
 def test_any_value_of_a_cluster_key(key, value):
     check(cluster_from_table, CLUSTER | {key: value})
+
+
+@pytest.mark.parametrize("key", ["hbm_bytes_per_s", "hbm_bytes", "bf16_flop_per_s"])
+def test_rates_and_sizes_below_one_are_refused(key, tmp_path):
+    spec = {"name": '"x"', "architecture": '"hopper"', "hbm_bytes": '"80 GB"',
+            "hbm_bytes_per_s": '"3 TB/s"', key: "1e-300"}  # fmt: skip
+    path = tmp_path / "g.toml"
+    path.write_text("\n".join(f"{k} = {v}" for k, v in spec.items()))
+    with pytest.raises(GpuscaleError, match=f"{key}: input should be greater than or equal to 1"):
+        load_gpu(str(path))
