@@ -269,7 +269,8 @@ def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
 
         problem, lay = case.problem, r.layout
         usable, line = r.capacity_bytes, timeline_of(problem, lay)
-        charts = [stage_memory(problem, lay, usable), *step_gantts(line)]
+        about = f"{case.loaded.model.name} on {case.n_gpus:,} {case.loaded.gpu.name}"
+        charts = [stage_memory(problem, lay, usable), *step_gantts(line, about)]
         return [*charts, memory_over_time(line, usable)]
 
     return draw

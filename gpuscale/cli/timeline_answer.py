@@ -77,7 +77,8 @@ def _document(
     from gpuscale.render.pictures.terminal import to_lines
 
     usable = problem.capacity_bytes
-    charts = step_gantts(line)
+    about = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name}, {layout_text(layout)}"
+    charts = step_gantts(line, about)
     width = shutil.get_terminal_size((100, 24)).columns
     blocks: list[Block] = [Text(head)]
     for chart in charts:

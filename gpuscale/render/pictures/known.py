@@ -93,7 +93,11 @@ def _memory(document: Document) -> list[Chart]:
         return []
     inputs = document.inputs
     limit = (r.usable_bytes, f"usable {Axis('', 'bytes').text(r.usable_bytes)}")
-    where = f"{inputs['model']} on {inputs['n_gpus']:,} {inputs['gpu']}"
+    degrees = {name: inputs[name] for name in ("tp", "cp", "ep", "pp", "dp")}
+    where = f"{inputs['model']} on {inputs['n_gpus']:,} {inputs['gpu']}: " + ", ".join(
+        f"{k.upper()} {v}" for k, v in degrees.items() if v > 1
+    )
+    where = f"{where.removesuffix(': ')}, sequence {inputs['seq_len']:,}"
     if len(stages) == 1:
         rows = [("ideal", r.ideal), ("expected", r.expected)]
         return [memory_stack(rows, "Memory of each GPU", limit, where)]

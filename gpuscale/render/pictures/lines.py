@@ -84,6 +84,7 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
                 f'<polyline points="{path}" class="gs-l{n % len(COLOURS)}" stroke-width="2.2" '
                 f'stroke-dasharray="{DASHES[n % len(DASHES)]}" stroke-linejoin="round"/>'
             )
+            taken += _along([(a, b) for a, b, *_ in placed])
         if not series.markers:
             continue
         taken += [(px - 6, py - 6, px + 6, py + 6) for px, py, *_ in placed]
@@ -128,6 +129,15 @@ def _marks(chart: Lines, x: Scale, y: Scale, box: Box) -> Iterator[str]:
             "end" if flip else "start", size=12,
         )  # fmt: skip
         used += 1
+
+
+def _along(path: Sequence[tuple[float, float]]) -> Iterator[Box]:
+    """Small boxes along a line, which names keep clear of."""
+    for (a, b), (c, d) in zip(path, path[1:], strict=False):
+        n = max(1, round(math.hypot(c - a, d - b) / 8))
+        for k in range(n + 1):
+            px, py = a + (c - a) * k / n, b + (d - b) * k / n
+            yield (px - 2, py - 2, px + 2, py + 2)
 
 
 def labels(names: Sequence[tuple[float, float, str]], box: Box, taken: list[Box]) -> Iterator[str]:

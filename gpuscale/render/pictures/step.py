@@ -34,27 +34,27 @@ def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack
     )  # fmt: skip
 
 
-def step_gantts(timeline: Timeline) -> list[Gantt]:
-    """One step, a lane per pipeline stage: whole, or its start and its end."""
+def step_gantts(timeline: Timeline, about: str) -> list[Gantt]:
+    """One step of the job `about`, a lane per pipeline stage: whole, or its start and its end."""
     passes = ("forward", "backward", "weights", "recompute")
     lanes = [timeline.of(d) for d in range(timeline.n_devices)]
     busy = [[e for e in lane if e.kind in passes] for lane in lanes]
     fullest = max(busy, key=len)
     time, total = Axis("time", "s"), timeline.total_s
     if len(fullest) <= 2 * PASSES_SHOWN:
-        return [_gantt(timeline, lanes, 0.0, total, "timeline", "One step in time", "")]
+        return [_gantt(timeline, lanes, 0.0, total, "timeline", "One step in time", about)]
     until = fullest[PASSES_SHOWN].start_s
     since = fullest[-PASSES_SHOWN].start_s
     first = _gantt(timeline, lanes, 0.0, until, "timeline", "One step in time: its start",
-                   f", of which the first {time.text(until)}")  # fmt: skip
+                   about, f", of which the first {time.text(until)}")  # fmt: skip
     last = _gantt(timeline, lanes, since, total, "timeline-end", "One step in time: its end",
-                  f", of which the last {time.text(total - since)}")  # fmt: skip
+                  about, f", of which the last {time.text(total - since)}")  # fmt: skip
     return [first, last]
 
 
 def _gantt(
     timeline: Timeline, lanes: list[list[Event]], start: float, end: float, key: str, title: str,
-    part: str,
+    about: str, part: str = "",
 ) -> Gantt:  # fmt: skip
     shown = [
         [e for e in lane if e.kind in LETTERS and e.start_s < end - 1e-12
@@ -73,7 +73,7 @@ def _gantt(
         drawn.append((f"stage {device + 1}", spans))
     time = Axis("time", "s")
     note = (
-        f"{timeline.schedule}, {timeline.n_micro_batches:,} micro-batches, step "
+        f"{about}; {timeline.schedule}, {timeline.n_micro_batches:,} micro-batches, step "
         f"{time.text(timeline.total_s)}{part}; boxes carry the number of the micro-batch"
     )
     names = [(KINDS[k], LETTERS[k]) for k in kinds]
