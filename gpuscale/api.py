@@ -116,6 +116,7 @@ def plan(
     overlap_dp: str | None = None,
     overlap_pp: str | None = None,
     offload: str | None = None,
+    order: Value | None = None,
     alternatives: int = 3,
     sensitivity: bool = False,
     pareto: bool = False,
@@ -163,7 +164,7 @@ def plan(
     objective : str, optional
         step-time, tokens-per-dollar, memory-headroom or fewest-gpus.
     price : Value, optional
-        Of a GPU, e.g. '2.5 USD/h'.
+        Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster.
     job : str, optional
         Read the job from a file.
     show_job : bool, optional
@@ -206,6 +207,8 @@ def plan(
         on, off or both.
     offload : str, optional
         none, optimizer.
+    order : Value, optional
+        Innermost first: tp-cp-dp-pp, tp-cp-pp-dp, or both.
     alternatives : int, optional
         Next best process grids to show.
     sensitivity : bool, optional

@@ -184,11 +184,22 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
     return next(iter(families_apart(case, result)[0].values()), None)
 
 
+def given_price(request: Request, cluster: ClusterSpec) -> float | None:
+    """Price of a cluster's GPU-hour in the request, by its name or what means it; else None."""
+    from gpuscale.io.hardware import load_cluster
+
+    for name, price in request.prices.items():
+        if name in ("", cluster.name) or load_cluster(name).name == cluster.name:
+            return price
+    return None
+
+
 def price_of(case: Case, request: Request) -> tuple[float | None, str]:
     """(USD per GPU-hour, where it is from)."""
-    if request.price is not None:
-        return request.price, "given"
     cluster = case.cluster
+    given = given_price(request, cluster)
+    if given is not None:
+        return given, "given"
     kind = ", ".join(t for t in (cluster.price_kind, cluster.price_date) if t)
     return cluster.price_usd_per_gpu_hour, kind
 

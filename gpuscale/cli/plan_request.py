@@ -59,7 +59,7 @@ class Request:
     precision: str | None
     software: str
     objective: str
-    price: float | None
+    prices: Mapping[str, float]  # by cluster as typed; "": any
     conditions: Conditions
     pins: Mapping[str, str]
     job: Mapping[str, str] = field(default_factory=dict)  # as text, for plan.toml
@@ -105,7 +105,7 @@ def read_request(flags: Mapping[str, Any]) -> Request:
         precision=texts.get("precision"),
         software=texts.get("software", "megatron-core"),
         objective=objective,
-        price=_maybe(texts, "price", "usd_per_hour", 1e6),
+        prices=_prices(texts.get("price")),
         conditions=Conditions(
             _maybe(texts, "deadline", "s", 1e12), _maybe(texts, "budget", "usd", 1e15),
             _maybe(texts, "mfu_at_least", "frac", 1.0), _maybe(texts, "max_step_time", "s", 1e9),
@@ -144,6 +144,23 @@ def _maybe(texts: Mapping[str, str], key: str, dim: str, most: float) -> float |
     if key not in texts:
         return None
     return quantity(texts[key], dim, f"--{key.replace('_', '-')}", most=most)
+
+
+def _prices(text: str | None) -> dict[str, float]:
+    """Prices of a GPU-hour by cluster: ``2.5 USD/h``, or ``dgx-h100=2.5 USD/h,dgx-b200=4 USD/h``.
+
+    Examples
+    --------
+    >>> _prices("2.5 USD/h"), _prices("a=2 USD/h, b=3 USD/h")
+    ({'': 2.5}, {'a': 2.0, 'b': 3.0})
+    """
+    found: dict[str, float] = {}
+    for part in text.split(",") if text is not None else ():
+        name, equals, price = part.rpartition("=")
+        if equals and not name.strip():
+            raise GpuscaleError(f"--price {part.strip()[:60]}: an empty name before `=`")
+        found[name.strip()] = quantity(price, "usd_per_hour", "--price", most=1e6)
+    return found
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from gpuscale.cli.plan_case import (
     Case,
     best_or_closest,
     estimate_of,
+    given_price,
     load_case,
     make_case,
     precisions,
@@ -86,7 +87,11 @@ def _check(flags: Mapping[str, Any], request: Request) -> None:
 def _check_prices(request: Request, loaded: Loaded) -> None:
     """Refuse to compare prices that are not known."""
     wanted = request.conditions.budget_usd is not None or request.objective == "tokens-per-dollar"
-    if wanted and request.price is None and loaded.cluster.price_usd_per_gpu_hour is None:
+    if (
+        wanted
+        and given_price(request, loaded.cluster) is None
+        and loaded.cluster.price_usd_per_gpu_hour is None
+    ):
         raise GpuscaleError(
             f"no price of {loaded.cluster.name} is known", "give one, as --price '2.5 USD/h'"
         )

@@ -38,8 +38,8 @@ TRAINING_ONLY = (
     "vpp", "dp", "cp", "cp_kind", "ep", "etp", "zero", "shard_group", "micro_batch",
     "sequence_parallel", "recompute", "recompute_layers", "schedule", "overlap_tp", "overlap_dp",
     "overlap_pp", "offload", "order", "seq_len", "batch_tokens", "global_batch", "tokens",
-    "objective", "price", "job", "show_job", "sensitivity", "pareto", "deadline", "budget", "mfu_at_least",
-    "max_step_time", "scaling", "software",
+    "objective", "price", "job", "show_job", "sensitivity", "pareto", "deadline", "budget",
+    "mfu_at_least", "max_step_time", "scaling", "software",
 )  # fmt: skip
 
 

@@ -460,3 +460,17 @@ def test_interruption_of_later_searches_keeps_the_plan(capsys, monkeypatch):
     assert code == 130
     assert "What would help most" in out
     assert "Time against memory" not in out
+
+
+def test_prices_by_cluster(capsys):
+    code, answer = result_of(
+        capsys, "llama3-8b", "--gpus", "64", "--cluster", "h100,dgx-b200", "--tokens", "1T",
+        "--price", "dgx-h100=1 USD/h,b200=9 USD/h", "--objective", "tokens-per-dollar",
+    )  # fmt: skip
+    rows = {r["cluster"]: r for r in answer["result"]["rows"]}
+    assert code == 0
+    assert answer["result"]["chosen"]["cluster"] == "dgx-h100"
+    for name, price in (("dgx-h100", 1.0), ("dgx-b200", 9.0)):
+        assert rows[name]["usd"] == pytest.approx(price * rows[name]["gpu_hours"])
+    assert call(capsys, "llama3-8b", "--gpus", "8", "--price", "x1=2 USD/h")[0] == 2
+    assert call(capsys, "llama3-8b", "--gpus", "8", "--price", "=2 USD/h")[0] == 2
