@@ -117,6 +117,21 @@ def test_a_long_step_is_cut_in_the_middle():
         assert found.memory[device].peak_bytes == pytest.approx(stages[device].total_bytes)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "dualpipe", "interleaved"])
+def test_the_shortest_cut_keeps_length_and_peak(schedule):
+    changes = {"pp": 4, "vpp": 5 if schedule == "interleaved" else 1, "schedule": schedule,
+               "global_batch_size": 1004}  # fmt: skip
+    found, step, stages, _ = made("llama3-70b", "megatron-core", changes, most_passes=1)
+    assert found.n_drawn_micro_batches < 20
+    for device, stage in enumerate(stages):
+        assert found.memory[device].peak_bytes == pytest.approx(stage.total_bytes)
+        now = 0.0
+        for event in found.of(device):
+            assert event.start_s == pytest.approx(now, abs=1e-7) and event.duration_s >= 0
+            now = event.start_s + event.duration_s
+        assert now == pytest.approx(step.expected_s, rel=1e-9)
+
+
 def sums(ops, split, vpp):
     held, peak = 0, 0
     for op in ops:

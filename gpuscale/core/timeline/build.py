@@ -88,7 +88,12 @@ def timeline(
     times = [_times(stage.time, per_micro) for stage in stages]
     base = parts.total_s - parts.straggler_s
     window = base - sw.step_host_s - once - parts.optimizer_s
-    drawn = m if layout.schedule == "gpipe" else _drawn(m, pp * vpp, pp, most_passes)
+    drawn = _drawn(m, pp * vpp, pp, most_passes)
+    if layout.schedule == "gpipe" and drawn < m:
+        raise ValueError(
+            f"gpipe holds all {m:,} micro-batches at once; at most {most_passes // pp:,} of "
+            f"{pp} stages can be laid out"
+        )
     order = orders(layout.schedule, pp, vpp, drawn)
     left_out = (m - drawn) * times[heaviest].seconds
     split = layout.schedule in SPLIT and pp > 1
@@ -182,7 +187,7 @@ def _drawn(m: int, n_stages: int, pp: int, most: int) -> int:
     """Micro-batches that are laid out: all, or as many as `most` allows, in whole rounds."""
     if m * n_stages <= most:
         return m
-    rounds = max(4, most // (n_stages * 2 * pp))
+    rounds = max(1, most // (n_stages * 2 * pp))
     return min(m, rounds * 2 * pp + m % (2 * pp))
 
 
