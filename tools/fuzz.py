@@ -38,7 +38,8 @@ NASTY = [
     "dgx-h100", "gb200-nvl72", "llama3-70b", "deepseek-v3", "gpt2", "all-reduce", "all-to-all",
     "ring", "tree", "full", "none", "selective", "\x1b[31m", "a\nb", "\udcff", "no/such/file.toml",
     "tp=1,2", "gpus=8..16", "seq=nan..1", "bytes=1MB..1GB:3", "m=1..1e30:3", "*_s,fits",
-    "cluster.node_egress_bytes_per_s=1GB/s..1TB/s:3", "None", "0.0", "1e-9", "4096", "131072", "1000000000", "2x", "2x4x8", "x", "1h", "1 B", "1b",
+    "cluster.node_egress_bytes_per_s=1GB/s..1TB/s:3",
+    "None", "0.0", "1e-9", "4096", "131072", "1000000000", "2x", "2x4x8", "x", "1h", "1 B", "1b",
 ]  # fmt: skip
 
 MILD = ["1", "2", "3", "4", "6", "7", "8", "12", "16", "64", "100", "1000", "4096", "1000000",
