@@ -19,7 +19,8 @@ from gpuscale.cli.values import quantity, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.memory.states import StateBytes
+    from gpuscale.core.memory.states import Recipe, StateBytes
+    from gpuscale.core.records import Term
     from gpuscale.render.document import Document
 
 
@@ -51,7 +52,6 @@ def params_document(given: dict[str, Any]) -> Document:
         sharded_states,
     )
     from gpuscale.core.quantity import format_count
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
@@ -86,14 +86,6 @@ def params_document(given: dict[str, Any]) -> Document:
         (Column("part", "per GPU", right=False), Column("bytes", "states", gb)),
         [*rows, ("total", states.total_bytes)],
     )
-    facts = [
-        ("verdict", "fits" if result.fits else "does not fit",
-         f"{gb(states.total_bytes)} of {gb(hbm)} HBM; states alone, no activations"),
-        ("all states", gb(whole_bytes), f"{recipe.bytes_per_param:g} bytes per parameter"),
-        ("GPUs to hold them", f"{n_gpus:,}",
-         f"{result.n_nodes_to_hold:,} nodes of {loaded.cluster.gpus_per_node}"),
-        ("recipe", recipe.name, recipe.source),
-    ]  # fmt: skip
     blocks: list[Any] = [
         Text(
             f"{format_count(n_params)} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: "
@@ -106,7 +98,7 @@ def params_document(given: dict[str, Any]) -> Document:
             limit=hbm,
             limit_text=width_text(rows_max(rows), hbm, "HBM"),
         ),
-        Facts(facts),
+        Facts(_facts(result, recipe, loaded.cluster.gpus_per_node)),
     ]
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
@@ -115,22 +107,42 @@ def params_document(given: dict[str, Any]) -> Document:
         "catalogue": given["catalogue"], "recipe": recipe.name, "tp": tp, "pp": pp, "cp": cp,
         "dp": dp, "zero_stage": zero, "shard_group_size": shards,
     }  # fmt: skip
+    return Document(
+        command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
+        answered_no=not result.fits, terms=(_term(result, recipe, tp, pp),), csv_table=table,
+    )  # fmt: skip
+
+
+def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tuple[str, str, str]]:
+    """Verdict, one copy of all states, and the recipe."""
+    return [
+        ("verdict", "fits" if result.fits else "does not fit",
+         f"{gb(result.total_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations"),
+        ("all states", gb(result.all_gpus_bytes),
+         f"{recipe.bytes_per_param:g} bytes per parameter"),
+        ("GPUs to hold them", f"{result.n_gpus_to_hold:,}",
+         f"{result.n_nodes_to_hold:,} nodes of {gpus_per_node}"),
+        ("recipe", recipe.name, recipe.source),
+    ]  # fmt: skip
+
+
+def _term(result: StatesAnswer, recipe: Recipe, tp: int, pp: int) -> Term:
+    """Total by recipe and shards."""
+    from gpuscale.core.records import Term
+
+    zero, n = result.zero_stage, result.n_shards
     shares = {
-        "weights": shards if zero >= 3 else 1, "gradients": shards if zero >= 2 else 1,
-        "rest": shards if zero >= 1 else 1,
+        "weights": n if zero >= 3 else 1, "gradients": n if zero >= 2 else 1,
+        "rest": n if zero >= 1 else 1,
     }  # fmt: skip
-    term = Term(
-        "total_bytes", states.total_bytes, "bytes",
+    return Term(
+        "total_bytes", result.total_bytes, "bytes",
         "params / (tp * pp) * (weights / weight_shards + gradients / gradient_shards"
         " + k / optimizer_shards)",
-        {"params": n_params, "tp": float(tp), "pp": float(pp), "weights": recipe.weights_bytes,
+        {"params": result.params, "tp": float(tp), "pp": float(pp), "weights": recipe.weights_bytes,
          "gradients": recipe.gradients_bytes, "k": recipe.k_bytes,
          "weight_shards": float(shares["weights"]),
          "gradient_shards": float(shares["gradients"]),
          "optimizer_shards": float(shares["rest"])},
         "ZeRO (arXiv:1910.02054), figure 1",
-    )  # fmt: skip
-    return Document(
-        command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
-        answered_no=not result.fits, terms=(term,), csv_table=table,
     )  # fmt: skip

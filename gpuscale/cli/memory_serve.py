@@ -12,6 +12,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.core.memory.inference import ServingMemory
     from gpuscale.core.memory.serving import FewestServing, ServingJob
+    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
@@ -81,7 +82,6 @@ def _document(
     from gpuscale.core.kv_cache import kv_cache_bytes
     from gpuscale.core.memory.inference import weight_bytes
     from gpuscale.core.memory.serving import model_weight_bytes
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
@@ -103,24 +103,6 @@ def _document(
         (Column("part", "per GPU", right=False), Column("bytes", "expected", gb)),
         [*rows, ("total", m.total_bytes)],
     )
-    left = m.usable_bytes - m.total_bytes
-    facts = [
-        ("verdict", "fits" if m.fits else "does not fit",
-         f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(hbm)} HBM), "
-         + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much")),
-        ("weights", gb(result.all_weights_bytes), f"{job.weights}, embedding and head in bf16"),
-        ("KV per token", f"{result.kv_bytes_per_token:,.0f} B", f"{job.kv}, all GPUs together"),
-        ("KV per sequence", gb(result.kv_bytes_per_sequence),
-         f"{job.context_tokens:,.0f} tokens, all GPUs together"),
-        ("concurrency", f"{m.max_concurrency:,}", f"sequences fit; {m.concurrency:,} wanted"),
-    ]  # fmt: skip
-    if fewest is None:
-        smallest = "smallest replica: none found up to 4,096 GPUs"
-    else:
-        smallest = (
-            f"smallest replica: {fewest.n_gpus:,} GPUs ({fewest.n_nodes} "
-            f"node{'s' if fewest.n_nodes > 1 else ''}), TP {fewest.tp}, PP {fewest.pp}"
-        )
     blocks: list[Any] = [
         Text(
             f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
@@ -130,27 +112,11 @@ def _document(
         table,
         Bars([(n, v, gb(v)) for n, v in rows], limit=m.usable_bytes,
              limit_text=width_text(rows_max(rows), m.usable_bytes, "usable")),
-        Facts(facts),
-        Text(smallest),
+        Facts(_facts(m, result, job)),
+        Text(_smallest(fewest)),
     ]  # fmt: skip
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
-    parts = {
-        "weights_bytes": m.weights_bytes, "kv_cache_bytes": m.kv_cache_bytes,
-        "activations_bytes": m.activations_bytes, "overhead_bytes": m.overhead_bytes,
-    }  # fmt: skip
-    terms = (
-        Term("total_bytes", m.total_bytes, "bytes", " + ".join(parts), parts, "sum of the parts", (
-            Term("weights_bytes", m.weights_bytes, "bytes", "all_weights_bytes / (tp * pp)",
-                 {"all_weights_bytes": result.all_weights_bytes, "tp": float(tp),
-                  "pp": float(pp)}, "parameter count by format, with block scales"),
-            Term("kv_cache_bytes", m.kv_cache_bytes, "bytes", "concurrency * per_sequence_bytes",
-                 {"concurrency": float(m.concurrency),
-                  "per_sequence_bytes": m.kv_bytes_per_sequence_per_gpu},
-                 "KV heads, latent and state of each layer (core/kv_cache.py)"),
-            Term("overhead_bytes", m.overhead_bytes, "bytes", source="prior: 2 to 4 GB per GPU"),
-        )),
-    )  # fmt: skip
     inputs = {
         "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
         "catalogue": given["catalogue"], "weights": job.weights, "kv": job.kv, "tp": tp, "pp": pp,
@@ -159,8 +125,53 @@ def _document(
     }  # fmt: skip
     return Document(
         command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
-        answered_no=not m.fits, terms=terms, csv_table=table,
+        answered_no=not m.fits, terms=(_term(m, result, tp, pp),), csv_table=table,
     )  # fmt: skip
+
+
+def _facts(m: ServingMemory, result: ServingAnswer, job: ServingJob) -> list[tuple[str, str, str]]:
+    """Verdict, weights, KV cache and concurrency."""
+    left = m.usable_bytes - m.total_bytes
+    return [
+        ("verdict", "fits" if m.fits else "does not fit",
+         f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(result.hbm_bytes)} HBM), "
+         + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much")),
+        ("weights", gb(result.all_weights_bytes), f"{job.weights}, embedding and head in bf16"),
+        ("KV per token", f"{result.kv_bytes_per_token:,.0f} B", f"{job.kv}, all GPUs together"),
+        ("KV per sequence", gb(result.kv_bytes_per_sequence),
+         f"{job.context_tokens:,.0f} tokens, all GPUs together"),
+        ("concurrency", f"{m.max_concurrency:,}", f"sequences fit; {m.concurrency:,} wanted"),
+    ]  # fmt: skip
+
+
+def _smallest(fewest: FewestServing | None) -> str:
+    if fewest is None:
+        return "smallest replica: none found up to 4,096 GPUs"
+    return (
+        f"smallest replica: {fewest.n_gpus:,} GPUs ({fewest.n_nodes} "
+        f"node{'s' if fewest.n_nodes > 1 else ''}), TP {fewest.tp}, PP {fewest.pp}"
+    )
+
+
+def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
+    """Total by its parts, and the parts by what they are made of."""
+    from gpuscale.core.records import Term
+
+    parts = {
+        "weights_bytes": m.weights_bytes, "kv_cache_bytes": m.kv_cache_bytes,
+        "activations_bytes": m.activations_bytes, "overhead_bytes": m.overhead_bytes,
+    }  # fmt: skip
+    formula = " + ".join(parts)
+    return Term("total_bytes", m.total_bytes, "bytes", formula, parts, "sum of the parts", (
+        Term("weights_bytes", m.weights_bytes, "bytes", "all_weights_bytes / (tp * pp)",
+             {"all_weights_bytes": result.all_weights_bytes, "tp": float(tp),
+              "pp": float(pp)}, "parameter count by format, with block scales"),
+        Term("kv_cache_bytes", m.kv_cache_bytes, "bytes", "concurrency * per_sequence_bytes",
+             {"concurrency": float(m.concurrency),
+              "per_sequence_bytes": m.kv_bytes_per_sequence_per_gpu},
+             "KV heads, latent and state of each layer (core/kv_cache.py)"),
+        Term("overhead_bytes", m.overhead_bytes, "bytes", source="prior: 2 to 4 GB per GPU"),
+    ))  # fmt: skip
 
 
 def _weights_only(given: dict[str, Any]) -> Document:

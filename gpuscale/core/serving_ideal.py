@@ -116,19 +116,6 @@ def static_batching_efficiency(output_lengths: Sequence[float]) -> float:
     return sum(output_lengths) / len(output_lengths) / max(output_lengths)
 
 
-def shared_prefix_saving_bytes(
-    n_sequences: int, prefix_tokens: float, kv_bytes_per_token: float
-) -> float:
-    """KV cache saved when sequences share a prefix that is kept once. [byte].
-
-    Examples
-    --------
-    >>> shared_prefix_saving_bytes(64, 1000, 327680) / 1e9
-    20.64384
-    """
-    return max(0, n_sequences - 1) * prefix_tokens * kv_bytes_per_token
-
-
 def byte_ratio(from_dtype: str, to_dtype: str) -> float:
     """Divide bytes per element before by those after a change of number format. [1].
 

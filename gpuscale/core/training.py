@@ -176,28 +176,6 @@ def mfu(
     return training_time_s(n_params, step_tokens, n_gpus, peak_flop_per_s) / step_s
 
 
-def estimated_mfu(
-    kernel_efficiency_frac: float, bubble_frac: float, math_s: float, exposed_communication_s: float
-) -> float:
-    """MFU that a roofline leads to: ``u (1 - bubble) T_math / (T_math + exposed)``. [1].
-
-    Parameters
-    ----------
-    kernel_efficiency_frac : float
-        Fraction u of the peak that the matrix products reach. [1]
-    bubble_frac : float
-        Share of the step that a pipeline stage idles. [1]
-    math_s, exposed_communication_s : float
-        Arithmetic of the step, and communication that nothing hides. [s]
-
-    Examples
-    --------
-    >>> round(estimated_mfu(0.7, 0.1, 8.0, 2.0), 3)
-    0.504
-    """
-    return kernel_efficiency_frac * (1 - bubble_frac) * share(math_s, exposed_communication_s)
-
-
 def mfu_is_possible(mfu_frac: float) -> bool:
     """Whether an MFU can have been measured: above 0 and at most 1."""
     return 0 < mfu_frac <= 1
