@@ -2,6 +2,7 @@
 
     python tools/fit_serving.py [--rows FILE] [--check]     writes presets/serving/*.toml
     python tools/fit_serving.py --held-out                  scores with sources, models left out
+    python tools/fit_serving.py --intervals                 intervals of the shipped parameters
 
 A handful of parameters for all frameworks (kernels.toml) and four of each framework family; none
 belongs to a model, a source or a GPU. The loss is the soft absolute error of ln(predicted /
@@ -37,7 +38,6 @@ KERNELS = (
     ("linear_factor", 1.1, 0.15, 1.0, 2.0, "products in a model over the same ones alone"),
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
     ("grouped_compute_eff", 0.5, 0.3, 0.1, 0.9, "prior: below the plain product's 0.7"),
-    ("grouped_pad_rows", 16.0, 0.5, 4.0, 64.0, "prior: half of a tile of 32 rows"),
     ("prefill_attention_eff", 0.55, 0.2, 0.2, 0.9, "prior: FlashAttention-3, arXiv:2407.08608"),
     ("decode_attention_eff", 0.7, 0.2, 0.2, 0.95, "prior: streams reach 0.7 to 0.9"),
     ("small_kernel_s", 1.5e-6, 0.4, 2e-7, 1e-5, "prior: a small kernel within a CUDA graph"),
@@ -99,6 +99,13 @@ class Problem:
             out[file][name] = float(f"{math.exp(value):.4g}")
         return out
 
+    def shipped(self) -> np.ndarray:
+        """Logarithms of the parameters in the presets."""
+        from gpuscale.io.serving import load_serving_kernels
+
+        found = {"kernels": load_serving_kernels(), **{f: framework_base(f) for f in FRAMEWORKS}}
+        return np.log([float(getattr(found[file], name)) for file, name, *_ in self.names])
+
     def residuals(self, x: np.ndarray, only: set[int] | None = None) -> np.ndarray:
         """ln(predicted / measured) of every quantity (of the rows `only`)."""
         values = self.parameters(x)
@@ -112,7 +119,7 @@ class Problem:
         for i, (row, found) in enumerate(self.rows):
             if only is not None and i not in only:
                 continue
-            got = predict_served(row, sites[(row.cluster.name, row.framework)])
+            got, _ = predict_served(row, sites[(row.cluster.name, row.framework)])
             out += [math.log(max(1e-9, got[q]) / v) for q, v in found.items()]
         return np.array(out)
 
@@ -260,8 +267,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=Path, default=own_inference())
     parser.add_argument("--check", action="store_true", help="do not write")
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--intervals", action="store_true", help="of the shipped parameters only")
     args: Any = parser.parse_args(argv)
     problem = Problem(read_rows(args.rows))
+    if args.intervals:
+        write_intervals(problem, problem.residuals(problem.shipped()))
+        return
     x, r, jac = problem.fit()
     print("all: " + report(r, [q for _, q in problem.labels]))
     for file, table in problem.parameters(x).items():

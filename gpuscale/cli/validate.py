@@ -107,6 +107,7 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         "layouts": predict["layouts"](own_copy("layouts")),
         "gemm": predict["gemm"](folder / "gemm.csv"),
         "collectives": predict["collectives"](folder / "collectives.csv"),
+        "inference": predict["inference"](own_copy("inference")),
     }
 
 

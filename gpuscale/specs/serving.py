@@ -20,7 +20,6 @@ class KernelsSpec(Spec):
     linear_factor: Factor = _K.linear_factor
     grouped_memory_eff: Efficiency = _K.grouped_memory_eff
     grouped_compute_eff: Efficiency = _K.grouped_compute_eff
-    grouped_pad_rows: float = Field(default=_K.grouped_pad_rows, ge=0, le=256)
     prefill_attention_eff: Efficiency = _K.prefill_attention_eff
     prefill_ramp_tokens: float = Field(default=_K.prefill_ramp_tokens, ge=0, le=1e5)
     decode_attention_eff: Efficiency = _K.decode_attention_eff

@@ -46,21 +46,19 @@ def site_loader(calibration: str | Path | None = None) -> SiteOf:
     return site_of
 
 
-def predict_served(row: ServedRow, site: ServingSite) -> dict[str, float]:
-    """Predicted quantities of a row, in the units of the columns.
+def predict_served(row: ServedRow, site: ServingSite) -> tuple[dict[str, float], bool]:
+    """Predict the quantities of a row, in the units of the columns, and say whether it fits.
 
     The throughput follows its printed definition: of a closed loop `concurrency * output /
     (ttft + (output - 1) tpot)` with the printed output length, else all output tokens of all GPUs.
     """
-    best: dict[str, float] = {}
-    for replica in row.replicas:
-        found = _predict_one(row, replica, site)
-        if not best or found["throughput_tok_s"] > best["throughput_tok_s"]:
-            best = found
-    return best
+    found = [_predict_one(row, replica, site) for replica in row.replicas]
+    return max(found, key=lambda one: (one[1], one[0]["throughput_tok_s"]))
 
 
-def _predict_one(row: ServedRow, replica: Replica, site: ServingSite) -> dict[str, float]:
+def _predict_one(
+    row: ServedRow, replica: Replica, site: ServingSite
+) -> tuple[dict[str, float], bool]:
     copies = max(1.0, row.n_gpus // replica.n_gpus)
     ask = row.requests
     if row.kind == "static":
@@ -74,7 +72,7 @@ def _predict_one(row: ServedRow, replica: Replica, site: ServingSite) -> dict[st
         rate = (ask.concurrency or 1.0) * o / (load.ttft_s + (o - 1.0) * load.tpot_s)
         return _quantities(load, rate)
     load = _offline(row, replica, site)
-    return _quantities(load, load.tokens_per_s * copies if load.fits else load.tokens_per_s * 1e-3)
+    return _quantities(load, load.tokens_per_s * copies)
 
 
 def _offline(row: ServedRow, replica: Replica, site: ServingSite) -> ServingLoad:
@@ -97,11 +95,12 @@ def _offline(row: ServedRow, replica: Replica, site: ServingSite) -> ServingLoad
     return best or most
 
 
-def _quantities(load: ServingLoad, tokens_per_s: float) -> dict[str, float]:
-    return {
+def _quantities(load: ServingLoad, tokens_per_s: float) -> tuple[dict[str, float], bool]:
+    values = {
         "ttft_ms": load.ttft_s * 1e3, "tpot_ms": load.tpot_s * 1e3,
         "throughput_tok_s": tokens_per_s,
     }  # fmt: skip
+    return values, load.fits
 
 
 def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
@@ -132,8 +131,8 @@ def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) ->
             scored += _lines(row, index, {}, parsed, widths, None)
             continue
         try:
-            values = predict_served(parsed, site_of(parsed))
-            reason = "; ".join(parsed.assumed)
+            values, fits = predict_served(parsed, site_of(parsed))
+            reason = "; ".join(parsed.assumed if fits else ("does not fit", *parsed.assumed))
         except (ValueError, ArithmeticError) as error:
             values, reason = {}, f"cannot be computed: {str(error).splitlines()[0][:100]}"
         scored += _lines(row, index, values, reason, widths, parsed)

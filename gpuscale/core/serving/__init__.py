@@ -10,6 +10,9 @@
 The roofline of the same replica is `core.plan.serve.serving_times`; the two are never mixed.
 Two lines give the expected column of a plan::
 
-    site = serving_site(cluster, "trtllm")                        # gpuscale.io.serving
-    load = closed_loop(model, Replica(tp=8, pp=1), site, Requests(1024, 1024, 64))
+    site = serving_site(cluster, "trtllm")              # gpuscale.io.serving
+    times = expected_times(model, job, tp, pp, site)    # .load; beside serving_times(...)
+
+and a load's TTFT, TPOT and throughput is
+``closed_loop(model, Replica(tp=8), site, Requests(1024, 1024, 64))``.
 """

@@ -78,13 +78,17 @@ def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float,
     peak = site.peaks[multiplied_in(site, fmt)]
     read = met * expert_weights * WEIGHT_BYTES.get(fmt, 2.0)
     memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
-    flop = 2.0 * (rows + k.grouped_pad_rows * met) * expert_weights
+    flop = 2.0 * (rows + PAD_ROWS * met) * expert_weights
     compute_s = flop / (peak * k.grouped_compute_eff)
     return float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
 
 
 ROUTED_PASSES = 5.0
 """Hidden-sized rows moved for each routed token: two of the gather, one product, two to combine."""
+
+PAD_ROWS = 8.0
+"""Rows that the few tokens of an expert are filled up to: the smallest tile of the matrix units
+in that direction (PTX ISA, wgmma: n = 8)."""
 
 BLEND = 2.0
 """Exponent with which memory and compute time of grouped products add."""

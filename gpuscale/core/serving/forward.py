@@ -111,7 +111,8 @@ def layer_communication_s(
 
 def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
     """All-reduce by the serving libraries' own kernel or the communication library's."""
-    key = ("all-reduce", rounded(size_bytes), n)
+    size_bytes = rounded(size_bytes)
+    key = ("all-reduce", size_bytes, n)
     found = site.memo.get(key)
     if found is None:
         found = min(_raw_s(site, "all-reduce", size_bytes, n, "custom", False),
@@ -123,7 +124,8 @@ def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
 def _collective_s(
     site: ServingSite, op: str, size_bytes: float, n: int, away: bool = False
 ) -> float:
-    key = (op, rounded(size_bytes), n, away)
+    size_bytes = rounded(size_bytes)
+    key = (op, size_bytes, n, away)
     found = site.memo.get(key)
     if found is None:
         found = site.memo[key] = _raw_s(site, op, size_bytes, n, "auto", away)

@@ -12,10 +12,11 @@ from gpuscale.core.memory.serving import SERVING_OVERHEAD_BYTES, kv_shards
 from gpuscale.core.params import count_params, embedding_params, head_params, mixer_params
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.products import WEIGHT_BYTES
-from gpuscale.core.serving.records import Batch, PassTime, ServingLoad
+from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.records import Replica, Requests, ServingSite
+    from gpuscale.core.memory.serving import ServingJob
+    from gpuscale.core.serving.records import Requests, ServingSite
     from gpuscale.specs.model import ModelSpec
 
 ROUNDS = 16
@@ -158,6 +159,44 @@ def closed_loop(
         concurrency=inside, decode_pass_s=steady.decode.total_s, prefill_s=prefill.total_s,
         fits=room >= 1.0, decode=steady.decode, prefill=prefill,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTimes:
+    """Expected counterpart of `core.plan.serve.ServingTimes`."""
+
+    prefill_s: float  # one prompt as long as the context
+    decode_s: float  # one token of every sequence of a pipeline group
+    tokens_per_s: float  # of the replica, decoding only
+    decode: PassTime
+    prefill: PassTime
+
+
+def expected_times(
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, site: ServingSite
+) -> ExpectedTimes:
+    """Compute expected prefill and decode times of a plan's replica.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    job : ServingJob
+        Formats, context, concurrency.
+    tp, pp : int
+        Degrees. [1]
+    site : ServingSite
+        From `gpuscale.io.serving.serving_site(cluster, framework)`.
+    """
+    replica = Replica(
+        tp=tp, pp=pp, ffn_format=job.weights, attention_format=job.weights, kv_format=job.kv
+    )
+    context = max(1.0, float(job.context_tokens))
+    group = max(1, math.ceil(job.concurrency / pp))
+    decode = pass_time(model, replica, site, Batch(sequences=group, context=context))
+    prefill = prompt_pass(model, replica, site, context, 1.0)
+    rate = max(1, job.concurrency) / decode.total_s
+    return ExpectedTimes(prefill.total_s, decode.total_s, rate, decode, prefill)
 
 
 def static_batch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor, log10
+from math import log2
 from typing import TYPE_CHECKING
 
 from gpuscale.core.expected_matmul import INPUT_BYTES, expected_matmul_time_s
@@ -10,8 +10,8 @@ from gpuscale.core.expected_matmul import INPUT_BYTES, expected_matmul_time_s
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import ServingSite
 
-DIGITS = 2
-"""Digits after the first to which token counts are rounded, so that products repeat."""
+GRID = 32
+"""Steps per doubling to which token counts and sizes are rounded, so that products repeat."""
 
 WEIGHT_ONLY = ("mxfp4", "int4")
 """Formats of weights that are multiplied in bf16."""
@@ -21,14 +21,14 @@ WEIGHT_BYTES = {**INPUT_BYTES, "int4": 0.5 + 2 / 32}
 
 
 def rounded(tokens: float) -> float:
-    """Token count to three digits, at least 1.
+    """Token count to 1 %: whole up to 32, above on a grid of `GRID` steps per doubling.
 
-    >>> rounded(0.2), rounded(3.14159), rounded(8191.0)
-    (1.0, 3.14, 8190.0)
+    >>> rounded(0.2), rounded(3.14), rounded(8191.0), round(rounded(1000.0))
+    (1.0, 3.0, 8192.0, 1002)
     """
-    if tokens <= 1.0:
-        return 1.0
-    return round(tokens, DIGITS - floor(log10(tokens)))
+    if tokens <= GRID:
+        return max(1.0, float(round(tokens)))
+    return float(2.0 ** (round(GRID * log2(tokens)) / GRID))
 
 
 def multiplied_in(site: ServingSite, fmt: str) -> str:
@@ -37,6 +37,8 @@ def multiplied_in(site: ServingSite, fmt: str) -> str:
     Blackwell multiplies mxfp4 weights by mxfp8 activations (gpt-oss); other narrow weights, and
     formats that a GPU lacks, are widened to bf16.
     """
+    if fmt == "fp4" and "nvfp4" in site.peaks:
+        return "nvfp4"
     if fmt == "mxfp4" and "nvfp4" in site.peaks and "mxfp8" in site.peaks:
         return "mxfp8"
     return "bf16" if fmt in WEIGHT_ONLY or fmt not in site.peaks else fmt

@@ -45,7 +45,6 @@ class Kernels:
     linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
     grouped_compute_eff: float = 0.5  # of the peak, products grouped by expert
-    grouped_pad_rows: float = 16.0  # rows by which an expert's tiles are filled up, mean
     prefill_attention_eff: float = 0.55  # of the bf16 peak
     prefill_ramp_tokens: float = 500.0  # keys at which half of it is reached
     decode_attention_eff: float = 0.7  # of the memory bandwidth, reading the cache
