@@ -79,8 +79,9 @@ def test_reference_has_every_function_and_term():
 def test_validation_page_has_the_scores_that_the_command_prints():
     from gpuscale import api
 
-    text = reference["validation_page"]()
-    for section in api.validate().to_dict()["result"]["sections"]:
+    answer = api.validate()
+    text = reference["validation_page"](answer)
+    for section in answer.to_dict()["result"]["sections"]:
         score = section["total"]
         assert (
             f"| {score['name']} | {score['n_scored']} | {100 * score['mape_frac']:.1f} % |" in text
