@@ -29,7 +29,7 @@ from gpuscale.core.step.pipeline import BUBBLE, pipeline_s
 from gpuscale.core.step.step import Stage, shape_of
 
 INFINITY = float("inf")
-FAMILY_CUTOFF = 2.5
+FAMILY_CUTOFF = 1.5
 """A family is searched for its exact best up to this multiple of the best of all."""
 
 NO_TAIL = Tail("1f1b", 1, 0, None, True, True, False, False)
