@@ -84,7 +84,11 @@ def chosen(document: Document, path: Path) -> Chart:
 
     found = pictures(document)
     if not found:
-        raise GpuscaleError(f"-o {path}: this answer has no picture", "write .md or .html instead")
+        raise GpuscaleError(
+            f"-o {path}: this answer has no picture",
+            "plan, timeline, memory, roofline, collective, matmul-time and sweeps have; "
+            "or write .html",
+        )
     _, dot, key = path.name[: -len(path.suffix)].rpartition(".")
     if not dot:
         return found[0]
