@@ -297,6 +297,33 @@ AXES: dict[str, Callable[[Numbers, Links, str], list[AxisRow]]] = {
 """Axis -> its rows."""
 
 
+_DP = ("batch_tokens", "n_gpus", "nodes", "hidden", "ffn", "matrices", "experts", "top_k", "spans")
+USED: dict[str, tuple[str, ...]] = {
+    "dp": _DP, "moe-dp": _DP, "fsdp": (*_DP, "micro_batches"),
+    "tp": ("batch_tokens", "hidden", "ffn", "matrices", "heads", "tp"),
+    "ep": ("batch_tokens", "n_gpus", "hidden", "ffn", "matrices", "top_k", "ep", "max_nodes",
+           "dispatch_bytes"),
+    "pp": ("batch_tokens", "hidden", "pp", "layers", "micro_batches"),
+    "cp": ("seq_len", "cp", "heads", "kv_heads"),
+}  # fmt: skip
+"""Axis -> the numbers that its limit depends on."""
+
+
+def unused(x: Numbers, axis: str) -> tuple[str, ...]:
+    """Warn of options that do not enter the answer.
+
+    >>> unused(Numbers(ffn=28672, experts=8), "tp")
+    ('--experts does not enter `roofline tp`',)
+    """
+    given = asdict(x)
+    flags = [
+        f"--{'gpus' if name == 'n_gpus' else name.replace('_', '-')}"
+        for name, default in asdict(Numbers()).items()
+        if given[name] != default and name not in USED[axis]
+    ]
+    return tuple(f"{flag} does not enter `roofline {axis}`" for flag in flags)
+
+
 def axis_links(loaded: Loaded, dtype: str) -> Links:
     """Peak and bandwidths of a cluster in the two scopes."""
     from gpuscale.cli.matmul_time import matrix_rate
@@ -366,5 +393,6 @@ def axis_document(
         {"target": axis, "cluster": spec.name, "catalogue": catalogue, "dtype": dtype,
          **{k: v for k, v in asdict(numbers).items() if v is not None},
          "changed": list(loaded.changes)},
-        {"flop_per_s": links.peak, "rows": result_rows}, blocks, loaded.warnings, exceeded, terms,
+        {"flop_per_s": links.peak, "rows": result_rows}, blocks,
+        (*loaded.warnings, *unused(numbers, axis)), exceeded, terms,
     )  # fmt: skip

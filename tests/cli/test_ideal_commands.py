@@ -330,3 +330,26 @@ def test_expected_collective_is_never_below_the_ideal(cluster, op, capsys):
         ideal = min(found["time_s"], found.get("in_switch_s", found["time_s"]))
         expected = found["expected"]
         assert ideal * (1 - 1e-12) <= expected["low_s"] <= expected["time_s"] <= expected["high_s"]
+
+
+def test_roofline_says_which_options_do_not_enter(capsys):
+    code, out, err = call("roofline tp h100 --ffn 28672 --experts 8 --gpus 64", capsys)
+    assert (code, out) == call("roofline tp h100 --ffn 28672", capsys)[:2]
+    assert err == (
+        "warning: --gpus does not enter `roofline tp`\n"
+        "warning: --experts does not enter `roofline tp`\n"
+    )
+
+
+def test_expert_parallel_degree_follows_the_gpus(capsys):
+    whole, given = (f"roofline ep h100 --top-k 8 --{option} 64" for option in ("gpus", "ep"))
+    assert result(whole, capsys)["rows"] == result(given, capsys)["rows"]
+
+
+def test_pipeline_bubble_has_both_names(capsys):
+    # three stages, four micro-batches: 33.3 % of the step, 50 % over the ideal time
+    rows = result(
+        "roofline pp h100 --batch-tokens 4M --hidden 8192 --pp 3 --micro-batches 4", capsys
+    )
+    said = " ".join(r["verdict"] for r in rows["rows"])
+    assert "33.3 % of the step" in said and "50.0 % over its ideal time" in said
