@@ -181,6 +181,8 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
     """Best layout, or the one of least memory if none fits; None if interrupted before either."""
     if result.best is not None:
         return result.best.layout
+    if result.interrupted:
+        return None
     return next(iter(families_apart(case, result)[0].values()), None)
 
 

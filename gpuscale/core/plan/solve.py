@@ -77,7 +77,7 @@ def fastest(
 def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult | None]:
     """Start work in a forked process, where there are no threads that a fork would break.
 
-    The function returned waits for the result, or, told that it is not wanted, stops the work.
+    The function returned waits for the result, or, told to stop, for what there is of it.
     """
     if not hasattr(os, "fork") or threading.active_count() > 1:
         return lambda stop: None if stop else work()
@@ -96,13 +96,14 @@ def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult |
 
     def result(stop: bool) -> SearchResult | None:
         if stop:
-            os.kill(child, signal.SIGTERM)
+            os.kill(child, signal.SIGINT)
         with open(reading, "rb") as found:
             data = found.read()
         os.waitpid(child, 0)
-        if stop:
-            return None
-        answer: SearchResult = pickle.loads(data) if data else work()
+        try:
+            answer: SearchResult = pickle.loads(data)
+        except (EOFError, pickle.UnpicklingError):  # the child was stopped, or killed for memory
+            return None if stop else work()
         return answer
 
     return result
