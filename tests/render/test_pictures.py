@@ -98,6 +98,10 @@ PICTURES = [
     ("plan llama3-8b --gpus 64,128,256", ["scaling", "mfu", "pareto"]),
     ("roofline llama3-70b", ["roofline", "limits"]),
     ("collective all-reduce dgx-h100 --gpus 64 --sweep 1MB:1GB", ["time", "busbw"]),
+    ("collective all-reduce dgx-h100 --gpus 64 --bytes 1GB", ["levels"]),
+    ("matmul-time h100 64 4096 4096", ["roofline"]),
+    ("matmul-time h100 1e9 --op add", ["roofline"]),
+    ("roofline chip b200", ["roofline"]),
     ("matmul-time h100 4096 4096 4096 --sweep gpu.hbm_bytes_per_s=1TB/s..8TB/s", None),
     ("timeline llama3-70b --gpus 64 --tp 8 --pp 4", ["timeline", "memory", "memory-time"]),
 ]  # fmt: skip

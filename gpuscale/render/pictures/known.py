@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.render.data import plain
 from gpuscale.render.document import Bars, Document
+from gpuscale.render.pictures import kernels
 from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack
 
 if TYPE_CHECKING:
@@ -243,93 +243,6 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
     return charts
 
 
-def _product(document: Document) -> list[Chart]:
-    """One matrix product or elementwise operation under the roof of its GPU."""
-    from gpuscale.render.pictures.roofline import operator_roofline
-
-    r, inputs = plain(document.result), document.inputs
-    if not (r.get("flop_per_s") and r.get("bytes_per_s") and r.get("flop") and r.get("time_s")):
-        return []
-    x = r["intensity_flop_per_byte"]
-    groups = {"ideal": [("", x, r["flop"] / r["time_s"])]}
-    if r.get("expected"):
-        groups["expected"] = [("", x, r["flop"] / r["expected"]["time_s"])]
-    sizes = [f"{inputs[k]:,}" for k in ("m", "k", "n") if isinstance(inputs.get(k), (int, float))]
-    note = f"{r['kind']} {' x '.join(sizes)}, {r.get('compute_dtype') or ''}".rstrip(", ")
-    return [operator_roofline(
-        r["flop_per_s"], r["bytes_per_s"], groups, f"Roofline of {inputs.get('gpu')}", note
-    )]  # fmt: skip
-
-
-def _chip(document: Document) -> list[Chart]:
-    """Roofs of a chip, one for each number format."""
-    r = plain(document.result)
-    if not isinstance(r, dict) or not r.get("hbm_bytes_per_s"):
-        return []
-    hbm, end = r["hbm_bytes_per_s"], "_flop_per_s"
-    peaks = {k.removesuffix(end): v for k, v in r.items() if k.endswith(end) and v}
-    peaks = {
-        k: v for k, v in peaks.items() if "vector" not in k and f"{k}_ridge_flop_per_byte" in r
-    }
-    if not peaks:
-        return []
-    high = 10 * max(peaks.values()) / hbm
-    by_rate: dict[float, list[str]] = {}
-    for name, peak in peaks.items():
-        by_rate.setdefault(peak, []).append(name)
-    series = [
-        Series(", ".join(names), [(x, min(peak, x * hbm), f"ridge of {', '.join(names)}")
-                                  for x in (1.0, peak / hbm, high)])
-        for peak, names in sorted(by_rate.items())
-    ]  # fmt: skip
-    return [Lines(
-        "roofline", f"Rooflines of {r.get('gpu')}",
-        Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-        Axis("rate of one GPU", "flop_per_s", True), series, (),
-        f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates",
-    )]  # fmt: skip
-
-
-def _levels(r: Mapping[str, Any], where: str) -> list[Chart]:
-    """Time of one collective at each level of the network."""
-    rows = [(level["name"], [level["time_s"]]) for level in r.get("levels") or ()]
-    if not any(values[0] > 0.0 for _, values in rows):
-        return []
-    rows.append(("all, ideal", [r["time_s"]]))
-    if r.get("expected"):
-        rows.append(("all, expected", [r["expected"]["time_s"]]))
-    return [Stack("levels", "Time by network level", Axis("time", "s"), ["time"], rows, None,
-                  f"{where}; the levels run at once, the slowest counts")]  # fmt: skip
-
-
-def _collective(document: Document) -> list[Chart]:
-    """Time and bus bandwidth against size, or where the time of one size goes."""
-    inputs, found = document.inputs, plain(document.result)
-    rows = found.get("rows")
-    if not rows:
-        shown = Axis("", "bytes").text(found.get("array_bytes") or 0.0)
-        place = f"{inputs.get('cluster')}, {shown}"
-        return _levels(found, f"{inputs.get('op')} on {place}")
-    if len(rows) < 2:
-        return []
-    where = f"{inputs.get('op')} on {rows[0]['n_gpus']:,} GPUs of {inputs.get('cluster')}"
-    size = Axis("size of the array", "bytes", log=True)
-    charts: list[Chart] = []
-    for key, field, title, axis in (
-        ("time", "time_s", "Collective time against size", Axis("time", "s", log=True)),
-        ("busbw", "busbw_bytes_per_s", "Bus bandwidth against size",
-         Axis("bus bandwidth", "bytes_per_s")),
-    ):  # fmt: skip
-        ideal = [(row["array_bytes"], row[field], "") for row in rows if row.get(field)]
-        series = [Series("roofline (ideal)", ideal)]
-        real = [(row["array_bytes"], row["expected"][field], "") for row in rows
-                if row.get("expected") and row["expected"].get(field)]  # fmt: skip
-        series += [Series("expected", real)] if real else []
-        if ideal:
-            charts.append(Lines(key, title, size, axis, series, (), where))
-    return charts
-
-
 def _sweep(document: Document) -> list[Chart]:
     """Each number over the swept key; a second key makes the lines."""
     from gpuscale.render.pictures.sweep import sweep_charts
@@ -341,7 +254,7 @@ def _sweep(document: Document) -> list[Chart]:
 
 
 KNOWN: dict[str, Callable[[Document], list[Chart]]] = {
-    "memory": _memory, "plan": _plan, "sweep": _sweep, "collective": _collective,
-    "matmul-time": _product, "roofline": _chip,
+    "memory": _memory, "plan": _plan, "sweep": _sweep, "collective": kernels.collective,
+    "matmul-time": kernels.product, "roofline": kernels.chip,
 }  # fmt: skip
 """Command -> its pictures."""
