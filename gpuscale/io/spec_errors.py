@@ -22,7 +22,8 @@ def spec_error(
     where : str
         The file, preset or option that was read, as the person would name it.
     err : pydantic.ValidationError
-        What pydantic found; the first problem is told, the number of others is added.
+        What pydantic found; the first unknown key or else the first problem is told, and the
+        number of others.
     known_keys : sequence of str
         Keys to choose from, for a "did you mean" when a key is not known.
 
@@ -32,7 +33,8 @@ def spec_error(
         With the message `where: key: problem`.
     """
     problems = err.errors(include_url=False, include_context=False)
-    first = problems[0]
+    # a misspelt key is often the reason why another one is missing
+    first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     key = ".".join(_shown(p) for p in _written_keys(first["loc"]))
     message = f"{where}: {key + ': ' if key else ''}{_problem(first)}"
     if len(problems) > 1:

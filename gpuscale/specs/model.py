@@ -134,6 +134,12 @@ class MoeFfn(Spec):
     dense_ffn_hidden_size: NonNegativeInt = 0  # an MLP beside the experts (Gemma 4)
     extra_params: Count = 0
 
+    @model_validator(mode="after")
+    def _has_the_chosen(self) -> MoeFfn:
+        if self.top_k > self.n_experts:
+            raise ValueError(f"top_k {self.top_k} is more than the {self.n_experts} experts")
+        return self
+
 
 class NoFfn(Spec):
     """A layer without FFN (the mixer-only layers of Nemotron-H)."""

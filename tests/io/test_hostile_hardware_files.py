@@ -81,3 +81,11 @@ def test_rates_and_sizes_below_one_are_refused(key, tmp_path):
     path.write_text("\n".join(f"{k} = {v}" for k, v in spec.items()))
     with pytest.raises(GpuscaleError, match=f"{key}: input should be greater than or equal to 1"):
         load_gpu(str(path))
+
+
+def test_a_misspelt_key_is_told_before_the_missing_one(tmp_path):
+    path = tmp_path / "g.toml"
+    path.write_text('name="x"\narchitecture="hopper"\nhbm_bytez="80 GB"\nhbm_bytes_per_s="3 TB/s"')
+    with pytest.raises(GpuscaleError, match="hbm_bytez: not a key") as caught:
+        load_gpu(str(path))
+    assert caught.value.hint == "did you mean `hbm_bytes`?"

@@ -254,3 +254,14 @@ def test_unknown_moe_and_latent_types_are_read():
     latent = CASES["deepseek-v3"]
     read, _ = spec_from_config({**latent, "model_type": "next"}, "x.json")
     assert count_params(read) == count_params(spec_from_config(latent, "x.json")[0])
+
+
+def test_more_experts_a_token_than_there_are(tmp_path):
+    config = {
+        "model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100,
+        "intermediate_size": 128, "num_local_experts": 8, "num_experts_per_tok": 9,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(GpuscaleError, match="top_k 9 is more than the 8 experts"):
+        load_model(str(tmp_path))
