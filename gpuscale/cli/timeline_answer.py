@@ -81,7 +81,7 @@ def _document(
     charts = step_gantts(line, about)
     width = shutil.get_terminal_size((100, 24)).columns
     blocks: list[Block] = [Text(head)]
-    for chart in charts:
+    for chart in step_gantts(line, about, max(12, min(width, 120) // 3)):
         title, *lines = to_lines(chart, width)
         blocks.append(Drawn(lines, title))
     blocks.append(_table(line))

@@ -34,17 +34,20 @@ def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack
     )  # fmt: skip
 
 
-def step_gantts(timeline: Timeline, about: str) -> list[Gantt]:
-    """One step of the job `about`, a lane per pipeline stage: whole, or its start and its end."""
+def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> list[Gantt]:
+    """One step of the job `about`, a lane per pipeline stage: whole, or its start and its end.
+
+    More than ``2 n_shown`` passes on a stage are too many for one picture.
+    """
     passes = ("forward", "backward", "weights", "recompute")
     lanes = [timeline.of(d) for d in range(timeline.n_devices)]
     busy = [[e for e in lane if e.kind in passes] for lane in lanes]
     fullest = max(busy, key=len)
     time, total = Axis("time", "s"), timeline.total_s
-    if len(fullest) <= 2 * PASSES_SHOWN:
+    if len(fullest) <= 2 * n_shown:
         return [_gantt(timeline, lanes, 0.0, total, "timeline", "One step in time", about)]
-    until = fullest[PASSES_SHOWN].start_s
-    since = fullest[-PASSES_SHOWN].start_s
+    until = fullest[n_shown].start_s
+    since = fullest[-n_shown].start_s
     first = _gantt(timeline, lanes, 0.0, until, "timeline", "One step in time: its start",
                    about, f", of which the first {time.text(until)}")  # fmt: skip
     last = _gantt(timeline, lanes, since, total, "timeline-end", "One step in time: its end",
