@@ -21,6 +21,9 @@ QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Concurrencies per replica tried where a scenario limits the latency."""
 
+VALIDATED = ("ampere", "hopper", "blackwell", "blackwell-ultra", "cdna3")
+"""Architectures with rows behind the stated intervals."""
+
 SiteOf = Callable[[ServedRow], "ServingSite"]
 
 
@@ -152,6 +155,8 @@ def _lines(
             value = None
         kind = f"{parsed.kind}/{parsed.classes['dense_or_moe']}" if parsed else ""
         width = widths.get(f"{kind}/{quantity}", widths["unknown"])
+        if parsed and parsed.classes["architecture"] not in VALIDATED:
+            width = max(width, widths["unseen-architecture"])
         lines.append(ScoredRow(
             id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), quantity=quantity,
             measured=measured, predicted=value,
