@@ -175,6 +175,23 @@ def test_whole_replicas_leave_out_zero_3_unless_it_is_asked_for():
     assert {g.dp for g in grids(space_of(problem, dp="2"), problem.facts)} == {2}
 
 
+@pytest.mark.parametrize("group", [4, 8, 16])
+def test_a_shard_group_is_that_and_nothing_else(group):
+    problem = problem_of(n_gpus=16, batch=64)
+    space = space_of(problem, shard_group=str(group), tp="1", pp="1", cp="1")
+    layout = search(problem, space, 0).best.layout
+    assert layout.zero_stage == 3
+    assert layout.shard_group_size == (group if group < 16 else None)  # all ranks: FSDP
+
+
+def test_recomputed_layers_are_that_many():
+    problem = problem_of(n_gpus=16, batch=64)
+    best = search(problem, space_of(problem, recompute_layers="5", pp="2"), 0).best.layout
+    assert (best.recompute, best.recompute_layers) == ("full", 5)
+    best = search(problem, space_of(problem, recompute_layers="32", pp="2"), 0).best.layout
+    assert (best.recompute, best.recompute_layers) == ("full", None)  # all of a stage
+
+
 def test_every_flag_can_be_pinned():
     problem = problem_of("qwen3-30b-a3b", seq_len=4096)
     switches = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp")

@@ -67,6 +67,8 @@ def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Spac
     -----
     ``vpp`` above 1 means the interleaved schedule. ``dp`` counts whole replicas, so without a
     pinned ``zero`` or ``shard_group`` it leaves out ZeRO-3, which shards the weights over them.
+    ``shard_group`` means ZeRO-3 in groups of that size, ``recompute_layers`` full recomputation of
+    so many layers of a stage.
     """
     changed: dict[str, Any] = {}
     left_out: list[str] = []
@@ -156,11 +158,9 @@ def _possible(
     return kept, [f"left out: {r}" for r in reasons.values() if r]
 
 
-def _implied(
-    pins: Mapping[str, str], changed: Mapping[str, Any], space: Space
-) -> dict[str, tuple[Any, ...]]:
+def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) -> dict[str, Any]:
     """Tell what a pin means for dimensions that are not pinned themselves."""
-    more: dict[str, tuple[Any, ...]] = {}
+    more: dict[str, Any] = {}
     if "vpp" in pins:
         wanted = changed["vpp"]
         schedules = changed.get("schedule", space.schedule)
@@ -173,8 +173,14 @@ def _implied(
             if not more["schedule"]:
                 raise ValueError("--schedule interleaved needs --vpp of at least 2")
         more["vpp"] = tuple(v for v in wanted if v > 1)
-    if "shard_group" in pins and "zero" not in pins:
-        more["zero_stage"] = (3,)
+    if "shard_group" in pins:
+        more["fsdp"] = False
+        if "zero" not in pins:
+            more["zero_stage"] = (3,)
+    if "recompute_layers" in pins:
+        more["whole_recompute"] = False
+        if "recompute" not in pins:
+            more["recompute"] = ("full",)
     if "dp" in pins and "zero" not in pins and "shard_group" not in pins:
         more["zero_stage"] = tuple(z for z in space.zero_stage if z < 3)
     return more

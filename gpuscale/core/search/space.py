@@ -52,6 +52,8 @@ class Space:
     order: tuple[str, ...] = ORDERS  # left out where they place no group differently
     domain_gpus: int = 8  # of the scale-up domain, for `order`
     dp: tuple[int, ...] = ()  # empty: whatever the others leave
+    fsdp: bool = True  # ZeRO-3 over all ranks too, beside the shard groups
+    whole_recompute: bool = True  # full recompute of all layers too, beside the parts
 
 
 class Grid(NamedTuple):
@@ -165,7 +167,9 @@ def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | Non
     parts = space.recompute_layers if space.recompute_layers is not None else sorted(quarters)
     chosen: list[tuple[str, int | None]] = []
     for mode in space.recompute:
-        chosen.append((mode, None))
+        whole = space.whole_recompute or any(n >= stage for n in parts)
+        if mode != "full" or whole:
+            chosen.append((mode, None))
         if mode == "full":
             chosen += [(mode, n) for n in parts if n < stage]
     return chosen
@@ -212,10 +216,11 @@ def assemblies(
         if not against_schedule(s, v, pp, m, facts)
     ]
     ranks = dp * cp
+    whole = (None,) if space.fsdp or ranks in space.shard_group_size else ()
     shards = [
         (z, g)
         for z in space.zero_stage
-        for g in ((None, *space.shard_group_size) if z == 3 else (None,))
+        for g in ((*whole, *space.shard_group_size) if z == 3 else (None,))
         if not against_zero(z, g, pp, dp, cp) and (g is None or 1 < g < ranks)
         if ranks > 1 or z == space.zero_stage[0]
     ]
