@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, Remedy
     from gpuscale.core.plan.sensitivity import Effect
-    from gpuscale.core.search.engine import SearchResult
+    from gpuscale.core.search.results import SearchResult
 
 
 def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:

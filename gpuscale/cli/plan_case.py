@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gpuscale.cli.plan_request import Batch, Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
-    from gpuscale.core.search.engine import SearchResult
     from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.results import SearchResult
     from gpuscale.core.search.space import Space
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec

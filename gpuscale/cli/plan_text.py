@@ -10,7 +10,7 @@ from gpuscale.core.quantity import format_count, format_si
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.search.engine import Counts
+    from gpuscale.core.search.results import Counts
 
 
 def gb(value: float) -> str:

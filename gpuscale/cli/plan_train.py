@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
     from gpuscale.core.plan.sensitivity import Effect
-    from gpuscale.core.search.engine import SearchResult
     from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.results import SearchResult
     from gpuscale.core.timeline import Timeline
     from gpuscale.render.document import Block
 
@@ -236,7 +236,7 @@ def document_of(
     if r.alternatives:
         blocks.append(alternatives_table(r))
     if r.slow_families:
-        from gpuscale.core.search.engine import FAMILY_CUTOFF
+        from gpuscale.core.search.results import FAMILY_CUTOFF
 
         blocks.append(
             Text(

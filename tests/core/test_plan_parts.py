@@ -20,7 +20,8 @@ from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 from gpuscale.core.plan.serve import experts_met_frac, serving_times, weights_read_bytes
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.search.constraints import against
-from gpuscale.core.search.engine import Counts, search
+from gpuscale.core.search.engine import search
+from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import declared_size, default_space, grids
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import facts_of, make_problem

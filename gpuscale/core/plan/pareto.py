@@ -9,8 +9,8 @@ from gpuscale.core.plan.records import ParetoPoint
 from gpuscale.core.plan.solve import fastest
 
 if TYPE_CHECKING:
-    from gpuscale.core.search.engine import Found
     from gpuscale.core.search.problem import Problem
+    from gpuscale.core.search.results import Found
     from gpuscale.core.search.space import Space
 
 STEPS = 8

@@ -10,7 +10,7 @@ from gpuscale.core.limits_board import LimitRow
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.plan.estimate import Run
 from gpuscale.core.plan.sensitivity import Effect
-from gpuscale.core.search.engine import Counts
+from gpuscale.core.search.results import Counts
 from gpuscale.core.step.records import StepResult
 
 

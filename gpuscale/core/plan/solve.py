@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.search.engine import FAMILY_CUTOFF, Counts, Found, SearchResult, search
+from gpuscale.core.search.engine import search
+from gpuscale.core.search.results import FAMILY_CUTOFF, Counts, Found, SearchResult
 from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 
 if TYPE_CHECKING:

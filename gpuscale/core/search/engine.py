@@ -4,92 +4,23 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
-from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.layout import Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.constraints import Facts
-from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import (
     Problem,
     compute_s,
-    exchange_s,
     make_layout,
-    micro_batch_s,
     peak_bytes,
-    peak_floor_bytes,
     stages_of,
-    states_floor_bytes,
     step_parts,
 )
-from gpuscale.core.search.space import Grid, Space, Tail
-from gpuscale.core.step.pipeline import BUBBLE, pipeline_s
-from gpuscale.core.step.step import Stage, shape_of
-
-INFINITY = float("inf")
-FAMILY_CUTOFF = 1.5
-"""A family is searched for its exact best up to this multiple of the best of all."""
-
-NO_TAIL = Tail("1f1b", 1, 0, None, True, True, False, False)
-
-
-class Found(NamedTuple):
-    """A layout with its time and memory."""
-
-    step_s: float
-    peak_bytes: float
-    layout: Layout
-    family: str
-
-
-class Group(NamedTuple):
-    """Layouts that share all blocks but recomputation, overlap and assembly."""
-
-    bound_s: float
-    grid: Grid
-    ep: int
-    etp: int
-    micro_batch_size: int
-    sequence_parallel: bool
-    precision: str
-    order: str
-
-
-class Tails(NamedTuple):
-    """Assemblies of a group."""
-
-    n_all: int
-    schedules: list[tuple[str, int]]
-    exchanges: list[Tail]  # the rest of the dimensions; times `schedules` gives what is kept
-    states: list[Tail]  # ways to shard that can need least memory
-    fill: float  # smallest bubble
-    least: Tail  # the one with the least activations, for bounds
-
-
-@dataclass(slots=True)
-class Counts:
-    """How many layouts were declared, and what became of each."""
-
-    declared: int = 0
-    evaluated: int = 0
-    too_large: int = 0  # do not fit in memory
-    dominated: int = 0  # another layout of the same blocks is never worse
-    bounded: int = 0  # a lower bound of the time is above what was found
-
-
-@dataclass(slots=True)
-class SearchResult:
-    """Best layout, best of each family, next best grids, and what was closest to fitting."""
-
-    best: Found | None = None
-    families: dict[str, Found] = field(default_factory=dict)
-    next_best: list[Found] = field(default_factory=list)
-    closest: dict[str, Found] = field(default_factory=dict)  # families where nothing fits
-    counts: Counts = field(default_factory=Counts)
-    slower: tuple[str, ...] = ()  # families without a layout that fits within FAMILY_CUTOFF
-    interrupted: bool = False
+from gpuscale.core.search.results import Group, SearchResult
+from gpuscale.core.search.space import Space
+from gpuscale.core.search.walk import Walk, pipeline_floor_s
+from gpuscale.core.step.step import shape_of
 
 
 def search(
@@ -112,7 +43,7 @@ def search(
     progress : callable, optional
         Called now and then with the fraction of groups done.
     """
-    state = _State(problem, space, n_next)
+    state = Walk(problem, space, n_next)
     heap = [(g.bound_s, i, g) for i, g in enumerate(_groups(state))]
     heapq.heapify(heap)
     total = max(1, len(heap))
@@ -132,7 +63,7 @@ def search(
     return state.finish()
 
 
-def _groups(state: _State) -> Iterator[Group]:
+def _groups(state: Walk) -> Iterator[Group]:
     """Every group whose model states can fit; counts all of the space."""
     p, space, counts = state.problem, state.space, state.result.counts
     facts, late = p.facts, p.late
@@ -161,245 +92,6 @@ def _groups(state: _State) -> Iterator[Group]:
                     bound = pipeline_floor_s(each, grid.pp, m, tails.fill) * late
                     for seq, order in itertools.product(splits, orders):
                         yield Group(bound, grid, ep, etp, b, seq, precision, order)
-
-
-def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: float) -> float:
-    """Bound steady and bubble time of any split of `micro_batch_s` over `pp` stages. [s].
-
-    ``m t + fill (total - t)`` grows with the heaviest stage t, which is at least total / pp.
-    """
-    return micro_batch_s / pp * (n_micro_batches + fill * (pp - 1))
-
-
-def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
-    """Smallest bubble of some (schedule, vpp), in units of the other stages. [1]."""
-    return min((BUBBLE.get(s, 1.0) / v for s, v in schedules), default=0.0)
-
-
-class _State:
-    """The walk: incumbents and counts."""
-
-    def __init__(self, problem: Problem, space: Space, n_next: int) -> None:
-        self.problem, self.space, self.n_next = problem, space, n_next
-        self.result = SearchResult()
-        self.grids: dict[tuple[int, ...], Found] = {}
-        self.kth_s = self.cutoff_s = self.highest_s = INFINITY
-        self.all_families: frozenset[str] = frozenset()
-        sw = problem.software
-        self.overlap_helps = (sw.dp_exposed_frac <= 1.0, sw.pp_exposed_frac <= 1.0)
-        self.offload_is_a_choice = not (
-            all(space.offload_optimizer) or all(space.offload_activations)
-        )
-        self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
-        self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
-        self.tail_sets: dict[tuple[int, ...], Tails] = {}
-
-    def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
-        """Whether weights, gradients and optimizer alone are more than a GPU holds."""
-        p = self.problem
-        layout = make_layout(p.facts, grid, ep, etp, b, False, self.space.precision[0],
-                             ("none", None), True, DEFAULT_ORDER, tails.least)  # fmt: skip
-        least = states_floor_bytes(p, layout, tails.states)
-        if least <= p.capacity_bytes:
-            return False
-        for name in self._families(Group(0.0, grid, ep, etp, b, False, "", ""), tails):
-            self._note_closest(Found(INFINITY, least, layout, name))
-        return True
-
-    def sharper_bound(self, group: Group, bound_s: float) -> float:
-        """Bound of a group with its communication, where the bound by kernels alone may matter."""
-        tails = self.tails(group.grid, group.micro_batch_size)
-        if bound_s > group.bound_s or bound_s >= self._limit(self._families(group, tails)):
-            return bound_s
-        p, grid = self.problem, group.grid
-        first = self._layout(group, ("none", None), self._overlaps(grid.tp)[0], tails.least)
-        shape = shape_of(first, p.hardware, p.software)
-        each = micro_batch_s(p, shape)
-        return pipeline_floor_s(each, grid.pp, first.n_micro_batches, tails.fill) * p.late
-
-    def visit(self, group: Group, bound_s: float) -> None:
-        """Evaluate what of a group can matter; count the rest."""
-        p, counts, grid = self.problem, self.result.counts, group.grid
-        tails = self.tails(grid, group.micro_batch_size)
-        recomputes = sp.recomputes(self.space, p.facts, grid.pp)
-        tried = self._overlaps(grid.tp)
-        if bound_s >= self._limit(self._families(group, tails)):
-            return
-        n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
-        counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
-        for recompute in recomputes:
-            for overlap in tried:
-                self._node(group, tails, recompute, overlap)
-
-    def _overlaps(self, tp: int) -> tuple[bool, ...]:
-        """Overlap choices of TP that are not dominated."""
-        every = sp.overlap_tps(self.space, tp)
-        return every[:1] if self.overlap_tp_helps and every[0] else every
-
-    def _node(
-        self, group: Group, tails: Tails, recompute: tuple[str, int | None], overlap_tp: bool
-    ) -> None:
-        p, counts, grid, n_all = self.problem, self.result.counts, group.grid, tails.n_all
-        names = self._families(group, tails)
-        first = self._layout(group, recompute, overlap_tp, tails.least)
-        shape = shape_of(first, p.hardware, p.software)
-        m = first.n_micro_batches
-        if recompute[1] is None:
-            each = micro_batch_s(p, shape)
-            if pipeline_floor_s(each, grid.pp, m, tails.fill) * p.late >= self._limit(names):
-                return
-        if peak_floor_bytes(p, first, tails.states) > p.capacity_bytes:
-            counts.too_large += n_all
-            return
-        stages = stages_of(p, first, shape)
-        if m * stages[0].seconds * p.late >= self._limit(names):
-            return
-        counts.dominated += n_all - len(tails.exchanges) * len(tails.schedules)
-        pipes = sorted(
-            (
-                sum(pipeline_s(stages[0].seconds, stages[1], m, vpp, schedule)) * p.late,
-                schedule,
-                vpp,
-            )
-            for schedule, vpp in tails.schedules
-        )
-        fits: set[tuple[object, ...]] = set()
-        tight: set[tuple[object, ...]] = set()  # some schedule did not fit without offload
-        fails: set[tuple[int, bool, bool]] = set()  # not even with the schedule that keeps least
-        for tail in tails.exchanges:
-            name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
-            if pipes[0][0] >= self._limit((name,)):
-                continue
-            offloads = (tail.offload_optimizer, tail.offload_activations)
-            if any(offloads) and self.offload_is_a_choice and tail[2:6] not in tight:
-                counts.dominated += len(pipes)
-                continue
-            if any((z, *offloads) in fails for z in range(tail.zero_stage, 3)):
-                tight.add(tail[2:6])
-                counts.too_large += len(pipes)
-                continue
-            layout = self._layout(group, recompute, overlap_tp, tail)
-            exchange = exchange_s(p, layout, stages) * p.late
-            if pipes[0][0] + exchange >= self._limit((name,)):
-                continue
-            if peak_bytes(p, layout) > p.capacity_bytes:  # with 1F1B, which keeps least
-                fails.add((tail.zero_stage, *offloads))
-                tight.add(tail[2:6])
-                counts.too_large += len(pipes)
-                self._note_closest(Found(INFINITY, peak_bytes(p, layout), layout, name))
-                continue
-            for pipe, schedule, vpp in pipes:
-                if pipe + exchange >= self._limit((name,)):
-                    break
-                last = tail._replace(schedule=schedule, vpp=vpp)
-                if any(offloads) and last[:6] in fits and self.offload_is_a_choice:
-                    counts.dominated += 1
-                    continue
-                layout = self._layout(group, recompute, overlap_tp, last)
-                if self._evaluate(layout, stages, name):
-                    fits.add(last[:6])
-                else:
-                    tight.add(tail[2:6])
-
-    def _evaluate(self, layout: Layout, stages: tuple[Stage, float, Stage], name: str) -> bool:
-        """Time and memory of one layout; whether it fits and may matter."""
-        p, counts = self.problem, self.result.counts
-        step_s = step_parts(p, layout, stages).total_s
-        if step_s >= self._limit((name,)):
-            return False
-        found = Found(step_s, peak_bytes(p, layout), layout, name)
-        if found.peak_bytes > p.capacity_bytes:
-            counts.too_large += 1
-            self._note_closest(found)
-            return False
-        counts.evaluated += 1
-        self._note(found)
-        return True
-
-    def _layout(
-        self, group: Group, recompute: tuple[str, int | None], overlap_tp: bool, tail: Tail
-    ) -> Layout:
-        return make_layout(
-            self.problem.facts, group.grid, group.ep, group.etp, group.micro_batch_size,
-            group.sequence_parallel, group.precision, recompute, overlap_tp, group.order, tail,
-        )  # fmt: skip
-
-    def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
-        """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
-        key = (grid.pp, grid.dp, grid.cp, micro_batch_size)
-        found = self.tail_sets.get(key)
-        if found is None:
-            schedules, every = sp.assemblies(self.space, self.problem.facts, grid, micro_batch_size)
-            dp_wins = self.overlap_helps[0] and True in self.space.overlap_dp
-            pp_wins = self.overlap_helps[1] and True in self.space.overlap_pp
-            exchanges = [
-                t
-                for t in (every if schedules else [])
-                if (t.overlap_dp or not dp_wins) and (t.overlap_pp or not pp_wins)
-            ]
-            exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
-            found = self.tail_sets[key] = Tails(
-                len(every) * len(schedules), schedules, exchanges, sp.least_states(exchanges),
-                least_fill(schedules), (exchanges or [NO_TAIL])[-1],
-            )  # fmt: skip
-        return found
-
-    def _families(self, group: Group, tails: Tails) -> frozenset[str]:
-        """Families that the layouts of a group can belong to."""
-        grid = group.grid
-        key = (grid.tp > 1, grid.cp > 1, group.ep > 1, id(tails))
-        found = self.family_names.get(key)
-        if found is None:
-            found = self.family_names[key] = frozenset(
-                family(grid.tp, grid.pp, grid.cp, group.ep, t.zero_stage, t.shard_group_size)
-                for t in tails.exchanges
-            )
-            self.all_families |= found
-            self.highest_s = self._limit(self.all_families)
-        return found
-
-    def _limit(self, names: Iterable[str]) -> float:
-        """Time above which a layout of these families can no longer matter. [s]."""
-        limit = self.kth_s
-        for name in names:
-            known = self.result.families.get(name)
-            limit = max(limit, known.step_s if known else self.cutoff_s)
-        return limit
-
-    def _note(self, found: Found) -> None:
-        result, layout = self.result, found.layout
-        if result.best is None or found[:2] < result.best[:2]:
-            result.best = found
-            self.cutoff_s = FAMILY_CUTOFF * found.step_s
-        old = result.families.get(found.family)
-        if old is None or found[:2] < old[:2]:
-            result.families[found.family] = found
-        key = (layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3))
-        seen = self.grids.get(key)
-        if seen is None or found[:2] < seen[:2]:
-            self.grids[key] = found
-            ordered = sorted(f.step_s for f in self.grids.values())
-            if len(ordered) > self.n_next:
-                self.kth_s = ordered[self.n_next]
-        self.highest_s = self._limit(self.all_families)
-
-    def _note_closest(self, found: Found) -> None:
-        old = self.result.closest.get(found.family)
-        if old is None or found.peak_bytes < old.peak_bytes:
-            self.result.closest[found.family] = found
-
-    def finish(self) -> SearchResult:
-        """Put the result together."""
-        result = self.result
-        ranked = sorted(self.grids.values(), key=lambda f: f[:2])
-        result.next_best = ranked[1 : self.n_next + 1]
-        result.families = {k: v for k, v in result.families.items() if v.step_s <= self.cutoff_s}
-        result.closest = {k: v for k, v in result.closest.items() if k not in result.families}
-        result.slower = tuple(sorted(self.all_families - set(result.families)))
-        counts = result.counts
-        seen = counts.evaluated + counts.too_large + counts.dominated
-        counts.bounded = counts.declared - seen
-        return result
 
 
 def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, Layout]]:

@@ -14,9 +14,10 @@ from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.constraints import Facts, against
-from gpuscale.core.search.engine import FAMILY_CUTOFF, brute_force, search
+from gpuscale.core.search.engine import brute_force, search
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, peak_bytes
+from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import Space, declared_size, default_space
 from gpuscale.core.step.step import breakdown
 from gpuscale.io.hardware import load_cluster
