@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from gpuscale.core.memory.serving import (
 from gpuscale.core.plan.serve import ServingTimes, serving_times
 from gpuscale.core.serving_ideal import instances, serving_layout
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.render.document import Bars, Document, Facts, Text
+from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
@@ -44,6 +45,18 @@ TRAINING_ONLY = (
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedServing:
+    """Calibrated times of a replica."""
+
+    framework: str
+    prefill_s: float  # one prompt as long as the context, communication counted
+    decode_s: float  # one token of every sequence
+    decode_low_s: float  # 80 % interval
+    decode_high_s: float
+    tokens_per_s: float  # of the replica, decoding only
+
+
+@dataclass(frozen=True, slots=True)
 class ServingPlan:
     """A serving replica: layout, memory, times."""
 
@@ -59,7 +72,8 @@ class ServingPlan:
     all_weights_bytes: float
     hbm_bytes: float
     memory: ServingMemory
-    times: ServingTimes
+    times: ServingTimes  # roofline
+    expected: ExpectedServing | None
     fewest: FewestServing | None
 
 
@@ -87,9 +101,47 @@ def serving_plan(flags: Mapping[str, Any]) -> Document:
     plan = ServingPlan(
         memory.fits, tp * pp, tp, pp, replicas, job.weights, job.kv, job.context_tokens,
         job.concurrency, model_weight_bytes(loaded.model, job.weights), loaded.gpu.hbm_bytes,
-        memory, times, fewest,
+        memory, times, _expected(loaded, job, tp, pp), fewest,
     )  # fmt: skip
     return _document(flags, loaded, plan)
+
+
+def _expected(loaded: Loaded, job: ServingJob, tp: int, pp: int) -> ExpectedServing | None:
+    """Return the calibrated times; none where the formats or links are not covered."""
+    from gpuscale.core.serving.load import expected_times
+    from gpuscale.io.serving import DEFAULT_FRAMEWORK, serving_intervals, serving_site
+
+    try:
+        site = serving_site(loaded.cluster, DEFAULT_FRAMEWORK)
+        times = expected_times(loaded.model, job, tp, pp, site)
+    except (ValueError, KeyError):
+        return None
+    kind = "moe" if any(f.kind == "moe" for f in loaded.model.ffns.values()) else "dense"
+    factor = math.exp(serving_intervals()[f"closed/{kind}/tpot_ms"])
+    return ExpectedServing(
+        DEFAULT_FRAMEWORK, times.prefill_s, times.decode_s, times.decode_s / factor,
+        times.decode_s * factor, times.tokens_per_s,
+    )  # fmt: skip
+
+
+def _times_table(r: ServingPlan) -> Table:
+    """Prefill, decode and throughput: roofline beside expected."""
+    t, e = r.times, r.expected
+    return Table(
+        [
+            Column("quantity", "replica", right=False), Column("roofline", "roofline"),
+            Column("expected", "expected"), Column("note", "", right=False),
+        ],
+        [
+            ["prefill", seconds(t.prefill_s), e and seconds(e.prefill_s),
+             f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a stage"],
+            ["decode", seconds(t.decode_s), e and seconds(e.decode_s),
+             f"a token of every sequence; {t.decode_bound}-bound, {gb(t.decode_read_bytes)} read, "
+             f"{100 * t.weights_read_frac:.0f} % of the weights"],
+            ["throughput", f"{number(t.tokens_per_s)} tokens/s",
+             e and f"{number(e.tokens_per_s)} tokens/s", "decoding only"],
+        ],
+    )  # fmt: skip
 
 
 def _format(text: str, flag: str) -> str:
@@ -167,13 +219,6 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
         f"{gb(m.total_bytes)} a GPU, {fit}."
     )
     rows = [
-        ("prefill", seconds(t.prefill_s), f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a "
-         "stage, roofline, communication left out"),
-        ("decode", seconds(t.decode_s), f"a token of every sequence, {t.decode_bound}-bound, "
-         f"roofline; {gb(t.decode_read_bytes)} read, "
-         f"{100 * t.weights_read_frac:.0f} % of the weights"),
-        ("throughput", f"{number(t.tokens_per_s)} tokens/s",
-         f"{t.tokens_per_s_per_sequence:,.1f} a sequence; at most, of one replica"),
         ("concurrency", f"{m.max_concurrency:,}",
          f"sequences fit, {r.concurrency:,} wanted; {gb(m.kv_bytes_per_sequence_per_gpu)} of "
          "cache a sequence and GPU"),
@@ -192,10 +237,18 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
         ("activations", m.activations_bytes), ("context, NCCL, graphs", m.overhead_bytes),
     ]  # fmt: skip
     blocks: list[Any] = [
-        Text(head), Facts(rows),
+        Text(head), _times_table(r), Facts(rows),
         Bars([(n, v, gb(v)) for n, v in parts], m.usable_bytes,
              width_text(max(v for _, v in parts), m.usable_bytes, "usable"), "Memory per GPU"),
     ]  # fmt: skip
+    if r.expected:
+        low, high = seconds(r.expected.decode_low_s), seconds(r.expected.decode_high_s)
+        blocks.append(
+            Text(
+                f"expected: {r.expected.framework}, calibrated on published runs; 80 % interval of "
+                f"decode {low} to {high}; prefill under load is far less certain"
+            )
+        )
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))
     inputs = {

@@ -147,6 +147,17 @@ def test_gpt3_on_512_v100_does_not_fit(capsys):
     )
 
 
+@pytest.mark.parametrize("model", ["llama3-8b", "llama3-70b", "mixtral-8x7b", "deepseek-v3"])
+@pytest.mark.parametrize("concurrency", ["1", "64"])
+def test_served_times_are_never_below_their_roofline(capsys, model, concurrency):
+    _, answer = result_of(capsys, model, "--serve", "--concurrency", concurrency)
+    ideal, expected = answer["result"]["times"], answer["result"]["expected"]
+    for key in ("prefill_s", "decode_s"):
+        assert expected[key] >= ideal[key]
+    assert expected["decode_low_s"] < expected["decode_s"] < expected["decode_high_s"]
+    assert expected["tokens_per_s"] <= ideal["tokens_per_s"]
+
+
 def test_671b_on_16_cards(capsys):
     code, answer = result_of(capsys, "deepseek-v3", "--serve", "--gpus", "16")
     r = answer["result"]
