@@ -54,7 +54,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "check",
         "Run the jobs of a file and hold their answers against the requirements in it.",
     ),
-    "compare": ("compare", "Compare two saved answers of a command, key by key."),
+    "compare": (
+        "compare",
+        "Compare saved answers, plans, GPUs, clusters or models: what differs, and why.",
+    ),
     "schema": ("schema", "Print the JSON Schema of a command's answer."),
 }
 """Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.

@@ -47,6 +47,11 @@ def complete_preset(incomplete: str) -> list[str]:
     return _starting(("gpu", "cluster", "model", "software", "fabric", "arch", "link"), incomplete)
 
 
+def complete_comparable(incomplete: str) -> list[str]:
+    """Names and aliases of what `compare` takes besides files."""
+    return _starting(("gpu", "cluster", "model"), incomplete)
+
+
 BY_NAME = {
     "model": complete_model, "cluster": complete_cluster, "gpu": complete_gpu,
     "software": complete_software,

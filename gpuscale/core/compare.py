@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,88 @@ class Change:
     old: Any
     new: Any
     change_frac: float | None  # None where one of them is no number, or the old one is 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of several things; a ratio is None where one of the two is no number, or 0."""
+
+    key: str
+    values: tuple[Any, ...]
+    ratios: tuple[float | None, ...]  # to the first value, of each other one
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values are not all the same."""
+        return any(v != self.values[0] for v in self.values[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A summand of a total in two things."""
+
+    key: str
+    first: float
+    value: float
+    delta: float  # value - first
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The difference of two totals, part by part; `main` explains most of it."""
+
+    delta: float
+    parts: tuple[Part, ...]  # those that are not 0 in both
+    main: Part | None  # changed most in the direction of the total; None: nothing did
+    against: Part | None  # changed most in the other direction
+
+
+def side_by_side(things: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Put the figures of several things into rows, with the ratio to the first one.
+
+    Examples
+    --------
+    >>> side_by_side([{"a_s": 2.0}, {"a_s": 3.0}])
+    [Row(key='a_s', values=(2.0, 3.0), ratios=(1.5,))]
+    """
+    keys = dict.fromkeys(key for thing in things for key in thing)
+    rows = []
+    for key in keys:
+        first, *others = [thing.get(key) for thing in things]
+        ratios = [v / first if _is_number(first) and _is_number(v) and first else None
+                  for v in others]  # fmt: skip
+        rows.append(Row(key, (first, *others), tuple(ratios)))
+    return rows
+
+
+def split_difference(
+    first: Mapping[str, float], other: Mapping[str, float], aside: tuple[str, ...] = ()
+) -> Split:
+    """Say which part of a sum makes most of the difference between two sums.
+
+    Parameters
+    ----------
+    first, other : mapping
+        Part -> amount; a part that one of them lacks counts as 0 there.
+    aside : tuple of str
+        Parts that only follow from the others, never named as the main one.
+
+    Examples
+    --------
+    >>> found = split_difference({"a": 1.0, "b": 4.0}, {"a": 3.0, "b": 3.5})
+    >>> found.delta, found.main.key, found.against.key
+    (1.5, 'a', 'b')
+    """
+    keys = [k for k in dict.fromkeys([*first, *other]) if first.get(k) or other.get(k)]
+    parts = tuple(
+        Part(k, first.get(k, 0), other.get(k, 0), other.get(k, 0) - first.get(k, 0)) for k in keys
+    )
+    delta = sum(p.delta for p in parts)
+    sign = 1.0 if delta >= 0 else -1.0
+    named = sorted((p for p in parts if p.key not in aside), key=lambda p: -sign * p.delta)
+    main = named[0] if named and delta and sign * named[0].delta > 0 else None
+    against = named[-1] if named and sign * named[-1].delta < 0 else None
+    return Split(delta, parts, main, against)
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
