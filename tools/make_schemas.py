@@ -50,6 +50,11 @@ memory llama3-70b --cluster dgx-h100 --tp 1
 model deepseek-v3 --seq-len 4096
 model llama3-70b
 model gpt2
+compare h100 b200
+compare llama3-8b deepseek-v3
+compare dgx-h100 gb200-nvl72 dgx-b200
+compare dgx-h100 pod-tpu-v5e --all
+compare docs/examples/job-h100.toml docs/examples/job-b200.toml
 quiz
 quiz llm.quiz5.q2.3.tokens
 explain

@@ -128,7 +128,7 @@ def test_compare_refuses_what_is_no_answer(folder, capsys):
         assert (code, out) == (2, "") and err.startswith("error: "), other
 
 
-SCHEMAS = [name for name in COMMANDS if name not in ("schema", "check", "compare")]
+SCHEMAS = [name for name in COMMANDS if name not in ("schema", "check")]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
