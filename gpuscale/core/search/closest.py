@@ -28,6 +28,8 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
     found: dict[str, Closest] = {}
     bounds: dict[tuple[Grid, int, int], tuple[float, list[Tail], int]] = {}
     for grid in sp.grids(space, problem.facts):
+        if grid.cp_kind != "ring" and "ring" in space.cp_kind:
+            continue  # memory does not depend on the kind; every other cp is also a ring's
         batches = sp.micro_batches(space, problem.facts, grid)
         tails = sp.tails(space, problem.facts, grid, batches[0]) if batches else []
         if not tails:

@@ -82,6 +82,9 @@ def _groups(state: Walk) -> Iterator[Group]:
         )
         for ep, etp in sp.expert_degrees(space, facts, grid) if batches else ():
             counts.declared += size
+            if grid.cp_kind == "all-gather" and "ring" in space.cp_kind:
+                counts.dominated += size  # the same bytes and memory as the ring
+                continue
             if state.states_too_large(grid, ep, etp, *batches[0]):
                 counts.too_large += size
                 continue
