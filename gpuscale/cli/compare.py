@@ -47,7 +47,7 @@ def compare(
     Where answers were saved with --explain, each change says which inputs of its formula differ.
     """
     from gpuscale.cli.compare_document import compared
-    from gpuscale.cli.compare_plan import headline, is_plan
+    from gpuscale.cli.compare_plan import headline_rows, is_plan
     from gpuscale.cli.compare_things import read_things
     from gpuscale.cli.values import quantity
     from gpuscale.core.compare import changes, side_by_side
@@ -61,8 +61,10 @@ def compare(
     kind, found = read_things(common, things)
     if kind == "answer" and all(is_plan(t.result) for t in found):
         kind = "plan"
-    figures = [headline(t.result) if kind == "plan" else t.result for t in found]
-    rows = [] if kind == "answer" else side_by_side(figures)
+    if kind == "plan":
+        rows = headline_rows(found)
+    else:
+        rows = [] if kind == "answer" else side_by_side([t.result for t in found])
     rows = [r for r in rows if _wanted(r.key, only) and (show_all or r.differs)]
     changed = [
         [c for c in changes(found[0].result, t.result) if _wanted(c.key, only)] for t in found[1:]

@@ -145,7 +145,7 @@ def _plainly(key: str, value: Any, dim: str) -> str:
         return "yes" if value else "no"
     if dim or not isinstance(value, (int, float)):
         return shown(key, value, dim)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if abs(value) >= 1e4 else 1}f}"
 
 
 def _raw_rows(rows: Sequence[Row], names: Sequence[str]) -> Table:

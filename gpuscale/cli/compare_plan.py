@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuscale.cli.compare_things import Thing
-    from gpuscale.core.compare import Part, Split
+    from gpuscale.core.compare import Part, Row, Split
     from gpuscale.render.document import Block, Table
 
 HEADLINES = {
@@ -17,8 +17,8 @@ HEADLINES = {
     "step_s": ("step, expected", "s"),
     "mfu": ("MFU", "frac"),
     "hfu": ("HFU", "frac"),
-    "tokens_per_s": ("tokens/s", "count"),
-    "tokens_per_s_per_gpu": ("tokens/s per GPU", "count"),
+    "tokens_per_s": ("tokens/s", ""),
+    "tokens_per_s_per_gpu": ("tokens/s per GPU", ""),
     "batch_tokens": ("tokens of a step", "tokens"),
     "peak_bytes": ("memory per GPU", "bytes"),
     "headroom_bytes": ("memory left", "bytes"),
@@ -56,6 +56,17 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     )
     found = {key: whole.get(key) for key in HEADLINES}
     return found | {f"layout.{key}": value for key, value in result["layout"].items()}
+
+
+def headline_rows(things: Sequence[Thing]) -> list[Row]:
+    """Headlines and layouts side by side; of a layout's numbers a ratio says nothing."""
+    from dataclasses import replace
+
+    from gpuscale.core.compare import side_by_side
+
+    rows = side_by_side([headline(thing.result) for thing in things])
+    none = (None,) * (len(things) - 1)
+    return [replace(r, ratios=none) if r.key.startswith("layout.") else r for r in rows]
 
 
 def label(key: str) -> tuple[str, str]:
