@@ -104,6 +104,14 @@ def alternatives_table(r: PlanResult) -> Table:
     return Table(columns, rows, "Alternatives")
 
 
+def layouts_table(r: PlanResult) -> Table:
+    """Show the answer and its alternatives, one row each: what CSV prints."""
+    table = alternatives_table(r)
+    kind = "best" if r.fits else "closest"
+    own = [kind, r.family, short(r.layout), r.step_s, r.mfu, r.peak_bytes, 0.0, ""]
+    return Table(table.columns, [own, *table.rows])
+
+
 def sensitivity_table(r: PlanResult) -> Table:
     """Section 5: what would help most."""
     columns = [

@@ -15,6 +15,7 @@ from gpuscale.cli.plan_answer import (
 from gpuscale.cli.plan_blocks import (
     alternatives_table,
     answer_facts,
+    layouts_table,
     limits_table,
     memory_bars,
     pareto_table,
@@ -255,7 +256,7 @@ def document_of(
     return Document(
         "plan", inputs_of(case, request), r, blocks,
         warnings=(*case.loaded.warnings, *case.left_out), answered_no=not r.fits,
-        terms=terms_of(r), csv_table=alternatives_table(r) if r.alternatives else None,
+        terms=terms_of(r), csv_table=layouts_table(r),
         interrupted=result.interrupted, pictures=_pictures(case, r),
         timeline=lambda: timeline_of(case.problem, r.layout),
     )  # fmt: skip
