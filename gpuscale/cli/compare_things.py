@@ -17,6 +17,7 @@ KIND_TEXT = {
     "gpu": "a GPU", "cluster": "a cluster", "model": "a model", "answer": "a saved answer",
     "job": "a planning job",
 }  # fmt: skip
+LARGEST = 1e100  # of a number in a saved answer
 MODEL_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
 
 
@@ -137,8 +138,20 @@ def _json(path: str) -> Any:
 
     from gpuscale.io.toml import read_text
 
+    def number(text: str) -> float:
+        value = float(text)
+        if not abs(value) <= LARGEST:
+            raise GpuscaleError(f"{path}: {text[:20]} is beyond any answer of gpuscale")
+        return value
+
+    def whole(text: str) -> int:
+        number(text)
+        return int(text)
+
     try:
-        return json.loads(read_text(path))
+        return json.loads(
+            read_text(path), parse_float=number, parse_int=whole, parse_constant=number
+        )
     except (ValueError, RecursionError):
         raise GpuscaleError(f"{path}: is not JSON") from None
 

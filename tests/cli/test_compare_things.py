@@ -151,6 +151,9 @@ def test_more_than_two_saved_answers_key_by_key(folder, capsys):
         ("m.json m.json --set gpu.hbm_bytes=1GB", "a saved answer cannot be changed"),
         ("m.json a.toml", "m.json answers `matmul-time` and a.toml answers `plan`"),
         ("list.json list.json", "list.json: is no answer of gpuscale"),
+        ("inf.json m.json", "inf.json: 1e999 is beyond any answer"),
+        ("nan.json m.json", "nan.json: NaN is beyond any answer"),
+        ("digits.json m.json", "is beyond any answer"),
         (" ".join(["h100"] * 17), "compare takes 2 to 16 things, got 17"),
     ],
 )
@@ -158,6 +161,9 @@ def test_what_cannot_be_compared(args, message, folder, capsys):
     (folder / "jobs.toml").write_text("[[job]]\ncommand = 'quiz'\n")
     (folder / "bad.toml").write_text("model = 'gpt2'\ngpuz = 8\n")
     (folder / "list.json").write_text('{"schema": 1, "command": "x", "inputs": [], "result": 1}')
+    for name, number in (("inf", "1e999"), ("nan", "NaN"), ("digits", "9" * 400)):
+        text = '{"schema": 1, "command": "x", "inputs": {}, "result": {"a": %s}}'
+        (folder / f"{name}.json").write_text(text % number)
     call("matmul-time b200 64 4096 8192 -o m.json", capsys)
     code, out, err = call(f"compare {args}", capsys)
     assert (code, out) == (2, "") and message in err
