@@ -9,6 +9,7 @@ from gpuscale.cli.plan_text import (
     degrees,
     details,
     gb,
+    memory_interval_text,
     memory_text,
     number,
     percent,
@@ -40,6 +41,7 @@ def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
         ("throughput", f"{number(r.tokens_per_s)} tokens/s",
          f"{r.tokens_per_s_per_gpu:,.0f} per GPU"),
         ("memory per GPU", gb(r.peak_bytes), memory_text(e, r.hbm_bytes)),
+        ("", "", memory_interval_text(r)),
     ]  # fmt: skip
     if r.run is not None:
         days = f"{r.run.days:,.1f} days" if r.run.days >= 1 else seconds(r.run.time_s)

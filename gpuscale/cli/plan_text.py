@@ -10,6 +10,7 @@ from gpuscale.core.quantity import format_count, format_si
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.search.results import Counts
 
 
@@ -141,6 +142,16 @@ def memory_text(e: Estimate, hbm_bytes: float) -> str:
         f"of {gb(e.capacity_bytes)} usable ({gb(hbm_bytes)} HBM), {verdict}; "
         f"stage {e.memory.stage + 1} of {e.layout.pp}: {reason}"
     )
+
+
+def memory_interval_text(r: PlanResult) -> str:
+    """Say how far the memory may be off, and what to do where that is too much."""
+    low = r.peak_bytes / r.memory_interval_factor_80
+    high = r.peak_bytes * r.memory_interval_factor_80
+    text = f"80 % interval {low / 1e9:,.1f} to {gb(high)}"
+    if r.fits and high > r.capacity_bytes:
+        text += ": it may not fit; --objective memory-headroom leaves more"
+    return text
 
 
 def counts_text(counts: Counts, interrupted: bool = False) -> str:
