@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.search.engine import search
-from gpuscale.core.search.results import FAMILY_CUTOFF, Counts, Found, SearchResult
+from gpuscale.core.search.results import FAMILY_CUTOFF, Counts, Found, SearchResult, grid_of
 from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 
 if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
 
@@ -110,13 +109,6 @@ def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult |
     return result
 
 
-def grid_of(layout: Layout) -> tuple[int, ...]:
-    """Process grid of a layout, as the search tells them apart."""
-    return (
-        layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3)
-    )  # fmt: skip
-
-
 def merged(one: SearchResult, other: SearchResult, n_next: int) -> SearchResult:
     """Put together two searches of one job over parts of its space."""
     result = SearchResult(interrupted=one.interrupted or other.interrupted)
@@ -127,16 +119,12 @@ def merged(one: SearchResult, other: SearchResult, n_next: int) -> SearchResult:
             grids[grid_of(f.layout)] = min(grids.get(grid_of(f.layout), f), f, key=lambda x: x[:2])
         for name, f in part.families.items():
             result.families[name] = min(result.families.get(name, f), f, key=lambda x: x[:2])
-        for name, f in part.closest.items():
-            old = result.closest.get(name, f)
-            result.closest[name] = min(old, f, key=lambda x: x.peak_bytes)
     ranked = sorted(grids.values(), key=lambda f: f[:2])
     if ranked:
         result.best = ranked[0]
         limit = FAMILY_CUTOFF * ranked[0].step_s
         result.families = {k: v for k, v in result.families.items() if v.step_s <= limit}
     result.next_best = ranked[1 : n_next + 1]
-    result.closest = {k: v for k, v in result.closest.items() if k not in result.families}
     names = {*one.families, *other.families, *one.slower, *other.slower}
     result.slower = tuple(sorted(names - set(result.families)))
     result.counts = Counts(

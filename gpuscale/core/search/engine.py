@@ -82,6 +82,8 @@ def _groups(state: Walk) -> Iterator[Group]:
         )
         for ep, etp in sp.expert_degrees(space, facts, grid) if batches else ():
             counts.declared += size
+            for _, tails in batches:
+                state.families(grid, ep, tails)
             if grid.cp_kind == "all-gather" and "ring" in space.cp_kind:
                 counts.dominated += size  # the same bytes and memory as the ring
                 continue

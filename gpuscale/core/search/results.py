@@ -61,12 +61,18 @@ class Counts:
 
 @dataclass(slots=True)
 class SearchResult:
-    """Best layout, best of each family, next best grids, and what was closest to fitting."""
+    """Best layout, best of each family, next best grids."""
 
     best: Found | None = None
     families: dict[str, Found] = field(default_factory=dict)
     next_best: list[Found] = field(default_factory=list)
-    closest: dict[str, Found] = field(default_factory=dict)  # families where nothing fits
     counts: Counts = field(default_factory=Counts)
     slower: tuple[str, ...] = ()  # families without a layout that fits within FAMILY_CUTOFF
     interrupted: bool = False
+
+
+def grid_of(layout: Layout) -> tuple[int, ...]:
+    """Process grid of a layout: what tells one of the next best from another."""
+    return (
+        layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3)
+    )  # fmt: skip

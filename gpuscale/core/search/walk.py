@@ -27,6 +27,7 @@ from gpuscale.core.search.results import (
     Group,
     SearchResult,
     Tails,
+    grid_of,
 )
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import BUBBLE, pipeline_s
@@ -84,16 +85,14 @@ class Walk:
         layout = make_layout(p.facts, grid, ep, etp, b, False, self.space.precision[0],
                              ("none", None), True, DEFAULT_ORDER, tails.least)  # fmt: skip
         least = states_floor_bytes(p, layout, tails.states)
-        if least <= p.capacity_bytes:
-            return False
-        for name in self._families(Group(0.0, grid, ep, etp, b, False, "", ""), tails):
-            self._note_closest(Found(INFINITY, least, layout, name))
-        return True
+        return least > p.capacity_bytes
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
         """Bound of a group with its communication, where the bound by kernels alone may matter."""
         tails = self.tails(group.grid, group.micro_batch_size)
-        if bound_s > group.bound_s or bound_s >= self._limit(self._families(group, tails)):
+        if bound_s > group.bound_s or bound_s >= self._limit(
+            self.families(group.grid, group.ep, tails)
+        ):
             return bound_s
         p, grid = self.problem, group.grid
         first = self._layout(group, ("none", None), self._overlaps(grid.tp)[0], tails.least)
@@ -107,7 +106,7 @@ class Walk:
         tails = self.tails(grid, group.micro_batch_size)
         recomputes = sp.recomputes(self.space, p.facts, grid.pp)
         tried = self._overlaps(grid.tp)
-        if bound_s >= self._limit(self._families(group, tails)):
+        if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
             return
         n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
         counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
@@ -124,7 +123,7 @@ class Walk:
         self, group: Group, tails: Tails, recompute: tuple[str, int | None], overlap_tp: bool
     ) -> None:
         p, counts, grid, n_all = self.problem, self.result.counts, group.grid, tails.n_all
-        names = self._families(group, tails)
+        names = self.families(group.grid, group.ep, tails)
         first = self._layout(group, recompute, overlap_tp, tails.least)
         shape = shape_of(first, p.hardware, p.software)
         m = first.n_micro_batches
@@ -171,7 +170,6 @@ class Walk:
             node.fails.add((tail.zero_stage, *offloads))
             node.tight.add(tail[2:6])
             counts.too_large += len(pipes)
-            self._note_closest(Found(INFINITY, peak, layout, name))
             return
         for pipe, schedule, vpp in pipes:
             if pipe + exchange >= self._limit((name,)):
@@ -195,7 +193,6 @@ class Walk:
         found = Found(step_s, peak_bytes(p, layout), layout, name)
         if found.peak_bytes > p.capacity_bytes:
             counts.too_large += 1
-            self._note_closest(found)
             return False
         counts.evaluated += 1
         self._note(found)
@@ -229,14 +226,13 @@ class Walk:
             )  # fmt: skip
         return found
 
-    def _families(self, group: Group, tails: Tails) -> frozenset[str]:
-        """Families that the layouts of a group can belong to."""
-        grid = group.grid
-        key = (grid.tp > 1, grid.cp > 1, group.ep > 1, id(tails))
+    def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
+        """Families that layouts of a grid can belong to; each is followed from then on."""
+        key = (grid.tp > 1, grid.cp > 1, ep > 1, id(tails))
         found = self.family_names.get(key)
         if found is None:
             found = self.family_names[key] = frozenset(
-                family(grid.tp, grid.pp, grid.cp, group.ep, t.zero_stage, t.shard_group_size)
+                family(grid.tp, grid.pp, grid.cp, ep, t.zero_stage, t.shard_group_size)
                 for t in tails.exchanges
             )
             self.all_families |= found
@@ -252,14 +248,14 @@ class Walk:
         return limit
 
     def _note(self, found: Found) -> None:
-        result, layout = self.result, found.layout
+        result = self.result
         if result.best is None or found[:2] < result.best[:2]:
             result.best = found
             self.cutoff_s = FAMILY_CUTOFF * found.step_s
         old = result.families.get(found.family)
         if old is None or found[:2] < old[:2]:
             result.families[found.family] = found
-        key = (layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3))
+        key = grid_of(found.layout)
         seen = self.grids.get(key)
         if seen is None or found[:2] < seen[:2]:
             self.grids[key] = found
@@ -268,18 +264,12 @@ class Walk:
                 self.kth_s = ordered[self.n_next]
         self.highest_s = self._limit(self.all_families)
 
-    def _note_closest(self, found: Found) -> None:
-        old = self.result.closest.get(found.family)
-        if old is None or found.peak_bytes < old.peak_bytes:
-            self.result.closest[found.family] = found
-
     def finish(self) -> SearchResult:
         """Put the result together."""
         result = self.result
         ranked = sorted(self.grids.values(), key=lambda f: f[:2])
         result.next_best = ranked[1 : self.n_next + 1]
         result.families = {k: v for k, v in result.families.items() if v.step_s <= self.cutoff_s}
-        result.closest = {k: v for k, v in result.closest.items() if k not in result.families}
         result.slower = tuple(sorted(self.all_families - set(result.families)))
         counts = result.counts
         seen = counts.evaluated + counts.too_large + counts.dominated
