@@ -18,15 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuscale.calibrate.collective_fit import (  # noqa: E402
-    PRIORS,
-    RANK_AXIS,
-    SIZE_AXIS,
-    Job,
-    fit_ops,
-    log_errors,
-)
-from gpuscale.core.expected_collective import (  # noqa: E402
+from gpuscale.core.network.expected import (  # noqa: E402
     GENERAL_FABRIC,
     GENERAL_NETWORK_OP,
     GENERAL_OP,
@@ -35,10 +27,18 @@ from gpuscale.core.expected_collective import (  # noqa: E402
     LinkCalibration,
     OpCalibration,
 )
+from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
+    PRIORS,
+    RANK_AXIS,
+    SIZE_AXIS,
+    Job,
+    fit_ops,
+    log_errors,
+)
+from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
+from gpuscale.evidence.score.gemm import read_gemm  # noqa: E402
+from gpuscale.evidence.score.records import quantile  # noqa: E402
 from gpuscale.io.calibration import link_spec  # noqa: E402
-from gpuscale.validate.collectives import CollectiveRow, parse_row  # noqa: E402
-from gpuscale.validate.gemm import read_gemm  # noqa: E402
-from gpuscale.validate.records import quantile  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "collectives.csv"
 OUT = ROOT / "presets" / "fabric"

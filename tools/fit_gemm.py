@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuscale.calibrate.gemm_fit import (  # noqa: E402
+from gpuscale.core.kernel.expected import MatmulCalibration  # noqa: E402
+from gpuscale.evidence.fit.gemm_fit import (  # noqa: E402
     AXES,
     PRIORS,
     FitQuality,
@@ -28,9 +29,8 @@ from gpuscale.calibrate.gemm_fit import (  # noqa: E402
     quality,
     rounded,
 )
-from gpuscale.core.expected_matmul import MatmulCalibration  # noqa: E402
+from gpuscale.evidence.score.gemm import GemmRow, parse_row, read_gemm  # noqa: E402
 from gpuscale.io.calibration import arch_spec  # noqa: E402
-from gpuscale.validate.gemm import GemmRow, parse_row, read_gemm  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "gemm.csv"
 OUT = ROOT / "presets" / "arch"
@@ -143,7 +143,7 @@ def main() -> None:
         )
     (OUT / "general.toml").write_text(
         'name = "general"\nsource = "medians over the measured architectures: the defaults of '
-        'gpuscale.core.expected_matmul.MatmulCalibration"\n'
+        'gpuscale.core.kernel.expected.MatmulCalibration"\n'
     )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.parameters import MemoryParameters, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
-from gpuscale.io.measurements import TrainingRun, training_runs
+from gpuscale.evidence.rows.measurements import TrainingRun, training_runs
 from gpuscale.io.software import load_software
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
-from gpuscale.io.measured_serving import ServedRow, served_row
-from gpuscale.io.measurements import number, read_rows
+from gpuscale.evidence.rows.measurements import number, read_rows
+from gpuscale.evidence.rows.serving import ServedRow, served_row
+from gpuscale.evidence.score.inference import QUANTITIES, own_inference, predict_served
+from gpuscale.evidence.score.records import quantile
 from gpuscale.io.serving import FRAMEWORKS, serving_site
-from gpuscale.validate.inference import QUANTITIES, own_inference, predict_served
-from gpuscale.validate.records import quantile
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.15

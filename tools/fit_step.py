@@ -26,14 +26,14 @@ import numpy as np
 
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
-from gpuscale.io.measurements import TrainingRun
+from gpuscale.evidence.rows.measurements import TrainingRun
+from gpuscale.evidence.score.layouts import is_stalled
+from gpuscale.evidence.score.runs import own_runs
 from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import FILES, Calibration, calibrated_tables, train_folder
 from gpuscale.io.step_hardware import measured_hardware
 from gpuscale.specs.software import Calibrated
-from gpuscale.validate.layouts import is_stalled
-from gpuscale.validate.runs import own_runs
 
 HUBER = 0.12
 """Log error beyond which a row counts linearly."""

@@ -15,10 +15,10 @@ import math
 from collections import defaultdict
 
 from gpuscale.core.step.interval import interval_classes
+from gpuscale.evidence.score.layouts import is_stalled
+from gpuscale.evidence.score.records import quantile
+from gpuscale.evidence.score.runs import feasible, own_runs, records_of, step_seconds
 from gpuscale.io.step_calibration import train_folder
-from gpuscale.validate.layouts import is_stalled
-from gpuscale.validate.records import quantile
-from gpuscale.validate.runs import feasible, own_runs, records_of, step_seconds
 
 MIN_ROWS = 8
 MARGIN = 1.1

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.params import count_params
+from gpuscale.core.model.params import count_params
 from gpuscale.io.hf import spec_from_config
 from gpuscale.io.toml_out import spec_to_toml
 from gpuscale.specs.model import ModelSpec

@@ -12,10 +12,10 @@ from gpuscale.cli.common import Common, command
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.calibrate.measure import Measured
-    from gpuscale.calibrate.site import FitLine
+    from gpuscale.evidence.fit.measure import Measured
+    from gpuscale.evidence.fit.site import FitLine
+    from gpuscale.evidence.score.records import ScoredRow
     from gpuscale.render.document import Block, Document
-    from gpuscale.validate.records import ScoredRow
 
 TEMPLATES = {
     "gemm": "m,n,k,dtype,gpu,time_us,kernel,includes,source\n"
@@ -97,20 +97,20 @@ def _template(kind: str) -> Document:
 def _fit(
     common: Common, file: str | None, gemm: str | None, collectives: str | None
 ) -> tuple[dict[str, Any], list[FitLine], list[str]]:
-    from gpuscale.calibrate.site import collectives_overlay, gemm_overlay, site_overlay
+    from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay, site_overlay
     from gpuscale.io.calibration import merged
 
     overlay: dict[str, Any] = {}
     lines: list[FitLine] = []
     notes: list[str] = []
     if gemm:
-        from gpuscale.validate.gemm import parse_row as parse_gemm
+        from gpuscale.evidence.score.gemm import parse_row as parse_gemm
 
         rows = _parsed(gemm, parse_gemm, notes)
         found, fitted = gemm_overlay(rows, common.calibration, f"own measurements: {gemm}")
         overlay, lines = merged(overlay, found), lines + fitted
     if collectives:
-        from gpuscale.validate.collectives import parse_row as parse_collective
+        from gpuscale.evidence.score.collectives import parse_row as parse_collective
 
         rows = _parsed(collectives, parse_collective, notes)
         source = f"own measurements: {collectives}"
@@ -125,7 +125,7 @@ def _fit(
 
 def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]:
     """Rows of a file that can be used; the others are counted with their reasons."""
-    from gpuscale.io.measurements import read_rows
+    from gpuscale.evidence.rows.measurements import read_rows
 
     good: list[Any] = []
     bad: dict[str, int] = {}
@@ -147,8 +147,8 @@ def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]
 
 
 def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
-    from gpuscale.validate.records import unpredicted
-    from gpuscale.validate.runs import predict_run_rows
+    from gpuscale.evidence.score.records import unpredicted
+    from gpuscale.evidence.score.runs import predict_run_rows
 
     rows = predict_run_rows(path)
     good = [r for r in rows if r.ratio]
@@ -168,8 +168,8 @@ def _measure(
 ) -> None:
     import sys
 
-    from gpuscale.calibrate.measure import measure
-    from gpuscale.calibrate.torch_backend import torch_backend
+    from gpuscale.evidence.fit.measure import measure
+    from gpuscale.evidence.fit.torch_backend import torch_backend
 
     backend = torch_backend()
 
@@ -188,10 +188,10 @@ def add_measured(
     notes: list[str],
 ) -> None:  # fmt: skip
     """Fit what `--measure` found, into `overlay`."""
-    from gpuscale.calibrate.site import collectives_overlay, gemm_overlay
+    from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay
+    from gpuscale.evidence.score import collectives as collective_rows
+    from gpuscale.evidence.score import gemm as gemm_rows
     from gpuscale.io.calibration import merged
-    from gpuscale.validate import collectives as collective_rows
-    from gpuscale.validate import gemm as gemm_rows
 
     source = "gpuscale calibrate --measure"
     products = [gemm_rows.parse_row(r, i) for i, r in enumerate(measured.gemm, 1)]
@@ -225,8 +225,8 @@ def _document(
 ) -> Document:  # fmt: skip
     from dataclasses import asdict
 
-    from gpuscale.calibrate.overlay import to_toml
     from gpuscale.core.quantity import format_si
+    from gpuscale.evidence.fit.overlay import to_toml
     from gpuscale.io.calibration import load_calibration, merged
     from gpuscale.render.document import Column, Document, Table, Text
 

@@ -12,8 +12,8 @@ from gpuscale.cli.completion import complete_cluster, complete_op
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.hierarchy import Level
-    from gpuscale.core.ideal_collective import Routing, Torus
+    from gpuscale.core.network.hierarchy import Level
+    from gpuscale.core.network.ideal import Routing, Torus
     from gpuscale.render.document import Document
     from gpuscale.specs.cluster import ClusterSpec
 
@@ -110,8 +110,8 @@ def collective(
     """
     from gpuscale.cli.collective_output import document, expected_time, sweep_document
     from gpuscale.cli.values import quantity, whole
-    from gpuscale.core.hierarchy import check_span, network_levels
-    from gpuscale.core.ideal_collective import ideal_collective
+    from gpuscale.core.network.hierarchy import check_span, network_levels
+    from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.inputs import load_inputs
 
     op = _op(op)
@@ -160,7 +160,7 @@ def collective(
 
 
 def _op(text: str) -> str:
-    from gpuscale.core.collective import OPS
+    from gpuscale.core.network.collective import OPS
     from gpuscale.errors import unknown_name
 
     name = text.strip().lower().replace("_", "-")
@@ -185,7 +185,7 @@ def _check_inner(op: str, n_gpus: int, inner: int) -> None:
 
 
 def _algorithm(op: str, name: str, spec: ClusterSpec, n_gpus: int) -> str:
-    from gpuscale.core.collective import ALGORITHMS
+    from gpuscale.core.network.collective import ALGORITHMS
     from gpuscale.errors import unknown_name
 
     if name not in ALGORITHMS:
@@ -207,7 +207,7 @@ def _routing(
     op: str, top_k: str | None, kind: str, experts: str | None, once: bool, n_gpus: int
 ) -> Routing:
     from gpuscale.cli.values import whole
-    from gpuscale.core.ideal_collective import Routing
+    from gpuscale.core.network.ideal import Routing
     from gpuscale.errors import unknown_name
 
     kinds = {"bound": "top-k", "with-replacement": "with-replacement",
@@ -239,7 +239,7 @@ def _sizes(
     from gpuscale.cli.matmul_time import check_dtype
     from gpuscale.cli.values import quantity
     from gpuscale.cli.values import shape as read_shape
-    from gpuscale.core.dtypes import element_bytes
+    from gpuscale.core.formats import element_bytes
 
     if (bytes_ is not None) + (shape is not None) + (sweep is not None) != 1:
         raise GpuscaleError("give one of --bytes, --shape and --sweep", "for example --bytes 1GB")
@@ -261,7 +261,7 @@ def _sizes(
 
 def _sweep_sizes(text: str) -> tuple[float, ...]:
     from gpuscale.cli.values import quantity
-    from gpuscale.core.ideal_collective import sweep_sizes
+    from gpuscale.core.network.ideal import sweep_sizes
 
     parts = text.split(":")
     if len(parts) not in (2, 3):
@@ -278,7 +278,7 @@ def _torus(spec: ClusterSpec) -> Torus | None:
     """Sides and link of a torus, if the GPU's links form one."""
     import re
 
-    from gpuscale.core.ideal_collective import Torus
+    from gpuscale.core.network.ideal import Torus
 
     found = re.search(r"torus (\d+(?:x\d+)*)", spec.gpu.scaleup_topology)
     if not found or not spec.gpu.scaleup_p2p_bytes_per_s:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.hierarchy import Level, LevelTime
-    from gpuscale.core.ideal_collective import CollectiveTime
+    from gpuscale.core.network.hierarchy import Level, LevelTime
+    from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block, Document, Table
@@ -50,8 +50,8 @@ def expected_time(
     """
     if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
         return None
-    from gpuscale.core.collective import bandwidths_bytes_per_s
-    from gpuscale.core.expected_collective import (
+    from gpuscale.core.network.collective import bandwidths_bytes_per_s
+    from gpuscale.core.network.expected import (
         collective_interval_s,
         deduplicated_frac,
         expected_collective_time_s,
@@ -83,7 +83,7 @@ def expected_time(
 
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
     """Array bandwidth of a level from its links."""
-    from gpuscale.core.ideal_collective import SOURCE
+    from gpuscale.core.network.ideal import SOURCE
     from gpuscale.core.records import Term
 
     link = level.gpus_below * level.bytes_per_s_per_gpu
@@ -97,7 +97,7 @@ def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
 
 def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tuple[Term, ...]:
     """Time, bandwidths, and the expected time with its origin."""
-    from gpuscale.core.collective import busbw_factor
+    from gpuscale.core.network.collective import busbw_factor
     from gpuscale.core.records import Term
 
     terms = [_term(found, hop_s)]
@@ -118,7 +118,7 @@ def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tu
 
 def _term(found: CollectiveTime, hop_s: float) -> Term:
     """Time as arithmetic over the levels' bandwidths."""
-    from gpuscale.core.ideal_collective import SOURCE
+    from gpuscale.core.network.ideal import SOURCE
     from gpuscale.core.records import Term
 
     inputs = {"array_bytes": found.array_bytes, "steps": float(found.steps), "hop_s": hop_s}
@@ -179,7 +179,7 @@ def document(
 
 def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:
     """Ideal of the same all-reduce in the switches, where they reduce."""
-    from gpuscale.core.hierarchy import hierarchical_time_s
+    from gpuscale.core.network.hierarchy import hierarchical_time_s
 
     args = found.op, found.array_bytes, found.n_gpus, levels
     return min(found.bandwidth_s, hierarchical_time_s(*args, "sharp", inner))
@@ -260,8 +260,11 @@ def _switch_traffic(
 ) -> tuple[list[tuple[str, str, str]], dict[str, float]]:
     from dataclasses import asdict
 
+    from gpuscale.core.network.switch_traffic import (
+        all_gather_traffic,
+        in_switch_all_reduce_traffic,
+    )
     from gpuscale.core.quantity import format_si
-    from gpuscale.core.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
 
     domain = min(spec.scaleup_domain_gpus, found.n_gpus)
     if found.op == "all-gather":

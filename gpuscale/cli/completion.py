@@ -37,7 +37,7 @@ def complete_software(incomplete: str) -> list[str]:
 
 def complete_op(incomplete: str) -> list[str]:
     """Names of collective operations."""
-    from gpuscale.core.collective import OPS
+    from gpuscale.core.network.collective import OPS
 
     return [op for op in OPS if op.startswith(incomplete.strip().lower())]
 

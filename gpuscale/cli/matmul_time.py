@@ -13,8 +13,8 @@ from gpuscale.cli.completion import complete_gpu
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.expected_matmul import ArchCalibration
-    from gpuscale.core.matmul import KernelTime
+    from gpuscale.core.kernel.expected import ArchCalibration
+    from gpuscale.core.kernel.ideal import KernelTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
@@ -112,7 +112,7 @@ def _formats(spec: GpuSpec, dtype: str | None, dtypes: str | None) -> tuple[str,
 
 def check_dtype(name: str) -> None:
     """Refuse a number format that is not known."""
-    from gpuscale.core.dtypes import ELEMENT_BYTES
+    from gpuscale.core.formats import ELEMENT_BYTES
     from gpuscale.errors import unknown_name
 
     if name not in ELEMENT_BYTES:
@@ -145,9 +145,9 @@ def _matmul(
     loaded: Loaded, sizes: list[int], formats: tuple[str, str, str], counts: tuple[int, int],
     efficiency: str | None, catalogue: str, calibration: str | None,
 ) -> Document:  # fmt: skip
-    from gpuscale.core.dtypes import compute_dtype, element_bytes
-    from gpuscale.core.matmul import SOURCE
-    from gpuscale.core.matmul import matmul_time as compute
+    from gpuscale.core.formats import compute_dtype, element_bytes
+    from gpuscale.core.kernel.ideal import SOURCE
+    from gpuscale.core.kernel.ideal import matmul_time as compute
     from gpuscale.core.records import Term
 
     spec = loaded.gpu
@@ -192,10 +192,10 @@ def _elementwise(
 ) -> Document:  # fmt: skip
     from math import prod
 
-    from gpuscale.core.dtypes import element_bytes
-    from gpuscale.core.matmul import SOURCE, elementwise_time
+    from gpuscale.core.formats import element_bytes
+    from gpuscale.core.kernel.ideal import SOURCE, elementwise_time
+    from gpuscale.core.kernel.roofline import ELEMENTWISE
     from gpuscale.core.records import Term
-    from gpuscale.core.roofline import ELEMENTWISE
     from gpuscale.errors import unknown_name
 
     spec = loaded.gpu
@@ -239,7 +239,7 @@ def _expected(
     spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], calibration: str | None
 ) -> Expected:
     """Return the expected time of a product or of an elementwise kernel."""
-    from gpuscale.core.expected_matmul import expected_elementwise_time_s, matmul_interval_s
+    from gpuscale.core.kernel.expected import expected_elementwise_time_s, matmul_interval_s
     from gpuscale.io.calibration import load_arch
 
     arch = load_arch(spec, calibration)
@@ -276,8 +276,8 @@ def _expected_product_s(
 
     A grouped product is one launch of equal products, the rows shared out evenly.
     """
-    from gpuscale.core.dtypes import element_bytes
-    from gpuscale.core.expected_matmul import expected_matmul_time_s
+    from gpuscale.core.formats import element_bytes
+    from gpuscale.core.kernel.expected import expected_matmul_time_s
 
     groups, x, w = inputs["groups"], inputs["x_dtype"], inputs["w_dtype"]
     rows, columns, narrow = inputs["m"] / groups, inputs["n"], w

@@ -79,9 +79,9 @@ def _document(
     given: dict[str, Any], loaded: Loaded, job: ServingJob, degrees: tuple[int, int], hbm: float,
     m: ServingMemory, fewest: FewestServing | None,
 ) -> Document:  # fmt: skip
-    from gpuscale.core.kv_cache import kv_cache_bytes
     from gpuscale.core.memory.inference import weight_bytes
     from gpuscale.core.memory.serving import model_weight_bytes
+    from gpuscale.core.model.kv_cache import kv_cache_bytes
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 

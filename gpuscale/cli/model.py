@@ -10,7 +10,7 @@ from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
 
 if TYPE_CHECKING:
-    from gpuscale.core.params import ModelParams
+    from gpuscale.core.model.params import ModelParams
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document, Facts, Table
@@ -58,9 +58,9 @@ def model(
 
 
 def _answer(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float) -> Document:
-    from gpuscale.core.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
-    from gpuscale.core.model_flops import flop_per_token, six_p_flop_per_token
-    from gpuscale.core.params import count_params
+    from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
+    from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
+    from gpuscale.core.model.params import count_params
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Document, Text
 

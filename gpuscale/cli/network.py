@@ -12,7 +12,7 @@ from gpuscale.cli.completion import complete_cluster
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.network_levels import NetworkReport
+    from gpuscale.core.network.levels import NetworkReport
     from gpuscale.core.records import Term
     from gpuscale.render.document import Block, Document, Facts
     from gpuscale.specs.cluster import ClusterSpec
@@ -45,7 +45,7 @@ def network(
 
     One direction, except the bisection, which adds both.
     """
-    from gpuscale.core.network_levels import network_report
+    from gpuscale.core.network.levels import network_report
     from gpuscale.io.inputs import changed_text, load_inputs
     from gpuscale.render.document import Document, Text
 
@@ -114,7 +114,7 @@ def _level_table(report: NetworkReport) -> Any:
 
 
 def _switch_facts(report: NetworkReport, spec: ClusterSpec) -> Facts:
-    from gpuscale.core.network import fat_tree_reach as reach
+    from gpuscale.core.network.fat_tree import fat_tree_reach as reach
     from gpuscale.core.quantity import format_si
     from gpuscale.render.document import Facts
 

@@ -21,7 +21,7 @@ from gpuscale.core.memory.serving import (
     replica_memory,
 )
 from gpuscale.core.plan.serve import ServingTimes, serving_times
-from gpuscale.core.serving_ideal import instances, serving_layout
+from gpuscale.core.serving.ideal import instances, serving_layout
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 

@@ -11,8 +11,8 @@ from gpuscale.cli.common import Common, command
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.quiz.evaluate import Answer, Question
     from gpuscale.render.document import Block, Document
+    from gpuscale.textbook.quiz.evaluate import Answer, Question
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
@@ -20,7 +20,7 @@ _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguou
 
 def _complete(incomplete: str) -> list[str]:
     """Ids of answers."""
-    from gpuscale.quiz.evaluate import load_questions
+    from gpuscale.textbook.quiz.evaluate import load_questions
 
     return [q.id for q in load_questions() if q.id.startswith(incomplete)]
 
@@ -47,7 +47,7 @@ def quiz(
 
     Computed with the documents' own hardware figures by the functions of the other commands.
     """
-    from gpuscale.quiz.evaluate import DOCUMENTS, load_questions, select
+    from gpuscale.textbook.quiz.evaluate import DOCUMENTS, load_questions, select
 
     if common.set_:
         raise GpuscaleError("--set: the quiz computes with the documents' own figures")
@@ -68,7 +68,7 @@ def quiz(
 
 
 def _row(answer: Answer) -> dict[str, Any]:
-    from gpuscale.quiz.show import note_text
+    from gpuscale.textbook.quiz.show import note_text
 
     q = answer.question
     return {
@@ -82,8 +82,8 @@ def _row(answer: Answer) -> dict[str, Any]:
 
 
 def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document:
-    from gpuscale.quiz.evaluate import answer, load_reference
     from gpuscale.render.document import Column, Document, Table
+    from gpuscale.textbook.quiz.evaluate import answer, load_reference
 
     reference = load_reference()
     answers = [answer(q, reference) for q in questions]
@@ -136,8 +136,8 @@ def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list
 
 
 def _section(title: str, answers: list[Answer]) -> list[Block]:
-    from gpuscale.quiz.show import exact_text, note_text, stated_text
     from gpuscale.render.document import Column, Facts, Table
+    from gpuscale.textbook.quiz.show import exact_text, note_text, stated_text
 
     columns = [
         Column(key, key, right=right)
@@ -161,11 +161,17 @@ def _section(title: str, answers: list[Answer]) -> list[Block]:
 
 def _explained(question: Question) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
-    from gpuscale.quiz.evaluate import Answer, load_reference, matches
-    from gpuscale.quiz.explain import explain, term
-    from gpuscale.quiz.expression import ExpressionError
-    from gpuscale.quiz.show import DIMENSION, exact_text, note_text, stated_text, value_text
     from gpuscale.render.document import Document, Facts, Text
+    from gpuscale.textbook.quiz.evaluate import Answer, load_reference, matches
+    from gpuscale.textbook.quiz.explain import explain, term
+    from gpuscale.textbook.quiz.expression import ExpressionError
+    from gpuscale.textbook.quiz.show import (
+        DIMENSION,
+        exact_text,
+        note_text,
+        stated_text,
+        value_text,
+    )
 
     try:
         found = explain(question)
@@ -215,7 +221,7 @@ def _explained(question: Question) -> Document:
 
 def _full(value: Any, unit: str) -> str:
     """Twelve digits of a number; other values as they are, records by their fields."""
-    from gpuscale.quiz.expression import compact
+    from gpuscale.textbook.quiz.expression import compact
 
     if isinstance(value, (bool, str)):
         return str(value)

@@ -237,7 +237,7 @@ def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
 
 def _pp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     """Transfers of a pipeline's forward pass."""
-    from gpuscale.core import pipeline_ideal as pipe
+    from gpuscale.core.limits import pp as pipe
 
     tokens = _need(x.batch_tokens, "--batch-tokens", axis)
     hidden = _need(x.hidden, "--hidden", axis)

@@ -10,7 +10,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.cli.roofline_axes import Numbers
     from gpuscale.core.layout import Layout
-    from gpuscale.core.limits_board import LimitRow
+    from gpuscale.core.limits.board import LimitRow
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document, Table
     from gpuscale.specs.cluster import ClusterSpec
@@ -23,8 +23,8 @@ DEFAULT_GPUS = 1024
 
 def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tuple[int, int]:
     """(tp, ep) where they are not given: the largest that the limits and sizes allow in a node."""
-    from gpuscale.core.layer_shape import layer_shape
     from gpuscale.core.limits import tp_limit, tp_max
+    from gpuscale.core.model.layer_shape import layer_shape
 
     shape = layer_shape(model)
     domain = spec.scaleup_domain_gpus
@@ -86,7 +86,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
 
 def _check_divides(model: ModelSpec, tp: int, ep: int, pp: int) -> None:
     """Refuse degrees that the model's sizes do not allow."""
-    from gpuscale.core.layer_shape import layer_shape
+    from gpuscale.core.model.layer_shape import layer_shape
 
     shape = layer_shape(model)
     heads = [m.n_heads for m in model.mixers.values() if m.kind in ("attention", "mla")]
@@ -123,7 +123,7 @@ def board_table(rows: tuple[LimitRow, ...]) -> Table:
 
 def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue: str) -> Document:
     """All limits of a model; a limit exceeded by an axis in use answers no."""
-    from gpuscale.core.limits_board import SOURCE, limits_board
+    from gpuscale.core.limits.board import SOURCE, limits_board
     from gpuscale.core.quantity import format_count, format_si
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import changed_text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.expected_matmul import expected_matmul_time_s
-from gpuscale.core.limits_board import limits_board
-from gpuscale.core.model_operators import Operator, operators
+from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.limits.board import limits_board
+from gpuscale.core.model.operators import Operator, operators
 from gpuscale.core.quantity import format_count
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_arch

@@ -13,9 +13,9 @@ from gpuscale.cli.common import Common, command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpuscale.evidence.score.layouts import Choice
+    from gpuscale.evidence.score.records import ScoredRow, Summary
     from gpuscale.render.document import Block, Document, Table
-    from gpuscale.validate.layouts import Choice
-    from gpuscale.validate.records import ScoredRow, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ def validate(
 
 
 def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
-    from gpuscale.validate.collectives import predict_collective_rows
-    from gpuscale.validate.gemm import predict_gemm_rows
-    from gpuscale.validate.inference import predict_inference_rows
-    from gpuscale.validate.layouts import predict_layout_rows
-    from gpuscale.validate.runs import own_copy, predict_run_rows
+    from gpuscale.evidence.score.collectives import predict_collective_rows
+    from gpuscale.evidence.score.gemm import predict_gemm_rows
+    from gpuscale.evidence.score.inference import predict_inference_rows
+    from gpuscale.evidence.score.layouts import predict_layout_rows
+    from gpuscale.evidence.score.runs import own_copy, predict_run_rows
 
     predict: dict[str, Callable[[Any], list[ScoredRow]]] = {
         "runs": lambda file: _at_site(predict_run_rows(file), calibration),
@@ -139,7 +139,7 @@ def _write_rows(path: str, found: Sequence[ScoredRow]) -> None:
     import sys
 
     from gpuscale.errors import GpuscaleError
-    from gpuscale.validate.records import ROW_COLUMNS, row_cells
+    from gpuscale.evidence.score.records import ROW_COLUMNS, row_cells
 
     extra = list(dict.fromkeys(key for row in found for key in row.extra))
     try:
@@ -168,8 +168,8 @@ COUNTED = "good, fully specified, newest"
 
 
 def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
-    from gpuscale.validate.layouts import layout_choices
-    from gpuscale.validate.records import summarise, summarise_by, unpredicted, worst
+    from gpuscale.evidence.score.layouts import layout_choices
+    from gpuscale.evidence.score.records import summarise, summarise_by, unpredicted, worst
 
     counted = [row for row in found if _counts(row)] if name == "runs" else found
     if not counted:
@@ -196,7 +196,7 @@ def _counts(row: ScoredRow) -> bool:
 
 
 def _selections(found: list[ScoredRow]) -> list[Summary]:
-    from gpuscale.validate.records import summarise
+    from gpuscale.evidence.score.records import summarise
 
     good = [row for row in found if _counts(row)]
     grid = [row for row in good if row.classes.get("family") == "nanotron"]
@@ -216,7 +216,7 @@ def _selections(found: list[ScoredRow]) -> list[Summary]:
 
 
 def _memory(found: list[ScoredRow]) -> Summary | None:
-    from gpuscale.validate.records import ScoredRow, summarise
+    from gpuscale.evidence.score.records import ScoredRow, summarise
 
     rows = [
         ScoredRow(

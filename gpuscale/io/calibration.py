@@ -12,8 +12,8 @@ from gpuscale.io.presets import find_preset
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
-    from gpuscale.core.expected_collective import FabricCalibration, LinkCalibration
-    from gpuscale.core.expected_matmul import ArchCalibration
+    from gpuscale.core.kernel.expected import ArchCalibration
+    from gpuscale.core.network.expected import FabricCalibration, LinkCalibration
     from gpuscale.specs.arch import ArchSpec
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.fabric import LinkSpec
@@ -134,7 +134,7 @@ def _load_link(name: str, calibration: str | Path | None) -> LinkCalibration:
 
 def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> FabricCalibration:
     """Calibration of a cluster's links: inside the scale-up domain, and between domains."""
-    from gpuscale.core.expected_collective import FabricCalibration
+    from gpuscale.core.network.expected import FabricCalibration
 
     inner = scaleup_class(cluster.gpu.scaleup_link)
     nic = cluster.egress_bytes_per_s_per_gpu or 0.0

@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.toml import parse_toml, read_text
 
-FOLDER = Path(__file__).resolve().parent.parent / "glossary"
+FOLDER = Path(__file__).resolve().parent.parent / "textbook" / "glossary"
 TOPICS = ("speed", "network", "parallel", "serving")
 
 

@@ -111,7 +111,7 @@ def _loaded(text: str, where: str, toml: bool | None) -> LoadedModel:
 
 
 def _checked(spec: ModelSpec, warnings: tuple[str, ...], where: str) -> LoadedModel:
-    from gpuscale.core.params import count_params
+    from gpuscale.core.model.params import count_params
 
     total = count_params(spec).total_params
     if total > MAX_PARAMS:

@@ -8,7 +8,7 @@ from gpuscale.core.step.records import Hardware
 from gpuscale.io.step_calibration import Calibration, load_calibration
 
 if TYPE_CHECKING:
-    from gpuscale.io.measured_hardware import HardwareFacts
+    from gpuscale.evidence.rows.hardware import HardwareFacts
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import gpuscale
-from gpuscale.calibrate.measure import MATMUL_M, MATMUL_NK, measure
 from gpuscale.cli import calibrate as calibrate_module
 from gpuscale.cli.app import run
+from gpuscale.evidence.fit.measure import MATMUL_M, MATMUL_NK, measure
 from gpuscale.io.calibration import load_arch, load_calibration, load_link, site_factor
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation"
@@ -203,7 +203,7 @@ def test_without_overlay_nothing_changes():
 
 def write_steps(tmp_path, factor):
     """A CSV of one step that takes `factor` times the expected time."""
-    from gpuscale.validate.runs import predict_run_rows
+    from gpuscale.evidence.score.runs import predict_run_rows
 
     header, row = calibrate_module.TEMPLATES["runs"].split("\n")
     path = tmp_path / "steps.csv"

@@ -10,8 +10,8 @@ import pytest
 
 from gpuscale.cli.app import COMMANDS, run
 from gpuscale.cli.failures import EXAMPLES
-from gpuscale.quiz.expression import evaluate
-from gpuscale.quiz.functions import ARITHMETIC
+from gpuscale.textbook.quiz.expression import evaluate
+from gpuscale.textbook.quiz.functions import ARITHMETIC
 
 MATMUL = "matmul-time b200 64 4096 8192"
 EXPLAINED = [

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.quiz.expression import evaluate
+from gpuscale.textbook.quiz.expression import evaluate
 
 
 def call(capsys, *args):

@@ -112,7 +112,7 @@ def test_network_of_every_cluster(capsys, name):
 
 def test_terms_evaluate():
     from gpuscale.cli.network import _terms
-    from gpuscale.core.network_levels import network_report
+    from gpuscale.core.network.levels import network_report
 
     spec = load_cluster("h100-superpod")
     terms = _terms(network_report(spec, 1016), spec)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from gpuscale.validate.runs import own_copy
+from gpuscale.evidence.score.runs import own_copy
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

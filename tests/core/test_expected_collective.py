@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.expected_collective import (
+from gpuscale.core.network.expected import (
     GENERAL_FABRIC,
     OPS,
     FabricCalibration,

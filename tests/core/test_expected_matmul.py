@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.expected_matmul import (
+from gpuscale.core.kernel.expected import (
     ArchCalibration,
     expected_elementwise_time_s,
     expected_matmul_time_s,

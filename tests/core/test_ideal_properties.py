@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core import collective as co
-from gpuscale.core import roofline as rl
-from gpuscale.core.all_to_all import (
+from gpuscale.core.formats import ELEMENT_BYTES, RATE_ORDER, compute_dtype, element_bytes
+from gpuscale.core.kernel import roofline as rl
+from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
+from gpuscale.core.network import collective as co
+from gpuscale.core.network.all_to_all import (
     KINDS,
     all_to_all_time_s,
     level_all_to_all_times_s,
     reached_frac,
     torus_bisection_time_s,
 )
-from gpuscale.core.dtypes import ELEMENT_BYTES, RATE_ORDER, compute_dtype, element_bytes
-from gpuscale.core.hierarchy import Level, hierarchical_time_s, level_times, spans
-from gpuscale.core.ideal_collective import Routing, ideal_collective, sweep_sizes
-from gpuscale.core.matmul import elementwise_time, matmul_time
-from gpuscale.core.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
+from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, level_times, spans
+from gpuscale.core.network.ideal import Routing, ideal_collective, sweep_sizes
+from gpuscale.core.network.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
 
 SIZES = st.floats(1.0, 1e15)
 RANKS = st.integers(2, 5000)

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.kv_cache import kv_bytes_per_token, kv_cache_bytes, mixer_cache, state_bytes
+from gpuscale.core.model.kv_cache import (
+    kv_bytes_per_token,
+    kv_cache_bytes,
+    mixer_cache,
+    state_bytes,
+)
 from gpuscale.io.models import load_model
 
 PUBLISHED = [  # preset, byte per element, byte per token, source

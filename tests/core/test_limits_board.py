@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.core import limits
-from gpuscale.core.layer_shape import layer_shape
 from gpuscale.core.layout import Layout
-from gpuscale.core.limits_board import limits_board
+from gpuscale.core.limits.board import limits_board
+from gpuscale.core.model.layer_shape import layer_shape
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 

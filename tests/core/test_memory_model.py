@@ -15,7 +15,7 @@ from gpuscale.core.memory.peak import expected_peak, peak_stage, shards, stage_m
 from gpuscale.core.memory.serving import ServingJob, fewest_serving, replica_memory
 from gpuscale.core.memory.split import split_layers
 from gpuscale.core.memory.stages import in_flight, stage_params
-from gpuscale.core.params import count_params
+from gpuscale.core.model.params import count_params
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.model_flops import (
+from gpuscale.core.model.flops import (
     attention_flop,
     flop_per_token,
     mean_context_tokens,
     six_p_flop_per_token,
 )
-from gpuscale.core.params import count_params
+from gpuscale.core.model.params import count_params
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import preset_names
 

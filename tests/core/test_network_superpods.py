@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.network import fat_tree, fat_tree_reach
-from gpuscale.core.network_levels import network_report
+from gpuscale.core.network.fat_tree import fat_tree, fat_tree_reach
+from gpuscale.core.network.levels import network_report
 from gpuscale.io.hardware import load_cluster
 
 H100 = "NVIDIA DGX SuperPOD H100 reference architecture, network fabrics, table 4"

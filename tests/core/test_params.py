@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.core.params import count_params, expert_params
+from gpuscale.core.model.params import count_params, expert_params
 from gpuscale.io.hf import spec_from_config
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import preset_names

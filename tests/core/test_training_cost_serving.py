@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core import cost, pipeline_ideal, rules_of_thumb, serving_ideal, shards, strategy
-from gpuscale.core import training as tr
-from gpuscale.core.links import LINKS, link
-from gpuscale.core.number_format import FORMATS, decode_float, round_significant, si_exponent
+from gpuscale.core.limits import pp as pipeline_ideal
+from gpuscale.core.run import cost
+from gpuscale.core.run import time as tr
+from gpuscale.core.serving import ideal as serving_ideal
+from gpuscale.textbook import rules_of_thumb, shards, strategy
+from gpuscale.textbook.links import LINKS, link
+from gpuscale.textbook.number_format import FORMATS, decode_float, round_significant, si_exponent
 
 positive = st.floats(1e-3, 1e12)
 counts = st.integers(1, 4096)

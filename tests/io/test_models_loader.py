@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.params import count_params
+from gpuscale.core.model.params import count_params
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hf import spec_from_config
 from gpuscale.io.models import load_model, model_from_table

@@ -2,11 +2,13 @@
 
 import pytest
 
-from gpuscale.core import chip, limits, network
-from gpuscale.core import roofline as rl
-from gpuscale.core.all_to_all import all_to_all_time_s, nodes_all_to_all_time_s
-from gpuscale.core.collective import collective_time_s
-from gpuscale.core.hierarchy import Level, hierarchical_time_s
+from gpuscale.core import limits
+from gpuscale.core.kernel import chip
+from gpuscale.core.kernel import roofline as rl
+from gpuscale.core.network import fat_tree as network
+from gpuscale.core.network.all_to_all import all_to_all_time_s, nodes_all_to_all_time_s
+from gpuscale.core.network.collective import collective_time_s
+from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 
 BOOK = "How to Scale Your Model, GPU chapter"
 NODE = (Level("node", 8, 450e9, True),)
@@ -72,7 +74,7 @@ def test_pairwise_links_of_the_spines():
     ("inner", "expected_s"), [(4, 0.0025), (8, 0.0025), (16, 0.00125), (64, 0.0003125)]
 )
 def test_reductions_of_arrays_sharded_on_an_inner_axis(inner, expected_s):
-    from gpuscale.core.hierarchy import approximate_hierarchical_time_s
+    from gpuscale.core.network.hierarchy import approximate_hierarchical_time_s
 
     time_s = approximate_hierarchical_time_s("reduce-scatter", 1e9, 450e9, 400e9, 8, inner)
     assert time_s == pytest.approx(expected_s, rel=1e-12)

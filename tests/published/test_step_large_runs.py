@@ -7,12 +7,12 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.step import step_time
 from gpuscale.core.step.interval import interval, interval_classes
+from gpuscale.evidence.score.runs import own_runs, scored_run
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_hardware import step_hardware
 from gpuscale.io.step_intervals import interval_widths
 from gpuscale.specs.model import ModelSpec
-from gpuscale.validate.runs import own_runs, scored_run
 
 LLAMA3_405B = ModelSpec.model_validate({
     "name": "llama3.1-405b", "hidden_size": 16384, "vocab_size": 128256, "layers": "126 x a+f",

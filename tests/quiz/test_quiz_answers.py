@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.quiz import evaluate as quiz
-from gpuscale.quiz import registry
-from gpuscale.quiz.expression import ExpressionError, evaluate, parse
+from gpuscale.textbook.quiz import evaluate as quiz
+from gpuscale.textbook.quiz import registry
+from gpuscale.textbook.quiz.expression import ExpressionError, evaluate, parse
 
 QUESTIONS = quiz.load_questions()
 REFERENCE = quiz.load_reference()
@@ -31,7 +31,7 @@ def test_the_documents_are_covered():
 
 
 def test_wrong_documents_are_told_in_one_line():
-    from gpuscale.quiz.show import note_text, stated_text
+    from gpuscale.textbook.quiz.show import note_text, stated_text
 
     for q in QUESTIONS:
         assert "\n" not in note_text(q)
@@ -99,9 +99,9 @@ def test_every_answer_calls_core_or_looks_up_a_catalogue():
 def test_registered_functions_are_those_of_core():
     for name, module in registry.MODULE_OF.items():
         function = registry.resolve(name)
-        assert function.__module__.startswith(f"gpuscale.core.{module}"), name
+        assert function.__module__.startswith(f"gpuscale.{module}"), name
     for name in registry.LOOKUPS:
-        assert registry.resolve(name).__module__ == "gpuscale.quiz.catalogue"
+        assert registry.resolve(name).__module__ == "gpuscale.textbook.quiz.catalogue"
 
 
 def test_every_registered_name_is_used():
@@ -204,7 +204,7 @@ def test_other_inputs_give_other_answers():
     ],
 )
 def test_answers_follow_the_catalogue(monkeypatch, id_, catalogue_key, factor):
-    from gpuscale.quiz import catalogue
+    from gpuscale.textbook.quiz import catalogue
 
     question = next(q for q in QUESTIONS if q.id == id_)
     before = quiz.compute(question)
@@ -239,7 +239,7 @@ def test_evaluator_refuses(text):
 
 
 def test_explanation_puts_the_numbers_in():
-    from gpuscale.quiz.explain import explain
+    from gpuscale.textbook.quiz.explain import explain
 
     question = next(q for q in QUESTIONS if q.id == "gpu.quiz1.q3.h100")
     found = explain(question)
@@ -250,7 +250,7 @@ def test_explanation_puts_the_numbers_in():
 
 
 def test_terms_evaluate_to_their_value():
-    from gpuscale.quiz.explain import explain, term
+    from gpuscale.textbook.quiz.explain import explain, term
 
     n = 0
     for question in QUESTIONS:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from gpuscale.quiz import evaluate as quiz_module
+from gpuscale.textbook.quiz import evaluate as quiz_module
 
 
 def run(*args):
@@ -124,7 +124,7 @@ def test_a_mismatch_is_exit_code_1(monkeypatch, capsys, args):
 
 def test_an_answer_that_cannot_be_computed_is_a_mismatch(monkeypatch, capsys):
     from gpuscale.cli.app import run as run_in_process
-    from gpuscale.quiz import catalogue, registry
+    from gpuscale.textbook.quiz import catalogue, registry
 
     bare = catalogue.gpu("h100").model_copy(update={"hbm_bytes_per_s": None})
     registry.resolve.cache_clear()

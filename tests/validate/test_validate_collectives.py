@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import gpuscale
-from gpuscale.validate.collectives import parse_row, predict_collective_rows
-from gpuscale.validate.records import summarise, summarise_by, unpredicted
+from gpuscale.evidence.score.collectives import parse_row, predict_collective_rows
+from gpuscale.evidence.score.records import summarise, summarise_by, unpredicted
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv"
 

@@ -3,11 +3,11 @@ from collections import defaultdict
 
 import pytest
 
-from gpuscale.io.measured_serving import framework_of, served_model, served_row
-from gpuscale.io.measurements import read_rows
+from gpuscale.evidence.rows.measurements import read_rows
+from gpuscale.evidence.rows.serving import framework_of, served_model, served_row
+from gpuscale.evidence.score.inference import own_inference, predict_inference_rows
+from gpuscale.evidence.score.records import quantile, summarise, unpredicted
 from gpuscale.io.serving import serving_intervals
-from gpuscale.validate.inference import own_inference, predict_inference_rows
-from gpuscale.validate.records import quantile, summarise, unpredicted
 
 
 @pytest.fixture(scope="module")

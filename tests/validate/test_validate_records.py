@@ -1,6 +1,6 @@
 import pytest
 
-from gpuscale.validate.records import (
+from gpuscale.evidence.score.records import (
     ScoredRow,
     quantile,
     row_cells,

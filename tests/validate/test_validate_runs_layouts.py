@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.measured_hardware import gpu_preset, hardware_facts
-from gpuscale.io.measured_settings import (
+from gpuscale.evidence.rows.hardware import gpu_preset, hardware_facts
+from gpuscale.evidence.rows.measurements import read_rows, training_run
+from gpuscale.evidence.rows.settings import (
     family_of,
     moe_kernel_generation,
     precision_of,
     recompute_of,
     zero_stage_of,
 )
-from gpuscale.io.measurements import read_rows, training_run
-from gpuscale.validate.layouts import layout_choices, predict_layout_rows, spearman
-from gpuscale.validate.records import summarise
-from gpuscale.validate.runs import own_copy, own_runs, predict_run_rows, scored_run
+from gpuscale.evidence.score.layouts import layout_choices, predict_layout_rows, spearman
+from gpuscale.evidence.score.records import summarise
+from gpuscale.evidence.score.runs import own_copy, own_runs, predict_run_rows, scored_run
 
 
 @pytest.fixture(scope="module")

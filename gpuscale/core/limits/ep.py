@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gpuscale.core.all_to_all import reached_frac
+from gpuscale.core.network.all_to_all import reached_frac
 
 
 def ep_math_s(

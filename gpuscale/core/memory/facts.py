@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core import params
+from gpuscale.core.model import params
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

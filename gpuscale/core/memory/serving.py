@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core import kv_cache, params
 from gpuscale.core.memory.fit import gpu_counts
 from gpuscale.core.memory.inference import ServingMemory, serving_memory, weight_bytes
+from gpuscale.core.model import kv_cache, params
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.cost import rental_usd
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.plan.solve import problem_for
+from gpuscale.core.run.cost import rental_usd
+from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours
 from gpuscale.core.search.families import family
 from gpuscale.core.step import step_time
-from gpuscale.core.training import SECONDS_PER_DAY, gpu_hours
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.kv_cache import kv_cache_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.inference import weight_bytes
 from gpuscale.core.memory.serving import model_weight_bytes
-from gpuscale.core.model_flops import flop_per_token
-from gpuscale.core.params import embedding_params
-from gpuscale.core.serving_ideal import decode_time_s
-from gpuscale.core.training import job_time_s
+from gpuscale.core.model.flops import flop_per_token
+from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.model.params import embedding_params
+from gpuscale.core.run.time import job_time_s
+from gpuscale.core.serving.ideal import decode_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.serving import ServingJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import hypot
 from typing import TYPE_CHECKING
 
-from gpuscale.core.expected_collective import expected_collective_time_s
+from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.serving.ffns import ffn_s
 from gpuscale.core.serving.mixers import decode_core_s, prefill_core_s, projections_s
 from gpuscale.core.serving.products import product_s, rounded

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.kv_cache import kv_cache_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.serving import SERVING_OVERHEAD_BYTES, kv_shards
-from gpuscale.core.params import count_params, embedding_params, head_params, mixer_params
+from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.model.params import count_params, embedding_params, head_params, mixer_params
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.products import WEIGHT_BYTES
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.kv_cache import STATE_BYTES_PER_ELEMENT, mixer_cache
-from gpuscale.core.params import mixer_weights
+from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT, mixer_cache
+from gpuscale.core.model.params import mixer_weights
 from gpuscale.core.serving.products import WEIGHT_BYTES, product_s
 
 if TYPE_CHECKING:

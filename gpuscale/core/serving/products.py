@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log2
 from typing import TYPE_CHECKING
 
-from gpuscale.core.expected_matmul import INPUT_BYTES, expected_matmul_time_s
+from gpuscale.core.kernel.expected import INPUT_BYTES, expected_matmul_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import ServingSite

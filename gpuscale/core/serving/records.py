@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuscale.core.expected_collective import FabricCalibration
-    from gpuscale.core.expected_matmul import ArchCalibration
+    from gpuscale.core.kernel.expected import ArchCalibration
+    from gpuscale.core.network.expected import FabricCalibration
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.model_flops import attention_flop
-from gpuscale.core.params import mixer_weights
+from gpuscale.core.model.flops import attention_flop
+from gpuscale.core.model.params import mixer_weights
 from gpuscale.core.step.operators import linear_s, stream_s
 from gpuscale.core.step.records import Hardware, Software
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.model_flops import flop_per_token
-from gpuscale.core.params import expert_params, ffn_params, mixer_params
+from gpuscale.core.model.flops import flop_per_token
+from gpuscale.core.model.params import expert_params, ffn_params, mixer_params
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import AnyFfn, AnyMixer, ModelSpec

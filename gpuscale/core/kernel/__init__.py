@@ -1,0 +1,1 @@
+"""One matrix product or elementwise operation on one GPU."""

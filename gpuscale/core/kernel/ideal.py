@@ -1,0 +1,122 @@
+"""One matrix product or elementwise operation on one GPU, with all that explains its time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpuscale.core.formats import compute_dtype, element_bytes
+from gpuscale.core.kernel import roofline as rl
+
+SOURCE = "How to Scale Your Model, rooflines and GPU chapter, quiz 1"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Roofline of a kernel, and the rates that it was computed with."""
+
+    kind: str  # "matmul" or the name of an elementwise operation
+    flop: float
+    bytes: float
+    intensity_flop_per_byte: float
+    ridge_flop_per_byte: float
+    flop_per_s: float | None  # None: not known, memory alone counts
+    bytes_per_s: float
+    compute_dtype: str
+    compute_s: float
+    memory_s: float
+    time_s: float
+    bound: str  # "compute" | "memory"
+    critical_m: float | None = None  # rows from which it is compute-bound; None: never
+    critical_m_rule: float | None = None  # the same by the weights alone
+    smallest_compute_bound_m: int | None = None
+
+
+def matmul_time(
+    m: int,
+    k: int,
+    n: int,
+    x_dtype: str,
+    w_dtype: str,
+    out_dtype: str,
+    flop_per_s: float,
+    bytes_per_s: float,
+    batch: int = 1,
+    groups: int = 1,
+) -> KernelTime:
+    """Roofline of (m, k) @ (k, n).
+
+    Parameters
+    ----------
+    m, k, n : int
+        Shape; with `groups`, m is the rows of all groups together. [1]
+    x_dtype, w_dtype, out_dtype : str
+        Number formats of the operands and the result.
+    flop_per_s : float
+        Dense peak in the format that the product runs in. [FLOP/s]
+    bytes_per_s : float
+        Memory bandwidth. [byte/s]
+    batch, groups : int
+        Independent products; weights among which the rows are divided. [1]
+
+    Examples
+    --------
+    >>> t = matmul_time(512, 4096, 8192, "bf16", "bf16", "bf16", 2250e12, 8e12)
+    >>> round(t.time_s * 1e6, 3), t.bound, t.smallest_compute_bound_m
+    (15.271, 'compute', 314)
+    """
+    x, w, out = element_bytes(x_dtype), element_bytes(w_dtype), element_bytes(out_dtype)
+    found = rl.roofline(
+        rl.matmul_flop(m, k, n, batch),
+        rl.matmul_bytes(m, k, n, x, w, out, batch, groups),
+        flop_per_s,
+        bytes_per_s,
+    )
+    critical = rl.critical_batch(k, n, found.ridge_flop_per_byte, x, w, out, groups)
+    return KernelTime(
+        "matmul", found.flop, found.bytes, found.intensity_flop_per_byte,
+        found.ridge_flop_per_byte, flop_per_s, bytes_per_s, compute_dtype(x_dtype, w_dtype),
+        found.compute_s, found.memory_s, found.time_s, found.bound,
+        critical, rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
+        None if critical is None else max(1, math.ceil(critical)),
+    )  # fmt: skip
+
+
+def elementwise_time(
+    op: str, n_elements: int, dtype: str, fma_flop_per_s: float | None, bytes_per_s: float
+) -> KernelTime:
+    """Roofline of an elementwise operation on the vector units.
+
+    Parameters
+    ----------
+    op : str
+        A key of `core.roofline.ELEMENTWISE`.
+    n_elements : int
+        Elements of each array. [1]
+    dtype : str
+        Their number format.
+    fma_flop_per_s : float or None
+        Vector rate with a multiply-add counted as 2, as data sheets print it; operations that
+        are not multiply-adds reach half. None: only memory counts. [FLOP/s]
+    bytes_per_s : float
+        Memory bandwidth. [byte/s]
+
+    Examples
+    --------
+    >>> t = elementwise_time("add", 65536, "fp32", 66.9e12, 3.35e12)
+    >>> round(t.time_s * 1e6, 4), t.bound, round(t.intensity_flop_per_byte, 4)
+    (0.2348, 'memory', 0.0833)
+    """
+    spec = rl.ELEMENTWISE[op]
+    rate = None if fma_flop_per_s is None else fma_flop_per_s * (1.0 if spec.fused else 0.5)
+    found = rl.roofline(
+        rl.elementwise_flop(op, n_elements),
+        rl.elementwise_bytes(op, n_elements, element_bytes(dtype)),
+        rate or math.inf,
+        bytes_per_s,
+    )
+    ridge = found.ridge_flop_per_byte if rate else 0.0
+    return KernelTime(
+        op, found.flop, found.bytes, found.intensity_flop_per_byte, ridge, rate, bytes_per_s,
+        dtype, found.compute_s, found.memory_s, found.time_s, found.bound,
+    )  # fmt: skip

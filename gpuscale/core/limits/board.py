@@ -1,0 +1,347 @@
+"""All parallelism limits of one model on one cluster: the board that `roofline` and `plan` print.
+
+Each row compares the arithmetic of one axis with its communication, per layer and by the levels of
+the network, in 2-byte elements. "How to Scale Your Model", GPU chapter, "Rooflines for LLM
+scaling"; `rule` is the rounded form printed there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.limits import cp as cp_limits
+from gpuscale.core.limits import dp as dp_limits
+from gpuscale.core.limits import ep as ep_limits
+from gpuscale.core.limits import tp as tp_limits
+from gpuscale.core.limits.pp import bubble_frac, hop_time_s
+from gpuscale.core.model.layer_shape import LayerShape, layer_shape
+from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, network_levels
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
+
+SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One parallelism: what it costs, what it needs, what there is."""
+
+    axis: str  # dp, moe-dp, fsdp, tp, ep, pp, cp
+    degree: int
+    in_use: bool
+    math_s: float | None  # per layer (pp: per micro-batch and stage; cp: per ring step)
+    comm_s: float | None
+    quantity: str  # what `have` and `need` count
+    have: float
+    need: float
+    relation: str  # ">=": have must be at least need; "<=": at most
+    rule: float | None  # the documents' rounded limit
+    bound: str  # "compute" | "communication" | "-"
+    ratio: float  # communication over arithmetic
+    verdict: str
+    note: str = ""
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether an axis that is in use is communication-bound."""
+        return self.in_use and self.bound == "communication"
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What all rows share."""
+
+    shape: LayerShape
+    layout: Layout
+    levels: tuple[Level, ...]
+    domain: int
+    gpu_egress: float  # into the scale-up domain
+    gpu_share: float  # of one GPU out of the domain
+    peak: float
+    batch_tokens: float
+
+    @property
+    def domain_egress(self) -> float:
+        return self.gpu_share * self.domain
+
+    @property
+    def tokens_per_gpu(self) -> float:
+        return self.batch_tokens / self.layout.n_gpus
+
+
+def limits_board(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    layout: Layout,
+    batch_tokens: float | None = None,
+    flop_per_s: float | None = None,
+) -> tuple[LimitRow, ...]:
+    """Limits of dp, moe-dp, fsdp, tp, ep, pp and cp for a model laid out on a cluster.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The layers with most FFN weights stand for all.
+    cluster : ClusterSpec
+        Its GPU gives the peak, its levels the links.
+    layout : Layout
+        Degrees, sequence length, micro-batches, precision. Ranks lie in the order tp, cp, ep, dp,
+        pp, innermost first.
+    batch_tokens : float, optional
+        Global batch, where it is no whole number of sequences. [token]
+    flop_per_s : float, optional
+        Peak of one GPU; by default the cluster GPU's in the layout's precision. [FLOP/s]
+
+    Returns
+    -------
+    tuple of LimitRow
+        `ratio` is communication over arithmetic, not overlapped; above 1 the axis is
+        communication-bound. Rows of axes that are not in use tell what they would need.
+
+    Raises
+    ------
+    ValueError
+        If the GPU lacks the precision, the links are not known, or the GPUs do not fit.
+    """
+    case = _case(model, cluster, layout, batch_tokens, flop_per_s)
+    rows = [_dp(case)]
+    if case.shape.n_experts > 1:
+        rows.append(_moe_dp(case))
+    rows += [_fsdp(case), _tp(case)]
+    if case.shape.n_experts > 1:
+        rows.append(_ep(case))
+    rows.append(_pp(case))
+    if case.shape.q_width > 0:
+        rows.append(_cp(case))
+    return tuple(rows)
+
+
+def _case(
+    model: ModelSpec, cluster: ClusterSpec, layout: Layout, batch_tokens: float | None,
+    flop_per_s: float | None,
+) -> _Case:  # fmt: skip
+    peak = flop_per_s or cluster.gpu.flop_per_s(layout.precision)
+    if peak is None:
+        raise ValueError(f"{cluster.gpu.name} has no {layout.precision} matrix rate")
+    levels = network_levels(cluster)
+    if not levels:
+        raise ValueError(f"{cluster.name}: no link between GPUs is known")
+    domain = levels[0].gpus or layout.n_gpus
+    if len(levels) == 1 and layout.n_gpus > domain:
+        raise ValueError(f"{cluster.name} joins at most {domain} GPUs, got {layout.n_gpus}")
+    share = levels[1].bytes_per_s_per_gpu if len(levels) > 1 else levels[0].bytes_per_s_per_gpu
+    tokens = batch_tokens or float(layout.seq_len * layout.global_batch_size)
+    return _Case(
+        layer_shape(model), layout, levels, domain, levels[0].bytes_per_s_per_gpu, share, peak,
+        tokens,
+    )  # fmt: skip
+
+
+def _verdict(ratio: float, in_use: bool) -> tuple[str, str]:
+    """(bound, verdict) of communication over arithmetic."""
+    bound = "compute" if ratio <= 1 else "communication"
+    text = f"{bound}-bound" + (f" {ratio:.2f}x" if ratio > 1 else "")
+    return bound, text if in_use else f"not used; would be {text}"
+
+
+def _gather_s(case: _Case, array_bytes: float, span: int, inner: int) -> float:
+    """All-gather (or reduce-scatter) of a layer's array over `span` GPUs, sharded `inner` ways."""
+    return hierarchical_time_s("all-gather", array_bytes, span, case.levels, inner=inner)
+
+
+def _rule_tokens(case: _Case, inner: int) -> float:
+    """Tokens per GPU by the rounded form: C max(1/(W_gpu min(Y,D)), D/(W_node max(D,Y))) / pp."""
+    one = 1 / (case.gpu_egress * min(inner, case.domain))
+    stage = case.layout.n_gpus // case.layout.pp
+    if stage > case.domain:
+        one = max(one, case.domain / (case.domain_egress * max(case.domain, inner)))
+    return case.peak * one / case.layout.pp
+
+
+def _dp(case: _Case) -> LimitRow:
+    """Gradient of the dense weights against the backward pass."""
+    s, lay = case.shape, case.layout
+    width: float = s.ffn_hidden_size
+    note = f"tokens per DP rank {case.batch_tokens / (lay.dp * lay.cp):,.0f}"
+    if s.n_experts > 1:
+        width = s.shared_width + s.mixer_weights / (s.n_matrices * s.hidden_size)
+        note += "; attention and shared experts"
+    ranks = lay.dp * lay.cp
+    math_s = dp_limits.dp_math_s(
+        case.batch_tokens, s.hidden_size, width, lay.n_gpus, case.peak, 1, s.n_matrices
+    )
+    layer_bytes = 2 * s.n_matrices * s.hidden_size * width
+    comm_s = 2 * _gather_s(case, layer_bytes, lay.tp * ranks, lay.tp) / lay.pp
+    return _tokens_row(
+        case, "dp", ranks, ranks > 1 and lay.zero_stage < 3, math_s, comm_s,
+        _rule_tokens(case, lay.tp), note,
+    )  # fmt: skip
+
+
+def _moe_dp(case: _Case) -> LimitRow:
+    """Gradient of the experts against their backward pass."""
+    s, lay = case.shape, case.layout
+    inner = lay.ep * lay.etp
+    span = lay.tp * lay.cp * lay.dp
+    replicas = max(1, span // inner)
+    math_s = dp_limits.dp_math_s(
+        case.batch_tokens, s.hidden_size, s.ffn_hidden_size, lay.n_gpus, case.peak, s.top_k,
+        s.n_matrices,
+    )  # fmt: skip
+    layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
+    comm_s = 2 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
+    rule = s.n_experts / s.top_k * _rule_tokens(case, inner)
+    return _tokens_row(
+        case, "moe-dp", replicas, replicas > 1 and lay.zero_stage < 3, math_s, comm_s, rule,
+        f"experts: E/k = {s.n_experts / s.top_k:g}",
+    )  # fmt: skip
+
+
+def _fsdp(case: _Case) -> LimitRow:
+    """ZeRO-3: two all-gathers and a reduce-scatter of each layer, every micro-batch."""
+    s, lay = case.shape, case.layout
+    inner = lay.tp if s.n_experts == 1 else lay.ep * lay.etp
+    span = lay.tp * lay.cp * lay.dp
+    m = lay.n_micro_batches
+    math_s = 1.5 * dp_limits.dp_math_s(
+        case.batch_tokens / m, s.hidden_size, s.ffn_hidden_size, lay.n_gpus, case.peak, s.top_k,
+        s.n_matrices,
+    )  # fmt: skip
+    layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
+    comm_s = 3 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
+    rule = m * s.n_experts / s.top_k * _rule_tokens(case, inner)
+    ranks = max(1, span // inner)
+    return _tokens_row(
+        case, "fsdp", ranks, ranks > 1 and lay.zero_stage == 3, math_s, comm_s, rule,
+        f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
+    )  # fmt: skip
+
+
+def _tokens_row(
+    case: _Case, axis: str, degree: int, in_use: bool, math_s: float, comm_s: float, rule: float,
+    note: str,
+) -> LimitRow:  # fmt: skip
+    ratio = comm_s / math_s
+    bound, verdict = _verdict(ratio, in_use)
+    if degree == 1:
+        bound, verdict = "-", "not used"
+    have = case.tokens_per_gpu
+    return LimitRow(
+        axis, degree, in_use, math_s, comm_s, "tokens per GPU", have, have * ratio, ">=", rule,
+        bound, ratio, verdict, note,
+    )  # fmt: skip
+
+
+def _tp(case: _Case) -> LimitRow:
+    """Activations gathered and scattered against the MLP's forward arithmetic."""
+    s, lay = case.shape, case.layout
+    group_tokens = case.batch_tokens / (lay.dp * lay.cp)
+    scale = s.n_matrices / 2
+    width = s.ffn_hidden_size
+    need = 1 + tp_limits.tp_limit(width, case.peak, case.gpu_egress, s.n_matrices)
+    if need > case.domain:
+        spanning = tp_limits.tp_max_spanning(
+            width * scale, case.peak, case.gpu_egress, case.domain_egress, case.domain
+        )
+        need = max(case.domain, min(spanning)) if len(case.levels) > 1 else float(case.domain)
+    inside = lay.tp <= case.domain
+    rule = tp_limits.tp_limit(width, case.peak, case.gpu_egress if inside else case.domain_egress)
+    math_s = tp_limits.tp_math_s(
+        group_tokens, s.hidden_size, width, lay.tp, case.peak, s.n_matrices
+    )
+    comm_s = 2 * _gather_s(case, 2 * group_tokens * s.hidden_size, lay.tp, 1)
+    ratio = comm_s / math_s
+    bound, verdict = _verdict(ratio, True)
+    if lay.tp == 1:
+        bound, verdict = "-", f"not used; compute-bound to {need:.1f}"
+        if need < 2:
+            verdict = "not used; any degree would be communication-bound"
+    note = f"F = {width:,}" + (" of one expert" if s.n_experts > 1 else "")
+    return LimitRow(
+        "tp", lay.tp, lay.tp > 1, math_s, comm_s, "degree", float(lay.tp), need, "<=", rule, bound,
+        ratio, verdict, note,
+    )  # fmt: skip
+
+
+def _ep(case: _Case) -> LimitRow:
+    """Tokens to their experts and back against the experts' forward arithmetic."""
+    s, lay = case.shape, case.layout
+    z = lay.ep * lay.etp
+    in_use = lay.ep > 1
+    shown = z if in_use else min(case.domain, s.n_experts)
+    inside = shown <= case.domain
+    node, egress = (1, case.gpu_egress) if inside else (case.domain, case.domain_egress)
+    max_nodes = s.n_route_groups or None if not inside else None
+    tokens = case.batch_tokens * shown / (lay.tp * lay.cp * lay.dp)
+    math_s = ep_limits.ep_math_s(
+        tokens, s.top_k, s.hidden_size, s.ffn_hidden_size, shown, case.peak, s.n_matrices,
+        s.shared_width,
+    )  # fmt: skip
+    comm_s = ep_limits.ep_comm_s(
+        tokens, s.hidden_size, shown, s.top_k, egress, node, max_nodes=max_nodes
+    )
+    need = ep_limits.ep_min_ffn(
+        shown, s.top_k, case.peak, egress, node, max_nodes=max_nodes, n_matrices=s.n_matrices
+    )
+    rule = ep_limits.ep_min_ffn(shown, s.top_k, case.peak, egress, node)
+    ratio = comm_s / math_s
+    bound, verdict = _verdict(ratio, in_use)
+    note = "inside a node" if inside else f"over {math.ceil(shown / case.domain)} nodes"
+    if not in_use:
+        note += f", at degree {shown}"
+    if max_nodes:
+        note += f", a token goes to {max_nodes} nodes at most"
+    return LimitRow(
+        "ep", lay.ep, in_use, math_s, comm_s, "expert width F", float(s.ffn_hidden_size),
+        max(0.0, need - s.shared_width / s.top_k), ">=", rule, bound, ratio, verdict, note,
+    )  # fmt: skip
+
+
+def _pp(case: _Case) -> LimitRow:
+    """Hop of a micro-batch to the next stage against the stage's forward arithmetic."""
+    s, lay = case.shape, case.layout
+    m, group = lay.n_micro_batches, lay.tp * lay.cp
+    crosses = lay.n_gpus > case.domain
+    link = group * (case.gpu_share if crosses else case.gpu_egress)
+    replica_tokens = case.batch_tokens / lay.dp
+    layer_s = 2 * s.layer_weights * replica_tokens / m / (group * case.peak)
+    math_s = layer_s * s.n_layers / lay.pp
+    comm_s = hop_time_s(replica_tokens, s.hidden_size, m, link)
+    need = min(float(s.n_layers), s.n_layers * layer_s / comm_s)
+    ratio = comm_s / math_s
+    bound, verdict = _verdict(ratio, True)
+    note = f"{m} micro-batch{'es' * (m > 1)}, bubble {100 * bubble_frac(lay.pp, m, lay.vpp):.1f} %"
+    if lay.pp == 1:
+        bound, verdict, note = "-", f"not used; compute-bound to {need:,.0f}", ""
+    return LimitRow(
+        "pp", lay.pp, lay.pp > 1, math_s, comm_s, "stages", float(lay.pp), need, "<=", None, bound,
+        ratio, verdict, note,
+    )  # fmt: skip
+
+
+def _cp(case: _Case) -> LimitRow:
+    """Ring attention: K and V to the neighbour against one block of attention."""
+    s, lay = case.shape, case.layout
+    inside = lay.tp * lay.cp <= case.domain
+    egress = case.gpu_egress if inside else case.gpu_share
+    tokens = lay.seq_len / lay.cp
+    math_s, comm_s = cp_limits.ring_attention_times(
+        tokens, s.q_width / lay.tp, s.kv_width / lay.tp, case.peak, egress, causal=True
+    )
+    share = s.kv_width / s.q_width
+    need = cp_limits.ring_attention_min_tokens_per_gpu(case.peak, egress, share, causal=True)
+    rule = cp_limits.ring_attention_min_tokens_per_gpu(case.peak, egress, share)
+    ratio = comm_s / math_s
+    bound, verdict = _verdict(ratio, True)
+    note = f"ring, causal, {'inside the NVLink domain' if inside else 'over the network'}"
+    if lay.cp == 1:
+        bound, verdict = "-", f"not used; compute-bound to {lay.seq_len / need:,.1f}"
+    return LimitRow(
+        "cp", lay.cp, lay.cp > 1, math_s, comm_s, "tokens of a sequence per GPU", tokens, need,
+        ">=", rule, bound, ratio, verdict, note,
+    )  # fmt: skip

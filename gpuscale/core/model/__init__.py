@@ -1,0 +1,1 @@
+"""What a model holds and computes: parameters, FLOP, cache, operators."""

@@ -1,0 +1,174 @@
+"""Model FLOPs: the arithmetic that a model needs, whatever the machine; the numerator of MFU.
+
+One multiply-add is 2 FLOP. Recomputation is not counted: HFU is `(4 or so) / 3` of MFU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.model.params import expert_params, mixer_weights
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import AnyFfn, AnyMixer, CompressedAttention, ModelSpec
+
+BACKWARD_PER_FORWARD = 2.0
+"""Gradients with respect to input and weight: two products for each of the forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlops:
+    """Forward FLOP of one token, mean over the positions of a sequence."""
+
+    mixer_linear_flop: float  # projections of all mixers
+    attention_flop: float  # scores and values, indexers, recurrences: what grows with the context
+    ffn_flop: float  # chosen and shared experts, routers
+    head_flop: float
+    other_flop: float = 0.0  # hyper-connections, per-layer embeddings
+
+    @property
+    def forward_flop(self) -> float:
+        """All of the forward pass."""
+        return (
+            self.mixer_linear_flop + self.attention_flop + self.ffn_flop + self.head_flop
+            + self.other_flop
+        )  # fmt: skip
+
+    @property
+    def backward_flop(self) -> float:
+        """All of the backward pass."""
+        return BACKWARD_PER_FORWARD * self.forward_flop
+
+    @property
+    def training_flop(self) -> float:
+        """Forward and backward."""
+        return self.forward_flop + self.backward_flop
+
+
+def flop_per_token(model: ModelSpec, seq_len: int, causal: bool = True) -> ModelFlops:
+    """FLOP per token, operator by operator.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    seq_len : int
+        Tokens of a training sequence, or of a prompt. [1]
+    causal : bool
+        Count only the keys that the mask leaves, `(s + 1) / 2` on average; False counts all `s`,
+        the convention of PaLM appendix B and of Megatron-LM.
+
+    Returns
+    -------
+    ModelFlops
+        Of one token, forward. [FLOP]
+
+    Raises
+    ------
+    ValueError
+        If `seq_len` < 1.
+    """
+    if seq_len < 1:
+        raise ValueError(f"seq_len must be at least 1, got {seq_len}")
+    h = model.hidden_size
+    linear = attention = ffn = 0.0
+    for group in model.layer_groups:
+        linear += group.n * 2 * mixer_weights(group.mixer, h)[0]
+        attention += group.n * attention_flop(group.mixer, seq_len, causal)
+        ffn += group.n * 2 * ffn_matrix_weights(group.ffn, h)
+    other = 0.0
+    if model.hc_mult:
+        mixes = (2 + model.hc_mult) * model.hc_mult
+        other += 2 * (2 * mixes * model.n_layers + model.hc_mult) * model.hc_mult * h
+    if model.ple_hidden_size:
+        other += 2 * 3 * model.ple_hidden_size * h * model.n_layers
+    return ModelFlops(linear, attention, ffn, 2.0 * model.vocab_size * h, other)
+
+
+def six_p_flop_per_token(params: float) -> float:
+    """Training FLOP per token by the rule 6P: forward 2P, backward 4P.
+
+    `params` is the active count; Kaplan et al. 2020 leave the embedding out, Hoffmann et al. 2022
+    (Chinchilla, appendix F) count it.
+
+    Examples
+    --------
+    >>> six_p_flop_per_token(70e9)
+    420000000000.0
+    """
+    return 6.0 * params
+
+
+def mean_context_tokens(seq_len: int, window_tokens: int | None, causal: bool) -> float:
+    """Keys that one query meets, mean over the sequence.
+
+    Examples
+    --------
+    >>> mean_context_tokens(4, None, True)  # 1, 2, 3, 4
+    2.5
+    >>> mean_context_tokens(4, 2, True)  # 1, 2, 2, 2
+    1.75
+    """
+    window = min(window_tokens or seq_len, seq_len)
+    if not causal:
+        return float(window)
+    return (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
+
+
+def attention_flop(mixer: AnyMixer, seq_len: int, causal: bool = True) -> float:
+    """FLOP per token of what is no projection: scores, values, indexer, recurrence.
+
+    Notes
+    -----
+    Attention: `2 * heads * (qk width + v width)` per key met. A sparse layer meets at most its top
+    k, and its indexer scores all keys. MLA is counted as trained, with expanded heads. A gated
+    delta rule reads, corrects and writes a state of k x v per head: 6 FLOP per element; Mamba-2
+    and lightning attention write and read: 4.
+    """
+    if mixer.kind == "attention":
+        context = mean_context_tokens(seq_len, mixer.window_tokens, causal)
+        width = mixer.n_heads * (mixer.head_dim + (mixer.v_head_dim or mixer.head_dim))
+        index = 2.0 * mixer.index_n_heads * mixer.index_head_dim * context
+        kept = mean_context_tokens(seq_len, mixer.sparse_top_k_tokens, causal)
+        return 2.0 * width * min(context, kept) + index
+    if mixer.kind == "mla":
+        context = mean_context_tokens(seq_len, None, causal)
+        kept = mean_context_tokens(seq_len, mixer.sparse_top_k_tokens, causal)
+        width = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim
+        index = 2.0 * mixer.index_n_heads * mixer.index_head_dim * context
+        return 2.0 * mixer.n_heads * width * min(context, kept) + index
+    if mixer.kind == "compressed":
+        return _compressed_flop(mixer, seq_len, causal)
+    if mixer.kind == "gated-delta":
+        return 6.0 * mixer.n_v_heads * mixer.k_head_dim * mixer.v_head_dim
+    if mixer.kind == "mamba2":
+        return 4.0 * mixer.n_heads * mixer.head_dim * mixer.state_size
+    if mixer.kind == "lightning":
+        return 4.0 * mixer.n_heads * mixer.head_dim**2
+    return 0.0
+
+
+def _compressed_flop(mixer: CompressedAttention, seq_len: int, causal: bool) -> float:
+    near = mean_context_tokens(seq_len, mixer.window_tokens, causal)
+    far = index = 0.0
+    if mixer.compress_rate:
+        far = mean_context_tokens(seq_len, None, causal) / mixer.compress_rate
+        index = 2.0 * mixer.index_n_heads * mixer.index_head_dim * far
+        far = min(far, mixer.sparse_top_k_tokens or far)
+    return 4.0 * mixer.n_heads * mixer.head_dim * (near + far) + index
+
+
+def ffn_matrix_weights(ffn: AnyFfn, hidden_size: int) -> float:
+    """Matrix weights of one FFN that one token meets: chosen and shared experts, router."""
+    if ffn.kind == "dense":
+        return (3 if ffn.gated else 2) * hidden_size * ffn.ffn_hidden_size
+    if ffn.kind == "none":
+        return 0.0
+    matrices = 3 if ffn.gated else 2
+    plain = ffn.model_copy(update={"bias": False}) if ffn.bias else ffn
+    routed = min(ffn.top_k, ffn.n_experts) * expert_params(plain, hidden_size)
+    beside = matrices * hidden_size * (ffn.shared_ffn_hidden_size + ffn.dense_ffn_hidden_size)
+    latent = 2 * hidden_size * (ffn.latent_size or 0)
+    router = ffn.n_experts * hidden_size + (hidden_size if ffn.shared_gate else 0)
+    return routed + beside + latent + router

@@ -1,0 +1,1 @@
+"""Levels of a network and the collectives that run over them."""

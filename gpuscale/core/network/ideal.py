@@ -1,0 +1,220 @@
+"""One ideal collective on a cluster: the levels, the latency, the bandwidths, the rounded form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from gpuscale.core.network.all_to_all import (
+    approximate_all_to_all_s,
+    level_all_to_all_times_s,
+    reached_frac,
+    torus_bisection_time_s,
+)
+from gpuscale.core.network.collective import (
+    approximate_time_s,
+    bandwidths_bytes_per_s,
+    latency_steps,
+    nccl_size_bytes,
+)
+from gpuscale.core.network.hierarchy import (
+    Level,
+    LevelTime,
+    approximate_hierarchical_time_s,
+    check_span,
+    level_times,
+    spans,
+)
+
+SOURCE = 'How to Scale Your Model, GPU chapter, "Collectives on GPUs"'
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How an all-to-all is sparse; dense without `top_k`."""
+
+    top_k: int | None = None
+    kind: str = "top-k"
+    n_experts: int | None = None
+    once_per_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Torus:
+    """Sides of a torus and one of its links, one direction."""
+
+    dims: tuple[int, ...]
+    link_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """Ideal time of a collective."""
+
+    op: str
+    array_bytes: float
+    nccl_size_bytes: float  # what nccl-tests calls the size, of one slice, sparse if it is
+    n_gpus: int
+    n_ranks: int  # GPUs of the collective's own axis: n_gpus / inner
+    time_s: float
+    bandwidth_s: float
+    latency_s: float
+    steps: int
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    approximate_s: float  # as the documents round it
+    binding_level: str
+    levels: tuple[LevelTime, ...]
+
+
+def ideal_collective(
+    op: str,
+    array_bytes: float,
+    n_gpus: int,
+    levels: Sequence[Level],
+    algorithm: str = "ring",
+    inner: int = 1,
+    hop_s: float = 0.0,
+    routing: Routing | None = None,
+    torus: Torus | None = None,
+) -> CollectiveTime:
+    """Ideal time of a collective over the levels of a cluster.
+
+    Parameters
+    ----------
+    op : str
+        A name of `core.collective.OPS`.
+    array_bytes : float
+        The full array: gathered (all-gather), one rank's input (reduce-scatter, all-reduce,
+        broadcast, send-recv), over all ranks (all-to-all). [byte]
+    n_gpus : int
+        GPUs spanned, inner axis included. [1]
+    levels : sequence of Level
+        From `core.hierarchy.network_levels`.
+    algorithm : str
+        ring, tree or sharp, for all-reduce.
+    inner : int
+        Ways in which the array is sharded on another, innermost axis. [1]
+    hop_s : float
+        Latency of one hop; steps follow each other level by level. [s]
+    routing : Routing or None
+        For all-to-all; None is dense.
+    torus : Torus or None
+        Links of a torus, which bound an all-to-all by its bisection.
+
+    Examples
+    --------
+    >>> pod = (Level("node", 8, 450e9), Level("leaf", 256, 50e9), Level("spine", None, 50e9))
+    >>> t = ideal_collective("all-gather", 1e9, 1024, pod)
+    >>> t.time_s, t.approximate_s, t.binding_level
+    (0.002421875, 0.0025, 'leaf')
+    """
+    check_span(n_gpus, levels, inner)
+    n_ranks = n_gpus // inner
+    if op == "all-to-all":
+        if inner > 1:
+            raise ValueError("all-to-all with an inner axis: give the bytes of one slice instead")
+        found = _all_to_all_levels(array_bytes, n_gpus, levels, routing or Routing(), hop_s)
+    else:
+        found = level_times(op, array_bytes, n_gpus, levels, algorithm, inner, hop_s)
+    steps = sum(t.steps for t in found)
+    if op == "all-to-all" and found:
+        steps = 1
+    latency_s = steps * hop_s
+    if torus and op == "all-to-all" and n_gpus > 1:
+        found = (_torus_level(array_bytes, n_gpus, torus, hop_s),)
+    slowest = max(found, key=lambda t: t.time_s - t.steps * hop_s, default=None)
+    bandwidth_s = slowest.time_s - slowest.steps * hop_s if slowest else 0.0
+    time_s = latency_s + bandwidth_s
+    moved_bytes = array_bytes / inner
+    if op == "all-to-all" and routing:
+        moved_bytes *= reached_frac(n_ranks, routing.top_k, routing.kind, routing.n_experts)
+    algbw, busbw = bandwidths_bytes_per_s(op, moved_bytes, n_ranks, time_s)
+    used = slowest.algorithm if slowest else algorithm
+    rounded_s = bandwidth_s
+    if not torus or op != "all-to-all":
+        rounded_s = _approximate(op, array_bytes, n_gpus, levels, used, inner, routing or Routing())
+    return CollectiveTime(
+        op, array_bytes, nccl_size_bytes(op, moved_bytes, n_ranks), n_gpus, n_ranks, time_s,
+        bandwidth_s, latency_s, steps, algbw, busbw, rounded_s,
+        slowest.name if slowest else "", found,
+    )  # fmt: skip
+
+
+def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> LevelTime:
+    """Bisection of the torus, or of a nearly cubic slice of it."""
+    dims = torus.dims
+    if prod(dims) != n:
+        dims = (ceil(n ** (1 / len(dims)) - 1e-9),) * (len(dims) - 1)
+        dims = (*dims, max(1, ceil(n / prod(dims)))) if dims else (n,)
+    time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
+    return LevelTime(
+        "torus", n, 1, torus.link_bytes_per_s, array_bytes / time_s if time_s > 0 else 0.0,
+        "direct", 1, time_s + hop_s,
+    )  # fmt: skip
+
+
+def _all_to_all_levels(
+    array_bytes: float, n: int, levels: Sequence[Level], routing: Routing, hop_s: float
+) -> tuple[LevelTime, ...]:
+    times = level_all_to_all_times_s(
+        array_bytes, n, levels, routing.top_k, routing.kind, routing.n_experts,
+        routing.once_per_node,
+    )  # fmt: skip
+    found = []
+    for level, span, time_s in zip(levels, spans(n, levels), times, strict=True):
+        if span.n_children > 1:
+            steps = latency_steps("all-to-all", span.n_children)
+            found.append(
+                LevelTime(
+                    level.name, span.n_children, span.gpus_below, level.bytes_per_s_per_gpu,
+                    array_bytes / time_s if time_s > 0 else 0.0, "direct", steps,
+                    time_s + steps * hop_s,
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def _approximate(
+    op: str, array_bytes: float, n: int, levels: Sequence[Level], algorithm: str, inner: int,
+    routing: Routing,
+) -> float:  # fmt: skip
+    """Time by the documents' rounded form: inside a node, or over nodes by the node's egress."""
+    if n <= 1:
+        return 0.0
+    domain = levels[0].gpus or n
+    if op == "all-to-all":
+        ranks, rate = n, levels[0].bytes_per_s_per_gpu
+        if n > domain:
+            ranks, rate = -(-n // domain), levels[1].bytes_per_s_per_gpu * domain
+        kind = "top-k" if routing.kind == "without-replacement" else routing.kind
+        reached = reached_frac(ranks, routing.top_k, kind)
+        return approximate_all_to_all_s(array_bytes, ranks, rate, reached)
+    if n <= domain or op in ("broadcast", "send-recv"):
+        top = max(i for i, s in enumerate(spans(n, levels)) if s.n_children > 1)
+        rate = levels[top].bytes_per_s_per_gpu
+        if op == "broadcast" and top > 0:
+            rate = min(levels[0].bytes_per_s_per_gpu, rate * domain)
+        return approximate_time_s(op, array_bytes / inner, rate, algorithm)
+    gpu = levels[0].bytes_per_s_per_gpu
+    node = levels[1].bytes_per_s_per_gpu * domain
+    return approximate_hierarchical_time_s(op, array_bytes, gpu, node, domain, inner, algorithm)
+
+
+def sweep_sizes(first_bytes: float, last_bytes: float, factor: float = 4.0) -> tuple[float, ...]:
+    """Sizes from the first to the last, each `factor` times the one before, the last included.
+
+    Examples
+    --------
+    >>> sweep_sizes(1024.0, 40000.0)
+    (1024.0, 4096.0, 16384.0, 40000.0)
+    """
+    if not (first_bytes > 0 and last_bytes >= first_bytes and factor > 1):
+        raise ValueError("a sweep needs 0 < first <= last and a factor above 1")
+    sizes: list[float] = []
+    size = first_bytes
+    while size < last_bytes * (1 - 1e-9) and len(sizes) < 1000:
+        sizes.append(size)
+        size *= factor
+    return (*sizes, last_bytes)

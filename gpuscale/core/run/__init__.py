@@ -1,0 +1,1 @@
+"""A whole training run: its days and dollars."""

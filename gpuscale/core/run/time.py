@@ -1,0 +1,289 @@
+"""Training arithmetic: FLOP, time, throughput, utilisation, scaling, exposed communication.
+
+Formulas of "How to Scale Your Model" (chapter on training), the multi-GPU Q&A and the lecture
+notes on large-scale training.
+"""
+
+from __future__ import annotations
+
+from gpuscale.core.model.flops import BACKWARD_PER_FORWARD, six_p_flop_per_token
+
+SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86400.0
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+
+
+def training_flop(n_params: float, n_tokens: float) -> float:
+    """Model FLOP of training: ``6 P T``.
+
+    Counts the matrix products with parameters alone; attention adds ``12 L h s`` per token.
+
+    Parameters
+    ----------
+    n_params : float
+        Parameters; of a mixture of experts the active ones. [1]
+    n_tokens : float
+        Tokens seen. [1]
+
+    Returns
+    -------
+    float
+        FLOP of all steps together. [FLOP]
+
+    Examples
+    --------
+    >>> training_flop(70e9, 15e12)
+    6.3e+24
+    """
+    return six_p_flop_per_token(n_params) * n_tokens
+
+
+def cluster_flop_per_s(n_gpus: float, peak_flop_per_s: float, mfu_frac: float = 1.0) -> float:
+    """Rate of `n_gpus` at a fraction of their peak. [FLOP/s].
+
+    Examples
+    --------
+    >>> round(cluster_flop_per_s(4096, 990e12, 0.45) / 1e18, 6)
+    1.824768
+    """
+    return n_gpus * peak_flop_per_s * mfu_frac
+
+
+def job_time_s(flop: float, flop_per_s: float, utilisation_frac: float = 1.0) -> float:
+    """Time of a job at a fraction of a rate. [s].
+
+    Examples
+    --------
+    >>> job_time_s(1e15, 312e12, 0.5)
+    6.410256410256411
+
+    Raises
+    ------
+    ValueError
+        If the rate or the fraction is not positive.
+    """
+    _positive(flop_per_s=flop_per_s, utilisation_frac=utilisation_frac)
+    return flop / (flop_per_s * utilisation_frac)
+
+
+def training_time_s(
+    n_params: float, n_tokens: float, n_gpus: float, flop_per_s_per_gpu: float,
+    mfu_frac: float = 1.0,
+) -> float:  # fmt: skip
+    """Time to train on `n_tokens`, or of one step when they are the tokens of one batch. [s].
+
+    Parameters
+    ----------
+    n_params : float
+        Parameters; of a mixture of experts the active ones. [1]
+    n_tokens : float
+        Tokens. [1]
+    n_gpus : float
+        GPUs. [1]
+    flop_per_s_per_gpu : float
+        Peak of one GPU, or its achieved rate with `mfu_frac` 1. [FLOP/s]
+    mfu_frac : float
+        Model FLOP utilisation, 0 to 1. [1]
+
+    Examples
+    --------
+    >>> round(training_time_s(70e9, 15e12, 4096, 990e12, 0.45) / 86400, 2)  # days
+    39.96
+    """
+    rate = cluster_flop_per_s(n_gpus, flop_per_s_per_gpu)
+    return job_time_s(training_flop(n_params, n_tokens), rate, mfu_frac)
+
+
+def batch_tokens(seq_len: float, n_sequences: float, n_replicas: float = 1) -> float:
+    """Tokens of one step: sequence length x sequences x data-parallel replicas. [1].
+
+    Examples
+    --------
+    >>> batch_tokens(8192, 16, 128)
+    16777216
+    """
+    return seq_len * n_sequences * n_replicas
+
+
+def tokens_per_s(step_tokens: float, step_s: float) -> float:
+    """Throughput of a step. [token/s].
+
+    Examples
+    --------
+    >>> tokens_per_s(65536, 0.25)
+    262144.0
+    """
+    _positive(step_s=step_s)
+    return step_tokens / step_s
+
+
+def gpu_hours(n_gpus: float, time_s: float) -> float:
+    """GPU time. [GPU-hour].
+
+    Examples
+    --------
+    >>> gpu_hours(8, 7200)
+    16.0
+    """
+    return n_gpus * time_s / SECONDS_PER_HOUR
+
+
+def utilisation(achieved_flop_per_s: float, peak_flop_per_s: float) -> float:
+    """Fraction of the peak that a rate is. [1].
+
+    Examples
+    --------
+    >>> round(utilisation(400e12, 989e12), 4)
+    0.4044
+    """
+    _positive(peak_flop_per_s=peak_flop_per_s)
+    return achieved_flop_per_s / peak_flop_per_s
+
+
+def mfu(
+    n_params: float, step_tokens: float, step_s: float, n_gpus: float, peak_flop_per_s: float
+) -> float:
+    """Model FLOP utilisation of a measured step: useful FLOP over peak x time.
+
+    Parameters
+    ----------
+    n_params : float
+        Parameters; of a mixture of experts the active ones. [1]
+    step_tokens : float
+        Tokens of the whole step. [1]
+    step_s : float
+        Time of the whole step. [s]
+    n_gpus : float
+        GPUs. [1]
+    peak_flop_per_s : float
+        Dense peak of one GPU. [FLOP/s]
+
+    Returns
+    -------
+    float
+        0 to 1 for a possible step; above 1 the input is wrong (errata E7). [1]
+
+    Examples
+    --------
+    >>> round(mfu(13e9, 65536, 0.850, 1, 312e12), 2)  # printed as "measured" in the Q&A
+    19.28
+    """
+    return training_time_s(n_params, step_tokens, n_gpus, peak_flop_per_s) / step_s
+
+
+def mfu_is_possible(mfu_frac: float) -> bool:
+    """Whether an MFU can have been measured: above 0 and at most 1."""
+    return 0 < mfu_frac <= 1
+
+
+def hfu(mfu_frac: float, recompute_forwards: float = 1.0) -> float:
+    """Hardware FLOP utilisation: counts recomputed forward passes too. [1].
+
+    Examples
+    --------
+    >>> round(hfu(0.45, 1.0), 3)  # full recompute: 8/6 of the model FLOP
+    0.6
+    """
+    forward = 1 / (1 + BACKWARD_PER_FORWARD)
+    return mfu_frac * (1 + recompute_forwards * forward)
+
+
+def speed_up(base_s: float, parallel_s: float) -> float:
+    """Time on one device over time on many. [1].
+
+    Examples
+    --------
+    >>> speed_up(0.85, 0.2)
+    4.25
+    """
+    _positive(parallel_s=parallel_s)
+    return base_s / parallel_s
+
+
+def strong_scaling_efficiency(base_s: float, parallel_s: float, n: float) -> float:
+    """Speed-up over the number of devices, the same problem on all. [1].
+
+    Examples
+    --------
+    >>> strong_scaling_efficiency(0.85, 0.2, 8)
+    0.53125
+    """
+    _positive(n=n)
+    return speed_up(base_s, parallel_s) / n
+
+
+def weak_scaling_efficiency(base_s: float, parallel_s: float) -> float:
+    """Time on one device over time on many, the problem growing with them. [1].
+
+    Examples
+    --------
+    >>> round(weak_scaling_efficiency(0.85, 0.926), 3)
+    0.918
+    """
+    return speed_up(base_s, parallel_s)
+
+
+def share(part: float, *others: float) -> float:
+    """Fraction that a part is of the sum of all parts, e.g. communication of a step. [1].
+
+    Examples
+    --------
+    >>> share(0.001, 0.015)
+    0.0625
+    """
+    whole = part + sum(others)
+    if whole <= 0:
+        raise ValueError("the parts must add up to more than 0")
+    return part / whole
+
+
+def part_s(step_s: float, *fractions: float) -> float:
+    """Time of those parts of a step that make these fractions of it. [s].
+
+    Examples
+    --------
+    >>> round(part_s(0.110, 0.40, 0.45), 4)
+    0.0935
+    """
+    return step_s * sum(fractions)
+
+
+def exposed_s(communication_s: float, hidden_frac: float) -> float:
+    """Communication left visible when a fraction is hidden under compute. [s].
+
+    Examples
+    --------
+    >>> exposed_s(0.011, 0.5)
+    0.0055
+    """
+    if not 0 <= hidden_frac <= 1:
+        raise ValueError(f"hidden_frac must be between 0 and 1, got {hidden_frac}")
+    return communication_s * (1 - hidden_frac)
+
+
+def exposed_beside_compute_s(communication_s: float, overlappable_compute_s: float) -> float:
+    """Communication that does not fit under the compute it may overlap with. [s].
+
+    Examples
+    --------
+    >>> exposed_beside_compute_s(0.75, 0.5)
+    0.25
+    """
+    return max(0.0, communication_s - overlappable_compute_s)
+
+
+def sync_frequency(accumulation_steps: int) -> float:
+    """Gradient synchronisations per micro-step with gradient accumulation. [1].
+
+    Examples
+    --------
+    >>> sync_frequency(8)
+    0.125
+    """
+    _positive(accumulation_steps=accumulation_steps)
+    return 1 / accumulation_steps

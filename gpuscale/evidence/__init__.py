@@ -1,0 +1,1 @@
+"""Measured rows, scores of the predictions on them, and fits to them."""

@@ -1,0 +1,1 @@
+"""Measured rows as published, read into jobs."""

@@ -1,0 +1,342 @@
+"""Published measurements (CSV) to specs: one training run or layout per row, blanks filled.
+
+Rows come from many sources, so nothing here raises on the content of a row: what is unknown is
+filled with a stated assumption, and a row that cannot be modelled carries the reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuscale.core.layout import Layout
+from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
+from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.hardware import HardwareFacts, hardware_facts
+from gpuscale.evidence.rows.models import model_of
+from gpuscale.evidence.rows.settings import (
+    family_of,
+    moe_kernel_generation,
+    precision_of,
+    recompute_of,
+    schedule_of,
+    shard_group_of,
+    zero_stage_of,
+)
+from gpuscale.specs.model import ModelSpec
+
+MAX_FILE_BYTES = 200_000_000
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """One measured run or layout, ready to be predicted."""
+
+    id: str
+    source: str
+    gpu: str  # as printed
+    model: ModelSpec | None
+    hardware: HardwareFacts
+    layout: Layout | None
+    n_gpus: int
+    software: str  # preset name of the family
+    options: Mapping[str, object] = field(default_factory=dict)  # settings of the software
+    step_time_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    memory_bytes: float | None = None
+    memory_kind: str = ""  # "allocated", "reserved", "nvidia-smi", "printed"
+    full_spec: str = ""
+    quality: str = ""
+    superseded: bool = False
+    dup_group: str = ""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()  # what the row leaves blank, and what was taken
+    reason: str = ""  # why the row cannot be modelled
+
+
+def read_rows(path: str | Path) -> list[dict[str, str]]:
+    """Rows of a CSV file as text; every cell present.
+
+    Raises
+    ------
+    GpuscaleError
+        If the file cannot be read, is empty, binary, too large or has no header with data.
+    """
+    if str(path) == "-":
+        import sys
+
+        text = sys.stdin.read(MAX_FILE_BYTES)
+    else:
+        text = _file_text(Path(path))
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
+    except csv.Error as error:
+        raise GpuscaleError(f"{path}: not a CSV file: {error}") from None
+    if not rows or len(rows[0]) < 2:
+        raise GpuscaleError(f"{path}: no rows", "a CSV file with a header line is wanted")
+    return rows
+
+
+def _file_text(path: Path) -> str:
+    try:
+        if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
+            raise GpuscaleError(f"{path}: larger than {MAX_FILE_BYTES // 10**6} MB")
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(MAX_FILE_BYTES)
+        return data.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise GpuscaleError(f"{path}: {reason}") from None
+    except UnicodeDecodeError:
+        raise GpuscaleError(f"{path}: not a text file (UTF-8)") from None
+
+
+def number(text: str | None, low: float = 0.0, high: float = 1e30) -> float | None:
+    """Return the positive finite number in `text`; None if there is none or it is out of range."""
+    try:
+        value = float((text or "").replace(",", "").replace("_", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and low < value <= high else None
+
+
+def whole(text: str | None, high: int = 10**9) -> int | None:
+    """Return the positive whole number in `text`, or None."""
+    value = number(text, high=high)
+    return round(value) if value is not None and value >= 0.5 else None
+
+
+def training_run(row: Row, index: int = 0) -> TrainingRun:
+    """Read one row of `training_runs.csv` or `layouts.csv`; never raises on its content."""
+    try:
+        return _training_run(row, index)
+    except (ValueError, KeyError, ArithmeticError, AttributeError, TypeError) as error:
+        text = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        return TrainingRun(
+            _id(row, index), row.get("source", ""), row.get("gpu", ""), None,
+            hardware_facts(row), None, 0, family_of(row), reason=f"row not understood: {text}",
+        )  # fmt: skip
+
+
+def _id(row: Row, index: int) -> str:
+    return row.get("id") or f"{row.get('group', 'row')}-{index}"
+
+
+def _training_run(row: Row, index: int) -> TrainingRun:
+    is_layout = "grad_accumulation" in row and "framework" not in row
+    row = {**row, "framework": "nanotron", "fabric": row.get("fabric", ""),
+           "precision": row.get("precision") or "bf16 (fp32 grad accumulation)",
+           "sequence_parallel": row.get("sequence_parallel") or "yes",
+           "attention": "full (flash)"} if is_layout else dict(row)  # fmt: skip
+    family = family_of(row)
+    model, model_note = model_of(row)
+    facts = hardware_facts(row)
+    assumed: list[str] = [model_note] if model_note else []
+    if model is None:
+        return TrainingRun(
+            _id(row, index), row.get("source", ""), row.get("gpu", ""), None, facts, None,
+            whole(row.get("n_gpus")) or 0, family, reason=model_note or "architecture unknown",
+            **_measured(row, None),
+        )  # fmt: skip
+    notes = row.get("notes", "").lower()
+    if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
+        model = model.model_copy(update={"n_mtp_layers": 1})
+    layout, n_gpus, more = _layout(row, model, facts, family)
+    assumed += more
+    return TrainingRun(
+        id=_id(row, index), source=row.get("source") or row.get("group", ""),
+        gpu=row.get("gpu", ""), model=model, hardware=facts, layout=layout, n_gpus=n_gpus,
+        software=family, options=_options(row, family, model, layout),
+        classes=_classes(row, model, facts, layout, family), assumed=tuple(assumed),
+        **_measured(row, layout),
+    )  # fmt: skip
+
+
+def _layout(
+    row: Row, model: ModelSpec, facts: HardwareFacts, family: str
+) -> tuple[Layout, int, list[str]]:
+    assumed: list[str] = []
+    tp, pp, cp = (whole(row.get(k), 100_000) for k in ("tp", "pp", "cp"))
+    dp_printed, ep, etp = (whole(row.get(k), 10**6) for k in ("dp", "ep", "etp"))
+    n_gpus = whole(row.get("n_gpus"), 10**7)
+    if n_gpus is None:
+        n_gpus = (tp or 1) * (pp or 1) * (cp or 1) * (dp_printed or facts.gpus_per_node)
+        assumed.append(f"n_gpus {n_gpus}")
+    cp = cp or 1
+    zero = zero_stage_of(row.get("dp_sharding") or row.get("zero_stage", ""), family)
+    if tp is None or pp is None:
+        chosen = _degrees(row, facts, n_gpus, zero, tp, pp)
+        assumed.append(f"tp {chosen[0]}, pp {chosen[1]}")
+        tp, pp = chosen
+    dp = max(1, n_gpus // (tp * pp * cp))
+    seq = whole(row.get("seq_len"), 10**8)
+    if seq is None:
+        seq = 4096
+        assumed.append("seq_len 4096")
+    micro = whole(row.get("micro_batch"), 10**6)
+    batch = whole(row.get("global_batch"), 10**8)
+    if micro is None:
+        limit = max(1, (batch or dp) // dp)
+        micro = min(1 if seq >= 4096 or zero < 3 else 4, limit)
+        assumed.append(f"micro_batch_size {micro}")
+    rate, step = number(row.get("tokens_per_s_per_gpu")), number(row.get("step_time_s"))
+    if batch is None and rate and step:
+        batch = max(1, round(rate * step * n_gpus / seq))
+        assumed.append(f"global_batch_size {batch} from rate and time")
+        if "micro_batch_size 1" in assumed:
+            micro = max(1, min(8, batch // dp))
+    if batch is None:
+        accumulation = 1 if zero == 3 and pp == 1 else max(8, 4 * pp)
+        batch = dp * micro * (whole(row.get("grad_accumulation")) or accumulation)
+        assumed.append(f"global_batch_size {batch}")
+    recompute_text = row.get("recompute", "")
+    recompute, n_recompute, _ = recompute_of(recompute_text, model.n_layers, pp)
+    if not recompute_text and "grad_accumulation" not in row:
+        recompute = _usual_recompute(row, family)
+        assumed.append(f"recompute {recompute}")
+    sp_text = row.get("sequence_parallel", "").lower()
+    sp = sp_text in ("yes", "true", "1") or (
+        not sp_text
+        and tp > 1
+        and family not in ("megatron-deepspeed", "megatron-lm", "fsdp", "jax")
+    )
+    is_moe = any(g.ffn.kind == "moe" for g in model.layer_groups)
+    layout = Layout(
+        seq_len=seq, global_batch_size=batch, micro_batch_size=micro, tp=tp, cp=cp, pp=pp, dp=dp,
+        ep=(ep or 1) if is_moe else 1, etp=(etp or 1) if is_moe else 1,
+        vpp=whole(row.get("vpp"), 1000) or 1,
+        zero_stage=zero, shard_group_size=shard_group_of(row, dp * cp),
+        sequence_parallel=sp and tp > 1,
+        recompute=recompute, recompute_layers=n_recompute, schedule=schedule_of(row),
+        precision=precision_of(row.get("precision", "")),
+        overlap_tp="vanilla tp" not in row.get("notes", "").lower(),
+        cp_kind="ring" if "megatron" in family or family == "nanotron" else "all-gather",
+    )  # fmt: skip
+    return layout, n_gpus, assumed
+
+
+def _usual_recompute(row: Row, family: str) -> str:
+    if family in ("megatron-deepspeed", "jax", "fsdp") or "zero3" in family:
+        return "full"
+    if family in ("torchtitan",):
+        return "per-op"
+    if family == "megatron-lm":
+        return "full" if "2021" in row.get("framework", "") else "selective"
+    return "none"
+
+
+def _degrees(
+    row: Row, facts: HardwareFacts, n_gpus: int, zero: int, tp: int | None, pp: int | None
+) -> tuple[int, int]:
+    """Smallest tensor, then pipeline degree whose states (18 B per parameter) fill 60 % at most."""
+    params = number(row.get("n_params")) or 7e9
+    sharded = zero >= 3
+    target = params * 18.0 / (0.6 * facts.hbm_bytes)
+    if sharded:
+        return tp or 1, pp or 1
+    best_tp = tp or 1
+    while tp is None and best_tp < min(8, facts.gpus_per_node, n_gpus) and best_tp < target:
+        best_tp *= 2
+    best_pp = pp or 1
+    while pp is None and best_tp * best_pp < min(target, n_gpus) and best_pp < 64:
+        best_pp *= 2
+    while best_tp * best_pp > n_gpus and best_pp > 1:
+        best_pp //= 2
+    return max(1, min(best_tp, n_gpus)), max(1, best_pp)
+
+
+def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[str, object]:
+    notes, precision = row.get("notes", "").lower(), row.get("precision", "").lower()
+    attention = row.get("attention", "").lower()
+    options: dict[str, object] = {}
+    if "cuda graph" in notes:
+        options["cuda_graphs"] = "full" if "full_iteration" in notes else "layer"
+    if "all-to-all overlap" in notes:
+        options["overlap_ep"] = True
+    if layout.schedule == "dualpipe":
+        options.update(DUALPIPE_DISPATCH)
+    generation = moe_kernel_generation(notes, row.get("framework", ""))
+    if generation:
+        options["moe_kernels"] = generation
+    if "unfused" in attention:
+        options["attention"] = "unfused"
+    elif "flash" in attention:
+        options["attention"] = "flash"
+    if "fp32 grad" in precision:
+        options["gradient_bytes"] = 4.0
+    elif precision.startswith(("fp16", "bf16 (pure)")):
+        options["gradient_bytes"] = 2.0
+    if "fused cross" in notes:
+        options["fused_cross_entropy"] = True
+    if family == "megatron-deepspeed" and layout.zero_stage >= 1:
+        options["scatter_gather"] = False  # DeepSpeed's own pipeline engine sends whole tensors
+    if "eager" in notes:
+        options["compiled"] = False
+    _, _, modules = recompute_of(row.get("recompute", ""), model.n_layers, layout.pp)
+    if modules:
+        options["recompute_modules"] = modules
+    match = re.search(r"cpu activation offload of (\d+) layers", notes)
+    if match:
+        options["offload_layers"] = int(match[1])
+    return options
+
+
+def _measured(row: Row, layout: Layout | None) -> dict[str, Any]:
+    step = number(row.get("step_time_s"))
+    rate = number(row.get("tokens_per_s_per_gpu"))
+    if layout is not None:
+        tokens = layout.global_batch_size * layout.seq_len
+        n_gpus = whole(row.get("n_gpus")) or layout.n_gpus
+        if step is None and rate is not None:
+            step = tokens / (rate * n_gpus)
+        elif rate is None and step is not None:
+            rate = tokens / (step * n_gpus)
+    memory, kind = _memory(row)
+    return {
+        "step_time_s": step, "tokens_per_s_per_gpu": rate, "memory_bytes": memory,
+        "memory_kind": kind, "full_spec": row.get("full_spec", ""),
+        "quality": row.get("quality", ""), "superseded": row.get("superseded", "") == "yes",
+        "dup_group": row.get("dup_group", ""),
+    }  # fmt: skip
+
+
+def _memory(row: Row) -> tuple[float | None, str]:
+    value = number(row.get("memory_gb"))
+    text = row.get("memory_kind", "").lower()
+    if value is None:
+        return None, ""
+    # nanotron prints max_memory_allocated() / 1024**3 as "GB" (src/nanotron/logging)
+    unit = 2.0**30 if "gib" in text or row.get("framework", "") == "nanotron" else 1e9
+    kind = next((k for k in ("nvidia-smi", "allocated", "reserved") if k in text), "printed")
+    if "max over ranks" in text and kind == "printed":
+        kind = "reserved"
+    return value * unit, kind
+
+
+def _classes(
+    row: Row, model: ModelSpec, facts: HardwareFacts, layout: Layout, family: str
+) -> dict[str, str]:
+    moe = any(g.ffn.kind == "moe" for g in model.layer_groups)
+    return {
+        "source": row.get("source") or row.get("group", ""),
+        "dense_or_moe": "moe" if moe else "dense",
+        "precision": layout.precision, "family": family, "architecture": facts.architecture,
+        "quality": row.get("quality", ""), "full_spec": row.get("full_spec", ""),
+    }  # fmt: skip
+
+
+def training_runs(path: str | Path) -> list[TrainingRun]:
+    """Read every row of a runs or layouts file, in file order."""
+    return [training_run(row, i) for i, row in enumerate(read_rows(path))]

@@ -1,0 +1,225 @@
+"""Measured collectives: reading, predicting, scoring."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuscale.core.network.expected import (
+    FabricCalibration,
+    collective_interval_s,
+    expected_collective_time_s,
+)
+from gpuscale.evidence.score.gemm import measured_gpu, read_gemm, short_source
+from gpuscale.evidence.score.records import ScoredRow
+
+Row = Mapping[str, str]
+Rows = str | Path | Sequence[Row]
+
+OP_NAMES = {
+    "alltoall": "all-to-all", "all-to-all": "all-to-all", "sendrecv": "send-recv",
+    "send-recv": "send-recv", "p2p": "send-recv", "all-gather": "all-gather",
+    "allgather": "all-gather", "reduce-scatter": "reduce-scatter",
+    "reducescatter": "reduce-scatter", "all-reduce": "all-reduce", "allreduce": "all-reduce",
+    "broadcast": "broadcast", "reduce": "broadcast", "moe-dispatch": "moe-dispatch",
+    "moe-combine": "moe-combine",
+}  # fmt: skip
+
+NETWORKS = (  # word in the printed fabric -> fabric preset of the scale-out network
+    ("efa", "efa"), ("tcpx", "tcpx"), ("fastrak", "tcpx"), ("roce", "roce"), ("ib ", "infiniband"),
+    ("slingshot", "slingshot"), ("omni", "omni-path"),
+    ("infiniband", "infiniband"), ("ndr", "infiniband"), ("hdr", "infiniband"),
+    ("rdma", "roce"), ("ethernet", "ethernet"), ("tcp", "ethernet"),
+)  # fmt: skip
+
+TORCH_LAUNCH_S = 2e-5
+"""What a call through torch.distributed, timed on the host, adds (H200 and B200 rows of
+stas00/ml-engineering network/README.md against nccl-tests on the same GPUs at 32 KiB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """One measured collective with the bandwidths of its links."""
+
+    id: str
+    gpu: str
+    op: str
+    size_bytes: float
+    n_ranks: int
+    n_in_domain: int
+    inner: str  # fabric presets
+    outer: str
+    scaleup_bytes_per_s: float
+    scaleout_bytes_per_s: float
+    algorithm: str
+    host_launch_s: float
+    time_s: float | None
+    source: str
+
+    def expected_s(self, fabric: FabricCalibration) -> float:
+        """Predicted time with given constants."""
+        return expected_collective_time_s(
+            self.op, self.size_bytes, self.n_ranks, self.n_in_domain, fabric,
+            self.scaleup_bytes_per_s, self.scaleout_bytes_per_s, self.algorithm,
+            self.host_launch_s,
+        )  # fmt: skip
+
+
+def network_of(fabric: str) -> str:
+    """Fabric preset of the network named in a row; "" inside one scale-up domain.
+
+    Examples
+    --------
+    >>> network_of("EFA 32x100G per node (400G/GPU)"), network_of("NVLink4")
+    ('efa', '')
+    """
+    text = fabric.lower() + " "
+    return next((name for word, name in NETWORKS if word in text), "")
+
+
+def nic_bytes_per_s(fabric: str, gpus_per_node: int, default: float) -> float:
+    """Scale-out bandwidth of one GPU printed in a row: "400G/GPU" or "8x200G per node", in bit/s.
+
+    Examples
+    --------
+    >>> nic_bytes_per_s("GPUDirect-TCPXO 8x200G per node", 8, 0.0) / 1e9
+    25.0
+    """
+    text = fabric.lower().replace("gb/s", "g").replace("gbps", "g")
+    match = re.search(r"(\d+(?:\.\d+)?)\s*g\s*/\s*gpu", text)
+    if match:
+        return float(match[1]) * 1e9 / 8
+    match = re.search(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)\s*g", text)
+    if match:
+        return float(match[1]) * float(match[2]) * 1e9 / 8 / gpus_per_node
+    return default
+
+
+def parse_row(row: Row, index: int) -> CollectiveRow | str:
+    """Read one row; a text tells why it cannot be predicted."""
+    from gpuscale.evidence.rows.measurements import number, whole
+    from gpuscale.io.calibration import network_class, scaleup_class
+    from gpuscale.io.hardware import load_cluster
+
+    op = OP_NAMES.get(row.get("op", "").lower().replace("_", "-"))
+    if op is None:
+        return f"unknown collective {row.get('op', '')[:40]!r}"
+    gpu = measured_gpu(row.get("gpu", ""))
+    if gpu is None:
+        return f"unknown GPU {row.get('gpu', '')[:40]!r}"
+    n, size = whole(row.get("n_gpus")), _size(row)
+    if n is None or size is None:
+        return "no size" if n else "no number of GPUs"
+    fabric = row.get("fabric", "")
+    network = network_of(fabric)
+    per_node = whole(row.get("gpus_per_node")) or 8
+    n_in = min(n, per_node)
+    if n > n_in and (not network or "nvl72" in fabric.lower()) and gpu.scaleup_domain_gpus >= n:
+        n_in = n
+    elif n > gpu.scaleup_domain_gpus > per_node:
+        n_in = gpu.scaleup_domain_gpus
+    usual = load_cluster(gpu.usual_cluster or gpu.name)
+    default = usual.egress_bytes_per_s_per_gpu or 0.0
+    if n_in < n and not (network or default):
+        return f"unknown network {fabric[:40]!r}"
+    nic = nic_bytes_per_s(fabric, per_node, default) if n_in < n else default
+    time_us = number(row.get("time_us"))
+    return CollectiveRow(
+        id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), op=op, size_bytes=size,
+        n_ranks=n, n_in_domain=n_in, inner=scaleup_class(gpu.scaleup_link),
+        outer=network_class(network or usual.fabric_class, nic, per_node),
+        scaleup_bytes_per_s=gpu.scaleup_bytes_per_s or gpu.pcie_bytes_per_s or 0.0,
+        scaleout_bytes_per_s=nic,
+        algorithm="custom" if "custom" in row.get("algorithm", "").lower() else "auto",
+        host_launch_s=TORCH_LAUNCH_S if "torch" in row.get("note", "").lower() else 0.0,
+        time_s=None if time_us is None else time_us * 1e-6,
+        source=row.get("source", ""),
+    )  # fmt: skip
+
+
+def _size(row: Row) -> float | None:
+    """Find the printed size; else that of the tokens in the note, 1 (dispatch) or 2 bytes each."""
+    from gpuscale.evidence.rows.measurements import number
+
+    size = number(row.get("size_bytes"))
+    if size is not None:
+        return size
+    match = re.search(r"(\d+) tokens/rank hidden (\d+) top-(\d+)", row.get("note", ""))
+    if match is None:
+        return None
+    tokens, hidden, top_k = (float(g) for g in match.groups())
+    return tokens * hidden * top_k * (1.0 if "dispatch" in row.get("op", "") else 2.0)
+
+
+def predict_collective_rows(
+    path_or_rows: Rows, calibration: str | Path | None = None
+) -> list[ScoredRow]:
+    """Predict every row of a collectives.csv, in order; what cannot be predicted says why.
+
+    Parameters
+    ----------
+    path_or_rows : path or sequence of dict
+        CSV with the columns op, gpu, n_gpus, gpus_per_node, fabric, size_bytes, time_us,
+        algorithm, note, source.
+    calibration : path, optional
+        Overlay that `gpuscale calibrate` wrote.
+
+    Returns
+    -------
+    list of ScoredRow
+        Quantity `time_us`; classes op, fabric, span, size, algorithm, source.
+    """
+    from gpuscale.evidence.rows.measurements import number
+    from gpuscale.io.calibration import load_link
+
+    scored = []
+    for index, row in enumerate(read_gemm(path_or_rows), 1):
+        parsed = parse_row(row, index)
+        classes = {
+            "op": row.get("op", ""), "fabric": row.get("fabric", ""),
+            "algorithm": row.get("algorithm", ""), "source": short_source(row.get("source", "")),
+        }  # fmt: skip
+        if isinstance(parsed, str):
+            scored.append(
+                ScoredRow(
+                    id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""),
+                    quantity="time_us", measured=number(row.get("time_us")), reason=parsed,
+                    classes=classes,
+                )
+            )  # fmt: skip
+            continue
+        fabric = FabricCalibration(
+            load_link(parsed.inner, calibration), load_link(parsed.outer, calibration)
+        )
+        try:
+            expected_s, reason = parsed.expected_s(fabric), ""
+            low_s, high_s = collective_interval_s(
+                expected_s, parsed.op, parsed.n_ranks, parsed.n_in_domain, fabric,
+                parsed.algorithm,
+            )  # fmt: skip
+            predicted: tuple[float | None, ...] = (expected_s * 1e6, low_s * 1e6, high_s * 1e6)
+        except ValueError as error:
+            predicted, reason = (None, None, None), str(error)
+        scored.append(
+            ScoredRow(
+                id=parsed.id, gpu=parsed.gpu, quantity="time_us",
+                measured=None if parsed.time_s is None else parsed.time_s * 1e6,
+                predicted=predicted[0], low=predicted[1], high=predicted[2],
+                reason=reason or ("" if parsed.time_s else "no measured time"),
+                classes={
+                    **classes,
+                    "span": "one domain" if parsed.n_in_domain >= parsed.n_ranks else "network",
+                    "size": size_class(parsed.size_bytes),
+                },
+            )
+        )  # fmt: skip
+    return scored
+
+
+def size_class(size_bytes: float) -> str:
+    """Small (latency-bound), medium, large."""
+    if size_bytes < 2**18:
+        return "below 256 KiB"
+    return "256 KiB to 64 MiB" if size_bytes < 2**26 else "from 64 MiB"

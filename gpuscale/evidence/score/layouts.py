@@ -1,0 +1,148 @@
+"""Measured layout grids: predicted throughput of each row, and how good the ranking is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from gpuscale.core.step.weights import model_flop_per_token
+from gpuscale.evidence.rows.measurements import TrainingRun
+from gpuscale.evidence.score.records import ScoredRow
+from gpuscale.evidence.score.runs import Rows, predicted_memory, read_runs, records_of, step_seconds
+from gpuscale.io.step_calibration import Calibration
+
+STALL_COMPUTE_RATE = 0.25
+"""MFU at which a step is taken to compute when an unexplained stall is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How good the ranking of one group of layouts is, or of all groups (means)."""
+
+    name: str
+    n_rows: int
+    first_pick_frac: float  # measured throughput of the layout ranked first over the best
+    best_of_three_frac: float
+    spearman: float
+    worst_first_pick_frac: float
+
+
+def is_stalled(run: TrainingRun) -> bool:
+    """Whether a row of the nanotron grid carries an unexplained stall of each micro-batch.
+
+    Needs no model of time: (time - compute at 25 % MFU with bubble) / m above 0.3 s at tp <= 8,
+    above 0.6 s from 32 nodes, or above 1.5 s; and all groups of 64 nodes.
+    """
+    if run.model is None or run.layout is None or run.step_time_s is None:
+        return False
+    lay, nodes = run.layout, run.n_gpus / run.hardware.gpus_per_node
+    if nodes >= 64:
+        return True
+    hw, _ = records_of(run)
+    tokens = lay.global_batch_size * lay.seq_len
+    flop = model_flop_per_token(run.model, lay.seq_len) * tokens
+    m = lay.n_micro_batches
+    rate = STALL_COMPUTE_RATE * hw.bf16_flop_per_s * run.n_gpus
+    stall = (run.step_time_s - flop / rate * (1.0 + (lay.pp - 1) / m)) / m
+    return stall > 1.5 or (nodes >= 32 and stall > 0.6) or (lay.tp <= 8 and stall > 0.3)
+
+
+def predict_layout_rows(rows: Rows, calibration: Calibration | None = None) -> list[ScoredRow]:
+    """Predict throughput and memory of every row of a layouts.csv, in order.
+
+    A layout that the memory model calls infeasible still gets a throughput, and the reason says
+    `does not fit`. Classes: group, clean ("yes" or "no").
+    """
+    return [_scored(run, calibration) for run in read_runs(rows)]
+
+
+def _scored(run: TrainingRun, calibration: Calibration | None) -> ScoredRow:
+    extra: dict[str, float | None] = {
+        "measured_memory_bytes": run.memory_bytes, "predicted_memory_bytes": None,
+    }  # fmt: skip
+    classes = {**run.classes, "group": run.source}
+    rate = run.tokens_per_s_per_gpu
+    if run.model is None or run.layout is None:
+        return ScoredRow(
+            id=run.id, gpu=run.gpu, quantity="tokens_per_s_per_gpu", measured=rate,
+            reason=run.reason or "not understood", classes=classes, extra=extra,
+        )  # fmt: skip
+    seconds = step_seconds(run, calibration)
+    tokens = run.layout.global_batch_size * run.layout.seq_len
+    memory = predicted_memory(run)
+    extra["predicted_memory_bytes"] = memory
+    classes["clean"] = "no" if is_stalled(run) else "yes"
+    fits = memory is None or memory <= run.hardware.hbm_bytes
+    return ScoredRow(
+        id=run.id, gpu=run.gpu, quantity="tokens_per_s_per_gpu", measured=rate,
+        predicted=tokens / (seconds * run.n_gpus), reason="" if fits else "does not fit",
+        classes=classes, extra=extra,
+    )  # fmt: skip
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1, ties averaged.
+
+    Examples
+    --------
+    >>> ranks([10.0, 30.0, 20.0, 20.0])
+    [1.0, 4.0, 2.5, 2.5]
+    """
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    out = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for i in order[at : end + 1]:
+            out[i] = (at + end) / 2.0 + 1.0
+        at = end + 1
+    return out
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Rank correlation; 1 for fewer than two values or a constant.
+
+    Examples
+    --------
+    >>> spearman([1.0, 2.0, 3.0], [10.0, 20.0, 15.0])
+    0.5
+    """
+    if len(a) < 2:
+        return 1.0
+    x, y = ranks(a), ranks(b)
+    mx, my = fmean(x), fmean(y)
+    over = sum((p - mx) * (q - my) for p, q in zip(x, y, strict=True))
+    under = (sum((p - mx) ** 2 for p in x) * sum((q - my) ** 2 for q in y)) ** 0.5
+    return over / under if under > 0.0 else 1.0
+
+
+def group_choice(name: str, rows: Sequence[ScoredRow]) -> Choice:
+    """Judge the ranking of one group by its predicted throughput."""
+    measured = [row.measured or 0.0 for row in rows]
+    predicted = [row.predicted or 0.0 for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: -predicted[i])
+    best = max(measured)
+    first = measured[order[0]] / best
+    three = max(measured[i] for i in order[:3]) / best
+    return Choice(name, len(rows), first, three, spearman(predicted, measured), first)
+
+
+def layout_choices(rows: Sequence[ScoredRow], clean_only: bool = True) -> list[Choice]:
+    """One judgement for each group, and the mean of all as the last."""
+    groups: dict[str, list[ScoredRow]] = {}
+    for row in rows:
+        if row.predicted and row.measured and (not clean_only or row.classes.get("clean") == "yes"):
+            groups.setdefault(row.classes.get("group", ""), []).append(row)
+    found = [group_choice(name, group) for name, group in groups.items() if len(group) > 1]
+    if found:
+        found.append(
+            Choice(
+                "all", sum(c.n_rows for c in found), fmean(c.first_pick_frac for c in found),
+                fmean(c.best_of_three_frac for c in found), fmean(c.spearman for c in found),
+                min(c.first_pick_frac for c in found),
+            )
+        )  # fmt: skip
+    return found

@@ -1,0 +1,182 @@
+"""Measured training runs: predicting step time and memory of each row, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gpuscale.core.step.interval import interval, interval_classes
+from gpuscale.core.step.records import Hardware, Software
+from gpuscale.core.step.step import breakdown
+from gpuscale.evidence.rows.measurements import Row, TrainingRun, read_rows, training_run
+from gpuscale.evidence.score.records import ScoredRow
+from gpuscale.io.software import load_software, software_record
+from gpuscale.io.step_calibration import Calibration
+from gpuscale.io.step_hardware import measured_hardware
+from gpuscale.io.step_intervals import interval_widths
+
+Rows = str | Path | Sequence[Row]
+MEMORY_COLUMNS = ("measured_memory_bytes", "predicted_memory_bytes")
+
+
+def own_copy(name: str) -> Path:
+    """File of the package's own copy of the development measurements."""
+    return Path(__file__).resolve().parents[2] / "data" / "validation" / f"{name}.csv.gz"
+
+
+def read_runs(rows: Rows) -> list[TrainingRun]:
+    """Read the runs of a CSV file, or of rows already read."""
+    found = read_rows(rows) if isinstance(rows, (str, Path)) else rows
+    return [training_run(row, i) for i, row in enumerate(found, 1)]
+
+
+def records_of(
+    run: TrainingRun, calibration: Calibration | None = None
+) -> tuple[Hardware, Software]:
+    """Hardware and software records of a run."""
+    if calibration is None:
+        return _shipped_records(_key(run), run)
+    return _records(run, calibration)
+
+
+class _key(tuple):  # type: ignore[type-arg]
+    """What the records of a run depend on; hashable."""
+
+    __slots__ = ()
+
+    def __new__(cls, run: TrainingRun) -> _key:
+        h = run.hardware
+        return super().__new__(cls, (
+            h.gpu_name, h.gpus_per_node, h.scaleup_domain_gpus, h.scaleout_bytes_per_s_per_gpu,
+            h.fabric_class, tuple(sorted(h.overrides.items())), run.software,
+            tuple(sorted((k, str(v)) for k, v in run.options.items())),
+            run.layout.precision if run.layout else "",
+        ))  # fmt: skip
+
+
+_CACHE: dict[_key, tuple[Hardware, Software]] = {}
+
+
+def _shipped_records(key: _key, run: TrainingRun) -> tuple[Hardware, Software]:
+    if key not in _CACHE:
+        _CACHE[key] = _records(run, None)
+    return _CACHE[key]
+
+
+def _records(run: TrainingRun, calibration: Calibration | None) -> tuple[Hardware, Software]:
+    hw = measured_hardware(run.hardware, calibration)
+    precision = run.layout.precision if run.layout else "bf16"
+    sw = software_record(
+        load_software(run.software), hw.architecture, run.options, precision=precision,
+        calibration=calibration,
+    )  # fmt: skip
+    return hw, sw
+
+
+def step_seconds(run: TrainingRun, calibration: Calibration | None = None) -> float:
+    """Compute the expected step time of a run that has a model and a layout. [s]."""
+    assert run.model is not None and run.layout is not None
+    hw, sw = records_of(run, calibration)
+    return breakdown(run.model, hw, sw, run.layout)[0].total_s
+
+
+def predicted_memory(run: TrainingRun) -> float | None:
+    """Peak memory as the row's source prints it. [byte]; None if it cannot be said."""
+    from gpuscale.core.memory import measured_like
+
+    if run.model is None or run.layout is None:
+        return None
+    try:
+        return measured_like(
+            run.model, run.layout, load_software(run.software), run.memory_kind, run.options
+        )
+    except (ValueError, ArithmeticError, KeyError):
+        return None
+
+
+def feasible(run: TrainingRun) -> TrainingRun:
+    """Return the run with the least recomputation that fits, where the row leaves it blank."""
+    assumed = [a for a in run.assumed if a.startswith("recompute")]
+    if not assumed or run.layout is None or run.layout.recompute == "full":
+        return run
+    for recompute in dict.fromkeys((run.layout.recompute, "selective", "full")):
+        tried = replace(run, layout=replace(run.layout, recompute=recompute))
+        memory = predicted_memory(tried)
+        if memory is None or memory <= 1.05 * run.hardware.hbm_bytes:
+            return tried
+    return run
+
+
+def predict_run_rows(rows: Rows, calibration: Calibration | None = None) -> list[ScoredRow]:
+    """Predict step time and memory of every row of a training_runs.csv, in order.
+
+    Parameters
+    ----------
+    rows : path or sequence of dict
+        The columns of `training_runs.csv`; missing ones are filled, as `assumed` says.
+    calibration : Calibration, optional
+        Other parameters than those shipped.
+
+    Returns
+    -------
+    list of ScoredRow
+        Quantity ``step_time_s``; classes source, family, dense_or_moe, precision, gpu and more.
+    """
+    return [scored_run(run, calibration) for run in read_runs(rows)]
+
+
+def scored_run(run: TrainingRun, calibration: Calibration | None = None) -> ScoredRow:
+    """Predict one run."""
+    from gpuscale.evidence.score.layouts import is_stalled
+
+    extra: dict[str, float | None] = dict.fromkeys(MEMORY_COLUMNS)
+    extra["measured_memory_bytes"] = run.memory_bytes
+    base: dict[str, Any] = {
+        "id": run.id, "gpu": run.gpu, "quantity": "step_time_s", "measured": run.step_time_s,
+        "classes": {
+            **run.classes, "newest": "no" if run.superseded else "yes",
+            "clean": "no" if run.software == "nanotron" and is_stalled(run) else "yes",
+        },
+        "extra": extra,
+    }  # fmt: skip
+    if run.model is None or run.layout is None:
+        return ScoredRow(reason=run.reason or "not understood", **base)
+    try:
+        run = feasible(run)
+        seconds = step_seconds(run, calibration)
+        extra["predicted_memory_bytes"] = predicted_memory(run)
+        low, high = stated_interval(run, seconds)
+    except (ValueError, ArithmeticError, KeyError, TypeError) as error:
+        return ScoredRow(reason=f"the model gives no time: {str(error)[:100]}", **base)
+    return ScoredRow(predicted=seconds, low=low, high=high, reason=_remark(run), **base)
+
+
+def stated_interval(run: TrainingRun, seconds: float) -> tuple[float, float]:
+    """80 % interval of an expected time. [s]."""
+    assert run.model is not None and run.layout is not None
+    hw, _ = records_of(run)
+    classes = interval_classes(run.model, hw, run.software, run.layout, len(run.assumed))
+    return interval(seconds, classes, interval_widths())
+
+
+def _remark(run: TrainingRun) -> str:
+    if run.step_time_s is None:
+        return "no measured time"
+    return "assumed: " + ", ".join(run.assumed) if run.assumed else ""
+
+
+def scores(run: TrainingRun) -> bool:
+    """Whether a run counts: good, fully specified, not superseded, no unexplained stall."""
+    return (
+        run.full_spec == "yes" and run.quality not in ("suspect", "weak") and not run.superseded
+        and run.step_time_s is not None and not run.reason
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=2)
+def own_runs(name: str = "training_runs") -> tuple[TrainingRun, ...]:
+    """Return the runs of the package's own copy."""
+    return tuple(read_runs(own_copy(name)))

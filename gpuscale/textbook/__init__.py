@@ -1,0 +1,1 @@
+"""Formulas that only documents ask for, the quiz and the glossary."""

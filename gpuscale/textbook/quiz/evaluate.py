@@ -1,0 +1,143 @@
+"""Loading the questions, computing the answers, comparing them with the reference values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscale.textbook.quiz.expression import ExpressionError, Trace, evaluate
+from gpuscale.textbook.quiz.registry import is_lookup, resolve
+
+DATA = Path(__file__).parent / "data"
+DOCUMENTS = ("000", "001", "002", "003", "004")
+VERDICTS = ("agrees", "rounded", "wrong", "ambiguous")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One checkable statement of a document; `compute` says how its answer is computed."""
+
+    id: str
+    document: str
+    title: str  # of the document
+    source: str  # what the document is
+    section: str
+    question: str
+    quantity: str
+    stated: Any  # number, text, range, or None where the document gives none
+    stated_unit: str
+    stated_si: float | None  # the stated number in `unit`
+    unit: str  # of the answer, SI
+    compute: str
+    formula: str
+    verdict: str  # on the document: one of VERDICTS
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question with its computed answer; `matched` against the reference value."""
+
+    question: Question
+    exact: Any  # None if it cannot be computed, for example with a changed catalogue
+    matched: bool
+    expected: Any
+    tolerance_frac: float
+    error: str = ""
+
+
+def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]:
+    """Read the questions of the documents, in their order.
+
+    Examples
+    --------
+    >>> len(load_questions())
+    460
+    """
+    found = []
+    for document in documents:
+        table = json.loads((DATA / f"{document}.json").read_text(encoding="utf-8"))
+        found += [
+            Question(
+                id=row["id"], document=document, title=table["title"],
+                source=table["source"], section=row["section"],
+                question=row["question"], quantity=row["quantity"], stated=row.get("stated"),
+                stated_unit=row.get("stated_unit", ""), stated_si=row.get("stated_si"),
+                unit=row["unit"], compute=row["compute"], formula=row["formula"],
+                verdict=row["verdict"], note=row.get("note", ""),
+            )
+            for row in table["answers"]
+        ]  # fmt: skip
+    return tuple(found)
+
+
+def load_reference() -> dict[str, tuple[Any, float]]:
+    """Read the reference values, id -> (value, relative tolerance); for comparing only."""
+    table = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))
+    return {key: (value, tolerance) for key, (value, tolerance) in table.items()}
+
+
+def compute(question: Question, trace: Trace | None = None) -> Any:
+    """Compute the answer of a question, in its SI unit.
+
+    Examples
+    --------
+    >>> ridge = next(q for q in load_questions(["000"]) if q.id == "gpu.quiz1.q3.b200")
+    >>> compute(ridge)
+    281.25
+    """
+    return evaluate(question.compute, resolve, is_lookup, trace)
+
+
+def matches(value: Any, expected: Any, tolerance_frac: float) -> bool:
+    """Whether a value is the expected one within a relative tolerance (0: equal).
+
+    Examples
+    --------
+    >>> matches(1.0001, 1.0, 1e-3), matches((128, 128), [128, 128], 0), matches("a", "b", 0)
+    (True, True, False)
+    """
+    if isinstance(expected, list):
+        return (
+            isinstance(value, (list, tuple))
+            and len(value) == len(expected)
+            and all(matches(v, e, tolerance_frac) for v, e in zip(value, expected, strict=True))
+        )
+    if isinstance(expected, (str, bool)) or isinstance(value, (str, bool)):
+        return type(value) is type(expected) and bool(value == expected)
+    if not isinstance(value, (int, float)):
+        return False
+    return bool(abs(value - expected) <= tolerance_frac * abs(expected))
+
+
+def answer(question: Question, reference: Mapping[str, tuple[Any, float]]) -> Answer:
+    """Compute the answer of a question, then compare it."""
+    expected, tolerance = reference[question.id]
+    try:
+        exact = compute(question)
+    except ExpressionError as error:
+        return Answer(question, None, False, expected, tolerance, str(error))
+    return Answer(question, exact, matches(exact, expected, tolerance), expected, tolerance)
+
+
+def select(
+    questions: Iterable[Question], text: str = "", verdict: str = "", document: str = ""
+) -> tuple[Question, ...]:
+    """Questions of a document, with a verdict, and with all words of a text in them.
+
+    Examples
+    --------
+    >>> [q.id for q in select(load_questions(), "gantt")]
+    ['pp.bubble.gantt']
+    """
+    words = text.lower().split()
+    return tuple(
+        q
+        for q in questions
+        if (not verdict or q.verdict == verdict)
+        and (not document or q.document == document)
+        and all(w in f"{q.id} {q.section} {q.question} {q.quantity}".lower() for w in words)
+    )
