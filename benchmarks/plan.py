@@ -67,14 +67,18 @@ def main() -> int:
         median_s, cpu_s, peak_mb, code = measure(text.split(), runs)
         wrong = median_s > limit_s or peak_mb > LIMIT_MB or code > 1
         missed += wrong
-        print(f"{median_s:7.3f} s  limit {limit_s} s  CPU {cpu_s:6.3f} s  {peak_mb:4.0f} MB  {text}"
-              + ("  MISSED" if wrong else ""))  # fmt: skip
+        print(
+            f"{median_s:7.3f} s  limit {limit_s} s  CPU {cpu_s:6.3f} s  {peak_mb:4.0f} MB  {text}"
+            + ("  MISSED" if wrong else "")
+        )
     for case in SEARCHES:
         declared, took = search_rate(*case)
         rate = declared / took
         missed += rate < LIMIT_PER_S
-        print(f"{declared:12,} layouts  {took:6.3f} s  {rate:12,.0f} layouts/s on one core  "
-              f"{case[0]} on {case[-1]:,} GPUs of {case[1]}")  # fmt: skip
+        print(
+            f"{declared:12,} layouts  {took:6.3f} s  {rate:12,.0f} layouts/s on one core  "
+            f"{case[0]} on {case[-1]:,} GPUs of {case[1]}"
+        )
     return 1 if missed else 0
 
 

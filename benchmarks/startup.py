@@ -61,11 +61,15 @@ def main() -> int:
         slow += median_s > limit_s or code > 1
         note = f"  exit {code}" if code > 1 else "  SLOW" if median_s > limit_s else ""
         if given.markdown:
-            print(f"| `gpuscale {text}` | {median_s:.2f} s | {cpu_s:.2f} s "
-                  f"| {limit_s} s | {peak_mb:.0f} MB |")  # fmt: skip
+            print(
+                f"| `gpuscale {text}` | {median_s:.2f} s | {cpu_s:.2f} s "
+                f"| {limit_s} s | {peak_mb:.0f} MB |"
+            )
         else:
-            print(f"{median_s:7.3f} s  limit {limit_s:4} s  CPU {cpu_s:6.3f} s  {peak_mb:4.0f} MB  "
-                  f"{text}{note}")  # fmt: skip
+            print(
+                f"{median_s:7.3f} s  limit {limit_s:4} s  CPU {cpu_s:6.3f} s  {peak_mb:4.0f} MB  "
+                f"{text}{note}"
+            )
     return 1 if slow else 0
 
 

@@ -192,9 +192,9 @@ def answer(name: str, given: dict[str, Any]) -> Answer:
     from gpuscale.cli import common as shared
     from gpuscale.cli.app import COMMANDS
 
-    function = getattr(importlib.import_module(f"gpuscale.cli.{COMMANDS[name][0]}"), "_".join(
-        name.split("-")
-    ))  # fmt: skip
+    function = getattr(
+        importlib.import_module(f"gpuscale.cli.{COMMANDS[name][0]}"), "_".join(name.split("-"))
+    )
     call = _call("_".join(name.split("-")), given)
     given = dict(given)
     common = shared.Common(

@@ -19,25 +19,39 @@ ROOT = Path(__file__).resolve().parent.parent
 tool = runpy.run_path(str(ROOT / "tools" / "make_api.py"))
 
 SAME = [
-    ("matmul-time b200 64 4096 8192 --dtype fp8",
-     lambda: gpuscale.matmul_time("b200", 64, 4096, 8192, dtype="fp8")),
-    ("collective all-reduce dgx-h100 --gpus 64 --bytes 1GB",
-     lambda: gpuscale.collective("all-reduce", "dgx-h100", gpus=64, bytes=1e9)),
-    ("collective all-gather h100 --sweep 1KiB:1GiB",
-     lambda: gpuscale.collective("all-gather", "h100", sweep="1KiB:1GiB")),
+    (
+        "matmul-time b200 64 4096 8192 --dtype fp8",
+        lambda: gpuscale.matmul_time("b200", 64, 4096, 8192, dtype="fp8"),
+    ),
+    (
+        "collective all-reduce dgx-h100 --gpus 64 --bytes 1GB",
+        lambda: gpuscale.collective("all-reduce", "dgx-h100", gpus=64, bytes=1e9),
+    ),
+    (
+        "collective all-gather h100 --sweep 1KiB:1GiB",
+        lambda: gpuscale.collective("all-gather", "h100", sweep="1KiB:1GiB"),
+    ),
     ("memory llama3-70b --tp 8 --pp 8", lambda: gpuscale.memory("llama3-70b", tp=8, pp=8)),
     ("memory --params 70e9", lambda: gpuscale.memory(params=70e9)),
-    ("roofline llama3-70b --gpus 4096 --batch-tokens 4M --zero 3",
-     lambda: gpuscale.roofline("llama3-70b", gpus=4096, batch_tokens=4e6, zero=3)),
+    (
+        "roofline llama3-70b --gpus 4096 --batch-tokens 4M --zero 3",
+        lambda: gpuscale.roofline("llama3-70b", gpus=4096, batch_tokens=4e6, zero=3),
+    ),
     ("network h100-superpod --gpus 1024", lambda: gpuscale.network("h100-superpod", gpus=1024)),
-    ("model llama3-8b --set model.vocab_size=32000",
-     lambda: gpuscale.model("llama3-8b", set={"model.vocab_size": 32000})),
+    (
+        "model llama3-8b --set model.vocab_size=32000",
+        lambda: gpuscale.model("llama3-8b", set={"model.vocab_size": 32000}),
+    ),
     ("explain mfu", lambda: gpuscale.explain("mfu")),
-    ("plan llama3-8b --gpus 16 --tp 2,4 --alternatives 0",
-     lambda: gpuscale.plan("llama3-8b", gpus=16, tp="2,4", alternatives=0)),
-    ("memory llama3-8b --sweep tp=1,2,4 --sweep-show total_bytes",
-     lambda: gpuscale.memory("llama3-8b", sweep={"tp": [1, 2, 4]}, sweep_show="total_bytes")),
-]  # fmt: skip
+    (
+        "plan llama3-8b --gpus 16 --tp 2,4 --alternatives 0",
+        lambda: gpuscale.plan("llama3-8b", gpus=16, tp="2,4", alternatives=0),
+    ),
+    (
+        "memory llama3-8b --sweep tp=1,2,4 --sweep-show total_bytes",
+        lambda: gpuscale.memory("llama3-8b", sweep={"tp": [1, 2, 4]}, sweep_show="total_bytes"),
+    ),
+]
 
 
 @pytest.mark.parametrize(("line", "call"), SAME)

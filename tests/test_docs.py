@@ -107,8 +107,10 @@ def test_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("material", reason="the extra `docs` is not installed")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     for page in tmp_path.rglob("*.html"):
         for tag in re.findall(r"<(?:script|link|img)[^>]*>", page.read_text("utf-8")):

@@ -30,10 +30,20 @@ LICENCES = (  # start of the citation, short key, licence as far as known
 KEEP = {
     "gemm.csv": ("m", "n", "k", "dtype", "gpu", "time_us", "kernel", "includes", "source"),
     "collectives.csv": (
-        "op", "gpu", "n_gpus", "gpus_per_node", "fabric", "size_bytes", "time_us", "algbw_GBps",
-        "busbw_GBps", "algorithm", "note", "source",
+        "op",
+        "gpu",
+        "n_gpus",
+        "gpus_per_node",
+        "fabric",
+        "size_bytes",
+        "time_us",
+        "algbw_GBps",
+        "busbw_GBps",
+        "algorithm",
+        "note",
+        "source",
     ),
-}  # fmt: skip
+}
 
 
 def main(folder: Path) -> None:

@@ -51,9 +51,11 @@ NEAREST = {  # without measurements of their own: whose constants serve, and why
     "slingshot": ("roce", "Ethernet-based HPC network"),
     "ethernet": ("roce", "RDMA over Ethernet; plain TCP is slower"),
     "infiniband-800g": ("infiniband", "next generation"),
-    "amd-if": ("general", "Infinity Fabric"), "ici": ("general", "TPU torus"),
-    "pcie": ("general", "no scale-up link"), "neuronlink": ("general", "Trainium"),
-}  # fmt: skip
+    "amd-if": ("general", "Infinity Fabric"),
+    "ici": ("general", "TPU torus"),
+    "pcie": ("general", "no scale-up link"),
+    "neuronlink": ("general", "Trainium"),
+}
 
 Key = tuple[bool, str, str]  # inside a domain, link, kind
 
@@ -121,8 +123,9 @@ def intervals(
         job = job_of(key)
         curves = sorted({(r.source, r.n_ranks) for r in group})
         single = len(curves) < 2
-        fold = [i % 3 if single else curves.index((r.source, r.n_ranks)) for i, r in
-                enumerate(group)]  # fmt: skip
+        fold = [
+            i % 3 if single else curves.index((r.source, r.n_ranks)) for i, r in enumerate(group)
+        ]
         errors: list[float] = []
         for f in sorted(set(fold)):
             train = [r for r, g in zip(group, fold, strict=True) if g != f]

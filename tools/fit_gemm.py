@@ -41,9 +41,14 @@ SAME_TABLE = {"blackwell-ultra": "blackwell", "fp16": "bf16"}
 """Architectures and formats that share the kernels and the constants of another."""
 
 NEAREST = {  # without enough measurements of their own
-    "blackwell-ultra": "blackwell", "rubin": "blackwell", "blackwell-gb202": "ada",
-    "ampere-ga102": "ada", "turing": "ampere", "volta": "ampere", "cdna2": "cdna3",
-}  # fmt: skip
+    "blackwell-ultra": "blackwell",
+    "rubin": "blackwell",
+    "blackwell-gb202": "ada",
+    "ampere-ga102": "ada",
+    "turing": "ampere",
+    "volta": "ampere",
+    "cdna2": "cdna3",
+}
 ORIGIN = "tools/fit_gemm.py on gpuscale/data/validation/gemm.csv"
 
 

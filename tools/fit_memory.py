@@ -43,30 +43,53 @@ class Group:
 GROUPS = (
     Group(
         "megatron",
-        ("megatron-no-overlap", "megatron-core", "megatron-bridge", "megatron-lm",
-         "mlperf-submission"),
+        (
+            "megatron-no-overlap",
+            "megatron-core",
+            "megatron-bridge",
+            "megatron-lm",
+            "mlperf-submission",
+        ),
         lambda r: r.software == "megatron-no-overlap",
         (("fused_logits_bytes", 1.0), ("head_gradient_bytes", 1.0), ("live_layers", 0.5)),
     ),
     Group(
-        "megatron-deepspeed", ("megatron-deepspeed",),
+        "megatron-deepspeed",
+        ("megatron-deepspeed",),
         lambda r: r.software == "megatron-deepspeed" and r.full_spec == "yes",
         (("live_layers", 0.5), ("context_bytes", 1e9)),
     ),
     Group(
-        "torchtitan", ("torchtitan",),
-        lambda r: r.software == "torchtitan" and r.memory_kind == "reserved"
-        and (r.full_spec == "yes" or "micro_batch" not in " ".join(r.assumed)
-             or r.layout is not None and r.layout.n_micro_batches == r.layout.pp),
+        "torchtitan",
+        ("torchtitan",),
+        lambda r: (
+            r.software == "torchtitan"
+            and r.memory_kind == "reserved"
+            and (
+                r.full_spec == "yes"
+                or "micro_batch" not in " ".join(r.assumed)
+                or r.layout is not None
+                and r.layout.n_micro_batches == r.layout.pp
+            )
+        ),
         (("live_layers", 0.5), ("gathered_tensors", 1.0), ("fragmentation", 0.03)),
     ),
     Group(
-        "nanotron", ("nanotron",), lambda r: True,
-        (("hidden_bytes", 3.0), ("ffn_bytes", 0.4), ("logits_bytes", 2.0),
-         ("whole_logits_bytes", 0.5), ("live_layers", 0.5), ("workspace_bytes", 2e8)),
-        layouts=True, every=4,
+        "nanotron",
+        ("nanotron",),
+        lambda r: True,
+        (
+            ("hidden_bytes", 3.0),
+            ("ffn_bytes", 0.4),
+            ("logits_bytes", 2.0),
+            ("whole_logits_bytes", 0.5),
+            ("live_layers", 0.5),
+            ("workspace_bytes", 2e8),
+        ),
+        layouts=True,
+        every=4,
     ),
-)  # fmt: skip
+)
 
 _FACTS: dict[str, ModelFacts] = {}
 
@@ -114,8 +137,9 @@ def _nelder_mead(
     f: Callable[[Sequence[float]], float], start: list[float], steps: list[float]
 ) -> list[float]:
     n = len(start)
-    points = [start] + [[v + (steps[j] if i == j else 0) for j, v in enumerate(start)]
-                        for i in range(n)]  # fmt: skip
+    points = [start] + [
+        [v + (steps[j] if i == j else 0) for j, v in enumerate(start)] for i in range(n)
+    ]
     ranked = sorted((f(p), p) for p in points)
     for _ in range(60 * n):
         if ranked[-1][0] - ranked[0][0] < 1e-6:

@@ -87,10 +87,12 @@ class Problem:
                     parsed.cluster, kernels=Kernels(), software=ServingSoftware(parsed.framework)
                 )
         self.labels = [(i, q) for i, (_, found) in enumerate(self.rows) for q in found]
-        self.weight = np.array([
-            WEIGHTS[q] * (UNRECORDED if speculative(self.rows[i][0]) else 1.0)
-            for i, q in self.labels
-        ])  # fmt: skip
+        self.weight = np.array(
+            [
+                WEIGHTS[q] * (UNRECORDED if speculative(self.rows[i][0]) else 1.0)
+                for i, q in self.labels
+            ]
+        )
 
     def parameters(self, x: np.ndarray) -> dict[str, dict[str, Any]]:
         """Parameter values by file."""
@@ -133,8 +135,9 @@ class Problem:
             columns.append((self.residuals(moved) - r) / step)
         return np.array(columns).T
 
-    def step(self, x: np.ndarray, r: np.ndarray, jac: np.ndarray, keep: np.ndarray,
-             damping: float) -> np.ndarray:  # fmt: skip
+    def step(
+        self, x: np.ndarray, r: np.ndarray, jac: np.ndarray, keep: np.ndarray, damping: float
+    ) -> np.ndarray:
         """One damped Gauss-Newton step of the robust loss, kept in the bounds."""
         w = keep * self.weight / (SCALE**2 * np.sqrt(1.0 + (r / SCALE) ** 2))
         normal = jac.T @ (w[:, None] * jac) + np.diag(1.0 / self.spread**2)
@@ -204,8 +207,10 @@ def report(r: np.ndarray, labels: Sequence[str]) -> str:
     for q in QUANTITIES:
         errors = [abs(math.exp(v) - 1) for v, label in zip(r, labels, strict=True) if label == q]
         if errors:
-            parts.append(f"{q} n {len(errors)} MAPE {100 * np.mean(errors):.1f} "
-                         f"median {100 * np.median(errors):.1f}")  # fmt: skip
+            parts.append(
+                f"{q} n {len(errors)} MAPE {100 * np.mean(errors):.1f} "
+                f"median {100 * np.median(errors):.1f}"
+            )
     return "; ".join(parts)
 
 
@@ -260,8 +265,12 @@ def write_intervals(problem: Problem, r: np.ndarray) -> None:
         'source = "no row of the class; chosen, the left-out medians are 7 to 21 %"',
     ]
     for name, errors in sorted(classes.items()):
-        lines += ["", f'[class."{name}"]', f"width = {quantile(errors, 0.8) + 0.0005:.3f}",
-                  f'source = "{len(errors)} rows, tools/fit_serving.py"']  # fmt: skip
+        lines += [
+            "",
+            f'[class."{name}"]',
+            f"width = {quantile(errors, 0.8) + 0.0005:.3f}",
+            f'source = "{len(errors)} rows, tools/fit_serving.py"',
+        ]
     (FOLDER / "intervals.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -115,8 +115,14 @@ class Records:
     def of(self, run: TrainingRun, cal: Calibration) -> tuple[Hardware, Software]:
         """Return the records of a row."""
         h = run.hardware
-        key = (h.gpu_name, h.gpus_per_node, h.scaleup_domain_gpus, h.fabric_class,
-               h.scaleout_bytes_per_s_per_gpu, tuple(h.overrides.items()))  # fmt: skip
+        key = (
+            h.gpu_name,
+            h.gpus_per_node,
+            h.scaleup_domain_gpus,
+            h.fabric_class,
+            h.scaleout_bytes_per_s_per_gpu,
+            tuple(h.overrides.items()),
+        )
         if key not in self.hardware:
             self.hardware[key] = measured_hardware(h, cal)
         hw = self.hardware[key]
@@ -124,9 +130,12 @@ class Records:
         kind = (run.software, hw.architecture, tuple(run.options.items()), run.layout.precision)
         if kind not in self.software:
             self.software[kind] = software_record(
-                load_software(run.software), hw.architecture, run.options,
-                precision=run.layout.precision, calibration=cal,
-            )  # fmt: skip
+                load_software(run.software),
+                hw.architecture,
+                run.options,
+                precision=run.layout.precision,
+                calibration=cal,
+            )
         return hw, self.software[kind]
 
     def predict(self, run: TrainingRun, cal: Calibration) -> float:
@@ -143,10 +152,15 @@ def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
         return list(range(len(runs)))
     rows = []
     for i, run in enumerate(runs):
-        own = {("software", run.software), ("fabric", run.hardware.fabric_class),
-               ("fabric", "default"), ("arch", run.hardware.architecture),
-               ("arch", run.hardware.gpu_name), ("arch", run.hardware.architecture.split("-")[0]),
-               ("arch", "default")}  # fmt: skip
+        own = {
+            ("software", run.software),
+            ("fabric", run.hardware.fabric_class),
+            ("fabric", "default"),
+            ("arch", run.hardware.architecture),
+            ("arch", run.hardware.gpu_name),
+            ("arch", run.hardware.architecture.split("-")[0]),
+            ("arch", "default"),
+        }
         if own & kinds:
             rows.append(i)
     return rows
@@ -187,13 +201,17 @@ def row_weights(runs: list[TrainingRun]) -> Array:
     """Weight of each row: its group and source share one, by the root of their sizes."""
     groups = Counter(run.dup_group or run.id for run in runs)
     sources = Counter(label(run) for run in runs)
-    weights = np.array([
-        1.0 / math.sqrt(groups[run.dup_group or run.id])
-        / math.sqrt(sources[label(run)] / 20.0 + 1.0)
-        * (0.5 if run.superseded else 1.0) * (1.0 if run.full_spec in ("yes", "") else 0.25)
-        * (0.35 if run.software == "nanotron" else 1.0)
-        for run in runs
-    ])  # fmt: skip
+    weights = np.array(
+        [
+            1.0
+            / math.sqrt(groups[run.dup_group or run.id])
+            / math.sqrt(sources[label(run)] / 20.0 + 1.0)
+            * (0.5 if run.superseded else 1.0)
+            * (1.0 if run.full_spec in ("yes", "") else 0.25)
+            * (0.35 if run.software == "nanotron" else 1.0)
+            for run in runs
+        ]
+    )
     return np.asarray(weights * len(runs) / weights.sum() * 0.5)
 
 
@@ -216,9 +234,12 @@ def tie_groups(tables: dict[str, Calibrated]) -> dict[str, list[str]]:
 
 
 def fit(
-    problem: Problem, mask: Array | None = None, start: Array | None = None, steps: int = 12,
+    problem: Problem,
+    mask: Array | None = None,
+    start: Array | None = None,
+    steps: int = 12,
     log: bool = True,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """(parameters, ln of step times) at the optimum, from the priors or from `start`."""
     x = problem.prior.copy() if start is None else start.copy()
     base = problem.log_times(x)
@@ -238,8 +259,11 @@ def fit(
             damping *= 6
         if log:
             error = np.abs(np.expm1(base - problem.measured)).mean()
-            print(f"step {step}: objective {best:.3f}  MAPE {100 * error:.2f} %  "
-                  f"{time.time() - started:.0f} s", flush=True)  # fmt: skip
+            print(
+                f"step {step}: objective {best:.3f}  MAPE {100 * error:.2f} %  "
+                f"{time.time() - started:.0f} s",
+                flush=True,
+            )
         if before - best < 1e-4:
             break
     return x, base
@@ -256,8 +280,10 @@ def write(problem: Problem, x: Array, base: Array) -> None:
         for path in problem.groups[key]
     }
     files = [(train_folder() / file, prefix, "") for prefix, file in FILES.items()]
-    files += [(preset_path("software", n), f"software.{n}", "calibration.")
-              for n in preset_names("software")]  # fmt: skip
+    files += [
+        (preset_path("software", n), f"software.{n}", "calibration.")
+        for n in preset_names("software")
+    ]
     for file, prefix, table in files:
         text = Path(file).read_text()
         for path in spread:
@@ -266,8 +292,9 @@ def write(problem: Problem, x: Array, base: Array) -> None:
                 text = re.sub(
                     re.escape(header) + r"\nvalue = \S+(\nprior = \S+\nprior_spread = \S+)"
                     r"(\nspread = \S+)?",
-                    f"{header}\nvalue = {cal[path]:.5g}\\1\nspread = {spread[path]:.3f}", text,
-                )  # fmt: skip
+                    f"{header}\nvalue = {cal[path]:.5g}\\1\nspread = {spread[path]:.3f}",
+                    text,
+                )
         Path(file).write_text(text)
 
 
@@ -292,9 +319,11 @@ def report(problem: Problem, base: Array) -> None:
             rows["  " + run.source].append(i)
     for name, chosen in rows.items():
         off = np.abs(error[chosen])
-        print(f"{name:28s} n {len(off):4d}  MAPE {100 * off.mean():5.1f}  median "
-              f"{100 * np.median(off):5.1f}  p90 {100 * np.quantile(off, 0.9):5.1f}  bias "
-              f"{100 * error[chosen].mean():+5.1f}")  # fmt: skip
+        print(
+            f"{name:28s} n {len(off):4d}  MAPE {100 * off.mean():5.1f}  median "
+            f"{100 * np.median(off):5.1f}  p90 {100 * np.quantile(off, 0.9):5.1f}  bias "
+            f"{100 * error[chosen].mean():+5.1f}"
+        )
 
 
 def cross_validate(problem: Problem, steps: int = 4) -> dict[str, tuple[int, float, float]]:
@@ -310,14 +339,19 @@ def cross_validate(problem: Problem, steps: int = 4) -> dict[str, tuple[int, flo
         _, left = fit(problem, mask, x, steps, log=False)
         error = [float(np.abs(np.expm1(t - problem.measured))[rows].mean()) for t in (base, left)]
         found[name] = (len(rows), error[0], error[1])
-        print(f"{name:28s} n {len(rows):4d}  fitted {100 * error[0]:5.1f}  left out "
-              f"{100 * error[1]:5.1f}", flush=True)  # fmt: skip
+        print(
+            f"{name:28s} n {len(rows):4d}  fitted {100 * error[0]:5.1f}  left out "
+            f"{100 * error[1]:5.1f}",
+            flush=True,
+        )
     rest = [v for k, v in found.items() if k != "nanotron grid"]
     n = sum(v[0] for v in rest)
-    print(f"without the grid: rows {100 * sum(v[0] * v[1] for v in rest) / n:.1f} fitted, "
-          f"{100 * sum(v[0] * v[2] for v in rest) / n:.1f} left out; mean of sources "
-          f"{100 * np.mean([v[1] for v in rest]):.1f}, "
-          f"{100 * np.mean([v[2] for v in rest]):.1f}")  # fmt: skip
+    print(
+        f"without the grid: rows {100 * sum(v[0] * v[1] for v in rest) / n:.1f} fitted, "
+        f"{100 * sum(v[0] * v[2] for v in rest) / n:.1f} left out; mean of sources "
+        f"{100 * np.mean([v[1] for v in rest]):.1f}, "
+        f"{100 * np.mean([v[2] for v in rest]):.1f}"
+    )
     return found
 
 

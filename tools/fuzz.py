@@ -28,25 +28,146 @@ from typing import Any
 os.environ["GPUSCALE_STRICT"] = "1"
 
 NASTY = [
-    "", " ", "-1", "0", "-0", "1", "2", "3", "7", "8", "64", "nan", "NaN", "inf", "-inf", "1e300",
-    "1e-300", "1e30", "1e24", "1e15", "999999999999999999999", "9" * 400, "1.5", "abc", "h100-smx",
-    "\U0001f999", "a" * 10_000, "/dev/null", "/", ".", "-", "--", "80 GB", "80GiB/s", "400 Gb/s",
-    "1e9999", "0x10", "1_000", "1,000", "1/2", "\u0663", "{}", "[]", "null", "True", "%s", "\\",
-    "'", '"', "a=b", "=", "cluster.=1", "cluster.x=1", "gpu.hbm_bytes=nan", "gpu.hbm_bytes=0",
-    "1..2", "8..4", "..", "1..", "1:2", "1KiB:10GiB", "1GiB:1KiB", "1KiB:0", "1,2,4", "50%",
-    "101%", "30d", "-5MUSD", "15T", "0.4", "bf16", "fp8", "fp4", "int3", "h100", "b200", "v100",
-    "dgx-h100", "gb200-nvl72", "llama3-70b", "deepseek-v3", "gpt2", "all-reduce", "all-to-all",
-    "ring", "tree", "full", "none", "selective", "\x1b[31m", "a\nb", "\udcff", "no/such/file.toml",
-    "tp=1,2", "gpus=8..16", "seq=nan..1", "bytes=1MB..1GB:3", "m=1..1e30:3", "*_s,fits",
+    "",
+    " ",
+    "-1",
+    "0",
+    "-0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "8",
+    "64",
+    "nan",
+    "NaN",
+    "inf",
+    "-inf",
+    "1e300",
+    "1e-300",
+    "1e30",
+    "1e24",
+    "1e15",
+    "999999999999999999999",
+    "9" * 400,
+    "1.5",
+    "abc",
+    "h100-smx",
+    "\U0001f999",
+    "a" * 10_000,
+    "/dev/null",
+    "/",
+    ".",
+    "-",
+    "--",
+    "80 GB",
+    "80GiB/s",
+    "400 Gb/s",
+    "1e9999",
+    "0x10",
+    "1_000",
+    "1,000",
+    "1/2",
+    "\u0663",
+    "{}",
+    "[]",
+    "null",
+    "True",
+    "%s",
+    "\\",
+    "'",
+    '"',
+    "a=b",
+    "=",
+    "cluster.=1",
+    "cluster.x=1",
+    "gpu.hbm_bytes=nan",
+    "gpu.hbm_bytes=0",
+    "1..2",
+    "8..4",
+    "..",
+    "1..",
+    "1:2",
+    "1KiB:10GiB",
+    "1GiB:1KiB",
+    "1KiB:0",
+    "1,2,4",
+    "50%",
+    "101%",
+    "30d",
+    "-5MUSD",
+    "15T",
+    "0.4",
+    "bf16",
+    "fp8",
+    "fp4",
+    "int3",
+    "h100",
+    "b200",
+    "v100",
+    "dgx-h100",
+    "gb200-nvl72",
+    "llama3-70b",
+    "deepseek-v3",
+    "gpt2",
+    "all-reduce",
+    "all-to-all",
+    "ring",
+    "tree",
+    "full",
+    "none",
+    "selective",
+    "\x1b[31m",
+    "a\nb",
+    "\udcff",
+    "no/such/file.toml",
+    "tp=1,2",
+    "gpus=8..16",
+    "seq=nan..1",
+    "bytes=1MB..1GB:3",
+    "m=1..1e30:3",
+    "*_s,fits",
     "cluster.node_egress_bytes_per_s=1GB/s..1TB/s:3",
-    "None", "0.0", "1e-9", "4096", "131072", "1000000000", "2x", "2x4x8", "x", "1h", "1 B", "1b",
-]  # fmt: skip
+    "None",
+    "0.0",
+    "1e-9",
+    "4096",
+    "131072",
+    "1000000000",
+    "2x",
+    "2x4x8",
+    "x",
+    "1h",
+    "1 B",
+    "1b",
+]
 
-MILD = ["1", "2", "3", "4", "6", "7", "8", "12", "16", "64", "100", "1000", "4096", "1000000",
-        "0.5", "1GiB", "1 MB", "10%", "2..8", "1,2,4", "1us", "400Gb/s"]  # fmt: skip
+MILD = [
+    "1",
+    "2",
+    "3",
+    "4",
+    "6",
+    "7",
+    "8",
+    "12",
+    "16",
+    "64",
+    "100",
+    "1000",
+    "4096",
+    "1000000",
+    "0.5",
+    "1GiB",
+    "1 MB",
+    "10%",
+    "2..8",
+    "1,2,4",
+    "1us",
+    "400Gb/s",
+]
 
-PATH_WRITING = {"--output", "-o", "--junit", "--out", "--save", "--install-completion",
-                "--rows"}  # fmt: skip
+PATH_WRITING = {"--output", "-o", "--junit", "--out", "--save", "--install-completion", "--rows"}
 LIMIT_S = {"plan": 5.0, "validate": 15.0, "calibrate": 10.0, "quiz": 2.0}
 FINITE = re.compile(r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%])", re.IGNORECASE)
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
@@ -59,25 +180,44 @@ class Hang(BaseException):
 def base_files() -> dict[str, list[str]]:
     """Texts of some good files by kind, to be broken."""
     config = {
-        "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096,
-        "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4,
-        "vocab_size": 32000, "max_position_embeddings": 4096, "tie_word_embeddings": False,
-    }  # fmt: skip
+        "model_type": "llama",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": False,
+    }
     moe = config | {
-        "model_type": "deepseek_v3", "n_routed_experts": 64, "num_experts_per_tok": 4,
-        "moe_intermediate_size": 512, "n_shared_experts": 1, "first_k_dense_replace": 1,
-        "kv_lora_rank": 128, "q_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
-        "v_head_dim": 64, "n_group": 4, "topk_group": 2,
-    }  # fmt: skip
+        "model_type": "deepseek_v3",
+        "n_routed_experts": 64,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 512,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "kv_lora_rank": 128,
+        "q_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+        "n_group": 4,
+        "topk_group": 2,
+    }
     answer = {
-        "schema": 1, "command": "matmul-time", "inputs": {"m": 64}, "warnings": [],
+        "schema": 1,
+        "command": "matmul-time",
+        "inputs": {"m": 64},
+        "warnings": [],
         "result": {"time_s": 8.5e-6, "bound": "memory", "parts": [{"a_bytes": 3, "fits": True}]},
-    }  # fmt: skip
+    }
     jobs = '[[job]]\nname = "a"\ncommand = "matmul-time b200 64 4096 8192"\nanswer = "any"\n'
     files = {
         "json": [json.dumps(config, indent=1), json.dumps(moe, indent=1)],
-        "answer": [json.dumps(answer, indent=1)], "jobs": [jobs + "require = ['time_s<=1us']"],
-    }  # fmt: skip
+        "answer": [json.dumps(answer, indent=1)],
+        "jobs": [jobs + "require = ['time_s<=1us']"],
+    }
     for kind in ("gpu", "cluster", "model"):
         found = sorted((PRESETS / kind).glob("*.toml"))
         files[kind] = [p.read_text("utf-8") for p in found if not p.name.startswith("_")][::5]
@@ -106,9 +246,18 @@ def broken(rng: random.Random, text: str) -> bytes:
             lines = lines[:at]
         else:
             return rng.choice(
-                [b"", b"\xff\xfe\x00\x01" * 50, b"[" * 20_000, b"x" * 3_000_000, b"null", b"[]",
-                 b"\x1f\x8b", b'{"a":' * 3000, b"\xef\xbb\xbf" + text.encode("utf-8", "replace")]
-            )  # fmt: skip
+                [
+                    b"",
+                    b"\xff\xfe\x00\x01" * 50,
+                    b"[" * 20_000,
+                    b"x" * 3_000_000,
+                    b"null",
+                    b"[]",
+                    b"\x1f\x8b",
+                    b'{"a":' * 3000,
+                    b"\xef\xbb\xbf" + text.encode("utf-8", "replace"),
+                ]
+            )
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
@@ -150,9 +299,12 @@ def kind_of(word: str) -> str:
 
 
 def case(
-    rng: random.Random, words: list[str], options: list[tuple[str, list[str]]],
-    files: dict[str, list[str]], folder: Path,
-) -> tuple[list[str], bytes]:  # fmt: skip
+    rng: random.Random,
+    words: list[str],
+    options: list[tuple[str, list[str]]],
+    files: dict[str, list[str]],
+    folder: Path,
+) -> tuple[list[str], bytes]:
     """One bad command line and its standard input."""
     args, stdin = list(words), b""
     for name, kind in (("old.json", "answer"), ("new.json", "answer"), ("jobs.toml", "jobs")):
@@ -272,8 +424,11 @@ def main() -> int:
                     )
                     print(f"FAULT gpuscale {ascii(shown)}\n  {ascii(found)[-700:]}")
             took_s = time.perf_counter() - start
-            print(f"{name}: {given.cases} cases, {faults} faults ({len(seen)} kinds), "
-                  f"slowest {slowest:.2f} s, {took_s:.0f} s", flush=True)  # fmt: skip
+            print(
+                f"{name}: {given.cases} cases, {faults} faults ({len(seen)} kinds), "
+                f"slowest {slowest:.2f} s, {took_s:.0f} s",
+                flush=True,
+            )
             total += faults
     return 1 if total else 0
 

@@ -33,35 +33,45 @@ ROCE = "--cluster meta-24k-roce"
 H800 = "--cluster deepseek-h800 --precision fp8 --seq-len 4096"
 CASES = (
     Published(
-        "LLaMA-3 405B, 8,192 GPUs, 8k", f"llama3-405b --gpus 8192 {ROCE}",
-        "--tp 8 --cp 1 --pp 16 --dp 64", mfu=0.43,
+        "LLaMA-3 405B, 8,192 GPUs, 8k",
+        f"llama3-405b --gpus 8192 {ROCE}",
+        "--tp 8 --cp 1 --pp 16 --dp 64",
+        mfu=0.43,
     ),
     Published(
-        "LLaMA-3 405B, 16,384 GPUs, 8k", f"llama3-405b --gpus 16384 {ROCE}",
-        "--tp 8 --cp 1 --pp 16 --dp 128", mfu=0.41,
+        "LLaMA-3 405B, 16,384 GPUs, 8k",
+        f"llama3-405b --gpus 16384 {ROCE}",
+        "--tp 8 --cp 1 --pp 16 --dp 128",
+        mfu=0.41,
     ),
     Published(
-        "LLaMA-3 405B, 16,384 GPUs, 128k", f"llama3-405b --gpus 16384 --seq-len 131072 {ROCE}",
-        "--tp 8 --cp 16 --pp 16 --dp 8 --cp-kind all-gather", mfu=0.38,
+        "LLaMA-3 405B, 16,384 GPUs, 128k",
+        f"llama3-405b --gpus 16384 --seq-len 131072 {ROCE}",
+        "--tp 8 --cp 16 --pp 16 --dp 8 --cp-kind all-gather",
+        mfu=0.38,
     ),
     Published(
-        "DeepSeek-V3, 2,048 H800", f"deepseek-v3 --gpus 2048 {H800}",
+        "DeepSeek-V3, 2,048 H800",
+        f"deepseek-v3 --gpus 2048 {H800}",
         "--tp 1 --cp 1 --pp 16 --dp 128 --ep 64 --zero 1 --schedule dualpipe",
         step_s=2.664e6 * 3600 / 2048 / (14.8e12 / (15360 * 4096)),
     ),
     Published(
-        "LLaMA-3 70B, 4,096 H100: TP 8 x PP 8 x DP 64", "llama3-70b --gpus 4096",
+        "LLaMA-3 70B, 4,096 H100: TP 8 x PP 8 x DP 64",
+        "llama3-70b --gpus 4096",
         "--tp 8 --cp 1 --pp 8 --dp 64",
     ),
     Published(
-        "LLaMA-3 70B, 4,096 H100: TP 8 x DP 512", "llama3-70b --gpus 4096",
+        "LLaMA-3 70B, 4,096 H100: TP 8 x DP 512",
+        "llama3-70b --gpus 4096",
         "--tp 8 --cp 1 --pp 1 --dp 512",
     ),
     Published(
-        "LLaMA-3 70B, 4,096 H100: TP 8, ZeRO-3", "llama3-70b --gpus 4096",
+        "LLaMA-3 70B, 4,096 H100: TP 8, ZeRO-3",
+        "llama3-70b --gpus 4096",
         "--tp 8 --cp 1 --pp 1 --zero 3",
     ),
-)  # fmt: skip
+)
 """Llama 3 report (arXiv:2407.21783), table 4; DeepSeek-V3 report (arXiv:2412.19437), sections 3.2
 and 4.2, GPU-hours of table 1; "How to Scale Your Model", GPU chapter, Quiz 5 question 2."""
 
@@ -100,9 +110,14 @@ def cells(case: Published) -> list[str]:
     ]
     more = theirs["step_s"] / best["step_s"] - 1
     return [
-        case.name, layout_text(theirs), answers[0], measured, layout_text(best), answers[1],
+        case.name,
+        layout_text(theirs),
+        answers[0],
+        measured,
+        layout_text(best),
+        answers[1],
         f"{100 * more:+.0f} %",
-    ]  # fmt: skip
+    ]
 
 
 def table() -> str:

@@ -14,18 +14,54 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-COMMANDS = ("plan", "memory", "roofline", "matmul-time", "collective", "network", "model",
-            "timeline", "explain", "validate")  # fmt: skip
+COMMANDS = (
+    "plan",
+    "memory",
+    "roofline",
+    "matmul-time",
+    "collective",
+    "network",
+    "model",
+    "timeline",
+    "explain",
+    "validate",
+)
 """Commands that answer a question; the others are for files and pipelines."""
 
 PATH = Path(__file__).resolve().parent.parent / "gpuscale" / "api.py"
 
 TEXTS = {
-    "model", "cluster", "gpu", "catalogue", "dtype", "dtypes", "op", "software", "schedule",
-    "recipe", "precision", "algorithm", "routing", "subject", "target", "scope", "objective",
-    "weights", "kv", "recompute", "offload", "job", "shape", "term", "compare", "cp_kind",
-    "sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp",
-}  # fmt: skip
+    "model",
+    "cluster",
+    "gpu",
+    "catalogue",
+    "dtype",
+    "dtypes",
+    "op",
+    "software",
+    "schedule",
+    "recipe",
+    "precision",
+    "algorithm",
+    "routing",
+    "subject",
+    "target",
+    "scope",
+    "objective",
+    "weights",
+    "kv",
+    "recompute",
+    "offload",
+    "job",
+    "shape",
+    "term",
+    "compare",
+    "cp_kind",
+    "sequence_parallel",
+    "overlap_tp",
+    "overlap_dp",
+    "overlap_pp",
+}
 """Arguments that are names, never numbers."""
 
 HEAD = '''"""The commands as functions: `gpuscale.memory("llama3-70b", tp=8, pp=8)` and its sisters.
@@ -110,10 +146,16 @@ def _type(parameter: inspect.Parameter) -> str:
     kind = str(parameter.annotation)
     name = parameter.name.rstrip("_")
     base = (
-        "Sequence[str]" if "list[str]" in kind
-        else ("str" if name in TEXTS else "Value") if "str" in kind
-        else "bool" if "bool" in kind else "int" if "int" in kind else "float"
-    )  # fmt: skip
+        "Sequence[str]"
+        if "list[str]" in kind
+        else ("str" if name in TEXTS else "Value")
+        if "str" in kind
+        else "bool"
+        if "bool" in kind
+        else "int"
+        if "int" in kind
+        else "float"
+    )
     return f"{base} | None" if "None" in kind else base
 
 
@@ -179,8 +221,16 @@ def _swept() -> tuple[str, ...]:
 
 def api_text() -> str:
     """Write the whole module."""
-    names = sorted(["Answer", "GpuscaleError", "load_gpu", "load_cluster", "load_model",
-                    *(c.replace("-", "_") for c in COMMANDS)])  # fmt: skip
+    names = sorted(
+        [
+            "Answer",
+            "GpuscaleError",
+            "load_gpu",
+            "load_cluster",
+            "load_model",
+            *(c.replace("-", "_") for c in COMMANDS),
+        ]
+    )
     listed = "\n    ".join(f'"{n}",' for n in names)
     body = "\n\n".join(function_text(c) for c in COMMANDS)
     head = HEAD.replace("{names}", listed)

@@ -25,21 +25,35 @@ from gpuscale.core.quantity import parse  # noqa: E402
 UNCITED = "uncited: known figure, no readable source found"
 
 ARCHITECTURE = {
-    "Grace Hopper": "hopper", "Grace Blackwell": "blackwell",
-    "Grace Blackwell Ultra": "blackwell-ultra", "Blackwell Ultra": "blackwell-ultra",
-    "Blackwell (GB202)": "blackwell-gb202", "Ampere (GA102)": "ampere-ga102",
-    "TPU v4": "tpu-v4", "TPU v5e": "tpu-v5e", "TPU v5p": "tpu-v5p", "TPU v6e": "tpu-v6e",
-    "TPU v7": "tpu-v7x", "NeuronCore-v2": "trainium1", "NeuronCore-v3": "trainium2",
-}  # fmt: skip
+    "Grace Hopper": "hopper",
+    "Grace Blackwell": "blackwell",
+    "Grace Blackwell Ultra": "blackwell-ultra",
+    "Blackwell Ultra": "blackwell-ultra",
+    "Blackwell (GB202)": "blackwell-gb202",
+    "Ampere (GA102)": "ampere-ga102",
+    "TPU v4": "tpu-v4",
+    "TPU v5e": "tpu-v5e",
+    "TPU v5p": "tpu-v5p",
+    "TPU v6e": "tpu-v6e",
+    "TPU v7": "tpu-v7x",
+    "NeuronCore-v2": "trainium1",
+    "NeuronCore-v3": "trainium2",
+}
 
 COMPUTE, CACHE, MEMORY, LINK, POWER = (
-    "compute_source", "cache_source", "memory_source", "link_source", "power_source",
-)  # fmt: skip
+    "compute_source",
+    "cache_source",
+    "memory_source",
+    "link_source",
+    "power_source",
+)
 
 # spec field: (column, dimension or "" for text/number, column of its source)
 GPU_FIELDS = {
-    "title": ("name", "", ""), "vendor": ("vendor", "", ""),
-    "architecture": ("architecture", "", ""), "year": ("year", "", COMPUTE),
+    "title": ("name", "", ""),
+    "vendor": ("vendor", "", ""),
+    "architecture": ("architecture", "", ""),
+    "year": ("year", "", COMPUTE),
     "n_compute_units": ("compute_units", "", COMPUTE),
     "compute_unit_kind": ("compute_unit_kind", "", ""),
     "boost_clock_hz": ("boost_clock_hz", "hz", COMPUTE),
@@ -57,14 +71,16 @@ GPU_FIELDS = {
     "last_level_cache_bytes": ("last_level_cache_bytes", "bytes", CACHE),
     "hbm_bytes": ("hbm_bytes", "bytes", MEMORY),
     "hbm_bytes_per_s": ("hbm_bytes_per_s", "bytes_per_s", MEMORY),
-    "memory_kind": ("memory_kind", "", ""), "scaleup_link": ("scaleup_link", "", ""),
+    "memory_kind": ("memory_kind", "", ""),
+    "scaleup_link": ("scaleup_link", "", ""),
     "scaleup_bytes_per_s": ("scaleup_bytes_per_s_per_direction", "bytes_per_s", LINK),
     "scaleup_p2p_bytes_per_s": ("scaleup_p2p_bytes_per_s_per_direction", "bytes_per_s", LINK),
     "scaleup_domain_gpus": ("scaleup_domain_size", "", LINK),
-    "scaleup_topology": ("scaleup_topology", "", ""), "pcie_gen": ("pcie_gen", "", LINK),
+    "scaleup_topology": ("scaleup_topology", "", ""),
+    "pcie_gen": ("pcie_gen", "", LINK),
     "pcie_bytes_per_s": ("pcie_bytes_per_s_per_direction", "bytes_per_s", LINK),
     "tdp_w": ("tdp_watts", "w", POWER),
-}  # fmt: skip
+}
 
 # what `uncited_fields` of accelerators.csv means in spec fields
 GPU_UNCITED = {
@@ -72,42 +88,62 @@ GPU_UNCITED = {
     "smem": ["smem_bytes_per_unit", "l1_smem_combined_bytes_per_unit"],
     "smem_bytes_per_unit": ["smem_bytes_per_unit", "l1_smem_combined_bytes_per_unit"],
     "scaleup": ["scaleup_bytes_per_s", "scaleup_p2p_bytes_per_s", "scaleup_domain_gpus"],
-    "scaleup_domain_size": ["scaleup_domain_gpus"], "fp32 packed": ["fp32_flop_per_s"],
+    "scaleup_domain_size": ["scaleup_domain_gpus"],
+    "fp32 packed": ["fp32_flop_per_s"],
     "cache": ["register_file_bytes_per_unit", "smem_bytes_per_unit", "l2_bytes"],
-    "pcie_gen": ["pcie_gen", "pcie_bytes_per_s"], "all": list(GPU_FIELDS),
-}  # fmt: skip
+    "pcie_gen": ["pcie_gen", "pcie_bytes_per_s"],
+    "all": list(GPU_FIELDS),
+}
 QUALIFIER = {
-    "clock": ["boost_clock_hz"], "formula, clock": ["boost_clock_hz"], "fp32": ["fp32_flop_per_s"],
+    "clock": ["boost_clock_hz"],
+    "formula, clock": ["boost_clock_hz"],
+    "fp32": ["fp32_flop_per_s"],
     "smem": ["smem_bytes_per_unit", "l1_smem_combined_bytes_per_unit"],
     "fp32,fp4": ["fp32_flop_per_s", "fp4_flop_per_s"],
     "fp32, clock": ["fp32_flop_per_s", "boost_clock_hz"],
     "bf16,int8": ["bf16_flop_per_s", "fp16_flop_per_s", "int8_flop_per_s"],
-}  # fmt: skip
+}
 
 CLUSTER_FIELDS = {
-    "title": ("name", ""), "provider": ("provider", ""), "kind": ("kind", ""),
-    "gpu": ("accelerator_id", ""), "gpus_per_node": ("gpus_per_node", ""),
+    "title": ("name", ""),
+    "provider": ("provider", ""),
+    "kind": ("kind", ""),
+    "gpu": ("accelerator_id", ""),
+    "gpus_per_node": ("gpus_per_node", ""),
     "scaleup_domain_gpus": ("scaleup_domain_gpus", ""),
     "scaleup_bytes_per_s": ("scaleup_bytes_per_s_per_direction", "bytes_per_s"),
     "node_egress_bytes_per_s": ("node_egress_bytes_per_s_per_direction", "bytes_per_s"),
-    "nics_per_node": ("nics_per_node", ""), "fabric": ("fabric", ""),
-    "topology": ("topology", ""), "n_nodes": ("nodes", ""), "n_gpus": ("gpus", ""),
-    "n_leaf_switches": ("leaf_switches", ""), "n_spine_switches": ("spine_switches", ""),
-    "n_core_switches": ("core_switches", ""), "node_power_w": ("node_power_watts", "w"),
+    "nics_per_node": ("nics_per_node", ""),
+    "fabric": ("fabric", ""),
+    "topology": ("topology", ""),
+    "n_nodes": ("nodes", ""),
+    "n_gpus": ("gpus", ""),
+    "n_leaf_switches": ("leaf_switches", ""),
+    "n_spine_switches": ("spine_switches", ""),
+    "n_core_switches": ("core_switches", ""),
+    "node_power_w": ("node_power_watts", "w"),
     "price_usd_per_gpu_hour": ("price_usd_per_gpu_hour", "usd_per_hour"),
-    "price_kind": ("price_kind", ""), "price_date": ("price_date", ""),
-}  # fmt: skip
+    "price_kind": ("price_kind", ""),
+    "price_date": ("price_date", ""),
+}
 CLUSTER_UNCITED = {
-    "nics": ["nics_per_node", "node_egress_bytes_per_s"], "power": ["node_power_w"],
+    "nics": ["nics_per_node", "node_egress_bytes_per_s"],
+    "power": ["node_power_w"],
     "sharp": ["in_switch_reduction_scaleup", "in_switch_reduction_scaleout"],
-    "switch radix": ["switch_radix"], "oversubscription": ["levels"], "topology": ["topology"],
-    "gpus 2048": ["n_gpus", "n_nodes"], "dcn": ["node_egress_bytes_per_s"],
-    "nics per instance": ["nics_per_node", "node_egress_bytes_per_s"], "fabric": ["fabric"],
-    "nic_bits_per_s": ["node_egress_bytes_per_s"], "scaleup_domain_gpus": ["scaleup_domain_gpus"],
-    "nics_per_node": ["nics_per_node"], "nics (800 Gb/s total is cited)": ["nics_per_node"],
+    "switch radix": ["switch_radix"],
+    "oversubscription": ["levels"],
+    "topology": ["topology"],
+    "gpus 2048": ["n_gpus", "n_nodes"],
+    "dcn": ["node_egress_bytes_per_s"],
+    "nics per instance": ["nics_per_node", "node_egress_bytes_per_s"],
+    "fabric": ["fabric"],
+    "nic_bits_per_s": ["node_egress_bytes_per_s"],
+    "scaleup_domain_gpus": ["scaleup_domain_gpus"],
+    "nics_per_node": ["nics_per_node"],
+    "nics (800 Gb/s total is cited)": ["nics_per_node"],
     "NIC split (3600 Gb/s headline cited)": ["nics_per_node"],
     "80GB variant not on the page read": ["gpu"],
-}  # fmt: skip
+}
 
 POWER_ONLY = ("dgx-power-secondary", "flashgenius", "awesomeagents-nvl72")
 
@@ -115,8 +151,10 @@ UNITS = {
     "bytes": [("GiB", 2**30), ("MiB", 2**20), ("KiB", 1024), ("GB", 1e9), ("MB", 1e6), ("B", 1)],
     "bytes_per_s": [("TB/s", 1e12), ("GiB/s", 2**30), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1)],
     "flop_per_s": [("TFLOP/s", 1e12), ("GFLOP/s", 1e9)],
-    "hz": [("MHz", 1e6), ("Hz", 1)], "w": [("W", 1)], "usd_per_hour": [("USD/h", 1)],
-}  # fmt: skip
+    "hz": [("MHz", 1e6), ("Hz", 1)],
+    "w": [("W", 1)],
+    "usd_per_hour": [("USD/h", 1)],
+}
 
 
 def quantity(value: float, dim: str) -> str:
@@ -228,10 +266,16 @@ def fabric_class(fabric: str) -> str:
     """Calibration class of a fabric by its name."""
     name = fabric.lower()
     for word, kind in (
-        ("infiniband", "infiniband"), ("efa", "efa"), ("tcpx", "tcpx"), ("roce", "roce"),
-        ("spectrum", "roce"), ("omni", "omni-path"), ("ici", "ici"), ("slingshot", "slingshot"),
+        ("infiniband", "infiniband"),
+        ("efa", "efa"),
+        ("tcpx", "tcpx"),
+        ("roce", "roce"),
+        ("spectrum", "roce"),
+        ("omni", "omni-path"),
+        ("ici", "ici"),
+        ("slingshot", "slingshot"),
         ("ethernet", "ethernet"),
-    ):  # fmt: skip
+    ):
         if word in name:
             return kind
     return "infiniband" if not name else "ethernet"
@@ -241,9 +285,13 @@ def scaleup_class(gpu: dict[str, Any]) -> str:
     """Calibration class of the scale-up link of a GPU preset."""
     link = str(gpu.get("scaleup_link", "")).lower()
     for word, kind in (
-        ("bridge", "pcie"), ("nvlink", "nvlink"), ("infinity", "amd-if"), ("roce", "roce"),
-        ("ici", "ici"), ("neuronlink", "neuronlink"),
-    ):  # fmt: skip
+        ("bridge", "pcie"),
+        ("nvlink", "nvlink"),
+        ("infinity", "amd-if"),
+        ("roce", "roce"),
+        ("ici", "ici"),
+        ("neuronlink", "neuronlink"),
+    ):
         if word in link:
             return kind
     return "pcie"
@@ -305,10 +353,12 @@ def main(reference: str) -> None:
         clusters = {r["id"]: cluster_table(r, sources, gpus) for r in csv.DictReader(file)}
     clusters |= extra.generic_nodes(gpus)
     for kind, tables in (
-        ("gpu", gpus), ("cluster", clusters),
-        ("gpu/documents", extra.document_gpus()), ("cluster/documents", extra.document_clusters()),
+        ("gpu", gpus),
+        ("cluster", clusters),
+        ("gpu/documents", extra.document_gpus()),
+        ("cluster/documents", extra.document_clusters()),
         ("link", extra.links()),
-    ):  # fmt: skip
+    ):
         for name, table in tables.items():
             write(out / kind / f"{name}.toml", toml(table))
     for kind, aliases in (("gpu", extra.GPU_ALIASES), ("cluster", extra.CLUSTER_ALIASES)):

@@ -60,21 +60,25 @@ def _mixer(row: dict[str, str]) -> dict[str, Any]:
     name = row["id"]
     if row["attention"] == "MLA":
         return {
-            "kind": "mla", "n_heads": _int(row, "heads"),
+            "kind": "mla",
+            "n_heads": _int(row, "heads"),
             "q_lora_rank": _int(row, "mla_q_lora_rank"),
             "kv_lora_rank": _int(row, "mla_kv_lora_rank"),
             "qk_nope_head_dim": _int(row, "mla_qk_nope_head_dim"),
             "qk_rope_head_dim": _int(row, "mla_qk_rope_head_dim"),
             "v_head_dim": _int(row, "mla_v_head_dim"),
-        }  # fmt: skip
+        }
     bias = row["qkv_bias"] == "true"
     mixer: dict[str, Any] = {
-        "kind": "attention", "n_heads": _int(row, "heads"), "n_kv_heads": _int(row, "kv_heads"),
-        "head_dim": _int(row, "head_dim"), "qkv_bias": bias,
+        "kind": "attention",
+        "n_heads": _int(row, "heads"),
+        "n_kv_heads": _int(row, "kv_heads"),
+        "head_dim": _int(row, "head_dim"),
+        "qkv_bias": bias,
         "out_bias": bias and (name.startswith(BIASED) or name.startswith("gpt-oss")),
         "qk_norm": {"per-head": "head", "full-width": "full"}.get(row["qk_norm"], "none"),
         "sinks": name.startswith("gpt-oss"),
-    }  # fmt: skip
+    }
     if name == "chinchilla-70b":
         mixer["extra_params"] = _int(row, "hidden") ** 2
     return mixer
@@ -86,19 +90,24 @@ def _ffns(row: dict[str, str]) -> dict[str, dict[str, Any]]:
     ffns: dict[str, dict[str, Any]] = {}
     if not experts or _int(row, "first_dense_layers") or _int(row, "moe_every_n_layers") > 1:
         ffns["dense"] = {
-            "kind": "dense", "ffn_hidden_size": _int(row, "ffn"), "gated": gated,
+            "kind": "dense",
+            "ffn_hidden_size": _int(row, "ffn"),
+            "gated": gated,
             "bias": name.startswith(BIASED),
-        }  # fmt: skip
+        }
     if experts:
         width = _int(row, "moe_ffn")
         ffns["moe"] = {
-            "kind": "moe", "n_experts": experts, "top_k": _int(row, "top_k"),
-            "expert_ffn_hidden_size": width, "gated": gated,
+            "kind": "moe",
+            "n_experts": experts,
+            "top_k": _int(row, "top_k"),
+            "expert_ffn_hidden_size": width,
+            "gated": gated,
             "shared_ffn_hidden_size": _int(row, "shared_experts") * width,
             "bias": name.startswith("gpt-oss"),
             "router_bias": name.startswith("gpt-oss") or name in ROUTER_BIAS,
             "n_route_groups": ROUTE_GROUPS.get(name, 0),
-        }  # fmt: skip
+        }
     assert layers
     return ffns
 
@@ -179,68 +188,118 @@ def _sources(row: dict[str, str], table: dict[str, str]) -> dict[str, str]:
         uncited = any(w in row["uncited_fields"] for w in ("published_params", "all"))
         found["published_params"] = (
             "the size in the model's name or report; no readable source found"
-            if uncited else found.get("training", found["shape"])
-        )  # fmt: skip
+            if uncited
+            else found.get("training", found["shape"])
+        )
     return found
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "Qwen--Qwen3-VL-8B-Instruct.json": {
-        "name": "qwen3-vl-8b", "title": "Qwen3-VL 8B",
-        "notes": "the 8B of the name is the language model; vision tower included here"},
+        "name": "qwen3-vl-8b",
+        "title": "Qwen3-VL 8B",
+        "notes": "the 8B of the name is the language model; vision tower included here",
+    },
     "Qwen--Qwen3-VL-235B-A22B-Instruct.json": {
-        "name": "qwen3-vl-235b-a22b", "title": "Qwen3-VL 235B-A22B",
-        "published_params": 235e9, "published_active_params": 22e9},
+        "name": "qwen3-vl-235b-a22b",
+        "title": "Qwen3-VL 235B-A22B",
+        "published_params": 235e9,
+        "published_active_params": 22e9,
+    },
     "Qwen--Qwen3.5-35B-A3B.json": {
-        "name": "qwen3.5-35b-a3b", "title": "Qwen3.5 35B-A3B", "published_params": 35e9,
+        "name": "qwen3.5-35b-a3b",
+        "title": "Qwen3.5 35B-A3B",
+        "published_params": 35e9,
         "published_active_params": 3e9,
-        "notes": "language model; the published size is the label in the name"},
+        "notes": "language model; the published size is the label in the name",
+    },
     "Qwen--Qwen3.5-122B-A10B.json": {
-        "name": "qwen3.5-122b-a10b", "title": "Qwen3.5 122B-A10B", "published_params": 122e9,
+        "name": "qwen3.5-122b-a10b",
+        "title": "Qwen3.5 122B-A10B",
+        "published_params": 122e9,
         "published_active_params": 10e9,
-        "notes": "language model; the published sizes are the labels in the name"},
+        "notes": "language model; the published sizes are the labels in the name",
+    },
     "deepseek-ai--DeepSeek-V4-Flash.json": {
-        "name": "deepseek-v4-flash", "title": "DeepSeek-V4-Flash",
-        "notes": "experts in fp4, the rest in fp8"},
+        "name": "deepseek-v4-flash",
+        "title": "DeepSeek-V4-Flash",
+        "notes": "experts in fp4, the rest in fp8",
+    },
     "zai-org--GLM-5.json": {
-        "name": "glm-5", "title": "GLM-5 744B-A40B", "published_params": 744e9,
-        "published_active_params": 40e9},
+        "name": "glm-5",
+        "title": "GLM-5 744B-A40B",
+        "published_params": 744e9,
+        "published_active_params": 40e9,
+    },
     "MiniMaxAI--MiniMax-M2.5.json": {
-        "name": "minimax-m2.5", "title": "MiniMax-M2.5 230B-A10B", "published_params": 230e9,
-        "published_active_params": 10e9, "notes": "the published sizes are rounded"},
+        "name": "minimax-m2.5",
+        "title": "MiniMax-M2.5 230B-A10B",
+        "published_params": 230e9,
+        "published_active_params": 10e9,
+        "notes": "the published sizes are rounded",
+    },
     "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json": {
-        "name": "nemotron-3-nano", "title": "Nemotron 3 Nano 30B-A3B", "published_params": 31.6e9,
-        "published_active_params": 3.6e9},
+        "name": "nemotron-3-nano",
+        "title": "Nemotron 3 Nano 30B-A3B",
+        "published_params": 31.6e9,
+        "published_active_params": 3.6e9,
+    },
     "nvidia--Nemotron-H-56B-Base-8K.json": {
-        "name": "nemotron-h-56b", "title": "Nemotron-H 56B", "published_params": 56e9},
+        "name": "nemotron-h-56b",
+        "title": "Nemotron-H 56B",
+        "published_params": 56e9,
+    },
     "google--gemma-4-26B-A4B.json": {
-        "name": "gemma4-26b-a4b", "title": "Gemma 4 26B-A4B", "published_params": 26e9,
+        "name": "gemma4-26b-a4b",
+        "title": "Gemma 4 26B-A4B",
+        "published_params": 26e9,
         "published_active_params": 4e9,
-        "notes": "the published sizes are the labels in the name; vision tower included"},
+        "notes": "the published sizes are the labels in the name; vision tower included",
+    },
     "nvidia--Kimi-K2.6-NVFP4.json": {
-        "name": "kimi-k2.6", "title": "Kimi K2.6", "published_params": 1e12,
+        "name": "kimi-k2.6",
+        "title": "Kimi K2.6",
+        "published_params": 1e12,
         "published_active_params": 32e9,
-        "notes": "published as 1T, a rounded label (the exact count is 1.027T, vision included)"},
-}  # fmt: skip
+        "notes": "published as 1T, a rounded label (the exact count is 1.027T, vision included)",
+    },
+}
 
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen3_next": {
-        "name": "qwen3-next-80b-a3b", "title": "Qwen3-Next 80B-A3B", "published_params": 80e9,
-        "published_active_params": 3e9, "n_mtp_layers": 1,
-        "notes": "the published sizes are the labels in the name"},
+        "name": "qwen3-next-80b-a3b",
+        "title": "Qwen3-Next 80B-A3B",
+        "published_params": 80e9,
+        "published_active_params": 3e9,
+        "n_mtp_layers": 1,
+        "notes": "the published sizes are the labels in the name",
+    },
     "deepseek_v32": {
-        "name": "deepseek-v3.2", "title": "DeepSeek-V3.2", "published_params": 671e9,
-        "published_active_params": 37e9, "weight_bits": 8, "n_mtp_layers": 1,
-        "notes": "the published active size is that of DeepSeek-V3, without the indexer"},
+        "name": "deepseek-v3.2",
+        "title": "DeepSeek-V3.2",
+        "published_params": 671e9,
+        "published_active_params": 37e9,
+        "weight_bits": 8,
+        "n_mtp_layers": 1,
+        "notes": "the published active size is that of DeepSeek-V3, without the indexer",
+    },
     "mimo_v2_flash": {
-        "name": "mimo-v2-flash", "title": "MiMo-V2-Flash 309B-A15B", "published_params": 309e9,
-        "published_active_params": 15e9, "notes": "the published active size is rounded"},
+        "name": "mimo-v2-flash",
+        "title": "MiMo-V2-Flash 309B-A15B",
+        "published_params": 309e9,
+        "published_active_params": 15e9,
+        "notes": "the published active size is rounded",
+    },
     "glm4_moe_lite": {
-        "name": "glm-4.7-flash", "title": "GLM-4.7-Flash 30B-A3B", "published_params": 30e9,
-        "published_active_params": 3e9, "n_mtp_layers": 1,
-        "notes": "the published sizes are the labels in the name"},
-}  # fmt: skip
+        "name": "glm-4.7-flash",
+        "title": "GLM-4.7-Flash 30B-A3B",
+        "published_params": 30e9,
+        "published_active_params": 3e9,
+        "n_mtp_layers": 1,
+        "notes": "the published sizes are the labels in the name",
+    },
+}
 """Models whose shape is what transformers assumes for their type."""
 
 

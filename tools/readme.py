@@ -59,9 +59,15 @@ def run(command: str, folder: Path = ROOT) -> str:
     bin_dir = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": bin_dir + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True,
-        encoding="utf-8", timeout=120, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        ["bash", "-c", command],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
     return done.stdout + done.stderr
 
 

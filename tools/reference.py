@@ -72,22 +72,49 @@ def cli_page() -> str:
 SPECS = (
     ("A cluster", "cluster", ("ClusterSpec", "NetworkLevel")),
     ("A GPU", "gpu", ("GpuSpec",)),
-    ("A model", "model", ("ModelSpec", "Attention", "Mla", "CompressedAttention",
-                          "LightningAttention", "GatedDelta", "Mamba2", "DenseFfn", "MoeFfn")),
+    (
+        "A model",
+        "model",
+        (
+            "ModelSpec",
+            "Attention",
+            "Mla",
+            "CompressedAttention",
+            "LightningAttention",
+            "GatedDelta",
+            "Mamba2",
+            "DenseFfn",
+            "MoeFfn",
+        ),
+    ),
     ("A job for `gpuscale plan`", "job", ("JobSpec", "LayoutPins")),
-)  # fmt: skip
+)
 
 UNIT = {
-    "Bytes": "bytes, as `80 GiB`", "BytesPerS": "byte/s, as `400 GB/s`",
-    "FlopPerS": "FLOP/s, as `989.4 TFLOP/s`", "Hertz": "Hz, as `1.83 GHz`",
-    "Watts": "W, as `700 W`", "Seconds": "s, as `1.5 us`", "UsdPerHour": "as `2.5 USD/h`",
-    "Tokens": "tokens, as `15T`", "Count": "number, as `70e9`", "PositiveInt": "whole, from 1",
-    "NonNegativeInt": "whole, from 0", "str": "text", "bool": "true or false", "int": "whole",
-    "float": "number", "GpuSpec": "name or table", "dict[str, str]": "table: key = text",
-    "tuple[NetworkLevel, ...]": "tables, below", "dict[str, Mixer]": "tables by name, see `kind`",
-    "dict[str, Ffn]": "tables by name, see `kind`", "LayoutPins": "table, below",
-    "Value": "as the flag", "Fraction": "share, 0 to 1",
-}  # fmt: skip
+    "Bytes": "bytes, as `80 GiB`",
+    "BytesPerS": "byte/s, as `400 GB/s`",
+    "FlopPerS": "FLOP/s, as `989.4 TFLOP/s`",
+    "Hertz": "Hz, as `1.83 GHz`",
+    "Watts": "W, as `700 W`",
+    "Seconds": "s, as `1.5 us`",
+    "UsdPerHour": "as `2.5 USD/h`",
+    "Tokens": "tokens, as `15T`",
+    "Count": "number, as `70e9`",
+    "PositiveInt": "whole, from 1",
+    "NonNegativeInt": "whole, from 0",
+    "str": "text",
+    "bool": "true or false",
+    "int": "whole",
+    "float": "number",
+    "GpuSpec": "name or table",
+    "dict[str, str]": "table: key = text",
+    "tuple[NetworkLevel, ...]": "tables, below",
+    "dict[str, Mixer]": "tables by name, see `kind`",
+    "dict[str, Ffn]": "tables by name, see `kind`",
+    "LayoutPins": "table, below",
+    "Value": "as the flag",
+    "Fraction": "share, 0 to 1",
+}
 
 
 def _comments(cls: type) -> dict[str, str]:
@@ -120,9 +147,11 @@ def _spec_rows(cls: Any) -> Iterator[Sequence[str]]:
         elif field.default_factory is not None or field.default in (None, "", ()):
             default = ""
         else:
-            default = str(field.default).lower() if isinstance(field.default, bool) else str(
-                field.default
-            )  # fmt: skip
+            default = (
+                str(field.default).lower()
+                if isinstance(field.default, bool)
+                else str(field.default)
+            )
         yield code(name), UNIT.get(kind, kind), default, comments.get(name, "")
 
 
@@ -189,8 +218,11 @@ def api_page() -> str:
     for name in sorted(names, key=lambda n: n.startswith("load_")):
         where = "gpuscale.api" if name == "validate" else "gpuscale"
         found = getattr(api, name)
-        first = [p.name for p in inspect.signature(found).parameters.values()
-                 if p.kind is p.POSITIONAL_OR_KEYWORD]  # fmt: skip
+        first = [
+            p.name
+            for p in inspect.signature(found).parameters.values()
+            if p.kind is p.POSITIONAL_OR_KEYWORD
+        ]
         parts += [f"## {where}.{name}", f"```python\n{where}.{name}({', '.join(first)}, ...)\n```"]
         parts += _described(found)
     parts += ["## gpuscale.Answer", *_described(Answer)]
@@ -208,9 +240,11 @@ def api_page() -> str:
 # --- Glossary -----------------------------------------------------------------------------------
 
 TOPIC = {
-    "speed": "Speed of one chip", "network": "Networks", "parallel": "Parallelism",
+    "speed": "Speed of one chip",
+    "network": "Networks",
+    "parallel": "Parallelism",
     "serving": "Serving",
-}  # fmt: skip
+}
 
 
 def glossary_page() -> str:
@@ -246,21 +280,33 @@ def glossary_page() -> str:
 # --- Validation ---------------------------------------------------------------------------------
 
 CLASS_TITLE = {
-    "selection": "selection", "dense_or_moe": "kind of model", "gpu": "GPU",
-    "precision": "precision", "family": "framework family", "source": "source",
-    "architecture": "architecture", "clean": "run without stalls", "dtype": "number format",
-    "op": "operation", "framework": "framework", "quantity": "quantity", "span": "span",
-}  # fmt: skip
+    "selection": "selection",
+    "dense_or_moe": "kind of model",
+    "gpu": "GPU",
+    "precision": "precision",
+    "family": "framework family",
+    "source": "source",
+    "architecture": "architecture",
+    "clean": "run without stalls",
+    "dtype": "number format",
+    "op": "operation",
+    "framework": "framework",
+    "quantity": "quantity",
+    "span": "span",
+}
 
 SECTION_TITLE = {
-    "runs": "Step time of training runs", "layouts": "Layouts against each other",
-    "gemm": "Matrix products", "collectives": "Collectives", "inference": "Serving",
-}  # fmt: skip
+    "runs": "Step time of training runs",
+    "layouts": "Layouts against each other",
+    "gemm": "Matrix products",
+    "collectives": "Collectives",
+    "inference": "Serving",
+}
 
 SECTION_NOTE = {
     "layouts": "A measured grid of layouts. About half of its rows are runs with stalls of about "
     "1.2 s a micro-batch that no shape explains ([accuracy](../accuracy.md)); the class *no* below "
-    "has them, the class *yes* is without them.",
+    "has them, the class *yes* is without them."
 }
 
 
@@ -270,10 +316,14 @@ def _percent(value: Any) -> str:
 
 def _score_row(score: dict[str, Any]) -> Sequence[str]:
     return (
-        score["name"], str(score["n_scored"]), _percent(score["mape_frac"]),
-        _percent(score["median_frac"]), _percent(score["p90_frac"]), _percent(score["bias_frac"]),
+        score["name"],
+        str(score["n_scored"]),
+        _percent(score["mape_frac"]),
+        _percent(score["median_frac"]),
+        _percent(score["p90_frac"]),
+        _percent(score["bias_frac"]),
         _percent(score["coverage_frac"]),
-    )  # fmt: skip
+    )
 
 
 def validation_page(answer: Any = None) -> str:
@@ -318,9 +368,12 @@ def _choices(choices: list[dict[str, Any]]) -> str:
 
 
 PAGES = {
-    "reference/cli.md": cli_page, "reference/keys.md": keys_page, "reference/python.md": api_page,
-    "glossary.md": glossary_page, "physics/validation.md": validation_page,
-}  # fmt: skip
+    "reference/cli.md": cli_page,
+    "reference/keys.md": keys_page,
+    "reference/python.md": api_page,
+    "glossary.md": glossary_page,
+    "physics/validation.md": validation_page,
+}
 """Path below docs/ -> the function that writes the page."""
 
 

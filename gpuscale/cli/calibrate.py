@@ -45,8 +45,7 @@ def calibrate(
         str | None, typer.Option(metavar="FILE", help="CSV of measured collectives.")
     ] = None,
     measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Time this machine's GPUs (needs gpuscale[gpu])."),
+        bool, typer.Option("--measure", help="Time this machine's GPUs (needs gpuscale[gpu]).")
     ] = False,
     fabric: Annotated[
         str, typer.Option(help="With --measure over nodes: the network, as 'IB NDR 400G/GPU'.")
@@ -184,9 +183,12 @@ def _measure(
 
 
 def add_measured(
-    common: Common, measured: Measured, overlay: dict[str, Any], lines: list[FitLine],
+    common: Common,
+    measured: Measured,
+    overlay: dict[str, Any],
+    lines: list[FitLine],
     notes: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """Fit what `--measure` found, into `overlay`."""
     from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay
     from gpuscale.evidence.score import collectives as collective_rows
@@ -220,9 +222,13 @@ def add_measured(
 
 
 def _document(
-    common: Common, overlay: dict[str, Any], lines: list[FitLine], notes: list[str],
-    save: str | None, inputs: dict[str, Any],
-) -> Document:  # fmt: skip
+    common: Common,
+    overlay: dict[str, Any],
+    lines: list[FitLine],
+    notes: list[str],
+    save: str | None,
+    inputs: dict[str, Any],
+) -> Document:
     from dataclasses import asdict
 
     from gpuscale.core.quantity import format_si
@@ -238,12 +244,13 @@ def _document(
 
     table = Table(
         [
-            Column("name", "constants", right=False), Column("n_rows", "rows"),
+            Column("name", "constants", right=False),
+            Column("n_rows", "rows"),
             Column("error_before_frac", "median error before", percent),
             Column("error_after_frac", "after", percent),
         ],
         [[x.name, x.n_rows, x.error_before_frac, x.error_after_frac] for x in lines],
-    )  # fmt: skip
+    )
     blocks: list[Block] = [table]
     blocks += [Text(note) for note in notes]
     if save:

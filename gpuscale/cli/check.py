@@ -146,9 +146,13 @@ def to_junit(outcomes: list[Outcome]) -> str:
 
     counts = {v: str(sum(o.verdict == v for o in outcomes)) for v in ("failed", "error")}
     suite = Xml.Element(
-        "testsuite", name="gpuscale check", tests=str(len(outcomes)), failures=counts["failed"],
-        errors=counts["error"], time=f"{sum(o.time_s for o in outcomes):.3f}",
-    )  # fmt: skip
+        "testsuite",
+        name="gpuscale check",
+        tests=str(len(outcomes)),
+        failures=counts["failed"],
+        errors=counts["error"],
+        time=f"{sum(o.time_s for o in outcomes):.3f}",
+    )
     for o in outcomes:
         case = Xml.SubElement(
             suite, "testcase", name=clean(o.name), classname="gpuscale", time=f"{o.time_s:.3f}"
@@ -164,10 +168,11 @@ def _document(outcomes: list[Outcome], file: str) -> Document:
     from gpuscale.render.document import Column, Document, Table, Text
 
     columns = [
-        Column("verdict", "verdict", right=False), Column("name", "job", right=False),
+        Column("verdict", "verdict", right=False),
+        Column("name", "job", right=False),
         Column("time_s", "time", lambda v: f"{v:.2f} s"),
         Column("details", "what is wrong", right=False),
-    ]  # fmt: skip
+    ]
     rows = [
         (o.verdict if o.verdict == "passed" else o.verdict.upper(), o.name, o.time_s, detail)
         for o in outcomes
@@ -178,6 +183,5 @@ def _document(outcomes: list[Outcome], file: str) -> Document:
     result = {"total": len(outcomes), "passed": n_passed, "jobs": outcomes}
     summary = f"{n_passed} passed" + (f", {bad} failed" if bad else "")
     return Document(
-        "check", {"file": file}, result, [Table(columns, rows), Text(summary)],
-        answered_no=bad > 0,
-    )  # fmt: skip
+        "check", {"file": file}, result, [Table(columns, rows), Text(summary)], answered_no=bad > 0
+    )

@@ -18,10 +18,17 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
 
 ALIASES = {
-    "ag": "all-gather", "rs": "reduce-scatter", "ar": "all-reduce", "a2a": "all-to-all",
-    "allgather": "all-gather", "reducescatter": "reduce-scatter", "allreduce": "all-reduce",
-    "alltoall": "all-to-all", "p2p": "send-recv", "sendrecv": "send-recv",
-}  # fmt: skip
+    "ag": "all-gather",
+    "rs": "reduce-scatter",
+    "ar": "all-reduce",
+    "a2a": "all-to-all",
+    "allgather": "all-gather",
+    "reducescatter": "reduce-scatter",
+    "allreduce": "all-reduce",
+    "alltoall": "all-to-all",
+    "p2p": "send-recv",
+    "sendrecv": "send-recv",
+}
 
 
 @command(app, "collective", example="gpuscale collective all-gather h100 --shape 4096x65536")
@@ -137,11 +144,18 @@ def collective(
         for size in sizes
     ]
     inputs: dict[str, Any] = {
-        "op": op, "cluster": spec.name, "catalogue": catalogue, "n_gpus": n_gpus,
-        "inner": n_inner, "algorithm": used, "hop_latency_s": hop_s,
-        "top_k": choice.top_k, "routing": choice.kind, "n_experts": choice.n_experts,
+        "op": op,
+        "cluster": spec.name,
+        "catalogue": catalogue,
+        "n_gpus": n_gpus,
+        "inner": n_inner,
+        "algorithm": used,
+        "hop_latency_s": hop_s,
+        "top_k": choice.top_k,
+        "routing": choice.kind,
+        "n_experts": choice.n_experts,
         "once_per_node": once_per_node,
-    }  # fmt: skip
+    }
     warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, used, levels)]
     inputs["changed"] = list(loaded.changes)
     chosen = used if algorithm else None
@@ -210,8 +224,11 @@ def _routing(
     from gpuscale.core.network.ideal import Routing
     from gpuscale.errors import unknown_name
 
-    kinds = {"bound": "top-k", "with-replacement": "with-replacement",
-             "without-replacement": "without-replacement"}  # fmt: skip
+    kinds = {
+        "bound": "top-k",
+        "with-replacement": "with-replacement",
+        "without-replacement": "without-replacement",
+    }
     kind = kind.strip().lower()
     if kind not in kinds:
         raise unknown_name("routing", kind, kinds, f"known: {', '.join(kinds)}")
@@ -230,9 +247,14 @@ def _routing(
 
 
 def _sizes(
-    op: str, bytes_: str | None, shape: str | None, dtype: str, sweep: str | None, per_gpu: bool,
+    op: str,
+    bytes_: str | None,
+    shape: str | None,
+    dtype: str,
+    sweep: str | None,
+    per_gpu: bool,
     n_gpus: int,
-) -> tuple[float, ...]:  # fmt: skip
+) -> tuple[float, ...]:
     from math import prod
 
     from gpuscale.cli.collective_output import COUNTED

@@ -40,9 +40,14 @@ class Expected:
 
 
 def expected_time(
-    found: CollectiveTime, spec: ClusterSpec, levels: tuple[Level, ...], inner: int,
-    algorithm: str | None, calibration: str | None, once_per_node_of: int = 1,
-) -> Expected | None:  # fmt: skip
+    found: CollectiveTime,
+    spec: ClusterSpec,
+    levels: tuple[Level, ...],
+    inner: int,
+    algorithm: str | None,
+    calibration: str | None,
+    once_per_node_of: int = 1,
+) -> Expected | None:
     """Return the expected time; None for a single GPU, and for all-to-all on a torus.
 
     Without `algorithm` it is the one that the library would choose. `once_per_node_of` experts
@@ -66,10 +71,16 @@ def expected_time(
     out = min(slowest) if slowest else (outs[0] if outs else 0.0)
     kind = {None: "auto", "sharp": "nvls"}.get(algorithm, algorithm or "auto")
     time_s = expected_collective_time_s(
-        found.op, found.nccl_size_bytes, ranks, min(in_domain, ranks), fabric,
-        levels[0].bytes_per_s_per_gpu, out, kind,
+        found.op,
+        found.nccl_size_bytes,
+        ranks,
+        min(in_domain, ranks),
+        fabric,
+        levels[0].bytes_per_s_per_gpu,
+        out,
+        kind,
         network_frac=deduplicated_frac(once_per_node_of, max(1.0, ranks / in_domain)),
-    )  # fmt: skip
+    )
     floor_s = found.bandwidth_s
     if found.op == "all-reduce" and algorithm is None and any(v.reduces for v in levels):
         floor_s = _in_switch_s(found, levels, inner)
@@ -88,11 +99,17 @@ def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
 
     link = level.gpus_below * level.bytes_per_s_per_gpu
     return Term(
-        key, level.bandwidth_bytes_per_s, "bytes_per_s",
+        key,
+        level.bandwidth_bytes_per_s,
+        "bytes_per_s",
         "gpus_below * bytes_per_s_per_gpu / traffic_factor",
-        {"gpus_below": float(level.gpus_below), "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
-         "traffic_factor": link / level.bandwidth_bytes_per_s}, SOURCE,
-    )  # fmt: skip
+        {
+            "gpus_below": float(level.gpus_below),
+            "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
+            "traffic_factor": link / level.bandwidth_bytes_per_s,
+        },
+        SOURCE,
+    )
 
 
 def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tuple[Term, ...]:
@@ -106,11 +123,23 @@ def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tu
         sizes = {"nccl_size_bytes": found.nccl_size_bytes, "time_s": found.time_s}
         factor = busbw_factor(found.op, found.n_ranks)
         terms += [
-            Term("algbw_bytes_per_s", found.algbw_bytes_per_s, "bytes_per_s",
-                 "nccl_size_bytes / time_s", sizes, nccl),
-            Term("busbw_bytes_per_s", found.busbw_bytes_per_s, "bytes_per_s",
-                 "nccl_size_bytes / time_s * busbw_factor", sizes | {"busbw_factor": factor}, nccl),
-        ]  # fmt: skip
+            Term(
+                "algbw_bytes_per_s",
+                found.algbw_bytes_per_s,
+                "bytes_per_s",
+                "nccl_size_bytes / time_s",
+                sizes,
+                nccl,
+            ),
+            Term(
+                "busbw_bytes_per_s",
+                found.busbw_bytes_per_s,
+                "bytes_per_s",
+                "nccl_size_bytes / time_s * busbw_factor",
+                sizes | {"busbw_factor": factor},
+                nccl,
+            ),
+        ]
     if expected:
         terms.append(Term("expected_time_s", expected.time_s, "s", source=expected.source))
     return tuple(terms)
@@ -138,9 +167,14 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
 
 
 def document(
-    found: CollectiveTime, expected: Expected | None, inputs: dict[str, Any], loaded: Loaded,
-    in_switch_s: float | None, warnings: list[str], switch_bytes: bool,
-) -> Document:  # fmt: skip
+    found: CollectiveTime,
+    expected: Expected | None,
+    inputs: dict[str, Any],
+    loaded: Loaded,
+    in_switch_s: float | None,
+    warnings: list[str],
+    switch_bytes: bool,
+) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
     from dataclasses import asdict
 
@@ -172,9 +206,14 @@ def document(
         blocks.append(Text(changed))
     table = _table([found], [expected])
     return Document(
-        "collective", inputs, result, blocks, warnings, terms=_terms(found, expected, hop_s),
+        "collective",
+        inputs,
+        result,
+        blocks,
+        warnings,
+        terms=_terms(found, expected, hop_s),
         csv_table=table,
-    )  # fmt: skip
+    )
 
 
 def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:
@@ -212,16 +251,30 @@ def _answer(
         interval = f"{time(e.low_s)} to {time(e.high_s)}"
         rows.append(["80 % interval", None, interval, f"from validation; {chosen}"])
     if in_switch_s is not None:
-        rows.append(["in the switches", time(in_switch_s), None,
-                     "ideal with NVLS or SHARP: --algorithm sharp"])  # fmt: skip
+        rows.append(
+            [
+                "in the switches",
+                time(in_switch_s),
+                None,
+                "ideal with NVLS or SHARP: --algorithm sharp",
+            ]
+        )
     rows += [
         ["rounded", time(found.approximate_s), None, f"the documents' form, {over:+.1f} %"],
         ["latency", time(found.latency_s), None, latency],
-        ["algbw", rate(found.algbw_bytes_per_s), rate(e.algbw_bytes_per_s) if e else None,
-         "size / time, as nccl-tests"],
-        ["busbw", rate(found.busbw_bytes_per_s), rate(e.busbw_bytes_per_s) if e else None,
-         "as nccl-tests"],
-    ]  # fmt: skip
+        [
+            "algbw",
+            rate(found.algbw_bytes_per_s),
+            rate(e.algbw_bytes_per_s) if e else None,
+            "size / time, as nccl-tests",
+        ],
+        [
+            "busbw",
+            rate(found.busbw_bytes_per_s),
+            rate(e.busbw_bytes_per_s) if e else None,
+            "as nccl-tests",
+        ],
+    ]
     columns = [Column("what", "", right=False), Column("roofline", "roofline")]
     if e:
         columns.append(Column("expected", "expected"))
@@ -248,10 +301,17 @@ def _level_table(found: CollectiveTime) -> Table:
         Column("time_s", "time", lambda v: format_si(v, "s")),
     ]
     rows = [
-        [t.name, t.n_children, t.gpus_below, t.bytes_per_s_per_gpu, t.bandwidth_bytes_per_s,
-         t.algorithm, t.time_s]
+        [
+            t.name,
+            t.n_children,
+            t.gpus_below,
+            t.bytes_per_s_per_gpu,
+            t.bandwidth_bytes_per_s,
+            t.algorithm,
+            t.time_s,
+        ]
         for t in found.levels
-    ]  # fmt: skip
+    ]
     return Table(columns, rows, "Levels")
 
 
@@ -317,17 +377,22 @@ def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table
     ]
     values = [[getattr(r, c.key) for c in columns] for r in rows]
     if any(expected):
-        columns += [Column("expected_s", "expected", time),
-                    Column("expected_busbw_bytes_per_s", "expected busbw", rate)]  # fmt: skip
+        columns += [
+            Column("expected_s", "expected", time),
+            Column("expected_busbw_bytes_per_s", "expected busbw", rate),
+        ]
         for value, e in zip(values, expected, strict=True):
             value += [e.time_s, e.busbw_bytes_per_s] if e else [None, None]
     return Table(columns, values)
 
 
 def sweep_document(
-    rows: list[CollectiveTime], expected: list[Expected | None], inputs: dict[str, Any],
-    loaded: Loaded, warnings: list[str],
-) -> Document:  # fmt: skip
+    rows: list[CollectiveTime],
+    expected: list[Expected | None],
+    inputs: dict[str, Any],
+    loaded: Loaded,
+    warnings: list[str],
+) -> Document:
     """Table over sizes."""
     from dataclasses import asdict
 
@@ -346,7 +411,10 @@ def sweep_document(
         for r, e in zip(rows, expected, strict=True)
     ]
     return Document(
-        "collective", inputs, {"rows": result},
-        [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])], warnings,
+        "collective",
+        inputs,
+        {"rows": result},
+        [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])],
+        warnings,
         terms=_terms(rows[-1], expected[-1], float(inputs["hop_latency_s"])),
-    )  # fmt: skip
+    )

@@ -55,7 +55,8 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             Format | None,
             typer.Option(
-                "--format", case_sensitive=False,
+                "--format",
+                case_sensitive=False,
                 help="Output format (or environment variable GPUSCALE_FORMAT).",
             ),
         ],
@@ -65,7 +66,8 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             list[str] | None,
             typer.Option(
-                "--set", metavar="KEY=VALUE",
+                "--set",
+                metavar="KEY=VALUE",
                 help="What-if: change any key, e.g. cluster.node_egress_bytes_per_s='800 GB/s'. "
                 "Repeatable.",
             ),
@@ -74,8 +76,7 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "explain": (
         Annotated[
-            bool,
-            typer.Option("--explain", help="Show formula, numbers and source of each figure."),
+            bool, typer.Option("--explain", help="Show formula, numbers and source of each figure.")
         ],
         False,
     ),
@@ -83,7 +84,8 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             list[str] | None,
             typer.Option(
-                "--require", metavar="KEY>=VALUE",
+                "--require",
+                metavar="KEY>=VALUE",
                 help="Exit 1 unless it holds, e.g. 'time_s<=2ms'; a key of the JSON result. "
                 "Repeatable.",
             ),
@@ -94,7 +96,9 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             list[str] | None,
             typer.Option(
-                "-o", "--output", metavar="FILE",
+                "-o",
+                "--output",
+                metavar="FILE",
                 help="Also write the answer to a file: .json .csv .md .txt .html, a picture: "
                 ".svg .png, the step: .trace.json. Repeatable.",
             ),
@@ -109,13 +113,14 @@ COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             str | None,
             typer.Option(
-                "--calibration", metavar="FILE",
+                "--calibration",
+                metavar="FILE",
                 help="Constants that `gpuscale calibrate` fitted to your own measurements.",
             ),
         ],
         None,
     ),
-}  # fmt: skip
+}
 """Name -> (annotation, default) of the options that `@command` appends to a signature."""
 
 SWEEP_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -123,7 +128,8 @@ SWEEP_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             list[str] | None,
             typer.Option(
-                "--sweep", metavar="KEY=VALUES",
+                "--sweep",
+                metavar="KEY=VALUES",
                 help="Table over a key of --set or an option: LOW..HIGH[:N] or A,B,C. "
                 "Once or twice.",
             ),
@@ -134,21 +140,20 @@ SWEEP_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             str | None,
             typer.Option(
-                "--sweep-show", metavar="KEYS",
+                "--sweep-show",
+                metavar="KEYS",
                 help="Keys of the result to tabulate, comma-separated; * is any.",
             ),
         ],
         None,
     ),
-}  # fmt: skip
+}
 """The same for commands that can be swept, `cli.sweep.HEADLINES`."""
 
 
 LARGEST = 1e30
 
-SWEPT = (
-    "plan", "memory", "roofline", "matmul-time", "collective", "network", "model", "timeline",
-)  # fmt: skip
+SWEPT = ("plan", "memory", "roofline", "matmul-time", "collective", "network", "model", "timeline")
 """Commands that take `--sweep`; `cli.sweep.HEADLINES` has their numbers."""
 
 
@@ -214,9 +219,13 @@ def _sweeps(given: dict[str, Any], common: bool) -> tuple[tuple[str, ...], str |
 
 
 def _swept(
-    name: str, function: Callable[..., Document], common: Common, given: dict[str, Any],
-    sweeps: tuple[str, ...], show: str | None,
-) -> None:  # fmt: skip
+    name: str,
+    function: Callable[..., Document],
+    common: Common,
+    given: dict[str, Any],
+    sweeps: tuple[str, ...],
+    show: str | None,
+) -> None:
     from dataclasses import replace
 
     from gpuscale.cli.sweep import sweep_document
@@ -238,10 +247,14 @@ def _common(given: dict[str, Any]) -> Common:
 
         output = map(check_target, output)
     return Common(
-        _format(given["json_"], given["format_"]), tuple(given["set_"] or ()), given["explain"],
-        tuple(require or ()), tuple(output or ()), _calibration(given["calibration"]),
+        _format(given["json_"], given["format_"]),
+        tuple(given["set_"] or ()),
+        given["explain"],
+        tuple(require or ()),
+        tuple(output or ()),
+        _calibration(given["calibration"]),
         given["plot"],
-    )  # fmt: skip
+    )
 
 
 def _calibration(path: str | None) -> str | None:

@@ -24,7 +24,8 @@ def compare(
     things: Annotated[
         list[str],
         typer.Argument(
-            metavar="A B...", autocompletion=complete_comparable,
+            metavar="A B...",
+            autocompletion=complete_comparable,
             help="Two or more of a kind: answers saved by --json or -o FILE.json, plan.toml jobs, "
             "or GPUs, clusters, models (preset or file).",
         ),
@@ -41,7 +42,7 @@ def compare(
         bool,
         typer.Option("--all", help="Rows that are equal too; of plans, every key that differs."),
     ] = False,
-) -> Document:  # fmt: skip
+) -> Document:
     """Compare saved answers, plans, GPUs, clusters or models: what differs, and why.
 
     Where answers were saved with --explain, each change says which inputs of its formula differ.

@@ -16,9 +16,14 @@ NOUN = {"gpu": "GPUs", "cluster": "clusters", "model": "models"}
 
 
 def compared(
-    kind: str, things: Sequence[Thing], rows: Sequence[Row], changed: Sequence[list[Change]],
-    limit: float | None, every: bool, set_: Sequence[str] = (),
-) -> Document:  # fmt: skip
+    kind: str,
+    things: Sequence[Thing],
+    rows: Sequence[Row],
+    changed: Sequence[list[Change]],
+    limit: float | None,
+    every: bool,
+    set_: Sequence[str] = (),
+) -> Document:
     """Put the answer together.
 
     `kind` is ``answer``, ``plan``, ``gpu``, ``cluster`` or ``model``; `rows` are the figures side
@@ -54,18 +59,28 @@ def compared(
         worst = f", largest {over[0].key}" if over else ""
         blocks.append(Text(f"{len(over)} changed by more than {100 * limit:g} %{worst}"))
     result = {
-        "kind": kind, "command": things[0].command or None, "names": names,
-        "inputs_changed": inputs, "rows": rows, "differences": [split_record(p) for p in parts],
+        "kind": kind,
+        "command": things[0].command or None,
+        "names": names,
+        "inputs_changed": inputs,
+        "rows": rows,
+        "differences": [split_record(p) for p in parts],
         "changes": _listed(names, changed),
         "because": {key: [list(c) for c in found] for key, found in because.items() if found},
-        "n_over": len(over), "fail_over_frac": limit,
-    }  # fmt: skip
+        "n_over": len(over),
+        "fail_over_frac": limit,
+    }
     given = {"old": names[0], "new": names[1]} if len(names) == 2 else {"things": names}
     return Document(
-        "compare", given, result, blocks, answered_no=bool(over), csv_table=table,
+        "compare",
+        given,
+        result,
+        blocks,
+        answered_no=bool(over),
+        csv_table=table,
         terms=terms_of(kind, names, rows, parts),
         warnings=list(dict.fromkeys(w for t in things for w in t.warnings)),
-    )  # fmt: skip
+    )
 
 
 def _title(kind: str, things: Sequence[Thing]) -> str:
@@ -160,8 +175,12 @@ def _percent(frac: float) -> str:
 def _columns(names: Sequence[str]) -> list[Column]:
     key = Column("key", "key", right=False)
     if len(names) == 2:
-        return [key, Column("old", "old"), Column("new", "new"),
-                Column("change_frac", "change", _percent)]  # fmt: skip
+        return [
+            key,
+            Column("old", "old"),
+            Column("new", "new"),
+            Column("change_frac", "change", _percent),
+        ]
     changes = [Column(f"change_frac_{n}", f"{n} change", _percent) for n in names[1:]]
     return [key, *(Column(n, n) for n in names), *changes]
 
@@ -196,9 +215,10 @@ def _raw_changes(names: Sequence[str], changed: Sequence[list[Change]]) -> Table
 
 
 def _shown_changes(
-    names: Sequence[str], changed: Sequence[list[Change]],
+    names: Sequence[str],
+    changed: Sequence[list[Change]],
     because: Mapping[str, list[tuple[str, float, float]]],
-) -> Table | None:  # fmt: skip
+) -> Table | None:
     n, columns = len(names), _columns(names)
     rows = [
         (row[0], *(shown(row[0], v) for v in row[1 : n + 1]), *row[n + 1 :])

@@ -29,11 +29,16 @@ HEADLINES = {
 """Key of a plan's result -> what it is called, dimension."""
 
 MEMORY = {
-    "weights_bytes": "weights", "gradients_bytes": "gradients", "master_bytes": "master weights",
-    "optimizer_bytes": "optimizer", "activations_bytes": "activations", "logits_bytes": "logits",
-    "working_bytes": "buffers", "fragmentation_bytes": "fragmentation",
+    "weights_bytes": "weights",
+    "gradients_bytes": "gradients",
+    "master_bytes": "master weights",
+    "optimizer_bytes": "optimizer",
+    "activations_bytes": "activations",
+    "logits_bytes": "logits",
+    "working_bytes": "buffers",
+    "fragmentation_bytes": "fragmentation",
     "context_bytes": "context, NCCL",
-}  # fmt: skip
+}
 """Parts of the memory of the fullest stage in words."""
 
 
@@ -43,9 +48,11 @@ def is_plan(result: Any) -> bool:
         return False
     step, memory = result.get("step"), result.get("memory")
     return (
-        isinstance(step, dict) and isinstance(step.get("expected"), dict)
-        and isinstance(memory, dict) and isinstance(result.get("layout"), dict)
-    )  # fmt: skip
+        isinstance(step, dict)
+        and isinstance(step.get("expected"), dict)
+        and isinstance(memory, dict)
+        and isinstance(result.get("layout"), dict)
+    )
 
 
 def headline(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,9 +83,10 @@ def label(key: str) -> tuple[str, str]:
 
 def _numbers(table: Mapping[str, Any], suffix: str, without: str) -> dict[str, float]:
     return {
-        k: v for k, v in table.items()
+        k: v
+        for k, v in table.items()
         if k.endswith(suffix) and k != without and isinstance(v, (int, float))
-    }  # fmt: skip
+    }
 
 
 def splits(things: Sequence[Thing]) -> list[dict[str, Any]]:
@@ -101,10 +109,13 @@ def split_record(found: Mapping[str, Any]) -> dict[str, Any]:
     """Write a difference as data: the total's, the part that explains most of it, all parts."""
     split: Split = found["split"]
     return {
-        "name": found["name"], "of": found["of"], "delta": split.delta,
+        "name": found["name"],
+        "of": found["of"],
+        "delta": split.delta,
         "main_part": split.main.key if split.main else None,
-        "main_delta": split.main.delta if split.main else None, "parts": list(split.parts),
-    }  # fmt: skip
+        "main_delta": split.main.delta if split.main else None,
+        "parts": list(split.parts),
+    }
 
 
 def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -115,11 +126,19 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
     names = [thing.name for thing in things]
     made: list[Block] = []
     for of, title, words, faster in (
-        ("step", "Where the step differs (expected; communication: what stays exposed)", NAMES,
-         ("slower", "faster")),
-        ("memory", "Where the memory differs (fullest stage)", MEMORY,
-         ("takes more memory", "takes less memory")),
-    ):  # fmt: skip
+        (
+            "step",
+            "Where the step differs (expected; communication: what stays exposed)",
+            NAMES,
+            ("slower", "faster"),
+        ),
+        (
+            "memory",
+            "Where the memory differs (fullest stage)",
+            MEMORY,
+            ("takes more memory", "takes less memory"),
+        ),
+    ):
         mine = [f["split"] for f in found if f["of"] == of]
         made.append(_table(names, mine, words, title))
         lines = [

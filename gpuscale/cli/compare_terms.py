@@ -10,9 +10,7 @@ from gpuscale.core.records import Term
 if TYPE_CHECKING:
     from gpuscale.core.compare import Row, Split
 
-SHOWN_BY = {
-    "gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain",
-}  # fmt: skip
+SHOWN_BY = {"gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain"}
 """Kind -> command that tells where its figures are from."""
 
 
@@ -40,7 +38,10 @@ def difference_term(first: str, found: Mapping[str, Any]) -> Term:
     split: Split = found["split"]
     inputs = {p.key: p.delta for p in split.parts}
     return Term(
-        f"{found['of']}, {found['name']} - {first}", split.delta,
-        "s" if found["of"] == "step" else "bytes", " + ".join(inputs) or "0", inputs,
+        f"{found['of']}, {found['name']} - {first}",
+        split.delta,
+        "s" if found["of"] == "step" else "bytes",
+        " + ".join(inputs) or "0",
+        inputs,
         "each part of the one less that of the other",
-    )  # fmt: skip
+    )

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 SPECS = ("gpu", "cluster", "model")
 KIND_TEXT = {
-    "gpu": "a GPU", "cluster": "a cluster", "model": "a model", "answer": "a saved answer",
+    "gpu": "a GPU",
+    "cluster": "a cluster",
+    "model": "a model",
+    "answer": "a saved answer",
     "job": "a planning job",
-}  # fmt: skip
+}
 LARGEST = 1e100  # of a number in a saved answer
 MODEL_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
 
@@ -176,9 +179,13 @@ def _job(common: Common, path: str) -> Thing:
 
     document = plan(common, job=path)
     return Thing(
-        path, plain(document.result), "plan", plain(document.inputs), plain(document.terms),
+        path,
+        plain(document.result),
+        "plan",
+        plain(document.inputs),
+        plain(document.terms),
         warnings=tuple(f"{path}: {w}" for w in document.warnings),
-    )  # fmt: skip
+    )
 
 
 def _figures(common: Common, kind: str, arg: str) -> Thing:

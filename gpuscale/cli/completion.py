@@ -53,7 +53,9 @@ def complete_comparable(incomplete: str) -> list[str]:
 
 
 BY_NAME = {
-    "model": complete_model, "cluster": complete_cluster, "gpu": complete_gpu,
+    "model": complete_model,
+    "cluster": complete_cluster,
+    "gpu": complete_gpu,
     "software": complete_software,
-}  # fmt: skip
+}
 """What completes a parameter of this name, in every command."""

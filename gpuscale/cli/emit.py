@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 ENDINGS = {
-    ".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "text", ".html": "html",
-    ".svg": "svg", ".png": "png",
-}  # fmt: skip
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "markdown",
+    ".txt": "text",
+    ".html": "html",
+    ".svg": "svg",
+    ".png": "png",
+}
 """Ending of a file -> format; those of `render.files` and ``.trace.json`` are written there."""
 
 

@@ -41,9 +41,11 @@ def _list() -> Document:
 
     entries = load_glossary().values()
     columns = [
-        Column("topic", "topic", right=False), Column("term", "term", right=False),
-        Column("title", "what it is", right=False), Column("also", "also", right=False),
-    ]  # fmt: skip
+        Column("topic", "topic", right=False),
+        Column("term", "term", right=False),
+        Column("title", "what it is", right=False),
+        Column("also", "also", right=False),
+    ]
     rows = [(e.topic, e.name, e.title, " ".join(e.also)) for e in entries]
     result = {"terms": [{"term": e.name, "topic": e.topic, "title": e.title} for e in entries]}
     return Document(

@@ -20,8 +20,19 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
     from gpuscale.specs.gpu import GpuSpec
 
-MATRIX_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32",
-                 "int8", "int4")  # fmt: skip
+MATRIX_DTYPES = (
+    "bf16",
+    "fp16",
+    "fp8",
+    "mxfp8",
+    "fp4",
+    "mxfp4",
+    "nvfp4",
+    "tf32",
+    "fp32",
+    "int8",
+    "int4",
+)
 
 
 @command(app, "matmul-time", example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16")
@@ -38,8 +49,7 @@ def matmul_time(
         typer.Option(help="Number format of all operands. [default: bf16, or the GPU's best 16]"),
     ] = None,
     dtypes: Annotated[
-        str | None,
-        typer.Option(metavar="X,W,OUT", help="Formats of the operands and the result."),
+        str | None, typer.Option(metavar="X,W,OUT", help="Formats of the operands and the result.")
     ] = None,
     batch: Annotated[str, typer.Option(help="Independent products.")] = "1",
     groups: Annotated[
@@ -67,8 +77,11 @@ def matmul_time(
     spec = loaded.gpu
     if op is not None:
         sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N")) if v is not None]
-        _refuse(dtypes=dtypes, batch=batch if batch != "1" else None,
-                groups=groups if groups != "1" else None)  # fmt: skip
+        _refuse(
+            dtypes=dtypes,
+            batch=batch if batch != "1" else None,
+            groups=groups if groups != "1" else None,
+        )
         return _elementwise(
             loaded, op, sizes, dtype or "fp32", efficiency, catalogue, common.calibration
         )
@@ -142,9 +155,14 @@ def _efficiency(text: str | None) -> float | None:
 
 
 def _matmul(
-    loaded: Loaded, sizes: list[int], formats: tuple[str, str, str], counts: tuple[int, int],
-    efficiency: str | None, catalogue: str, calibration: str | None,
-) -> Document:  # fmt: skip
+    loaded: Loaded,
+    sizes: list[int],
+    formats: tuple[str, str, str],
+    counts: tuple[int, int],
+    efficiency: str | None,
+    catalogue: str,
+    calibration: str | None,
+) -> Document:
     from gpuscale.core.formats import compute_dtype, element_bytes
     from gpuscale.core.kernel.ideal import SOURCE
     from gpuscale.core.kernel.ideal import matmul_time as compute
@@ -158,38 +176,72 @@ def _matmul(
     rate = matrix_rate(spec, rate_dtype)
     found = compute(m, k, n, x, w, out, rate, spec.hbm_bytes_per_s, batch, groups)
     formula_inputs = {
-        "m": float(m), "k": float(k), "n": float(n), "batch": float(batch),
-        "groups": float(groups), "x_bytes": element_bytes(x), "w_bytes": element_bytes(w),
-        "out_bytes": element_bytes(out), "flop_per_s": rate, "bytes_per_s": spec.hbm_bytes_per_s,
-    }  # fmt: skip
+        "m": float(m),
+        "k": float(k),
+        "n": float(n),
+        "batch": float(batch),
+        "groups": float(groups),
+        "x_bytes": element_bytes(x),
+        "w_bytes": element_bytes(w),
+        "out_bytes": element_bytes(out),
+        "flop_per_s": rate,
+        "bytes_per_s": spec.hbm_bytes_per_s,
+    }
     term = Term(
-        "time_s", found.time_s, "s",
+        "time_s",
+        found.time_s,
+        "s",
         "max(2 * m * k * n * batch / flop_per_s, batch * (x_bytes * m * k + groups * w_bytes * k"
-        " * n + out_bytes * m * n) / bytes_per_s)", formula_inputs, SOURCE,
-    )  # fmt: skip
+        " * n + out_bytes * m * n) / bytes_per_s)",
+        formula_inputs,
+        SOURCE,
+    )
     intensity = Term(
-        "intensity_flop_per_byte", found.intensity_flop_per_byte, "", "flop / bytes",
-        {"flop": float(found.flop), "bytes": found.bytes}, SOURCE,
-    )  # fmt: skip
+        "intensity_flop_per_byte",
+        found.intensity_flop_per_byte,
+        "",
+        "flop / bytes",
+        {"flop": float(found.flop), "bytes": found.bytes},
+        SOURCE,
+    )
     shown = x if x == w == out else f"{x} x {w} -> {out}"
     product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"
     more = (f", {batch:,} products" if batch > 1 else "") + (
         f", rows over {groups:,} weights" if groups > 1 else ""
     )
     inputs = {
-        "gpu": spec.name, "catalogue": catalogue, "m": m, "k": k, "n": n, "x_dtype": x,
-        "w_dtype": w, "out_dtype": out, "batch": batch, "groups": groups,
-    }  # fmt: skip
+        "gpu": spec.name,
+        "catalogue": catalogue,
+        "m": m,
+        "k": k,
+        "n": n,
+        "x_dtype": x,
+        "w_dtype": w,
+        "out_dtype": out,
+        "batch": batch,
+        "groups": groups,
+    }
     return _document(
-        loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", efficiency,
-        (term, intensity), catalogue, calibration,
-    )  # fmt: skip
+        loaded,
+        found,
+        inputs,
+        f"{spec.name}  {product}  {shown}{more}",
+        efficiency,
+        (term, intensity),
+        catalogue,
+        calibration,
+    )
 
 
 def _elementwise(
-    loaded: Loaded, op: str, sizes: list[int], dtype: str, efficiency: str | None, catalogue: str,
+    loaded: Loaded,
+    op: str,
+    sizes: list[int],
+    dtype: str,
+    efficiency: str | None,
+    catalogue: str,
     calibration: str | None,
-) -> Document:  # fmt: skip
+) -> Document:
     from math import prod
 
     from gpuscale.core.formats import element_bytes
@@ -209,15 +261,20 @@ def _elementwise(
     found = elementwise_time(op, n, dtype, spec.fp32_flop_per_s, spec.hbm_bytes_per_s)
     arrays = ELEMENTWISE[op]
     term = Term(
-        "time_s", found.time_s, "s",
+        "time_s",
+        found.time_s,
+        "s",
         "max(flop_per_element * n * inverse_rate, arrays * element_bytes * n / bytes_per_s)",
         {
-            "flop_per_element": float(arrays.flop), "n": float(n),
+            "flop_per_element": float(arrays.flop),
+            "n": float(n),
             "inverse_rate": 1 / found.flop_per_s if found.flop_per_s else 0.0,
-            "arrays": float(arrays.reads + arrays.writes), "element_bytes": element_bytes(dtype),
+            "arrays": float(arrays.reads + arrays.writes),
+            "element_bytes": element_bytes(dtype),
             "bytes_per_s": spec.hbm_bytes_per_s,
-        }, SOURCE,
-    )  # fmt: skip
+        },
+        SOURCE,
+    )
     inputs = {"gpu": spec.name, "catalogue": catalogue, "op": op, "elements": n, "dtype": dtype}
     title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
     return _document(loaded, found, inputs, title, efficiency, (term,), catalogue, calibration)
@@ -263,9 +320,10 @@ def _expected(
 def _unseen(inputs: dict[str, Any]) -> str:
     """Which form of product the measurements do not hold, or nothing."""
     forms = {
-        "a batched product": inputs["batch"] > 1, "a grouped product": inputs["groups"] > 1,
+        "a batched product": inputs["batch"] > 1,
+        "a grouped product": inputs["groups"] > 1,
         "a product of mixed formats": inputs["x_dtype"] != inputs["w_dtype"],
-    }  # fmt: skip
+    }
     return next((form for form, given in forms.items() if given), "")
 
 
@@ -284,12 +342,19 @@ def _expected_product_s(
     if x != found.compute_dtype:  # the transposed product: the same work, operands swapped
         rows, columns, narrow = columns, rows, x
     return expected_matmul_time_s(
-        rows, columns, inputs["k"], found.compute_dtype, arch, found.flop_per_s or 0.0,
-        spec.hbm_bytes_per_s, n_units=spec.n_compute_units, l2_bytes=spec.l2_bytes,
+        rows,
+        columns,
+        inputs["k"],
+        found.compute_dtype,
+        arch,
+        found.flop_per_s or 0.0,
+        spec.hbm_bytes_per_s,
+        n_units=spec.n_compute_units,
+        l2_bytes=spec.l2_bytes,
         out_bytes=element_bytes(inputs["out_dtype"]),
         weight_bytes=None if x == w else element_bytes(narrow),
         products=groups * inputs["batch"],
-    )  # fmt: skip
+    )
 
 
 def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[list[str | None]]:
@@ -311,31 +376,57 @@ def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[li
 
     rows: list[list[str | None]] = [
         ["time", time(found.time_s), time(expected.time_s), f"{found.bound}-bound"],
-        ["80 % interval", None, f"{time(expected.low_s)} to {time(expected.high_s)}",
-         "from validation" if expected.measured else "wide: this kind was not measured"],
+        [
+            "80 % interval",
+            None,
+            f"{time(expected.low_s)} to {time(expected.high_s)}",
+            "from validation" if expected.measured else "wide: this kind was not measured",
+        ],
         ["launch", None, time(expected.launch_s), "start of one kernel, included"],
-        ["rate", format_si(work_s(found.time_s), dim), format_si(work_s(expected.time_s), dim),
-         f"{100 * found.time_s / expected.time_s:.3g} % of the roofline"],
-    ]  # fmt: skip
+        [
+            "rate",
+            format_si(work_s(found.time_s), dim),
+            format_si(work_s(expected.time_s), dim),
+            f"{100 * found.time_s / expected.time_s:.3g} % of the roofline",
+        ],
+    ]
     if share is not None:
         rows.append(["at efficiency", time(found.time_s / share), None, f"roofline / {share:g}"])
     rows += [
-        ["compute", time(found.compute_s) if known else None, None,
-         f"{work} at " + (peak if known else "a vector rate not known")],
-        ["memory", time(found.memory_s), None,
-         f"{format_si(found.bytes, 'bytes')} at {format_si(found.bytes_per_s, 'bytes_per_s')}"],
-        ["intensity", f"{found.intensity_flop_per_byte:.4g}", None,
-         f"FLOP/byte; ridge {found.ridge_flop_per_byte:.4g}" if known else "FLOP/byte"],
-    ]  # fmt: skip
+        [
+            "compute",
+            time(found.compute_s) if known else None,
+            None,
+            f"{work} at " + (peak if known else "a vector rate not known"),
+        ],
+        [
+            "memory",
+            time(found.memory_s),
+            None,
+            f"{format_si(found.bytes, 'bytes')} at {format_si(found.bytes_per_s, 'bytes_per_s')}",
+        ],
+        [
+            "intensity",
+            f"{found.intensity_flop_per_byte:.4g}",
+            None,
+            f"FLOP/byte; ridge {found.ridge_flop_per_byte:.4g}" if known else "FLOP/byte",
+        ],
+    ]
     if found.kind == "matmul":
         rows.append(_critical(found))
     return rows
 
 
 def _document(
-    loaded: Loaded, found: KernelTime, inputs: dict[str, Any], title: str, efficiency: str | None,
-    terms: tuple[Term, ...], catalogue: str, calibration: str | None,
-) -> Document:  # fmt: skip
+    loaded: Loaded,
+    found: KernelTime,
+    inputs: dict[str, Any],
+    title: str,
+    efficiency: str | None,
+    terms: tuple[Term, ...],
+    catalogue: str,
+    calibration: str | None,
+) -> Document:
     from dataclasses import asdict
 
     from gpuscale.core.quantity import format_si
@@ -351,19 +442,25 @@ def _document(
         result["time_at_efficiency_s"] = found.time_s / share
     shown = _rows(found, expected, share)
     headers = [
-        Column("what", "", right=False), Column("roofline", "roofline"),
-        Column("expected", "expected"), Column("remark", "", right=False),
-    ]  # fmt: skip
+        Column("what", "", right=False),
+        Column("roofline", "roofline"),
+        Column("expected", "expected"),
+        Column("remark", "", right=False),
+    ]
 
     def time(v: float) -> str:
         return format_si(v, "s")
 
     columns = [
-        Column("time_s", "roofline", time), Column("expected_s", "expected", time),
-        Column("compute_s", "compute", time), Column("memory_s", "memory", time),
-        Column("bound", "bound", right=False), Column("flop", "FLOP"),
-        Column("bytes", "bytes"), Column("intensity_flop_per_byte", "FLOP/byte"),
-    ]  # fmt: skip
+        Column("time_s", "roofline", time),
+        Column("expected_s", "expected", time),
+        Column("compute_s", "compute", time),
+        Column("memory_s", "memory", time),
+        Column("bound", "bound", right=False),
+        Column("flop", "FLOP"),
+        Column("bytes", "bytes"),
+        Column("intensity_flop_per_byte", "FLOP/byte"),
+    ]
     flat = {**result, "expected_s": expected.time_s}
     note = f"{_origin(loaded, catalogue)}\nexpected: {expected.source}"
     terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)

@@ -53,9 +53,7 @@ def memory(
     global_batch: Annotated[
         str | None, typer.Option(help="Sequences per step. [default: dp * pp micro-batches]")
     ] = None,
-    seq: Annotated[
-        str, typer.Option("--seq-len", "--seq", help="Tokens per sequence.")
-    ] = "4096",
+    seq: Annotated[str, typer.Option("--seq-len", "--seq", help="Tokens per sequence.")] = "4096",
     recompute: Annotated[
         str | None, typer.Option(help="none, selective, full or per-op. [default: the software's]")
     ] = None,
@@ -64,8 +62,10 @@ def memory(
     ] = "1f1b",
     recipe: Annotated[
         str | None,
-        typer.Option(help="Bytes per parameter: mixed-adam, book-min, fp32-adam, ... "
-                          "[default: the software's]"),
+        typer.Option(
+            help="Bytes per parameter: mixed-adam, book-min, fp32-adam, ... "
+            "[default: the software's]"
+        ),
     ] = None,
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, mxfp8 or nvfp4.")] = "bf16",
     offload: Annotated[
@@ -89,7 +89,7 @@ def memory(
     dp_attention: Annotated[
         bool, typer.Option("--dp-attention", help="Serving: the cache splits over all GPUs.")
     ] = False,
-) -> Document:  # fmt: skip
+) -> Document:
     """Memory per GPU of training or serving a model, by part, and whether it fits.
 
     Two columns: ideal is the formulas alone; expected adds the framework's overheads.
@@ -122,18 +122,26 @@ _WITH_MODEL = ("global_batch", "recompute", "offload", "stages", "min_gpus", "se
 
 
 _LAYOUT_DEFAULTS = {
-    "vpp": "1", "ep": "1", "etp": "1", "micro_batch": "1", "seq": "4096", "schedule": "1f1b",
-    "precision": "bf16", "software": "megatron-core", "imbalance": "1",
-}  # fmt: skip
+    "vpp": "1",
+    "ep": "1",
+    "etp": "1",
+    "micro_batch": "1",
+    "seq": "4096",
+    "schedule": "1f1b",
+    "precision": "bf16",
+    "software": "megatron-core",
+    "imbalance": "1",
+}
 """Options that only the training of a model reads, with their defaults."""
 
 
 def _refuse_mixed(given: dict[str, Any]) -> None:
     """Refuse options of the other kind of question, which would silently do nothing."""
     wrong, why = (
-        (_TRAINING, "has no meaning with --serve") if given["serve"]
+        (_TRAINING, "has no meaning with --serve")
+        if given["serve"]
         else (_SERVING, "needs --serve")
-    )  # fmt: skip
+    )
     for name in wrong:
         if given[name]:
             raise GpuscaleError(f"--{name.replace('_', '-')} {why}")

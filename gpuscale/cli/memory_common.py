@@ -18,9 +18,12 @@ def load(given: dict[str, Any], **others: Any) -> Loaded:
     from gpuscale.io.inputs import load_inputs
 
     return load_inputs(
-        given["common"], cluster=given["cluster"] or given["gpu"] or "dgx-h100",
-        model=given["model"], catalogue=given["catalogue"], others=others or None,
-    )  # fmt: skip
+        given["common"],
+        cluster=given["cluster"] or given["gpu"] or "dgx-h100",
+        model=given["model"],
+        catalogue=given["catalogue"],
+        others=others or None,
+    )
 
 
 def degree(given: dict[str, Any], name: str, most: float = 1e6) -> int:

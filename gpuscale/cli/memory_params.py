@@ -45,12 +45,7 @@ class StatesAnswer:
 
 def params_document(given: dict[str, Any]) -> Document:
     """Answer a question about a number of parameters."""
-    from gpuscale.core.memory.states import (
-        RECIPES,
-        gpus_to_hold,
-        nodes_to_hold,
-        sharded_states,
-    )
+    from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
     from gpuscale.core.quantity import format_count
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
@@ -71,16 +66,26 @@ def params_document(given: dict[str, Any]) -> Document:
     whole_bytes = n_params * recipe.bytes_per_param
     n_gpus = gpus_to_hold(whole_bytes, hbm)
     result = StatesAnswer(
-        params=n_params, params_per_gpu=n_params / (tp * pp), recipe=recipe.name,
-        bytes_per_param=recipe.bytes_per_param, zero_stage=zero, n_shards=shards, states=states,
-        total_bytes=states.total_bytes, all_gpus_bytes=whole_bytes, hbm_bytes=hbm,
-        fits=states.total_bytes <= hbm, n_gpus_to_hold=n_gpus,
+        params=n_params,
+        params_per_gpu=n_params / (tp * pp),
+        recipe=recipe.name,
+        bytes_per_param=recipe.bytes_per_param,
+        zero_stage=zero,
+        n_shards=shards,
+        states=states,
+        total_bytes=states.total_bytes,
+        all_gpus_bytes=whole_bytes,
+        hbm_bytes=hbm,
+        fits=states.total_bytes <= hbm,
+        n_gpus_to_hold=n_gpus,
         n_nodes_to_hold=nodes_to_hold(n_gpus, loaded.cluster.gpus_per_node),
-    )  # fmt: skip
+    )
     parts = (
-        ("weights", states.weights_bytes), ("gradients", states.gradients_bytes),
-        ("master weights", states.master_bytes), ("optimizer", states.optimizer_bytes),
-    )  # fmt: skip
+        ("weights", states.weights_bytes),
+        ("gradients", states.gradients_bytes),
+        ("master weights", states.master_bytes),
+        ("optimizer", states.optimizer_bytes),
+    )
     rows = [(label, value) for label, value in parts if value]
     table = Table(
         (Column("part", "per GPU", right=False), Column("bytes", "states", gb)),
@@ -103,27 +108,50 @@ def params_document(given: dict[str, Any]) -> Document:
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
     inputs = {
-        "params": n_params, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
-        "catalogue": given["catalogue"], "recipe": recipe.name, "tp": tp, "pp": pp, "cp": cp,
-        "dp": dp, "zero_stage": zero, "shard_group_size": shards,
-    }  # fmt: skip
+        "params": n_params,
+        "cluster": loaded.cluster.name,
+        "gpu": loaded.gpu.name,
+        "catalogue": given["catalogue"],
+        "recipe": recipe.name,
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "dp": dp,
+        "zero_stage": zero,
+        "shard_group_size": shards,
+    }
     return Document(
-        command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
-        answered_no=not result.fits, terms=(_term(result, recipe, tp, pp),), csv_table=table,
-    )  # fmt: skip
+        command="memory",
+        inputs=inputs,
+        result=result,
+        blocks=blocks,
+        warnings=loaded.warnings,
+        answered_no=not result.fits,
+        terms=(_term(result, recipe, tp, pp),),
+        csv_table=table,
+    )
 
 
 def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tuple[str, str, str]]:
     """Verdict, one copy of all states, and the recipe."""
     return [
-        ("verdict", "fits" if result.fits else "does not fit",
-         f"{gb(result.total_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations"),
-        ("all states", gb(result.all_gpus_bytes),
-         f"{recipe.bytes_per_param:g} bytes per parameter"),
-        ("GPUs to hold them", f"{result.n_gpus_to_hold:,}",
-         f"{result.n_nodes_to_hold:,} nodes of {gpus_per_node}"),
+        (
+            "verdict",
+            "fits" if result.fits else "does not fit",
+            f"{gb(result.total_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations",
+        ),
+        (
+            "all states",
+            gb(result.all_gpus_bytes),
+            f"{recipe.bytes_per_param:g} bytes per parameter",
+        ),
+        (
+            "GPUs to hold them",
+            f"{result.n_gpus_to_hold:,}",
+            f"{result.n_nodes_to_hold:,} nodes of {gpus_per_node}",
+        ),
         ("recipe", recipe.name, recipe.source),
-    ]  # fmt: skip
+    ]
 
 
 def _term(result: StatesAnswer, recipe: Recipe, tp: int, pp: int) -> Term:
@@ -132,17 +160,26 @@ def _term(result: StatesAnswer, recipe: Recipe, tp: int, pp: int) -> Term:
 
     zero, n = result.zero_stage, result.n_shards
     shares = {
-        "weights": n if zero >= 3 else 1, "gradients": n if zero >= 2 else 1,
+        "weights": n if zero >= 3 else 1,
+        "gradients": n if zero >= 2 else 1,
         "rest": n if zero >= 1 else 1,
-    }  # fmt: skip
+    }
     return Term(
-        "total_bytes", result.total_bytes, "bytes",
+        "total_bytes",
+        result.total_bytes,
+        "bytes",
         "params / (tp * pp) * (weights / weight_shards + gradients / gradient_shards"
         " + k / optimizer_shards)",
-        {"params": result.params, "tp": float(tp), "pp": float(pp), "weights": recipe.weights_bytes,
-         "gradients": recipe.gradients_bytes, "k": recipe.k_bytes,
-         "weight_shards": float(shares["weights"]),
-         "gradient_shards": float(shares["gradients"]),
-         "optimizer_shards": float(shares["rest"])},
+        {
+            "params": result.params,
+            "tp": float(tp),
+            "pp": float(pp),
+            "weights": recipe.weights_bytes,
+            "gradients": recipe.gradients_bytes,
+            "k": recipe.k_bytes,
+            "weight_shards": float(shares["weights"]),
+            "gradient_shards": float(shares["gradients"]),
+            "optimizer_shards": float(shares["rest"]),
+        },
         "ZeRO (arXiv:1910.02054), figure 1",
-    )  # fmt: skip
+    )

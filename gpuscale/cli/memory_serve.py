@@ -76,9 +76,14 @@ def _job(given: dict[str, Any]) -> ServingJob:
 
 
 def _document(
-    given: dict[str, Any], loaded: Loaded, job: ServingJob, degrees: tuple[int, int], hbm: float,
-    m: ServingMemory, fewest: FewestServing | None,
-) -> Document:  # fmt: skip
+    given: dict[str, Any],
+    loaded: Loaded,
+    job: ServingJob,
+    degrees: tuple[int, int],
+    hbm: float,
+    m: ServingMemory,
+    fewest: FewestServing | None,
+) -> Document:
     from gpuscale.core.memory.inference import weight_bytes
     from gpuscale.core.memory.serving import model_weight_bytes
     from gpuscale.core.model.kv_cache import kv_cache_bytes
@@ -87,18 +92,24 @@ def _document(
 
     tp, pp = degrees
     result = ServingAnswer(
-        fits=m.fits, n_gpus=tp * pp,
+        fits=m.fits,
+        n_gpus=tp * pp,
         all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
         kv_bytes_per_token=m.kv_bytes_per_token_all_gpus,
         kv_bytes_per_sequence=kv_cache_bytes(
             loaded.model, job.context_tokens, weight_bytes(1.0, job.kv)
         ),
-        context_tokens=job.context_tokens, per_gpu=m, hbm_bytes=hbm, fewest=fewest,
-    )  # fmt: skip
+        context_tokens=job.context_tokens,
+        per_gpu=m,
+        hbm_bytes=hbm,
+        fewest=fewest,
+    )
     rows = [
-        ("weights", m.weights_bytes), ("KV cache", m.kv_cache_bytes),
-        ("activations", m.activations_bytes), ("context, NCCL, graphs", m.overhead_bytes),
-    ]  # fmt: skip
+        ("weights", m.weights_bytes),
+        ("KV cache", m.kv_cache_bytes),
+        ("activations", m.activations_bytes),
+        ("context, NCCL, graphs", m.overhead_bytes),
+    ]
     table = Table(
         (Column("part", "per GPU", right=False), Column("bytes", "expected", gb)),
         [*rows, ("total", m.total_bytes)],
@@ -110,38 +121,60 @@ def _document(
             + (f"{m.concurrency:,} sequence" + ("s" if m.concurrency > 1 else ""))
         ),
         table,
-        Bars([(n, v, gb(v)) for n, v in rows], limit=m.usable_bytes,
-             limit_text=width_text(rows_max(rows), m.usable_bytes, "usable")),
+        Bars(
+            [(n, v, gb(v)) for n, v in rows],
+            limit=m.usable_bytes,
+            limit_text=width_text(rows_max(rows), m.usable_bytes, "usable"),
+        ),
         Facts(_facts(m, result, job)),
         Text(_smallest(fewest)),
-    ]  # fmt: skip
+    ]
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
     inputs = {
-        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
-        "catalogue": given["catalogue"], "weights": job.weights, "kv": job.kv, "tp": tp, "pp": pp,
-        "context_tokens": job.context_tokens, "concurrency": job.concurrency,
+        "model": loaded.model.name,
+        "cluster": loaded.cluster.name,
+        "gpu": loaded.gpu.name,
+        "catalogue": given["catalogue"],
+        "weights": job.weights,
+        "kv": job.kv,
+        "tp": tp,
+        "pp": pp,
+        "context_tokens": job.context_tokens,
+        "concurrency": job.concurrency,
         "dp_attention": bool(given["dp_attention"]),
-    }  # fmt: skip
+    }
     return Document(
-        command="memory", inputs=inputs, result=result, blocks=blocks, warnings=loaded.warnings,
-        answered_no=not m.fits, terms=(_term(m, result, tp, pp),), csv_table=table,
-    )  # fmt: skip
+        command="memory",
+        inputs=inputs,
+        result=result,
+        blocks=blocks,
+        warnings=loaded.warnings,
+        answered_no=not m.fits,
+        terms=(_term(m, result, tp, pp),),
+        csv_table=table,
+    )
 
 
 def _facts(m: ServingMemory, result: ServingAnswer, job: ServingJob) -> list[tuple[str, str, str]]:
     """Verdict, weights, KV cache and concurrency."""
     left = m.usable_bytes - m.total_bytes
     return [
-        ("verdict", "fits" if m.fits else "does not fit",
-         f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(result.hbm_bytes)} HBM), "
-         + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much")),
+        (
+            "verdict",
+            "fits" if m.fits else "does not fit",
+            f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(result.hbm_bytes)} HBM), "
+            + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"),
+        ),
         ("weights", gb(result.all_weights_bytes), f"{job.weights}, embedding and head in bf16"),
         ("KV per token", f"{result.kv_bytes_per_token:,.0f} B", f"{job.kv}, all GPUs together"),
-        ("KV per sequence", gb(result.kv_bytes_per_sequence),
-         f"{job.context_tokens:,.0f} tokens, all GPUs together"),
+        (
+            "KV per sequence",
+            gb(result.kv_bytes_per_sequence),
+            f"{job.context_tokens:,.0f} tokens, all GPUs together",
+        ),
         ("concurrency", f"{m.max_concurrency:,}", f"sequences fit; {m.concurrency:,} wanted"),
-    ]  # fmt: skip
+    ]
 
 
 def _smallest(fewest: FewestServing | None) -> str:
@@ -158,20 +191,42 @@ def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
     from gpuscale.core.records import Term
 
     parts = {
-        "weights_bytes": m.weights_bytes, "kv_cache_bytes": m.kv_cache_bytes,
-        "activations_bytes": m.activations_bytes, "overhead_bytes": m.overhead_bytes,
-    }  # fmt: skip
+        "weights_bytes": m.weights_bytes,
+        "kv_cache_bytes": m.kv_cache_bytes,
+        "activations_bytes": m.activations_bytes,
+        "overhead_bytes": m.overhead_bytes,
+    }
     formula = " + ".join(parts)
-    return Term("total_bytes", m.total_bytes, "bytes", formula, parts, "sum of the parts", (
-        Term("weights_bytes", m.weights_bytes, "bytes", "all_weights_bytes / (tp * pp)",
-             {"all_weights_bytes": result.all_weights_bytes, "tp": float(tp),
-              "pp": float(pp)}, "parameter count by format, with block scales"),
-        Term("kv_cache_bytes", m.kv_cache_bytes, "bytes", "concurrency * per_sequence_bytes",
-             {"concurrency": float(m.concurrency),
-              "per_sequence_bytes": m.kv_bytes_per_sequence_per_gpu},
-             "KV heads, latent and state of each layer (core/kv_cache.py)"),
-        Term("overhead_bytes", m.overhead_bytes, "bytes", source="prior: 2 to 4 GB per GPU"),
-    ))  # fmt: skip
+    return Term(
+        "total_bytes",
+        m.total_bytes,
+        "bytes",
+        formula,
+        parts,
+        "sum of the parts",
+        (
+            Term(
+                "weights_bytes",
+                m.weights_bytes,
+                "bytes",
+                "all_weights_bytes / (tp * pp)",
+                {"all_weights_bytes": result.all_weights_bytes, "tp": float(tp), "pp": float(pp)},
+                "parameter count by format, with block scales",
+            ),
+            Term(
+                "kv_cache_bytes",
+                m.kv_cache_bytes,
+                "bytes",
+                "concurrency * per_sequence_bytes",
+                {
+                    "concurrency": float(m.concurrency),
+                    "per_sequence_bytes": m.kv_bytes_per_sequence_per_gpu,
+                },
+                "KV heads, latent and state of each layer (core/kv_cache.py)",
+            ),
+            Term("overhead_bytes", m.overhead_bytes, "bytes", source="prior: 2 to 4 GB per GPU"),
+        ),
+    )
 
 
 def _weights_only(given: dict[str, Any]) -> Document:
@@ -197,17 +252,24 @@ def _weights_only(given: dict[str, Any]) -> Document:
     nodes = nodes_to_hold(fewest, loaded.cluster.gpus_per_node)
     per_gpu = total / n_gpus
     result = {
-        "weights_bytes": total, "weights_bytes_per_gpu": per_gpu, "hbm_bytes": hbm,
-        "fits": per_gpu <= hbm, "n_gpus": n_gpus, "n_gpus_to_hold": fewest,
+        "weights_bytes": total,
+        "weights_bytes_per_gpu": per_gpu,
+        "hbm_bytes": hbm,
+        "fits": per_gpu <= hbm,
+        "n_gpus": n_gpus,
+        "n_gpus_to_hold": fewest,
         "n_nodes_to_hold": nodes,
-    }  # fmt: skip
+    }
     facts = [
         ("weights", gb(total), f"{dtype}, {WEIGHT_BITS[dtype]:g} bits per parameter"),
         ("per GPU", gb(per_gpu), f"on {n_gpus:,} {loaded.gpu.name}"),
-        ("verdict", "fits" if result["fits"] else "does not fit",
-         f"{gb(per_gpu)} of {gb(hbm)} HBM; weights alone, no KV cache"),
+        (
+            "verdict",
+            "fits" if result["fits"] else "does not fit",
+            f"{gb(per_gpu)} of {gb(hbm)} HBM; weights alone, no KV cache",
+        ),
         ("GPUs to hold them", f"{fewest:,}", f"{nodes:,} nodes"),
-    ]  # fmt: skip
+    ]
     blocks: list[Any] = [
         Text(f"{format_count(n_params)} parameters served in {dtype}"),
         Facts(facts),
@@ -215,14 +277,26 @@ def _weights_only(given: dict[str, Any]) -> Document:
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
     term = Term(
-        "weights_bytes", total, "bytes", "params * bits / 8",
-        {"params": n_params, "bits": WEIGHT_BITS[dtype]}, "FSDP and deployment notes",
-    )  # fmt: skip
+        "weights_bytes",
+        total,
+        "bytes",
+        "params * bits / 8",
+        {"params": n_params, "bits": WEIGHT_BITS[dtype]},
+        "FSDP and deployment notes",
+    )
     return Document(
         command="memory",
-        inputs={"params": n_params, "weights": dtype, "gpu": loaded.gpu.name,
-                "cluster": loaded.cluster.name, "n_gpus": n_gpus,
-                "catalogue": given["catalogue"]},
-        result=result, blocks=blocks, warnings=loaded.warnings,
-        answered_no=not result["fits"], terms=(term,),
-    )  # fmt: skip
+        inputs={
+            "params": n_params,
+            "weights": dtype,
+            "gpu": loaded.gpu.name,
+            "cluster": loaded.cluster.name,
+            "n_gpus": n_gpus,
+            "catalogue": given["catalogue"],
+        },
+        result=result,
+        blocks=blocks,
+        warnings=loaded.warnings,
+        answered_no=not result["fits"],
+        terms=(term,),
+    )

@@ -32,12 +32,16 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 PARTS = (
-    ("weights", "weights_bytes"), ("gradients", "gradients_bytes"),
-    ("master weights", "master_bytes"), ("optimizer", "optimizer_bytes"),
-    ("activations", "activations_bytes"), ("logits", "logits_bytes"),
-    ("buffers", "working_bytes"), ("fragmentation", "fragmentation_bytes"),
+    ("weights", "weights_bytes"),
+    ("gradients", "gradients_bytes"),
+    ("master weights", "master_bytes"),
+    ("optimizer", "optimizer_bytes"),
+    ("activations", "activations_bytes"),
+    ("logits", "logits_bytes"),
+    ("buffers", "working_bytes"),
+    ("fragmentation", "fragmentation_bytes"),
     ("context, NCCL", "context_bytes"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,7 @@ class TrainingMemory:
 def training_document(given: dict[str, Any]) -> Document:
     """Answer a training question about a model."""
     from gpuscale.core.memory.facts import model_facts
-    from gpuscale.core.memory.fit import (
-        INTERVAL_80,
-        INTERVAL_80_UNKNOWN,
-        fewest_gpus,
-        usable_bytes,
-    )
+    from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN, fewest_gpus, usable_bytes
     from gpuscale.core.memory.parameters import IDEAL, parameters_of
     from gpuscale.core.memory.peak import peak_stage, stage_memories
     from gpuscale.io.software import load_software
@@ -89,17 +88,31 @@ def training_document(given: dict[str, Any]) -> Document:
     fewest = None
     if given["min_gpus"] or not fits:
         fewest = fewest_gpus(
-            facts, parameters, layout, usable, loaded.cluster.gpus_per_node,
+            facts,
+            parameters,
+            layout,
+            usable,
+            loaded.cluster.gpus_per_node,
             tuple(h for m in loaded.model.mixers.values() if (h := getattr(m, "n_heads", 0))),
-        )  # fmt: skip
+        )
     factor = INTERVAL_80.get(software.name, INTERVAL_80_UNKNOWN)
     result = TrainingMemory(
-        fits=fits, total_bytes=peak.total_bytes, usable_bytes=usable, hbm_bytes=hbm,
-        headroom_bytes=usable - peak.total_bytes, interval_factor_80=factor,
-        allocated_bytes=peak.allocated_bytes, reserved_bytes=peak.reserved_bytes,
-        nvidia_smi_bytes=peak.total_bytes, ideal_total_bytes=ideal.total_bytes,
-        peak_stage=peak.stage, expected=peak, ideal=ideal, stages=stages, fewest=fewest,
-    )  # fmt: skip
+        fits=fits,
+        total_bytes=peak.total_bytes,
+        usable_bytes=usable,
+        hbm_bytes=hbm,
+        headroom_bytes=usable - peak.total_bytes,
+        interval_factor_80=factor,
+        allocated_bytes=peak.allocated_bytes,
+        reserved_bytes=peak.reserved_bytes,
+        nvidia_smi_bytes=peak.total_bytes,
+        ideal_total_bytes=ideal.total_bytes,
+        peak_stage=peak.stage,
+        expected=peak,
+        ideal=ideal,
+        stages=stages,
+        fewest=fewest,
+    )
     return _document(given, loaded, layout, facts, parameters, result)
 
 
@@ -111,28 +124,40 @@ def _with_recipe(given: dict[str, Any], parameters: MemoryParameters) -> MemoryP
 
     r = RECIPES[choice(given, "recipe", RECIPES)]
     return replace(
-        parameters, weights_bytes=r.weights_bytes, gradients_bytes=r.gradients_bytes,
-        gradients_bytes_fp16=r.gradients_bytes, master_bytes=r.master_bytes,
-        optimizer_bytes=r.optimizer_bytes, step_bytes=0.0, sharded_weights_bytes=r.weights_bytes,
-    )  # fmt: skip
+        parameters,
+        weights_bytes=r.weights_bytes,
+        gradients_bytes=r.gradients_bytes,
+        gradients_bytes_fp16=r.gradients_bytes,
+        master_bytes=r.master_bytes,
+        optimizer_bytes=r.optimizer_bytes,
+        step_bytes=0.0,
+        sharded_weights_bytes=r.weights_bytes,
+    )
 
 
 def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
     """Build the bare formulas with the recipe and settings of the job."""
     return replace(
-        ideal, weights_bytes=p.weights_bytes, gradients_bytes=p.gradients_bytes,
-        gradients_bytes_fp16=p.gradients_bytes_fp16, master_bytes=p.master_bytes,
-        optimizer_bytes=p.optimizer_bytes, sharded_weights_bytes=p.sharded_weights_bytes,
-        fused_cross_entropy=p.fused_cross_entropy, fused_linear_ce=p.fused_linear_ce,
+        ideal,
+        weights_bytes=p.weights_bytes,
+        gradients_bytes=p.gradients_bytes,
+        gradients_bytes_fp16=p.gradients_bytes_fp16,
+        master_bytes=p.master_bytes,
+        optimizer_bytes=p.optimizer_bytes,
+        sharded_weights_bytes=p.sharded_weights_bytes,
+        fused_cross_entropy=p.fused_cross_entropy,
+        fused_linear_ce=p.fused_linear_ce,
         logits_bytes=min(ideal.logits_bytes, p.logits_bytes),
         fused_logits_bytes=min(ideal.fused_logits_bytes, p.fused_logits_bytes),
         hidden_bytes=min(ideal.hidden_bytes, p.hidden_bytes),
         ffn_bytes=min(ideal.ffn_bytes, p.ffn_bytes),
-        per_op_frac=p.per_op_frac, selective_per_op=p.selective_per_op,
-        quantised_inputs=p.quantised_inputs, unfused_attention=p.unfused_attention,
+        per_op_frac=p.per_op_frac,
+        selective_per_op=p.selective_per_op,
+        quantised_inputs=p.quantised_inputs,
+        unfused_attention=p.unfused_attention,
         stage_split=p.stage_split,
         expert_imbalance=p.expert_imbalance,
-    )  # fmt: skip
+    )
 
 
 def _layout(given: dict[str, Any], model: ModelSpec, software: SoftwareSpec) -> Layout:
@@ -152,17 +177,28 @@ def _layout(given: dict[str, Any], model: ModelSpec, software: SoftwareSpec) -> 
         raise GpuscaleError(f"--shard-group {shard_group} does not divide dp*cp = {dp * cp}")
     return Layout(
         seq_len=whole(given["seq"], "--seq", most=1e9),
-        global_batch_size=dp * micro * pp if batch is None
+        global_batch_size=dp * micro * pp
+        if batch is None
         else whole(batch, "--global-batch", most=1e9),
-        micro_batch_size=micro, tp=tp, cp=cp, ep=ep, etp=etp, pp=pp, vpp=vpp, dp=dp,
-        zero_stage=zero, shard_group_size=shard_group,
+        micro_batch_size=micro,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        pp=pp,
+        vpp=vpp,
+        dp=dp,
+        zero_stage=zero,
+        shard_group_size=shard_group,
         sequence_parallel=software.sequence_parallel and tp > 1,
-        recompute=software.recompute if given["recompute"] is None
+        recompute=software.recompute
+        if given["recompute"] is None
         else choice(given, "recompute", RECOMPUTE),
         schedule=choice(given, "schedule", SCHEDULES),
         precision=choice(given, "precision", PRECISIONS),
-        offload_optimizer="optimizer" in offload, offload_activations="activations" in offload,
-    )  # fmt: skip
+        offload_optimizer="optimizer" in offload,
+        offload_activations="activations" in offload,
+    )
 
 
 def _check_degrees(
@@ -195,9 +231,13 @@ def _offload(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _document(
-    given: dict[str, Any], loaded: Loaded, layout: Layout, facts: ModelFacts,
-    parameters: MemoryParameters, r: TrainingMemory,
-) -> Document:  # fmt: skip
+    given: dict[str, Any],
+    loaded: Loaded,
+    layout: Layout,
+    facts: ModelFacts,
+    parameters: MemoryParameters,
+    r: TrainingMemory,
+) -> Document:
     from gpuscale.core.memory.fit import why
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
@@ -225,19 +265,26 @@ def _document(
     )
     bars = Bars(
         [(label, value, gb(value)) for label, _, value in rows],
-        limit=r.usable_bytes, limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
-    )  # fmt: skip
+        limit=r.usable_bytes,
+        limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
+    )
     low, high = peak.total_bytes / r.interval_factor_80, peak.total_bytes * r.interval_factor_80
     facts_rows = [
-        ("verdict", "fits" if r.fits else "does not fit",
-         verdict(peak.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1]),
-        ("likely range", f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
-         "holds 80 % of published peaks of this class"),
+        (
+            "verdict",
+            "fits" if r.fits else "does not fit",
+            verdict(peak.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1],
+        ),
+        (
+            "likely range",
+            f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
+            "holds 80 % of published peaks of this class",
+        ),
         ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
         ("as allocated", gb(peak.allocated_bytes), f"{peak.allocated_bytes / 2**30:,.2f} GiB"),
         ("as reserved", gb(peak.reserved_bytes), f"{peak.reserved_bytes / 2**30:,.2f} GiB"),
         ("as nvidia-smi", gb(peak.total_bytes), f"{peak.total_bytes / 2**30:,.2f} GiB"),
-    ]  # fmt: skip
+    ]
     blocks: list[Block] = [Text(head), table, bars, Facts(facts_rows)]
     if given["stages"]:
         blocks.append(_stage_table(r))
@@ -247,17 +294,28 @@ def _document(
     if changed:
         blocks.append(Text(changed))
     return Document(
-        command="memory", inputs=_inputs(given, loaded, layout), result=r, blocks=blocks,
-        warnings=loaded.warnings, answered_no=not r.fits,
-        terms=_terms(facts, layout, parameters, r), csv_table=table if not given["stages"]
-        else _stage_table(r),
-    )  # fmt: skip
+        command="memory",
+        inputs=_inputs(given, loaded, layout),
+        result=r,
+        blocks=blocks,
+        warnings=loaded.warnings,
+        answered_no=not r.fits,
+        terms=_terms(facts, layout, parameters, r),
+        csv_table=table if not given["stages"] else _stage_table(r),
+    )
 
 
 def layout_text(layout: Layout) -> str:
     """Degrees of a layout in one line."""
-    named = (("TP", layout.tp), ("PP", layout.pp), ("VPP", layout.vpp), ("CP", layout.cp),
-             ("EP", layout.ep), ("ETP", layout.etp), ("DP", layout.dp))  # fmt: skip
+    named = (
+        ("TP", layout.tp),
+        ("PP", layout.pp),
+        ("VPP", layout.vpp),
+        ("CP", layout.cp),
+        ("EP", layout.ep),
+        ("ETP", layout.etp),
+        ("DP", layout.dp),
+    )
     degrees = ", ".join(f"{n} {v}" for n, v in named if v > 1 or n in ("TP", "PP", "DP"))
     group = f" in groups of {layout.shard_group_size}" if layout.shard_group_size else ""
     return f"{degrees}, ZeRO {layout.zero_stage}{group}"
@@ -291,23 +349,33 @@ def _stage_table(r: TrainingMemory) -> Any:
             Column("total_bytes", "total", lambda v: f"{v / 1e9:,.2f}"),
         ),
         [
-            (s.stage + 1, s.n_layers, s.in_flight_micro_batches,
-             *(getattr(s, key) for _, key in keys), s.total_bytes)
+            (
+                s.stage + 1,
+                s.n_layers,
+                s.in_flight_micro_batches,
+                *(getattr(s, key) for _, key in keys),
+                s.total_bytes,
+            )
             for s in r.stages
         ],
         title="stages, GB per GPU",
-    )  # fmt: skip
+    )
 
 
 def _inputs(given: dict[str, Any], loaded: Loaded, layout: Layout) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
-        "catalogue": given["catalogue"], "software": given["software"],
-        "recipe": given["recipe"] or "", "imbalance": given["imbalance"],
-        "n_gpus": layout.n_gpus, **asdict(layout),
-    }  # fmt: skip
+        "model": loaded.model.name,
+        "cluster": loaded.cluster.name,
+        "gpu": loaded.gpu.name,
+        "catalogue": given["catalogue"],
+        "software": given["software"],
+        "recipe": given["recipe"] or "",
+        "imbalance": given["imbalance"],
+        "n_gpus": layout.n_gpus,
+        **asdict(layout),
+    }
 
 
 def _terms(
@@ -338,30 +406,57 @@ def _terms(
         held += inputs["expert_params"] / inputs["expert_shards"]
         inputs["bytes_per_param"] = value / held if held else 0.0
         return Term(
-            name, value, "bytes",
+            name,
+            value,
+            "bytes",
             "bytes_per_param * (dense_params / dense_shards + expert_params / expert_shards)",
-            inputs, source,
-        )  # fmt: skip
+            inputs,
+            source,
+        )
 
     recipe = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
     parts = {key: getattr(peak, key) for _, key in PARTS}
     children = (
-        state("weights_bytes", 3, recipe), state("gradients_bytes", 2, recipe),
-        state("master_bytes", 1, recipe), state("optimizer_bytes", 1, recipe),
-        Term("activations_bytes", peak.activations_bytes, "bytes",
-             "in_flight * bytes_per_micro_batch",
-             {"in_flight": peak.in_flight_micro_batches,
-              "bytes_per_micro_batch": peak.activations_bytes / peak.in_flight_micro_batches},
-             "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer"),
-        Term("fragmentation_bytes", peak.fragmentation_bytes, "bytes",
-             "(reserved_over_allocated - 1) * allocated_bytes",
-             {"reserved_over_allocated": p.fragmentation,
-              "allocated_bytes": peak.allocated_bytes}, "software preset, [memory.sources]"),
-        Term("usable_bytes", r.usable_bytes, "bytes", "hbm_bytes * (1 - reserved_frac)",
-             {"hbm_bytes": r.hbm_bytes, "reserved_frac": 1 - r.usable_bytes / r.hbm_bytes},
-             "memory that PyTorch reports of the nominal HBM"),
-    )  # fmt: skip
+        state("weights_bytes", 3, recipe),
+        state("gradients_bytes", 2, recipe),
+        state("master_bytes", 1, recipe),
+        state("optimizer_bytes", 1, recipe),
+        Term(
+            "activations_bytes",
+            peak.activations_bytes,
+            "bytes",
+            "in_flight * bytes_per_micro_batch",
+            {
+                "in_flight": peak.in_flight_micro_batches,
+                "bytes_per_micro_batch": peak.activations_bytes / peak.in_flight_micro_batches,
+            },
+            "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer",
+        ),
+        Term(
+            "fragmentation_bytes",
+            peak.fragmentation_bytes,
+            "bytes",
+            "(reserved_over_allocated - 1) * allocated_bytes",
+            {"reserved_over_allocated": p.fragmentation, "allocated_bytes": peak.allocated_bytes},
+            "software preset, [memory.sources]",
+        ),
+        Term(
+            "usable_bytes",
+            r.usable_bytes,
+            "bytes",
+            "hbm_bytes * (1 - reserved_frac)",
+            {"hbm_bytes": r.hbm_bytes, "reserved_frac": 1 - r.usable_bytes / r.hbm_bytes},
+            "memory that PyTorch reports of the nominal HBM",
+        ),
+    )
     return (
-        Term("total_bytes", peak.total_bytes, "bytes", " + ".join(parts), parts,
-             "sum of the parts of the fullest stage", children),
-    )  # fmt: skip
+        Term(
+            "total_bytes",
+            peak.total_bytes,
+            "bytes",
+            " + ".join(parts),
+            parts,
+            "sum of the parts of the fullest stage",
+            children,
+        ),
+    )

@@ -52,8 +52,9 @@ def model(
         from gpuscale.io.toml_out import spec_to_toml
 
         text = spec_to_toml(loaded.model)
-        return Document("model", inputs, {"toml": text}, [Text(text.rstrip())],
-                        warnings=loaded.warnings)  # fmt: skip
+        return Document(
+            "model", inputs, {"toml": text}, [Text(text.rstrip())], warnings=loaded.warnings
+        )
     return _answer(loaded, inputs, tokens, element)
 
 
@@ -100,15 +101,18 @@ def _answer(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float)
     }
     table = _layer_table(result["groups"])
     title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
-    blocks = [
-        Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec),
-    ]  # fmt: skip
+    blocks = [Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec)]
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))
     return Document(
-        "model", inputs, result, blocks, warnings=loaded.warnings,
-        terms=_terms(result), csv_table=table,
-    )  # fmt: skip
+        "model",
+        inputs,
+        result,
+        blocks,
+        warnings=loaded.warnings,
+        terms=_terms(result),
+        csv_table=table,
+    )
 
 
 def _groups(spec: ModelSpec, params: ModelParams) -> list[dict[str, Any]]:
@@ -181,10 +185,13 @@ def _parameters(r: dict[str, Any]) -> Facts:
     for label, key, remark in (
         ("input embedding", "embedding_params", ""),
         ("output head", "head_params", "" if r["head_params"] else "tied to the embedding"),
-        ("mixers", "mixer_params", ""), ("FFNs", "ffn_params", ""), ("norms", "norm_params", ""),
-        ("other", "extra_params", ""), ("vision tower", "vision_params", ""),
+        ("mixers", "mixer_params", ""),
+        ("FFNs", "ffn_params", ""),
+        ("norms", "norm_params", ""),
+        ("other", "extra_params", ""),
+        ("vision tower", "vision_params", ""),
         ("multi-token prediction", "mtp_params", "not in the total"),
-    ):  # fmt: skip
+    ):
         if r[key] or key == "head_params":
             rows.append((f"  {label}", format_count(r[key]), remark))
     return Facts(rows, "Parameters")
@@ -242,12 +249,28 @@ def _terms(r: dict[str, Any]) -> tuple[Term, ...]:
     parts = ("embedding", "head", "mixer", "ffn", "norm", "extra", "vision")
     summands = {f"{p}_params": r[f"{p}_params"] for p in parts}
     return (
-        Term("params", r["params"], "count", " + ".join(summands), summands,
-             "sum of the parts; core/params.py"),
-        Term("six_p_flop_per_token", r["six_p_flop_per_token"], "flop", "6 * active_params",
-             {"active_params": r["active_params"]}, "Kaplan et al. 2020, section 2.1"),
-        Term("training_flop_per_token", r["training_flop_per_token"], "flop",
-             "3 * forward_flop_per_token",
-             {"forward_flop_per_token": r["forward_flop_per_token"]},
-             "backward twice the forward; core/model_flops.py"),
-    )  # fmt: skip
+        Term(
+            "params",
+            r["params"],
+            "count",
+            " + ".join(summands),
+            summands,
+            "sum of the parts; core/params.py",
+        ),
+        Term(
+            "six_p_flop_per_token",
+            r["six_p_flop_per_token"],
+            "flop",
+            "6 * active_params",
+            {"active_params": r["active_params"]},
+            "Kaplan et al. 2020, section 2.1",
+        ),
+        Term(
+            "training_flop_per_token",
+            r["training_flop_per_token"],
+            "flop",
+            "3 * forward_flop_per_token",
+            {"forward_flop_per_token": r["forward_flop_per_token"]},
+            "backward twice the forward; core/model_flops.py",
+        ),
+    )

@@ -78,14 +78,17 @@ def network(
     return Document(
         command="network",
         inputs={
-            "cluster": spec.name, "n_gpus": n_gpus, "switch_radix": spec.switch_radix,
-            "catalogue": catalogue, "changes": list(loaded.changes),
+            "cluster": spec.name,
+            "n_gpus": n_gpus,
+            "switch_radix": spec.switch_radix,
+            "catalogue": catalogue,
+            "changes": list(loaded.changes),
         },
         result=report,
         blocks=blocks,
         warnings=[*loaded.warnings, *_warnings(spec, n_gpus)],
         terms=_terms(report, spec),
-    )  # fmt: skip
+    )
 
 
 def _level_table(report: NetworkReport) -> Any:
@@ -96,20 +99,30 @@ def _level_table(report: NetworkReport) -> Any:
         return format_si(value, "bytes_per_s")
 
     columns = [
-        Column("level", "level", right=False), Column("n_children", "children"),
-        Column("gpus_under", "GPUs under it"), Column("bytes_per_s_per_gpu", "per GPU", rate),
+        Column("level", "level", right=False),
+        Column("n_children", "children"),
+        Column("gpus_under", "GPUs under it"),
+        Column("bytes_per_s_per_gpu", "per GPU", rate),
         Column("bytes_per_s_per_node", "per node", rate),
         Column("child_bytes_per_s", "one child", rate),
         Column("total_bytes_per_s", "all children", rate),
         Column("bisection_bytes_per_s", "bisection, 2-way", rate),
         Column("collective_bytes_per_s", "collective", rate),
-    ]  # fmt: skip
+    ]
     rows = [
-        (v.name, v.n_children, v.gpus_under, v.bytes_per_s_per_gpu, v.bytes_per_s_per_node,
-         v.child_bytes_per_s, v.total_bytes_per_s, v.bisection_bytes_per_s,
-         v.collective_bytes_per_s)
+        (
+            v.name,
+            v.n_children,
+            v.gpus_under,
+            v.bytes_per_s_per_gpu,
+            v.bytes_per_s_per_node,
+            v.child_bytes_per_s,
+            v.total_bytes_per_s,
+            v.bisection_bytes_per_s,
+            v.collective_bytes_per_s,
+        )
         for v in report.levels
-    ]  # fmt: skip
+    ]
     return Table(columns, rows, "bandwidth per level (one direction)")
 
 
@@ -126,17 +139,26 @@ def _switch_facts(report: NetworkReport, spec: ClusterSpec) -> Facts:
     if tree is not None:
         of = f", {planes} planes" if planes > 1 else ""
         rows += [
-            ("full-bisection fat tree", f"{tree.n_tiers} tier{'s' if tree.n_tiers > 1 else ''}",
-             f"{spec.switch_radix}-port switches{of}"),
-            ("leaf switches", str(planes * tree.n_leaf_switches),
-             f"{format_si(tree.leaf_down_bytes_per_s, 'bytes_per_s')} down each"),
-            ("spine switches", str(planes * tree.n_spine_switches),
-             f"{tree.links_per_leaf_spine_pair:g} links per leaf and spine"),
+            (
+                "full-bisection fat tree",
+                f"{tree.n_tiers} tier{'s' if tree.n_tiers > 1 else ''}",
+                f"{spec.switch_radix}-port switches{of}",
+            ),
+            (
+                "leaf switches",
+                str(planes * tree.n_leaf_switches),
+                f"{format_si(tree.leaf_down_bytes_per_s, 'bytes_per_s')} down each",
+            ),
+            (
+                "spine switches",
+                str(planes * tree.n_spine_switches),
+                f"{tree.links_per_leaf_spine_pair:g} links per leaf and spine",
+            ),
             ("core switches", str(planes * tree.n_core_switches), ""),
             ("node-leaf links", str(planes * tree.n_gpus), ""),
             ("leaf-spine links", str(planes * tree.n_leaf_spine_links), ""),
             ("spine-core links", str(planes * tree.n_spine_core_links), ""),
-        ]  # fmt: skip
+        ]
     elif reach(spec.switch_radix) < report.n_gpus and spec.node_egress_bytes_per_s is not None:
         joined = reach(spec.switch_radix)
         text = f"three tiers of {spec.switch_radix} ports join {joined} GPUs; try --radix"
@@ -170,26 +192,37 @@ def _terms(report: NetworkReport, spec: ClusterSpec) -> tuple[Term, ...]:
             continue
         rate = "scaleup_bytes_per_s" if level.name == "node" else "node_egress_bytes_per_s"
         own = Term(
-            f"{level.name}: share of one GPU", level.bytes_per_s_per_gpu, "bytes_per_s",
+            f"{level.name}: share of one GPU",
+            level.bytes_per_s_per_gpu,
+            "bytes_per_s",
             source=spec.sources.get(rate, f"{spec.name}: {rate}"),
-        )  # fmt: skip
+        )
         terms.append(
             Term(
-                f"collective bandwidth, {level.name}", level.collective_bytes_per_s, "bytes_per_s",
+                f"collective bandwidth, {level.name}",
+                level.collective_bytes_per_s,
+                "bytes_per_s",
                 "n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)",
-                {"n_children": level.n_children, "gpus_below": level.gpus_below,
-                 "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu},
-                SOURCE, (own,),
+                {
+                    "n_children": level.n_children,
+                    "gpus_below": level.gpus_below,
+                    "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
+                },
+                SOURCE,
+                (own,),
             )
-        )  # fmt: skip
+        )
     tree = report.switches
     if tree is not None and tree.n_tiers > 1:
         down = spec.switch_radix // 2
         terms.append(
             Term(
-                "leaf switches of a plane", tree.n_leaf_switches, "count",
-                "ceil(n_gpus / ports_down)", {"n_gpus": tree.n_gpus, "ports_down": down},
+                "leaf switches of a plane",
+                tree.n_leaf_switches,
+                "count",
+                "ceil(n_gpus / ports_down)",
+                {"n_gpus": tree.n_gpus, "ports_down": down},
                 "fat tree: half of a leaf's ports go down",
             )
-        )  # fmt: skip
+        )
     return tuple(terms)

@@ -25,24 +25,22 @@ def plan(
         str | None, typer.Option(help="GPUs; a range 512..16384 or a list is a scan.")
     ] = None,
     cluster: Annotated[
-        str | None,
-        typer.Option(help="Cluster, or several, comma-separated. [default: dgx-h100]"),
+        str | None, typer.Option(help="Cluster, or several, comma-separated. [default: dgx-h100]")
     ] = None,
     catalogue: Annotated[
         str | None, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
     ] = None,
     seq_len: Annotated[
-        str | None,
-        typer.Option("--seq-len", "--seq", help="Tokens of a sequence. [default: 8192]"),
+        str | None, typer.Option("--seq-len", "--seq", help="Tokens of a sequence. [default: 8192]")
     ] = None,
     batch_tokens: Annotated[
         str | None,
-        typer.Option(help="Tokens of a step, rounded to sequences that divide well. "
-                          "[default: the model's, or 4M]"),
+        typer.Option(
+            help="Tokens of a step, rounded to sequences that divide well. "
+            "[default: the model's, or 4M]"
+        ),
     ] = None,
-    global_batch: Annotated[
-        str | None, typer.Option(help="Sequences of a step, exactly.")
-    ] = None,
+    global_batch: Annotated[str | None, typer.Option(help="Sequences of a step, exactly.")] = None,
     tokens: Annotated[
         str | None, typer.Option(help="Tokens of the whole run, e.g. 15T. [default: the model's]")
     ] = None,
@@ -78,9 +76,7 @@ def plan(
     ep: Annotated[str | None, typer.Option(help="Expert parallelism.")] = None,
     etp: Annotated[str | None, typer.Option(help="Tensor parallelism of the experts.")] = None,
     zero: Annotated[str | None, typer.Option(help="ZeRO stage 0 to 3; 3 is FSDP.")] = None,
-    shard_group: Annotated[
-        str | None, typer.Option(help="GPUs of a shard group: HSDP.")
-    ] = None,
+    shard_group: Annotated[str | None, typer.Option(help="GPUs of a shard group: HSDP.")] = None,
     micro_batch: Annotated[str | None, typer.Option(help="Sequences of a micro-batch.")] = None,
     sequence_parallel: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
     recompute: Annotated[str | None, typer.Option(help="none, selective, full.")] = None,
@@ -126,7 +122,7 @@ def plan(
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache: bf16, fp8.")] = None,
     context: Annotated[str | None, typer.Option(help="Tokens in the cache of a sequence.")] = None,
     concurrency: Annotated[str | None, typer.Option(help="Sequences served at once.")] = None,
-) -> Document:  # fmt: skip
+) -> Document:
     """Best layout of a training job on a cluster, its time, memory and cost.
 
     Every dimension that is not pinned is searched; the layout printed is the best of all.

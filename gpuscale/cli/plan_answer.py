@@ -52,16 +52,29 @@ def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alter
     slower = other.step_s / best.step_s - 1
     why = why_worse(other, best, board_of(case, layout))
     return Alternative(
-        kind, other.family, layout, other.step_s, other.step.mfu, other.peak_bytes, other.fits,
-        slower, why,
-    )  # fmt: skip
+        kind,
+        other.family,
+        layout,
+        other.step_s,
+        other.step.mfu,
+        other.peak_bytes,
+        other.fits,
+        slower,
+        why,
+    )
 
 
 def plan_result(
-    case: Case, request: Request, best: Estimate, result: SearchResult, *, n_next: int,
-    sensitivity: tuple[Effect, ...] = (), remedies: tuple[Remedy, ...] = (),
+    case: Case,
+    request: Request,
+    best: Estimate,
+    result: SearchResult,
+    *,
+    n_next: int,
+    sensitivity: tuple[Effect, ...] = (),
+    remedies: tuple[Remedy, ...] = (),
     pareto: tuple[ParetoPoint, ...] = (),
-) -> PlanResult:  # fmt: skip
+) -> PlanResult:
     """Put the record of an answer together."""
     from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN
     from gpuscale.io.jobs import job_toml, step_interval
@@ -74,23 +87,40 @@ def plan_result(
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     tokens = case.batch.asked_tokens
     return PlanResult(
-        fits=best.fits, n_gpus=case.n_gpus, layout=lay, family=best.family,
-        step_s=step.expected_s, roofline_s=step.roofline_s,
-        step_low_s=low_s, step_high_s=high_s,
-        mfu=step.mfu, hfu=step.hfu, tokens_per_s=step.tokens_per_s,
-        tokens_per_s_per_gpu=step.tokens_per_s_per_gpu, batch_tokens=case.batch_tokens,
-        asked_batch_tokens=tokens, tokens_per_gpu=tokens / case.n_gpus,
-        tokens_per_dp_rank=tokens / (lay.dp * lay.cp), peak_bytes=best.peak_bytes,
-        capacity_bytes=best.capacity_bytes, hbm_bytes=case.problem.hardware.hbm_bytes,
+        fits=best.fits,
+        n_gpus=case.n_gpus,
+        layout=lay,
+        family=best.family,
+        step_s=step.expected_s,
+        roofline_s=step.roofline_s,
+        step_low_s=low_s,
+        step_high_s=high_s,
+        mfu=step.mfu,
+        hfu=step.hfu,
+        tokens_per_s=step.tokens_per_s,
+        tokens_per_s_per_gpu=step.tokens_per_s_per_gpu,
+        batch_tokens=case.batch_tokens,
+        asked_batch_tokens=tokens,
+        tokens_per_gpu=tokens / case.n_gpus,
+        tokens_per_dp_rank=tokens / (lay.dp * lay.cp),
+        peak_bytes=best.peak_bytes,
+        capacity_bytes=best.capacity_bytes,
+        hbm_bytes=case.problem.hardware.hbm_bytes,
         headroom_bytes=best.headroom_bytes,
         memory_interval_factor_80=INTERVAL_80.get(software, INTERVAL_80_UNKNOWN),
-        run=run_for(case, request, best.step_s), step=step, memory=best.memory,
+        run=run_for(case, request, best.step_s),
+        step=step,
+        memory=best.memory,
         limits=board_of(case, lay),
-        alternatives=alternatives_of(case, result, best, n_next, unfit), slow_families=slow,
+        alternatives=alternatives_of(case, result, best, n_next, unfit),
+        slow_families=slow,
         sensitivity=sensitivity,
-        remedies=remedies, pareto=pareto, counts=result.counts,
-        job=job | {"layout": dict(request.pins)}, job_toml=job_toml(job, dict(request.pins)),
-    )  # fmt: skip
+        remedies=remedies,
+        pareto=pareto,
+        counts=result.counts,
+        job=job | {"layout": dict(request.pins)},
+        job_toml=job_toml(job, dict(request.pins)),
+    )
 
 
 def used_job(case: Case, request: Request) -> dict[str, Any]:
@@ -98,11 +128,13 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
     facts = case.problem.facts
     job: dict[str, Any] = dict(request.job)
     job |= {
-        "cluster": job.get("cluster", request.clusters[0]), "gpus": case.n_gpus,
+        "cluster": job.get("cluster", request.clusters[0]),
+        "gpus": case.n_gpus,
         "seq_len": facts.seq_len,
-        "precision": ",".join(case.space.precision), "software": request.software,
+        "precision": ",".join(case.space.precision),
+        "software": request.software,
         "objective": request.objective,
-    }  # fmt: skip
+    }
     if request.global_batches:
         job["global_batch"] = facts.global_batch_size
     else:
@@ -123,39 +155,92 @@ def terms_of(r: PlanResult) -> tuple[Any, ...]:
     parts = {
         name: getattr(m, name)
         for name in (
-            "weights_bytes", "gradients_bytes", "master_bytes", "optimizer_bytes",
-            "activations_bytes", "logits_bytes", "working_bytes", "fragmentation_bytes",
+            "weights_bytes",
+            "gradients_bytes",
+            "master_bytes",
+            "optimizer_bytes",
+            "activations_bytes",
+            "logits_bytes",
+            "working_bytes",
+            "fragmentation_bytes",
             "context_bytes",
         )
-    }  # fmt: skip
+    }
     terms = [
-        Term("step_s", r.step_s, "s", " + ".join(expected), expected,
-             "expected: calibrated step model (core/step)"),
-        Term("roofline_s", r.step.roofline.total_s, "s", " + ".join(ideal), ideal,
-             "roofline: the same formulas with peak rates, no latency, perfect overlap"),
-        Term("mfu", r.mfu, "frac", "model_flop / (n_gpus * peak_flop_per_s * step_s)",
-             {"model_flop": r.step.model_flop, "n_gpus": float(r.n_gpus),
-              "peak_flop_per_s": peak, "step_s": r.step_s},
-             "model FLOP without recomputation over 16-bit peak (PaLM, appendix B)"),
-        Term("tokens_per_s", r.tokens_per_s, "", "batch_tokens / step_s",
-             {"batch_tokens": r.batch_tokens, "step_s": r.step_s}, "tokens of a step"),
-        Term("peak_bytes", r.peak_bytes, "bytes", " + ".join(parts), parts,
-             "memory of the fullest GPU (core/memory)"),
-    ]  # fmt: skip
+        Term(
+            "step_s",
+            r.step_s,
+            "s",
+            " + ".join(expected),
+            expected,
+            "expected: calibrated step model (core/step)",
+        ),
+        Term(
+            "roofline_s",
+            r.step.roofline.total_s,
+            "s",
+            " + ".join(ideal),
+            ideal,
+            "roofline: the same formulas with peak rates, no latency, perfect overlap",
+        ),
+        Term(
+            "mfu",
+            r.mfu,
+            "frac",
+            "model_flop / (n_gpus * peak_flop_per_s * step_s)",
+            {
+                "model_flop": r.step.model_flop,
+                "n_gpus": float(r.n_gpus),
+                "peak_flop_per_s": peak,
+                "step_s": r.step_s,
+            },
+            "model FLOP without recomputation over 16-bit peak (PaLM, appendix B)",
+        ),
+        Term(
+            "tokens_per_s",
+            r.tokens_per_s,
+            "",
+            "batch_tokens / step_s",
+            {"batch_tokens": r.batch_tokens, "step_s": r.step_s},
+            "tokens of a step",
+        ),
+        Term(
+            "peak_bytes",
+            r.peak_bytes,
+            "bytes",
+            " + ".join(parts),
+            parts,
+            "memory of the fullest GPU (core/memory)",
+        ),
+    ]
     if r.run is not None:
         run = r.run
         terms.append(
-            Term("gpu_hours", run.gpu_hours, "",
-                 "n_gpus * tokens / batch_tokens * step_s / 3600",
-                 {"n_gpus": float(r.n_gpus), "tokens": run.tokens,
-                  "batch_tokens": r.batch_tokens, "step_s": r.step_s}, "GPU-hours of the run")
-        )  # fmt: skip
+            Term(
+                "gpu_hours",
+                run.gpu_hours,
+                "",
+                "n_gpus * tokens / batch_tokens * step_s / 3600",
+                {
+                    "n_gpus": float(r.n_gpus),
+                    "tokens": run.tokens,
+                    "batch_tokens": r.batch_tokens,
+                    "step_s": r.step_s,
+                },
+                "GPU-hours of the run",
+            )
+        )
         if run.usd is not None and run.usd_per_gpu_hour is not None:
             terms.append(
-                Term("usd", run.usd, "usd", "gpu_hours * usd_per_gpu_hour",
-                     {"gpu_hours": run.gpu_hours, "usd_per_gpu_hour": run.usd_per_gpu_hour},
-                     "rent of the GPUs")
-            )  # fmt: skip
+                Term(
+                    "usd",
+                    run.usd,
+                    "usd",
+                    "gpu_hours * usd_per_gpu_hour",
+                    {"gpu_hours": run.gpu_hours, "usd_per_gpu_hour": run.usd_per_gpu_hour},
+                    "rent of the GPUs",
+                )
+            )
     return tuple(terms)
 
 
@@ -163,14 +248,21 @@ def inputs_of(case: Case, request: Request) -> dict[str, Any]:
     """List what was computed with."""
     facts = case.problem.facts
     return {
-        "model": case.loaded.model.name, "cluster": case.cluster.name,
-        "gpu": case.loaded.gpu.name, "catalogue": request.catalogue, "n_gpus": case.n_gpus,
-        "seq_len": facts.seq_len, "global_batch_size": facts.global_batch_size,
-        "asked_batch_tokens": case.batch.asked_tokens, "precision": list(case.space.precision),
-        "software": case.loaded.specs["software"].name, "objective": request.objective,
-        "pins": dict(request.pins), "facts": asdict(facts),
+        "model": case.loaded.model.name,
+        "cluster": case.cluster.name,
+        "gpu": case.loaded.gpu.name,
+        "catalogue": request.catalogue,
+        "n_gpus": case.n_gpus,
+        "seq_len": facts.seq_len,
+        "global_batch_size": facts.global_batch_size,
+        "asked_batch_tokens": case.batch.asked_tokens,
+        "precision": list(case.space.precision),
+        "software": case.loaded.specs["software"].name,
+        "objective": request.objective,
+        "pins": dict(request.pins),
+        "facts": asdict(facts),
         "changed": list(case.loaded.changes),
-    }  # fmt: skip
+    }
 
 
 def usd_per_hour_origin(case: Case, request: Request) -> str:

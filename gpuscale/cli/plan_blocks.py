@@ -38,18 +38,24 @@ def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
         ("step, expected", seconds(r.step_s), low_high),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
-        ("throughput", f"{number(r.tokens_per_s)} tokens/s",
-         f"{r.tokens_per_s_per_gpu:,.0f} per GPU"),
+        (
+            "throughput",
+            f"{number(r.tokens_per_s)} tokens/s",
+            f"{r.tokens_per_s_per_gpu:,.0f} per GPU",
+        ),
         ("memory per GPU", gb(r.peak_bytes), memory_text(e, r.hbm_bytes)),
         ("", "", memory_interval_text(r)),
-    ]  # fmt: skip
+    ]
     if r.run is not None:
         days = f"{r.run.days:,.1f} days" if r.run.days >= 1 else seconds(r.run.time_s)
         rows.append(
-            ("time", days,
-             f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps; "
-             "failures and restarts not counted")
-        )  # fmt: skip
+            (
+                "time",
+                days,
+                f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps; "
+                "failures and restarts not counted",
+            )
+        )
         rows.append(("GPU-hours", number(r.run.gpu_hours), ""))
         if r.run.usd is not None and r.run.usd_per_gpu_hour is not None:
             rate = f"{r.run.usd_per_gpu_hour:.4g} USD per GPU-hour"
@@ -68,9 +74,11 @@ def step_table(step: StepResult) -> Table:
     ]
     rows.append(["step", step.roofline.total_s, step.expected_s, 1.0])
     columns = [
-        Column("part", "part", right=False), Column("roofline_s", "roofline", seconds),
-        Column("expected_s", "expected", seconds), Column("share_frac", "share", percent),
-    ]  # fmt: skip
+        Column("part", "part", right=False),
+        Column("roofline_s", "roofline", seconds),
+        Column("expected_s", "expected", seconds),
+        Column("share_frac", "share", percent),
+    ]
     return Table(columns, rows, "Where the step goes (communication: what stays exposed)")
 
 
@@ -81,11 +89,15 @@ def _number(value: float) -> str:
 def limits_table(rows: tuple[LimitRow, ...]) -> Table:
     """Section 3: have, need, verdict of each parallelism."""
     columns = [
-        Column("axis", "axis", right=False), Column("degree", "degree", lambda v: f"{v:,}"),
-        Column("have", "have", _number), Column("relation", ""), Column("need", "limit", _number),
-        Column("quantity", "of", right=False), Column("verdict", "verdict", right=False),
+        Column("axis", "axis", right=False),
+        Column("degree", "degree", lambda v: f"{v:,}"),
+        Column("have", "have", _number),
+        Column("relation", ""),
+        Column("need", "limit", _number),
+        Column("quantity", "of", right=False),
+        Column("verdict", "verdict", right=False),
         Column("note", "note", right=False),
-    ]  # fmt: skip
+    ]
     values = [[getattr(r, c.key) for c in columns] for r in rows]
     return Table(columns, values, "Limits by the documents' rooflines")
 
@@ -93,12 +105,15 @@ def limits_table(rows: tuple[LimitRow, ...]) -> Table:
 def alternatives_table(r: PlanResult) -> Table:
     """Section 4: the best of each family, the next best, what does not fit."""
     columns = [
-        Column("kind", "", right=False), Column("family", "family", right=False),
-        Column("layout", "layout", right=False), Column("step_s", "step", seconds),
-        Column("mfu", "MFU", percent), Column("peak_bytes", "memory", gb),
+        Column("kind", "", right=False),
+        Column("family", "family", right=False),
+        Column("layout", "layout", right=False),
+        Column("step_s", "step", seconds),
+        Column("mfu", "MFU", percent),
+        Column("peak_bytes", "memory", gb),
         Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %"),
         Column("why", "why", right=False),
-    ]  # fmt: skip
+    ]
     rows = [
         [a.kind, a.family, short(a.layout), a.step_s, a.mfu, a.peak_bytes, a.slower_frac, a.why]
         for a in r.alternatives
@@ -117,11 +132,12 @@ def layouts_table(r: PlanResult) -> Table:
 def sensitivity_table(r: PlanResult) -> Table:
     """Section 5: what would help most."""
     columns = [
-        Column("figure", "figure", right=False), Column("change", "change"),
+        Column("figure", "figure", right=False),
+        Column("change", "change"),
         Column("expected_s", "step", seconds),
         Column("gain_frac", "faster", lambda v: f"{100 * v:.1f} %"),
         Column("layout_changed", "layout", lambda v: "another" if v else "the same", right=False),
-    ]  # fmt: skip
+    ]
     rows = [[getattr(e, c.key) for c in columns] for e in r.sensitivity]
     return Table(columns, rows, "What would help most (time per token, computed again)")
 
@@ -131,8 +147,9 @@ def remedies_table(r: PlanResult) -> Table:
     columns = [
         Column("change", "change", right=False),
         Column("layout", "layout", right=False),
-        Column("step_s", "step", seconds), Column("peak_bytes", "memory", gb),
-    ]  # fmt: skip
+        Column("step_s", "step", seconds),
+        Column("peak_bytes", "memory", gb),
+    ]
     rows = [
         [m.change, None if m.layout is None else short(m.layout), m.step_s, m.peak_bytes]
         for m in r.remedies
@@ -143,10 +160,12 @@ def remedies_table(r: PlanResult) -> Table:
 def pareto_table(r: PlanResult) -> Table:
     """Time against memory: the fastest layout under each cap."""
     columns = [
-        Column("cap_bytes", "memory at most", gb), Column("step_s", "step", seconds),
+        Column("cap_bytes", "memory at most", gb),
+        Column("step_s", "step", seconds),
         Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %"),
-        Column("peak_bytes", "memory", gb), Column("layout", "layout", right=False),
-    ]  # fmt: skip
+        Column("peak_bytes", "memory", gb),
+        Column("layout", "layout", right=False),
+    ]
     rows = [
         [p.cap_bytes, p.step_s, p.step_s / r.step_s - 1, p.peak_bytes, short(p.layout)]
         for p in r.pareto
@@ -157,12 +176,16 @@ def pareto_table(r: PlanResult) -> Table:
 def memory_bars(e: Estimate) -> Bars:
     """Memory of the fullest GPU by part."""
     parts = {
-        "weights": e.memory.weights_bytes, "gradients": e.memory.gradients_bytes,
-        "master weights": e.memory.master_bytes, "optimizer": e.memory.optimizer_bytes,
-        "activations": e.memory.activations_bytes, "logits": e.memory.logits_bytes,
-        "buffers": e.memory.working_bytes, "fragmentation": e.memory.fragmentation_bytes,
+        "weights": e.memory.weights_bytes,
+        "gradients": e.memory.gradients_bytes,
+        "master weights": e.memory.master_bytes,
+        "optimizer": e.memory.optimizer_bytes,
+        "activations": e.memory.activations_bytes,
+        "logits": e.memory.logits_bytes,
+        "buffers": e.memory.working_bytes,
+        "fragmentation": e.memory.fragmentation_bytes,
         "context, NCCL": e.memory.context_bytes,
-    }  # fmt: skip
+    }
     rows = [(name, value, gb(value)) for name, value in parts.items() if value]
     text = width_text(max(parts.values()), e.capacity_bytes, "usable")
     return Bars(rows, e.capacity_bytes, text, "Memory")

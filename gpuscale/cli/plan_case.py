@@ -58,9 +58,12 @@ def load_case(common: Common, request: Request, cluster: str) -> Loaded:
     from gpuscale.io.software import load_software
 
     return load_inputs(
-        common, cluster=cluster, model=request.model, catalogue=request.catalogue,
+        common,
+        cluster=cluster,
+        model=request.model,
+        catalogue=request.catalogue,
         others={"software": load_software(request.software)},
-    )  # fmt: skip
+    )
 
 
 def precisions(request: Request, loaded: Loaded) -> tuple[str, ...]:
@@ -120,9 +123,8 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
     names = precisions(request, loaded)
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus)
     problem = make_problem(
-        loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0],
-        loaded.calibration,
-    )  # fmt: skip
+        loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0], loaded.calibration
+    )
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
     try:
         space, left_out = pin_space(replace(space, precision=names), request.pins, facts)

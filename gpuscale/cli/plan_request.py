@@ -20,10 +20,23 @@ MOST_GPUS = 4_194_304
 MOST_CASES = 64
 
 JOB_KEYS = (
-    "model", "cluster", "gpus", "catalogue", "seq_len", "batch_tokens", "global_batch", "tokens",
-    "precision", "software", "objective", "price", "deadline", "budget", "mfu_at_least",
+    "model",
+    "cluster",
+    "gpus",
+    "catalogue",
+    "seq_len",
+    "batch_tokens",
+    "global_batch",
+    "tokens",
+    "precision",
+    "software",
+    "objective",
+    "price",
+    "deadline",
+    "budget",
+    "mfu_at_least",
     "max_step_time",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,8 @@ def read_request(flags: Mapping[str, Any]) -> Request:
         batch_tokens=_tokens(texts["batch_tokens"]) if "batch_tokens" in texts else (),
         global_batches=(
             _sizes(texts["global_batch"], "--global-batch", 10**8)
-            if "global_batch" in texts else ()
+            if "global_batch" in texts
+            else ()
         ),
         tokens=_maybe(texts, "tokens", "tokens", 1e18),
         precision=texts.get("precision"),
@@ -107,12 +121,14 @@ def read_request(flags: Mapping[str, Any]) -> Request:
         objective=objective,
         prices=_prices(texts.get("price")),
         conditions=Conditions(
-            _maybe(texts, "deadline", "s", 1e12), _maybe(texts, "budget", "usd", 1e15),
-            _maybe(texts, "mfu_at_least", "frac", 1.0), _maybe(texts, "max_step_time", "s", 1e9),
+            _maybe(texts, "deadline", "s", 1e12),
+            _maybe(texts, "budget", "usd", 1e15),
+            _maybe(texts, "mfu_at_least", "frac", 1.0),
+            _maybe(texts, "max_step_time", "s", 1e9),
         ),
         pins=pins,
         job=texts,
-    )  # fmt: skip
+    )
     if request.n_cases > MOST_CASES:
         raise GpuscaleError(
             f"that is {request.n_cases} searches, more than {MOST_CASES}", "narrow a range"

@@ -98,8 +98,7 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
     if request.conditions.deadline_s or request.conditions.budget_usd:
         if request.tokens is None and loaded.model.training_tokens is None:
             raise GpuscaleError(
-                f"the token budget of {loaded.model.name} is not known",
-                "give one, as --tokens 15T",
+                f"the token budget of {loaded.model.name} is not known", "give one, as --tokens 15T"
             )
 
 
@@ -212,15 +211,29 @@ def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
     if price:
         per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus)
     row = ScanRow(
-        cluster=case.cluster.name, n_gpus=case.n_gpus, seq_len=case.problem.facts.seq_len,
-        global_batch_size=case.problem.facts.global_batch_size, fits=best.fits, meets=True,
-        layout=best.layout, step_s=best.step_s, roofline_s=best.step.roofline_s,
-        mfu=best.step.mfu, tokens_per_s=best.step.tokens_per_s,
-        tokens_per_s_per_gpu=best.step.tokens_per_s_per_gpu, peak_bytes=best.peak_bytes,
-        capacity_bytes=best.capacity_bytes, days=run.days if run else None,
-        gpu_hours=run.gpu_hours if run else None, usd=run.usd if run else None,
-        tokens_per_usd=per_usd, scaling_efficiency=None, pareto=False, why_not="", counts=counts,
-    )  # fmt: skip
+        cluster=case.cluster.name,
+        n_gpus=case.n_gpus,
+        seq_len=case.problem.facts.seq_len,
+        global_batch_size=case.problem.facts.global_batch_size,
+        fits=best.fits,
+        meets=True,
+        layout=best.layout,
+        step_s=best.step_s,
+        roofline_s=best.step.roofline_s,
+        mfu=best.step.mfu,
+        tokens_per_s=best.step.tokens_per_s,
+        tokens_per_s_per_gpu=best.step.tokens_per_s_per_gpu,
+        peak_bytes=best.peak_bytes,
+        capacity_bytes=best.capacity_bytes,
+        days=run.days if run else None,
+        gpu_hours=run.gpu_hours if run else None,
+        usd=run.usd if run else None,
+        tokens_per_usd=per_usd,
+        scaling_efficiency=None,
+        pareto=False,
+        why_not="",
+        counts=counts,
+    )
     c = request.conditions
     failed = shortfalls(row, c.deadline_s, c.budget_usd, c.mfu_at_least, c.max_step_s)
     return replace(row, meets=not failed, why_not="; ".join(failed))
@@ -230,11 +243,16 @@ def scan_inputs(scan: Scan) -> dict[str, Any]:
     """List what was computed with."""
     request = scan.request
     return {
-        "model": scan.cases[0].loaded.model.name, "clusters": list(request.clusters),
-        "gpus": list(request.gpus), "catalogue": request.catalogue,
+        "model": scan.cases[0].loaded.model.name,
+        "clusters": list(request.clusters),
+        "gpus": list(request.gpus),
+        "catalogue": request.catalogue,
         "tokens": request.tokens or scan.cases[0].loaded.model.training_tokens,
-        "software": request.software, "precision": list(scan.cases[0].space.precision),
-        "objective": request.objective, "conditions": asdict(request.conditions),
-        "scaling": scan.flags["scaling"], "pins": dict(request.pins),
+        "software": request.software,
+        "precision": list(scan.cases[0].space.precision),
+        "objective": request.objective,
+        "conditions": asdict(request.conditions),
+        "scaling": scan.flags["scaling"],
+        "pins": dict(request.pins),
         "changed": list(scan.cases[0].loaded.changes),
-    }  # fmt: skip
+    }

@@ -46,8 +46,9 @@ def headline(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str
         )
     what = {
         "tokens-per-dollar": "the most tokens per dollar",
-        "memory-headroom": "the most memory left", "fewest-gpus": "the fewest GPUs that fit",
-    }.get(request.objective, "the fastest")  # fmt: skip
+        "memory-headroom": "the most memory left",
+        "fewest-gpus": "the fewest GPUs that fit",
+    }.get(request.objective, "the fastest")
     if conditions and request.objective == "step-time":
         what = "the fewest GPUs"
     goal = f" for {conditions}" if conditions else ""
@@ -110,11 +111,12 @@ def picture(rows: Sequence[ScanRow], scaling: str | None) -> Bars:
         return f"{r.cluster}: {text}" if many else text
 
     if scaling is not None:
-        bars = [(label(r), r.scaling_efficiency or 0.0, percent(r.scaling_efficiency or 0.0))
-                for r in fitting]  # fmt: skip
+        bars = [
+            (label(r), r.scaling_efficiency or 0.0, percent(r.scaling_efficiency or 0.0))
+            for r in fitting
+        ]
         return Bars(bars, 1.0, "full width: 100 %", f"{scaling.capitalize()} scaling, efficiency")
-    bars = [(label(r), r.tokens_per_s, f"{number(r.tokens_per_s, 3)} tokens/s")
-            for r in fitting]  # fmt: skip
+    bars = [(label(r), r.tokens_per_s, f"{number(r.tokens_per_s, 3)} tokens/s") for r in fitting]
     return Bars(bars, title="Throughput")
 
 
@@ -124,9 +126,12 @@ def chosen_facts(chosen: ScanRow) -> Facts:
     rows = [
         ("layout", degrees(chosen.layout), details(chosen.layout)),
         ("step, expected", seconds(chosen.step_s), f"roofline {seconds(chosen.roofline_s)}"),
-        ("memory per GPU", gb(chosen.peak_bytes),
-         f"of {gb(chosen.capacity_bytes)} usable, {gb(left)} left"),
-    ]  # fmt: skip
+        (
+            "memory per GPU",
+            gb(chosen.peak_bytes),
+            f"of {gb(chosen.capacity_bytes)} usable, {gb(left)} left",
+        ),
+    ]
     return Facts(rows)
 
 
@@ -136,9 +141,15 @@ def terms_of(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
 
     tokens = float(chosen.global_batch_size * chosen.seq_len)
     return (
-        Term("tokens_per_s", chosen.tokens_per_s, "", "batch_tokens / step_s",
-             {"batch_tokens": tokens, "step_s": chosen.step_s}, "tokens of a step"),
-    )  # fmt: skip
+        Term(
+            "tokens_per_s",
+            chosen.tokens_per_s,
+            "",
+            "batch_tokens / step_s",
+            {"batch_tokens": tokens, "step_s": chosen.step_s},
+            "tokens of a step",
+        ),
+    )
 
 
 def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> Document:
@@ -168,19 +179,28 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
         blocks.append(Text(changed_text(first.loaded)))
     request = scan.request
     job: dict[str, Any] = {
-        "model": request.model, "cluster": ",".join(request.clusters),
-        "precision": ",".join(first.space.precision), "software": request.software,
+        "model": request.model,
+        "cluster": ",".join(request.clusters),
+        "precision": ",".join(first.space.precision),
+        "software": request.software,
         "objective": request.objective,
-    } | dict(request.job)  # fmt: skip
+    } | dict(request.job)
     result = {
-        "chosen": chosen, "meets": chosen is not None, "rows": rows,
+        "chosen": chosen,
+        "meets": chosen is not None,
+        "rows": rows,
         "job": job | {"layout": dict(scan.request.pins)},
         "job_toml": job_toml(job, dict(scan.request.pins)),
-    }  # fmt: skip
+    }
     left_out = tuple(dict.fromkeys(line for case in scan.cases for line in case.left_out))
     return Document(
-        "plan", scan_inputs(scan), result, blocks,
+        "plan",
+        scan_inputs(scan),
+        result,
+        blocks,
         warnings=(*first.loaded.warnings, *left_out, *scan.skipped),
-        answered_no=chosen is None, terms=terms_of(scan, chosen) if chosen else (),
-        csv_table=table, interrupted=scan.interrupted,
-    )  # fmt: skip
+        answered_no=chosen is None,
+        terms=terms_of(scan, chosen) if chosen else (),
+        csv_table=table,
+        interrupted=scan.interrupted,
+    )

@@ -36,12 +36,41 @@ PUBLISHED_FORMATS = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4"}
 DEFAULT_CONTEXT = "8192"
 
 TRAINING_ONLY = (
-    "vpp", "dp", "cp", "cp_kind", "ep", "etp", "zero", "shard_group", "micro_batch",
-    "sequence_parallel", "recompute", "recompute_layers", "schedule", "overlap_tp", "overlap_dp",
-    "overlap_pp", "offload", "order", "seq_len", "batch_tokens", "global_batch", "tokens",
-    "objective", "price", "job", "show_job", "sensitivity", "pareto", "deadline", "budget",
-    "mfu_at_least", "max_step_time", "scaling", "software",
-)  # fmt: skip
+    "vpp",
+    "dp",
+    "cp",
+    "cp_kind",
+    "ep",
+    "etp",
+    "zero",
+    "shard_group",
+    "micro_batch",
+    "sequence_parallel",
+    "recompute",
+    "recompute_layers",
+    "schedule",
+    "overlap_tp",
+    "overlap_dp",
+    "overlap_pp",
+    "offload",
+    "order",
+    "seq_len",
+    "batch_tokens",
+    "global_batch",
+    "tokens",
+    "objective",
+    "price",
+    "job",
+    "show_job",
+    "sensitivity",
+    "pareto",
+    "deadline",
+    "budget",
+    "mfu_at_least",
+    "max_step_time",
+    "scaling",
+    "software",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +116,11 @@ def serving_plan(flags: Mapping[str, Any]) -> Document:
     if flags["model"] is None:
         raise GpuscaleError("give a model", "for example `gpuscale plan llama3-70b --serve`")
     loaded = load_inputs(
-        flags["common"], cluster=flags["cluster"] or DEFAULT_CLUSTER, model=flags["model"],
+        flags["common"],
+        cluster=flags["cluster"] or DEFAULT_CLUSTER,
+        model=flags["model"],
         catalogue=flags["catalogue"] or "vendor",
-    )  # fmt: skip
+    )
     job = _job(flags, loaded.model)
     usable = usable_bytes(loaded.gpu.hbm_bytes)
     fewest = fewest_serving(loaded.model, job, usable, loaded.cluster.gpus_per_node)
@@ -99,10 +130,22 @@ def serving_plan(flags: Mapping[str, Any]) -> Document:
         loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, _rate(loaded.gpu, job.weights)
     )
     plan = ServingPlan(
-        memory.fits, tp * pp, tp, pp, replicas, job.weights, job.kv, job.context_tokens,
-        job.concurrency, model_weight_bytes(loaded.model, job.weights), loaded.gpu.hbm_bytes,
-        memory, times, _expected(loaded, job, tp, pp), fewest,
-    )  # fmt: skip
+        memory.fits,
+        tp * pp,
+        tp,
+        pp,
+        replicas,
+        job.weights,
+        job.kv,
+        job.context_tokens,
+        job.concurrency,
+        model_weight_bytes(loaded.model, job.weights),
+        loaded.gpu.hbm_bytes,
+        memory,
+        times,
+        _expected(loaded, job, tp, pp),
+        fewest,
+    )
     return _document(flags, loaded, plan)
 
 
@@ -119,9 +162,13 @@ def _expected(loaded: Loaded, job: ServingJob, tp: int, pp: int) -> ExpectedServ
     kind = "moe" if any(f.kind == "moe" for f in loaded.model.ffns.values()) else "dense"
     factor = math.exp(serving_intervals()[f"closed/{kind}/tpot_ms"])
     return ExpectedServing(
-        DEFAULT_FRAMEWORK, times.prefill_s, times.decode_s, times.decode_s / factor,
-        times.decode_s * factor, times.tokens_per_s,
-    )  # fmt: skip
+        DEFAULT_FRAMEWORK,
+        times.prefill_s,
+        times.decode_s,
+        times.decode_s / factor,
+        times.decode_s * factor,
+        times.tokens_per_s,
+    )
 
 
 def _times_table(r: ServingPlan) -> Table:
@@ -129,19 +176,33 @@ def _times_table(r: ServingPlan) -> Table:
     t, e = r.times, r.expected
     return Table(
         [
-            Column("quantity", "replica", right=False), Column("roofline", "roofline"),
-            Column("expected", "expected"), Column("note", "", right=False),
+            Column("quantity", "replica", right=False),
+            Column("roofline", "roofline"),
+            Column("expected", "expected"),
+            Column("note", "", right=False),
         ],
         [
-            ["prefill", seconds(t.prefill_s), e and seconds(e.prefill_s),
-             f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a stage"],
-            ["decode", seconds(t.decode_s), e and seconds(e.decode_s),
-             f"a token of every sequence; {t.decode_bound}-bound, {gb(t.decode_read_bytes)} read, "
-             f"{100 * t.weights_read_frac:.0f} % of the weights"],
-            ["throughput", f"{number(t.tokens_per_s)} tokens/s",
-             e and f"{number(e.tokens_per_s)} tokens/s", "decoding only"],
+            [
+                "prefill",
+                seconds(t.prefill_s),
+                e and seconds(e.prefill_s),
+                f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a stage",
+            ],
+            [
+                "decode",
+                seconds(t.decode_s),
+                e and seconds(e.decode_s),
+                f"a token of every sequence; {t.decode_bound}-bound, {gb(t.decode_read_bytes)} read, "
+                f"{100 * t.weights_read_frac:.0f} % of the weights",
+            ],
+            [
+                "throughput",
+                f"{number(t.tokens_per_s)} tokens/s",
+                e and f"{number(e.tokens_per_s)} tokens/s",
+                "decoding only",
+            ],
         ],
-    )  # fmt: skip
+    )
 
 
 def _format(text: str, flag: str) -> str:
@@ -219,28 +280,43 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
         f"{gb(m.total_bytes)} a GPU, {fit}."
     )
     rows = [
-        ("concurrency", f"{m.max_concurrency:,}",
-         f"sequences fit, {r.concurrency:,} wanted; {gb(m.kv_bytes_per_sequence_per_gpu)} of "
-         "cache a sequence and GPU"),
+        (
+            "concurrency",
+            f"{m.max_concurrency:,}",
+            f"sequences fit, {r.concurrency:,} wanted; {gb(m.kv_bytes_per_sequence_per_gpu)} of "
+            "cache a sequence and GPU",
+        ),
         ("weights", gb(r.all_weights_bytes), "all GPUs together, embedding and head in bf16"),
-    ]  # fmt: skip
+    ]
     if r.fewest is not None:
         rows.append(
-            ("smallest replica", f"{r.fewest.n_gpus:,} GPUs", f"TP {r.fewest.tp} x PP "
-             f"{r.fewest.pp}, {r.fewest.n_nodes} node{'s' * (r.fewest.n_nodes > 1)}")
-        )  # fmt: skip
+            (
+                "smallest replica",
+                f"{r.fewest.n_gpus:,} GPUs",
+                f"TP {r.fewest.tp} x PP "
+                f"{r.fewest.pp}, {r.fewest.n_nodes} node{'s' * (r.fewest.n_nodes > 1)}",
+            )
+        )
     if r.n_replicas > 1:
         total = number(r.n_replicas * t.tokens_per_s)
         rows.append(("replicas", f"{r.n_replicas:,}", f"{total} tokens/s together, at most"))
     parts = [
-        ("weights", m.weights_bytes), ("KV cache", m.kv_cache_bytes),
-        ("activations", m.activations_bytes), ("context, NCCL, graphs", m.overhead_bytes),
-    ]  # fmt: skip
+        ("weights", m.weights_bytes),
+        ("KV cache", m.kv_cache_bytes),
+        ("activations", m.activations_bytes),
+        ("context, NCCL, graphs", m.overhead_bytes),
+    ]
     blocks: list[Any] = [
-        Text(head), _times_table(r), Facts(rows),
-        Bars([(n, v, gb(v)) for n, v in parts], m.usable_bytes,
-             width_text(max(v for _, v in parts), m.usable_bytes, "usable"), "Memory per GPU"),
-    ]  # fmt: skip
+        Text(head),
+        _times_table(r),
+        Facts(rows),
+        Bars(
+            [(n, v, gb(v)) for n, v in parts],
+            m.usable_bytes,
+            width_text(max(v for _, v in parts), m.usable_bytes, "usable"),
+            "Memory per GPU",
+        ),
+    ]
     if r.expected:
         low, high = seconds(r.expected.decode_low_s), seconds(r.expected.decode_high_s)
         blocks.append(
@@ -252,14 +328,23 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))
     inputs = {
-        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
-        "catalogue": flags["catalogue"] or "vendor", "serve": True, "n_gpus": r.n_gpus,
+        "model": loaded.model.name,
+        "cluster": loaded.cluster.name,
+        "gpu": loaded.gpu.name,
+        "catalogue": flags["catalogue"] or "vendor",
+        "serve": True,
+        "n_gpus": r.n_gpus,
         "changed": list(loaded.changes),
-    }  # fmt: skip
+    }
     return Document(
-        "plan", inputs, r, blocks, warnings=loaded.warnings, answered_no=not r.fits,
+        "plan",
+        inputs,
+        r,
+        blocks,
+        warnings=loaded.warnings,
+        answered_no=not r.fits,
         terms=_terms(loaded, r),
-    )  # fmt: skip
+    )
 
 
 def _terms(loaded: Loaded, r: ServingPlan) -> tuple[Any, ...]:
@@ -267,17 +352,39 @@ def _terms(loaded: Loaded, r: ServingPlan) -> tuple[Any, ...]:
 
     rate = _rate(loaded.gpu, r.weights)
     return (
-        Term("decode_s", r.times.decode_s, "s",
-             "max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))",
-             {"read_bytes": r.times.decode_read_bytes, "tp": float(r.tp),
-              "hbm_bytes_per_s": loaded.gpu.hbm_bytes_per_s, "flop": r.times.decode_flop,
-              "flop_per_s": rate}, "FSDP and deployment notes, decoding"),
-        Term("prefill_s", r.times.prefill_s, "s", "flop / (tp * flop_per_s)",
-             {"flop": r.times.prefill_flop, "tp": float(r.tp), "flop_per_s": rate},
-             "FSDP and deployment notes, prefill; errata E10"),
-        Term("total_bytes", r.memory.total_bytes, "bytes",
-             "weights_bytes + kv_cache_bytes + activations_bytes + overhead_bytes",
-             {"weights_bytes": r.memory.weights_bytes, "kv_cache_bytes": r.memory.kv_cache_bytes,
-              "activations_bytes": r.memory.activations_bytes,
-              "overhead_bytes": r.memory.overhead_bytes}, "memory of one GPU"),
-    )  # fmt: skip
+        Term(
+            "decode_s",
+            r.times.decode_s,
+            "s",
+            "max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))",
+            {
+                "read_bytes": r.times.decode_read_bytes,
+                "tp": float(r.tp),
+                "hbm_bytes_per_s": loaded.gpu.hbm_bytes_per_s,
+                "flop": r.times.decode_flop,
+                "flop_per_s": rate,
+            },
+            "FSDP and deployment notes, decoding",
+        ),
+        Term(
+            "prefill_s",
+            r.times.prefill_s,
+            "s",
+            "flop / (tp * flop_per_s)",
+            {"flop": r.times.prefill_flop, "tp": float(r.tp), "flop_per_s": rate},
+            "FSDP and deployment notes, prefill; errata E10",
+        ),
+        Term(
+            "total_bytes",
+            r.memory.total_bytes,
+            "bytes",
+            "weights_bytes + kv_cache_bytes + activations_bytes + overhead_bytes",
+            {
+                "weights_bytes": r.memory.weights_bytes,
+                "kv_cache_bytes": r.memory.kv_cache_bytes,
+                "activations_bytes": r.memory.activations_bytes,
+                "overhead_bytes": r.memory.overhead_bytes,
+            },
+            "memory of one GPU",
+        ),
+    )

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_answer import (
-    inputs_of,
-    plan_result,
-    terms_of,
-    usd_per_hour_origin,
-    used_job,
-)
+from gpuscale.cli.plan_answer import inputs_of, plan_result, terms_of, usd_per_hour_origin, used_job
 from gpuscale.cli.plan_blocks import (
     alternatives_table,
     answer_facts,
@@ -23,14 +17,7 @@ from gpuscale.cli.plan_blocks import (
     sensitivity_table,
     step_table,
 )
-from gpuscale.cli.plan_case import (
-    Case,
-    best_or_closest,
-    estimate_of,
-    load_case,
-    make_case,
-    solve,
-)
+from gpuscale.cli.plan_case import Case, best_or_closest, estimate_of, load_case, make_case, solve
 from gpuscale.cli.plan_progress import Progress
 from gpuscale.cli.plan_request import Request, batches_of, read_request, seq_len_of
 from gpuscale.cli.plan_text import counts_text, degrees, gb, number, percent, seconds
@@ -101,9 +88,13 @@ def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
         raise KeyboardInterrupt
     best = estimate_of(case, layout)
     record = plan_result(
-        case, request, best, result, n_next=flags["alternatives"],
+        case,
+        request,
+        best,
+        result,
+        n_next=flags["alternatives"],
         **_sections(flags, case, request, best, result),
-    )  # fmt: skip
+    )
     return document_of(case, request, record, best, result)
 
 
@@ -173,10 +164,12 @@ def _job_document(case: Case, request: Request) -> Document:
     job = used_job(case, request)
     text = job_toml(job, dict(request.pins))
     return Document(
-        "plan", inputs_of(case, request),
-        {"job": job | {"layout": dict(request.pins)}, "job_toml": text}, [Text(text.rstrip())],
+        "plan",
+        inputs_of(case, request),
+        {"job": job | {"layout": dict(request.pins)}, "job_toml": text},
+        [Text(text.rstrip())],
         warnings=(*case.loaded.warnings, *case.left_out),
-    )  # fmt: skip
+    )
 
 
 def headline(case: Case, r: PlanResult) -> str:
@@ -254,12 +247,18 @@ def document_of(
     if case.loaded.changes:
         blocks.append(Text(changed_text(case.loaded)))
     return Document(
-        "plan", inputs_of(case, request), r, blocks,
-        warnings=(*case.loaded.warnings, *case.left_out), answered_no=not r.fits,
-        terms=terms_of(r), csv_table=layouts_table(r),
-        interrupted=result.interrupted, pictures=_pictures(case, r),
+        "plan",
+        inputs_of(case, request),
+        r,
+        blocks,
+        warnings=(*case.loaded.warnings, *case.left_out),
+        answered_no=not r.fits,
+        terms=terms_of(r),
+        csv_table=layouts_table(r),
+        interrupted=result.interrupted,
+        pictures=_pictures(case, r),
         timeline=lambda: timeline_of(case.problem, r.layout),
-    )  # fmt: skip
+    )
 
 
 def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
@@ -284,6 +283,10 @@ def timeline_of(problem: Problem, layout: Layout) -> Timeline:
 
     software = problem_for(problem, layout.schedule).software
     return timeline(
-        problem.model, problem.hardware, software, layout, problem.memory_facts,
+        problem.model,
+        problem.hardware,
+        software,
+        layout,
+        problem.memory_facts,
         problem.memory_parameters,
-    )  # fmt: skip
+    )

@@ -34,8 +34,7 @@ def presets(
         str | None, typer.Option("--kind", help=f"One kind only: {', '.join(LISTED)}.")
     ] = None,
     catalogue: Annotated[
-        str,
-        typer.Option(help="`vendor` (data sheets) or `documents` (their rounded figures)."),
+        str, typer.Option(help="`vendor` (data sheets) or `documents` (their rounded figures).")
     ] = "vendor",
 ) -> Document:
     """List the presets, or show one as TOML.
@@ -136,7 +135,10 @@ def _changed(common: Common, kind: str, path: Path) -> tuple[str, tuple[str, ...
         raise GpuscaleError(f"--set: {kind} presets are changed in a file", "save and edit it")
     named = {base: str(path)}
     loaded = load_inputs(
-        common, gpu=named.get("gpu"), cluster=named.get("cluster"), model=named.get("model"),
+        common,
+        gpu=named.get("gpu"),
+        cluster=named.get("cluster"),
+        model=named.get("model"),
         catalogue=folder or "vendor",
-    )  # fmt: skip
+    )
     return spec_to_toml(loaded.specs[base]), loaded.changes

@@ -72,13 +72,23 @@ def _row(answer: Answer) -> dict[str, Any]:
 
     q = answer.question
     return {
-        "id": q.id, "document": q.document, "section": q.section, "question": q.question,
-        "quantity": q.quantity, "stated": q.stated, "stated_unit": q.stated_unit or None,
-        "stated_in_unit": q.stated_si, "exact": answer.exact, "unit": q.unit,
-        "matched": answer.matched, "expected": answer.expected,
-        "tolerance_frac": answer.tolerance_frac, "verdict": q.verdict, "note": note_text(q),
+        "id": q.id,
+        "document": q.document,
+        "section": q.section,
+        "question": q.question,
+        "quantity": q.quantity,
+        "stated": q.stated,
+        "stated_unit": q.stated_unit or None,
+        "stated_in_unit": q.stated_si,
+        "exact": answer.exact,
+        "unit": q.unit,
+        "matched": answer.matched,
+        "expected": answer.expected,
+        "tolerance_frac": answer.tolerance_frac,
+        "verdict": q.verdict,
+        "note": note_text(q),
         "error": answer.error or None,
-    }  # fmt: skip
+    }
 
 
 def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document:
@@ -95,14 +105,19 @@ def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document
         command="quiz",
         inputs={"catalogue": "documents", **inputs},
         result={
-            "total": len(answers), "matched": matched, "agrees": counts["agrees"],
-            "rounded": counts["rounded"], "wrong_in_document": counts["wrong"],
-            "ambiguous": counts["ambiguous"], "documents": _sources(questions), "answers": rows,
+            "total": len(answers),
+            "matched": matched,
+            "agrees": counts["agrees"],
+            "rounded": counts["rounded"],
+            "wrong_in_document": counts["wrong"],
+            "ambiguous": counts["ambiguous"],
+            "documents": _sources(questions),
+            "answers": rows,
         },
         blocks=_blocks(answers, matched, counts),
         answered_no=matched < len(answers),
         csv_table=Table(columns, [list(r.values()) for r in rows]),
-    )  # fmt: skip
+    )
 
 
 def _sources(questions: tuple[Question, ...]) -> list[dict[str, str]]:
@@ -142,10 +157,13 @@ def _section(title: str, answers: list[Answer]) -> list[Block]:
     columns = [
         Column(key, key, right=right)
         for key, right in (
-            ("id", False), ("question", False), ("stated", True), ("exact", True),
+            ("id", False),
+            ("question", False),
+            ("stated", True),
+            ("exact", True),
             ("verdict", False),
         )
-    ]  # fmt: skip
+    ]
     rows = []
     for a in answers:
         q = a.question
@@ -185,12 +203,22 @@ def _explained(question: Question) -> Document:
     facts = [
         ("stated", stated_text(question), f"document {question.document}: {question.source}"),
         ("exact", exact_text(question, found.exact), verdict),
-        ("matched", "yes" if matched else "NO", f"reference value {expected}, "
-         + (f"within {tolerance:g} relative" if tolerance else "exactly")),
-    ]  # fmt: skip
+        (
+            "matched",
+            "yes" if matched else "NO",
+            f"reference value {expected}, "
+            + (f"within {tolerance:g} relative" if tolerance else "exactly"),
+        ),
+    ]
     if question.unit in DIMENSION:
-        facts.insert(2, ("in SI units", value_text(found.exact, question.unit),
-                         _full(found.exact, question.unit)))  # fmt: skip
+        facts.insert(
+            2,
+            (
+                "in SI units",
+                value_text(found.exact, question.unit),
+                _full(found.exact, question.unit),
+            ),
+        )
     steps = [(s.call, "=", _full(s.value, "")) for s in found.steps]
     figures = [(f.name, _full(f.value, ""), f.source) for f in found.figures]
     functions = [(name, "", f"{module}: {doc}") for name, module, doc in found.functions]
@@ -200,8 +228,10 @@ def _explained(question: Question) -> Document:
         Text(f"formula   {question.formula}\ncomputed  {question.compute}"),
     ]
     for rows, title in (
-        (steps, "numbers put in"), (figures, "figures looked up"), (functions, "functions"),
-    ):  # fmt: skip
+        (steps, "numbers put in"),
+        (figures, "figures looked up"),
+        (functions, "functions"),
+    ):
         if rows:
             blocks.append(Facts(rows, title))
     if question.note:
@@ -210,13 +240,18 @@ def _explained(question: Question) -> Document:
         command="quiz",
         inputs={"catalogue": "documents", "id": question.id},
         result={
-            **row, "title": question.title, "source": question.source, "formula": question.formula,
-            "compute": question.compute, "figures": found.figures, "steps": found.steps,
+            **row,
+            "title": question.title,
+            "source": question.source,
+            "formula": question.formula,
+            "compute": question.compute,
+            "figures": found.figures,
+            "steps": found.steps,
         },
         blocks=blocks,
         answered_no=not matched,
         terms=[answer_term] if answer_term else [],
-    )  # fmt: skip
+    )
 
 
 def _full(value: Any, unit: str) -> str:

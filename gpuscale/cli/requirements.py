@@ -16,9 +16,14 @@ from gpuscale.render.data import plain
 _CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(>=|<=|==|!=|=|>|<)\s*(.+?)\s*", re.DOTALL)
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
-    "==": operator.eq, "=": operator.eq, "!=": operator.ne,
-}  # fmt: skip
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
 
 _WORDS = {">=": "at least ", "<=": "at most ", ">": "more than ", "<": "less than ", "!=": "not "}
 
@@ -77,9 +82,11 @@ def find(path: str, known: dict[str, Any], flag: str = "--require") -> str:
     short = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
     alike = [key for key in known if wanted[:3] in key] or list(known)
     raise unknown_name(
-        f"key in {flag}:", path, known if "." in path else [*short, *known],
+        f"key in {flag}:",
+        path,
+        known if "." in path else [*short, *known],
         f"keys of this result: {', '.join(alike)}",
-    )  # fmt: skip
+    )
 
 
 def _wanted(requirement: Requirement, key: str, have: Any) -> Any:

@@ -134,14 +134,28 @@ def roofline(
         raise GpuscaleError("networks have a command of their own", f"`gpuscale network {where()}`")
     numbers = Numbers(
         quantity(batch_tokens, "tokens", "--batch-tokens", least=1, most=1e15)
-        if batch_tokens else None,
-        n_gpus, number(nodes, "--nodes"), number(hidden, "--hidden"), number(ffn, "--ffn"),
-        matrices, number(experts, "--experts"), number(top_k, "--top-k"), number(tp, "--tp"),
-        number(ep, "--ep"), number(pp, "--pp"), number(cp, "--cp"),
-        number(micro_batches, "--micro-batches"), number(layers, "--layers"),
-        number(seq_len, "--seq-len"), number(heads, "--heads"), number(kv_heads, "--kv-heads"),
-        number(max_nodes, "--max-nodes"), dispatch_bytes, number(spans, "--spans") or 1,
-    )  # fmt: skip
+        if batch_tokens
+        else None,
+        n_gpus,
+        number(nodes, "--nodes"),
+        number(hidden, "--hidden"),
+        number(ffn, "--ffn"),
+        matrices,
+        number(experts, "--experts"),
+        number(top_k, "--top-k"),
+        number(tp, "--tp"),
+        number(ep, "--ep"),
+        number(pp, "--pp"),
+        number(cp, "--cp"),
+        number(micro_batches, "--micro-batches"),
+        number(layers, "--layers"),
+        number(seq_len, "--seq-len"),
+        number(heads, "--heads"),
+        number(kv_heads, "--kv-heads"),
+        number(max_nodes, "--max-nodes"),
+        dispatch_bytes,
+        number(spans, "--spans") or 1,
+    )
     if name in AXES:
         from gpuscale.cli.roofline_axes import axis_document
 
@@ -171,8 +185,15 @@ def _scope(text: str | None) -> str | None:
 
 def _refuse_shape(x: Numbers) -> None:
     """Refuse widths beside a model, which has its own."""
-    given = {"--hidden": x.hidden, "--ffn": x.ffn, "--experts": x.experts, "--top-k": x.top_k,
-             "--layers": x.layers, "--heads": x.heads, "--kv-heads": x.kv_heads}  # fmt: skip
+    given = {
+        "--hidden": x.hidden,
+        "--ffn": x.ffn,
+        "--experts": x.experts,
+        "--top-k": x.top_k,
+        "--layers": x.layers,
+        "--heads": x.heads,
+        "--kv-heads": x.kv_heads,
+    }
     for option, value in given.items():
         if value is not None:
             raise GpuscaleError(
@@ -190,6 +211,8 @@ def _check_model(target: str) -> None:
         return
     known = [*AXES, "chip", *preset_names("model"), *preset_aliases("model")]
     raise unknown_name(
-        "model or word", target, known,
+        "model or word",
+        target,
+        known,
         "chip, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`",
-    )  # fmt: skip
+    )

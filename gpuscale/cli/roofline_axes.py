@@ -115,14 +115,27 @@ def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         few = (nodes - 1) / nodes if nodes else 1.0
         rows.append(
             AxisRow(
-                scope, rate, need, ">=", "tokens per GPU", have, math_s, comm_s,
+                scope,
+                rate,
+                need,
+                ">=",
+                "tokens per GPU",
+                have,
+                math_s,
+                comm_s,
                 _verdict(judged, need, ">="),
                 "micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
-                (("micro_batches", m), ("experts", experts), ("top_k", k),
-                 ("flop_per_s", links.peak), ("bytes_per_s", rate), ("few", few),
-                 ("spans", x.spans)),
+                (
+                    ("micro_batches", m),
+                    ("experts", experts),
+                    ("top_k", k),
+                    ("flop_per_s", links.peak),
+                    ("bytes_per_s", rate),
+                    ("few", few),
+                    ("spans", x.spans),
+                ),
             )
-        )  # fmt: skip
+        )
     if x.nodes and links.node is not None:
         rows.append(_dp_levels(x, links, have, m * experts / k))
     return rows
@@ -137,12 +150,26 @@ def _dp_levels(x: Numbers, links: Links, have: float | None, times: float) -> Ax
     need = times * max(levels) / x.spans
     rate = links.gpu if levels[0] >= levels[1] else links.node
     return AxisRow(
-        "both, exact", rate, need, ">=", "tokens per GPU", have, None, None,
+        "both, exact",
+        rate,
+        need,
+        ">=",
+        "tokens per GPU",
+        have,
+        None,
+        None,
         _verdict(have, need, ">="),
         "times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x) / spans",
-        (("times", times), ("flop_per_s", links.peak), ("gpu", links.gpu), ("node", links.node),
-         ("d", float(links.node_gpus)), ("x", float(x.nodes)), ("spans", x.spans)),
-    )  # fmt: skip
+        (
+            ("times", times),
+            ("flop_per_s", links.peak),
+            ("gpu", links.gpu),
+            ("node", links.node),
+            ("d", float(links.node_gpus)),
+            ("x", float(x.nodes)),
+            ("spans", x.spans),
+        ),
+    )
 
 
 def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
@@ -162,28 +189,70 @@ def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
             comm_s = limits.tp_comm_s(x.batch_tokens, x.hidden, rate)
         rows.append(
             AxisRow(
-                scope, rate, need, "<=", "degree", have, math_s, comm_s,
+                scope,
+                rate,
+                need,
+                "<=",
+                "degree",
+                have,
+                math_s,
+                comm_s,
                 _verdict(inside_have if scope == "node" else None, need, "<="),
                 "matrices / 2 * ffn * bytes_per_s / flop_per_s",
-                (("matrices", float(x.matrices)), ("ffn", float(ffn)), ("bytes_per_s", rate),
-                 ("flop_per_s", links.peak)),
+                (
+                    ("matrices", float(x.matrices)),
+                    ("ffn", float(ffn)),
+                    ("bytes_per_s", rate),
+                    ("flop_per_s", links.peak),
+                ),
             )
-        )  # fmt: skip
+        )
     usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
     rows.append(
-        AxisRow("usable", links.gpu, float(usable), "<=", "divides node, F and heads", have, None,
-                None, "")
-    )  # fmt: skip
+        AxisRow(
+            "usable",
+            links.gpu,
+            float(usable),
+            "<=",
+            "divides node, F and heads",
+            have,
+            None,
+            None,
+            "",
+        )
+    )
     if links.node is not None:
         width = ffn * x.matrices / 2
         inside, outside = limits.tp_max_spanning(
             width, links.peak, links.gpu, links.node, links.node_gpus
         )
         if links.node_gpus > 1:
-            rows.append(AxisRow("nodes: inside", links.gpu, inside, "<=", "degree", have, None,
-                                None, _verdict(over_have, inside, "<=")))  # fmt: skip
-        rows.append(AxisRow("nodes: network", links.node, outside, "<=", "degree", have, None,
-                            None, _verdict(over_have, outside, "<=")))  # fmt: skip
+            rows.append(
+                AxisRow(
+                    "nodes: inside",
+                    links.gpu,
+                    inside,
+                    "<=",
+                    "degree",
+                    have,
+                    None,
+                    None,
+                    _verdict(over_have, inside, "<="),
+                )
+            )
+        rows.append(
+            AxisRow(
+                "nodes: network",
+                links.node,
+                outside,
+                "<=",
+                "degree",
+                have,
+                None,
+                None,
+                _verdict(over_have, outside, "<="),
+            )
+        )
     return rows
 
 
@@ -214,24 +283,41 @@ def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         reached = min(reached, x.max_nodes * node / ep)
     rows = [
         AxisRow(
-            f"ep {ep}, top-{k}", rate, need, ">=", "expert width F", have, math_s, comm_s,
+            f"ep {ep}, top-{k}",
+            rate,
+            need,
+            ">=",
+            "expert width F",
+            have,
+            math_s,
+            comm_s,
             _verdict(have, need, ">="),
             "flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k "
             "* reached",
-            (("flop_per_s", links.peak), ("bytes_per_s", rate), ("dispatch", x.dispatch_bytes),
-             ("combine", 2.0), ("matrices", float(x.matrices)), ("z", float(ep)),
-             ("d", float(node)), ("k", float(k)), ("reached", reached)),
+            (
+                ("flop_per_s", links.peak),
+                ("bytes_per_s", rate),
+                ("dispatch", x.dispatch_bytes),
+                ("combine", 2.0),
+                ("matrices", float(x.matrices)),
+                ("z", float(ep)),
+                ("d", float(node)),
+                ("k", float(k)),
+                ("reached", reached),
+            ),
         )
-    ]  # fmt: skip
+    ]
     if links.node is not None:
         large = limits.ep_large_min_ffn(links.peak, links.node, links.node_gpus) * 2 / x.matrices
-        rows.append(AxisRow("any degree", links.node, large, ">=", "expert width F", have, None,
-                            None, ""))  # fmt: skip
+        rows.append(
+            AxisRow("any degree", links.node, large, ">=", "expert width F", have, None, None, "")
+        )
         if x.ffn:
             width = x.ffn * x.matrices / 2
             most = limits.ep_max_scaleout(width, k, links.peak, links.node, links.node_gpus)
-            rows.append(AxisRow("largest degree", links.node, most, "<=", "while k >= Z/D",
-                                float(ep)))  # fmt: skip
+            rows.append(
+                AxisRow("largest degree", links.node, most, "<=", "while k >= Z/D", float(ep))
+            )
     return rows
 
 
@@ -246,22 +332,58 @@ def _pp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     for scope, rate in _scopes(links):
         hop_s = pipe.hop_time_s(tokens, hidden, m, rate)
         total_s = pipe.forward_transfer_time_s(tokens, hidden, stages, m, rate)
-        given = (("batch_tokens", tokens), ("hidden", float(hidden)), ("m", float(m)),
-                 ("p", float(stages)), ("bytes_per_s", rate))  # fmt: skip
+        given = (
+            ("batch_tokens", tokens),
+            ("hidden", float(hidden)),
+            ("m", float(m)),
+            ("p", float(stages)),
+            ("bytes_per_s", rate),
+        )
         rows.append(
-            AxisRow(f"{scope}: one hop", rate, None, "", "", None, None, hop_s, "",
-                    "2 * batch_tokens * hidden / (bytes_per_s * m) + 0 * p", given)
-        )  # fmt: skip
+            AxisRow(
+                f"{scope}: one hop",
+                rate,
+                None,
+                "",
+                "",
+                None,
+                None,
+                hop_s,
+                "",
+                "2 * batch_tokens * hidden / (bytes_per_s * m) + 0 * p",
+                given,
+            )
+        )
         rows.append(
-            AxisRow(f"{scope}: {pipe.hops(stages, m)} hops", rate, None, "", "", None, None,
-                    total_s, f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
-                    f"{100 * pipe.bubble_over_ideal(stages, m):.1f} % over its ideal time",
-                    "2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)", given)
-        )  # fmt: skip
+            AxisRow(
+                f"{scope}: {pipe.hops(stages, m)} hops",
+                rate,
+                None,
+                "",
+                "",
+                None,
+                None,
+                total_s,
+                f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
+                f"{100 * pipe.bubble_over_ideal(stages, m):.1f} % over its ideal time",
+                "2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)",
+                given,
+            )
+        )
         if x.layers:
             layer_s = pipe.transfer_time_per_layer_s(tokens, hidden, x.layers, rate)
-            rows.append(AxisRow(f"{scope}: per layer", rate, None, "", "1.5 hops per micro-batch",
-                                None, None, layer_s))  # fmt: skip
+            rows.append(
+                AxisRow(
+                    f"{scope}: per layer",
+                    rate,
+                    None,
+                    "",
+                    "1.5 hops per micro-batch",
+                    None,
+                    None,
+                    layer_s,
+                )
+            )
     return rows
 
 
@@ -281,31 +403,59 @@ def _cp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
             need = limits.ring_attention_min_tokens_per_gpu(links.peak, rate, share, causal)
             rows.append(
                 AxisRow(
-                    f"{scope}, {mask}", rate, need, ">=", "tokens per GPU", have, None, None,
+                    f"{scope}, {mask}",
+                    rate,
+                    need,
+                    ">=",
+                    "tokens per GPU",
+                    have,
+                    None,
+                    None,
                     _verdict(have if crosses == (scope != "node") else None, need, ">="),
                     "flop_per_s / bytes_per_s * share * times",
-                    (("flop_per_s", links.peak), ("bytes_per_s", rate), ("share", share),
-                     ("times", 2.0 if causal else 1.0)),
+                    (
+                        ("flop_per_s", links.peak),
+                        ("bytes_per_s", rate),
+                        ("share", share),
+                        ("times", 2.0 if causal else 1.0),
+                    ),
                 )
-            )  # fmt: skip
+            )
     return rows
 
 
 AXES: dict[str, Callable[[Numbers, Links, str], list[AxisRow]]] = {
-    "dp": _dp, "fsdp": _dp, "moe-dp": _dp, "tp": _tp, "ep": _ep, "pp": _pp, "cp": _cp,
-}  # fmt: skip
+    "dp": _dp,
+    "fsdp": _dp,
+    "moe-dp": _dp,
+    "tp": _tp,
+    "ep": _ep,
+    "pp": _pp,
+    "cp": _cp,
+}
 """Axis -> its rows."""
 
 
 _DP = ("batch_tokens", "n_gpus", "nodes", "hidden", "ffn", "matrices", "experts", "top_k", "spans")
 USED: dict[str, tuple[str, ...]] = {
-    "dp": _DP, "moe-dp": _DP, "fsdp": (*_DP, "micro_batches"),
+    "dp": _DP,
+    "moe-dp": _DP,
+    "fsdp": (*_DP, "micro_batches"),
     "tp": ("batch_tokens", "hidden", "ffn", "matrices", "heads", "tp"),
-    "ep": ("batch_tokens", "n_gpus", "hidden", "ffn", "matrices", "top_k", "ep", "max_nodes",
-           "dispatch_bytes"),
+    "ep": (
+        "batch_tokens",
+        "n_gpus",
+        "hidden",
+        "ffn",
+        "matrices",
+        "top_k",
+        "ep",
+        "max_nodes",
+        "dispatch_bytes",
+    ),
     "pp": ("batch_tokens", "hidden", "pp", "layers", "micro_batches"),
     "cp": ("seq_len", "cp", "heads", "kv_heads"),
-}  # fmt: skip
+}
 """Axis -> the numbers that its limit depends on."""
 
 
@@ -361,10 +511,14 @@ def axis_document(
     columns = [
         Column("scope", "scope", right=False),
         Column("bandwidth_bytes_per_s", "bandwidth", lambda v: format_si(v, "bytes_per_s")),
-        Column("math_s", "math", time), Column("comm_s", "comm", time),
-        Column("have", "have", count), Column("relation", ""), Column("need", "limit", count),
-        Column("quantity", "of", right=False), Column("verdict", "verdict", right=False),
-    ]  # fmt: skip
+        Column("math_s", "math", time),
+        Column("comm_s", "comm", time),
+        Column("have", "have", count),
+        Column("relation", ""),
+        Column("need", "limit", count),
+        Column("quantity", "of", right=False),
+        Column("verdict", "verdict", right=False),
+    ]
     used = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
     spec = loaded.cluster
     title = (
@@ -372,8 +526,9 @@ def axis_document(
         f"{links.node_gpus} GPUs per NVLink domain"
     )
     blocks: list[Any] = [
-        Text(title), Table(used, [[getattr(r, c.key) for c in used] for r in rows])
-    ]  # fmt: skip
+        Text(title),
+        Table(used, [[getattr(r, c.key) for c in used] for r in rows]),
+    ]
     changed = changed_text(loaded)
     if changed:
         blocks.append(Text(changed))
@@ -383,16 +538,30 @@ def axis_document(
         exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
     result_rows = [{k: v for k, v in asdict(r).items() if k != "inputs"} for r in rows]
     terms = tuple(
-        Term(f"{axis} {r.scope}", value, "" if r.need is not None else "s", r.formula,
-             dict(r.inputs), SOURCE)
+        Term(
+            f"{axis} {r.scope}",
+            value,
+            "" if r.need is not None else "s",
+            r.formula,
+            dict(r.inputs),
+            SOURCE,
+        )
         for r in rows
         if r.formula and (value := r.need if r.need is not None else r.comm_s) is not None
-    )  # fmt: skip
+    )
     return Document(
         "roofline",
-        {"target": axis, "cluster": spec.name, "catalogue": catalogue, "dtype": dtype,
-         **{k: v for k, v in asdict(numbers).items() if v is not None},
-         "changed": list(loaded.changes)},
-        {"flop_per_s": links.peak, "rows": result_rows}, blocks,
-        (*loaded.warnings, *unused(numbers, axis)), exceeded, terms,
-    )  # fmt: skip
+        {
+            "target": axis,
+            "cluster": spec.name,
+            "catalogue": catalogue,
+            "dtype": dtype,
+            **{k: v for k, v in asdict(numbers).items() if v is not None},
+            "changed": list(loaded.changes),
+        },
+        {"flop_per_s": links.peak, "rows": result_rows},
+        blocks,
+        (*loaded.warnings, *unused(numbers, axis)),
+        exceeded,
+        terms,
+    )

@@ -38,8 +38,11 @@ def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tu
         tp = tp_max(limit, min(domain, 8), (shape.ffn_hidden_size, *heads, *kv))
     ep = x.ep or 1
     if x.ep is None and shape.n_experts > 1:
-        ep = max(d for d in range(1, min(domain, shape.n_experts) + 1)
-                 if shape.n_experts % d == 0 and domain % d == 0)  # fmt: skip
+        ep = max(
+            d
+            for d in range(1, min(domain, shape.n_experts) + 1)
+            if shape.n_experts % d == 0 and domain % d == 0
+        )
     return tp, ep
 
 
@@ -77,9 +80,17 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
         micro = max(1, ceil(sequences / dp))
     try:
         return Layout(
-            seq_len=seq_len, global_batch_size=sequences, micro_batch_size=micro, tp=tp, cp=cp,
-            ep=ep, pp=pp, dp=dp, zero_stage=zero, precision=dtype,
-        )  # fmt: skip
+            seq_len=seq_len,
+            global_batch_size=sequences,
+            micro_batch_size=micro,
+            tp=tp,
+            cp=cp,
+            ep=ep,
+            pp=pp,
+            dp=dp,
+            zero_stage=zero,
+            precision=dtype,
+        )
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
 
@@ -110,13 +121,18 @@ def board_table(rows: tuple[LimitRow, ...]) -> Table:
         return f"{v:,.1f}" if v != int(v) else f"{v:,.0f}"
 
     columns = [
-        Column("axis", "axis", right=False), Column("degree", "degree", lambda v: f"{v:,}"),
+        Column("axis", "axis", right=False),
+        Column("degree", "degree", lambda v: f"{v:,}"),
         Column("math_s", "math", lambda v: format_si(v, "s")),
         Column("comm_s", "comm", lambda v: format_si(v, "s")),
-        Column("have", "have", count), Column("relation", ""), Column("need", "limit", count),
-        Column("rule", "rounded", count), Column("quantity", "of", right=False),
-        Column("verdict", "verdict", right=False), Column("note", "note", right=False),
-    ]  # fmt: skip
+        Column("have", "have", count),
+        Column("relation", ""),
+        Column("need", "limit", count),
+        Column("rule", "rounded", count),
+        Column("quantity", "of", right=False),
+        Column("verdict", "verdict", right=False),
+        Column("note", "note", right=False),
+    ]
     values = [[getattr(r, c.key) for c in columns] for r in rows]
     return Table(columns, values)
 
@@ -138,9 +154,11 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
         raise GpuscaleError(f"{model.name} on {spec.name}: {error}") from None
     degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
     degrees += f", ep {layout.ep}" if layout.ep > 1 else ""
-    origin = "given" if x.batch_tokens else (
-        "the model's" if model.batch_tokens else "a default, --batch-tokens changes it"
-    )  # fmt: skip
+    origin = (
+        "given"
+        if x.batch_tokens
+        else ("the model's" if model.batch_tokens else "a default, --batch-tokens changes it")
+    )
     figures = "the documents' figures" if catalogue == "documents" else "data-sheet figures"
     peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
     head = (
@@ -154,27 +172,49 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
     exceeded = [r.axis for r in rows if r.exceeded]
     verdict = (
         "over the limit: " + ", ".join(f"{r.axis} {r.ratio:.2f}x" for r in rows if r.exceeded)
-        if exceeded else "every axis in use is compute-bound"
-    )  # fmt: skip
+        if exceeded
+        else "every axis in use is compute-bound"
+    )
     changed = changed_text(loaded)
     blocks: list[Any] = [Text(head), board_table(rows), Text(verdict)]
     if changed:
         blocks.append(Text(changed))
     terms = tuple(
-        Term(f"{r.axis} ratio", r.ratio, "", "comm_s / math_s",
-             {"comm_s": r.comm_s or 0.0, "math_s": r.math_s}, SOURCE)
-        for r in rows if r.math_s
-    )  # fmt: skip
+        Term(
+            f"{r.axis} ratio",
+            r.ratio,
+            "",
+            "comm_s / math_s",
+            {"comm_s": r.comm_s or 0.0, "math_s": r.math_s},
+            SOURCE,
+        )
+        for r in rows
+        if r.math_s
+    )
     return Document(
         "roofline",
-        {"target": model.name, "cluster": spec.name, "catalogue": catalogue, "dtype": dtype,
-         "batch_tokens": tokens, "layout": asdict(layout), "changed": list(loaded.changes)},
-        {"tokens_per_gpu": tokens / layout.n_gpus,
-         "tokens_per_dp_rank": tokens / (layout.dp * layout.cp),
-         "rows": [asdict(r) for r in rows], "exceeded": exceeded},
-        blocks, loaded.warnings, bool(exceeded), terms, board_table(rows),
+        {
+            "target": model.name,
+            "cluster": spec.name,
+            "catalogue": catalogue,
+            "dtype": dtype,
+            "batch_tokens": tokens,
+            "layout": asdict(layout),
+            "changed": list(loaded.changes),
+        },
+        {
+            "tokens_per_gpu": tokens / layout.n_gpus,
+            "tokens_per_dp_rank": tokens / (layout.dp * layout.cp),
+            "rows": [asdict(r) for r in rows],
+            "exceeded": exceeded,
+        },
+        blocks,
+        loaded.warnings,
+        bool(exceeded),
+        terms,
+        board_table(rows),
         pictures=lambda: _pictures(loaded, x, layout, dtype, zero, tokens),
-    )  # fmt: skip
+    )
 
 
 def _pictures(

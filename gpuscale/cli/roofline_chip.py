@@ -41,7 +41,8 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, floa
         "vector_fma_flop_per_s": vector,
         "clock_from_vector_hz": (
             chip.clock_from_vector_hz(spec.fp32_flop_per_s, lanes, per_cycle)
-            if lanes and spec.fp32_flop_per_s else None
+            if lanes and spec.fp32_flop_per_s
+            else None
         ),
         "matrix_flop_per_cycle": (
             chip.tensor_flop_per_cycle(peak, matrix, clock) if peak and matrix and clock else None
@@ -57,7 +58,7 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, floa
         "vector_ridge_flop_per_byte": (
             chip.critical_intensity(vector / per_cycle, spec.hbm_bytes_per_s) if vector else None
         ),
-    }  # fmt: skip
+    }
     for dtype in DTYPES:
         rate = spec.flop_per_s(dtype)
         if rate:
@@ -67,30 +68,33 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, floa
     return figures
 
 
-LABELS: dict[str, tuple[str, str, str]] = {
-    "n_units": ("compute units", "count", ""),
-    "vector_lanes": ("vector lanes (cores)", "count", "units x lanes each"),
-    "matrix_units": ("matrix units", "count", "tensor cores, matrix cores, MXUs"),
-    "max_warps_per_unit": ("warps per unit", "count", "resident at most"),
-    "clock_hz": ("clock", "hz", ""),
-    "vector_flop_per_s": ("vector rate", "flop_per_s", "fp32, without fused multiply-add"),
-    "vector_fma_flop_per_s": ("vector rate, FMA", "flop_per_s", "a multiply-add counted as 2"),
-    "clock_from_vector_hz": ("clock by vector rate", "hz", "data sheet rate / (lanes x FLOP)"),
-    "matrix_flop_per_cycle": ("FLOP per matrix unit", "count", "per cycle, 16-bit, dense"),
-    "matrix_over_vector": ("matrix / vector rate", "", "16-bit dense over fp32 without FMA"),
-    "register_bytes": ("registers", "bytes", "all units"),
-    "smem_bytes": ("shared memory / VMEM", "bytes", "all units"),
-    "l2_bytes": ("L2", "bytes", ""),
-    "fast_cache_bytes_per_s": ("L2 / VMEM rate", "bytes_per_s", "measured"),
-    "hbm_bytes": ("memory", "bytes", ""),
-    "hbm_bytes_per_s": ("memory rate", "bytes_per_s", ""),
-    "scaleup_bytes_per_s": ("link egress", "bytes_per_s", "one direction"),
-    "vector_ridge_flop_per_byte": ("vector ridge", "", "FLOP/byte, without FMA"),
-} | {
-    f"{d}_flop_per_s": (f"{d}", "flop_per_s", "dense") for d in DTYPES
-} | {
-    f"{d}_ridge_flop_per_byte": (f"{d} ridge", "", "FLOP/byte: rate / memory rate") for d in DTYPES
-}  # fmt: skip
+LABELS: dict[str, tuple[str, str, str]] = (
+    {
+        "n_units": ("compute units", "count", ""),
+        "vector_lanes": ("vector lanes (cores)", "count", "units x lanes each"),
+        "matrix_units": ("matrix units", "count", "tensor cores, matrix cores, MXUs"),
+        "max_warps_per_unit": ("warps per unit", "count", "resident at most"),
+        "clock_hz": ("clock", "hz", ""),
+        "vector_flop_per_s": ("vector rate", "flop_per_s", "fp32, without fused multiply-add"),
+        "vector_fma_flop_per_s": ("vector rate, FMA", "flop_per_s", "a multiply-add counted as 2"),
+        "clock_from_vector_hz": ("clock by vector rate", "hz", "data sheet rate / (lanes x FLOP)"),
+        "matrix_flop_per_cycle": ("FLOP per matrix unit", "count", "per cycle, 16-bit, dense"),
+        "matrix_over_vector": ("matrix / vector rate", "", "16-bit dense over fp32 without FMA"),
+        "register_bytes": ("registers", "bytes", "all units"),
+        "smem_bytes": ("shared memory / VMEM", "bytes", "all units"),
+        "l2_bytes": ("L2", "bytes", ""),
+        "fast_cache_bytes_per_s": ("L2 / VMEM rate", "bytes_per_s", "measured"),
+        "hbm_bytes": ("memory", "bytes", ""),
+        "hbm_bytes_per_s": ("memory rate", "bytes_per_s", ""),
+        "scaleup_bytes_per_s": ("link egress", "bytes_per_s", "one direction"),
+        "vector_ridge_flop_per_byte": ("vector ridge", "", "FLOP/byte, without FMA"),
+    }
+    | {f"{d}_flop_per_s": (f"{d}", "flop_per_s", "dense") for d in DTYPES}
+    | {
+        f"{d}_ridge_flop_per_byte": (f"{d} ridge", "", "FLOP/byte: rate / memory rate")
+        for d in DTYPES
+    }
+)
 """Figure -> label, dimension, remark."""
 
 
@@ -131,9 +135,11 @@ def chip_document(
             a, b = figures.get(k), other.get(k)
             rows.append([LABELS[k][0], _shown(k, a), _shown(k, b), a / b if a and b else None])
         shown = [
-            Column("figure", "", right=False), Column(spec.name, spec.name),
-            Column(compare.name, compare.name), Column("ratio", "ratio", lambda v: f"{v:.3g}"),
-        ]  # fmt: skip
+            Column("figure", "", right=False),
+            Column(spec.name, spec.name),
+            Column(compare.name, compare.name),
+            Column("ratio", "ratio", lambda v: f"{v:.3g}"),
+        ]
         blocks.append(Table(shown, rows))
         result["compared_with"] = {"gpu": compare.name, **other}
         raw = [[k, figures.get(k), other.get(k)] for k in keys]
@@ -143,18 +149,31 @@ def chip_document(
         blocks.append(Text(changed))
     terms = tuple(
         Term(
-            f"{d}_ridge_flop_per_byte", float(figures[f"{d}_ridge_flop_per_byte"] or 0), "",
+            f"{d}_ridge_flop_per_byte",
+            float(figures[f"{d}_ridge_flop_per_byte"] or 0),
+            "",
             "flop_per_s / bytes_per_s",
-            {"flop_per_s": float(figures[f"{d}_flop_per_s"] or 0),
-             "bytes_per_s": spec.hbm_bytes_per_s},
+            {
+                "flop_per_s": float(figures[f"{d}_flop_per_s"] or 0),
+                "bytes_per_s": spec.hbm_bytes_per_s,
+            },
             "How to Scale Your Model, GPU chapter, quiz 1",
         )
         for d in DTYPES
         if f"{d}_flop_per_s" in figures
-    )  # fmt: skip
+    )
     return Document(
         "roofline",
-        {"target": "chip", "gpu": spec.name, "catalogue": catalogue, "clock_hz": clock_hz,
-         "changed": list(loaded.changes)},
-        result, blocks, loaded.warnings, terms=terms, csv_table=Table(columns, raw),
-    )  # fmt: skip
+        {
+            "target": "chip",
+            "gpu": spec.name,
+            "catalogue": catalogue,
+            "clock_hz": clock_hz,
+            "changed": list(loaded.changes),
+        },
+        result,
+        blocks,
+        loaded.warnings,
+        terms=terms,
+        csv_table=Table(columns, raw),
+    )

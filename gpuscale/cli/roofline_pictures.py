@@ -42,9 +42,16 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
         if not op.m:
             return roof
         time_s = expected_matmul_time_s(
-            op.m, op.n, op.k, dtype, arch, peak, hbm, n_units=gpu.n_compute_units,
+            op.m,
+            op.n,
+            op.k,
+            dtype,
+            arch,
+            peak,
+            hbm,
+            n_units=gpu.n_compute_units,
             l2_bytes=gpu.l2_bytes,
-        )  # fmt: skip
+        )
         return min(roof, op.flop / time_s)
 
     groups: dict[str, list[tuple[str, float, float]]] = {}
@@ -54,10 +61,13 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
             kind = f"{name}, expected" if op.m else f"{name}, ideal"
             groups.setdefault(kind, []).append((op.name, op.intensity, rate(op)))
     return operator_roofline(
-        peak, hbm, groups, f"Operators of {model.name} on one {gpu.name}",
+        peak,
+        hbm,
+        groups,
+        f"Operators of {model.name} on one {gpu.name}",
         f"{dtype}; training on {n:,} tokens, decoding {DECODED} sequences of {n:,}; products "
         "at their expected rate, attention cores at their roofline",
-    )  # fmt: skip
+    )
 
 
 def _limits(
@@ -77,7 +87,8 @@ def _limits(
             continue
         boards[n_gpus] = {r.axis: r.ratio for r in rows if r.ratio and r.ratio < 1e6}
     return limits_over_gpus(
-        boards, f"{loaded.model.name} on {loaded.cluster.name}, {format_count(tokens)} tokens a "
+        boards,
+        f"{loaded.model.name} on {loaded.cluster.name}, {format_count(tokens)} tokens a "
         f"batch, tp {layout.tp}, cp {layout.cp}, pp {layout.pp}, ep {layout.ep}; more GPUs are "
         "more data parallelism",
-    )  # fmt: skip
+    )

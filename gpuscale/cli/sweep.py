@@ -19,20 +19,58 @@ if TYPE_CHECKING:
 
 HEADLINES: dict[str, tuple[str, ...]] = {
     "matmul-time": ("time_s", "expected.time_s", "bound"),
-    "collective": ("time_s", "in_switch_s", "expected.time_s", "busbw_bytes_per_s",
-                   "expected.busbw_bytes_per_s", "binding_level"),
-    "memory": ("total_bytes", "per_gpu.total_bytes", "per_gpu.max_concurrency", "headroom_bytes",
-               "fits"),
-    "network": ("collective_bytes_per_s", "slowest_level", "switches.n_leaf_switches",
-                "switches.n_spine_switches", "switches.n_core_switches"),
-    "roofline": ("tokens_per_gpu", "rows.*.ratio", "rows.*.need", "bf16_flop_per_s",
-                 "bf16_ridge_flop_per_byte"),
+    "collective": (
+        "time_s",
+        "in_switch_s",
+        "expected.time_s",
+        "busbw_bytes_per_s",
+        "expected.busbw_bytes_per_s",
+        "binding_level",
+    ),
+    "memory": (
+        "total_bytes",
+        "per_gpu.total_bytes",
+        "per_gpu.max_concurrency",
+        "headroom_bytes",
+        "fits",
+    ),
+    "network": (
+        "collective_bytes_per_s",
+        "slowest_level",
+        "switches.n_leaf_switches",
+        "switches.n_spine_switches",
+        "switches.n_core_switches",
+    ),
+    "roofline": (
+        "tokens_per_gpu",
+        "rows.*.ratio",
+        "rows.*.need",
+        "bf16_flop_per_s",
+        "bf16_ridge_flop_per_byte",
+    ),
     "model": ("params", "active_params", "training_flop_per_token", "kv_bytes_per_token"),
     "timeline": ("step_s", "window_s", "bubble_frac"),
-    "plan": ("step_s", "roofline_s", "mfu", "tokens_per_s", "peak_bytes", "layout.tp", "layout.cp",
-             "layout.pp", "layout.dp", "run.days", "chosen.n_gpus", "chosen.step_s", "chosen.mfu",
-             "tp", "pp", "times.prefill_s", "times.decode_s", "times.tokens_per_s"),
-}  # fmt: skip
+    "plan": (
+        "step_s",
+        "roofline_s",
+        "mfu",
+        "tokens_per_s",
+        "peak_bytes",
+        "layout.tp",
+        "layout.cp",
+        "layout.pp",
+        "layout.dp",
+        "run.days",
+        "chosen.n_gpus",
+        "chosen.step_s",
+        "chosen.mfu",
+        "tp",
+        "pp",
+        "times.prefill_s",
+        "times.decode_s",
+        "times.tokens_per_s",
+    ),
+}
 """Keys of the result that are shown unless others are asked for, of each command that can be swept
 (`cli.common.SWEPT`); those that an answer lacks are left out."""
 
@@ -118,18 +156,25 @@ def option_names(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _point(
-    axes: tuple[Axis, ...], index: tuple[int, ...], answer: str, note: str,
+    axes: tuple[Axis, ...],
+    index: tuple[int, ...],
+    answer: str,
+    note: str,
     numbers: Mapping[str, Any],
-) -> Point:  # fmt: skip
+) -> Point:
     pairs = list(zip(axes, index, strict=True))
     values, labels = (tuple(a.values[i] for a, i in pairs), tuple(a.labels[i] for a, i in pairs))
     return Point(values, labels, answer, note, numbers)
 
 
 def _answer(
-    function: Callable[..., Document], common: Common, given: Mapping[str, Any],
-    axes: tuple[Axis, ...], index: tuple[int, ...], parameters: dict[str, inspect.Parameter],
-) -> Point:  # fmt: skip
+    function: Callable[..., Document],
+    common: Common,
+    given: Mapping[str, Any],
+    axes: tuple[Axis, ...],
+    index: tuple[int, ...],
+    parameters: dict[str, inspect.Parameter],
+) -> Point:
     settings, own = list(common.set_), dict(given)
     for axis, i in zip(axes, index, strict=True):
         text = axis.texts[i]

@@ -38,9 +38,8 @@ def amount(key: str, value: Any) -> str:
 
 
 def document(
-    name: str, inputs: dict[str, Any], axes: tuple[Axis, ...], shown: list[str],
-    points: list[Point],
-) -> Document:  # fmt: skip
+    name: str, inputs: dict[str, Any], axes: tuple[Axis, ...], shown: list[str], points: list[Point]
+) -> Document:
     """Put the points together; the answer is no only where it is no at every point."""
     fixed = ", ".join(k if v is True else f"{k} {v}" for k, v in inputs.items() if k != "changed")
     changed = "".join(f", {text}" for text in inputs["changed"])
@@ -72,9 +71,13 @@ def document(
         ],
     }
     return Document(
-        "sweep", {"command": name, **inputs}, result, blocks, csv_table=long,
+        "sweep",
+        {"command": name, **inputs},
+        result,
+        blocks,
+        csv_table=long,
         answered_no=all(p.answer != "yes" for p in points),
-    )  # fmt: skip
+    )
 
 
 def _column(key: str) -> Column:

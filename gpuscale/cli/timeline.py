@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 @command(
-    app, "timeline",
+    app,
+    "timeline",
     example="gpuscale timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32",
-)  # fmt: skip
+)
 def timeline(
     common: Common,
     model: Annotated[
@@ -62,7 +63,7 @@ def timeline(
         str | None, typer.Option(help="Moved to the host: optimizer, activations, or both.")
     ] = None,
     software: Annotated[str, typer.Option(help="Framework family preset.")] = "megatron-core",
-) -> Document:  # fmt: skip
+) -> Document:
     """One training step in time: passes, bubbles and exchanges of every pipeline stage.
 
     The expected step of `gpuscale plan`, for a layout that you give; `-o step.trace.json` writes

@@ -49,14 +49,22 @@ def timeline_document(given: dict[str, Any]) -> Document:
     layout = layout_given(given, loaded.model, loaded.specs["software"])
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
     problem = make_problem(
-        loaded.model, loaded.cluster, loaded.specs["software"], facts, layout.precision,
+        loaded.model,
+        loaded.cluster,
+        loaded.specs["software"],
+        facts,
+        layout.precision,
         given["common"].calibration,
-    )  # fmt: skip
+    )
     try:
         line = timeline(
-            problem.model, problem.hardware, problem.software, layout, problem.memory_facts,
+            problem.model,
+            problem.hardware,
+            problem.software,
+            layout,
+            problem.memory_facts,
             problem.memory_parameters,
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
     head = (
@@ -89,25 +97,41 @@ def _document(
         blocks.append(Text(changed_text(loaded)))
     least = min(line.devices, key=lambda d: d.bubble_s)
     result = TimelineResult(
-        step_s=line.total_s, window_s=line.window_s, schedule_s=line.schedule_s,
-        transfer_wait_s=line.wait_s, pass_time_scale=line.scale,
-        bubble_frac=least.bubble_s / line.total_s, n_micro_batches=line.n_micro_batches,
-        n_drawn_micro_batches=line.n_drawn_micro_batches, schedule=line.schedule,
+        step_s=line.total_s,
+        window_s=line.window_s,
+        schedule_s=line.schedule_s,
+        transfer_wait_s=line.wait_s,
+        pass_time_scale=line.scale,
+        bubble_frac=least.bubble_s / line.total_s,
+        n_micro_batches=line.n_micro_batches,
+        n_drawn_micro_batches=line.n_drawn_micro_batches,
+        schedule=line.schedule,
         stages=line.devices,
-    )  # fmt: skip
+    )
     inputs = {
-        "model": loaded.model.name, "cluster": loaded.cluster.name, "gpu": loaded.gpu.name,
-        "software": given["software"], "n_gpus": layout.n_gpus, **asdict(layout),
-    }  # fmt: skip
+        "model": loaded.model.name,
+        "cluster": loaded.cluster.name,
+        "gpu": loaded.gpu.name,
+        "software": given["software"],
+        "n_gpus": layout.n_gpus,
+        **asdict(layout),
+    }
     return Document(
-        "timeline", inputs, result, blocks, warnings=(*loaded.warnings, *_warnings(line)),
+        "timeline",
+        inputs,
+        result,
+        blocks,
+        warnings=(*loaded.warnings, *_warnings(line)),
         answered_no=any((d.peak_bytes or 0.0) > usable for d in line.devices),
-        terms=_terms(line, least), csv_table=_table(line),
+        terms=_terms(line, least),
+        csv_table=_table(line),
         pictures=lambda: [
-            *charts, memory_over_time(line, usable), stage_memory(problem, layout, usable)
+            *charts,
+            memory_over_time(line, usable),
+            stage_memory(problem, layout, usable),
         ],
         timeline=lambda: line,
-    )  # fmt: skip
+    )
 
 
 def _warnings(line: Timeline) -> tuple[str, ...]:
@@ -130,38 +154,54 @@ def _table(line: Timeline) -> Table:
     def show(value: float) -> str:
         return format_si(value, "s") if value else "0"
 
-    parts = ("forward_s", "recompute_s", "backward_s", "weights_s", "bubble_s", "skipped_s",
-             "other_s")  # fmt: skip
+    parts = (
+        "forward_s",
+        "recompute_s",
+        "backward_s",
+        "weights_s",
+        "bubble_s",
+        "skipped_s",
+        "other_s",
+    )
     names = {
-        "forward_s": "forward", "recompute_s": "recompute", "backward_s": "backward, inputs",
-        "weights_s": "backward, weights", "bubble_s": "bubble", "skipped_s": "not drawn",
+        "forward_s": "forward",
+        "recompute_s": "recompute",
+        "backward_s": "backward, inputs",
+        "weights_s": "backward, weights",
+        "bubble_s": "bubble",
+        "skipped_s": "not drawn",
         "other_s": "rest of the step",
-    }  # fmt: skip
+    }
     used = [p for p in parts if any(getattr(d, p) for d in line.devices)]
     return Table(
         (
-            Column("stage", "stage"), *(Column(p, names[p], show) for p in used),
+            Column("stage", "stage"),
+            *(Column(p, names[p], show) for p in used),
             Column("peak_bytes", "peak memory", gb),
         ),
-        [
-            (d.device + 1, *(getattr(d, p) for p in used), d.peak_bytes)
-            for d in line.devices
-        ],
+        [(d.device + 1, *(getattr(d, p) for p in used), d.peak_bytes) for d in line.devices],
         "Time and memory of each stage",
-    )  # fmt: skip
+    )
 
 
 def _terms(line: Timeline, least: DeviceTime) -> tuple[Term, ...]:
     parts = {k: v for k, v in asdict(least).items() if k.endswith("_s") and v}
     return (
         Term(
-            "step_s", line.total_s, "s", " + ".join(parts), parts,
+            "step_s",
+            line.total_s,
+            "s",
+            " + ".join(parts),
+            parts,
             f"stage {least.device + 1}, the busiest: its events fill the step; each from the step "
             "model of `gpuscale plan`",
         ),
         Term(
-            "bubble_frac", least.bubble_s / line.total_s, "frac", "bubble_s / step_s",
+            "bubble_frac",
+            least.bubble_s / line.total_s,
+            "frac",
+            "bubble_s / step_s",
             {"bubble_s": least.bubble_s, "step_s": line.total_s},
             "Narayanan et al. 2021, arXiv:2104.04473, section 2.2, with transfers between stages",
         ),
-    )  # fmt: skip
+    )

@@ -69,9 +69,12 @@ def validate(
     from gpuscale.render.document import Document
 
     given = {
-        "runs": runs, "layouts": layouts, "gemm": gemm, "collectives": collectives,
+        "runs": runs,
+        "layouts": layouts,
+        "gemm": gemm,
+        "collectives": collectives,
         "inference": inference,
-    }  # fmt: skip
+    }
     chosen = {name: file for name, file in given.items() if file is not None}
     if rows is not None and not chosen:
         raise GpuscaleError("--rows needs a file to score", "add for example --runs FILE.csv")
@@ -80,9 +83,12 @@ def validate(
         _write_rows(rows, [row for found in scored.values() for row in found])
     sections = [_section(name, found, bool(chosen)) for name, found in scored.items()]
     return Document(
-        "validate", {"files": chosen or "own copy"}, Scores(sections), _blocks(sections),
+        "validate",
+        {"files": chosen or "own copy"},
+        Scores(sections),
+        _blocks(sections),
         csv_table=_summary_table(sections),
-    )  # fmt: skip
+    )
 
 
 def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
@@ -127,11 +133,13 @@ def _at_site(rows: list[ScoredRow], calibration: str | None) -> list[ScoredRow]:
 
     return [
         replace(
-            r, predicted=scaled(r.predicted, r.quantity), low=scaled(r.low, r.quantity),
+            r,
+            predicted=scaled(r.predicted, r.quantity),
+            low=scaled(r.low, r.quantity),
             high=scaled(r.high, r.quantity),
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 def _write_rows(path: str, found: Sequence[ScoredRow]) -> None:
@@ -178,16 +186,27 @@ def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
     if name == "runs":
         by = {"selection": _selections(found), **by}
     bad = [
-        {"id": row.id, "measured": row.measured, "predicted": row.predicted, "ratio": row.ratio,
-         "class": row.classes.get("family") or row.classes.get("source", ""), "gpu": row.gpu}
+        {
+            "id": row.id,
+            "measured": row.measured,
+            "predicted": row.predicted,
+            "ratio": row.ratio,
+            "class": row.classes.get("family") or row.classes.get("source", ""),
+            "gpu": row.gpu,
+        }
         for row in worst(counted, 6)
-    ]  # fmt: skip
+    ]
     layouts = name == "layouts"
     return Section(
-        name, summarise(counted, "all"), by, _memory(found),
-        layout_choices(found) if layouts else [], layout_choices(found, False) if layouts else [],
-        unpredicted(found), bad,
-    )  # fmt: skip
+        name,
+        summarise(counted, "all"),
+        by,
+        _memory(found),
+        layout_choices(found) if layouts else [],
+        layout_choices(found, False) if layouts else [],
+        unpredicted(found),
+        bad,
+    )
 
 
 def _counts(row: ScoredRow) -> bool:
@@ -203,16 +222,22 @@ def _selections(found: list[ScoredRow]) -> list[Summary]:
     rest = [row for row in good if row.classes.get("family") != "nanotron"]
     clean = [row for row in grid if row.classes.get("clean") == "yes"]
     kinds = {k: [r for r in rest if r.classes.get("dense_or_moe") == k] for k in ("dense", "moe")}
-    every = [r for r in found if r.classes.get("full_spec") == "yes"
-             and r.classes.get("quality") == "good"
-             and r.classes.get("dense_or_moe") == "moe"]  # fmt: skip
+    every = [
+        r
+        for r in found
+        if r.classes.get("full_spec") == "yes"
+        and r.classes.get("quality") == "good"
+        and r.classes.get("dense_or_moe") == "moe"
+    ]
     return [
         summarise(rest + clean, COUNTED + ", grid without stalls"),
         summarise(kinds["dense"], "dense without the nanotron grid"),
-        summarise(kinds["moe"], "MoE"), summarise(every, "MoE with superseded rows"),
-        summarise(grid, "nanotron grid, all"), summarise(clean, "nanotron grid without stalls"),
+        summarise(kinds["moe"], "MoE"),
+        summarise(every, "MoE with superseded rows"),
+        summarise(grid, "nanotron grid, all"),
+        summarise(clean, "nanotron grid without stalls"),
         summarise(found, "every row"),
-    ]  # fmt: skip
+    ]
 
 
 def _memory(found: list[ScoredRow]) -> Summary | None:
@@ -220,13 +245,15 @@ def _memory(found: list[ScoredRow]) -> Summary | None:
 
     rows = [
         ScoredRow(
-            id=r.id, gpu=r.gpu, quantity="memory_bytes",
+            id=r.id,
+            gpu=r.gpu,
+            quantity="memory_bytes",
             measured=r.extra.get("measured_memory_bytes"),
             predicted=r.extra.get("predicted_memory_bytes"),
         )
         for r in found
         if r.extra.get("measured_memory_bytes")
-    ]  # fmt: skip
+    ]
     return summarise(rows, "peak memory") if rows else None
 
 
@@ -243,19 +270,36 @@ def _summary_table(sections: list[Section]) -> Table:
         if section.memory:
             groups.insert(1, ("memory", [section.memory]))
         lines += [
-            (section.name, key, s.name, s.n_scored, s.n_rows, s.mape_frac, s.median_frac,
-             s.p90_frac, s.bias_frac, s.coverage_frac)
-            for key, found in groups for s in found
-        ]  # fmt: skip
+            (
+                section.name,
+                key,
+                s.name,
+                s.n_scored,
+                s.n_rows,
+                s.mape_frac,
+                s.median_frac,
+                s.p90_frac,
+                s.bias_frac,
+                s.coverage_frac,
+            )
+            for key, found in groups
+            for s in found
+        ]
     return Table(
         (
-            Column("section", "section", right=False), Column("class", "by", right=False),
-            Column("name", "class", right=False), Column("n_scored", "scored"),
-            Column("n_rows", "rows"), Column("mape_frac", "MAPE", _percent),
-            Column("median_frac", "median", _percent), Column("p90_frac", "p90", _percent),
-            Column("bias_frac", "bias", _percent), Column("coverage_frac", "in 80 %", _percent),
-        ), lines,
-    )  # fmt: skip
+            Column("section", "section", right=False),
+            Column("class", "by", right=False),
+            Column("name", "class", right=False),
+            Column("n_scored", "scored"),
+            Column("n_rows", "rows"),
+            Column("mape_frac", "MAPE", _percent),
+            Column("median_frac", "median", _percent),
+            Column("p90_frac", "p90", _percent),
+            Column("bias_frac", "bias", _percent),
+            Column("coverage_frac", "in 80 %", _percent),
+        ),
+        lines,
+    )
 
 
 def _blocks(sections: list[Section]) -> list[Block]:
@@ -267,8 +311,10 @@ def _blocks(sections: list[Section]) -> list[Block]:
     for section in sections:
         if section.choices:
             blocks.append(_choice_table(section))
-        left = [(reason[:60], str(len(ids)), ", ".join(ids[:3])) for reason, ids in
-                section.unpredicted.items()]  # fmt: skip
+        left = [
+            (reason[:60], str(len(ids)), ", ".join(ids[:3]))
+            for reason, ids in section.unpredicted.items()
+        ]
         if left:
             total = sum(len(ids) for ids in section.unpredicted.values())
             blocks.append(Facts(left[:8], f"{section.name}: {total} rows not scored"))
@@ -278,12 +324,15 @@ def _blocks(sections: list[Section]) -> list[Block]:
     blocks.append(
         Table(
             (
-                Column("section", "worst", right=False), Column("id", "row", right=False),
-                Column("gpu", "gpu", right=False), Column("class", "class", right=False),
+                Column("section", "worst", right=False),
+                Column("id", "row", right=False),
+                Column("gpu", "gpu", right=False),
+                Column("class", "class", right=False),
                 Column("ratio", "predicted/measured", lambda v: f"{v:.2f}"),
-            ), bad,
+            ),
+            bad,
         )
-    )  # fmt: skip
+    )
     return blocks
 
 
@@ -291,20 +340,31 @@ def _choice_table(section: Section) -> Table:
     from gpuscale.render.document import Column, Table
 
     lines = [
-        (kind, c.name, c.n_rows, c.first_pick_frac, c.best_of_three_frac, c.spearman,
-         c.worst_first_pick_frac)
+        (
+            kind,
+            c.name,
+            c.n_rows,
+            c.first_pick_frac,
+            c.best_of_three_frac,
+            c.spearman,
+            c.worst_first_pick_frac,
+        )
         for kind, found in (("clean", section.choices), ("all rows", section.choices_all_rows))
         for c in (found if kind == "clean" else found[-1:])
-    ]  # fmt: skip
+    ]
 
     def plain(value: float) -> str:
         return f"{value:.3f}"
 
     return Table(
         (
-            Column("rows", "layout choice", right=False), Column("group", "group", right=False),
-            Column("n", "layouts"), Column("first_pick_frac", "first / best", plain),
+            Column("rows", "layout choice", right=False),
+            Column("group", "group", right=False),
+            Column("n", "layouts"),
+            Column("first_pick_frac", "first / best", plain),
             Column("best_of_three_frac", "three / best", plain),
-            Column("spearman", "rank corr.", plain), Column("worst", "worst first", plain),
-        ), lines,
-    )  # fmt: skip
+            Column("spearman", "rank corr.", plain),
+            Column("worst", "worst first", plain),
+        ),
+        lines,
+    )

@@ -63,8 +63,9 @@ def side_by_side(things: Sequence[Mapping[str, Any]]) -> list[Row]:
     rows = []
     for key in keys:
         first, *others = [thing.get(key) for thing in things]
-        ratios = [v / first if _is_number(first) and _is_number(v) and first else None
-                  for v in others]  # fmt: skip
+        ratios = [
+            v / first if _is_number(first) and _is_number(v) and first else None for v in others
+        ]
         rows.append(Row(key, (first, *others), tuple(ratios)))
     return rows
 

@@ -19,8 +19,19 @@ ELEMENT_BYTES: dict[str, float] = {
 """Bytes of one element in memory."""
 
 RATE_ORDER = (
-    "fp64", "fp32", "tf32", "bf16", "fp16", "int8", "fp8", "mxfp8", "int4", "fp4", "mxfp4", "nvfp4",
-)  # fmt: skip
+    "fp64",
+    "fp32",
+    "tf32",
+    "bf16",
+    "fp16",
+    "int8",
+    "fp8",
+    "mxfp8",
+    "int4",
+    "fp4",
+    "mxfp4",
+    "nvfp4",
+)
 """Formats from the slowest matrix unit to the fastest; a mixed product runs at the first."""
 
 

@@ -19,11 +19,29 @@ def _scaled(prefixes: dict[str, float], *suffixes: str, factor: float = 1.0) -> 
 _BYTES = _scaled(_DECIMAL | _BINARY, "B")
 _FLOP = _scaled(_DECIMAL, "FLOP", "FLOPs")
 _TIME = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0,
-    "h": 3600.0, "d": 86400.0, "days": 86400.0, "w": 604800.0, "y": 31557600.0,
-}  # fmt: skip
-_COUNT = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "Ki": 1024.0,
-          "Mi": 2.0**20}  # fmt: skip
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "days": 86400.0,
+    "w": 604800.0,
+    "y": 31557600.0,
+}
+_COUNT = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "B": 1e9,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 1024.0,
+    "Mi": 2.0**20,
+}
 _USD = {p + s: v for p, v in _COUNT.items() for s in ("USD", "$")} | {"": 1.0}
 
 UNITS: dict[str, dict[str, float]] = {
@@ -47,11 +65,21 @@ UNITS: dict[str, dict[str, float]] = {
 """Accepted unit spellings per dimension, with the factor to the SI unit."""
 
 EXAMPLE = {
-    "bytes": "80 GiB", "bytes_per_s": "3.35 TB/s or 400 Gb/s", "flop": "1.5 TFLOP",
-    "flop_per_s": "989.4 TFLOP/s", "s": "30d or 1.5 us", "hz": "1.83 GHz", "w": "700 W",
-    "j": "5 kWh", "usd": "5MUSD", "usd_per_hour": "2.50 USD/h", "usd_per_kwh": "0.1 USD/kWh",
-    "tokens": "15T", "count": "70e9 or 70B", "frac": "0.4 or 40%",
-}  # fmt: skip
+    "bytes": "80 GiB",
+    "bytes_per_s": "3.35 TB/s or 400 Gb/s",
+    "flop": "1.5 TFLOP",
+    "flop_per_s": "989.4 TFLOP/s",
+    "s": "30d or 1.5 us",
+    "hz": "1.83 GHz",
+    "w": "700 W",
+    "j": "5 kWh",
+    "usd": "5MUSD",
+    "usd_per_hour": "2.50 USD/h",
+    "usd_per_kwh": "0.1 USD/kWh",
+    "tokens": "15T",
+    "count": "70e9 or 70B",
+    "frac": "0.4 or 40%",
+}
 
 
 def dimension_of(name: str) -> str:
@@ -155,9 +183,17 @@ def format_si(value: float, dim: str, digits: int = 4) -> str:
     if dim in ("tokens", "count"):
         return format_count(value, digits)
     unit = {
-        "bytes": "B", "bytes_per_s": "B/s", "flop": "FLOP", "flop_per_s": "FLOP/s", "hz": "Hz",
-        "w": "W", "j": "J", "usd": "USD", "usd_per_hour": "USD/h", "usd_per_kwh": "USD/kWh",
-    }[dim]  # fmt: skip
+        "bytes": "B",
+        "bytes_per_s": "B/s",
+        "flop": "FLOP",
+        "flop_per_s": "FLOP/s",
+        "hz": "Hz",
+        "w": "W",
+        "j": "J",
+        "usd": "USD",
+        "usd_per_hour": "USD/h",
+        "usd_per_kwh": "USD/kWh",
+    }[dim]
     return _with_prefix(value, unit, digits)
 
 
@@ -165,9 +201,13 @@ def format_time(seconds: float, digits: int = 4) -> str:
     """Human text of a duration, from nanoseconds to days."""
     size = abs(seconds)
     for limit, factor, unit in (
-        (0.99995e-6, 1e9, "ns"), (0.99995e-3, 1e6, "us"), (0.99995, 1e3, "ms"), (600, 1.0, "s"),
-        (7200, 1 / 60, "min"), (172800, 1 / 3600, "h"),
-    ):  # fmt: skip
+        (0.99995e-6, 1e9, "ns"),
+        (0.99995e-3, 1e6, "us"),
+        (0.99995, 1e3, "ms"),
+        (600, 1.0, "s"),
+        (7200, 1 / 60, "min"),
+        (172800, 1 / 3600, "h"),
+    ):
         if size < limit:
             return f"{_significant(seconds * factor, digits)} {unit}" if size else "0 s"
     return f"{_significant(seconds / 86400, digits)} d"

@@ -171,8 +171,14 @@ def scaleup_class(link: str) -> str:
     match = re.search(r"nvlink[- ]?(\d)", text)
     if match:
         return f"nvlink{match[1]}"
-    for word, name in (("infinity", "amd-if"), ("xgmi", "amd-if"), ("ici", "ici"),
-                       ("pcie", "pcie"), ("neuron", "neuronlink"), ("roce", "roce")):  # fmt: skip
+    for word, name in (
+        ("infinity", "amd-if"),
+        ("xgmi", "amd-if"),
+        ("ici", "ici"),
+        ("pcie", "pcie"),
+        ("neuron", "neuronlink"),
+        ("roce", "roce"),
+    ):
         if word in text:
             return name
     return GENERAL_LINK

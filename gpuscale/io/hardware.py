@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.presets import (
-    find_preset,
-    known_names,
-    looks_like_path,
-    preset_names,
-    preset_path,
-)
+from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec

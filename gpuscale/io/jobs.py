@@ -87,9 +87,13 @@ def facts_of(model: ModelSpec, seq_len: int, global_batch_size: int, n_gpus: int
 
 
 def make_problem(
-    model: ModelSpec, cluster: ClusterSpec, software: SoftwareSpec, facts: Facts,
-    precision: str = "bf16", calibration: str | None = None,
-) -> Problem:  # fmt: skip
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    software: SoftwareSpec,
+    facts: Facts,
+    precision: str = "bf16",
+    calibration: str | None = None,
+) -> Problem:
     """Put together what a search needs.
 
     Parameters
@@ -119,9 +123,14 @@ def make_problem(
     if calibration is not None:
         hardware = replace(hardware, site_factor=site_factor(calibration))
     return Problem(
-        model, hardware, software_record(software, hardware.architecture, precision=precision),
-        model_facts(model), parameters_of(software), usable_bytes(hardware.hbm_bytes), facts,
-    )  # fmt: skip
+        model,
+        hardware,
+        software_record(software, hardware.architecture, precision=precision),
+        model_facts(model),
+        parameters_of(software),
+        usable_bytes(hardware.hbm_bytes),
+        facts,
+    )
 
 
 def step_interval(

@@ -16,10 +16,16 @@ WHAT_IF = "what-if: changed on the command line"
 MAX_SETTINGS = 200
 
 _DIMENSIONS = (
-    ("flop_per_s", "flop_per_s"), ("bytes_per_s", "bytes_per_s"), ("bytes_per_unit", "bytes"),
-    ("usd_per_gpu_hour", "usd_per_hour"), ("_bytes", "bytes"), ("_hz", "hz"), ("_w", "w"),
-    ("_frac", "frac"), ("_s", "s"),
-)  # fmt: skip
+    ("flop_per_s", "flop_per_s"),
+    ("bytes_per_s", "bytes_per_s"),
+    ("bytes_per_unit", "bytes"),
+    ("usd_per_gpu_hour", "usd_per_hour"),
+    ("_bytes", "bytes"),
+    ("_hz", "hz"),
+    ("_w", "w"),
+    ("_frac", "frac"),
+    ("_s", "s"),
+)
 
 
 class Setting(NamedTuple):
@@ -66,9 +72,7 @@ def check_consumed(settings: Sequence[Setting], prefixes: Sequence[str]) -> None
     for setting in settings:
         if setting.parts[0] not in prefixes:
             known = ", ".join(f"{p}." for p in prefixes) or "nothing"
-            raise unknown_name(
-                "--set key", setting.key, [], f"this command can change {known}"
-            )  # fmt: skip
+            raise unknown_name("--set key", setting.key, [], f"this command can change {known}")
 
 
 def apply_overrides(

@@ -14,23 +14,34 @@ HEAD_BYTES = 6000
 
 FIGURES: dict[str, tuple[tuple[str, str], ...]] = {
     "gpu": (
-        ("bf16_flop_per_s", "bf16 {}"), ("fp16_flop_per_s", "fp16 {}"), ("hbm_bytes", "{}"),
-        ("hbm_bytes_per_s", "at {}"), ("scaleup_bytes_per_s", "scale-up {}"),
+        ("bf16_flop_per_s", "bf16 {}"),
+        ("fp16_flop_per_s", "fp16 {}"),
+        ("hbm_bytes", "{}"),
+        ("hbm_bytes_per_s", "at {}"),
+        ("scaleup_bytes_per_s", "scale-up {}"),
     ),
     "cluster": (
-        ("gpu", "{}"), ("gpus_per_node", "{} per node"), ("scaleup_domain_gpus", "domain {}"),
-        ("scaleup_bytes_per_s", "{}"), ("node_egress_bytes_per_s", "node egress {}"),
+        ("gpu", "{}"),
+        ("gpus_per_node", "{} per node"),
+        ("scaleup_domain_gpus", "domain {}"),
+        ("scaleup_bytes_per_s", "{}"),
+        ("node_egress_bytes_per_s", "node egress {}"),
         ("n_gpus", "{} GPUs"),
     ),
     "model": (
-        ("layers", "{}"), ("hidden_size", "hidden {}"), ("vocab_size", "vocabulary {}"),
+        ("layers", "{}"),
+        ("hidden_size", "hidden {}"),
+        ("vocab_size", "vocabulary {}"),
         ("published_params", "{} parameters"),
     ),
     "link": (
-        ("bytes_per_s", "{}"), ("scope", "per {}"), ("latency_low_s", "from {}"),
-        ("latency_high_s", "up to {}"), ("card_price_usd", "card {} USD"),
+        ("bytes_per_s", "{}"),
+        ("scope", "per {}"),
+        ("latency_low_s", "from {}"),
+        ("latency_high_s", "up to {}"),
+        ("card_price_usd", "card {} USD"),
     ),
-}  # fmt: skip
+}
 """Kind -> keys that its line shows, with their wording."""
 
 _LINE = re.compile(r"^([a-z0-9_]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^#\n]+)", re.MULTILINE)

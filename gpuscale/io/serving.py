@@ -72,10 +72,13 @@ def load_framework(name: str = DEFAULT_FRAMEWORK) -> ServingSoftware:
 
 
 def serving_site(
-    cluster: ClusterSpec, framework: str = DEFAULT_FRAMEWORK,
-    calibration: str | Path | None = None, *, kernels: Kernels | None = None,
+    cluster: ClusterSpec,
+    framework: str = DEFAULT_FRAMEWORK,
+    calibration: str | Path | None = None,
+    *,
+    kernels: Kernels | None = None,
     software: ServingSoftware | None = None,
-) -> ServingSite:  # fmt: skip
+) -> ServingSite:
     """Hardware record of a cluster with the calibration of a framework.
 
     Parameters
@@ -98,16 +101,23 @@ def serving_site(
             peaks.setdefault(name, rate)
     peaks.setdefault("fp16", bf16)
     return ServingSite(
-        name=cluster.name, arch=load_arch(gpu, calibration), peaks=peaks, hbm_bytes=gpu.hbm_bytes,
-        hbm_bytes_per_s=gpu.hbm_bytes_per_s, n_units=gpu.n_compute_units,
+        name=cluster.name,
+        arch=load_arch(gpu, calibration),
+        peaks=peaks,
+        hbm_bytes=gpu.hbm_bytes,
+        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
+        n_units=gpu.n_compute_units,
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0) or None,
-        fabric=load_fabric(cluster, calibration), domain=cluster.scaleup_domain_gpus,
-        scaleup_bytes_per_s=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s
-        or gpu.pcie_bytes_per_s or 25e9,
+        fabric=load_fabric(cluster, calibration),
+        domain=cluster.scaleup_domain_gpus,
+        scaleup_bytes_per_s=cluster.scaleup_bytes_per_s
+        or gpu.scaleup_bytes_per_s
+        or gpu.pcie_bytes_per_s
+        or 25e9,
         scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
         kernels=kernels or load_serving_kernels(),
         software=software or load_framework(framework),
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=1)

@@ -48,9 +48,13 @@ def _load(path: Path, _stamp: int) -> SoftwareSpec:
 
 
 def software_record(
-    spec: SoftwareSpec, architecture: str, options: Mapping[str, object] | None = None,
-    *, precision: str = "bf16", calibration: Calibration | None = None,
-) -> Software:  # fmt: skip
+    spec: SoftwareSpec,
+    architecture: str,
+    options: Mapping[str, object] | None = None,
+    *,
+    precision: str = "bf16",
+    calibration: Calibration | None = None,
+) -> Software:
     """Make the flat record of a family for one architecture, with a run's own settings.
 
     Parameters
@@ -98,7 +102,7 @@ def software_record(
         moe_kernels=kernels,
         grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),
         dispatch_factor=cal.get(f"kernels.moe_dispatch_{kernels}", 1.0),
-    )  # fmt: skip
+    )
     values.update(fitted)
     values.update(chosen)
     return Software(**values)

@@ -13,14 +13,36 @@ if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
 
 KERNELS = (
-    "kernel_floor_s", "k_ramp", "wave_exponent", "hbm_eff", "misaligned_eff", "half_tile_eff",
-    "attention_backward_eff", "attention_ramp_tokens", "grouped_eff", "grouped_fp8_eff",
-    "permute_passes", "router_s", "cross_entropy_passes", "unfused_passes", "unfused_gemm_eff",
-    "unfused_head_ramp", "head_misaligned_eff", "head_odd_eff", "cast_passes", "mxfp8_slowdown",
-    "scan_eff", "optimizer_bytes_per_param", "scaleup_latency_s", "all_to_all_eff",
-    "all_to_all_scaleout_eff", "expert_launch_s", "p2p_latency_s", "bucket_bytes",
+    "kernel_floor_s",
+    "k_ramp",
+    "wave_exponent",
+    "hbm_eff",
+    "misaligned_eff",
+    "half_tile_eff",
+    "attention_backward_eff",
+    "attention_ramp_tokens",
+    "grouped_eff",
+    "grouped_fp8_eff",
+    "permute_passes",
+    "router_s",
+    "cross_entropy_passes",
+    "unfused_passes",
+    "unfused_gemm_eff",
+    "unfused_head_ramp",
+    "head_misaligned_eff",
+    "head_odd_eff",
+    "cast_passes",
+    "mxfp8_slowdown",
+    "scan_eff",
+    "optimizer_bytes_per_param",
+    "scaleup_latency_s",
+    "all_to_all_eff",
+    "all_to_all_scaleout_eff",
+    "expert_launch_s",
+    "p2p_latency_s",
+    "bucket_bytes",
     "straggler_per_log2_hosts",
-)  # fmt: skip
+)
 UNITS_DEFAULT = 148
 """Compute units where the data sheet does not say."""
 
@@ -36,12 +58,15 @@ def step_hardware(cluster: ClusterSpec, calibration: Calibration | None = None) 
     """
     gpu = cluster.gpu
     return _hardware(
-        gpu, calibration or load_calibration(), gpus_per_node=cluster.gpus_per_node,
+        gpu,
+        calibration or load_calibration(),
+        gpus_per_node=cluster.gpus_per_node,
         domain=cluster.scaleup_domain_gpus,
         scaleup=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s or 25e9,
         scaleout=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
-        fabric_class=cluster.fabric_class, name=cluster.name,
-    )  # fmt: skip
+        fabric_class=cluster.fabric_class,
+        name=cluster.name,
+    )
 
 
 def measured_hardware(facts: HardwareFacts, calibration: Calibration | None = None) -> Hardware:
@@ -51,17 +76,28 @@ def measured_hardware(facts: HardwareFacts, calibration: Calibration | None = No
     gpu = load_gpu(facts.gpu_name)
     gpu = gpu.model_copy(update=dict(facts.overrides))
     return _hardware(
-        gpu, calibration or load_calibration(), gpus_per_node=facts.gpus_per_node,
-        domain=facts.scaleup_domain_gpus, scaleup=gpu.scaleup_bytes_per_s or 25e9,
-        scaleout=facts.scaleout_bytes_per_s_per_gpu, fabric_class=facts.fabric_class,
+        gpu,
+        calibration or load_calibration(),
+        gpus_per_node=facts.gpus_per_node,
+        domain=facts.scaleup_domain_gpus,
+        scaleup=gpu.scaleup_bytes_per_s or 25e9,
+        scaleout=facts.scaleout_bytes_per_s_per_gpu,
+        fabric_class=facts.fabric_class,
         name=facts.gpu_name,
-    )  # fmt: skip
+    )
 
 
 def _hardware(
-    gpu: GpuSpec, cal: Calibration, *, gpus_per_node: int, domain: int, scaleup: float,
-    scaleout: float, fabric_class: str, name: str,
-) -> Hardware:  # fmt: skip
+    gpu: GpuSpec,
+    cal: Calibration,
+    *,
+    gpus_per_node: int,
+    domain: int,
+    scaleup: float,
+    scaleout: float,
+    fabric_class: str,
+    name: str,
+) -> Hardware:
     arch = gpu.architecture
     kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
     if arch.startswith("tpu") or (gpu.n_compute_units or 99) < 16:
@@ -75,12 +111,20 @@ def _hardware(
     if arch.startswith("tpu"):  # int8 training (AQT) takes the place of fp8
         fp8 = max(fp8 or 0.0, gpu.int8_flop_per_s or 0.0)
     return Hardware(
-        name=name, architecture=arch, bf16_flop_per_s=bf16, fp8_flop_per_s=fp8 or 0.0,
-        fp4_flop_per_s=gpu.fp4_flop_per_s or 0.0, hbm_bytes=gpu.hbm_bytes,
+        name=name,
+        architecture=arch,
+        bf16_flop_per_s=bf16,
+        fp8_flop_per_s=fp8 or 0.0,
+        fp4_flop_per_s=gpu.fp4_flop_per_s or 0.0,
+        hbm_bytes=gpu.hbm_bytes,
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
-        n_compute_units=gpu.n_compute_units or UNITS_DEFAULT, gpus_per_node=gpus_per_node,
-        scaleup_domain_gpus=domain, scaleup_bytes_per_s=scaleup, scaleout_bytes_per_s=scaleout,
-        host_link_bytes_per_s=gpu.pcie_bytes_per_s or 25e9, fabric_class=fabric_class,
+        n_compute_units=gpu.n_compute_units or UNITS_DEFAULT,
+        gpus_per_node=gpus_per_node,
+        scaleup_domain_gpus=domain,
+        scaleup_bytes_per_s=scaleup,
+        scaleout_bytes_per_s=scaleout,
+        host_link_bytes_per_s=gpu.pcie_bytes_per_s or 25e9,
+        fabric_class=fabric_class,
         gemm_bf16_eff=cal.arch(arch, "gemm_bf16_eff", gpu.name) * power,
         gemm_fp8_eff=cal.arch(arch, "gemm_fp8_eff", gpu.name) * power,
         gemm_fp4_eff=cal.arch(arch, "gemm_fp4_eff", gpu.name) * power,
@@ -88,5 +132,6 @@ def _hardware(
         scaleup_eff=cal.arch(arch, "scaleup_eff", gpu.name),
         scaleout_eff=cal.fabric(fabric_class, "scaleout_eff"),
         scaleout_latency_s=cal.fabric(fabric_class, "scaleout_latency_s"),
-        ring_hop_s=cal.fabric(fabric_class, "ring_hop_s"), **kernels,
-    )  # fmt: skip
+        ring_hop_s=cal.fabric(fabric_class, "ring_hop_s"),
+        **kernels,
+    )

@@ -60,10 +60,12 @@ def node_of(term: Term) -> Node:
         if name not in known
     ]
     return Node(
-        clean(f"{term.name} = {amount(term.name, term.value, term.unit)}"), term.formula,
-        numbers if numbers != term.formula else "", term.source,
+        clean(f"{term.name} = {amount(term.name, term.value, term.unit)}"),
+        term.formula,
+        numbers if numbers != term.formula else "",
+        term.source,
         (*map(node_of, term.children), *leaves),
-    )  # fmt: skip
+    )
 
 
 def _drawn(node: Node, first: str = "", rest: str = "") -> Iterator[str]:

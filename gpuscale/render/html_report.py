@@ -49,23 +49,39 @@ def to_html(document: Document, command: str) -> str:
     top = [block for block in blocks[:1] if isinstance(block, (Facts, Text))]
     rest = blocks[len(top) :]
     parts = [
-        "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{attribute(policy)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta name="generator" content="gpuscale {attribute(__version__)}">',
-        '<link rel="icon" href="data:,">', f"<title>{words(title)}</title>",
-        f"<style>{css}{style()}</style>", "</head>", "<body>", "<header>",
+        '<link rel="icon" href="data:,">',
+        f"<title>{words(title)}</title>",
+        f"<style>{css}{style()}</style>",
+        "</head>",
+        "<body>",
+        "<header>",
         f"<h1>gpuscale {words(document.command)}</h1>",
-        f'<p class="answer">{words(lead)}</p>', _verdict(document), "</header>", "<main>",
+        f'<p class="answer">{words(lead)}</p>',
+        _verdict(document),
+        "</header>",
+        "<main>",
         *(f'<p class="warn">Warning: {words(w)}</p>' for w in document.warnings),
         *(html for block in top for html in _block(block)),
         *_figures(document),
         *(html for block in rest for html in _block(block)),
-        *_explanation(document.terms), _inputs(document.inputs), "</main>", "<footer>",
+        *_explanation(document.terms),
+        _inputs(document.inputs),
+        "</main>",
+        "<footer>",
         f"<p>Made by gpuscale {words(__version__)}; this command makes it again:</p>",
-        f"<pre>{words(command)}</pre>", "</footer>", f"<script>{script}</script>", "</body>",
+        f"<pre>{words(command)}</pre>",
+        "</footer>",
+        f"<script>{script}</script>",
+        "</body>",
         "</html>",
-    ]  # fmt: skip
+    ]
     return "\n".join(part for part in parts if part) + "\n"
 
 

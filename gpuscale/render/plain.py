@@ -54,9 +54,8 @@ def _table(block: Table) -> list[str]:
 def _bars(block: Bars) -> list[str]:
     bars = bar_texts(block, BAR_WIDTH, "█", "·")
     rows = [
-        [one_line(label), text, bar]
-        for (label, _, text), bar in zip(block.rows, bars, strict=True)
-    ]  # fmt: skip
+        [one_line(label), text, bar] for (label, _, text), bar in zip(block.rows, bars, strict=True)
+    ]
     lines = columns(rows, [False, True, False], "  ")
     return [*lines, clean(block.limit_text)] if block.limit_text else lines
 

@@ -15,10 +15,20 @@ from gpuscale.core.quantity import dimension_of
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 UNIT_TEXT = {
-    "bytes": "byte", "bytes_per_s": "byte/s", "flop": "FLOP", "flop_per_s": "FLOP/s", "s": "s",
-    "hz": "Hz", "w": "W", "j": "J", "usd": "USD", "usd_per_hour": "USD/h", "usd_per_kwh": "USD/kWh",
-    "tokens": "tokens", "frac": "share, 0 to 1",
-}  # fmt: skip
+    "bytes": "byte",
+    "bytes_per_s": "byte/s",
+    "flop": "FLOP",
+    "flop_per_s": "FLOP/s",
+    "s": "s",
+    "hz": "Hz",
+    "w": "W",
+    "j": "J",
+    "usd": "USD",
+    "usd_per_hour": "USD/h",
+    "usd_per_kwh": "USD/kWh",
+    "tokens": "tokens",
+    "frac": "share, 0 to 1",
+}
 
 
 def infer(value: Any, key: str = "") -> dict[str, Any]:

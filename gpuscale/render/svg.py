@@ -17,9 +17,19 @@ SIZE = 13.0
 """Height of the text; widths below are in the same unit."""
 
 COLOURS = (
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#8c8c8c",
-    "#332288", "#882255", "#44aa99", "#999933",
-)  # fmt: skip
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#f0e442",
+    "#8c8c8c",
+    "#332288",
+    "#882255",
+    "#44aa99",
+    "#999933",
+)
 """Okabe and Ito's palette, then of Tol's muted one: told apart with any colour vision."""
 
 IN_DARK = {0: "#3d9bd6", 8: "#8577d9", 9: "#c7658f"}
@@ -37,17 +47,31 @@ DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 5", "4 2")
 def style() -> str:
     """Rules of all pictures; a page needs them once."""
     light = {
-        ".gs-bg": "fill:#ffffff", ".gs-t": "fill:#1b1f24", ".gs-s": "fill:#57606a",
-        ".gs-g": "stroke:#d8dee4", ".gs-a": "stroke:#6e7781", ".gs-edge": "stroke:#ffffff",
-        ".gs-idle": "fill:#eef1f4", ".gs-mark": "stroke:#b3261e", ".gs-markt": "fill:#b3261e",
-        ".gs-on0": "fill:#ffffff", ".gs-on1": "fill:#1b1f24", ".gs-halo": HALO + "stroke:#ffffff",
-    }  # fmt: skip
+        ".gs-bg": "fill:#ffffff",
+        ".gs-t": "fill:#1b1f24",
+        ".gs-s": "fill:#57606a",
+        ".gs-g": "stroke:#d8dee4",
+        ".gs-a": "stroke:#6e7781",
+        ".gs-edge": "stroke:#ffffff",
+        ".gs-idle": "fill:#eef1f4",
+        ".gs-mark": "stroke:#b3261e",
+        ".gs-markt": "fill:#b3261e",
+        ".gs-on0": "fill:#ffffff",
+        ".gs-on1": "fill:#1b1f24",
+        ".gs-halo": HALO + "stroke:#ffffff",
+    }
     dark = {
-        ".gs-bg": "fill:#12161c", ".gs-t": "fill:#e6edf3", ".gs-s": "fill:#9da7b3",
-        ".gs-g": "stroke:#2b323b", ".gs-a": "stroke:#7d8590", ".gs-edge": "stroke:#12161c",
-        ".gs-idle": "fill:#222932", ".gs-mark": "stroke:#ff8a80", ".gs-markt": "fill:#ff8a80",
+        ".gs-bg": "fill:#12161c",
+        ".gs-t": "fill:#e6edf3",
+        ".gs-s": "fill:#9da7b3",
+        ".gs-g": "stroke:#2b323b",
+        ".gs-a": "stroke:#7d8590",
+        ".gs-edge": "stroke:#12161c",
+        ".gs-idle": "fill:#222932",
+        ".gs-mark": "stroke:#ff8a80",
+        ".gs-markt": "fill:#ff8a80",
         ".gs-halo": "stroke:#12161c",
-    }  # fmt: skip
+    }
     for i, colour in enumerate(COLOURS):
         light[f".gs-c{i}"] = f"fill:{colour}"
         light[f".gs-l{i}"] = f"stroke:{colour};fill:none"
@@ -126,9 +150,15 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str, dash: str = "") 
 
 
 def text(
-    x: float, y: float, content: str, kind: str = "gs-t", anchor: str = "start",
-    bold: bool = False, size: float = SIZE, turn: bool = False,
-) -> str:  # fmt: skip
+    x: float,
+    y: float,
+    content: str,
+    kind: str = "gs-t",
+    anchor: str = "start",
+    bold: bool = False,
+    size: float = SIZE,
+    turn: bool = False,
+) -> str:
     """Write text; `y` is its base line."""
     rules = [f"font-size:{size:g}px"] if size != SIZE else []
     rules += ["font-weight:bold"] if bold else []

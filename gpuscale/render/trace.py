@@ -28,12 +28,16 @@ def to_trace(timeline: Timeline, about: Mapping[str, Any]) -> str:
     """
     events = [*_names(timeline), *map(_event, timeline.events), *_counters(timeline)]
     other = {
-        "step_s": timeline.total_s, "schedule": timeline.schedule,
+        "step_s": timeline.total_s,
+        "schedule": timeline.schedule,
         "micro_batches": timeline.n_micro_batches,
-        "micro_batches_drawn": timeline.n_drawn_micro_batches, "window_s": timeline.window_s,
-        "schedule_alone_s": timeline.schedule_s, "transfer_wait_s": timeline.wait_s,
-        "pass_time_scale": timeline.scale, **about,
-    }  # fmt: skip
+        "micro_batches_drawn": timeline.n_drawn_micro_batches,
+        "window_s": timeline.window_s,
+        "schedule_alone_s": timeline.schedule_s,
+        "transfer_wait_s": timeline.wait_s,
+        "pass_time_scale": timeline.scale,
+        **about,
+    }
     lines = ",\n".join(json.dumps(e, separators=(",", ":"), allow_nan=False) for e in events)
     tail = json.dumps(other, allow_nan=False)
     return f'{{"displayTimeUnit":"ms","otherData":{tail},"traceEvents":[\n{lines}\n]}}'
@@ -71,16 +75,25 @@ def _event(event: Event) -> dict[str, Any]:
         name = f"{name} {event.micro_batch + 1}"
         args = {"micro_batch": event.micro_batch + 1, "chunk": event.chunk + 1}
     return {
-        "ph": "X", "name": name, "cat": event.kind, "pid": event.device,
-        "tid": _thread(event.track), "ts": start,
-        "dur": round(_us(event.start_s + event.duration_s) - start, 3), "args": args,
-    }  # fmt: skip
+        "ph": "X",
+        "name": name,
+        "cat": event.kind,
+        "pid": event.device,
+        "tid": _thread(event.track),
+        "ts": start,
+        "dur": round(_us(event.start_s + event.duration_s) - start, 3),
+        "args": args,
+    }
 
 
 def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
     for curve in timeline.memory:
         for at, held in zip(curve.start_s, curve.held_bytes, strict=True):
             yield {
-                "ph": "C", "name": "memory", "pid": curve.device, "tid": 0, "ts": _us(at),
+                "ph": "C",
+                "name": "memory",
+                "pid": curve.device,
+                "tid": 0,
+                "ts": _us(at),
                 "args": {"GB": held / 1e9},
-            }  # fmt: skip
+            }

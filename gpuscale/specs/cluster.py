@@ -6,14 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gpuscale.specs.fields import (
-    BytesPerS,
-    NonNegativeInt,
-    PositiveInt,
-    Spec,
-    UsdPerHour,
-    Watts,
-)
+from gpuscale.specs.fields import BytesPerS, NonNegativeInt, PositiveInt, Spec, UsdPerHour, Watts
 from gpuscale.specs.gpu import GpuSpec
 
 

@@ -7,9 +7,13 @@ import math
 from gpuscale.core.quantity import parse
 
 FORMATS: dict[str, tuple[int, int, int]] = {
-    "e4m3": (4, 3, 7), "e5m2": (5, 2, 15), "e3m4": (3, 4, 3), "fp16": (5, 10, 15),
-    "bf16": (8, 7, 127), "e2m1": (2, 1, 1),
-}  # fmt: skip
+    "e4m3": (4, 3, 7),
+    "e5m2": (5, 2, 15),
+    "e3m4": (3, 4, 3),
+    "fp16": (5, 10, 15),
+    "bf16": (8, 7, 127),
+    "e2m1": (2, 1, 1),
+}
 """Exponent bits, mantissa bits, bias (OCP 8-bit floating point 1.0; OCP Microscaling 1.0)."""
 
 WITHOUT_INFINITY = ("e4m3", "e3m4", "e2m1")

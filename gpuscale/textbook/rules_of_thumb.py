@@ -32,31 +32,77 @@ _QA = "multi-GPU Q&A"
 RULES: dict[str, Rule] = {
     r.name: r
     for r in (
-        Rule("activation-bytes", "bytes per parameter", RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,
-             "activations and temporaries, at most about", "FSDP and deployment notes, memory"),
+        Rule(
+            "activation-bytes",
+            "bytes per parameter",
+            RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,
+            "activations and temporaries, at most about",
+            "FSDP and deployment notes, memory",
+        ),
         Rule("dp-gpus", "GPUs", 128, "plain data parallelism for about 1B parameters", _NOTES),
         Rule("fsdp-params", "parameters", 1e9, "FSDP above", _NOTES),
         Rule("hsdp-gpus", "GPUs", 256, "HSDP above", _NOTES),
-        Rule("hsdp-group", "GPUs per FSDP group", 100, "HSDP groups up to about",
-             "lecture notes on large-scale training, HSDP"),
+        Rule(
+            "hsdp-group",
+            "GPUs per FSDP group",
+            100,
+            "HSDP groups up to about",
+            "lecture notes on large-scale training, HSDP",
+        ),
         Rule("nd-gpus", "GPUs", 1000, "context, pipeline and tensor parallelism above", _NOTES),
-        Rule("nd-params", "parameters", 50e9,
-             "context, pipeline and tensor parallelism above", _NOTES),
-        Rule("nd-seq-len", "tokens of a sequence", 16384,
-             "context, pipeline and tensor parallelism above", _NOTES),
-        Rule("batch-per-gpu", "sequences per GPU", None, "fill the memory of the GPU", _NOTES,
-             formula="(HBM - state)/(activation bytes per sequence)"),
-        Rule("dp-zero2-params", "parameters", 10e9, "data parallelism with ZeRO-2 below",
-             f"{_QA}, practical advice"),
-        Rule("dp-tp-params", "parameters", 100e9, "data and tensor parallelism below",
-             f"{_QA}, practical advice", low=10e9, high=100e9),
+        Rule(
+            "nd-params",
+            "parameters",
+            50e9,
+            "context, pipeline and tensor parallelism above",
+            _NOTES,
+        ),
+        Rule(
+            "nd-seq-len",
+            "tokens of a sequence",
+            16384,
+            "context, pipeline and tensor parallelism above",
+            _NOTES,
+        ),
+        Rule(
+            "batch-per-gpu",
+            "sequences per GPU",
+            None,
+            "fill the memory of the GPU",
+            _NOTES,
+            formula="(HBM - state)/(activation bytes per sequence)",
+        ),
+        Rule(
+            "dp-zero2-params",
+            "parameters",
+            10e9,
+            "data parallelism with ZeRO-2 below",
+            f"{_QA}, practical advice",
+        ),
+        Rule(
+            "dp-tp-params",
+            "parameters",
+            100e9,
+            "data and tensor parallelism below",
+            f"{_QA}, practical advice",
+            low=10e9,
+            high=100e9,
+        ),
         Rule("3d-params", "parameters", 100e9, "3D parallelism above", f"{_QA}, practical advice"),
-        Rule("tp-degree", "GPUs", None, "tensor-parallel degree", f"{_QA}, 3D parallelism",
-             low=2, high=8),
-        Rule("pp-degree", "GPUs", None, "pipeline stages", f"{_QA}, 3D parallelism",
-             low=2, high=16),
+        Rule(
+            "tp-degree",
+            "GPUs",
+            None,
+            "tensor-parallel degree",
+            f"{_QA}, 3D parallelism",
+            low=2,
+            high=8,
+        ),
+        Rule(
+            "pp-degree", "GPUs", None, "pipeline stages", f"{_QA}, 3D parallelism", low=2, high=16
+        ),
     )
-}  # fmt: skip
+}
 """Rules by name. The Q&A and the notes draw the lines at different sizes: print both."""
 
 

@@ -47,9 +47,13 @@ def demo(
     ]
     value = float("nan") if name == "nan" else 2.0
     return Document(
-        "demo", {"m": m, "name": name}, {"time_s": value, "m": m}, blocks,
-        warnings=["careful"], answered_no=name == "no",
-    )  # fmt: skip
+        "demo",
+        {"m": m, "name": name},
+        {"time_s": value, "m": m},
+        blocks,
+        warnings=["careful"],
+        answered_no=name == "no",
+    )
 
 
 if __name__ == "__main__":

@@ -143,12 +143,18 @@ def test_every_command_has_a_schema_of_its_envelope(name, capsys):
 @pytest.mark.parametrize(
     "line",
     [
-        "matmul-time h100 100 200 300", "matmul-time a100 1e6 --op scale",
-        "collective reduce-scatter dgx-a100 --bytes 1MB", "network dgx-b200 --gpus 256",
-        "memory gpt2 --cluster dgx-h100 --tp 1", "model llama3-8b", "explain busbw", "quiz",
-        "roofline gpt2 --cluster dgx-h100", "presets show a100",
+        "matmul-time h100 100 200 300",
+        "matmul-time a100 1e6 --op scale",
+        "collective reduce-scatter dgx-a100 --bytes 1MB",
+        "network dgx-b200 --gpus 256",
+        "memory gpt2 --cluster dgx-h100 --tp 1",
+        "model llama3-8b",
+        "explain busbw",
+        "quiz",
+        "roofline gpt2 --cluster dgx-h100",
+        "presets show a100",
     ],
-)  # fmt: skip
+)
 def test_answers_fit_their_schema(line, capsys):
     _, out, _ = call(f"{line} --json", capsys)
     _, schema, _ = call(f"schema {line.split()[0]}", capsys)

@@ -36,8 +36,10 @@ def result(line, capsys):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, gpus, cluster, tp in (
-        ("a", 16, "dgx-h100", 1), ("b", 16, "dgx-h100", 8), ("c", 16, "dgx-b200", 1),
-    ):  # fmt: skip
+        ("a", 16, "dgx-h100", 1),
+        ("b", 16, "dgx-h100", 8),
+        ("c", 16, "dgx-b200", 1),
+    ):
         (tmp_path / f"{name}.toml").write_text(JOB.format(gpus=gpus, cluster=cluster, tp=tp))
     return tmp_path
 
@@ -129,8 +131,9 @@ def test_more_than_two_saved_answers_key_by_key(folder, capsys):
         call(f"matmul-time b200 {m} 4096 8192 -o m{m}.json", capsys)
     found = result("compare m64.json m128.json m256.json --only flop", capsys)
     assert [(c["name"], c["change_frac"]) for c in found["changes"]] == [
-        ("m128.json", 1.0), ("m256.json", 3.0),
-    ]  # fmt: skip
+        ("m128.json", 1.0),
+        ("m256.json", 3.0),
+    ]
     assert found["inputs_changed"] == {"m": [64, 128, 256]}
     _, out, _ = call("compare m64.json m128.json m256.json --only flop --format csv", capsys)
     assert out.splitlines()[1] == "flop,4294967296,8589934592,17179869184,1.0,3.0"

@@ -56,12 +56,16 @@ def test_help_lists_every_command(capsys):
         ("import gpuscale.cli.app", "typer"),
         ("import gpuscale.render.plain", ""),
         ("from gpuscale.cli.app import run; run(['explain', 'mfu'])", "typer"),
-        ("from gpuscale.cli.app import run; run(['matmul-time', 'h100', '8', '8', '8'])",
-         "pydantic typer"),
-        ("from gpuscale.cli.app import run; run(['memory', 'gpt2', '--cluster', 'dgx-h100'])",
-         "pydantic typer"),
+        (
+            "from gpuscale.cli.app import run; run(['matmul-time', 'h100', '8', '8', '8'])",
+            "pydantic typer",
+        ),
+        (
+            "from gpuscale.cli.app import run; run(['memory', 'gpt2', '--cluster', 'dgx-h100'])",
+            "pydantic typer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_only_what_is_needed_is_imported(code, loaded):
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; import sys; {LIGHT}"], capture_output=True, text=True

@@ -15,10 +15,13 @@ from gpuscale.textbook.quiz.functions import ARITHMETIC
 
 MATMUL = "matmul-time b200 64 4096 8192"
 EXPLAINED = [
-    MATMUL, "matmul-time h100 256 8192 28672 --dtypes bf16,fp8,bf16 --groups 4 --batch 2",
-    "matmul-time h100 1e9 --op axpy", "collective all-gather h100 --shape 4096x65536",
-    "collective all-reduce dgx-h100 --gpus 64 --bytes 1GB", "network h100-superpod --gpus 1024",
-]  # fmt: skip
+    MATMUL,
+    "matmul-time h100 256 8192 28672 --dtypes bf16,fp8,bf16 --groups 4 --batch 2",
+    "matmul-time h100 1e9 --op axpy",
+    "collective all-gather h100 --shape 4096x65536",
+    "collective all-reduce dgx-h100 --gpus 64 --bytes 1GB",
+    "network h100-superpod --gpus 1024",
+]
 
 
 def call(line, capsys):
@@ -123,8 +126,11 @@ def test_files_by_ending(tmp_path, capsys):
     given = " ".join(f"-o {tmp_path}/a{ending}" for ending in (".json", ".csv", ".md", ".txt"))
     code, out, err = call(f"{MATMUL} {given}", capsys)
     assert (code, err) == (0, "") and sorted(os.listdir(tmp_path)) == [
-        "a.csv", "a.json", "a.md", "a.txt"
-    ]  # fmt: skip
+        "a.csv",
+        "a.json",
+        "a.md",
+        "a.txt",
+    ]
     assert (tmp_path / "a.txt").read_text() == out
     assert call(f"{MATMUL} --json", capsys)[1] == (tmp_path / "a.json").read_text()
     assert call(f"{MATMUL} --format csv", capsys)[1] == (tmp_path / "a.csv").read_text()
@@ -133,9 +139,13 @@ def test_files_by_ending(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [("a.pdf", "the ending `.pdf` is not known"), ("no/a.md", "there is no folder `no`"),
-     ("", "the ending `` is not known"), ("dir.md", "cannot be written")],
-)  # fmt: skip
+    [
+        ("a.pdf", "the ending `.pdf` is not known"),
+        ("no/a.md", "there is no folder `no`"),
+        ("", "the ending `` is not known"),
+        ("dir.md", "cannot be written"),
+    ],
+)
 def test_file_that_cannot_be_written(target, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dir.md").mkdir()

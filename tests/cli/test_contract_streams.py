@@ -18,9 +18,14 @@ DEMO = [sys.executable, str(Path(__file__).with_name("contract_demo.py"))]
 
 def run(*args, **env):
     return subprocess.run(
-        [*DEMO, *args], capture_output=True, text=True, encoding="utf-8", timeout=30,
-        env=os.environ | env, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*DEMO, *args],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=30,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def in_terminal(columns, *args, **env):
@@ -64,9 +69,12 @@ USAGE = [
     (["deom"], "unknown command `deom`", "did you mean `demo`?"),
     (["zzz"], "unknown command `zzz`", "list them with `gpuscale --help`"),
     (["--versoin"], "no such option: --versoin", "did you mean `--version`?"),
-    (["demo", "5", "--format", "xml"],
-     "invalid value for `--format`: `xml` is not one of `text`, `json`, `csv`, `markdown`", None),
-]  # fmt: skip
+    (
+        ["demo", "5", "--format", "xml"],
+        "invalid value for `--format`: `xml` is not one of `text`, `json`, `csv`, `markdown`",
+        None,
+    ),
+]
 
 
 @pytest.mark.parametrize(("args", "message", "hint"), USAGE, ids=lambda v: str(v)[:30])
@@ -101,9 +109,12 @@ def test_answer_and_its_code(name, code):
     r = run("demo", "5", "--name", name, "--json")
     assert (r.returncode, r.stderr) == (code, "")
     assert json.loads(r.stdout) == {
-        "schema": 1, "command": "demo", "inputs": {"m": 5, "name": name},
-        "result": {"time_s": 2.0, "m": 5}, "warnings": ["careful"],
-    }  # fmt: skip
+        "schema": 1,
+        "command": "demo",
+        "inputs": {"m": 5, "name": name},
+        "result": {"time_s": 2.0, "m": 5},
+        "warnings": ["careful"],
+    }
 
 
 def test_bug_is_70_with_a_traceback():
@@ -163,8 +174,11 @@ def test_name_that_is_not_utf8():
 def test_reader_that_leaves_is_no_failure():
     r = subprocess.run(
         f"set -o pipefail; {sys.executable} {DEMO[1]} demo 5 --wide | true",
-        shell=True, executable="/bin/bash", capture_output=True, text=True,
-    )  # fmt: skip
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+    )
     assert "Traceback" not in r.stderr and "Broken" not in r.stderr and r.returncode == 0
 
 

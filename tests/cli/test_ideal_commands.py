@@ -40,22 +40,31 @@ DOCUMENTS = [  # command, key, value: answers of the GPU chapter and its notes
     ("collective all-reduce h100 --bytes 1e9 --algorithm sharp", "time_s", 2.222222222e-3),
     ("collective all-to-all h100 --bytes 1e9", "time_s", 2.430555556e-4),
     ("collective all-to-all h100 --bytes 1e9 --top-k 4", "time_s", 1.215277778e-4),
-    ("collective all-to-all h100 --bytes 1e9 --top-k 4 --routing with-replacement", "time_s",
-     1.005808512e-4),
+    (
+        "collective all-to-all h100 --bytes 1e9 --top-k 4 --routing with-replacement",
+        "time_s",
+        1.005808512e-4,
+    ),
     ("collective all-to-all h100 --bytes 1e9 --gpus 16", "time_s", 6.25e-4),
     ("collective all-gather h100-superpod --bytes 1e9 --gpus 1024", "time_s", 2.421875e-3),
     ("collective all-gather h100-superpod --bytes 1e9 --gpus 16", "time_s", 1.944444444e-3),
-    ("collective all-gather h100-superpod --shape 8192x32768 --gpus 256 --inner 8", "time_s",
-     1.30023424e-3),
-    ("collective reduce-scatter h100-superpod --bytes 1e9 --gpus 1024 --inner 16",
-     "approximate_s", 1.25e-3),
+    (
+        "collective all-gather h100-superpod --shape 8192x32768 --gpus 256 --inner 8",
+        "time_s",
+        1.30023424e-3,
+    ),
+    (
+        "collective reduce-scatter h100-superpod --bytes 1e9 --gpus 1024 --inner 16",
+        "approximate_s",
+        1.25e-3,
+    ),
     ("roofline chip h100", "vector_lanes", 16896),
     ("roofline chip b200", "vector_lanes", 18944),
     ("roofline chip tpu-v5p", "vector_lanes", 8192),
     ("roofline chip h100", "smem_bytes", 34603008),
     ("roofline chip h100 --clock '1.98 GHz'", "vector_flop_per_s", 33454080000000),
     ("roofline chip b200 --catalogue documents", "bf16_ridge_flop_per_byte", 281.25),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "key", "value"), DOCUMENTS)
@@ -78,12 +87,15 @@ LIMITS = [  # command, scope, limit
     ("roofline ep h100 --catalogue documents --ep 16 --top-k 4", "ep 16, top-4", 4950),
     ("roofline ep h100 --catalogue documents --ep 8 --top-k 4", "ep 8, top-4", 1925),
     ("roofline ep h100 --catalogue documents --ep 16 --top-k 4", "any degree", 19800),
-    ("roofline ep h100 --catalogue documents --ep 64 --top-k 8 --max-nodes 4 --dispatch-bytes 1",
-     "ep 64, top-8", 6496.875),
+    (
+        "roofline ep h100 --catalogue documents --ep 64 --top-k 8 --max-nodes 4 --dispatch-bytes 1",
+        "ep 64, top-8",
+        6496.875,
+    ),
     ("roofline ep h100 --catalogue documents --top-k 8 --ffn 2048", "largest degree", 14.61979798),
     ("roofline cp h100 --catalogue documents", "node, full", 2200),
     ("roofline cp h100 --catalogue documents", "one GPU's NIC share, full", 19800),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "scope", "limit"), LIMITS)
@@ -124,9 +136,13 @@ def test_expected_is_never_below_the_roofline(capsys):
 
 def test_expected_of_kinds_that_were_not_measured_has_a_wide_interval(capsys):
     for line in (
-        "h100 9 --op add", "h100 9 --op copy", "h100 8 8 8 --batch 2", "h100 8 8 8 --groups 2",
-        "h100 8 8 8 --dtypes bf16,fp8,bf16", "h100 8 8 8 --dtypes fp8,bf16,bf16",
-    ):  # fmt: skip
+        "h100 9 --op add",
+        "h100 9 --op copy",
+        "h100 8 8 8 --batch 2",
+        "h100 8 8 8 --groups 2",
+        "h100 8 8 8 --dtypes bf16,fp8,bf16",
+        "h100 8 8 8 --dtypes fp8,bf16,bf16",
+    ):
         found = result(f"matmul-time {line}", capsys)
         expected = found["expected"]
         assert found["time_s"] < expected["time_s"] and not expected["measured"], line
@@ -143,9 +159,16 @@ def test_expected_of_a_product_is_that_of_its_shape(capsys):
 
     b200 = load_gpu("b200")
     want = expected_matmul_time_s(
-        64, 8192, 4096, "bf16", load_arch(b200), b200.bf16_flop_per_s, b200.hbm_bytes_per_s,
-        n_units=b200.n_compute_units, l2_bytes=b200.l2_bytes,
-    )  # fmt: skip
+        64,
+        8192,
+        4096,
+        "bf16",
+        load_arch(b200),
+        b200.bf16_flop_per_s,
+        b200.hbm_bytes_per_s,
+        n_units=b200.n_compute_units,
+        l2_bytes=b200.l2_bytes,
+    )
     found = result("matmul-time b200 64 4096 8192", capsys)["expected"]["time_s"]
     assert found == pytest.approx(want, rel=1e-9)
 
@@ -254,7 +277,7 @@ REFUSED = [  # command, words of the error
     ("roofline pp h100 --pp 4", "wants --batch-tokens"),
     ("roofline dp h100 --scope rack", "--scope must be"),
     ("roofline deepseek-v3 --ep 7 --gpus 2048", "ep 7 does not divide"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "words"), REFUSED)

@@ -24,22 +24,43 @@ def result(capsys, *args):
 def test_llama3_70b_tp8_pp8_fits(capsys):
     code, text, err = out(capsys, "llama3-70b", "--cluster", "dgx-h100", "--tp", "8", "--pp", "8")
     assert (code, err) == (0, "")
-    for word in ("weights", "gradients", "optimizer", "activations", "fragmentation", "total",
-                 "ideal", "expected", "fits", "usable", "GiB"):  # fmt: skip
+    for word in (
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "fragmentation",
+        "total",
+        "ideal",
+        "expected",
+        "fits",
+        "usable",
+        "GiB",
+    ):
         assert word in text
 
 
 def test_llama3_70b_tp8_pure_dp_does_not_fit(capsys):  # Quiz 5 Q2.3: 87.5 GB against 80
     code, r = result(
-        capsys, "--params", "70e9", "--recipe", "book-min", "--tp", "8", "--gpu", "h100",
-        "--catalogue", "documents",
-    )  # fmt: skip
+        capsys,
+        "--params",
+        "70e9",
+        "--recipe",
+        "book-min",
+        "--tp",
+        "8",
+        "--gpu",
+        "h100",
+        "--catalogue",
+        "documents",
+    )
     assert code == 1
     assert r["total_bytes"] == 87.5e9
     assert r["hbm_bytes"] == 80e9
     assert (r["n_gpus_to_hold"], r["n_nodes_to_hold"]) == (9, 2)
-    code, r = result(capsys, "llama3-70b", "--tp", "8", "--dp", "64", "--recipe", "book-min",
-                     "--zero", "0")  # fmt: skip
+    code, r = result(
+        capsys, "llama3-70b", "--tp", "8", "--dp", "64", "--recipe", "book-min", "--zero", "0"
+    )
     assert code == 1
     assert r["expected"]["weights_bytes"] + r["expected"]["optimizer_bytes"] == pytest.approx(
         70.55e9 * 10 / 8, rel=2e-3
@@ -56,8 +77,20 @@ def test_zero_paper_figure_1(capsys, zero, want):
 
 
 def test_gpt3_on_512_v100(capsys):  # errata E8
-    code, text, _ = out(capsys, "gpt3-175b", "--cluster", "dgx1-v100", "--tp", "8", "--gpus",
-                        "512", "--precision", "fp16", "--recompute", "full")  # fmt: skip
+    code, text, _ = out(
+        capsys,
+        "gpt3-175b",
+        "--cluster",
+        "dgx1-v100",
+        "--tp",
+        "8",
+        "--gpus",
+        "512",
+        "--precision",
+        "fp16",
+        "--recompute",
+        "full",
+    )
     assert code == 1
     assert "does not fit" in text
     assert "smallest number of GPUs" in text
@@ -67,12 +100,26 @@ def test_gpt3_on_512_v100(capsys):  # errata E8
 
 @pytest.mark.parametrize(
     ("weights", "catalogue", "cards"),
-    [("bf16", "documents", 17), ("fp8", "documents", 9), ("bf16", "vendor", 16),
-     ("fp8", "vendor", 8)],
-)  # fmt: skip
+    [
+        ("bf16", "documents", 17),
+        ("fp8", "documents", 9),
+        ("bf16", "vendor", 16),
+        ("fp8", "vendor", 8),
+    ],
+)
 def test_671b_weights(capsys, weights, catalogue, cards):  # errata E25, E34
-    _, r = result(capsys, "--serve", "--params", "671e9", "--weights", weights, "--gpu", "h100",
-                  "--catalogue", catalogue)  # fmt: skip
+    _, r = result(
+        capsys,
+        "--serve",
+        "--params",
+        "671e9",
+        "--weights",
+        weights,
+        "--gpu",
+        "h100",
+        "--catalogue",
+        catalogue,
+    )
     assert r["n_gpus_to_hold"] == cards
 
 
@@ -80,8 +127,18 @@ def test_671b_served_on_16_cards(capsys):
     common = ("deepseek-v3", "--serve", "--tp", "8", "--pp", "2")
     code, r = result(capsys, *common, "--weights", "bf16")
     assert (code, r["fits"]) == (1, False)
-    code, r = result(capsys, *common, "--weights", "fp8", "--kv", "fp8", "--context", "8192",
-                     "--concurrency", "64")  # fmt: skip
+    code, r = result(
+        capsys,
+        *common,
+        "--weights",
+        "fp8",
+        "--kv",
+        "fp8",
+        "--context",
+        "8192",
+        "--concurrency",
+        "64",
+    )
     assert (code, r["fits"]) == (0, True)
     assert r["kv_bytes_per_token"] == 35136
     assert r["fewest"]["n_gpus"] == 16
@@ -127,13 +184,16 @@ def evaluate(term):
         evaluate(child)
 
 
-@pytest.mark.parametrize("given", [
-    {"model": "deepseek-v3", "ep": "8", "dp": "16", "pp": "4", "zero": "3"},
-    {"model": "llama3-8b", "schedule": "dualpipe", "pp": "4"},
-    {"params": "70e9", "tp": "8", "zero": "2", "dp": "4"},
-    {"model": "llama3-8b", "serve": True, "concurrency": "9"},
-    {"params": "671e9", "serve": True, "weights": "fp8"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "deepseek-v3", "ep": "8", "dp": "16", "pp": "4", "zero": "3"},
+        {"model": "llama3-8b", "schedule": "dualpipe", "pp": "4"},
+        {"params": "70e9", "tp": "8", "zero": "2", "dp": "4"},
+        {"model": "llama3-8b", "serve": True, "concurrency": "9"},
+        {"params": "671e9", "serve": True, "weights": "fp8"},
+    ],
+)
 def test_terms_evaluate(given):
     import inspect
 
@@ -179,7 +239,7 @@ BAD = [
     (("llama3-70b", "--serve", "--stages"), "no meaning with --serve"),
     (("deepseek-v3", "--imbalance", "0.5"), "--imbalance must be"),
     (("--params", "70e9", "--shard-group", "3", "--dp", "8"), "does not divide"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("args", "message"), BAD)

@@ -11,8 +11,10 @@ DATA = Path(__file__).parent.parent / "data" / "hf_configs"
 def run(*args, stdin=""):
     return subprocess.run(
         [sys.executable, "-m", "gpuscale", "model", *args],
-        input=stdin, capture_output=True, text=True,
-    )  # fmt: skip
+        input=stdin,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_json_holds_the_counts_and_terms():
@@ -70,9 +72,7 @@ def test_terms_evaluate_to_their_values():
     from gpuscale.cli.common import Common
     from gpuscale.cli.model import model
 
-    document = model(
-        common=Common(), model="glm-4.5", seq_len="4096", kv_bytes="2", toml=False
-    )  # fmt: skip
+    document = model(common=Common(), model="glm-4.5", seq_len="4096", kv_bytes="2", toml=False)
     assert len(document.terms) == 3
     for term in document.terms:
         assert eval(term.formula, {}, dict(term.inputs)) == term.value

@@ -62,9 +62,23 @@ def test_counts_add_up(capsys):
 def test_documents_70b_on_4096_with_pure_dp_is_communication_bound(capsys):
     """Errata E1: 976.6 tokens per GPU against 2475; 7812 are per DP rank."""
     _, answer = result_of(
-        capsys, "llama3-70b", "--gpus", "4096", "--catalogue", "documents", "--cluster", "h100",
-        "--batch-tokens", "4M", "--tp", "8", "--pp", "1", "--cp", "1",
-    )  # fmt: skip
+        capsys,
+        "llama3-70b",
+        "--gpus",
+        "4096",
+        "--catalogue",
+        "documents",
+        "--cluster",
+        "h100",
+        "--batch-tokens",
+        "4M",
+        "--tp",
+        "8",
+        "--pp",
+        "1",
+        "--cp",
+        "1",
+    )
     r = answer["result"]
     assert r["tokens_per_gpu"] == pytest.approx(976.5625)
     assert r["tokens_per_dp_rank"] == pytest.approx(7812.5)
@@ -78,9 +92,23 @@ def test_documents_70b_on_4096_with_pure_dp_is_communication_bound(capsys):
 def test_documents_70b_on_4096_with_a_pipeline_is_compute_bound(capsys):
     """Errata E1: over 8 nodes the limit drops to 309."""
     code, answer = result_of(
-        capsys, "llama3-70b", "--gpus", "4096", "--catalogue", "documents", "--cluster", "h100",
-        "--batch-tokens", "4M", "--tp", "8", "--pp", "8", "--dp", "64",
-    )  # fmt: skip
+        capsys,
+        "llama3-70b",
+        "--gpus",
+        "4096",
+        "--catalogue",
+        "documents",
+        "--cluster",
+        "h100",
+        "--batch-tokens",
+        "4M",
+        "--tp",
+        "8",
+        "--pp",
+        "8",
+        "--dp",
+        "64",
+    )
     dp = row_of(answer["result"], "dp")
     assert code == 0
     assert dp["rule"] == pytest.approx(309.4, rel=0.01)
@@ -110,18 +138,38 @@ def test_llama3_405b(capsys, n_gpus):
 def test_published_405b_layout_is_near_the_measured_mfu(capsys):
     """Llama 3 report (arXiv:2407.21783), table 4: 8k, TP 8 x PP 16, 41 % MFU on 16,384 GPUs."""
     code, answer = result_of(
-        capsys, "llama3-405b", "--gpus", "16384", "--tp", "8", "--cp", "1", "--pp", "16",
-        "--dp", "128", "--micro-batch", "1",
-    )  # fmt: skip
+        capsys,
+        "llama3-405b",
+        "--gpus",
+        "16384",
+        "--tp",
+        "8",
+        "--cp",
+        "1",
+        "--pp",
+        "16",
+        "--dp",
+        "128",
+        "--micro-batch",
+        "1",
+    )
     assert code == 0
     assert answer["result"]["mfu"] == pytest.approx(0.41, rel=0.1)
 
 
 def test_deepseek_v3_on_2048_h800(capsys):
     code, answer = result_of(
-        capsys, "deepseek-v3", "--cluster", "deepseek-h800", "--gpus", "2048", "--precision",
-        "fp8", "--seq-len", "4096",
-    )  # fmt: skip
+        capsys,
+        "deepseek-v3",
+        "--cluster",
+        "deepseek-h800",
+        "--gpus",
+        "2048",
+        "--precision",
+        "fp8",
+        "--seq-len",
+        "4096",
+    )
     r = answer["result"]
     assert code == 0
     assert r["layout"]["ep"] > 1
@@ -192,11 +240,19 @@ def test_text_has_all_sections(capsys):
     code, out, err = call(capsys, "llama3-70b", "--gpus", "1024")
     assert (code, err) == (0, "")
     for words in (
-        "llama3-70b on 1,024 h100-sxm (dgx-h100): TP ", "step, expected", "80 % interval",
-        "memory per GPU", "Where the step goes", "matrix multiplies",
-        "Limits by the documents' rooflines", "Alternatives", "What would help most",
-        "layouts in the space", "tokens per GPU", "per DP rank",
-    ):  # fmt: skip
+        "llama3-70b on 1,024 h100-sxm (dgx-h100): TP ",
+        "step, expected",
+        "80 % interval",
+        "memory per GPU",
+        "Where the step goes",
+        "matrix multiplies",
+        "Limits by the documents' rooflines",
+        "Alternatives",
+        "What would help most",
+        "layouts in the space",
+        "tokens per GPU",
+        "per DP rank",
+    ):
         assert words in out
     assert len(out.splitlines()) < 75
 
@@ -396,9 +452,19 @@ def test_condition_that_nothing_meets_exits_1(capsys):
 
 def test_budget_bounds_the_cost(capsys):
     code, answer = result_of(
-        capsys, "llama3-8b", "--gpus", "8..64", "--tokens", "1T", "--price", "2 USD/h",
-        "--budget", "0.2MUSD", "--objective", "tokens-per-dollar",
-    )  # fmt: skip
+        capsys,
+        "llama3-8b",
+        "--gpus",
+        "8..64",
+        "--tokens",
+        "1T",
+        "--price",
+        "2 USD/h",
+        "--budget",
+        "0.2MUSD",
+        "--objective",
+        "tokens-per-dollar",
+    )
     assert code == 0
     assert answer["result"]["chosen"]["usd"] <= 2e5
 
@@ -475,9 +541,19 @@ def test_interruption_of_later_searches_keeps_the_plan(capsys, monkeypatch):
 
 def test_prices_by_cluster(capsys):
     code, answer = result_of(
-        capsys, "llama3-8b", "--gpus", "64", "--cluster", "h100,dgx-b200", "--tokens", "1T",
-        "--price", "dgx-h100=1 USD/h,b200=9 USD/h", "--objective", "tokens-per-dollar",
-    )  # fmt: skip
+        capsys,
+        "llama3-8b",
+        "--gpus",
+        "64",
+        "--cluster",
+        "h100,dgx-b200",
+        "--tokens",
+        "1T",
+        "--price",
+        "dgx-h100=1 USD/h,b200=9 USD/h",
+        "--objective",
+        "tokens-per-dollar",
+    )
     rows = {r["cluster"]: r for r in answer["result"]["rows"]}
     assert code == 0
     assert answer["result"]["chosen"]["cluster"] == "dgx-h100"

@@ -151,9 +151,10 @@ def test_completion():
 def test_completion_of_a_shell(line, want):
     """As bash asks for it; parameters of one name are completed alike in every command."""
     env = os.environ | {
-        "_GPUSCALE_COMPLETE": "complete_bash", "COMP_WORDS": line,
+        "_GPUSCALE_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
         "COMP_CWORD": str(len(line.split()) - 1),
-    }  # fmt: skip
+    }
     done = subprocess.run(
         [sys.executable, "-m", "gpuscale"], env=env, capture_output=True, text=True, check=False
     )
@@ -165,9 +166,12 @@ def test_completion_of_a_shell(line, want):
 def test_full_disk_is_no_bug(line):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuscale", *line.split()], stdout=full,
-            stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "gpuscale", *line.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
     want = "error: the answer cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, want)
 

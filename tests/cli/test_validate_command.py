@@ -42,9 +42,16 @@ def test_rows_file_has_one_line_per_row_in_order(files, tmp_path, option, file, 
     given = list(csv.DictReader((files / f"{file}.csv").open()))
     assert len(rows) == len(given) == 39
     assert list(rows[0]) == [
-        "id", "gpu", "quantity", "measured", "predicted", "ratio", "reason",
-        "measured_memory_bytes", "predicted_memory_bytes",
-    ]  # fmt: skip
+        "id",
+        "gpu",
+        "quantity",
+        "measured",
+        "predicted",
+        "ratio",
+        "reason",
+        "measured_memory_bytes",
+        "predicted_memory_bytes",
+    ]
     assert [row["id"] for row in rows] == [
         row.get("id") or f"{row['group']}-{i}" for i, row in enumerate(given, 1)
     ]
@@ -61,8 +68,17 @@ def test_rows_file_has_one_line_per_row_in_order(files, tmp_path, option, file, 
 def test_page_of_the_own_copy():
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("MAPE", "p90", "bias", "korthikanti22-table5", "layout choice", "rank corr.",
-                 "predicted/measured", "collectives", "gemm"):  # fmt: skip
+    for text in (
+        "MAPE",
+        "p90",
+        "bias",
+        "korthikanti22-table5",
+        "layout choice",
+        "rank corr.",
+        "predicted/measured",
+        "collectives",
+        "gemm",
+    ):
         assert text in done.stdout
 
 
@@ -77,9 +93,13 @@ def test_inference_rows_are_counted_with_the_reason(files, tmp_path):
 
 @pytest.mark.parametrize(
     "args",
-    [("--runs", "no-such-file.csv"), ("--rows", "out.csv"), ("--layouts", "/dev/null"),
-     ("--runs", "/")],
-)  # fmt: skip
+    [
+        ("--runs", "no-such-file.csv"),
+        ("--rows", "out.csv"),
+        ("--layouts", "/dev/null"),
+        ("--runs", "/"),
+    ],
+)
 def test_bad_input_is_one_line(args):
     done = run(*args)
     assert (done.returncode, done.stdout) == (2, "")

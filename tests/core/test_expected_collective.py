@@ -112,9 +112,14 @@ def test_every_cluster_preset_has_a_fabric():
     for name in preset_names("cluster"):
         cluster = load_cluster(name)
         t = expected_collective_time_s(
-            "all-reduce", 1e8, 64, min(64, cluster.scaleup_domain_gpus), load_fabric(cluster),
-            cluster.scaleup_bytes_per_s or 50e9, cluster.egress_bytes_per_s_per_gpu or 50e9,
-        )  # fmt: skip
+            "all-reduce",
+            1e8,
+            64,
+            min(64, cluster.scaleup_domain_gpus),
+            load_fabric(cluster),
+            cluster.scaleup_bytes_per_s or 50e9,
+            cluster.egress_bytes_per_s_per_gpu or 50e9,
+        )
         assert 1e-4 < t < 1.0, name
 
 

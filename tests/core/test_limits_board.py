@@ -59,9 +59,12 @@ def test_deepseek_v3_is_over_the_expert_parallel_limit():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2, 8)), st.sampled_from((1, 2, 4)),
-    st.integers(0, 6), st.floats(1e5, 1e9),
-)  # fmt: skip
+    st.sampled_from((1, 2, 4, 8)),
+    st.sampled_from((1, 2, 8)),
+    st.sampled_from((1, 2, 4)),
+    st.integers(0, 6),
+    st.floats(1e5, 1e9),
+)
 def test_have_against_need_says_what_the_times_say(tp, pp, cp, log_dp, tokens):
     for model, cluster in ((LLAMA, H100), (DEEPSEEK, H800)):
         rows = board(model, cluster, tokens, tp=tp, pp=pp, cp=cp, dp=2**log_dp)
@@ -120,9 +123,12 @@ def test_impossible_cases_are_value_errors():
     alone = H100.model_copy(update={"node_egress_bytes_per_s": None})
     with pytest.raises(ValueError, match="at most 8"):
         board(LLAMA, alone, 4e6, tp=8, dp=2)
-    linkless = alone.model_copy(update={"scaleup_bytes_per_s": None,
-                                        "gpu": H100.gpu.model_copy(
-                                            update={"scaleup_bytes_per_s": None})})  # fmt: skip
+    linkless = alone.model_copy(
+        update={
+            "scaleup_bytes_per_s": None,
+            "gpu": H100.gpu.model_copy(update={"scaleup_bytes_per_s": None}),
+        }
+    )
     with pytest.raises(ValueError, match="no link"):
         board(LLAMA, linkless, 4e6, tp=1)
 

@@ -75,9 +75,13 @@ def test_671b_cards():  # FSDP and deployment notes; errata E25, E34
         for h in (80e9, 141e9, 80 * 2.0**30)
     }
     assert counts == {
-        ("bf16", 80e9): 17, ("fp8", 80e9): 9, ("bf16", 141e9): 10, ("fp8", 141e9): 5,
-        ("bf16", 80 * 2.0**30): 16, ("fp8", 80 * 2.0**30): 8,
-    }  # fmt: skip
+        ("bf16", 80e9): 17,
+        ("fp8", 80e9): 9,
+        ("bf16", 141e9): 10,
+        ("fp8", 141e9): 5,
+        ("bf16", 80 * 2.0**30): 16,
+        ("fp8", 80 * 2.0**30): 8,
+    }
     assert weight_bytes(671e9, "bf16") > 16 * 80e9
     assert weight_bytes(671e9, "fp8") / 16 == 41.9375e9
     assert block_scales((7168, 18432)) == (56, 144)
@@ -94,8 +98,11 @@ def test_zero_savings_and_traffic():
 
 def test_checkpointing_counts():  # lecture notes; errata E30
     assert [forward_evaluations(100, m, 10) for m in ("none", "full", "restart", "segment")] == [
-        100, 5050, 550, 200,
-    ]  # fmt: skip
+        100,
+        5050,
+        550,
+        200,
+    ]
     assert activations_held(100, "segment", best_checkpoints(100)) == 20
     assert step_cost_ratio() == pytest.approx(4 / 3)
 
@@ -132,16 +139,19 @@ def test_one_recomputed_segment_costs_one_forward(n, c):
     assert activations_held(n, "segment", best_checkpoints(n)) <= activations_held(n, "segment", c)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: sharded_states(1e9, RECIPES["mixed-adam"], 4, 2),
-    lambda: sharded_states(1e9, RECIPES["mixed-adam"], 1, 0),
-    lambda: gpus_to_hold(1e9, 0.0),
-    lambda: weight_bytes(1e9, "fp7"),
-    lambda: korthikanti_layer_bytes(0, 1, 1, 1),
-    lambda: korthikanti_layer_bytes(1, 1, 1, 1, recompute="some"),
-    lambda: forward_evaluations(10, "segment", 11),
-    lambda: serving_memory(1, 1, -1, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: sharded_states(1e9, RECIPES["mixed-adam"], 4, 2),
+        lambda: sharded_states(1e9, RECIPES["mixed-adam"], 1, 0),
+        lambda: gpus_to_hold(1e9, 0.0),
+        lambda: weight_bytes(1e9, "fp7"),
+        lambda: korthikanti_layer_bytes(0, 1, 1, 1),
+        lambda: korthikanti_layer_bytes(1, 1, 1, 1, recompute="some"),
+        lambda: forward_evaluations(10, "segment", 11),
+        lambda: serving_memory(1, 1, -1, 1),
+    ],
+)
 def test_out_of_range_is_refused(call):
     with pytest.raises(ValueError, match=r"."):
         call()

@@ -24,20 +24,25 @@ from gpuscale.specs.software_memory import SoftwareMemory
 
 SMALL = {n: load_model(n).spec for n in ("llama3-8b", "deepseek-v3", "gpt2", "qwen3-next-80b-a3b")}
 FACTS = {n: model_facts(m) for n, m in SMALL.items()}
-FAMILIES = {
-    n: parameters_of(load_software(n)) for n in ("megatron-core", "torchtitan", "nanotron")
-}  # fmt: skip
+FAMILIES = {n: parameters_of(load_software(n)) for n in ("megatron-core", "torchtitan", "nanotron")}
 
 LAYOUTS = st.builds(
-    Layout, seq_len=st.sampled_from([512, 4096, 32768]), global_batch_size=st.integers(1, 4096),
-    micro_batch_size=st.integers(1, 8), tp=st.sampled_from([1, 2, 4]),
-    cp=st.sampled_from([1, 2]), pp=st.integers(1, 12), dp=st.integers(1, 64),
-    zero_stage=st.integers(0, 3), sequence_parallel=st.booleans(),
+    Layout,
+    seq_len=st.sampled_from([512, 4096, 32768]),
+    global_batch_size=st.integers(1, 4096),
+    micro_batch_size=st.integers(1, 8),
+    tp=st.sampled_from([1, 2, 4]),
+    cp=st.sampled_from([1, 2]),
+    pp=st.integers(1, 12),
+    dp=st.integers(1, 64),
+    zero_stage=st.integers(0, 3),
+    sequence_parallel=st.booleans(),
     recompute=st.sampled_from(["none", "selective", "full", "per-op"]),
     schedule=st.sampled_from(["1f1b", "zb-h1", "dualpipe", "gpipe"]),
     precision=st.sampled_from(["bf16", "fp16", "fp8", "nvfp4"]),
-    offload_optimizer=st.booleans(), offload_activations=st.booleans(),
-)  # fmt: skip
+    offload_optimizer=st.booleans(),
+    offload_activations=st.booleans(),
+)
 
 
 def total(name, layout, parameters):
@@ -49,22 +54,41 @@ def total(name, layout, parameters):
 def test_parts_add_up_and_ideal_is_below_expected(name, layout, family):
     parameters = FAMILIES[family]
     ideal = replace(
-        IDEAL, **{n: getattr(parameters, n) for n in (
-            "weights_bytes", "gradients_bytes", "gradients_bytes_fp16", "master_bytes",
-            "optimizer_bytes", "sharded_weights_bytes", "per_op_frac", "selective_per_op",
-            "fused_cross_entropy", "quantised_inputs", "stage_split")},
+        IDEAL,
+        **{
+            n: getattr(parameters, n)
+            for n in (
+                "weights_bytes",
+                "gradients_bytes",
+                "gradients_bytes_fp16",
+                "master_bytes",
+                "optimizer_bytes",
+                "sharded_weights_bytes",
+                "per_op_frac",
+                "selective_per_op",
+                "fused_cross_entropy",
+                "quantised_inputs",
+                "stage_split",
+            )
+        },
         fused_logits_bytes=min(IDEAL.fused_logits_bytes, parameters.fused_logits_bytes),
-    )  # fmt: skip
+    )
     for stage, bare in zip(
         stage_memories(FACTS[name], layout, parameters),
         stage_memories(FACTS[name], layout, ideal),
         strict=True,
     ):
         parts = (
-            stage.weights_bytes, stage.gradients_bytes, stage.master_bytes,
-            stage.optimizer_bytes, stage.activations_bytes, stage.logits_bytes,
-            stage.working_bytes, stage.fragmentation_bytes, stage.context_bytes,
-        )  # fmt: skip
+            stage.weights_bytes,
+            stage.gradients_bytes,
+            stage.master_bytes,
+            stage.optimizer_bytes,
+            stage.activations_bytes,
+            stage.logits_bytes,
+            stage.working_bytes,
+            stage.fragmentation_bytes,
+            stage.context_bytes,
+        )
         assert all(math.isfinite(p) and p >= 0 for p in parts)
         assert sum(parts) == pytest.approx(stage.total_bytes, rel=1e-12)
         assert bare.total_bytes <= stage.total_bytes * (1 + 1e-12)
@@ -141,8 +165,15 @@ def test_korthikanti_without_dropout():
 def test_split_of_published_examples():
     # nanotron playbook, Llama3-8B on 8 stages: 5 4 4 5 4 4 4 2 layers
     assert split_layers(32, 8, "by-cost", layer_cost=243.3e6, head_cost=525.3e6) == (
-        5, 4, 4, 5, 4, 4, 4, 2,
-    )  # fmt: skip
+        5,
+        4,
+        4,
+        5,
+        4,
+        4,
+        4,
+        2,
+    )
     # Llama 3 405B (arXiv:2407.21783, 3.3.2): one layer less on the first and the last stage
     assert split_layers(126, 16) == (7, *[8] * 14, 7)
 
@@ -181,47 +212,121 @@ def test_hsdp_divides_by_the_group():
 
 
 def dense(layers, hidden, heads, kv, ffn, vocab, *, tied=False, gated=True):
-    return ModelSpec.model_validate({
-        "name": "m", "hidden_size": hidden, "vocab_size": vocab, "layers": f"{layers} x a+f",
-        "mixers": {"a": {"kind": "attention", "n_heads": heads, "n_kv_heads": kv,
-                         "head_dim": hidden // heads}},
-        "ffns": {"f": {"kind": "dense", "ffn_hidden_size": ffn, "gated": gated}},
-        "tie_embeddings": tied,
-    })  # fmt: skip
+    return ModelSpec.model_validate(
+        {
+            "name": "m",
+            "hidden_size": hidden,
+            "vocab_size": vocab,
+            "layers": f"{layers} x a+f",
+            "mixers": {
+                "a": {
+                    "kind": "attention",
+                    "n_heads": heads,
+                    "n_kv_heads": kv,
+                    "head_dim": hidden // heads,
+                }
+            },
+            "ffns": {"f": {"kind": "dense", "ffn_hidden_size": ffn, "gated": gated}},
+            "tie_embeddings": tied,
+        }
+    )
 
 
 SIMUMAX = "MooreThreads/SimuMax, Megatron-LM 23e00ed on 8 B200, max allocated over ranks"
 BLOOM = "bigscience chronicles-prequel, A100 80 GB, nvidia-smi"
 GIB = 2.0**30
 PUBLISHED = [  # family, options, model, layout, kind, bytes, relative tolerance, source
-    ("megatron-no-overlap", {"fused_cross_entropy": True},
-     dense(12, 8192, 64, 8, 28672, 128256),
-     Layout(4096, 16, tp=2, dp=4, sequence_parallel=True), "allocated", 60.68 * GIB, 0.02, SIMUMAX),
-    ("megatron-no-overlap", {"fused_cross_entropy": True},
-     dense(12, 8192, 64, 8, 28672, 128256),
-     Layout(4096, 16, pp=2, dp=4), "allocated", 66.55 * GIB, 0.02, SIMUMAX),
-    ("megatron-no-overlap", {"fused_cross_entropy": True},
-     dense(12, 8192, 64, 8, 28672, 128256),
-     Layout(131072, 4, tp=2, cp=4), "allocated", 112.67 * GIB, 0.03, SIMUMAX),
-    ("megatron-no-overlap", {"fused_cross_entropy": True},
-     dense(4, 16384, 128, 16, 53248, 128256), Layout(4096, 16, pp=2, dp=4), "allocated",
-     87.08 * GIB, 0.03, SIMUMAX),
-    ("megatron-deepspeed", {"attention": "unfused"},
-     dense(70, 14336, 112, 112, 57344, 250880, tied=True, gated=False),
-     Layout(2048, 2048, 2, tp=4, pp=12, dp=8, sequence_parallel=False, recompute="full"),
-     "nvidia-smi", 59e9, 0.05, BLOOM),
-    ("megatron-deepspeed", {"attention": "unfused"},
-     dense(72, 14336, 64, 64, 57344, 250880, tied=True, gated=False),
-     Layout(2048, 2048, 8, tp=8, pp=12, dp=4, sequence_parallel=False, recompute="full",
-            precision="fp16"),
-     "nvidia-smi", 69e9, 0.06, BLOOM),
-    ("torchtitan", {}, dense(32, 4096, 32, 8, 14336, 128256),
-     Layout(32768, 8, dp=8, zero_stage=3, recompute="full", precision="fp8"), "reserved",
-     83.9 * GIB, 0.03, "torchtitan benchmarks, Llama-3-8B with FSDP and CP on 8 H100"),
-    ("torchtitan", {}, dense(32, 4096, 32, 8, 14336, 128256),
-     Layout(8192, 16, 2, dp=8, zero_stage=3, recompute="selective"), "reserved",
-     77.0 * GIB, 0.09, "torchtitan benchmarks, Llama-3-8B on 8 H100"),
-]  # fmt: skip
+    (
+        "megatron-no-overlap",
+        {"fused_cross_entropy": True},
+        dense(12, 8192, 64, 8, 28672, 128256),
+        Layout(4096, 16, tp=2, dp=4, sequence_parallel=True),
+        "allocated",
+        60.68 * GIB,
+        0.02,
+        SIMUMAX,
+    ),
+    (
+        "megatron-no-overlap",
+        {"fused_cross_entropy": True},
+        dense(12, 8192, 64, 8, 28672, 128256),
+        Layout(4096, 16, pp=2, dp=4),
+        "allocated",
+        66.55 * GIB,
+        0.02,
+        SIMUMAX,
+    ),
+    (
+        "megatron-no-overlap",
+        {"fused_cross_entropy": True},
+        dense(12, 8192, 64, 8, 28672, 128256),
+        Layout(131072, 4, tp=2, cp=4),
+        "allocated",
+        112.67 * GIB,
+        0.03,
+        SIMUMAX,
+    ),
+    (
+        "megatron-no-overlap",
+        {"fused_cross_entropy": True},
+        dense(4, 16384, 128, 16, 53248, 128256),
+        Layout(4096, 16, pp=2, dp=4),
+        "allocated",
+        87.08 * GIB,
+        0.03,
+        SIMUMAX,
+    ),
+    (
+        "megatron-deepspeed",
+        {"attention": "unfused"},
+        dense(70, 14336, 112, 112, 57344, 250880, tied=True, gated=False),
+        Layout(2048, 2048, 2, tp=4, pp=12, dp=8, sequence_parallel=False, recompute="full"),
+        "nvidia-smi",
+        59e9,
+        0.05,
+        BLOOM,
+    ),
+    (
+        "megatron-deepspeed",
+        {"attention": "unfused"},
+        dense(72, 14336, 64, 64, 57344, 250880, tied=True, gated=False),
+        Layout(
+            2048,
+            2048,
+            8,
+            tp=8,
+            pp=12,
+            dp=4,
+            sequence_parallel=False,
+            recompute="full",
+            precision="fp16",
+        ),
+        "nvidia-smi",
+        69e9,
+        0.06,
+        BLOOM,
+    ),
+    (
+        "torchtitan",
+        {},
+        dense(32, 4096, 32, 8, 14336, 128256),
+        Layout(32768, 8, dp=8, zero_stage=3, recompute="full", precision="fp8"),
+        "reserved",
+        83.9 * GIB,
+        0.03,
+        "torchtitan benchmarks, Llama-3-8B with FSDP and CP on 8 H100",
+    ),
+    (
+        "torchtitan",
+        {},
+        dense(32, 4096, 32, 8, 14336, 128256),
+        Layout(8192, 16, 2, dp=8, zero_stage=3, recompute="selective"),
+        "reserved",
+        77.0 * GIB,
+        0.09,
+        "torchtitan benchmarks, Llama-3-8B on 8 H100",
+    ),
+]
 
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda r: r[0])
@@ -238,14 +343,18 @@ def test_spec_and_record_have_the_same_fields():
 
 def test_gpt3_on_512_v100_does_not_fit():  # errata E8
     gpt = load_model("gpt3-175b").spec
-    layout = Layout(seq_len=2048, global_batch_size=64, tp=8, dp=64, recompute="full",
-                    precision="fp16")  # fmt: skip
+    layout = Layout(
+        seq_len=2048, global_batch_size=64, tp=8, dp=64, recompute="full", precision="fp16"
+    )
     peak = expected_peak(gpt, layout, load_gpu("v100"), load_software("megatron-lm"))
     assert peak.weights_bytes > load_gpu("v100").hbm_bytes
     found = fewest_gpus(
-        model_facts(gpt), parameters_of(load_software("megatron-lm")), layout,
-        usable_bytes(load_gpu("v100").hbm_bytes), 8,
-    )  # fmt: skip
+        model_facts(gpt),
+        parameters_of(load_software("megatron-lm")),
+        layout,
+        usable_bytes(load_gpu("v100").hbm_bytes),
+        8,
+    )
     assert found is not None
     assert found.n_gpus > 8
     assert found.total_bytes <= usable_bytes(load_gpu("v100").hbm_bytes)

@@ -49,14 +49,20 @@ EXACT = [  # preset, total, active with embedding, active without, MTP; source
     ("gpt2", 124_439_808, 124_439_808, 123_653_376, 0, "nanoGPT transformer_sizing.ipynb"),
     ("llama3.1-405b", 405_853_388_800, None, 403_752_042_496, 0, "transformers 5.23.0"),
     ("mixtral-8x7b", 46_702_792_704, 12_879_925_248, 12_748_853_248, 0, "transformers 5.23.0"),
-    ("deepseek-v3", 671_026_419_200, 37_552_297_472, 36_625_618_432, 11_610_068_224,
-     "DeepSeek-V3 README: 671B, 37B active, 11.5B unique of the MTP module"),
+    (
+        "deepseek-v3",
+        671_026_419_200,
+        37_552_297_472,
+        36_625_618_432,
+        11_610_068_224,
+        "DeepSeek-V3 README: 671B, 37B active, 11.5B unique of the MTP module",
+    ),
     ("gpt-oss-20b", 20_914_757_184, 4_187_440_704, 3_608_307_264, 0, "gpt-oss card: 20.9B, 3.6B"),
     ("gpt-oss-120b", 116_829_156_672, 5_711_982_912, 5_132_849_472, 0, "card: 116.8B, 5.1B"),
     ("glm-4.5-air", 106_852_251_264, 13_424_129_664, 12_803_372_672, 2_375_059_584, "GLM-4.5"),
     ("qwen3-30b-a3b", 30_532_122_624, 3_353_032_704, 3_041_867_776, 0, "Qwen3: 30.5B, 3.3B"),
     ("bloom-176b", 176_247_271_424, 176_247_271_424, 176_247_271_424, 0, "BLOOM: 176,247,271,424"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "total", "active", "no_lookup", "mtp", "source"), EXACT)
@@ -89,9 +95,14 @@ def test_preset_agrees_with_the_published_size(name):
 def test_parts_add_to_the_total(name):
     p = count_params(load_model(name).spec)
     parts = (
-        p.embedding_params + p.head_params + p.mixer_params + p.ffn_params + p.norm_params
-        + p.vision_params + p.extra_params
-    )  # fmt: skip
+        p.embedding_params
+        + p.head_params
+        + p.mixer_params
+        + p.ffn_params
+        + p.norm_params
+        + p.vision_params
+        + p.extra_params
+    )
     assert parts == p.total_params
     assert p.active_params_excl_embedding <= p.active_params <= p.total_params
     layers = sum(g.params for g in p.groups)
@@ -107,10 +118,15 @@ def test_active_counts_top_k_experts():
 
 
 SIGLIP = {
-    "model_type": "siglip_vision_model", "hidden_size": 1152, "image_size": 896, "patch_size": 14,
-    "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27,
+    "model_type": "siglip_vision_model",
+    "hidden_size": 1152,
+    "image_size": 896,
+    "patch_size": 14,
+    "intermediate_size": 4304,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 27,
     "vision_use_head": False,
-}  # fmt: skip
+}
 
 
 def _gemma3(**text):
@@ -120,18 +136,65 @@ def _gemma3(**text):
 
 RELEASED = [  # config with the keys of the released file, total; source: size on its model page
     (_gemma3(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34), 4_300_079_472),
-    (_gemma3(hidden_size=3840, intermediate_size=15360, num_hidden_layers=48, head_dim=256,
-             num_attention_heads=16, num_key_value_heads=8), 12_187_325_040),
-    (_gemma3(hidden_size=5376, intermediate_size=21504, num_hidden_layers=62, head_dim=128,
-             num_attention_heads=32, num_key_value_heads=16), 27_432_406_640),
-    ({"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "bias": False,
-      "num_hidden_layers": 32, "vocab_size": 65024, "multi_query": True}, 6_921_720_704),
-    ({"model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576,
-      "num_attention_heads": 64, "num_hidden_layers": 44, "vocab_size": 50432}, 20_554_567_680),
-    ({"model_type": "cohere", "hidden_size": 12288, "intermediate_size": 33792,
-      "num_attention_heads": 96, "num_key_value_heads": 8, "num_hidden_layers": 64,
-      "vocab_size": 256000, "use_qk_norm": True}, 103_810_674_688),
-]  # fmt: skip
+    (
+        _gemma3(
+            hidden_size=3840,
+            intermediate_size=15360,
+            num_hidden_layers=48,
+            head_dim=256,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+        ),
+        12_187_325_040,
+    ),
+    (
+        _gemma3(
+            hidden_size=5376,
+            intermediate_size=21504,
+            num_hidden_layers=62,
+            head_dim=128,
+            num_attention_heads=32,
+            num_key_value_heads=16,
+        ),
+        27_432_406_640,
+    ),
+    (
+        {
+            "model_type": "falcon",
+            "hidden_size": 4544,
+            "num_attention_heads": 71,
+            "bias": False,
+            "num_hidden_layers": 32,
+            "vocab_size": 65024,
+            "multi_query": True,
+        },
+        6_921_720_704,
+    ),
+    (
+        {
+            "model_type": "gpt_neox",
+            "hidden_size": 6144,
+            "intermediate_size": 24576,
+            "num_attention_heads": 64,
+            "num_hidden_layers": 44,
+            "vocab_size": 50432,
+        },
+        20_554_567_680,
+    ),
+    (
+        {
+            "model_type": "cohere",
+            "hidden_size": 12288,
+            "intermediate_size": 33792,
+            "num_attention_heads": 96,
+            "num_key_value_heads": 8,
+            "num_hidden_layers": 64,
+            "vocab_size": 256000,
+            "use_qk_norm": True,
+        },
+        103_810_674_688,
+    ),
+]
 
 
 @pytest.mark.parametrize(("config", "total"), RELEASED, ids=lambda v: str(v)[:40])
@@ -141,18 +204,34 @@ def test_released_sizes(config, total):
 
 
 STEP3 = {
-    "model_type": "step3_text", "hidden_size": 7168, "intermediate_size": 18432,
-    "num_attention_heads": 64, "num_attention_groups": 1, "num_hidden_layers": 61,
-    "vocab_size": 128815, "moe_layers_enum": ",".join(map(str, range(4, 60))),
-    "moe_num_experts": 48, "moe_top_k": 3, "share_expert_dim": 5120,
-    "moe_intermediate_size": 5120, "share_q_dim": 2048, "head_dim": 256,
-}  # fmt: skip
+    "model_type": "step3_text",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "num_attention_heads": 64,
+    "num_attention_groups": 1,
+    "num_hidden_layers": 61,
+    "vocab_size": 128815,
+    "moe_layers_enum": ",".join(map(str, range(4, 60))),
+    "moe_num_experts": 48,
+    "moe_top_k": 3,
+    "share_expert_dim": 5120,
+    "moe_intermediate_size": 5120,
+    "share_q_dim": 2048,
+    "head_dim": 256,
+}
 MINIMAX = {
-    "model_type": "minimax_text_01", "hidden_size": 6144, "intermediate_size": 9216,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
-    "num_hidden_layers": 80, "vocab_size": 200064, "num_local_experts": 32,
-    "num_experts_per_tok": 2, "attn_type_list": ([0] * 7 + [1]) * 10,
-}  # fmt: skip
+    "model_type": "minimax_text_01",
+    "hidden_size": 6144,
+    "intermediate_size": 9216,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_hidden_layers": 80,
+    "vocab_size": 200064,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 2,
+    "attn_type_list": ([0] * 7 + [1]) * 10,
+}
 
 
 def test_families_without_transformers_hold_to_their_reports():

@@ -50,10 +50,13 @@ def test_batch_is_within_tolerance_or_the_nearest_whole_number(tokens, seq_len):
 @pytest.mark.parametrize(
     ("tokens", "seq_len", "want"),
     [
-        (4e6, 8192, 512), (16e6, 8192, 2048), (16e6, 131072, 128),
-        (62914560, 4096, 15360), (3.2e6, 2048, 1536),
+        (4e6, 8192, 512),
+        (16e6, 8192, 2048),
+        (16e6, 131072, 128),
+        (62914560, 4096, 15360),
+        (3.2e6, 2048, 1536),
     ],
-)  # fmt: skip
+)
 def test_batches_of_real_runs(tokens, seq_len, want):
     assert sequences_for(tokens, seq_len) == want
 
@@ -196,11 +199,20 @@ def test_recomputed_layers_are_that_many():
 def test_every_flag_can_be_pinned():
     problem = problem_of("qwen3-30b-a3b", seq_len=4096)
     switches = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp")
-    texts = dict.fromkeys(FLAGS, "1") | dict.fromkeys(switches, "on") | {
-        "cp_kind": "ring", "recompute": "full", "schedule": "1f1b", "offload": "none",
-        "order": "tp-cp-pp-dp",
-        "shard_group": "8", "zero": "3", "vpp": "1",
-    }  # fmt: skip
+    texts = (
+        dict.fromkeys(FLAGS, "1")
+        | dict.fromkeys(switches, "on")
+        | {
+            "cp_kind": "ring",
+            "recompute": "full",
+            "schedule": "1f1b",
+            "offload": "none",
+            "order": "tp-cp-pp-dp",
+            "shard_group": "8",
+            "zero": "3",
+            "vpp": "1",
+        }
+    )
     for flag, text in texts.items():
         assert pin_space(default_space(problem.facts, 8), {flag: text}, problem.facts)
 
@@ -293,9 +305,29 @@ def test_remedies_fit():
 
 def row(**changes):
     base = ScanRow(
-        "c", 8, 8192, 64, True, True, Layout(8192, 64), 1.0, 0.5, 0.4, 1e5, 1e4, 5e10, 8e10,
-        10.0, 1e4, 2e4, 1e6, None, False, "", Counts(),
-    )  # fmt: skip
+        "c",
+        8,
+        8192,
+        64,
+        True,
+        True,
+        Layout(8192, 64),
+        1.0,
+        0.5,
+        0.4,
+        1e5,
+        1e4,
+        5e10,
+        8e10,
+        10.0,
+        1e4,
+        2e4,
+        1e6,
+        None,
+        False,
+        "",
+        Counts(),
+    )
     return replace(base, **changes)
 
 

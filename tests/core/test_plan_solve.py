@@ -26,9 +26,13 @@ def job():
 
 def outcome(result):
     return (
-        result.best, result.families, result.next_best, result.counts.declared,
-        result.counts.evaluated, result.slower,
-    )  # fmt: skip
+        result.best,
+        result.families,
+        result.next_best,
+        result.counts.declared,
+        result.counts.evaluated,
+        result.slower,
+    )
 
 
 def test_best_is_the_better_of_both_parts(job):

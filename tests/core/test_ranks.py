@@ -40,8 +40,12 @@ def counted(n: int, stride: int, domain: int) -> int:
 def test_ranks_in_one_domain(tp: int, cp: int, dp: int, pp: int, order: str, domain: int) -> None:
     layout = Layout(4096, 64, tp=tp, cp=cp, dp=dp, pp=pp, order=order)
     at = strides(layout, domain)
-    for group, stride in ((("tp",), at.tp), (("cp",), at.cp), (("cp", "dp"), at.dense),
-                          (("pp",), at.pp)):  # fmt: skip
+    for group, stride in (
+        (("tp",), at.tp),
+        (("cp",), at.cp),
+        (("cp", "dp"), at.dense),
+        (("pp",), at.pp),
+    ):
         members = ranks(layout, group)
         assert counted(len(members), stride, domain) == inside(members, domain), (group, stride)
 

@@ -83,8 +83,9 @@ def test_a_longer_context_costs_decode_time_except_for_state_and_windows(site):
     )
     windowed = spec("gpt-oss-120b")
     layer = {k: m for k, m in windowed.mixers.items() if getattr(m, "window_tokens", None)}
-    only = windowed.model_copy(update={"mixers": {k: next(iter(layer.values()))
-                                                  for k in windowed.mixers}})  # fmt: skip
+    only = windowed.model_copy(
+        update={"mixers": {k: next(iter(layer.values())) for k in windowed.mixers}}
+    )
     only.__dict__.pop("layer_groups", None)
     assert decode_s(only, EIGHT, site, 64, 8000) == decode_s(only, EIGHT, site, 64, 1000)
 

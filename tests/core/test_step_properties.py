@@ -34,16 +34,27 @@ def model(layers: int = 16, *, moe: bool = False, mla: bool = False) -> ModelSpe
     mixer = {"kind": "attention", "n_heads": 32, "n_kv_heads": 8, "head_dim": 128}
     if mla:
         mixer = {
-            "kind": "mla", "n_heads": 32, "q_lora_rank": 1536, "kv_lora_rank": 512,
-            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        }  # fmt: skip
+            "kind": "mla",
+            "n_heads": 32,
+            "q_lora_rank": 1536,
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+        }
     ffn = {"kind": "dense", "ffn_hidden_size": 14336}
     if moe:
         ffn = {"kind": "moe", "n_experts": 64, "top_k": 8, "expert_ffn_hidden_size": 1536}
-    return ModelSpec.model_validate({
-        "name": "test", "hidden_size": 4096, "vocab_size": 128256, "layers": f"{layers} x a+f",
-        "mixers": {"a": mixer}, "ffns": {"f": ffn},
-    })  # fmt: skip
+    return ModelSpec.model_validate(
+        {
+            "name": "test",
+            "hidden_size": 4096,
+            "vocab_size": 128256,
+            "layers": f"{layers} x a+f",
+            "mixers": {"a": mixer},
+            "ffns": {"f": ffn},
+        }
+    )
 
 
 DENSE, MOE, MLA = model(), model(moe=True), model(moe=True, mla=True)
@@ -61,15 +72,20 @@ def layouts(draw: st.DrawFn, moe: bool = False) -> Layout:
     tp, pp, dp = draw(power), draw(power), draw(power)
     micro = draw(st.sampled_from([1, 2, 4]))
     return Layout(
-        seq_len=draw(st.sampled_from([1024, 4096, 8192])), micro_batch_size=micro,
-        global_batch_size=micro * dp * draw(st.integers(1, 24)), tp=tp, pp=pp, dp=dp,
-        cp=draw(st.sampled_from([1, 1, 2])), ep=min(dp, 4) if moe else 1,
+        seq_len=draw(st.sampled_from([1024, 4096, 8192])),
+        micro_batch_size=micro,
+        global_batch_size=micro * dp * draw(st.integers(1, 24)),
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=draw(st.sampled_from([1, 1, 2])),
+        ep=min(dp, 4) if moe else 1,
         vpp=draw(st.sampled_from([1, 2])) if pp > 1 else 1,
         zero_stage=draw(st.sampled_from([0, 1, 2, 3] if pp == 1 else [0, 1])),
         sequence_parallel=draw(st.booleans()) and tp > 1,
         recompute=draw(st.sampled_from(["none", "selective", "full", "per-op"])),
         precision=draw(st.sampled_from(["bf16", "fp8", "mxfp8"])),
-    )  # fmt: skip
+    )
 
 
 CASES = st.tuples(
@@ -95,12 +111,23 @@ def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    CASES, layouts(), st.floats(1.0, 4.0),
-    st.sampled_from([
-        "hbm_bytes_per_s", "scaleup_bytes_per_s", "scaleout_bytes_per_s", "bf16_flop_per_s",
-        "fp8_flop_per_s", "hbm_eff", "scaleout_eff", "gemm_bf16_eff", "attention_eff",
-    ]),
-)  # fmt: skip
+    CASES,
+    layouts(),
+    st.floats(1.0, 4.0),
+    st.sampled_from(
+        [
+            "hbm_bytes_per_s",
+            "scaleup_bytes_per_s",
+            "scaleout_bytes_per_s",
+            "bf16_flop_per_s",
+            "fp8_flop_per_s",
+            "hbm_eff",
+            "scaleout_eff",
+            "gemm_bf16_eff",
+            "attention_eff",
+        ]
+    ),
+)
 def test_more_of_anything_never_slows_a_step(case, layout, factor, field):
     cluster, family, _, _ = case
     hw, sw = records(cluster, family)
@@ -136,8 +163,15 @@ def test_one_gpu_has_no_communication_and_no_bubble(family):
     hw, sw = records("dgx-h100", family)
     layout = Layout(seq_len=4096, global_batch_size=4, zero_stage=3)
     parts = step_time(DENSE, hw, sw, layout).expected.parts()
-    silent = ("tp_comm_s", "cp_comm_s", "ep_comm_s", "pp_comm_s", "dp_comm_s", "bubble_s",
-              "straggler_s")  # fmt: skip
+    silent = (
+        "tp_comm_s",
+        "cp_comm_s",
+        "ep_comm_s",
+        "pp_comm_s",
+        "dp_comm_s",
+        "bubble_s",
+        "straggler_s",
+    )
     assert [parts[name] for name in silent] == [0.0] * len(silent)
 
 
@@ -235,11 +269,14 @@ def test_full_recompute_repeats_the_forward_pass():
 def test_activation_recompute_by_layer_count_lies_between():
     hw, sw = records("dgx-h100", "megatron-core")
     times = [
-        step_time(DENSE, hw, sw, Layout(
-            seq_len=4096, global_batch_size=8, recompute="full", recompute_layers=n
-        )).expected_s
+        step_time(
+            DENSE,
+            hw,
+            sw,
+            Layout(seq_len=4096, global_batch_size=8, recompute="full", recompute_layers=n),
+        ).expected_s
         for n in (None, 8)
-    ]  # fmt: skip
+    ]
     none = step_time(DENSE, hw, sw, Layout(seq_len=4096, global_batch_size=8)).expected_s
     assert none < times[1] < times[0]
 

@@ -27,22 +27,43 @@ LAYOUTS = [
     ("llama3-70b", "megatron-core", {"pp": 1, "dp": 8, "global_batch_size": 64}),
     ("llama3-70b", "megatron-core", {"pp": 8, "dp": 2, "global_batch_size": 64}),
     ("llama3-70b", "megatron-core", {"pp": 8, "dp": 2, "global_batch_size": 6}),
-    ("llama3-70b", "megatron-core",
-     {"pp": 4, "vpp": 5, "schedule": "interleaved", "dp": 2, "global_batch_size": 64}),
-    ("llama3-70b", "megatron-core",
-     {"pp": 8, "schedule": "zb-h1", "dp": 2, "global_batch_size": 64}),
-    ("llama3-70b", "megatron-core",
-     {"pp": 8, "schedule": "dualpipe", "dp": 2, "global_batch_size": 64}),
-    ("llama3-70b", "megatron-core",
-     {"pp": 4, "schedule": "gpipe", "dp": 2, "global_batch_size": 16}),
+    (
+        "llama3-70b",
+        "megatron-core",
+        {"pp": 4, "vpp": 5, "schedule": "interleaved", "dp": 2, "global_batch_size": 64},
+    ),
+    (
+        "llama3-70b",
+        "megatron-core",
+        {"pp": 8, "schedule": "zb-h1", "dp": 2, "global_batch_size": 64},
+    ),
+    (
+        "llama3-70b",
+        "megatron-core",
+        {"pp": 8, "schedule": "dualpipe", "dp": 2, "global_batch_size": 64},
+    ),
+    (
+        "llama3-70b",
+        "megatron-core",
+        {"pp": 4, "schedule": "gpipe", "dp": 2, "global_batch_size": 16},
+    ),
     ("llama3-70b", "fsdp", {"tp": 1, "dp": 16, "zero_stage": 3, "global_batch_size": 64}),
-    ("llama3-70b", "megatron-core", {"pp": 8, "dp": 4, "zero_stage": 3, "recompute": "full",
-                                     "global_batch_size": 64}),
-    ("deepseek-v3", "megatron-core",
-     {"pp": 8, "dp": 2, "ep": 8, "schedule": "dualpipe", "global_batch_size": 64}),
-    ("deepseek-v3", "megatron-core",
-     {"pp": 8, "dp": 2, "ep": 8, "schedule": "zb-h1", "global_batch_size": 64}),
-]  # fmt: skip
+    (
+        "llama3-70b",
+        "megatron-core",
+        {"pp": 8, "dp": 4, "zero_stage": 3, "recompute": "full", "global_batch_size": 64},
+    ),
+    (
+        "deepseek-v3",
+        "megatron-core",
+        {"pp": 8, "dp": 2, "ep": 8, "schedule": "dualpipe", "global_batch_size": 64},
+    ),
+    (
+        "deepseek-v3",
+        "megatron-core",
+        {"pp": 8, "dp": 2, "ep": 8, "schedule": "zb-h1", "global_batch_size": 64},
+    ),
+]
 
 
 def made(model, software, changes, **options):
@@ -119,8 +140,12 @@ def test_a_long_step_is_cut_in_the_middle():
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "dualpipe", "interleaved"])
 def test_the_shortest_cut_keeps_length_and_peak(schedule):
-    changes = {"pp": 4, "vpp": 5 if schedule == "interleaved" else 1, "schedule": schedule,
-               "global_batch_size": 1004}  # fmt: skip
+    changes = {
+        "pp": 4,
+        "vpp": 5 if schedule == "interleaved" else 1,
+        "schedule": schedule,
+        "global_batch_size": 1004,
+    }
     found, step, stages, _ = made("llama3-70b", "megatron-core", changes, most_passes=1)
     assert found.n_drawn_micro_batches < 20
     for device, stage in enumerate(stages):
@@ -142,9 +167,11 @@ def sums(ops, split, vpp):
 
 
 @given(
-    st.sampled_from(["1f1b", "gpipe", "interleaved", "zb-h1", "dualpipe"]), st.integers(1, 6),
-    st.integers(1, 6), st.integers(2, 4),
-)  # fmt: skip
+    st.sampled_from(["1f1b", "gpipe", "interleaved", "zb-h1", "dualpipe"]),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(2, 4),
+)
 @settings(max_examples=80, deadline=None)
 def test_every_schedule_does_all_work_and_holds_what_the_memory_model_counts(
     schedule, half, rounds, chunks
@@ -199,7 +226,10 @@ def test_transfers_fill_a_longer_window(pp, m, factor):
 
 
 def test_impossible_schedules_are_refused():
-    for schedule, pp, vpp, m in (("dualpipe", 3, 1, 12), ("dualpipe", 4, 1, 6),
-                                 ("interleaved", 4, 2, 9)):  # fmt: skip
+    for schedule, pp, vpp, m in (
+        ("dualpipe", 3, 1, 12),
+        ("dualpipe", 4, 1, 6),
+        ("interleaved", 4, 2, 9),
+    ):
         with pytest.raises(ValueError, match="needs"):
             orders(schedule, pp, vpp, m)

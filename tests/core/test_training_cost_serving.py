@@ -30,8 +30,10 @@ def test_training_time_is_that_of_megatron(case, args, days):
 
 
 LLAMA3_405B = [  # The Llama 3 Herd of Models, table 4: TFLOP/s per GPU, MFU printed
-    (430e12, 0.43), (400e12, 0.41), (380e12, 0.38),
-]  # fmt: skip
+    (430e12, 0.43),
+    (400e12, 0.41),
+    (380e12, 0.38),
+]
 
 
 @pytest.mark.parametrize(("rate", "printed"), LLAMA3_405B)
@@ -100,11 +102,17 @@ def test_one_stage_and_one_micro_batch_send_nothing(tokens, link_rate, layers):
 
 
 OCP = [  # OCP 8-bit Floating Point 1.0, table 1; OCP Microscaling 1.0, table 5; IEEE 754
-    ("0 1111 110", "e4m3", 448.0), ("0 0000 001", "e4m3", 2.0**-9), ("0 0001 000", "e4m3", 2**-6),
-    ("0 11110 11", "e5m2", 57344.0), ("0 00000 01", "e5m2", 2.0**-16), ("1 11 1", "e2m1", -6.0),
-    ("0 11110 1111111111", "fp16", 65504.0), ("0 00001 0000000000", "fp16", 2.0**-14),
-    ("0 11111110 1111111", "bf16", 3.3895313892515355e38), ("0 01111111 0000000", "bf16", 1.0),
-]  # fmt: skip
+    ("0 1111 110", "e4m3", 448.0),
+    ("0 0000 001", "e4m3", 2.0**-9),
+    ("0 0001 000", "e4m3", 2**-6),
+    ("0 11110 11", "e5m2", 57344.0),
+    ("0 00000 01", "e5m2", 2.0**-16),
+    ("1 11 1", "e2m1", -6.0),
+    ("0 11110 1111111111", "fp16", 65504.0),
+    ("0 00001 0000000000", "fp16", 2.0**-14),
+    ("0 11111110 1111111", "bf16", 3.3895313892515355e38),
+    ("0 01111111 0000000", "bf16", 1.0),
+]
 
 
 @pytest.mark.parametrize(("bits", "layout", "value"), OCP)
@@ -114,9 +122,14 @@ def test_floats_decode_as_standardised(bits, layout, value):
 
 @pytest.mark.parametrize(
     ("bits", "layout"),
-    [("0 1111 111", "e4m3"), ("0 11111 00", "e5m2"), ("0 101", "e4m3"), ("0 1012 011", "e4m3"),
-     ("0", "e9m9")],
-)  # fmt: skip
+    [
+        ("0 1111 111", "e4m3"),
+        ("0 11111 00", "e5m2"),
+        ("0 101", "e4m3"),
+        ("0 1012 011", "e4m3"),
+        ("0", "e9m9"),
+    ],
+)
 def test_no_number_is_refused(bits, layout):
     with pytest.raises(ValueError, match="bits|number|layout"):
         decode_float(bits, layout)

@@ -25,9 +25,12 @@ def test_bad_input_is_refused_in_one_line(name, tmp_path, monkeypatch):
     limit_s = 5 * tool["LIMIT_S"].get(name, 1.0)  # machines differ; hangs are longer
 
     @settings(
-        max_examples=15 if name in tool["LIMIT_S"] else 60, deadline=None, database=None,
-        suppress_health_check=list(HealthCheck), derandomize=True,
-    )  # fmt: skip
+        max_examples=15 if name in tool["LIMIT_S"] else 60,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+    )
     @given(st.integers(0, 2**32))
     def hold(seed):
         args, stdin = tool["case"](random.Random(seed), words, options, FILES, tmp_path)

@@ -15,13 +15,21 @@ GPU = read_toml(preset_path("gpu", "h100"))
 CLUSTER = read_toml(preset_path("cluster", "h100-superpod"))
 
 FILES = {
-    "empty": b"", "blank": b" \n\t\n", "binary": bytes(range(256)), "nul": b"name = \x00",
-    "utf16": "name = 'x'".encode("utf-16"), "no-toml": b"{]", "list": b"[[a]]\n[[a]]\n",
-    "nested": b"a = " + b"[" * 5000 + b"]" * 5000, "huge": b"a" * 6_000_000,
-    "duplicate": b'name = "a"\nname = "b"\n', "missing": b'name = "x"\n',
-    "tables": b"[a]\n" * 2, "dotted": b".".join([b"a"] * 3000) + b" = 1\n",
+    "empty": b"",
+    "blank": b" \n\t\n",
+    "binary": bytes(range(256)),
+    "nul": b"name = \x00",
+    "utf16": "name = 'x'".encode("utf-16"),
+    "no-toml": b"{]",
+    "list": b"[[a]]\n[[a]]\n",
+    "nested": b"a = " + b"[" * 5000 + b"]" * 5000,
+    "huge": b"a" * 6_000_000,
+    "duplicate": b'name = "a"\nname = "b"\n',
+    "missing": b'name = "x"\n',
+    "tables": b"[a]\n" * 2,
+    "dotted": b".".join([b"a"] * 3000) + b" = 1\n",
     "long-int": b"year = " + b"9" * 5000,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -43,12 +51,16 @@ def test_hostile_path(path):
 
 VALUES = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20),
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=20),
         st.sampled_from([1e300, -1.0, 0, math.nan, math.inf, "-1 GB", "1e300", "NaN", "0 B"]),
     ),
     lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=5), v, max_size=3),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 def check(make, table):
@@ -75,8 +87,13 @@ def test_any_value_of_a_cluster_key(key, value):
 
 @pytest.mark.parametrize("key", ["hbm_bytes_per_s", "hbm_bytes", "bf16_flop_per_s"])
 def test_rates_and_sizes_below_one_are_refused(key, tmp_path):
-    spec = {"name": '"x"', "architecture": '"hopper"', "hbm_bytes": '"80 GB"',
-            "hbm_bytes_per_s": '"3 TB/s"', key: "1e-300"}  # fmt: skip
+    spec = {
+        "name": '"x"',
+        "architecture": '"hopper"',
+        "hbm_bytes": '"80 GB"',
+        "hbm_bytes_per_s": '"3 TB/s"',
+        key: "1e-300",
+    }
     path = tmp_path / "g.toml"
     path.write_text("\n".join(f"{k} = {v}" for k, v in spec.items()))
     with pytest.raises(GpuscaleError, match=f"{key}: input should be greater than or equal to 1"):

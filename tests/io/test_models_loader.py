@@ -20,9 +20,14 @@ DATA = Path(__file__).parent.parent / "data" / "hf_configs"
 CASES = json.loads((DATA / "configs.json").read_text())
 LLAMA = CASES["llama-mha-tied"]
 FULL = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 4,
-    "num_attention_heads": 8, "vocab_size": 512, "tie_word_embeddings": True,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "vocab_size": 512,
+    "tie_word_embeddings": True,
+}
 
 
 def refused(arg, stdin=None):
@@ -121,13 +126,26 @@ def test_huge_file(tmp_path):
 
 
 BAD_KEYS = [
-    ("hidden_size", "64"), ("hidden_size", -1), ("hidden_size", 0), ("hidden_size", 1e300),
-    ("hidden_size", True), ("hidden_size", 64.5), ("hidden_size", [64]), ("hidden_size", {}),
-    ("hidden_size", float("inf")), ("num_hidden_layers", 1_000_000), ("num_hidden_layers", -4),
-    ("num_attention_heads", 0), ("num_attention_heads", 128), ("vocab_size", 10**400),
-    ("tie_word_embeddings", "yes"), ("attention_bias", 7), ("head_dim", "wide"),
-    ("intermediate_size", "big"), ("num_key_value_heads", -2),
-]  # fmt: skip
+    ("hidden_size", "64"),
+    ("hidden_size", -1),
+    ("hidden_size", 0),
+    ("hidden_size", 1e300),
+    ("hidden_size", True),
+    ("hidden_size", 64.5),
+    ("hidden_size", [64]),
+    ("hidden_size", {}),
+    ("hidden_size", float("inf")),
+    ("num_hidden_layers", 1_000_000),
+    ("num_hidden_layers", -4),
+    ("num_attention_heads", 0),
+    ("num_attention_heads", 128),
+    ("vocab_size", 10**400),
+    ("tie_word_embeddings", "yes"),
+    ("attention_bias", 7),
+    ("head_dim", "wide"),
+    ("intermediate_size", "big"),
+    ("num_key_value_heads", -2),
+]
 
 
 @pytest.mark.parametrize(("key", "value"), BAD_KEYS)
@@ -164,14 +182,22 @@ def test_assumed_defaults_are_told():
 
 
 QUANTIZED = [
-    ({"quant_method": "fp8"}, 8), ({"quant_method": "mxfp4"}, 4.25),
-    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5), ({"quant_method": "awq"}, 4),
-    ({"quant_method": "gptq", "bits": 8}, 8), ({"quant_method": "awq", "bits": 4}, 4),
+    ({"quant_method": "fp8"}, 8),
+    ({"quant_method": "mxfp4"}, 4.25),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
+    ({"quant_method": "awq"}, 4),
+    ({"quant_method": "gptq", "bits": 8}, 8),
+    ({"quant_method": "awq", "bits": 4}, 4),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4),
-    ({"quant_method": "compressed-tensors",
-      "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, 4),
+    (
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"group_0": {"weights": {"num_bits": 4}}},
+        },
+        4,
+    ),
     ({"quant_method": "something"}, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("config", "bits"), QUANTIZED)
@@ -236,9 +262,14 @@ def test_any_name_is_refused(name):
 
 @pytest.mark.parametrize(
     "more",
-    [{"mamba_d_state": 16}, {"linear_num_key_heads": 4}, {"type_vocab_size": 2},
-     {"is_encoder_decoder": True}, {"attn_layer_period": 8}],
-)  # fmt: skip
+    [
+        {"mamba_d_state": 16},
+        {"linear_num_key_heads": 4},
+        {"type_vocab_size": 2},
+        {"is_encoder_decoder": True},
+        {"attn_layer_period": 8},
+    ],
+)
 def test_unknown_type_with_foreign_layers_is_refused(more):
     with pytest.raises(GpuscaleError, match=f"no plain decoder: it has {next(iter(more))}"):
         spec_from_config({**FULL, "model_type": "nextbigthing", **more}, "x.json")
@@ -258,10 +289,16 @@ def test_unknown_moe_and_latent_types_are_read():
 
 def test_more_experts_a_token_than_there_are(tmp_path):
     config = {
-        "model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100,
-        "intermediate_size": 128, "num_local_experts": 8, "num_experts_per_tok": 9,
-    }  # fmt: skip
+        "model_type": "mixtral",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 100,
+        "intermediate_size": 128,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 9,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(GpuscaleError, match="top_k 9 is more than the 8 experts"):
         load_model(str(tmp_path))

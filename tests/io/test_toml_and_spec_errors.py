@@ -12,10 +12,13 @@ from gpuscale.io.toml_out import spec_to_toml, table_to_toml
 from gpuscale.specs.model import ModelSpec
 
 GOOD = {
-    "name": "m", "hidden_size": 8, "vocab_size": 9, "layers": "2 x a+b",
+    "name": "m",
+    "hidden_size": 8,
+    "vocab_size": 9,
+    "layers": "2 x a+b",
     "mixers": {"a": {"kind": "attention", "n_heads": 2, "n_kv_heads": 1, "head_dim": 4}},
     "ffns": {"b": {"kind": "dense", "ffn_hidden_size": 16}},
-}  # fmt: skip
+}
 
 BAD = [
     ({"hidden_sise": 8}, "m.toml: hidden_sise: not a key that is known here"),
@@ -26,12 +29,14 @@ BAD = [
     ({"layers": "2 x a+c"}, "m.toml: layers: ffn 'c' is not in [ffns]"),
     ({"layers": "2 x"}, "m.toml: layer pattern ends"),
     ({"mixers": {"a": {"n_heads": 2}}}, "m.toml: mixers.a: needs a `kind`"),
-    ({"mixers": {"a": {"kind": "attention", "n_heads": 0, "n_kv_heads": 1, "head_dim": 4}}},
-     "m.toml: mixers.a.n_heads: input should be greater than or equal to 1, got 0"),
+    (
+        {"mixers": {"a": {"kind": "attention", "n_heads": 0, "n_kv_heads": 1, "head_dim": 4}}},
+        "m.toml: mixers.a.n_heads: input should be greater than or equal to 1, got 0",
+    ),
     ({"mixers": {"a": {"kind": "magic"}}}, "m.toml: mixers.a:"),
     ({"training_tokens": "15 GB"}, "m.toml: training_tokens: unit 'GB'"),
     ({"extra_params": 1e300}, "m.toml: extra_params:"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "message"), BAD, ids=lambda v: str(v)[:30])
@@ -62,9 +67,11 @@ def test_remark_and_order():
 
 
 PLAIN = (
-    st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-)  # fmt: skip
+)
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 TABLES = st.recursive(
     st.dictionaries(KEYS, PLAIN | st.lists(PLAIN, max_size=3), max_size=4),

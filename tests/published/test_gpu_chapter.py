@@ -12,11 +12,7 @@ from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 
 BOOK = "How to Scale Your Model, GPU chapter"
 NODE = (Level("node", 8, 450e9, True),)
-POD = (
-    *NODE,
-    Level("leaf", 256, 50e9, True),
-    Level("spine", None, 50e9, True),
-)
+POD = (*NODE, Level("leaf", 256, 50e9, True), Level("spine", None, 50e9, True))
 
 PUBLISHED = [  # value, published, relative tolerance, source
     (chip.cuda_cores(132), 16896, 0, f"{BOOK}, quiz 1.1"),
@@ -27,21 +23,33 @@ PUBLISHED = [  # value, published, relative tolerance, source
     (chip.critical_intensity(2250e12, 8e12), 281, 0.001, f"{BOOK}, quiz 1.3"),
     (chip.clock_from_vector_hz(80e12, 18944), 2.1e9, 0.006, f"{BOOK}, quiz 1.6"),
     (rl.matmul_bytes(64, 4096, 8192), 69e6, 0.005, f"{BOOK}, quiz 1.4"),
-    (rl.roofline(rl.matmul_flop(512, 4096, 8192), 0, 2250e12, 8e12).time_s, 15e-6, 0.02,
-     f"{BOOK}, quiz 1.4"),
+    (
+        rl.roofline(rl.matmul_flop(512, 4096, 8192), 0, 2250e12, 8e12).time_s,
+        15e-6,
+        0.02,
+        f"{BOOK}, quiz 1.4",
+    ),
     (network.switches_bytes_per_s(4, 64, 25e9), 6.4e12, 0, f"{BOOK}, quiz 2.1"),
     (network.bisection_bytes_per_s(8, 450e9), 3.6e12, 0, f"{BOOK}, quiz 2.2"),
-    (collective_time_s("all-gather", 1024 * 16384 * 2, 8, 450e9), 65.2e-6, 0.001,
-     f"{BOOK}, collectives, pop quiz 1"),
-    (hierarchical_time_s("all-gather", 1e9, 1024, POD), 1e9 / 413e9, 0.001,
-     f"{BOOK}, precise form: 413 GB/s"),
+    (
+        collective_time_s("all-gather", 1024 * 16384 * 2, 8, 450e9),
+        65.2e-6,
+        0.001,
+        f"{BOOK}, collectives, pop quiz 1",
+    ),
+    (
+        hierarchical_time_s("all-gather", 1e9, 1024, POD),
+        1e9 / 413e9,
+        0.001,
+        f"{BOOK}, precise form: 413 GB/s",
+    ),
     (limits.dp_min_tokens_per_gpu(990e12, 450e9), 2200, 0, f"{BOOK}, data parallelism"),
     (limits.dp_min_tokens_per_gpu(990e12, 400e9), 2475, 0, f"{BOOK}, data parallelism"),
     (limits.dp_min_tokens_per_gpu(2250e12, 400e9), 5625, 0, f"{BOOK}, quiz 5.1"),
     (limits.dp_min_tokens_per_gpu(2250e12, 3600e9), 625, 0, f"{BOOK}, appendix A"),
     (limits.tp_limit(28672, 990e12, 450e9), 13, 0.003, f"{BOOK}, tensor parallelism"),
     (limits.ep_large_min_ffn(990e12, 400e9), 20000, 0.011, f"{BOOK}, expert parallelism"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("value", "published", "rel", "source"), PUBLISHED)

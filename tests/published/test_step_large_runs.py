@@ -14,11 +14,16 @@ from gpuscale.io.step_hardware import step_hardware
 from gpuscale.io.step_intervals import interval_widths
 from gpuscale.specs.model import ModelSpec
 
-LLAMA3_405B = ModelSpec.model_validate({
-    "name": "llama3.1-405b", "hidden_size": 16384, "vocab_size": 128256, "layers": "126 x a+f",
-    "mixers": {"a": {"kind": "attention", "n_heads": 128, "n_kv_heads": 8, "head_dim": 128}},
-    "ffns": {"f": {"kind": "dense", "ffn_hidden_size": 53248}},
-})  # fmt: skip
+LLAMA3_405B = ModelSpec.model_validate(
+    {
+        "name": "llama3.1-405b",
+        "hidden_size": 16384,
+        "vocab_size": 128256,
+        "layers": "126 x a+f",
+        "mixers": {"a": {"kind": "attention", "n_heads": 128, "n_kv_heads": 8, "head_dim": 128}},
+        "ffns": {"f": {"kind": "dense", "ffn_hidden_size": 53248}},
+    }
+)
 
 # "The Llama 3 Herd of Models", arXiv:2407.21783, table 4: tp, cp, pp, dp, sequence, batch per
 # data-parallel rank, TFLOP/s per GPU (BF16, 16 M tokens a batch)
@@ -34,9 +39,16 @@ def test_llama3_405b_within_the_stated_interval(tp, cp, pp, dp, seq, batch, want
     hw = step_hardware(load_cluster("meta-24k-roce"))
     sw = software_record(load_software("megatron-core"), hw.architecture)
     layout = Layout(
-        seq_len=seq, global_batch_size=batch * dp, tp=tp, cp=cp, pp=pp, dp=dp, vpp=8,
-        cp_kind="all-gather", zero_stage=2,
-    )  # fmt: skip
+        seq_len=seq,
+        global_batch_size=batch * dp,
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        dp=dp,
+        vpp=8,
+        cp_kind="all-gather",
+        zero_stage=2,
+    )
     result = step_time(LLAMA3_405B, hw, sw, layout)
     got = result.model_flop / result.expected_s / layout.n_gpus / 1e12
     classes = interval_classes(LLAMA3_405B, hw, "megatron-core", layout, n_assumed=1)

@@ -175,13 +175,33 @@ def _answers_with(text, before):
 
 
 BY_NAME = {  # everything that the answer depends on is a name or bits
-    "fp.e3m4", "fp.e4m3", "si.mega", "si.giga", "si.tera", "si.peta", "si.trillion", "nd.z",
-    "quant.int4", "comm.fp16", "dep.671.params", "net.peak_size", "cp.ulysses", "kv.llama70b",
-    "kv.deepseek", "coll.hier.node", "spec.v100.bf16", "spec.a100.bf16",
-    "spec.a100.fp8", "spec.h100.bf16",
-    "spec.h100.fp8", "spec.h200.bf16", "spec.h200.fp8", "spec.b200.bf16", "spec.b200.fp8",
+    "fp.e3m4",
+    "fp.e4m3",
+    "si.mega",
+    "si.giga",
+    "si.tera",
+    "si.peta",
+    "si.trillion",
+    "nd.z",
+    "quant.int4",
+    "comm.fp16",
+    "dep.671.params",
+    "net.peak_size",
+    "cp.ulysses",
+    "kv.llama70b",
+    "kv.deepseek",
+    "coll.hier.node",
+    "spec.v100.bf16",
+    "spec.a100.bf16",
+    "spec.a100.fp8",
+    "spec.h100.bf16",
+    "spec.h100.fp8",
+    "spec.h200.bf16",
+    "spec.h200.fp8",
+    "spec.b200.bf16",
+    "spec.b200.fp8",
     "spec.b200.fp4",
-}  # fmt: skip
+}
 
 
 def test_other_inputs_give_other_answers():
@@ -224,13 +244,30 @@ def test_answers_follow_the_catalogue(monkeypatch, id_, catalogue_key, factor):
 @pytest.mark.parametrize(
     "text",
     [
-        "__import__('os')", "gpu.__class__", "gpu('h100').__class__", "(lambda: 1)()",
-        "[x for x in (1, 2)]", "open('/etc/passwd')", "gpu(*('h100',))", "gpu(**{})",
-        "1 if True else 2", "f'{1}'", "1 and 2", "9 ** 9 ** 9", "1 / 0", "gpu('nothing')",
-        "max()", "element_bytes('bf17')", "", "1 +", "(" * 200, "x" * 501, "unknown(1)",
+        "__import__('os')",
+        "gpu.__class__",
+        "gpu('h100').__class__",
+        "(lambda: 1)()",
+        "[x for x in (1, 2)]",
+        "open('/etc/passwd')",
+        "gpu(*('h100',))",
+        "gpu(**{})",
+        "1 if True else 2",
+        "f'{1}'",
+        "1 and 2",
+        "9 ** 9 ** 9",
+        "1 / 0",
+        "gpu('nothing')",
+        "max()",
+        "element_bytes('bf17')",
+        "",
+        "1 +",
+        "(" * 200,
+        "x" * 501,
+        "unknown(1)",
         "1 < 2 < 3",
     ],
-)  # fmt: skip
+)
 def test_evaluator_refuses(text):
     from gpuscale.errors import GpuscaleError
 

@@ -15,8 +15,11 @@ from gpuscale.textbook.quiz import evaluate as quiz_module
 def run(*args):
     return subprocess.run(
         [sys.executable, "-m", "gpuscale", "quiz", *args],
-        capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
 
 
 def result(*args):

@@ -68,8 +68,10 @@ class Page:
 
     def open(self, path, dark=False):
         scheme = "dark" if dark else "light"
-        self.call("Emulation.setEmulatedMedia",
-                  features=[{"name": "prefers-color-scheme", "value": scheme}])  # fmt: skip
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.events.clear()
         self.call("Page.navigate", url=f"file://{path}")
         while "Page.loadEventFired" not in self.events:
@@ -88,12 +90,25 @@ def page():
     receive, to_write = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            [sys.executable, "-c", AS_3_AND_4, str(to_read), str(to_write), chromium(),
-             "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             f"--user-data-dir={profile}", "--remote-debugging-pipe",
-             "--host-resolver-rules=MAP * ~NOTFOUND"],
-            pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                AS_3_AND_4,
+                str(to_read),
+                str(to_write),
+                chromium(),
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                f"--user-data-dir={profile}",
+                "--remote-debugging-pipe",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+            ],
+            pass_fds=(to_read, to_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_read)
         os.close(to_write)
         try:

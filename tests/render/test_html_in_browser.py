@@ -102,10 +102,12 @@ def test_light_and_dark(tab, report):
     seen = []
     for dark in (False, True):
         tab.open(path, dark)
-        seen.append(tab.evaluate(
-            "[getComputedStyle(document.body).backgroundColor, "
-            "getComputedStyle(document.querySelector('svg .gs-bg')).fill].join()"
-        ))  # fmt: skip
+        seen.append(
+            tab.evaluate(
+                "[getComputedStyle(document.body).backgroundColor, "
+                "getComputedStyle(document.querySelector('svg .gs-bg')).fill].join()"
+            )
+        )
     assert seen[0] == "rgb(255, 255, 255),rgb(255, 255, 255)"
     assert seen[1] == "rgb(18, 22, 28),rgb(18, 22, 28)"
 

@@ -14,18 +14,30 @@ from gpuscale.render.svg import COLOURS, DARK_TEXT_ON, to_svg
 SVG = "{http://www.w3.org/2000/svg}"
 
 LINES = Lines(
-    "k", "T <&>", Axis("size", "bytes", True), Axis("time", "s"),
+    "k",
+    "T <&>",
+    Axis("size", "bytes", True),
+    Axis("time", "s"),
     [Series("a", [(1e3, 1.0, ""), (1e6, 2.0, "")]), Series("b", [(1e4, 3.0, "p")], line=False)],
-    [Mark("x", 1e5, "here"), Mark("y", 2.5, "there")], "note",
-)  # fmt: skip
+    [Mark("x", 1e5, "here"), Mark("y", 2.5, "there")],
+    "note",
+)
 STACK = Stack(
-    "k", "Memory", Axis("memory", "bytes"), ["weights", "working"],
-    [("one", [4e9, 2e9]), ("two", [1e9, 0.0])], (8e9, "limit"),
-)  # fmt: skip
+    "k",
+    "Memory",
+    Axis("memory", "bytes"),
+    ["weights", "working"],
+    [("one", [4e9, 2e9]), ("two", [1e9, 0.0])],
+    (8e9, "limit"),
+)
 GANTT = Gantt(
-    "k", "Step", Axis("time", "s"), 4.0, [("forward", "F"), ("backward", "B")],
+    "k",
+    "Step",
+    Axis("time", "s"),
+    4.0,
+    [("forward", "F"), ("backward", "B")],
     [("stage 1", [Span(0.0, 1.0, 0, "1"), Span(2.0, 2.0, 1, "1")])],
-)  # fmt: skip
+)
 
 
 def texts(root):
@@ -47,8 +59,11 @@ def test_svg_is_xml_inside_its_box(chart):
 
 def test_widths_are_in_proportion_and_tooltips_have_numbers():
     root = ET.fromstring(to_svg(STACK))
-    tips = {t.text: float(box.get("width")) for box in root.iter(f"{SVG}rect")
-            if (t := box.find(f"{SVG}title")) is not None}  # fmt: skip
+    tips = {
+        t.text: float(box.get("width"))
+        for box in root.iter(f"{SVG}rect")
+        if (t := box.find(f"{SVG}title")) is not None
+    }
     assert tips["one, weights: 4 GB (66.7 %)"] == pytest.approx(
         4 * tips["two, weights: 1 GB (100.0 %)"], rel=1e-3
     )
@@ -93,8 +108,10 @@ def test_letters_differ():
 
 PICTURES = [
     ("memory llama3-70b --tp 8 --pp 4", ["memory"]),
-    ("plan llama3-70b --gpus 64",
-     ["step", "timeline", "memory", "memory-time", "alternatives", "limits", "sensitivity"]),
+    (
+        "plan llama3-70b --gpus 64",
+        ["step", "timeline", "memory", "memory-time", "alternatives", "limits", "sensitivity"],
+    ),
     ("plan llama3-8b --gpus 64,128,256", ["scaling", "mfu", "pareto"]),
     ("roofline llama3-70b", ["roofline", "limits"]),
     ("collective all-reduce dgx-h100 --gpus 64 --sweep 1MB:1GB", ["time", "busbw"]),
@@ -104,7 +121,7 @@ PICTURES = [
     ("roofline chip b200", ["roofline"]),
     ("matmul-time h100 4096 4096 4096 --sweep gpu.hbm_bytes_per_s=1TB/s..8TB/s", None),
     ("timeline llama3-70b --gpus 64 --tp 8 --pp 4", ["timeline", "memory", "memory-time"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "keys"), PICTURES)

@@ -53,8 +53,11 @@ def test_length_order_and_peak(traced):
         if thread == 0:
             assert spans[0][0] == 0 and spans[-1][1] == pytest.approx(length_us, abs=0.01)
     for stage in result["stages"]:
-        held = [e["args"]["GB"] for e in trace["traceEvents"]
-                if e["ph"] == "C" and e["pid"] == stage["device"]]  # fmt: skip
+        held = [
+            e["args"]["GB"]
+            for e in trace["traceEvents"]
+            if e["ph"] == "C" and e["pid"] == stage["device"]
+        ]
         assert max(held) == pytest.approx(stage["peak_bytes"] / 1e9)
     assert trace["otherData"]["step_s"] == result["step_s"]
     assert trace["otherData"]["command"].startswith("gpuscale timeline ")

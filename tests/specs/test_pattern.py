@@ -42,9 +42,23 @@ def test_near_patterns_are_read_or_refused(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "3 x", "a", "a+b,", "(a+b", "a+b)", "2 x (a+b", "a+b c+d", "10001 x a+b", "0 x a+b",
-     "999999999 x 999999999 x a+b", "(" * 5000, "(" * 5000 + "a+b" + ")" * 5000, "-1 x a+b"],
-)  # fmt: skip
+    [
+        "",
+        "3 x",
+        "a",
+        "a+b,",
+        "(a+b",
+        "a+b)",
+        "2 x (a+b",
+        "a+b c+d",
+        "10001 x a+b",
+        "0 x a+b",
+        "999999999 x 999999999 x a+b",
+        "(" * 5000,
+        "(" * 5000 + "a+b" + ")" * 5000,
+        "-1 x a+b",
+    ],
+)
 def test_refused(text):
     with pytest.raises(ValueError, match="pattern"):
         expand(text)

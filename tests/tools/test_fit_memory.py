@@ -35,9 +35,9 @@ def runs(tool):
     return [r for r in rows if r.memory_bytes and r.layout and r.model and r.quality == "good"]
 
 
-@pytest.mark.parametrize(("name", "mape"), [
-    ("megatron", 1.5), ("megatron-deepspeed", 5.6), ("torchtitan", 4.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "mape"), [("megatron", 1.5), ("megatron-deepspeed", 5.6), ("torchtitan", 4.0)]
+)
 def test_shipped_parameters_are_a_minimum(tool, runs, name, mape):
     group = next(g for g in tool.GROUPS if g.name == name)
     rows = [r for r in runs if group.chosen(r)]

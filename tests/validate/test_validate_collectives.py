@@ -24,9 +24,13 @@ def test_about_four_in_five_rows_lie_in_the_80_percent_interval():
 
 def test_groups_beyond_a_rack_scale_domain():
     row = {
-        "op": "all_gather", "gpu": "GB200", "n_gpus": "144", "gpus_per_node": "4",
-        "fabric": "IB NDR 400G/GPU", "size_bytes": "1048576",
-    }  # fmt: skip
+        "op": "all_gather",
+        "gpu": "GB200",
+        "n_gpus": "144",
+        "gpus_per_node": "4",
+        "fabric": "IB NDR 400G/GPU",
+        "size_bytes": "1048576",
+    }
     assert parse_row(row, 1).n_in_domain == 72
     assert parse_row({**row, "n_gpus": "16", "fabric": "NVLink5 NVL72"}, 1).n_in_domain == 16
     assert parse_row({**row, "n_gpus": "8", "gpu": "H100"}, 1).n_in_domain == 4
@@ -34,12 +38,19 @@ def test_groups_beyond_a_rack_scale_domain():
 
 def test_rows_that_cannot_be_predicted_are_named():
     row = {
-        "op": "all_reduce", "gpu": "H100-SXM", "n_gpus": "16", "gpus_per_node": "8",
-        "fabric": "IB NDR 400G/GPU", "size_bytes": "1048576", "time_us": "90",
-    }  # fmt: skip
+        "op": "all_reduce",
+        "gpu": "H100-SXM",
+        "n_gpus": "16",
+        "gpus_per_node": "8",
+        "fabric": "IB NDR 400G/GPU",
+        "size_bytes": "1048576",
+        "time_us": "90",
+    }
     bad = [{**row, "op": "gossip"}, {**row, "gpu": "abacus"}, {**row, "size_bytes": ""}]
     rows = predict_collective_rows([row, *bad])
     assert 40 < rows[0].predicted < 200 and rows[0].low < rows[0].predicted < rows[0].high
     assert [r.reason for r in rows[1:]] == [
-        "unknown collective 'gossip'", "unknown GPU 'abacus'", "no size",
-    ]  # fmt: skip
+        "unknown collective 'gossip'",
+        "unknown GPU 'abacus'",
+        "no size",
+    ]

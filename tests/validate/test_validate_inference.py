@@ -43,13 +43,40 @@ def test_shipped_intervals_are_those_of_the_rows(scored):
 
 
 PUBLISHED = [  # TensorRT-LLM perf-overview.md@00f37686aa85, output tokens/s
-    ({"model": "Llama-3.1-405B", "gpu": "H200-SXM-141GB", "tp": "8", "precision": "fp8",
-      "input_len": "2048", "output_len": "2048"}, 2948.0),
-    ({"model": "Llama-3.3-70B", "gpu": "GB200", "tp": "1", "precision": "fp4",
-      "input_len": "1000", "output_len": "1000"}, 7326.0),
-    ({"model": "Llama-3.1-8B", "gpu": "H200-SXM-141GB", "tp": "1", "precision": "fp8",
-      "input_len": "2048", "output_len": "2048"}, 12194.0),
-]  # fmt: skip
+    (
+        {
+            "model": "Llama-3.1-405B",
+            "gpu": "H200-SXM-141GB",
+            "tp": "8",
+            "precision": "fp8",
+            "input_len": "2048",
+            "output_len": "2048",
+        },
+        2948.0,
+    ),
+    (
+        {
+            "model": "Llama-3.3-70B",
+            "gpu": "GB200",
+            "tp": "1",
+            "precision": "fp4",
+            "input_len": "1000",
+            "output_len": "1000",
+        },
+        7326.0,
+    ),
+    (
+        {
+            "model": "Llama-3.1-8B",
+            "gpu": "H200-SXM-141GB",
+            "tp": "1",
+            "precision": "fp8",
+            "input_len": "2048",
+            "output_len": "2048",
+        },
+        12194.0,
+    ),
+]
 
 
 @pytest.mark.parametrize(("row", "measured"), PUBLISHED)
@@ -86,26 +113,49 @@ def test_frameworks():
 
 
 def test_rows_that_cannot_be_predicted_are_named():
-    row = {"model": "Llama-3.1-8B", "gpu": "H100", "n_gpus": "1", "tp": "1", "precision": "fp8",
-           "input_len": "100", "output_len": "100", "concurrency": "4", "tpot_ms": "5"}  # fmt: skip
-    rows = predict_inference_rows([
-        row, {**row, "model": "mystery"}, {**row, "gpu": "abacus"}, {**row, "input_len": "nan"},
-        {**row, "tpot_ms": "", "concurrency": "1e300"},
-    ])  # fmt: skip
+    row = {
+        "model": "Llama-3.1-8B",
+        "gpu": "H100",
+        "n_gpus": "1",
+        "tp": "1",
+        "precision": "fp8",
+        "input_len": "100",
+        "output_len": "100",
+        "concurrency": "4",
+        "tpot_ms": "5",
+    }
+    rows = predict_inference_rows(
+        [
+            row,
+            {**row, "model": "mystery"},
+            {**row, "gpu": "abacus"},
+            {**row, "input_len": "nan"},
+            {**row, "tpot_ms": "", "concurrency": "1e300"},
+        ]
+    )
     assert rows[0].predicted > 0 and rows[0].reason == ""
     assert [r.predicted for r in rows[1:4]] == [None] * 3
     assert [r.reason.split(":")[0] for r in rows[1:4]] == [
-        "unknown model 'mystery'", "unknown GPU 'abacus'",
+        "unknown model 'mystery'",
+        "unknown GPU 'abacus'",
         "no lengths, and the data set is unknown",
-    ]  # fmt: skip
+    ]
     assert rows[4].quantity == "throughput_tok_s" and rows[4].reason == "no measured value"
 
 
 def test_every_hardware_and_precision_gives_a_number():
     for gpu in ("A100", "MI300X", "L40S", "B300", "H20", "RTX 4090", "Gaudi 3", "TPU v5e"):
         for precision in ("", "fp8", "fp4", "int4", "int8"):
-            row = {"model": "Llama-3.1-8B", "gpu": gpu, "tp": "2", "precision": precision,
-                   "input_len": "500", "output_len": "100", "concurrency": "8",
-                   "ttft_ms": "1", "tpot_ms": "1"}  # fmt: skip
+            row = {
+                "model": "Llama-3.1-8B",
+                "gpu": gpu,
+                "tp": "2",
+                "precision": precision,
+                "input_len": "500",
+                "output_len": "100",
+                "concurrency": "8",
+                "ttft_ms": "1",
+                "tpot_ms": "1",
+            }
             for line in predict_inference_rows([row]):
                 assert line.predicted and line.predicted > 0, (gpu, precision, line.reason)

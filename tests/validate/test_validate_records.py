@@ -12,15 +12,27 @@ from gpuscale.evidence.score.records import (
 
 ROWS = [
     ScoredRow(
-        id="a", gpu="x", quantity="time_us", measured=10.0, predicted=11.0, low=9.0, high=12.0,
+        id="a",
+        gpu="x",
+        quantity="time_us",
+        measured=10.0,
+        predicted=11.0,
+        low=9.0,
+        high=12.0,
         classes={"op": "sum"},
     ),
     ScoredRow(
-        id="b", gpu="x", quantity="time_us", measured=10.0, predicted=8.0, low=7.0, high=9.0,
+        id="b",
+        gpu="x",
+        quantity="time_us",
+        measured=10.0,
+        predicted=8.0,
+        low=7.0,
+        high=9.0,
         classes={"op": "copy"},
     ),
     ScoredRow(id="c", gpu="y", quantity="time_us", measured=10.0, reason="unknown GPU"),
-]  # fmt: skip
+]
 
 
 def test_summary_counts_every_row():

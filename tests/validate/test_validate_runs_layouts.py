@@ -31,10 +31,13 @@ def scored():
 @pytest.fixture(scope="module")
 def counted(scored):
     return [
-        row for row in scored
-        if row.classes.get("full_spec") == "yes" and row.classes.get("quality") == "good"
-        and row.classes.get("newest") == "yes" and row.classes.get("clean") == "yes"
-    ]  # fmt: skip
+        row
+        for row in scored
+        if row.classes.get("full_spec") == "yes"
+        and row.classes.get("quality") == "good"
+        and row.classes.get("newest") == "yes"
+        and row.classes.get("clean") == "yes"
+    ]
 
 
 def by(rows, **classes):
@@ -50,11 +53,16 @@ def test_every_row_has_a_line_and_nearly_all_a_prediction(scored):
 
 # the model's error on the development measurements; unseen ones are expected to be up to twice
 TARGETS = [
-    ({}, 0.065), ({"source": "korthikanti22-table5"}, 0.036), ({"source": "simumax-b200"}, 0.04),
-    ({"source": "vtrain-single"}, 0.08), ({"source": "vtrain-multi"}, 0.09),
-    ({"dense_or_moe": "moe"}, 0.09), ({"source": "mosaic-llm-foundry"}, 0.05),
-    ({"source": "bloom-prequel"}, 0.055), ({"family": "nanotron"}, 0.07),
-]  # fmt: skip
+    ({}, 0.065),
+    ({"source": "korthikanti22-table5"}, 0.036),
+    ({"source": "simumax-b200"}, 0.04),
+    ({"source": "vtrain-single"}, 0.08),
+    ({"source": "vtrain-multi"}, 0.09),
+    ({"dense_or_moe": "moe"}, 0.09),
+    ({"source": "mosaic-llm-foundry"}, 0.05),
+    ({"source": "bloom-prequel"}, 0.055),
+    ({"family": "nanotron"}, 0.07),
+]
 
 
 @pytest.mark.parametrize(("classes", "limit"), TARGETS)
@@ -86,30 +94,68 @@ def test_layout_choice_on_the_own_copy():
 
 
 def test_a_layout_that_does_not_fit_still_has_a_throughput():
-    row = dict(read_rows(own_copy("layouts"))[0], layers="80", hidden="8192", ffn="28672",
-               heads="64", kv_heads="64", head_dim="128", dp="8", tp="1", pp="1")  # fmt: skip
+    row = dict(
+        read_rows(own_copy("layouts"))[0],
+        layers="80",
+        hidden="8192",
+        ffn="28672",
+        heads="64",
+        kv_heads="64",
+        head_dim="128",
+        dp="8",
+        tp="1",
+        pp="1",
+    )
     (found,) = predict_layout_rows([row])
     assert found.reason == "does not fit"
     assert found.predicted is not None and found.predicted > 0.0
 
 
 ROW = {
-    "id": "x", "source": "new-cloud", "framework": "Megatron-LM (core 0.12)", "model": "LLM-7B",
-    "layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "8", "ffn": "14336",
-    "gated_mlp": "yes", "vocab": "128256", "gpu": "H100-SXM5-80GB", "n_gpus": "64",
-    "gpus_per_node": "8", "seq_len": "8192", "global_batch": "128", "micro_batch": "1", "tp": "2",
-    "pp": "1", "dp": "32", "precision": "bf16", "tokens_per_s_per_gpu": "9000",
-}  # fmt: skip
+    "id": "x",
+    "source": "new-cloud",
+    "framework": "Megatron-LM (core 0.12)",
+    "model": "LLM-7B",
+    "layers": "32",
+    "hidden": "4096",
+    "heads": "32",
+    "kv_heads": "8",
+    "ffn": "14336",
+    "gated_mlp": "yes",
+    "vocab": "128256",
+    "gpu": "H100-SXM5-80GB",
+    "n_gpus": "64",
+    "gpus_per_node": "8",
+    "seq_len": "8192",
+    "global_batch": "128",
+    "micro_batch": "1",
+    "tp": "2",
+    "pp": "1",
+    "dp": "32",
+    "precision": "bf16",
+    "tokens_per_s_per_gpu": "9000",
+}
 
 
 def test_unknown_names_and_blanks_are_still_predicted():
     for change in (
-        {"framework": "SomethingNew 3"}, {"gpu": "Frobnicator 9000"}, {"gpus_per_node": ""},
-        {"tp": "", "pp": "", "dp": ""}, {"global_batch": "", "micro_batch": ""},
-        {"seq_len": ""}, {"n_gpus": ""}, {"vocab": "", "heads": ""}, {"precision": "int7"},
-        {"layers": "", "hidden": "", "n_params": "7e9"}, {"layers": "", "hidden": ""},
-        {"gpu": "MI300X"}, {"gpu": "TPU v5p"}, {"gpu": "GB300"}, {"gpu": "H200"}, {"ep": "8"},
-    ):  # fmt: skip
+        {"framework": "SomethingNew 3"},
+        {"gpu": "Frobnicator 9000"},
+        {"gpus_per_node": ""},
+        {"tp": "", "pp": "", "dp": ""},
+        {"global_batch": "", "micro_batch": ""},
+        {"seq_len": ""},
+        {"n_gpus": ""},
+        {"vocab": "", "heads": ""},
+        {"precision": "int7"},
+        {"layers": "", "hidden": "", "n_params": "7e9"},
+        {"layers": "", "hidden": ""},
+        {"gpu": "MI300X"},
+        {"gpu": "TPU v5p"},
+        {"gpu": "GB300"},
+        {"gpu": "H200"},
+        {"ep": "8"},
+    ):
         row = scored_run(training_run({**ROW, **change}))
         assert row.predicted is not None, (change, row.reason)
         assert 0.0 < row.predicted < 1e6
@@ -118,12 +164,43 @@ def test_unknown_names_and_blanks_are_still_predicted():
 @settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from([*ROW, "ep", "cp", "etp", "vpp", "experts", "top_k", "moe_ffn", "notes",
-                         "fabric", "attention", "recompute", "dp_sharding", "memory_gb"]),
-        st.sampled_from(["", "0", "-1", "nan", "inf", "1e300", "abc", "\x00", "7", "3.5", "1e9",
-                         "full", "MLA(q_lora0 kv_lora512 qk_nope128 qk_rope64 v128)"]),
+        st.sampled_from(
+            [
+                *ROW,
+                "ep",
+                "cp",
+                "etp",
+                "vpp",
+                "experts",
+                "top_k",
+                "moe_ffn",
+                "notes",
+                "fabric",
+                "attention",
+                "recompute",
+                "dp_sharding",
+                "memory_gb",
+            ]
+        ),
+        st.sampled_from(
+            [
+                "",
+                "0",
+                "-1",
+                "nan",
+                "inf",
+                "1e300",
+                "abc",
+                "\x00",
+                "7",
+                "3.5",
+                "1e9",
+                "full",
+                "MLA(q_lora0 kv_lora512 qk_nope128 qk_rope64 v128)",
+            ]
+        ),
     )
-)  # fmt: skip
+)
 def test_no_row_ever_crashes(change):
     row = scored_run(training_run({**ROW, **change}))
     assert row.predicted is None or math.isfinite(row.predicted)
@@ -131,8 +208,12 @@ def test_no_row_ever_crashes(change):
 
 
 def test_files_that_are_no_measurements_give_one_line(tmp_path):
-    for name, data in (("empty", b""), ("binary", bytes(range(256)) * 8), ("text", b"hello\n"),
-                       ("packed", b"\x1f\x8bnope")):  # fmt: skip
+    for name, data in (
+        ("empty", b""),
+        ("binary", bytes(range(256)) * 8),
+        ("text", b"hello\n"),
+        ("packed", b"\x1f\x8bnope"),
+    ):
         path = tmp_path / f"{name}.csv"
         path.write_bytes(data)
         with pytest.raises(GpuscaleError):
@@ -165,9 +246,12 @@ FABRICS = [
     ("NVLink in node, 400 Gb/s RDMA per GPU", 50e9, "infiniband"),
     ("1600 Gbps RoCE node-node", 25e9, "roce"),
     ("8x 400Gbps InfiniBand per node, NVLink 900 GB/s", 50e9, "infiniband"),
-    ("NVLink in node; 800 Gb/s InfiniBand per node in the source configs", 12.5e9,
-     "infiniband-800g"),
-]  # fmt: skip
+    (
+        "NVLink in node; 800 Gb/s InfiniBand per node in the source configs",
+        12.5e9,
+        "infiniband-800g",
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "bytes_per_s", "kind"), FABRICS)

@@ -30,37 +30,55 @@ _TPU = "How to Scale Your Model, TPU chapter"
 _CDNA3 = "AMD CDNA 3 architecture white paper, table of compute unit rates"
 
 UNIT_LAYOUTS: dict[str, UnitLayout] = {
-    "volta": UnitLayout(64, 8, "NVIDIA V100 white paper: 64 fp32 cores, 8 tensor cores per SM",
-                        max_warps=64),
-    "turing": UnitLayout(64, 8, "NVIDIA Turing white paper: 64 fp32 cores, 8 tensor cores per SM",
-                         max_warps=32),
-    "ampere": UnitLayout(64, 4, "NVIDIA A100 white paper: 64 fp32 cores, 4 tensor cores per SM",
-                         max_warps=64),
+    "volta": UnitLayout(
+        64, 8, "NVIDIA V100 white paper: 64 fp32 cores, 8 tensor cores per SM", max_warps=64
+    ),
+    "turing": UnitLayout(
+        64, 8, "NVIDIA Turing white paper: 64 fp32 cores, 8 tensor cores per SM", max_warps=32
+    ),
+    "ampere": UnitLayout(
+        64, 4, "NVIDIA A100 white paper: 64 fp32 cores, 4 tensor cores per SM", max_warps=64
+    ),
     "ampere-ga102": UnitLayout(128, 4, "NVIDIA GA102 white paper", max_warps=48),
-    "ada": UnitLayout(128, 4, "NVIDIA Ada white paper: 128 fp32 cores, 4 tensor cores per SM",
-                      max_warps=48),
-    "hopper": UnitLayout(128, 4, f"{_BOOK}, SM; L2 rate measured (Chips and Cheese)",
-                         max_warps=64, fast_cache_bytes_per_s=5.5e12),
+    "ada": UnitLayout(
+        128, 4, "NVIDIA Ada white paper: 128 fp32 cores, 4 tensor cores per SM", max_warps=48
+    ),
+    "hopper": UnitLayout(
+        128,
+        4,
+        f"{_BOOK}, SM; L2 rate measured (Chips and Cheese)",
+        max_warps=64,
+        fast_cache_bytes_per_s=5.5e12,
+    ),
     "blackwell": UnitLayout(128, 4, f"{_BOOK}, SM", max_warps=64),
     "blackwell-ultra": UnitLayout(128, 4, f"{_BOOK}, SM", max_warps=64),
     "cdna2": UnitLayout(64, 4, "AMD CDNA 2 white paper", flop_per_lane_cycle=4),
     "cdna3": UnitLayout(64, 4, _CDNA3, flop_per_lane_cycle=4),
     "cdna4": UnitLayout(64, 4, "AMD CDNA 4 white paper", flop_per_lane_cycle=4),
     "tpu-v4": UnitLayout(4096, 4, _TPU, subpartitions=1),
-    "tpu-v5e": UnitLayout(4096, 4, f"{_TPU}: 128 MiB of VMEM", subpartitions=1,
-                          vmem_bytes=128 * 2**20),
-    "tpu-v5p": UnitLayout(4096, 4, f"{_TPU} and {_BOOK}: (8, 128) lanes x 4 ALUs, 4 MXUs per "
-                          "TensorCore, 128 MiB of VMEM and 256 KiB of registers per chip",
-                          subpartitions=1, fast_cache_bytes_per_s=40e12,
-                          vmem_bytes=64 * 2**20, register_bytes=128 * KIB),
+    "tpu-v5e": UnitLayout(
+        4096, 4, f"{_TPU}: 128 MiB of VMEM", subpartitions=1, vmem_bytes=128 * 2**20
+    ),
+    "tpu-v5p": UnitLayout(
+        4096,
+        4,
+        f"{_TPU} and {_BOOK}: (8, 128) lanes x 4 ALUs, 4 MXUs per "
+        "TensorCore, 128 MiB of VMEM and 256 KiB of registers per chip",
+        subpartitions=1,
+        fast_cache_bytes_per_s=40e12,
+        vmem_bytes=64 * 2**20,
+        register_bytes=128 * KIB,
+    ),
     "tpu-v6e": UnitLayout(4096, 2, _TPU, subpartitions=1),
-}  # fmt: skip
+}
 """Architecture -> layout of its compute unit."""
 
 _SAME_UNITS = {
-    "grace-hopper": "hopper", "grace-blackwell": "blackwell",
-    "grace-blackwell-ultra": "blackwell-ultra", "blackwell-gb202": "blackwell",
-}  # fmt: skip
+    "grace-hopper": "hopper",
+    "grace-blackwell": "blackwell",
+    "grace-blackwell-ultra": "blackwell-ultra",
+    "blackwell-gb202": "blackwell",
+}
 
 
 def unit_layout(architecture: str) -> UnitLayout | None:

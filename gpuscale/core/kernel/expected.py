@@ -48,10 +48,19 @@ FALLBACK: dict[str, tuple[str, ...]] = {
 """Where a format has no measurements of its own: whose constants serve, in this order."""
 
 INPUT_BYTES = {
-    "bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "fp8-block": 1.0,
-    "mxfp8": 1.0 + 1 / 32, "int8": 1.0, "fp4": 0.5, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5625,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "tf32": 4.0,
+    "fp32": 4.0,
+    "fp8": 1.0,
+    "fp8-block": 1.0,
+    "mxfp8": 1.0 + 1 / 32,
+    "int8": 1.0,
+    "fp4": 0.5,
+    "mxfp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5625,
     "int4": 0.5,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +115,14 @@ GENERAL = MatmulCalibration()
 
 
 def compute_time_s(
-    m: float, n: float, k: float, c: MatmulCalibration, peak_flop_per_s: float, n_units: int,
+    m: float,
+    n: float,
+    k: float,
+    c: MatmulCalibration,
+    peak_flop_per_s: float,
+    n_units: int,
     products: float = 1.0,
-) -> float:  # fmt: skip
+) -> float:
     """Time on the matrix units: the best tile, whole waves of tiles over the units.
 
     ``waves * tile * 2 (k + ramp_k) / (peak / units * eff)``; fewer tiles than units may split K.
@@ -151,11 +165,21 @@ def quantise_time_s(
 
 
 def analytic_time_s(
-    m: float, n: float, k: float, dtype: str, c: MatmulCalibration, peak_flop_per_s: float,
-    hbm_bytes_per_s: float, n_units: int = 1, l2_bytes: float = 0.0,
-    include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
-    weight_bytes: float | None = None, products: float = 1.0,
-) -> float:  # fmt: skip
+    m: float,
+    n: float,
+    k: float,
+    dtype: str,
+    c: MatmulCalibration,
+    peak_flop_per_s: float,
+    hbm_bytes_per_s: float,
+    n_units: int = 1,
+    l2_bytes: float = 0.0,
+    include_quant: bool = False,
+    out_bytes: float = 2.0,
+    warm_l2: bool = False,
+    weight_bytes: float | None = None,
+    products: float = 1.0,
+) -> float:
     """Time of one product without the table: ``floor + (compute^p + memory^p + latency^p)^(1/p)``.
 
     The arguments are those of `expected_matmul_time_s`.
@@ -183,11 +207,23 @@ def moved_bytes(
 
 
 def expected_matmul_time_s(
-    m: float, n: float, k: float, dtype: str, arch: ArchCalibration, peak_flop_per_s: float,
-    hbm_bytes_per_s: float, *, n_units: int | None = None, l2_bytes: float | None = None,
-    include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
-    kernels: str = "", weight_bytes: float | None = None, products: float = 1.0,
-) -> float:  # fmt: skip
+    m: float,
+    n: float,
+    k: float,
+    dtype: str,
+    arch: ArchCalibration,
+    peak_flop_per_s: float,
+    hbm_bytes_per_s: float,
+    *,
+    n_units: int | None = None,
+    l2_bytes: float | None = None,
+    include_quant: bool = False,
+    out_bytes: float = 2.0,
+    warm_l2: bool = False,
+    kernels: str = "",
+    weight_bytes: float | None = None,
+    products: float = 1.0,
+) -> float:
     """Time expected of (m, k) @ (k, n): the analytic form times the measured correction.
 
     Parameters
@@ -253,9 +289,21 @@ def expected_matmul_time_s(
     used = arch.format_used(dtype, kernels)
     c = arch.matmul.get(used, GENERAL)
     time_s = analytic_time_s(
-        m, n, k, dtype, c, peak_flop_per_s, hbm_bytes_per_s, n_units or 1, l2_bytes or 0.0,
-        include_quant, out_bytes, warm_l2, weight_bytes, products,
-    )  # fmt: skip
+        m,
+        n,
+        k,
+        dtype,
+        c,
+        peak_flop_per_s,
+        hbm_bytes_per_s,
+        n_units or 1,
+        l2_bytes or 0.0,
+        include_quant,
+        out_bytes,
+        warm_l2,
+        weight_bytes,
+        products,
+    )
     if c.table is not None and products == 1.0 and measured_format(used, dtype, kernels):
         time_s *= exp(c.table.at(m, n, k))
     if warm_l2:
@@ -297,17 +345,37 @@ def expected_elementwise_time_s(
 
 
 def expected_matmul_utilisation(
-    m: float, n: float, k: float, dtype: str, arch: ArchCalibration, peak_flop_per_s: float,
-    hbm_bytes_per_s: float, *, n_units: int | None = None, l2_bytes: float | None = None,
-    include_quant: bool = False, out_bytes: float = 2.0, warm_l2: bool = False,
+    m: float,
+    n: float,
+    k: float,
+    dtype: str,
+    arch: ArchCalibration,
+    peak_flop_per_s: float,
+    hbm_bytes_per_s: float,
+    *,
+    n_units: int | None = None,
+    l2_bytes: float | None = None,
+    include_quant: bool = False,
+    out_bytes: float = 2.0,
+    warm_l2: bool = False,
     kernels: str = "",
-) -> float:  # fmt: skip
+) -> float:
     """Fraction of the peak rate that the product is expected to reach; see the time's arguments."""
     time_s = expected_matmul_time_s(
-        m, n, k, dtype, arch, peak_flop_per_s, hbm_bytes_per_s, n_units=n_units,
-        l2_bytes=l2_bytes, include_quant=include_quant, out_bytes=out_bytes, warm_l2=warm_l2,
+        m,
+        n,
+        k,
+        dtype,
+        arch,
+        peak_flop_per_s,
+        hbm_bytes_per_s,
+        n_units=n_units,
+        l2_bytes=l2_bytes,
+        include_quant=include_quant,
+        out_bytes=out_bytes,
+        warm_l2=warm_l2,
         kernels=kernels,
-    )  # fmt: skip
+    )
     return 2.0 * m * n * k / (peak_flop_per_s * time_s)
 
 

@@ -74,12 +74,22 @@ def matmul_time(
     )
     critical = rl.critical_batch(k, n, found.ridge_flop_per_byte, x, w, out, groups)
     return KernelTime(
-        "matmul", found.flop, found.bytes, found.intensity_flop_per_byte,
-        found.ridge_flop_per_byte, flop_per_s, bytes_per_s, compute_dtype(x_dtype, w_dtype),
-        found.compute_s, found.memory_s, found.time_s, found.bound,
-        critical, rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
+        "matmul",
+        found.flop,
+        found.bytes,
+        found.intensity_flop_per_byte,
+        found.ridge_flop_per_byte,
+        flop_per_s,
+        bytes_per_s,
+        compute_dtype(x_dtype, w_dtype),
+        found.compute_s,
+        found.memory_s,
+        found.time_s,
+        found.bound,
+        critical,
+        rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
         None if critical is None else max(1, math.ceil(critical)),
-    )  # fmt: skip
+    )
 
 
 def elementwise_time(
@@ -117,6 +127,16 @@ def elementwise_time(
     )
     ridge = found.ridge_flop_per_byte if rate else 0.0
     return KernelTime(
-        op, found.flop, found.bytes, found.intensity_flop_per_byte, ridge, rate, bytes_per_s,
-        dtype, found.compute_s, found.memory_s, found.time_s, found.bound,
-    )  # fmt: skip
+        op,
+        found.flop,
+        found.bytes,
+        found.intensity_flop_per_byte,
+        ridge,
+        rate,
+        bytes_per_s,
+        dtype,
+        found.compute_s,
+        found.memory_s,
+        found.time_s,
+        found.bound,
+    )

@@ -25,13 +25,7 @@ from gpuscale.core.limits.ep import (
     ep_max_scaleout,
     ep_min_ffn,
 )
-from gpuscale.core.limits.tp import (
-    tp_comm_s,
-    tp_limit,
-    tp_math_s,
-    tp_max,
-    tp_max_spanning,
-)
+from gpuscale.core.limits.tp import tp_comm_s, tp_limit, tp_math_s, tp_max, tp_max_spanning
 from gpuscale.core.limits.verdict import Limit
 
 __all__ = [

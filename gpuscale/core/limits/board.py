@@ -122,9 +122,12 @@ def limits_board(
 
 
 def _case(
-    model: ModelSpec, cluster: ClusterSpec, layout: Layout, batch_tokens: float | None,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    layout: Layout,
+    batch_tokens: float | None,
     flop_per_s: float | None,
-) -> _Case:  # fmt: skip
+) -> _Case:
     peak = flop_per_s or cluster.gpu.flop_per_s(layout.precision)
     if peak is None:
         raise ValueError(f"{cluster.gpu.name} has no {layout.precision} matrix rate")
@@ -137,9 +140,15 @@ def _case(
     share = levels[1].bytes_per_s_per_gpu if len(levels) > 1 else levels[0].bytes_per_s_per_gpu
     tokens = batch_tokens or float(layout.seq_len * layout.global_batch_size)
     return _Case(
-        layer_shape(model), layout, levels, domain, levels[0].bytes_per_s_per_gpu, share, peak,
+        layer_shape(model),
+        layout,
+        levels,
+        domain,
+        levels[0].bytes_per_s_per_gpu,
+        share,
+        peak,
         tokens,
-    )  # fmt: skip
+    )
 
 
 def _verdict(ratio: float, in_use: bool) -> tuple[str, str]:
@@ -178,9 +187,15 @@ def _dp(case: _Case) -> LimitRow:
     layer_bytes = 2 * s.n_matrices * s.hidden_size * width
     comm_s = 2 * _gather_s(case, layer_bytes, lay.tp * ranks, lay.tp) / lay.pp
     return _tokens_row(
-        case, "dp", ranks, ranks > 1 and lay.zero_stage < 3, math_s, comm_s,
-        _rule_tokens(case, lay.tp), note,
-    )  # fmt: skip
+        case,
+        "dp",
+        ranks,
+        ranks > 1 and lay.zero_stage < 3,
+        math_s,
+        comm_s,
+        _rule_tokens(case, lay.tp),
+        note,
+    )
 
 
 def _moe_dp(case: _Case) -> LimitRow:
@@ -190,16 +205,27 @@ def _moe_dp(case: _Case) -> LimitRow:
     span = lay.tp * lay.cp * lay.dp
     replicas = max(1, span // inner)
     math_s = dp_limits.dp_math_s(
-        case.batch_tokens, s.hidden_size, s.ffn_hidden_size, lay.n_gpus, case.peak, s.top_k,
+        case.batch_tokens,
+        s.hidden_size,
+        s.ffn_hidden_size,
+        lay.n_gpus,
+        case.peak,
+        s.top_k,
         s.n_matrices,
-    )  # fmt: skip
+    )
     layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
     comm_s = 2 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
     rule = s.n_experts / s.top_k * _rule_tokens(case, inner)
     return _tokens_row(
-        case, "moe-dp", replicas, replicas > 1 and lay.zero_stage < 3, math_s, comm_s, rule,
+        case,
+        "moe-dp",
+        replicas,
+        replicas > 1 and lay.zero_stage < 3,
+        math_s,
+        comm_s,
+        rule,
         f"experts: E/k = {s.n_experts / s.top_k:g}",
-    )  # fmt: skip
+    )
 
 
 def _fsdp(case: _Case) -> LimitRow:
@@ -209,32 +235,61 @@ def _fsdp(case: _Case) -> LimitRow:
     span = lay.tp * lay.cp * lay.dp
     m = lay.n_micro_batches
     math_s = 1.5 * dp_limits.dp_math_s(
-        case.batch_tokens / m, s.hidden_size, s.ffn_hidden_size, lay.n_gpus, case.peak, s.top_k,
+        case.batch_tokens / m,
+        s.hidden_size,
+        s.ffn_hidden_size,
+        lay.n_gpus,
+        case.peak,
+        s.top_k,
         s.n_matrices,
-    )  # fmt: skip
+    )
     layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
     comm_s = 3 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
     rule = m * s.n_experts / s.top_k * _rule_tokens(case, inner)
     ranks = max(1, span // inner)
     return _tokens_row(
-        case, "fsdp", ranks, ranks > 1 and lay.zero_stage == 3, math_s, comm_s, rule,
+        case,
+        "fsdp",
+        ranks,
+        ranks > 1 and lay.zero_stage == 3,
+        math_s,
+        comm_s,
+        rule,
         f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
-    )  # fmt: skip
+    )
 
 
 def _tokens_row(
-    case: _Case, axis: str, degree: int, in_use: bool, math_s: float, comm_s: float, rule: float,
+    case: _Case,
+    axis: str,
+    degree: int,
+    in_use: bool,
+    math_s: float,
+    comm_s: float,
+    rule: float,
     note: str,
-) -> LimitRow:  # fmt: skip
+) -> LimitRow:
     ratio = comm_s / math_s
     bound, verdict = _verdict(ratio, in_use)
     if degree == 1:
         bound, verdict = "-", "not used"
     have = case.tokens_per_gpu
     return LimitRow(
-        axis, degree, in_use, math_s, comm_s, "tokens per GPU", have, have * ratio, ">=", rule,
-        bound, ratio, verdict, note,
-    )  # fmt: skip
+        axis,
+        degree,
+        in_use,
+        math_s,
+        comm_s,
+        "tokens per GPU",
+        have,
+        have * ratio,
+        ">=",
+        rule,
+        bound,
+        ratio,
+        verdict,
+        note,
+    )
 
 
 def _tp(case: _Case) -> LimitRow:
@@ -263,9 +318,21 @@ def _tp(case: _Case) -> LimitRow:
             verdict = "not used; any degree would be communication-bound"
     note = f"F = {width:,}" + (" of one expert" if s.n_experts > 1 else "")
     return LimitRow(
-        "tp", lay.tp, lay.tp > 1, math_s, comm_s, "degree", float(lay.tp), need, "<=", rule, bound,
-        ratio, verdict, note,
-    )  # fmt: skip
+        "tp",
+        lay.tp,
+        lay.tp > 1,
+        math_s,
+        comm_s,
+        "degree",
+        float(lay.tp),
+        need,
+        "<=",
+        rule,
+        bound,
+        ratio,
+        verdict,
+        note,
+    )
 
 
 def _ep(case: _Case) -> LimitRow:
@@ -279,9 +346,15 @@ def _ep(case: _Case) -> LimitRow:
     max_nodes = s.n_route_groups or None if not inside else None
     tokens = case.batch_tokens * shown / (lay.tp * lay.cp * lay.dp)
     math_s = ep_limits.ep_math_s(
-        tokens, s.top_k, s.hidden_size, s.ffn_hidden_size, shown, case.peak, s.n_matrices,
+        tokens,
+        s.top_k,
+        s.hidden_size,
+        s.ffn_hidden_size,
+        shown,
+        case.peak,
+        s.n_matrices,
         s.shared_width,
-    )  # fmt: skip
+    )
     comm_s = ep_limits.ep_comm_s(
         tokens, s.hidden_size, shown, s.top_k, egress, node, max_nodes=max_nodes
     )
@@ -297,9 +370,21 @@ def _ep(case: _Case) -> LimitRow:
     if max_nodes:
         note += f", a token goes to {max_nodes} nodes at most"
     return LimitRow(
-        "ep", lay.ep, in_use, math_s, comm_s, "expert width F", float(s.ffn_hidden_size),
-        max(0.0, need - s.shared_width / s.top_k), ">=", rule, bound, ratio, verdict, note,
-    )  # fmt: skip
+        "ep",
+        lay.ep,
+        in_use,
+        math_s,
+        comm_s,
+        "expert width F",
+        float(s.ffn_hidden_size),
+        max(0.0, need - s.shared_width / s.top_k),
+        ">=",
+        rule,
+        bound,
+        ratio,
+        verdict,
+        note,
+    )
 
 
 def _pp(case: _Case) -> LimitRow:
@@ -319,9 +404,21 @@ def _pp(case: _Case) -> LimitRow:
     if lay.pp == 1:
         bound, verdict, note = "-", f"not used; compute-bound to {need:,.0f}", ""
     return LimitRow(
-        "pp", lay.pp, lay.pp > 1, math_s, comm_s, "stages", float(lay.pp), need, "<=", None, bound,
-        ratio, verdict, note,
-    )  # fmt: skip
+        "pp",
+        lay.pp,
+        lay.pp > 1,
+        math_s,
+        comm_s,
+        "stages",
+        float(lay.pp),
+        need,
+        "<=",
+        None,
+        bound,
+        ratio,
+        verdict,
+        note,
+    )
 
 
 def _cp(case: _Case) -> LimitRow:
@@ -342,6 +439,18 @@ def _cp(case: _Case) -> LimitRow:
     if lay.cp == 1:
         bound, verdict = "-", f"not used; compute-bound to {lay.seq_len / need:,.1f}"
     return LimitRow(
-        "cp", lay.cp, lay.cp > 1, math_s, comm_s, "tokens of a sequence per GPU", tokens, need,
-        ">=", rule, bound, ratio, verdict, note,
-    )  # fmt: skip
+        "cp",
+        lay.cp,
+        lay.cp > 1,
+        math_s,
+        comm_s,
+        "tokens of a sequence per GPU",
+        tokens,
+        need,
+        ">=",
+        rule,
+        bound,
+        ratio,
+        verdict,
+        note,
+    )

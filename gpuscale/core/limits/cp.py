@@ -42,10 +42,7 @@ def ring_attention_times(
 
 
 def ring_attention_min_tokens_per_gpu(
-    flop_per_s: float,
-    egress_bytes_per_s: float,
-    kv_over_q_frac: float = 1.0,
-    causal: bool = False,
+    flop_per_s: float, egress_bytes_per_s: float, kv_over_q_frac: float = 1.0, causal: bool = False
 ) -> float:
     """Tokens per GPU from which ring attention is compute-bound: ``C/W h_kv/h``, causal twice.
 

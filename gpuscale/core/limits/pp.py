@@ -99,9 +99,12 @@ def hops(n_stages: int, n_micro_batches: int) -> int:
 
 
 def hop_time_s(
-    n_tokens: float, hidden_size: float, n_micro_batches: int, link_bytes_per_s: float,
+    n_tokens: float,
+    hidden_size: float,
+    n_micro_batches: int,
+    link_bytes_per_s: float,
     element_bytes: float = 2.0,
-) -> float:  # fmt: skip
+) -> float:
     """Time to pass the activations of one micro-batch to the next stage: ``2 B D / (m W)``. [s].
 
     Parameters
@@ -129,9 +132,13 @@ def hop_time_s(
 
 
 def forward_transfer_time_s(
-    n_tokens: float, hidden_size: float, n_stages: int, n_micro_batches: int,
-    link_bytes_per_s: float, element_bytes: float = 2.0,
-) -> float:  # fmt: skip
+    n_tokens: float,
+    hidden_size: float,
+    n_stages: int,
+    n_micro_batches: int,
+    link_bytes_per_s: float,
+    element_bytes: float = 2.0,
+) -> float:
     """Transfers of one forward pass, none overlapped: hops x time of one. [s].
 
     Examples
@@ -144,9 +151,13 @@ def forward_transfer_time_s(
 
 
 def transfer_time_per_layer_s(
-    n_tokens: float, hidden_size: float, n_layers: float, link_bytes_per_s: float,
-    hops_per_micro_batch: float = 1.5, element_bytes: float = 2.0,
-) -> float:  # fmt: skip
+    n_tokens: float,
+    hidden_size: float,
+    n_layers: float,
+    link_bytes_per_s: float,
+    hops_per_micro_batch: float = 1.5,
+    element_bytes: float = 2.0,
+) -> float:
     """Transfers of a forward pass spread over the layers. [s].
 
     `hops_per_micro_batch` is (m + p - 2) / m; 1.5 stands for p about m/2 (How to Scale Your

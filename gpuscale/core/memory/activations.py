@@ -4,9 +4,16 @@ from __future__ import annotations
 
 
 def korthikanti_layer_bytes(
-    seq_len: float, micro_batch_size: float, hidden_size: float, n_heads: float, tp: int = 1,
-    *, sequence_parallel: bool = False, recompute: str = "none", flash: bool = False,
-) -> float:  # fmt: skip
+    seq_len: float,
+    micro_batch_size: float,
+    hidden_size: float,
+    n_heads: float,
+    tp: int = 1,
+    *,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+    flash: bool = False,
+) -> float:
     """Activation bytes of one transformer layer and micro-batch, 16-bit [1]_.
 
     GPT layer: layer norms with bias, MHA, two-matrix MLP with ffn 4h, dropout masks of one byte.

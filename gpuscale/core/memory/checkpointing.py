@@ -69,9 +69,11 @@ def activations_held(n_layers: int, mode: str = "none", n_checkpoints: int = 1) 
     """
     _check(n_layers, n_checkpoints)
     held = {
-        "none": float(n_layers), "full": 1.0, "restart": float(n_checkpoints),
+        "none": float(n_layers),
+        "full": 1.0,
+        "restart": float(n_checkpoints),
         "segment": n_checkpoints + n_layers / n_checkpoints,
-    }  # fmt: skip
+    }
     if mode not in held:
         raise ValueError(f"mode must be none, full, restart or segment, got {mode!r}")
     return held[mode]

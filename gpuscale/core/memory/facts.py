@@ -59,9 +59,10 @@ def _attention(m: Any) -> MixerElements:
     kv = 0 if m.reuses_kv else m.n_kv_heads * (m.head_dim + (0 if m.shared_kv else value))
     gate = q if m.output_gate else 0
     return MixerElements(
-        split=float(q + gate + kv + out), score_heads=float(m.n_heads),
+        split=float(q + gate + kv + out),
+        score_heads=float(m.n_heads),
         window_tokens=float(m.window_tokens or 0),
-    )  # fmt: skip
+    )
 
 
 def _mla(m: Any) -> MixerElements:
@@ -69,9 +70,11 @@ def _mla(m: Any) -> MixerElements:
     up = float(m.n_heads * (2 * qk + m.v_head_dim))  # q, k, v
     latent = 2.0 * ((m.q_lora_rank or 0) + m.kv_lora_rank) + m.qk_rope_head_dim
     return MixerElements(
-        latent=latent, split=up + m.n_heads * m.v_head_dim, up_projected=up,
+        latent=latent,
+        split=up + m.n_heads * m.v_head_dim,
+        up_projected=up,
         score_heads=float(m.n_heads),
-    )  # fmt: skip
+    )
 
 
 def _compressed(m: Any) -> MixerElements:
@@ -97,9 +100,13 @@ def _mamba2(m: Any) -> MixerElements:
 
 
 _MIXERS = {
-    "attention": _attention, "mla": _mla, "compressed": _compressed, "lightning": _lightning,
-    "gated-delta": _gated_delta, "mamba2": _mamba2,
-}  # fmt: skip
+    "attention": _attention,
+    "mla": _mla,
+    "compressed": _compressed,
+    "lightning": _lightning,
+    "gated-delta": _gated_delta,
+    "mamba2": _mamba2,
+}
 
 
 def mixer_elements(mixer: Any) -> MixerElements:
@@ -131,11 +138,16 @@ def layer_facts(mixer: Any, ffn: Any, hidden_size: int, norm_params: float) -> L
         experts = n_experts * params.expert_params(ffn, hidden_size)
         dense -= experts
     return LayerFacts(
-        dense_params=dense, expert_params=experts,
-        n_sublayers=(mixer.kind != "none") + (ffn.kind != "none"), mixer=mixer_elements(mixer),
-        ffn=ffn_elements, n_experts=n_experts, top_k=top_k, expert_width=expert_width,
+        dense_params=dense,
+        expert_params=experts,
+        n_sublayers=(mixer.kind != "none") + (ffn.kind != "none"),
+        mixer=mixer_elements(mixer),
+        ffn=ffn_elements,
+        n_experts=n_experts,
+        top_k=top_k,
+        expert_width=expert_width,
         expert_ffn=expert_ffn,
-    )  # fmt: skip
+    )
 
 
 def model_facts(model: ModelSpec) -> ModelFacts:
@@ -153,10 +165,14 @@ def model_facts(model: ModelSpec) -> ModelFacts:
         sequence.append(kinds[mixer, ffn])
     mtp_experts = model.n_mtp_layers * facts[sequence[-1]].expert_params
     return ModelFacts(
-        hidden_size=model.hidden_size, vocab_size=model.vocab_size, tied=model.tie_embeddings,
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        tied=model.tie_embeddings,
         embedding_params=params.embedding_params(model) + model.vision_params + model.extra_params,
         head_params=float(model.vocab_size * model.hidden_size) + params.top_norm_params(model),
-        kinds=tuple(facts), sequence=tuple(sequence),
-        mtp_dense_params=params.mtp_params(model) - mtp_experts, mtp_expert_params=mtp_experts,
+        kinds=tuple(facts),
+        sequence=tuple(sequence),
+        mtp_dense_params=params.mtp_params(model) - mtp_experts,
+        mtp_expert_params=mtp_experts,
         n_mtp_layers=model.n_mtp_layers,
-    )  # fmt: skip
+    )

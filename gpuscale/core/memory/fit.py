@@ -23,9 +23,15 @@ MOST_GPUS = 131_072
 """Largest number tried when looking for the smallest that fits."""
 
 INTERVAL_80 = {
-    "megatron-no-overlap": 1.04, "megatron-deepspeed": 1.08, "torchtitan": 1.08, "nanotron": 1.13,
-    "megatron-core": 1.08, "megatron-bridge": 1.10, "megatron-lm": 1.08, "mlperf-submission": 1.10,
-}  # fmt: skip
+    "megatron-no-overlap": 1.04,
+    "megatron-deepspeed": 1.08,
+    "torchtitan": 1.08,
+    "nanotron": 1.13,
+    "megatron-core": 1.08,
+    "megatron-bridge": 1.10,
+    "megatron-lm": 1.08,
+    "mlperf-submission": 1.10,
+}
 """Factor that holds 80 % of measured peaks, by family: the 80 % quantile of |ln(ratio)| over the
 published rows (27, 51, 13 and 1243 of the first four); the others take their sister's, wider where
 no row of the family prints its memory."""
@@ -75,9 +81,13 @@ def _degrees(n: int, tp: int, n_layers: int) -> Iterator[int]:
 
 
 def fewest_gpus(
-    model: ModelFacts, parameters: MemoryParameters, layout: Layout, usable: float,
-    gpus_per_node: int, head_counts: tuple[int, ...] = (),
-) -> Fewest | None:  # fmt: skip
+    model: ModelFacts,
+    parameters: MemoryParameters,
+    layout: Layout,
+    usable: float,
+    gpus_per_node: int,
+    head_counts: tuple[int, ...] = (),
+) -> Fewest | None:
     """Smallest number of GPUs on which a training job fits, TP inside the node.
 
     TP, PP, DP and EP are free; micro-batch, sequence, recompute, ZeRO stage, context parallelism,
@@ -102,9 +112,14 @@ def fewest_gpus(
 
 
 def _best_layout(
-    model: ModelFacts, parameters: MemoryParameters, layout: Layout, usable: float,
-    gpus_per_node: int, head_counts: tuple[int, ...], n: int,
-) -> Fewest | None:  # fmt: skip
+    model: ModelFacts,
+    parameters: MemoryParameters,
+    layout: Layout,
+    usable: float,
+    gpus_per_node: int,
+    head_counts: tuple[int, ...],
+    n: int,
+) -> Fewest | None:
     """Layout of exactly `n` GPUs that needs least, if one fits."""
     n_layers = len(model.sequence)
     n_experts = max(k.n_experts for k in model.kinds)
@@ -115,12 +130,17 @@ def _best_layout(
         for pp in _degrees(n // layout.cp, tp, n_layers):
             dp = n // (layout.cp * tp * pp)
             tried = replace(
-                layout, tp=tp, pp=pp, dp=dp, vpp=1, etp=1, shard_group_size=None,
-                ep=_widest_ep(n_experts, dp * layout.cp * tp), sequence_parallel=tp > 1,
-                global_batch_size=max(
-                    layout.global_batch_size, dp * layout.micro_batch_size * pp
-                ),
-            )  # fmt: skip
+                layout,
+                tp=tp,
+                pp=pp,
+                dp=dp,
+                vpp=1,
+                etp=1,
+                shard_group_size=None,
+                ep=_widest_ep(n_experts, dp * layout.cp * tp),
+                sequence_parallel=tp > 1,
+                global_batch_size=max(layout.global_batch_size, dp * layout.micro_batch_size * pp),
+            )
             limit = usable if best is None else best[0]
             total = _total_within(model, tried, parameters, limit)
             if total is not None:

@@ -6,9 +6,18 @@ import math
 from dataclasses import dataclass
 
 WEIGHT_BITS: dict[str, float] = {
-    "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4,
-    "mxfp8": 8, "mxfp4": 4, "nvfp4": 4,
-}  # fmt: skip
+    "fp32": 32,
+    "tf32": 32,
+    "bf16": 16,
+    "fp16": 16,
+    "fp8": 8,
+    "int8": 8,
+    "fp4": 4,
+    "int4": 4,
+    "mxfp8": 8,
+    "mxfp4": 4,
+    "nvfp4": 4,
+}
 """Bits of one element of each number format, without scales."""
 
 SCALE_BITS: dict[str, float] = {
@@ -64,10 +73,15 @@ class ServingMemory:
 
 
 def serving_memory(
-    weights_bytes: float, kv_bytes_per_sequence: float, concurrency: int, usable_bytes: float,
-    *, activations_bytes: float = 0.0, overhead_bytes: float = 0.0,
+    weights_bytes: float,
+    kv_bytes_per_sequence: float,
+    concurrency: int,
+    usable_bytes: float,
+    *,
+    activations_bytes: float = 0.0,
+    overhead_bytes: float = 0.0,
     kv_bytes_per_token_all_gpus: float = 0.0,
-) -> ServingMemory:  # fmt: skip
+) -> ServingMemory:
     """Add up the memory of one serving GPU; the arguments are shares of that GPU.
 
     Examples
@@ -88,9 +102,15 @@ def serving_memory(
     else:
         most = concurrency
     return ServingMemory(
-        weights_bytes=weights_bytes, kv_cache_bytes=kv_cache, activations_bytes=activations_bytes,
-        overhead_bytes=overhead_bytes, total_bytes=fixed + kv_cache, usable_bytes=usable_bytes,
+        weights_bytes=weights_bytes,
+        kv_cache_bytes=kv_cache,
+        activations_bytes=activations_bytes,
+        overhead_bytes=overhead_bytes,
+        total_bytes=fixed + kv_cache,
+        usable_bytes=usable_bytes,
         kv_bytes_per_token_all_gpus=kv_bytes_per_token_all_gpus,
-        kv_bytes_per_sequence_per_gpu=kv_bytes_per_sequence, concurrency=concurrency,
-        max_concurrency=most, fits=fixed + kv_cache <= usable_bytes,
-    )  # fmt: skip
+        kv_bytes_per_sequence_per_gpu=kv_bytes_per_sequence,
+        concurrency=concurrency,
+        max_concurrency=most,
+        fits=fixed + kv_cache <= usable_bytes,
+    )

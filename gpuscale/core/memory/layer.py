@@ -13,12 +13,21 @@ RECOMPUTE_MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", 
 
 
 def layer_bytes(
-    layer: LayerFacts, hidden_size: int, software: MemoryParameters, *, tokens: float,
-    context_tokens: float, tp: int = 1, sequence_parallel: bool = False, etp: int = 1,
-    unfused_attention: bool = False, recompute: str = "none",
-    modules: tuple[str, ...] = ("core_attn",), eight_bit: bool = False,
+    layer: LayerFacts,
+    hidden_size: int,
+    software: MemoryParameters,
+    *,
+    tokens: float,
+    context_tokens: float,
+    tp: int = 1,
+    sequence_parallel: bool = False,
+    etp: int = 1,
+    unfused_attention: bool = False,
+    recompute: str = "none",
+    modules: tuple[str, ...] = ("core_attn",),
+    eight_bit: bool = False,
     expert_imbalance: float = 1.0,
-) -> float:  # fmt: skip
+) -> float:
     """Activation bytes that one layer keeps for one micro-batch on one GPU.
 
     Korthikanti's count, generalised: per token ``hidden + latent`` (split by TP only with

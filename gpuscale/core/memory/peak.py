@@ -47,20 +47,35 @@ class StateBlock:
 
 @lru_cache(maxsize=8192)
 def layer_activations(
-    model: ModelFacts, parameters: MemoryParameters, tokens: float, seq_len: int, tp: int,
-    etp: int, sequence_parallel: bool, recompute: str, precision: str = "bf16",
-) -> tuple[KindActivations, ...]:  # fmt: skip
+    model: ModelFacts,
+    parameters: MemoryParameters,
+    tokens: float,
+    seq_len: int,
+    tp: int,
+    etp: int,
+    sequence_parallel: bool,
+    recompute: str,
+    precision: str = "bf16",
+) -> tuple[KindActivations, ...]:
     """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only."""
     eight_bit = parameters.quantised_inputs and precision in EIGHT_BIT
 
     def bytes_of(kind: int, mode: str) -> float:
         return layer_bytes(
-            model.kinds[kind], model.hidden_size, parameters, tokens=tokens,
-            context_tokens=seq_len, tp=tp, sequence_parallel=sequence_parallel, etp=etp,
-            unfused_attention=parameters.unfused_attention, recompute=mode,
-            modules=parameters.recompute_modules, expert_imbalance=parameters.expert_imbalance,
+            model.kinds[kind],
+            model.hidden_size,
+            parameters,
+            tokens=tokens,
+            context_tokens=seq_len,
+            tp=tp,
+            sequence_parallel=sequence_parallel,
+            etp=etp,
+            unfused_attention=parameters.unfused_attention,
+            recompute=mode,
+            modules=parameters.recompute_modules,
+            expert_imbalance=parameters.expert_imbalance,
             eight_bit=eight_bit,
-        )  # fmt: skip
+        )
 
     return tuple(
         KindActivations(bytes_of(k, recompute), bytes_of(k, "none"))
@@ -78,10 +93,16 @@ def layout_activations(
 ) -> tuple[KindActivations, ...]:
     """Activations of each kind of layer under a layout."""
     return layer_activations(
-        model, parameters, layout.micro_batch_size * layout.seq_len / layout.cp, layout.seq_len,
-        layout.tp, layout.etp, layout.sequence_parallel,
-        recompute_mode(layout.recompute, parameters), layout.precision,
-    )  # fmt: skip
+        model,
+        parameters,
+        layout.micro_batch_size * layout.seq_len / layout.cp,
+        layout.seq_len,
+        layout.tp,
+        layout.etp,
+        layout.sequence_parallel,
+        recompute_mode(layout.recompute, parameters),
+        layout.precision,
+    )
 
 
 def shards(layout: Layout) -> tuple[int, int]:
@@ -124,7 +145,7 @@ def state_block(
         master_bytes=0.0 if host else master * at[zero >= 1],
         optimizer_bytes=0.0 if host else (p.optimizer_bytes + step) * at[zero >= 1],
         unsharded_bytes=unsharded,
-    )  # fmt: skip
+    )
 
 
 def kept_bytes(
@@ -143,9 +164,13 @@ def kept_bytes(
 
 
 def one_stage(
-    model: ModelFacts, stage: StageParams, i: int, layout: Layout, parameters: MemoryParameters,
+    model: ModelFacts,
+    stage: StageParams,
+    i: int,
+    layout: Layout,
+    parameters: MemoryParameters,
     acts: tuple[KindActivations, ...],
-) -> StageMemory:  # fmt: skip
+) -> StageMemory:
     """Assemble the peak of one stage.
 
     Two moments compete: the loss (all kept activations and the logits), and the backward pass
@@ -177,17 +202,29 @@ def one_stage(
     working = extra + head + gathered + state.unsharded_bytes + p.workspace_bytes
     working += 2 * boundary / whole if layout.pp > 1 else 0.0
     allocated = (
-        state.weights_bytes + state.gradients_bytes + state.master_bytes + state.optimizer_bytes
-        + kept + logits + working
-    )  # fmt: skip
+        state.weights_bytes
+        + state.gradients_bytes
+        + state.master_bytes
+        + state.optimizer_bytes
+        + kept
+        + logits
+        + working
+    )
     return StageMemory(
-        stage=i, n_layers=stage.n_layers, params=stage.dense_params + stage.expert_params,
-        in_flight_micro_batches=flying, weights_bytes=state.weights_bytes,
-        gradients_bytes=state.gradients_bytes, master_bytes=state.master_bytes,
-        optimizer_bytes=state.optimizer_bytes, activations_bytes=kept, logits_bytes=logits,
-        working_bytes=working, fragmentation_bytes=(p.fragmentation - 1) * allocated,
+        stage=i,
+        n_layers=stage.n_layers,
+        params=stage.dense_params + stage.expert_params,
+        in_flight_micro_batches=flying,
+        weights_bytes=state.weights_bytes,
+        gradients_bytes=state.gradients_bytes,
+        master_bytes=state.master_bytes,
+        optimizer_bytes=state.optimizer_bytes,
+        activations_bytes=kept,
+        logits_bytes=logits,
+        working_bytes=working,
+        fragmentation_bytes=(p.fragmentation - 1) * allocated,
         context_bytes=p.context_bytes,
-    )  # fmt: skip
+    )
 
 
 def stage_memories(
@@ -202,9 +239,12 @@ def stage_memories(
 
 
 def expected_peak(
-    model: ModelSpec, layout: Layout, gpu: GpuSpec, software: SoftwareSpec,
+    model: ModelSpec,
+    layout: Layout,
+    gpu: GpuSpec,
+    software: SoftwareSpec,
     options: Mapping[str, object] | None = None,
-) -> StageMemory:  # fmt: skip
+) -> StageMemory:
     """Peak memory of the fullest GPU of a training job, with the family's overheads.
 
     Parameters
@@ -230,9 +270,12 @@ def expected_peak(
 
 
 def measured_like(
-    model: ModelSpec, layout: Layout, software: SoftwareSpec, kind: str,
+    model: ModelSpec,
+    layout: Layout,
+    software: SoftwareSpec,
+    kind: str,
     options: Mapping[str, object] | None = None,
-) -> float:  # fmt: skip
+) -> float:
     """Bytes to compare with a printed figure of `kind`; "printed" is what the family logs. [byte].
 
     nanotron logs only its first rank, so the first stage is taken there.

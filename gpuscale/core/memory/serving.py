@@ -56,9 +56,8 @@ def model_weight_bytes(model: ModelSpec, dtype: str) -> float:
 
 
 def replica_memory(
-    model: ModelSpec, job: ServingJob, tp: int, pp: int, usable: float, *,
-    split_kv: bool = False,
-) -> ServingMemory:  # fmt: skip
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, usable: float, *, split_kv: bool = False
+) -> ServingMemory:
     """Memory of one GPU of a replica of `tp` x `pp` GPUs.
 
     Parameters
@@ -79,12 +78,14 @@ def replica_memory(
     shards = (tp if split_kv else kv_shards(model, tp)) * pp
     tokens = min(float(PREFILL_TOKENS), job.context_tokens * max(1, job.concurrency))
     return serving_memory(
-        model_weight_bytes(model, job.weights) / (tp * pp), kv_sequence / shards,
-        job.concurrency, usable,
+        model_weight_bytes(model, job.weights) / (tp * pp),
+        kv_sequence / shards,
+        job.concurrency,
+        usable,
         activations_bytes=tokens * model.hidden_size * 2.0 * 6 / max(1, min(tp, 2)),
         overhead_bytes=job.overhead_bytes,
         kv_bytes_per_token_all_gpus=kv_cache.kv_bytes_per_token(model, element),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,8 @@ class FewestServing:
 
 
 def fewest_serving(
-    model: ModelSpec, job: ServingJob, usable: float, gpus_per_node: int, *,
-    split_kv: bool = False,
-) -> FewestServing | None:  # fmt: skip
+    model: ModelSpec, job: ServingJob, usable: float, gpus_per_node: int, *, split_kv: bool = False
+) -> FewestServing | None:
     """Smallest replica that holds the weights and the wanted concurrency: TP in a node, then PP."""
     for n in gpu_counts(gpus_per_node, most=4096):
         tp = min(n, gpus_per_node)

@@ -68,9 +68,10 @@ class StageMemory:
     def kind_bytes(self, kind: str) -> float:
         """Bytes in one way of counting: allocated, reserved or nvidia-smi. [byte]."""
         by_kind = {
-            "allocated": self.allocated_bytes, "reserved": self.reserved_bytes,
+            "allocated": self.allocated_bytes,
+            "reserved": self.reserved_bytes,
             "nvidia-smi": self.total_bytes,
-        }  # fmt: skip
+        }
         if kind not in by_kind:
             raise ValueError(f"memory kind must be one of {', '.join(by_kind)}, got {kind!r}")
         return by_kind[kind]
@@ -84,10 +85,12 @@ def stage_params(
     layer = model.kinds[model.sequence[-1]]
     chunks = pp * vpp if rule != "by-cost" else pp
     counts = split_layers(
-        len(model.sequence), chunks, rule,
+        len(model.sequence),
+        chunks,
+        rule,
         layer_cost=layer.dense_params + layer.expert_params / layer.n_experts * layer.top_k,
         head_cost=float(model.vocab_size * model.hidden_size),
-    )  # fmt: skip
+    )
     kinds: list[dict[int, int]] = [{} for _ in range(pp)]
     at = 0
     for chunk, count in enumerate(counts):
@@ -120,10 +123,14 @@ def _one_stage(
         default=0.0,
     )
     return StageParams(
-        dense_params=(dense + edge) / tp, expert_params=experts / split, edge_params=edge / tp,
-        largest_layer_params=largest, layers=layers, n_layers=sum(n for _, n in layers),
+        dense_params=(dense + edge) / tp,
+        expert_params=experts / split,
+        edge_params=edge / tp,
+        largest_layer_params=largest,
+        layers=layers,
+        n_layers=sum(n for _, n in layers),
         has_head=last,
-    )  # fmt: skip
+    )
 
 
 def in_flight(schedule: str, stage: int, pp: int, vpp: int, n_micro_batches: int) -> float:

@@ -35,30 +35,50 @@ RECIPES: dict[str, Recipe] = {
     for r in (
         Recipe("mixed-adam", 2, 2, 4, 8, f"{_ZERO}: K = 12"),
         Recipe(
-            "mixed-adam-nomaster", 2, 2, 0, 8,
+            "mixed-adam-nomaster",
+            2,
+            2,
+            0,
+            8,
             "multi-GPU Q&A, ZeRO section: fp32 master weights left out (K = 8)",
         ),
         Recipe(
-            "mixed-adam-fp32-grads", 2, 4, 4, 8,
+            "mixed-adam-fp32-grads",
+            2,
+            4,
+            4,
+            8,
             "Megatron-LM distributed optimizer, bf16 parameters with fp32 gradients: 18 bytes",
         ),
         Recipe(
-            "book-min", 2, 0, 0, 8,
+            "book-min",
+            2,
+            0,
+            0,
+            8,
             "How to Scale Your Model, GPU chapter, Quiz 5 Q2: weights and Adam, no gradients",
         ),
         Recipe("fp32-adam", 4, 4, 0, 8, "FSDP and deployment notes: everything in fp32"),
         Recipe("bf16-adam", 2, 2, 0, 4, "pure bf16 training, Adam moments in bf16"),
         Recipe(
-            "adam-8bit", 2, 2, 4, 2,
+            "adam-8bit",
+            2,
+            2,
+            4,
+            2,
             "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment",
         ),
         Recipe(
-            "deepseek-v3", 2, 4, 4, 4,
+            "deepseek-v3",
+            2,
+            4,
+            4,
+            4,
             "DeepSeek-V3 Technical Report, section 3.3.2: bf16 moments, fp32 master and gradients",
         ),
         Recipe("sgd", 2, 2, 4, 0, "plain SGD without momentum, fp32 master weights"),
     )
-}  # fmt: skip
+}
 """Named recipes; the default of the documents' formulas is `mixed-adam`."""
 
 RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM = 8.0

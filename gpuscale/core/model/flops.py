@@ -31,9 +31,12 @@ class ModelFlops:
     def forward_flop(self) -> float:
         """All of the forward pass."""
         return (
-            self.mixer_linear_flop + self.attention_flop + self.ffn_flop + self.head_flop
+            self.mixer_linear_flop
+            + self.attention_flop
+            + self.ffn_flop
+            + self.head_flop
             + self.other_flop
-        )  # fmt: skip
+        )
 
     @property
     def backward_flop(self) -> float:

@@ -60,8 +60,7 @@ def mixer_cache(mixer: AnyMixer) -> CacheShape:
         inner = mixer.n_heads * mixer.head_dim
         width = inner + 2 * mixer.n_groups * mixer.state_size
         return CacheShape(
-            state_elements=inner * mixer.state_size,
-            conv_elements=(mixer.conv_kernel - 1) * width,
+            state_elements=inner * mixer.state_size, conv_elements=(mixer.conv_kernel - 1) * width
         )
     return CacheShape()
 

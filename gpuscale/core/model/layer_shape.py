@@ -56,9 +56,19 @@ def layer_shape(model: ModelSpec) -> LayerShape:
         width, experts, k, shared = main.ffn.ffn_hidden_size, 1, 1, 0.0
         groups_chosen, gated = 0, main.ffn.gated
     return LayerShape(
-        h, width, 3 if gated else 2, experts, k, shared, groups_chosen, model.n_layers,
-        max(_weights(m, h) for m in mixers), weights / model.n_layers, q_width, kv_width,
-    )  # fmt: skip
+        h,
+        width,
+        3 if gated else 2,
+        experts,
+        k,
+        shared,
+        groups_chosen,
+        model.n_layers,
+        max(_weights(m, h) for m in mixers),
+        weights / model.n_layers,
+        q_width,
+        kv_width,
+    )
 
 
 def _weights(mixer: AnyMixer | NoMixer, hidden_size: int) -> float:

@@ -25,9 +25,15 @@ from math import exp, log2, sqrt
 from gpuscale.core.residual_table import PlaneTable
 
 OPS = (
-    "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "send-recv",
-    "moe-dispatch", "moe-combine",
-)  # fmt: skip
+    "all-gather",
+    "reduce-scatter",
+    "all-reduce",
+    "all-to-all",
+    "broadcast",
+    "send-recv",
+    "moe-dispatch",
+    "moe-combine",
+)
 ALGORITHMS = ("auto", "ring", "tree", "nvls", "custom")
 
 NVLS_MIN_RANKS = 8
@@ -97,11 +103,13 @@ class FabricCalibration:
 
 
 NEAREST_OP = {
-    "ring": ("all-reduce",), "nvls": ("all-reduce",),
-    "all-to-all": ("ring", "all-reduce"), "send-recv": ("ring", "all-reduce"),
+    "ring": ("all-reduce",),
+    "nvls": ("all-reduce",),
+    "all-to-all": ("ring", "all-reduce"),
+    "send-recv": ("ring", "all-reduce"),
     "moe-dispatch": ("all-to-all", "ring", "all-reduce"),
     "moe-combine": ("moe-dispatch", "all-to-all", "ring", "all-reduce"),
-}  # fmt: skip
+}
 KIND = {"all-gather": "ring", "reduce-scatter": "ring", "broadcast": "ring"}
 GENERAL_OP = OpCalibration()
 GENERAL_CUSTOM_OP = OpCalibration(
@@ -164,15 +172,22 @@ def exchange_traffic(size_bytes: float, n: float, n_in: float) -> Traffic:
     """All-to-all of `size_bytes` per rank: 1/n of it to each peer, directly."""
     n_out = n / n_in
     return Traffic(
-        size_bytes * (n_in - 1.0) / n, size_bytes * (n - n_in) / n,
-        log2(n_in), log2(n_out) if n_out > 1.0 else 0.0,
-    )  # fmt: skip
+        size_bytes * (n_in - 1.0) / n,
+        size_bytes * (n - n_in) / n,
+        log2(n_in),
+        log2(n_out) if n_out > 1.0 else 0.0,
+    )
 
 
 def traffic_time_s(
-    t: Traffic, kind: str, n: float, n_in: float, fabric: FabricCalibration,
-    scaleup_bytes_per_s: float, scaleout_bytes_per_s: float,
-) -> float:  # fmt: skip
+    t: Traffic,
+    kind: str,
+    n: float,
+    n_in: float,
+    fabric: FabricCalibration,
+    scaleup_bytes_per_s: float,
+    scaleout_bytes_per_s: float,
+) -> float:
     """Time of one algorithm's traffic."""
     inner, outer = fabric.inner.op(kind), fabric.outer.op(kind)
     scaleup_bytes_per_s *= fabric.inner.share_frac(n_in) if n_in > 1.0 else 1.0
@@ -188,9 +203,14 @@ def traffic_time_s(
 
 
 def _all_reduce_s(
-    size_bytes: float, n: float, n_in: float, fabric: FabricCalibration, up: float, out: float,
+    size_bytes: float,
+    n: float,
+    n_in: float,
+    fabric: FabricCalibration,
+    up: float,
+    out: float,
     algorithm: str,
-) -> float:  # fmt: skip
+) -> float:
     times: list[float] = []
     if algorithm in ("auto", "ring", "custom"):
         ring = ring_traffic(size_bytes, n, n_in, 2.0)
@@ -230,10 +250,17 @@ def _ideal_s(op: str, size: float, n: float, n_in: float, up: float, out: float)
 
 
 def expected_collective_time_s(
-    op: str, size_bytes: float, n_ranks: float, n_in_domain: float, fabric: FabricCalibration,
-    scaleup_bytes_per_s: float, scaleout_bytes_per_s: float = 0.0, algorithm: str = "auto",
-    host_launch_s: float = 0.0, network_frac: float = 1.0,
-) -> float:  # fmt: skip
+    op: str,
+    size_bytes: float,
+    n_ranks: float,
+    n_in_domain: float,
+    fabric: FabricCalibration,
+    scaleup_bytes_per_s: float,
+    scaleout_bytes_per_s: float = 0.0,
+    algorithm: str = "auto",
+    host_launch_s: float = 0.0,
+    network_frac: float = 1.0,
+) -> float:
     """Time expected of one collective until the last rank has its result.
 
     Parameters
@@ -322,15 +349,23 @@ def _traffic(
         return direct
     fanned_out = size_bytes * (n - n_in) / n * (n_in - 1.0) / n_in
     return Traffic(
-        direct.inner_bytes + fanned_out, direct.outer_bytes * network_frac,
-        direct.inner_hops, direct.outer_hops,
-    )  # fmt: skip
+        direct.inner_bytes + fanned_out,
+        direct.outer_bytes * network_frac,
+        direct.inner_hops,
+        direct.outer_hops,
+    )
 
 
 def _check(
-    op: str, algorithm: str, size_bytes: float, n: float, n_in: float, up: float, out: float,
+    op: str,
+    algorithm: str,
+    size_bytes: float,
+    n: float,
+    n_in: float,
+    up: float,
+    out: float,
     network_frac: float,
-) -> None:  # fmt: skip
+) -> None:
     if op not in OPS:
         raise ValueError(f"unknown collective {op!r}; known: {', '.join(OPS)}")
     if algorithm not in ALGORITHMS:
@@ -346,9 +381,13 @@ def _check(
 
 
 def collective_interval_s(
-    time_s: float, op: str, n_ranks: float, n_in_domain: float, fabric: FabricCalibration,
+    time_s: float,
+    op: str,
+    n_ranks: float,
+    n_in_domain: float,
+    fabric: FabricCalibration,
     algorithm: str = "auto",
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """80 % interval of an expected collective time, from the validation of its class. [s]."""
     kind = "custom" if algorithm == "custom" else KIND.get(op, op)
     c = (fabric.inner if n_in_domain >= n_ranks else fabric.outer).op(kind)

@@ -147,12 +147,18 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
         )
     up = half if tiers > 1 else 0
     return FatTree(
-        n_gpus, tiers, leafs, spines, cores, up,
+        n_gpus,
+        tiers,
+        leafs,
+        spines,
+        cores,
+        up,
         up / spines if tiers == 2 else float(tiers == 3),
         (half if tiers > 1 else radix) * port_bytes_per_s,
         spines * radix * port_bytes_per_s,
-        leafs * up, spines * half if tiers == 3 else 0,
-    )  # fmt: skip
+        leafs * up,
+        spines * half if tiers == 3 else 0,
+    )
 
 
 def fat_tree_reach(radix: int) -> int:

@@ -168,10 +168,16 @@ def level_times(
         steps = latency_steps(op, span.n_children, used)
         found.append(
             LevelTime(
-                level.name, span.n_children, span.gpus_below, level.bytes_per_s_per_gpu,
-                link / factor, used, steps, array_bytes * factor / link + steps * hop_s,
+                level.name,
+                span.n_children,
+                span.gpus_below,
+                level.bytes_per_s_per_gpu,
+                link / factor,
+                used,
+                steps,
+                array_bytes * factor / link + steps * hop_s,
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

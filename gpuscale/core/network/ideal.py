@@ -136,10 +136,21 @@ def ideal_collective(
     if not torus or op != "all-to-all":
         rounded_s = _approximate(op, array_bytes, n_gpus, levels, used, inner, routing or Routing())
     return CollectiveTime(
-        op, array_bytes, nccl_size_bytes(op, moved_bytes, n_ranks), n_gpus, n_ranks, time_s,
-        bandwidth_s, latency_s, steps, algbw, busbw, rounded_s,
-        slowest.name if slowest else "", found,
-    )  # fmt: skip
+        op,
+        array_bytes,
+        nccl_size_bytes(op, moved_bytes, n_ranks),
+        n_gpus,
+        n_ranks,
+        time_s,
+        bandwidth_s,
+        latency_s,
+        steps,
+        algbw,
+        busbw,
+        rounded_s,
+        slowest.name if slowest else "",
+        found,
+    )
 
 
 def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> LevelTime:
@@ -150,36 +161,57 @@ def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> Leve
         dims = (*dims, max(1, ceil(n / prod(dims)))) if dims else (n,)
     time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
     return LevelTime(
-        "torus", n, 1, torus.link_bytes_per_s, array_bytes / time_s if time_s > 0 else 0.0,
-        "direct", 1, time_s + hop_s,
-    )  # fmt: skip
+        "torus",
+        n,
+        1,
+        torus.link_bytes_per_s,
+        array_bytes / time_s if time_s > 0 else 0.0,
+        "direct",
+        1,
+        time_s + hop_s,
+    )
 
 
 def _all_to_all_levels(
     array_bytes: float, n: int, levels: Sequence[Level], routing: Routing, hop_s: float
 ) -> tuple[LevelTime, ...]:
     times = level_all_to_all_times_s(
-        array_bytes, n, levels, routing.top_k, routing.kind, routing.n_experts,
+        array_bytes,
+        n,
+        levels,
+        routing.top_k,
+        routing.kind,
+        routing.n_experts,
         routing.once_per_node,
-    )  # fmt: skip
+    )
     found = []
     for level, span, time_s in zip(levels, spans(n, levels), times, strict=True):
         if span.n_children > 1:
             steps = latency_steps("all-to-all", span.n_children)
             found.append(
                 LevelTime(
-                    level.name, span.n_children, span.gpus_below, level.bytes_per_s_per_gpu,
-                    array_bytes / time_s if time_s > 0 else 0.0, "direct", steps,
+                    level.name,
+                    span.n_children,
+                    span.gpus_below,
+                    level.bytes_per_s_per_gpu,
+                    array_bytes / time_s if time_s > 0 else 0.0,
+                    "direct",
+                    steps,
                     time_s + steps * hop_s,
                 )
-            )  # fmt: skip
+            )
     return tuple(found)
 
 
 def _approximate(
-    op: str, array_bytes: float, n: int, levels: Sequence[Level], algorithm: str, inner: int,
+    op: str,
+    array_bytes: float,
+    n: int,
+    levels: Sequence[Level],
+    algorithm: str,
+    inner: int,
     routing: Routing,
-) -> float:  # fmt: skip
+) -> float:
     """Time by the documents' rounded form: inside a node, or over nodes by the node's egress."""
     if n <= 1:
         return 0.0

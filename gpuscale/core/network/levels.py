@@ -91,13 +91,18 @@ def bandwidths(cluster: ClusterSpec, n_gpus: int) -> tuple[LevelBandwidth, ...]:
         child = span.gpus_below * level.bytes_per_s_per_gpu
         result.append(
             LevelBandwidth(
-                level.name, span.n_children, span.gpus_below, under, level.bytes_per_s_per_gpu,
-                cluster.gpus_per_node * level.bytes_per_s_per_gpu, child,
+                level.name,
+                span.n_children,
+                span.gpus_below,
+                under,
+                level.bytes_per_s_per_gpu,
+                cluster.gpus_per_node * level.bytes_per_s_per_gpu,
+                child,
                 span.n_children * child,
                 bisection_bytes_per_s(under, level.bytes_per_s_per_gpu),
                 allowed.get(level.name),
             )
-        )  # fmt: skip
+        )
     return tuple(result)
 
 

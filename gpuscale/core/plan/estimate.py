@@ -61,9 +61,11 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
         step_time(
             problem.model, problem.hardware, problem_for(problem, layout.schedule).software, layout
         ),
-        fullest, fullest.total_bytes, problem.capacity_bytes,
+        fullest,
+        fullest.total_bytes,
+        problem.capacity_bytes,
         fullest.total_bytes <= problem.capacity_bytes,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ def run_of(
     time_s = n_steps * step_s
     usd = None if usd_per_gpu_hour is None else rental_usd(n_gpus, time_s, usd_per_gpu_hour)
     return Run(
-        tokens, n_steps, time_s, time_s / SECONDS_PER_DAY, gpu_hours(n_gpus, time_s),
-        usd_per_gpu_hour, usd,
-    )  # fmt: skip
+        tokens,
+        n_steps,
+        time_s,
+        time_s / SECONDS_PER_DAY,
+        gpu_hours(n_gpus, time_s),
+        usd_per_gpu_hour,
+        usd,
+    )

@@ -21,16 +21,27 @@ from gpuscale.core.search.ranges import select_ints, select_names
 from gpuscale.core.search.space import VPP, Space, divisors
 
 INTS = {
-    "tp": "tp", "cp": "cp", "pp": "pp", "dp": "dp", "ep": "ep", "etp": "etp", "vpp": "vpp",
-    "micro_batch": "micro_batch_size", "zero": "zero_stage",
-    "shard_group": "shard_group_size", "recompute_layers": "recompute_layers",
-}  # fmt: skip
+    "tp": "tp",
+    "cp": "cp",
+    "pp": "pp",
+    "dp": "dp",
+    "ep": "ep",
+    "etp": "etp",
+    "vpp": "vpp",
+    "micro_batch": "micro_batch_size",
+    "zero": "zero_stage",
+    "shard_group": "shard_group_size",
+    "recompute_layers": "recompute_layers",
+}
 """Flag -> field of `Space`, whole numbers."""
 
 NAMES: dict[str, Sequence[str]] = {
-    "cp_kind": CP_KINDS, "recompute": RECOMPUTE[:3], "schedule": SCHEDULES[:4],
-    "offload": ("none", "optimizer"), "order": ORDERS,
-}  # fmt: skip
+    "cp_kind": CP_KINDS,
+    "recompute": RECOMPUTE[:3],
+    "schedule": SCHEDULES[:4],
+    "offload": ("none", "optimizer"),
+    "order": ORDERS,
+}
 """Flag -> names to choose from."""
 
 SWITCHES = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp")
@@ -239,7 +250,7 @@ def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
                 for v in (space.vpp if s == "interleaved" else (1,))
             ),
             all_or_none(against_zero(z, None, pp, dp, cp) for z in space.zero_stage),
-        ]  # fmt: skip
+        ]
         yield next(((i + 2, r) for i, r in enumerate(reasons) if r), (0, ""))
 
 

@@ -94,9 +94,13 @@ def find_remedies(
 def more_gpus(problem: Problem, closest: Estimate) -> tuple[Remedy, ...]:
     """Smallest number of GPUs that holds the job, batch and recomputation as they are."""
     fewest = fewest_gpus(
-        problem.memory_facts, problem.memory_parameters, closest.layout, problem.capacity_bytes,
-        problem.hardware.gpus_per_node, problem.facts.head_counts,
-    )  # fmt: skip
+        problem.memory_facts,
+        problem.memory_parameters,
+        closest.layout,
+        problem.capacity_bytes,
+        problem.hardware.gpus_per_node,
+        problem.facts.head_counts,
+    )
     if fewest is None or fewest.n_gpus <= problem.facts.n_gpus:
         return ()
     degrees = f"TP {fewest.tp} x PP {fewest.pp} x DP {fewest.dp}"
@@ -105,13 +109,16 @@ def more_gpus(problem: Problem, closest: Estimate) -> tuple[Remedy, ...]:
         Remedy(
             f"{fewest.n_gpus:,} GPUs, as {degrees}", None, None, fewest.total_bytes, fewest.n_gpus
         ),
-    )  # fmt: skip
+    )
 
 
 def more_memory(problem: Problem, closest: Estimate) -> Remedy:
     """Memory that a GPU would need for the layout that came closest."""
     hbm = closest.peak_bytes / (1 - DEVICE_RESERVED_FRAC)
     return Remedy(
-        f"GPUs with {hbm / 1e9:,.1f} GB of memory", closest.layout, closest.step_s,
-        closest.peak_bytes, problem.facts.n_gpus,
-    )  # fmt: skip
+        f"GPUs with {hbm / 1e9:,.1f} GB of memory",
+        closest.layout,
+        closest.step_s,
+        closest.peak_bytes,
+        problem.facts.n_gpus,
+    )

@@ -9,9 +9,12 @@ from gpuscale.core.plan.records import ScanRow
 
 
 def shortfalls(
-    row: ScanRow, deadline_s: float | None, budget_usd: float | None, mfu_at_least: float | None,
+    row: ScanRow,
+    deadline_s: float | None,
+    budget_usd: float | None,
+    mfu_at_least: float | None,
     max_step_s: float | None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Conditions that a case does not meet, in words; empty if it meets all.
 
     A deadline or budget without a known run (tokens) or price is a condition not met.

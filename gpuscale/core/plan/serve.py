@@ -67,9 +67,8 @@ def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:
 
 
 def serving_times(
-    model: ModelSpec, job: ServingJob, tp: int, pp: int, hbm_bytes_per_s: float,
-    flop_per_s: float,
-) -> ServingTimes:  # fmt: skip
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, hbm_bytes_per_s: float, flop_per_s: float
+) -> ServingTimes:
     """Compute times of a replica of `tp` x `pp` GPUs.
 
     A token passes the pipeline stages one after another, so only `tp` GPUs work on it at a time;
@@ -97,7 +96,14 @@ def serving_times(
     step = decode_time_s(read, full, tp, hbm_bytes_per_s, flop_per_s)
     memory = read / (tp * hbm_bytes_per_s)
     return ServingTimes(
-        prefill, job_time_s(prefill, tp * flop_per_s), full, read, step,
-        "memory" if memory >= step else "compute", group,
-        weights / model_weight_bytes(model, job.weights), job.concurrency / step, 1.0 / step,
-    )  # fmt: skip
+        prefill,
+        job_time_s(prefill, tp * flop_per_s),
+        full,
+        read,
+        step,
+        "memory" if memory >= step else "compute",
+        group,
+        weights / model_weight_bytes(model, job.weights),
+        job.concurrency / step,
+        1.0 / step,
+    )

@@ -28,9 +28,8 @@ def problem_for(problem: Problem, schedule: str) -> Problem:
 
 
 def find(
-    problem: Problem, space: Space, n_next: int = 4,
-    progress: Callable[[float], None] | None = None,
-) -> SearchResult:  # fmt: skip
+    problem: Problem, space: Space, n_next: int = 4, progress: Callable[[float], None] | None = None
+) -> SearchResult:
     """Best layouts of a space, as `core.search.engine.search` finds them.
 
     For a mixture of experts DualPipe is searched apart, with its own dispatch, in a second

@@ -10,18 +10,30 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.estimate import Estimate
 
 AXES = {
-    "dp_comm_s": ("dp", "fsdp", "moe-dp"), "tp_comm_s": ("tp",), "cp_comm_s": ("cp",),
-    "ep_comm_s": ("ep",), "pp_comm_s": ("pp",),
-}  # fmt: skip
+    "dp_comm_s": ("dp", "fsdp", "moe-dp"),
+    "tp_comm_s": ("tp",),
+    "cp_comm_s": ("cp",),
+    "ep_comm_s": ("ep",),
+    "pp_comm_s": ("pp",),
+}
 """Part of a step -> axes of the limits board that explain it."""
 
 NAMES = {
-    "matmul_s": "matrix multiplies", "attention_s": "attention", "elementwise_s": "elementwise",
-    "moe_s": "MoE dispatch", "tp_comm_s": "TP communication", "cp_comm_s": "CP communication",
-    "ep_comm_s": "EP communication", "recompute_s": "recomputation", "host_s": "kernel launches",
-    "bubble_s": "pipeline bubble", "pp_comm_s": "PP communication",
-    "dp_comm_s": "DP communication", "optimizer_s": "optimizer", "straggler_s": "stragglers",
-}  # fmt: skip
+    "matmul_s": "matrix multiplies",
+    "attention_s": "attention",
+    "elementwise_s": "elementwise",
+    "moe_s": "MoE dispatch",
+    "tp_comm_s": "TP communication",
+    "cp_comm_s": "CP communication",
+    "ep_comm_s": "EP communication",
+    "recompute_s": "recomputation",
+    "host_s": "kernel launches",
+    "bubble_s": "pipeline bubble",
+    "pp_comm_s": "PP communication",
+    "dp_comm_s": "DP communication",
+    "optimizer_s": "optimizer",
+    "straggler_s": "stragglers",
+}
 """Parts of a step in words; communication is what stays exposed after overlap."""
 
 

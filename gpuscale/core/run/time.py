@@ -72,9 +72,12 @@ def job_time_s(flop: float, flop_per_s: float, utilisation_frac: float = 1.0) ->
 
 
 def training_time_s(
-    n_params: float, n_tokens: float, n_gpus: float, flop_per_s_per_gpu: float,
+    n_params: float,
+    n_tokens: float,
+    n_gpus: float,
+    flop_per_s_per_gpu: float,
     mfu_frac: float = 1.0,
-) -> float:  # fmt: skip
+) -> float:
     """Time to train on `n_tokens`, or of one step when they are the tokens of one batch. [s].
 
     Parameters

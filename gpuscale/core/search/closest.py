@@ -38,9 +38,18 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
         states = sp.least_states(kept)
         for ep, etp in sp.expert_degrees(space, problem.facts, grid):
             layout = make_layout(
-                problem.facts, grid, ep, etp, batches[0], False, space.precision[0],
-                ("none", None), True, DEFAULT_ORDER, kept[0],
-            )  # fmt: skip
+                problem.facts,
+                grid,
+                ep,
+                etp,
+                batches[0],
+                False,
+                space.precision[0],
+                ("none", None),
+                True,
+                DEFAULT_ORDER,
+                kept[0],
+            )
             floor = states_floor_bytes(problem, layout, states)
             bounds[grid, ep, etp] = (floor, kept, batches[0])
     for (grid, ep, etp), (floor, kept, batch) in sorted(bounds.items(), key=lambda i: i[1][0]):
@@ -75,9 +84,10 @@ def _variants(
     p: Problem, space: Space, grid: Grid, ep: int, etp: int, batch: int, tail: Tail
 ) -> list[Closest]:
     choices = itertools.product(
-        sp.sequence_parallels(space, grid.tp), space.precision,
+        sp.sequence_parallels(space, grid.tp),
+        space.precision,
         sp.recomputes(space, p.facts, grid.pp),
-    )  # fmt: skip
+    )
     layouts = [
         make_layout(
             p.facts, grid, ep, etp, batch, seq, precision, recompute, True, DEFAULT_ORDER, tail

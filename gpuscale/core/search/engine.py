@@ -104,11 +104,14 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
     facts: Facts = problem.facts
     for grid in sp.grids(space, facts):
         outer = itertools.product(
-            sp.expert_degrees(space, facts, grid), sp.micro_batches(space, facts, grid),
-            sp.sequence_parallels(space, grid.tp), space.precision,
-            sp.recomputes(space, facts, grid.pp), sp.overlap_tps(space, grid.tp),
+            sp.expert_degrees(space, facts, grid),
+            sp.micro_batches(space, facts, grid),
+            sp.sequence_parallels(space, grid.tp),
+            space.precision,
+            sp.recomputes(space, facts, grid.pp),
+            sp.overlap_tps(space, grid.tp),
             sp.orders(space, grid),
-        )  # fmt: skip
+        )
         for (ep, etp), b, seq, precision, recompute, overlap, order in outer:
             for tail in sp.tails(space, facts, grid, b):
                 layout = make_layout(

@@ -8,12 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.peak import (
-    kept_bytes,
-    layout_activations,
-    one_stage,
-    state_block,
-)
+from gpuscale.core.memory.peak import kept_bytes, layout_activations, one_stage, state_block
 from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.memory.stages import StageParams, stage_params
 from gpuscale.core.search.constraints import Facts
@@ -53,18 +48,45 @@ class Problem:
 
 
 def make_layout(
-    facts: Facts, grid: Grid, ep: int, etp: int, micro_batch_size: int, sequence_parallel: bool,
-    precision: str, recompute: tuple[str, int | None], overlap_tp: bool, order: str,
+    facts: Facts,
+    grid: Grid,
+    ep: int,
+    etp: int,
+    micro_batch_size: int,
+    sequence_parallel: bool,
+    precision: str,
+    recompute: tuple[str, int | None],
+    overlap_tp: bool,
+    order: str,
     tail: Tail,
-) -> Layout:  # fmt: skip
+) -> Layout:
     """Write the dimensions of the walk as a layout."""
     return Layout(
-        facts.seq_len, facts.global_batch_size, micro_batch_size, grid.tp, grid.cp, ep, etp,
-        grid.pp, tail.vpp, grid.dp, tail.zero_stage, tail.shard_group_size, sequence_parallel,
-        recompute[0], recompute[1], tail.schedule, precision, grid.cp_kind, overlap_tp,
-        tail.overlap_dp, tail.overlap_pp, tail.offload_optimizer, tail.offload_activations,
+        facts.seq_len,
+        facts.global_batch_size,
+        micro_batch_size,
+        grid.tp,
+        grid.cp,
+        ep,
+        etp,
+        grid.pp,
+        tail.vpp,
+        grid.dp,
+        tail.zero_stage,
+        tail.shard_group_size,
+        sequence_parallel,
+        recompute[0],
+        recompute[1],
+        tail.schedule,
+        precision,
+        grid.cp_kind,
+        overlap_tp,
+        tail.overlap_dp,
+        tail.overlap_pp,
+        tail.offload_optimizer,
+        tail.offload_activations,
         order,
-    )  # fmt: skip
+    )
 
 
 def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> MixerTime:
@@ -72,9 +94,15 @@ def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> Mix
     found: MixerTime | None = p.cache.get(key)
     if found is None:
         found = p.cache[key] = mixer_s(
-            p.model.mixers[name], p.model.hidden_size, p.hardware, p.software, tokens=tokens,
-            seq_len=p.facts.seq_len, tp=tp, precision=precision,
-        )  # fmt: skip
+            p.model.mixers[name],
+            p.model.hidden_size,
+            p.hardware,
+            p.software,
+            tokens=tokens,
+            seq_len=p.facts.seq_len,
+            tp=tp,
+            precision=precision,
+        )
     return found
 
 
@@ -85,9 +113,16 @@ def _ffn(
     found: FfnTime | None = p.cache.get(key)
     if found is None:
         found = p.cache[key] = ffn_s(
-            p.model.ffns[name], p.model.hidden_size, p.hardware, p.software, tokens=tokens, tp=tp,
-            ep=ep, etp=etp, precision=precision,
-        )  # fmt: skip
+            p.model.ffns[name],
+            p.model.hidden_size,
+            p.hardware,
+            p.software,
+            tokens=tokens,
+            tp=tp,
+            ep=ep,
+            etp=etp,
+            precision=precision,
+        )
     return found
 
 
@@ -101,9 +136,14 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
         found = p.cache[key] = assemble_layer(
             _mixer(p, mixer, tokens, shape.tp, shape.precision),
             _ffn(p, ffn, tokens, shape.tp, shape.ep, shape.etp, shape.precision),
-            p.model.mixers[mixer].kind != "none", spec.kind, p.model.hidden_size, p.hardware,
-            p.software, shape, getattr(spec, "top_k", 0),
-        )  # fmt: skip
+            p.model.mixers[mixer].kind != "none",
+            spec.kind,
+            p.model.hidden_size,
+            p.hardware,
+            p.software,
+            shape,
+            getattr(spec, "top_k", 0),
+        )
     return found
 
 
@@ -124,9 +164,15 @@ def compute_s(
         mix = _mixer(p, mixer, tokens, tp, precision)
         mlp = _ffn(p, ffn, tokens, tp, ep, etp, precision)
         total += n * (
-            mix.linear_fwd_s + mix.linear_bwd_s + mix.core_fwd_s + mix.core_bwd_s
-            + mlp.linear_fwd_s + mlp.linear_bwd_s + mlp.dispatch_fwd_s + mlp.dispatch_bwd_s
-        )  # fmt: skip
+            mix.linear_fwd_s
+            + mix.linear_bwd_s
+            + mix.core_fwd_s
+            + mix.core_bwd_s
+            + mlp.linear_fwd_s
+            + mlp.linear_bwd_s
+            + mlp.dispatch_fwd_s
+            + mlp.dispatch_bwd_s
+        )
     shape = Shape(
         tp, cp, ep, etp, micro_batch, p.facts.seq_len, precision, "none", False, "ring", True
     )
@@ -199,9 +245,14 @@ def peak_bytes(p: Problem, layout: Layout) -> float:
     """
     parameters = p.memory_parameters
     stages = stage_params(
-        p.memory_facts, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep,
+        p.memory_facts,
+        parameters.stage_split,
+        layout.tp,
+        layout.pp,
+        layout.vpp,
+        layout.ep,
         layout.etp,
-    )  # fmt: skip
+    )
     acts = layout_activations(p.memory_facts, parameters, layout)
     return max(
         one_stage(p.memory_facts, stages[i], i, layout, parameters, acts).total_bytes
@@ -215,8 +266,17 @@ def states_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> fl
     The least of the first stage over `states`, see `space.least_states`.
     """
     ways = tuple((t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in states)
-    key = ("states", layout.tp, layout.pp, layout.ep, layout.etp, layout.dp, layout.cp,
-           layout.precision, ways)  # fmt: skip
+    key = (
+        "states",
+        layout.tp,
+        layout.pp,
+        layout.ep,
+        layout.etp,
+        layout.dp,
+        layout.cp,
+        layout.precision,
+        ways,
+    )
     least: float | None = p.cache.get(key)
     if least is None:
         parameters = p.memory_parameters
@@ -229,9 +289,14 @@ def states_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> fl
 
 def _first_stage(p: Problem, layout: Layout) -> StageParams:
     return stage_params(
-        p.memory_facts, p.memory_parameters.stage_split, layout.tp, layout.pp, 1, layout.ep,
+        p.memory_facts,
+        p.memory_parameters.stage_split,
+        layout.tp,
+        layout.pp,
+        1,
+        layout.ep,
         layout.etp,
-    )[0]  # fmt: skip
+    )[0]
 
 
 def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
@@ -249,14 +314,19 @@ def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> floa
 
 def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) -> float:
     tried = replace(
-        layout, zero_stage=tail.zero_stage, shard_group_size=tail.shard_group_size,
+        layout,
+        zero_stage=tail.zero_stage,
+        shard_group_size=tail.shard_group_size,
         offload_optimizer=tail.offload_optimizer,
-    )  # fmt: skip
+    )
     block = state_block(stage, tried, p.memory_parameters, *memory_shards(tried))
     return (
-        block.weights_bytes + block.gradients_bytes + block.master_bytes + block.optimizer_bytes
+        block.weights_bytes
+        + block.gradients_bytes
+        + block.master_bytes
+        + block.optimizer_bytes
         + block.unsharded_bytes
-    )  # fmt: skip
+    )
 
 
 def _first_of_each(p: Problem, stages: tuple[StageParams, ...]) -> list[int]:

@@ -73,6 +73,4 @@ class SearchResult:
 
 def grid_of(layout: Layout) -> tuple[int, ...]:
     """Process grid of a layout: what tells one of the next best from another."""
-    return (
-        layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3)
-    )  # fmt: skip
+    return (layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3))

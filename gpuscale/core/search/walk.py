@@ -82,8 +82,19 @@ class Walk:
     def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
         p = self.problem
-        layout = make_layout(p.facts, grid, ep, etp, b, False, self.space.precision[0],
-                             ("none", None), True, DEFAULT_ORDER, tails.least)  # fmt: skip
+        layout = make_layout(
+            p.facts,
+            grid,
+            ep,
+            etp,
+            b,
+            False,
+            self.space.precision[0],
+            ("none", None),
+            True,
+            DEFAULT_ORDER,
+            tails.least,
+        )
         least = states_floor_bytes(p, layout, tails.states)
         return least > p.capacity_bytes
 
@@ -202,9 +213,18 @@ class Walk:
         self, group: Group, recompute: tuple[str, int | None], overlap_tp: bool, tail: Tail
     ) -> Layout:
         return make_layout(
-            self.problem.facts, group.grid, group.ep, group.etp, group.micro_batch_size,
-            group.sequence_parallel, group.precision, recompute, overlap_tp, group.order, tail,
-        )  # fmt: skip
+            self.problem.facts,
+            group.grid,
+            group.ep,
+            group.etp,
+            group.micro_batch_size,
+            group.sequence_parallel,
+            group.precision,
+            recompute,
+            overlap_tp,
+            group.order,
+            tail,
+        )
 
     def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
         """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
@@ -221,9 +241,13 @@ class Walk:
             ]
             exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
             found = self.tail_sets[key] = Tails(
-                len(every) * len(schedules), schedules, exchanges, sp.least_states(exchanges),
-                least_fill(schedules), (exchanges or [NO_TAIL])[-1],
-            )  # fmt: skip
+                len(every) * len(schedules),
+                schedules,
+                exchanges,
+                sp.least_states(exchanges),
+                least_fill(schedules),
+                (exchanges or [NO_TAIL])[-1],
+            )
         return found
 
     def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import LayerGroup, ModelSpec
 
 SMALL_KERNELS = {
-    "attention": 3, "mla": 7, "compressed": 9, "gated-delta": 6, "mamba2": 5, "lightning": 5,
-    "dense": 2, "moe": 7, "none": 0,
-}  # fmt: skip
+    "attention": 3,
+    "mla": 7,
+    "compressed": 9,
+    "gated-delta": 6,
+    "mamba2": 5,
+    "lightning": 5,
+    "dense": 2,
+    "moe": 7,
+    "none": 0,
+}
 """Kernels beside the products, by kind: norm, rotary and cache write; of MLA two more norms, the
 split, the concatenation, the cast; of experts the scores, the choice, sort, gather, activation and
 combine."""
@@ -83,10 +90,11 @@ def _layer(
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
     return PassTime(
         linear_s=projections_s(group.mixer, h, batch, replica, site) + dense,
-        attention_s=core, experts_s=experts,
+        attention_s=core,
+        experts_s=experts,
         communication_s=layer_communication_s(group, h, replica, site, batch),
         small_s=n_small * k.small_kernel_s + passed,
-    )  # fmt: skip
+    )
 
 
 def layer_communication_s(
@@ -115,8 +123,10 @@ def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
     key = ("all-reduce", size_bytes, n)
     found = site.memo.get(key)
     if found is None:
-        found = min(_raw_s(site, "all-reduce", size_bytes, n, "custom", False),
-                    _raw_s(site, "all-reduce", size_bytes, n, "auto", False))  # fmt: skip
+        found = min(
+            _raw_s(site, "all-reduce", size_bytes, n, "custom", False),
+            _raw_s(site, "all-reduce", size_bytes, n, "auto", False),
+        )
         site.memo[key] = found
     return found * site.kernels.all_reduce_factor
 
@@ -139,6 +149,12 @@ def _raw_s(
     if away:
         inside = 1
     return expected_collective_time_s(
-        op, size_bytes, n, inside, site.fabric, site.scaleup_bytes_per_s,
-        site.scaleout_bytes_per_s, algorithm,
-    )  # fmt: skip
+        op,
+        size_bytes,
+        n,
+        inside,
+        site.fabric,
+        site.scaleup_bytes_per_s,
+        site.scaleout_bytes_per_s,
+        algorithm,
+    )

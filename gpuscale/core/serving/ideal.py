@@ -189,9 +189,12 @@ def serving_layout(n_gpus: int, gpus_per_node: int) -> tuple[int, int]:
 
 
 def cards_at_equal_price(
-    job_flop: float, one_flop_per_s: float, two_flop_per_s: float, communication_s: float,
+    job_flop: float,
+    one_flop_per_s: float,
+    two_flop_per_s: float,
+    communication_s: float,
     fits_one: bool = True,
-) -> int:  # fmt: skip
+) -> int:
     """One card, or two of half the price each: the number with the shorter time.
 
     ``T1 = job / C1``, ``T2 = job / (2 C2) + communication``

@@ -58,9 +58,14 @@ def most_sequences(model: ModelSpec, replica: Replica, site: ServingSite, tokens
 
 
 def prompt_pass(
-    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float, prompts: float,
-    decoding: float = 0.0, context: float = 0.0,
-) -> PassTime:  # fmt: skip
+    model: ModelSpec,
+    replica: Replica,
+    site: ServingSite,
+    tokens: float,
+    prompts: float,
+    decoding: float = 0.0,
+    context: float = 0.0,
+) -> PassTime:
     """Time of the passes that read `prompts` prompts at a time, decoding along if asked.
 
     A prompt longer than the chunk takes several passes, returned as their sum; `host_s` too.
@@ -68,9 +73,11 @@ def prompt_pass(
     n_passes = max(1.0, tokens * prompts / site.software.chunk_tokens)
     batch = Batch(tokens * prompts / n_passes, tokens / 2.0, prompts / n_passes, decoding, context)
     one = pass_time(model, replica, site, batch)
-    return PassTime(
-        *(n_passes * getattr(one, name) for name in PassTime.__slots__)
-    ) if n_passes > 1.0 else one  # fmt: skip
+    return (
+        PassTime(*(n_passes * getattr(one, name) for name in PassTime.__slots__))
+        if n_passes > 1.0
+        else one
+    )
 
 
 def steady_state(
@@ -154,11 +161,17 @@ def closed_loop(
     queue_s = (asked - inside) * stay / inside
     prefill = prompt_pass(model, replica, site, load.input_tokens, 1.0)
     return ServingLoad(
-        ttft_s=steady.ttft_s + queue_s, tpot_s=steady.tpot_s,
-        tokens_per_s=asked * o / (stay + queue_s), decoding_sequences=steady.decoding,
-        concurrency=inside, decode_pass_s=steady.decode.total_s, prefill_s=prefill.total_s,
-        fits=room >= 1.0, decode=steady.decode, prefill=prefill,
-    )  # fmt: skip
+        ttft_s=steady.ttft_s + queue_s,
+        tpot_s=steady.tpot_s,
+        tokens_per_s=asked * o / (stay + queue_s),
+        decoding_sequences=steady.decoding,
+        concurrency=inside,
+        decode_pass_s=steady.decode.total_s,
+        prefill_s=prefill.total_s,
+        fits=room >= 1.0,
+        decode=steady.decode,
+        prefill=prefill,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +224,14 @@ def static_batch(
     total = ttft + (o - 1.0) * decode.total_s
     room = most_sequences(model, replica, site, load.input_tokens + o)
     return ServingLoad(
-        ttft, decode.total_s, size * o / total, size, size, decode.total_s, prefill.total_s,
-        room >= size, decode, prefill,
-    )  # fmt: skip
+        ttft,
+        decode.total_s,
+        size * o / total,
+        size,
+        size,
+        decode.total_s,
+        prefill.total_s,
+        room >= size,
+        decode,
+        prefill,
+    )

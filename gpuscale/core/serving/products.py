@@ -61,9 +61,17 @@ def product_s(
         return found
     dtype = multiplied_in(site, fmt)
     time_s = expected_matmul_time_s(
-        m, n, k, dtype, site.arch, site.peaks[dtype], site.hbm_bytes_per_s, n_units=site.n_units,
-        l2_bytes=site.l2_bytes, include_quant=quantised and dtype == "fp8-block",
+        m,
+        n,
+        k,
+        dtype,
+        site.arch,
+        site.peaks[dtype],
+        site.hbm_bytes_per_s,
+        n_units=site.n_units,
+        l2_bytes=site.l2_bytes,
+        include_quant=quantised and dtype == "fp8-block",
         weight_bytes=None if dtype == fmt else WEIGHT_BYTES.get(fmt, 2.0),
-    )  # fmt: skip
+    )
     site.memo[key] = time_s
     return time_s

@@ -124,9 +124,14 @@ class PassTime:
     def total_s(self) -> float:
         """Sum of the parts."""
         return (
-            self.linear_s + self.attention_s + self.experts_s + self.communication_s
-            + self.small_s + self.head_s + self.host_s
-        )  # fmt: skip
+            self.linear_s
+            + self.attention_s
+            + self.experts_s
+            + self.communication_s
+            + self.small_s
+            + self.head_s
+            + self.host_s
+        )
 
 
 @dataclass(frozen=True, slots=True)

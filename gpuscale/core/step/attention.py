@@ -74,9 +74,16 @@ def unfused_core_s(
 
 
 def attention_s(
-    mixer: Attention, hidden: int, hw: Hardware, sw: Software, *, tokens: float, seq_len: int,
-    tp: int, precision: str,
-) -> MixerTime:  # fmt: skip
+    mixer: Attention,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    *,
+    tokens: float,
+    seq_len: int,
+    tp: int,
+    precision: str,
+) -> MixerTime:
     """Softmax attention with grouped heads, one direction each; `tokens` after CP."""
     heads, d = mixer.n_heads / tp, mixer.head_dim
     dv = mixer.v_head_dim or d
@@ -92,14 +99,22 @@ def attention_s(
         core = unfused_core_s(hw, tokens, seq_len, heads, d)
     else:
         core = flash_core_s(hw, sw, tokens, context, heads, d, dv)
-    return MixerTime(f1 + f2, b1 + b2, *core, 0.0, 4.0 * (heads * d + kv * (d + dv)),
-                     2.0 * kv * (d + dv))  # fmt: skip
+    return MixerTime(
+        f1 + f2, b1 + b2, *core, 0.0, 4.0 * (heads * d + kv * (d + dv)), 2.0 * kv * (d + dv)
+    )
 
 
 def mla_s(
-    mixer: Mla, hidden: int, hw: Hardware, sw: Software, *, tokens: float, seq_len: int, tp: int,
+    mixer: Mla,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    *,
+    tokens: float,
+    seq_len: int,
+    tp: int,
     precision: str,
-) -> MixerTime:  # fmt: skip
+) -> MixerTime:
     """Multi-head latent attention, training form: latents expanded (DeepSeek-V2, section 2.1)."""
     heads = mixer.n_heads / tp
     dqk, dv = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, mixer.v_head_dim
@@ -119,9 +134,14 @@ def mla_s(
     fwd, bwd = flash_core_s(hw, sw, tokens, context, heads, dqk, dv)
     index_s = index / (hw.bf16_flop_per_s * hw.attention_eff)
     return MixerTime(
-        sum(f for f, _ in parts), sum(b for _, b in parts), fwd + index_s, bwd + index_s,
-        parts[1][0] + parts[2][0], 4.0 * heads * (2 * dqk + dv), 2.0 * heads * (dqk + dv),
-    )  # fmt: skip
+        sum(f for f, _ in parts),
+        sum(b for _, b in parts),
+        fwd + index_s,
+        bwd + index_s,
+        parts[1][0] + parts[2][0],
+        4.0 * heads * (2 * dqk + dv),
+        2.0 * heads * (dqk + dv),
+    )
 
 
 def gated_delta_s(
@@ -158,30 +178,46 @@ def _scan_s(
 
 
 def mixer_s(
-    mixer: AnyMixer, hidden: int, hw: Hardware, sw: Software, *, tokens: float, seq_len: int,
-    tp: int, precision: str,
-) -> MixerTime:  # fmt: skip
+    mixer: AnyMixer,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    *,
+    tokens: float,
+    seq_len: int,
+    tp: int,
+    precision: str,
+) -> MixerTime:
     """Time of any mixer for `tokens` tokens of one tensor-parallel rank."""
     if mixer.kind == "attention":
-        return attention_s(mixer, hidden, hw, sw, tokens=tokens, seq_len=seq_len, tp=tp,
-                           precision=precision)  # fmt: skip
+        return attention_s(
+            mixer, hidden, hw, sw, tokens=tokens, seq_len=seq_len, tp=tp, precision=precision
+        )
     if mixer.kind == "mla":
-        return mla_s(mixer, hidden, hw, sw, tokens=tokens, seq_len=seq_len, tp=tp,
-                     precision=precision)  # fmt: skip
+        return mla_s(
+            mixer, hidden, hw, sw, tokens=tokens, seq_len=seq_len, tp=tp, precision=precision
+        )
     if mixer.kind == "gated-delta":
         return gated_delta_s(mixer, hidden, hw, tokens=tokens, tp=tp, precision=precision)
     if mixer.kind == "mamba2":
         return mamba2_s(mixer, hidden, hw, tokens=tokens, tp=tp, precision=precision)
     if mixer.kind == "none":
         return MixerTime()
-    return other_mixer_s(mixer, hidden, hw, tokens=tokens, seq_len=seq_len, tp=tp,
-                         precision=precision)  # fmt: skip
+    return other_mixer_s(
+        mixer, hidden, hw, tokens=tokens, seq_len=seq_len, tp=tp, precision=precision
+    )
 
 
 def other_mixer_s(
-    mixer: AnyMixer, hidden: int, hw: Hardware, *, tokens: float, seq_len: int, tp: int,
+    mixer: AnyMixer,
+    hidden: int,
+    hw: Hardware,
+    *,
+    tokens: float,
+    seq_len: int,
+    tp: int,
     precision: str,
-) -> MixerTime:  # fmt: skip
+) -> MixerTime:
     """Mixers without an own formula: weights as one multiply, the other FLOP as a core."""
     width = mixer_weights(mixer, hidden)[0] / hidden / tp
     fwd, bwd = linear_s(hw, tokens, width, hidden, precision)

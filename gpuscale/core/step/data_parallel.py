@@ -45,9 +45,14 @@ def gather_bytes(sw: Software, precision: str) -> float:
 
 
 def replicated_s(
-    hw: Hardware, sw: Software, shards: Shards, zero_stage: int, window_s: float,
-    overlap: bool, precision: str,
-) -> float:  # fmt: skip
+    hw: Hardware,
+    sw: Software,
+    shards: Shards,
+    zero_stage: int,
+    window_s: float,
+    overlap: bool,
+    precision: str,
+) -> float:
     """Exposed exchange once per step for ZeRO stages 0 to 2.
 
     Window: the backward pass of one micro-batch on the heaviest stage. [s].
@@ -64,9 +69,15 @@ def replicated_s(
 
 
 def sharded_s(
-    hw: Hardware, sw: Software, shards: Shards, forward_s: float, backward_s: float,
-    n_layers: float, overlap: bool, precision: str,
-) -> float:  # fmt: skip
+    hw: Hardware,
+    sw: Software,
+    shards: Shards,
+    forward_s: float,
+    backward_s: float,
+    n_layers: float,
+    overlap: bool,
+    precision: str,
+) -> float:
     """Exposed exchange of ONE micro-batch with sharded weights (ZeRO-3, FSDP).
 
     `forward_s` and `backward_s` are the windows of the stage; latency is paid per layer. [s].

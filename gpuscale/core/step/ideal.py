@@ -8,10 +8,21 @@ from typing import Any
 from gpuscale.core.step.records import Hardware, Software
 
 _SHEET = (
-    "name", "architecture", "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes",
-    "hbm_bytes_per_s", "n_compute_units", "gpus_per_node", "scaleup_domain_gpus",
-    "scaleup_bytes_per_s", "scaleout_bytes_per_s", "host_link_bytes_per_s", "fabric_class",
-)  # fmt: skip
+    "name",
+    "architecture",
+    "bf16_flop_per_s",
+    "fp8_flop_per_s",
+    "fp4_flop_per_s",
+    "hbm_bytes",
+    "hbm_bytes_per_s",
+    "n_compute_units",
+    "gpus_per_node",
+    "scaleup_domain_gpus",
+    "scaleup_bytes_per_s",
+    "scaleout_bytes_per_s",
+    "host_link_bytes_per_s",
+    "fabric_class",
+)
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Hardware) if f.name not in _SHEET}
 
 IDEAL_ELEMENTWISE_FACTOR = 0.4
@@ -28,11 +39,23 @@ def ideal_hardware(hw: Hardware) -> Hardware:
 def ideal_software(sw: Software) -> Software:
     """Perfect overlap, fused attention, no launch time; the bytes moved stay the family's."""
     return replace(
-        sw, elementwise_factor=min(IDEAL_ELEMENTWISE_FACTOR, sw.elementwise_factor),
-        host_layer_s=0.0, host_tp_factor=0.0, step_host_s=0.0, pipeline_launch_s=0.0,
-        tp_exposed_frac=0.0, cp_exposed_frac=0.0, ep_exposed_frac=0.0, dp_exposed_frac=0.0,
-        pp_exposed_frac=0.0, gather_unoverlapped_frac=0.0, zero3_latencies_per_layer=0.0,
-        attention="flash", flash_factor=1.0, fused_cross_entropy=True,
-        grouped_factor=1.0, dispatch_factor=0.0,
+        sw,
+        elementwise_factor=min(IDEAL_ELEMENTWISE_FACTOR, sw.elementwise_factor),
+        host_layer_s=0.0,
+        host_tp_factor=0.0,
+        step_host_s=0.0,
+        pipeline_launch_s=0.0,
+        tp_exposed_frac=0.0,
+        cp_exposed_frac=0.0,
+        ep_exposed_frac=0.0,
+        dp_exposed_frac=0.0,
+        pp_exposed_frac=0.0,
+        gather_unoverlapped_frac=0.0,
+        zero3_latencies_per_layer=0.0,
+        attention="flash",
+        flash_factor=1.0,
+        fused_cross_entropy=True,
+        grouped_factor=1.0,
+        dispatch_factor=0.0,
         compiled=True,
-    )  # fmt: skip
+    )

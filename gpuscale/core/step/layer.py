@@ -66,18 +66,51 @@ def layer_time(
         Seconds; the parts add to `fwd_s + bwd_s`.
     """
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
-    mix = mixer_s(mixer, hidden_size, hw, sw, tokens=tokens, seq_len=shape.seq_len, tp=shape.tp,
-                  precision=shape.precision)  # fmt: skip
-    mlp = ffn_s(ffn, hidden_size, hw, sw, tokens=tokens, tp=shape.tp, ep=shape.ep, etp=shape.etp,
-                precision=shape.precision)  # fmt: skip
-    return assemble_layer(mix, mlp, mixer.kind != "none", ffn.kind, hidden_size, hw, sw, shape,
-                          getattr(ffn, "top_k", 0))  # fmt: skip
+    mix = mixer_s(
+        mixer,
+        hidden_size,
+        hw,
+        sw,
+        tokens=tokens,
+        seq_len=shape.seq_len,
+        tp=shape.tp,
+        precision=shape.precision,
+    )
+    mlp = ffn_s(
+        ffn,
+        hidden_size,
+        hw,
+        sw,
+        tokens=tokens,
+        tp=shape.tp,
+        ep=shape.ep,
+        etp=shape.etp,
+        precision=shape.precision,
+    )
+    return assemble_layer(
+        mix,
+        mlp,
+        mixer.kind != "none",
+        ffn.kind,
+        hidden_size,
+        hw,
+        sw,
+        shape,
+        getattr(ffn, "top_k", 0),
+    )
 
 
 def assemble_layer(
-    mix: MixerTime, mlp: FfnTime, has_mixer: bool, ffn_kind: str, hidden: int, hw: Hardware,
-    sw: Software, shape: Shape, top_k: int,
-) -> LayerTime:  # fmt: skip
+    mix: MixerTime,
+    mlp: FfnTime,
+    has_mixer: bool,
+    ffn_kind: str,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    shape: Shape,
+    top_k: int,
+) -> LayerTime:
     """Put the operators of a layer together: overlap, launch bound, recomputation."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     n_parts = int(has_mixer) + int(ffn_kind != "none")
@@ -103,10 +136,18 @@ def assemble_layer(
     again = recompute_s(shape.recompute, sw, fwd, mix, mlp, rest_f, ffn_kind == "moe")
     bwd = busy_b + extra_b + again
     return LayerTime(
-        fwd, bwd, linear_f + linear_b, mix.core_fwd_s + mix.core_bwd_s, rest_f + rest_b,
-        mlp.dispatch_fwd_s + mlp.dispatch_bwd_s, tp_f + tp_b, cp_f + cp_b, ep_f + ep_b, again,
+        fwd,
+        bwd,
+        linear_f + linear_b,
+        mix.core_fwd_s + mix.core_bwd_s,
+        rest_f + rest_b,
+        mlp.dispatch_fwd_s + mlp.dispatch_bwd_s,
+        tp_f + tp_b,
+        cp_f + cp_b,
+        ep_f + ep_b,
+        again,
         extra_f + extra_b,
-    )  # fmt: skip
+    )
 
 
 def _over(gpu_s: float, host_s: float) -> float:
@@ -141,9 +182,15 @@ def expert_launch_s(hw: Hardware, sw: Software, local_experts: float, precision:
 
 
 def elementwise_s(
-    mix: MixerTime, mlp: FfnTime, n_parts: int, hidden: int, hw: Hardware, sw: Software,
-    shape: Shape, tokens: float,
-) -> tuple[float, float]:  # fmt: skip
+    mix: MixerTime,
+    mlp: FfnTime,
+    n_parts: int,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    shape: Shape,
+    tokens: float,
+) -> tuple[float, float]:
     """(forward, backward) time of norms, residuals, rope, activations. [s]."""
     own = tokens / shape.tp if shape.sequence_parallel else tokens
     traffic = own * hidden * HIDDEN_PASS_BYTES * n_parts / 2.0
@@ -154,9 +201,17 @@ def elementwise_s(
 
 
 def layer_comm(
-    mix: MixerTime, mlp: FfnTime, has_mixer: bool, ffn_kind: str, hidden: int, hw: Hardware,
-    sw: Software, shape: Shape, tokens: float, top_k: int,
-) -> Comm:  # fmt: skip
+    mix: MixerTime,
+    mlp: FfnTime,
+    has_mixer: bool,
+    ffn_kind: str,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    shape: Shape,
+    tokens: float,
+    top_k: int,
+) -> Comm:
     """Time the collectives of one layer, before overlap.
 
     Tensor parallelism: one all-reduce of (b s / c) h per part and direction; sequence parallelism
@@ -184,9 +239,16 @@ def layer_comm(
         if shape.ep > 1:
             copies = top_k if sw.deduplicated_all_to_all else 0
             one = sum(
-                all_to_all_s(hw, shape.ep, shape.ep_stride, mlp.dispatched_bytes, copies,
-                             mlp.route_domains, sw.rdma_dispatch)
-            )  # fmt: skip
+                all_to_all_s(
+                    hw,
+                    shape.ep,
+                    shape.ep_stride,
+                    mlp.dispatched_bytes,
+                    copies,
+                    mlp.route_domains,
+                    sw.rdma_dispatch,
+                )
+            )
             ep_f = ep_b = 2.0 * one
     return Comm(tp_f, tp_b, cp_f, cp_b, ep_f, ep_b)
 
@@ -199,9 +261,14 @@ def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, token
 
 
 def recompute_s(
-    recompute: str, sw: Software, forward_s: float, mix: MixerTime, mlp: FfnTime, rest_s: float,
+    recompute: str,
+    sw: Software,
+    forward_s: float,
+    mix: MixerTime,
+    mlp: FfnTime,
+    rest_s: float,
     is_moe: bool = False,
-) -> float:  # fmt: skip
+) -> float:
     """Time that recomputation adds to the backward pass of one layer. [s].
 
     Full repeats the forward pass with its collectives; selective repeats the named modules,
@@ -238,6 +305,15 @@ def head_time(
         one = gather_s(hw, shape.tp, shape.tp_stride, tokens * hidden_size * 2.0, reduce_all=True)
         comm = sum(one) * (sw.tp_exposed_frac if shape.overlap_tp else 1.0)
     return LayerTime(
-        fwd + loss / 2.0, bwd + loss / 2.0 + comm, fwd + bwd, 0.0, loss, 0.0, comm, 0.0, 0.0, 0.0,
+        fwd + loss / 2.0,
+        bwd + loss / 2.0 + comm,
+        fwd + bwd,
         0.0,
-    )  # fmt: skip
+        loss,
+        0.0,
+        comm,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    )

@@ -25,9 +25,14 @@ class FfnTime(NamedTuple):
 
 
 def _mlp_s(
-    hw: Hardware, tokens: float, width: float, hidden: int, gated: bool, precision: str,
+    hw: Hardware,
+    tokens: float,
+    width: float,
+    hidden: int,
+    gated: bool,
+    precision: str,
     groups: int = 1,
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     f1, b1 = linear_s(hw, tokens, (2 if gated else 1) * width, hidden, precision, groups)
     f2, b2 = linear_s(hw, tokens, hidden, width, precision, groups)
     return f1 + f2, b1 + b2
@@ -43,9 +48,17 @@ def dense_ffn_s(
 
 
 def moe_ffn_s(
-    ffn: MoeFfn, hidden: int, hw: Hardware, sw: Software, *, tokens: float, tp: int, ep: int,
-    etp: int, precision: str,
-) -> FfnTime:  # fmt: skip
+    ffn: MoeFfn,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    *,
+    tokens: float,
+    tp: int,
+    ep: int,
+    etp: int,
+    precision: str,
+) -> FfnTime:
     """Routed experts of one rank, balanced; shared experts as a dense MLP.
 
     Tokens of a rank are ``tokens / tp`` (sequence split); each goes to `top_k` experts, so a local
@@ -78,13 +91,22 @@ def moe_ffn_s(
 
 
 def ffn_s(
-    ffn: AnyFfn, hidden: int, hw: Hardware, sw: Software, *, tokens: float,
-    tp: int, ep: int, etp: int, precision: str,
-) -> FfnTime:  # fmt: skip
+    ffn: AnyFfn,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    *,
+    tokens: float,
+    tp: int,
+    ep: int,
+    etp: int,
+    precision: str,
+) -> FfnTime:
     """Time of any feed-forward part for `tokens` tokens of one tensor-parallel group."""
     if ffn.kind == "dense":
         return dense_ffn_s(ffn, hidden, hw, tokens=tokens, tp=tp, precision=precision)
     if ffn.kind == "moe":
-        return moe_ffn_s(ffn, hidden, hw, sw, tokens=tokens, tp=tp, ep=ep, etp=etp,
-                         precision=precision)  # fmt: skip
+        return moe_ffn_s(
+            ffn, hidden, hw, sw, tokens=tokens, tp=tp, ep=ep, etp=etp, precision=precision
+        )
     return FfnTime()

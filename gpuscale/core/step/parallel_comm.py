@@ -70,9 +70,14 @@ RDMA_DISPATCH_BYTES = 0.75
 
 
 def all_to_all_s(
-    hw: Hardware, n_ranks: int, stride: int, n_bytes: float, copies: int = 0,
-    max_domains: int = 0, rdma: bool = False,
-) -> Collective:  # fmt: skip
+    hw: Hardware,
+    n_ranks: int,
+    stride: int,
+    n_bytes: float,
+    copies: int = 0,
+    max_domains: int = 0,
+    rdma: bool = False,
+) -> Collective:
     """All-to-all of `n_bytes` sent by each rank; with `copies` tokens go once per node.
 
     `copies` is the number of experts of a token when the library de-duplicates by destination

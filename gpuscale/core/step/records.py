@@ -157,9 +157,21 @@ class Collective(NamedTuple):
 
 
 PARTS = (
-    "matmul_s", "attention_s", "elementwise_s", "moe_s", "tp_comm_s", "cp_comm_s", "ep_comm_s",
-    "recompute_s", "host_s", "bubble_s", "pp_comm_s", "dp_comm_s", "optimizer_s", "straggler_s",
-)  # fmt: skip
+    "matmul_s",
+    "attention_s",
+    "elementwise_s",
+    "moe_s",
+    "tp_comm_s",
+    "cp_comm_s",
+    "ep_comm_s",
+    "recompute_s",
+    "host_s",
+    "bubble_s",
+    "pp_comm_s",
+    "dp_comm_s",
+    "optimizer_s",
+    "straggler_s",
+)
 """Names of the parts of a step, in the order of the breakdown."""
 
 

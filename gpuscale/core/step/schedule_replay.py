@@ -75,9 +75,11 @@ ORDERS = {"1f1b": one_f_one_b, "gpipe": gpipe, "zb-h1": zero_bubble_h1}
 
 
 def replay_s(
-    stages: Sequence[StageWork], n_micro_batches: int, schedule: str = "1f1b",
+    stages: Sequence[StageWork],
+    n_micro_batches: int,
+    schedule: str = "1f1b",
     transfer_s: float = 0.0,
-) -> float:  # fmt: skip
+) -> float:
     """Time of a pipeline until the last stage's last piece of work is done.
 
     Parameters

@@ -13,14 +13,7 @@ from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.pipeline import StageCounts, pipeline_s, plan_stages, stage_counts
 from gpuscale.core.step.ranks import strides
-from gpuscale.core.step.records import (
-    Breakdown,
-    Hardware,
-    LayerTime,
-    Shape,
-    Software,
-    StepResult,
-)
+from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software, StepResult
 from gpuscale.core.step.weights import layer_weights, model_flop_per_token
 
 if TYPE_CHECKING:
@@ -48,10 +41,20 @@ def shape_of(layout: Layout, hw: Hardware, sw: Software) -> Shape:
     """Return what a layer sees of a layout."""
     crosses = sw.pipeline_launch_s > 0.0 and layout.pp > 1 and layout.n_gpus > hw.gpus_per_node
     return Shape(
-        layout.tp, layout.cp, layout.ep, layout.etp, layout.micro_batch_size, layout.seq_len,
-        layout.precision, layout.recompute, layout.sequence_parallel, layout.cp_kind,
-        layout.overlap_tp, *strides(layout, hw.scaleup_domain_gpus)[:3], crosses,
-    )  # fmt: skip
+        layout.tp,
+        layout.cp,
+        layout.ep,
+        layout.etp,
+        layout.micro_batch_size,
+        layout.seq_len,
+        layout.precision,
+        layout.recompute,
+        layout.sequence_parallel,
+        layout.cp_kind,
+        layout.overlap_tp,
+        *strides(layout, hw.scaleup_domain_gpus)[:3],
+        crosses,
+    )
 
 
 def add_times(times: list[tuple[int, LayerTime]]) -> LayerTime:
@@ -93,13 +96,21 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     again = recompute_flop_frac(layout, model) * model_flop
     peak = hw.bf16_flop_per_s * layout.n_gpus * expected.total_s
     return StepResult(
-        roofline_s=ideal.total_s, expected_s=expected.total_s, roofline=ideal, expected=expected,
-        model_flop=model_flop, hardware_flop=model_flop + again, mfu=model_flop / peak,
-        hfu=(model_flop + again) / peak, tokens_per_s=tokens / expected.total_s,
-        tokens_per_s_per_gpu=tokens / expected.total_s / layout.n_gpus, n_gpus=layout.n_gpus,
+        roofline_s=ideal.total_s,
+        expected_s=expected.total_s,
+        roofline=ideal,
+        expected=expected,
+        model_flop=model_flop,
+        hardware_flop=model_flop + again,
+        mfu=model_flop / peak,
+        hfu=(model_flop + again) / peak,
+        tokens_per_s=tokens / expected.total_s,
+        tokens_per_s_per_gpu=tokens / expected.total_s / layout.n_gpus,
+        n_gpus=layout.n_gpus,
         n_micro_batches=layout.n_micro_batches,
-        bubble_frac=expected.bubble_s / expected.total_s, heaviest_stage=stage,
-    )  # fmt: skip
+        bubble_frac=expected.bubble_s / expected.total_s,
+        heaviest_stage=stage,
+    )
 
 
 def recompute_flop_frac(layout: Layout, model: ModelSpec) -> float:
@@ -138,15 +149,23 @@ def _weights(stage: Stage) -> float:
 
 
 def model_stages(
-    model: ModelSpec, hw: Hardware, sw: Software, layout: Layout, shape: Shape,
+    model: ModelSpec,
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    shape: Shape,
     times: LayerTimes | None = None,
-) -> list[Stage]:  # fmt: skip
+) -> list[Stage]:
     """Every pipeline stage of a layout, first to last."""
     kinds: dict[tuple[str, str], LayerTime] = {}
     for names in dict.fromkeys(model.layer_sequence):
-        kinds[names] = times(*names, shape) if times else layer_time(
-            model.mixers[names[0]], model.ffns[names[1]], model.hidden_size, hw, sw, shape
-        )  # fmt: skip
+        kinds[names] = (
+            times(*names, shape)
+            if times
+            else layer_time(
+                model.mixers[names[0]], model.ffns[names[1]], model.hidden_size, hw, sw, shape
+            )
+        )
     head = head_time(model.hidden_size, model.vocab_size, hw, sw, shape)
     ((_, every),) = stage_counts(model.layer_sequence, None, 1)
     mean = sum(n * (kinds[k].fwd_s + kinds[k].bwd_s) for k, n in every) / model.n_layers
@@ -184,10 +203,15 @@ def _kept(
 
 
 def _stage(
-    model: ModelSpec, layers: StageCounts, kinds: dict[tuple[str, str], LayerTime],
-    keep: dict[tuple[str, str], LayerTime] | None, tail: list[tuple[int, LayerTime]],
-    layout: Layout, index: int, last: bool,
-) -> Stage:  # fmt: skip
+    model: ModelSpec,
+    layers: StageCounts,
+    kinds: dict[tuple[str, str], LayerTime],
+    keep: dict[tuple[str, str], LayerTime] | None,
+    tail: list[tuple[int, LayerTime]],
+    layout: Layout,
+    index: int,
+    last: bool,
+) -> Stage:
     n_layers, counts = layers
     parts = list(tail)
     left = layout.recompute_layers if keep is not None else None
@@ -221,9 +245,14 @@ def shards_of(
 
 
 def compose(
-    stage: Stage, all_stages_s: float, hw: Hardware, sw: Software, layout: Layout, hidden: int,
+    stage: Stage,
+    all_stages_s: float,
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    hidden: int,
     widest: Stage | None = None,
-) -> Breakdown:  # fmt: skip
+) -> Breakdown:
     """Assemble a step from its heaviest stage: a few float operations.
 
     Parameters
@@ -252,10 +281,22 @@ def compose(
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
     late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)
     return Breakdown(
-        base + late, m * t.matmul_s, m * t.attention_s, m * t.elementwise_s, m * t.moe_s,
-        m * t.tp_comm_s, m * t.cp_comm_s, m * t.ep_comm_s, m * t.recompute_s, host, bubble, pp_s,
-        dp_s, update, late,
-    )  # fmt: skip
+        base + late,
+        m * t.matmul_s,
+        m * t.attention_s,
+        m * t.elementwise_s,
+        m * t.moe_s,
+        m * t.tp_comm_s,
+        m * t.cp_comm_s,
+        m * t.ep_comm_s,
+        m * t.recompute_s,
+        host,
+        bubble,
+        pp_s,
+        dp_s,
+        update,
+        late,
+    )
 
 
 def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int) -> float:
@@ -272,14 +313,21 @@ def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int
 
 
 def data_parallel_s(
-    hw: Hardware, sw: Software, layout: Layout, shards: Shards, forward_s: float,
-    backward_s: float, n_layers: float,
-) -> float:  # fmt: skip
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    shards: Shards,
+    forward_s: float,
+    backward_s: float,
+    n_layers: float,
+) -> float:
     """Exposed data-parallel communication of the whole step. [s]."""
     if layout.zero_stage < 3:
-        return replicated_s(hw, sw, shards, layout.zero_stage, backward_s, layout.overlap_dp,
-                            layout.precision)  # fmt: skip
-    per_micro = sharded_s(hw, sw, shards, forward_s, backward_s, n_layers, layout.overlap_dp,
-                          layout.precision)  # fmt: skip
+        return replicated_s(
+            hw, sw, shards, layout.zero_stage, backward_s, layout.overlap_dp, layout.precision
+        )
+    per_micro = sharded_s(
+        hw, sw, shards, forward_s, backward_s, n_layers, layout.overlap_dp, layout.precision
+    )
     once = hybrid_s(hw, sw, shards, backward_s, layout.overlap_dp)
     return layout.n_micro_batches * per_micro + once

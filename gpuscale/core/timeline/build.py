@@ -56,9 +56,14 @@ class Times(NamedTuple):
 
 
 def timeline(
-    model: ModelSpec, hw: Hardware, sw: Software, layout: Layout, facts: ModelFacts | None = None,
-    memory: MemoryParameters | None = None, most_passes: int = MOST_PASSES,
-) -> Timeline:  # fmt: skip
+    model: ModelSpec,
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    facts: ModelFacts | None = None,
+    memory: MemoryParameters | None = None,
+    most_passes: int = MOST_PASSES,
+) -> Timeline:
     """Lay the expected step out in time.
 
     The passes of the schedule are replayed with their dependencies and the stage times of the
@@ -124,13 +129,21 @@ def timeline(
         _memory(d, run.times[d], memories[d], laid, parts.total_s) for d in range(len(memories))
     )
     return Timeline(
-        total_s=parts.total_s, schedule=_schedule_name(layout), n_devices=pp, n_micro_batches=m,
-        n_drawn_micro_batches=drawn, window_s=window, schedule_s=alone + left_out, wait_s=wait,
-        scale=scale, events=events, memory=curves,
+        total_s=parts.total_s,
+        schedule=_schedule_name(layout),
+        n_devices=pp,
+        n_micro_batches=m,
+        n_drawn_micro_batches=drawn,
+        window_s=window,
+        schedule_s=alone + left_out,
+        wait_s=wait,
+        scale=scale,
+        events=events,
+        memory=curves,
         devices=tuple(
             _summary(d, events, curves[d].peak_bytes if curves else None) for d in range(pp)
         ),
-    )  # fmt: skip
+    )
 
 
 class Placing(NamedTuple):
@@ -178,9 +191,13 @@ def _times(time: LayerTime, gather_s: float) -> Times:
     weights = min(backward, WEIGHT_SHARE * time.matmul_s)
     comm = (("tp", time.tp_comm_s), ("cp", time.cp_comm_s), ("ep", time.ep_comm_s))
     return Times(
-        time.fwd_s, time.recompute_s, backward - weights, weights, gather_s,
+        time.fwd_s,
+        time.recompute_s,
+        backward - weights,
+        weights,
+        gather_s,
         tuple((name, s) for name, s in comm if s > 0.0),
-    )  # fmt: skip
+    )
 
 
 def _drawn(m: int, n_stages: int, pp: int, most: int) -> int:
@@ -213,9 +230,12 @@ def _placed(
 
 
 def _device(
-    device: int, passes: Sequence[tuple[Pass, float, float]], times: Sequence[Times], laid: Placing,
+    device: int,
+    passes: Sequence[tuple[Pass, float, float]],
+    times: Sequence[Times],
+    laid: Placing,
     tail: Sequence[tuple[str, float]],
-) -> Iterator[Event]:  # fmt: skip
+) -> Iterator[Event]:
     """All events of one pipeline device, its tracks one after the other in time."""
     if laid.offset_s > 0.0:
         yield Event("host", device, "compute", 0.0, laid.offset_s)
@@ -304,9 +324,12 @@ def _parts(
 
 
 def _memory(
-    device: int, passes: Sequence[tuple[Pass, float, float]], stage: StageMemory, laid: Placing,
+    device: int,
+    passes: Sequence[tuple[Pass, float, float]],
+    stage: StageMemory,
+    laid: Placing,
     total_s: float,
-) -> MemoryCurve:  # fmt: skip
+) -> MemoryCurve:
     """Memory over the step: what is always held, and activations from forward to backward.
 
     What the memory model counts beside them (logits, live layer, gathers, workspaces,
@@ -343,6 +366,13 @@ def _summary(device: int, events: Sequence[Event], peak_bytes: float | None) -> 
         if e.device == device and e.track == "compute":
             sums[e.kind if e.kind in own else "other"] += e.duration_s
     return DeviceTime(
-        device, sums["forward"], sums["recompute"], sums["backward"], sums["weights"],
-        sums["bubble"], sums["skipped"], sums["other"], peak_bytes,
-    )  # fmt: skip
+        device,
+        sums["forward"],
+        sums["recompute"],
+        sums["backward"],
+        sums["weights"],
+        sums["bubble"],
+        sums["skipped"],
+        sums["other"],
+        peak_bytes,
+    )

@@ -6,20 +6,35 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 TRACKS = {
-    "compute": "compute", "tp": "network: TP", "cp": "network: CP", "ep": "network: EP",
-    "pp": "network: PP send", "pp-before": "network: PP receive from the stage before",
-    "pp-after": "network: PP receive from the stage after", "dp": "network: DP",
-}  # fmt: skip
+    "compute": "compute",
+    "tp": "network: TP",
+    "cp": "network: CP",
+    "ep": "network: EP",
+    "pp": "network: PP send",
+    "pp-before": "network: PP receive from the stage before",
+    "pp-after": "network: PP receive from the stage after",
+    "dp": "network: DP",
+}
 """Tracks of a stage and their names: what its GPUs compute, and one for each network use."""
 
 KINDS = {
-    "forward": "forward", "recompute": "recompute", "backward": "backward, inputs",
-    "weights": "backward, weights", "gather": "wait for weights", "bubble": "bubble",
-    "host": "host", "straggler": "wait for slowest host", "dp": "data-parallel exchange",
-    "optimizer": "optimizer", "tp": "tensor parallel", "cp": "context parallel",
-    "ep": "expert parallel", "send": "send", "receive": "receive",
+    "forward": "forward",
+    "recompute": "recompute",
+    "backward": "backward, inputs",
+    "weights": "backward, weights",
+    "gather": "wait for weights",
+    "bubble": "bubble",
+    "host": "host",
+    "straggler": "wait for slowest host",
+    "dp": "data-parallel exchange",
+    "optimizer": "optimizer",
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "ep": "expert parallel",
+    "send": "send",
+    "receive": "receive",
     "skipped": "micro-batches not drawn",
-}  # fmt: skip
+}
 """Kinds of event and their names."""
 
 

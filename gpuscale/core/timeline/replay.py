@@ -19,9 +19,11 @@ class Replay(NamedTuple):
 
 
 def replay(
-    order: Sequence[Sequence[Pass]], duration: Duration, hop_s: float = 0.0,
+    order: Sequence[Sequence[Pass]],
+    duration: Duration,
+    hop_s: float = 0.0,
     lead: Duration | None = None,
-) -> Replay:  # fmt: skip
+) -> Replay:
     """Earliest start of every pass, each device working its list in order.
 
     A forward pass needs that of the stage before it; a backward pass that of the stage after it,
@@ -93,9 +95,11 @@ def _needs(op: Pass, last: int) -> Pass | None:
 
 
 def stretched(
-    order: Sequence[Sequence[Pass]], duration: Duration, length_s: float,
+    order: Sequence[Sequence[Pass]],
+    duration: Duration,
+    length_s: float,
     lead: Duration | None = None,
-) -> tuple[Replay, float]:  # fmt: skip
+) -> tuple[Replay, float]:
     """Replay with transfers of such a time that the whole takes `length_s`; and that time.
 
     The length grows with the time of a transfer, in straight pieces that only get steeper, so

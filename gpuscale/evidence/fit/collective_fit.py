@@ -126,9 +126,13 @@ def fit_ops(
     if not job.inner:
         spread[list(PRIORS).index("small_group_loss")] = 0.01
     x = fit(
-        lambda x: log_errors(rows, links, job, split(x)), prior * many, prior * many,
-        spread * many, ERROR_SCALE, 40,
-    )  # fmt: skip
+        lambda x: log_errors(rows, links, job, split(x)),
+        prior * many,
+        prior * many,
+        spread * many,
+        ERROR_SCALE,
+        40,
+    )
     ops = {k: rounded(c) for k, c in split(x).items()}
     if job.inner:
         first = job.kinds[0]

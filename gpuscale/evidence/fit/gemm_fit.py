@@ -138,9 +138,12 @@ def quality(errors: Sequence[float]) -> FitQuality:
     size = [abs(math.exp(e) - 1.0) for e in errors]
     ratios = [math.exp(-e) for e in errors]
     return FitQuality(
-        len(errors), quantile(size, 0.5), quantile(size, 0.9),
-        min(1.0, quantile(ratios, 0.1)), max(1.0, quantile(ratios, 0.9)),
-    )  # fmt: skip
+        len(errors),
+        quantile(size, 0.5),
+        quantile(size, 0.9),
+        min(1.0, quantile(ratios, 0.1)),
+        max(1.0, quantile(ratios, 0.9)),
+    )
 
 
 def rounded(c: MatmulCalibration, digits: int = 4) -> MatmulCalibration:

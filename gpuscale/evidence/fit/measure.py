@@ -8,9 +8,14 @@ from typing import Protocol
 
 MATMUL_M = (1, 16, 64, 256, 1024, 4096, 16384)
 MATMUL_NK = (
-    (256, 256), (1024, 4096), (4096, 1024), (4096, 4096), (8192, 8192), (28672, 8192),
+    (256, 256),
+    (1024, 4096),
+    (4096, 1024),
+    (4096, 4096),
+    (8192, 8192),
+    (28672, 8192),
     (8192, 28672),
-)  # fmt: skip
+)
 """From launch-bound to compute-bound; the largest takes 0.01 s on an H100."""
 
 COPY_BYTES = (2**20, 2**26, 2**30)
@@ -78,16 +83,28 @@ def _shapes(dtypes: tuple[str, ...]) -> Iterator[tuple[int, int, int, str]]:
 
 def _gemm_row(backend: Backend, m: int, n: int, k: int, dtype: str) -> dict[str, str]:
     return {
-        "m": str(m), "n": str(n), "k": str(k), "dtype": dtype, "gpu": backend.gpu,
-        "time_us": f"{1e6 * backend.matmul_s(m, n, k, dtype):.4g}", "kernel": "torch",
-        "includes": "gemm_only", "source": "gpuscale calibrate --measure",
-    }  # fmt: skip
+        "m": str(m),
+        "n": str(n),
+        "k": str(k),
+        "dtype": dtype,
+        "gpu": backend.gpu,
+        "time_us": f"{1e6 * backend.matmul_s(m, n, k, dtype):.4g}",
+        "kernel": "torch",
+        "includes": "gemm_only",
+        "source": "gpuscale calibrate --measure",
+    }
 
 
 def _collective_row(backend: Backend, op: str, size: int, fabric: str) -> dict[str, str]:
     return {
-        "op": op, "gpu": backend.gpu, "n_gpus": str(backend.n_ranks),
-        "gpus_per_node": str(backend.gpus_per_node), "fabric": fabric, "size_bytes": str(size),
-        "time_us": f"{1e6 * backend.collective_s(op, size):.4g}", "algorithm": "auto",
-        "note": "", "source": "gpuscale calibrate --measure",
-    }  # fmt: skip
+        "op": op,
+        "gpu": backend.gpu,
+        "n_gpus": str(backend.n_ranks),
+        "gpus_per_node": str(backend.gpus_per_node),
+        "fabric": fabric,
+        "size_bytes": str(size),
+        "time_us": f"{1e6 * backend.collective_s(op, size):.4g}",
+        "algorithm": "auto",
+        "note": "",
+        "source": "gpuscale calibrate --measure",
+    }

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.kernel.expected import MatmulCalibration
-from gpuscale.core.network.expected import (
-    KIND,
-    FabricCalibration,
-    LinkCalibration,
-    OpCalibration,
-)
+from gpuscale.core.network.expected import KIND, FabricCalibration, LinkCalibration, OpCalibration
 from gpuscale.core.residual_table import Axis
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit import collective_fit, gemm_fit
@@ -51,9 +46,12 @@ class FitLine:
 
 
 def correction(
-    points: Sequence[tuple[float, ...]], left: Sequence[float], length: float, spread: float,
+    points: Sequence[tuple[float, ...]],
+    left: Sequence[float],
+    length: float,
+    spread: float,
     noise: float,
-) -> Callable[..., float]:  # fmt: skip
+) -> Callable[..., float]:
     """Offset of all rows plus what is left smoothed; log(measured / expected) by place."""
     n = len(left)
     offset = quantile(left, 0.5) * n / (n + SHRINK)
@@ -149,9 +147,10 @@ def gemm_overlay(
         overlay.setdefault(arch_name, {})[key] = {
             **{name: getattr(c, name) for name in gemm_fit.PRIORS},
             **_interval(_held_out(points, left, settings)),
-            "n_rows": len(group), "source": source,
+            "n_rows": len(group),
+            "source": source,
             "table": _gemm_table(c, mean),
-        }  # fmt: skip
+        }
         name = f"arch.{arch_name}.matmul.{key}"
         lines.append(FitLine(name, len(group), _median_error(left), _median_error(after)))
     return {"arch": {a: {"matmul": t} for a, t in overlay.items()}}, lines
@@ -172,9 +171,7 @@ def _gemm_table(c: MatmulCalibration, mean: Callable[..., float]) -> Overlay:
 
 
 def collectives_overlay(
-    rows: Sequence[CollectiveRow],
-    base: str | Path | None = None,
-    source: str = "own measurements",
+    rows: Sequence[CollectiveRow], base: str | Path | None = None, source: str = "own measurements"
 ) -> tuple[Overlay, list[FitLine]]:
     """Overlay of link constants from measured collectives.
 
@@ -201,9 +198,10 @@ def collectives_overlay(
         overlay.setdefault(link, {})[kind] = {
             **{name: getattr(c, name) for name in collective_fit.PRIORS},
             **_interval(after),
-            "n_rows": len(group), "source": source,
+            "n_rows": len(group),
+            "source": source,
             **({"table": table} if table else {}),
-        }  # fmt: skip
+        }
         name = f"fabric.{link}.ops.{kind}"
         lines.append(FitLine(name, len(group), _median_error(before), _median_error(after)))
     return {"fabric": {n: {"ops": t} for n, t in overlay.items()}}, lines
@@ -236,9 +234,10 @@ def _domain_op(
         for n in axes[1].points()
     )
     table = {
-        "size_bytes": _axis_toml(axes[0]), "n_ranks": _axis_toml(axes[1]),
+        "size_bytes": _axis_toml(axes[0]),
+        "n_ranks": _axis_toml(axes[1]),
         "values": _thousandths(values),
-    }  # fmt: skip
+    }
     return replace(old, table=PlaneTable(*axes, values)), table
 
 

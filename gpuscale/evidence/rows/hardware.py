@@ -44,26 +44,40 @@ _GPUS = (  # pattern on the printed name, GPU preset, cluster preset of the usua
     (r"4090", "rtx-4090", "dgx-a100"),
 )
 _NODE = {  # GPU preset -> (architecture, GPUs per node, scale-up domain, NIC byte/s per GPU, HBM)
-    "gb300": ("blackwell-ultra", 4, 72, 100e9, 288e9), "gb200": ("blackwell", 4, 72, 50e9, 192e9),
+    "gb300": ("blackwell-ultra", 4, 72, 100e9, 288e9),
+    "gb200": ("blackwell", 4, 72, 50e9, 192e9),
     "b300-sxm": ("blackwell-ultra", 8, 8, 100e9, 288e9),
     "b200-sxm": ("blackwell", 8, 8, 50e9, 180e9),
-    "rubin": ("rubin", 4, 72, 100e9, 288e9), "gh200-96gb": ("hopper", 4, 4, 25e9, 96e9),
-    "h200-sxm": ("hopper", 8, 8, 50e9, 141e9), "h800-sxm": ("hopper", 8, 8, 50e9, 80e9),
-    "h20-sxm-96gb": ("hopper", 8, 8, 50e9, 96e9), "h100-pcie": ("hopper", 8, 2, 25e9, 80e9),
-    "h100-nvl": ("hopper", 8, 2, 25e9, 94e9), "h100-sxm": ("hopper", 8, 8, 50e9, 80e9),
+    "rubin": ("rubin", 4, 72, 100e9, 288e9),
+    "gh200-96gb": ("hopper", 4, 4, 25e9, 96e9),
+    "h200-sxm": ("hopper", 8, 8, 50e9, 141e9),
+    "h800-sxm": ("hopper", 8, 8, 50e9, 80e9),
+    "h20-sxm-96gb": ("hopper", 8, 8, 50e9, 96e9),
+    "h100-pcie": ("hopper", 8, 2, 25e9, 80e9),
+    "h100-nvl": ("hopper", 8, 2, 25e9, 94e9),
+    "h100-sxm": ("hopper", 8, 8, 50e9, 80e9),
     "a100-pcie-40gb": ("ampere", 8, 2, 12.5e9, 40e9),
     "a100-pcie-80gb": ("ampere", 8, 2, 12.5e9, 80e9),
-    "a100-sxm-40gb": ("ampere", 8, 8, 25e9, 40e9), "a800-sxm-80gb": ("ampere", 8, 8, 25e9, 80e9),
-    "a100-sxm-80gb": ("ampere", 8, 8, 25e9, 80e9), "v100-sxm2-32gb": ("volta", 8, 8, 6.25e9, 32e9),
-    "mi355x": ("cdna4", 8, 8, 50e9, 288e9), "mi325x": ("cdna3", 8, 8, 50e9, 256e9),
-    "mi300x": ("cdna3", 8, 8, 50e9, 192e9), "mi250x": ("cdna2", 4, 4, 25e9, 128e9),
-    "gaudi3": ("gaudi3", 8, 8, 75e9, 128e9), "gaudi2": ("gaudi2", 8, 8, 37.5e9, 96e9),
-    "tpu-v7x": ("tpu-v7", 4, 9216, 12.5e9, 192e9), "tpu-v6e": ("tpu-v6e", 4, 256, 12.5e9, 32e9),
-    "tpu-v5p": ("tpu-v5p", 4, 8960, 6.25e9, 95e9), "tpu-v5e": ("tpu-v5e", 8, 256, 3.1e9, 16e9),
-    "tpu-v4": ("tpu-v4", 4, 4096, 6.25e9, 32e9), "trainium2": ("neuroncore-v3", 16, 16, 25e9, 96e9),
-    "trainium1": ("neuroncore-v2", 16, 16, 6.25e9, 32e9), "l40s": ("ada", 8, 1, 12.5e9, 48e9),
+    "a100-sxm-40gb": ("ampere", 8, 8, 25e9, 40e9),
+    "a800-sxm-80gb": ("ampere", 8, 8, 25e9, 80e9),
+    "a100-sxm-80gb": ("ampere", 8, 8, 25e9, 80e9),
+    "v100-sxm2-32gb": ("volta", 8, 8, 6.25e9, 32e9),
+    "mi355x": ("cdna4", 8, 8, 50e9, 288e9),
+    "mi325x": ("cdna3", 8, 8, 50e9, 256e9),
+    "mi300x": ("cdna3", 8, 8, 50e9, 192e9),
+    "mi250x": ("cdna2", 4, 4, 25e9, 128e9),
+    "gaudi3": ("gaudi3", 8, 8, 75e9, 128e9),
+    "gaudi2": ("gaudi2", 8, 8, 37.5e9, 96e9),
+    "tpu-v7x": ("tpu-v7", 4, 9216, 12.5e9, 192e9),
+    "tpu-v6e": ("tpu-v6e", 4, 256, 12.5e9, 32e9),
+    "tpu-v5p": ("tpu-v5p", 4, 8960, 6.25e9, 95e9),
+    "tpu-v5e": ("tpu-v5e", 8, 256, 3.1e9, 16e9),
+    "tpu-v4": ("tpu-v4", 4, 4096, 6.25e9, 32e9),
+    "trainium2": ("neuroncore-v3", 16, 16, 25e9, 96e9),
+    "trainium1": ("neuroncore-v2", 16, 16, 6.25e9, 32e9),
+    "l40s": ("ada", 8, 1, 12.5e9, 48e9),
     "rtx-4090": ("ada", 8, 1, 3e9, 24e9),
-}  # fmt: skip
+}
 DEFAULT_GPU = ("h100-sxm", "dgx-h100")
 
 
@@ -113,9 +127,17 @@ def hardware_facts(row: Row) -> HardwareFacts:
     bandwidth = _scaleout(row.get("fabric", ""), per_node) or nic
     overrides = _overrides(text)
     return HardwareFacts(
-        gpu, cluster, architecture, per_node, domain, bandwidth,
-        _fabric_class(row, gpu, bandwidth), overrides.get("hbm_bytes", hbm), overrides, known,
-    )  # fmt: skip
+        gpu,
+        cluster,
+        architecture,
+        per_node,
+        domain,
+        bandwidth,
+        _fabric_class(row, gpu, bandwidth),
+        overrides.get("hbm_bytes", hbm),
+        overrides,
+        known,
+    )
 
 
 def _scaleout(text: str, per_node: int) -> float | None:
@@ -155,10 +177,13 @@ def _fabric_class(row: Row, gpu: str, bandwidth: float) -> str:
     if gpu.startswith("tpu"):
         return "ici"
     for pattern, name in (
-        (r"omni-?path|\bopa\b", "omni-path"), (r"\befa\b|aws|p5\b|p4d", "efa"),
-        (r"800 gb/s infiniband per node", "infiniband-800g"), (r"roce|ethernet", "roce"),
-        (r"infiniband|\bib\b|hdr|ndr|connectx", "infiniband"), (r"tcpx?o?|fastrak", "tcpx"),
-    ):  # fmt: skip
+        (r"omni-?path|\bopa\b", "omni-path"),
+        (r"\befa\b|aws|p5\b|p4d", "efa"),
+        (r"800 gb/s infiniband per node", "infiniband-800g"),
+        (r"roce|ethernet", "roce"),
+        (r"infiniband|\bib\b|hdr|ndr|connectx", "infiniband"),
+        (r"tcpx?o?|fastrak", "tcpx"),
+    ):
         if re.search(pattern, text):
             return name
     # nanotron's published grid ran on AWS p5 instances (EFA v2), "The Ultra-Scale Playbook"

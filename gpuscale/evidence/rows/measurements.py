@@ -125,9 +125,16 @@ def training_run(row: Row, index: int = 0) -> TrainingRun:
     except (ValueError, KeyError, ArithmeticError, AttributeError, TypeError) as error:
         text = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         return TrainingRun(
-            _id(row, index), row.get("source", ""), row.get("gpu", ""), None,
-            hardware_facts(row), None, 0, family_of(row), reason=f"row not understood: {text}",
-        )  # fmt: skip
+            _id(row, index),
+            row.get("source", ""),
+            row.get("gpu", ""),
+            None,
+            hardware_facts(row),
+            None,
+            0,
+            family_of(row),
+            reason=f"row not understood: {text}",
+        )
 
 
 def _id(row: Row, index: int) -> str:
@@ -136,32 +143,54 @@ def _id(row: Row, index: int) -> str:
 
 def _training_run(row: Row, index: int) -> TrainingRun:
     is_layout = "grad_accumulation" in row and "framework" not in row
-    row = {**row, "framework": "nanotron", "fabric": row.get("fabric", ""),
-           "precision": row.get("precision") or "bf16 (fp32 grad accumulation)",
-           "sequence_parallel": row.get("sequence_parallel") or "yes",
-           "attention": "full (flash)"} if is_layout else dict(row)  # fmt: skip
+    row = (
+        {
+            **row,
+            "framework": "nanotron",
+            "fabric": row.get("fabric", ""),
+            "precision": row.get("precision") or "bf16 (fp32 grad accumulation)",
+            "sequence_parallel": row.get("sequence_parallel") or "yes",
+            "attention": "full (flash)",
+        }
+        if is_layout
+        else dict(row)
+    )
     family = family_of(row)
     model, model_note = model_of(row)
     facts = hardware_facts(row)
     assumed: list[str] = [model_note] if model_note else []
     if model is None:
         return TrainingRun(
-            _id(row, index), row.get("source", ""), row.get("gpu", ""), None, facts, None,
-            whole(row.get("n_gpus")) or 0, family, reason=model_note or "architecture unknown",
+            _id(row, index),
+            row.get("source", ""),
+            row.get("gpu", ""),
+            None,
+            facts,
+            None,
+            whole(row.get("n_gpus")) or 0,
+            family,
+            reason=model_note or "architecture unknown",
             **_measured(row, None),
-        )  # fmt: skip
+        )
     notes = row.get("notes", "").lower()
     if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
         model = model.model_copy(update={"n_mtp_layers": 1})
     layout, n_gpus, more = _layout(row, model, facts, family)
     assumed += more
     return TrainingRun(
-        id=_id(row, index), source=row.get("source") or row.get("group", ""),
-        gpu=row.get("gpu", ""), model=model, hardware=facts, layout=layout, n_gpus=n_gpus,
-        software=family, options=_options(row, family, model, layout),
-        classes=_classes(row, model, facts, layout, family), assumed=tuple(assumed),
+        id=_id(row, index),
+        source=row.get("source") or row.get("group", ""),
+        gpu=row.get("gpu", ""),
+        model=model,
+        hardware=facts,
+        layout=layout,
+        n_gpus=n_gpus,
+        software=family,
+        options=_options(row, family, model, layout),
+        classes=_classes(row, model, facts, layout, family),
+        assumed=tuple(assumed),
         **_measured(row, layout),
-    )  # fmt: skip
+    )
 
 
 def _layout(
@@ -214,16 +243,26 @@ def _layout(
     )
     is_moe = any(g.ffn.kind == "moe" for g in model.layer_groups)
     layout = Layout(
-        seq_len=seq, global_batch_size=batch, micro_batch_size=micro, tp=tp, cp=cp, pp=pp, dp=dp,
-        ep=(ep or 1) if is_moe else 1, etp=(etp or 1) if is_moe else 1,
+        seq_len=seq,
+        global_batch_size=batch,
+        micro_batch_size=micro,
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        dp=dp,
+        ep=(ep or 1) if is_moe else 1,
+        etp=(etp or 1) if is_moe else 1,
         vpp=whole(row.get("vpp"), 1000) or 1,
-        zero_stage=zero, shard_group_size=shard_group_of(row, dp * cp),
+        zero_stage=zero,
+        shard_group_size=shard_group_of(row, dp * cp),
         sequence_parallel=sp and tp > 1,
-        recompute=recompute, recompute_layers=n_recompute, schedule=schedule_of(row),
+        recompute=recompute,
+        recompute_layers=n_recompute,
+        schedule=schedule_of(row),
         precision=precision_of(row.get("precision", "")),
         overlap_tp="vanilla tp" not in row.get("notes", "").lower(),
         cp_kind="ring" if "megatron" in family or family == "nanotron" else "all-gather",
-    )  # fmt: skip
+    )
     return layout, n_gpus, assumed
 
 
@@ -305,11 +344,15 @@ def _measured(row: Row, layout: Layout | None) -> dict[str, Any]:
             rate = tokens / (step * n_gpus)
     memory, kind = _memory(row)
     return {
-        "step_time_s": step, "tokens_per_s_per_gpu": rate, "memory_bytes": memory,
-        "memory_kind": kind, "full_spec": row.get("full_spec", ""),
-        "quality": row.get("quality", ""), "superseded": row.get("superseded", "") == "yes",
+        "step_time_s": step,
+        "tokens_per_s_per_gpu": rate,
+        "memory_bytes": memory,
+        "memory_kind": kind,
+        "full_spec": row.get("full_spec", ""),
+        "quality": row.get("quality", ""),
+        "superseded": row.get("superseded", "") == "yes",
         "dup_group": row.get("dup_group", ""),
-    }  # fmt: skip
+    }
 
 
 def _memory(row: Row) -> tuple[float | None, str]:
@@ -332,9 +375,12 @@ def _classes(
     return {
         "source": row.get("source") or row.get("group", ""),
         "dense_or_moe": "moe" if moe else "dense",
-        "precision": layout.precision, "family": family, "architecture": facts.architecture,
-        "quality": row.get("quality", ""), "full_spec": row.get("full_spec", ""),
-    }  # fmt: skip
+        "precision": layout.precision,
+        "family": family,
+        "architecture": facts.architecture,
+        "quality": row.get("quality", ""),
+        "full_spec": row.get("full_spec", ""),
+    }
 
 
 def training_runs(path: str | Path) -> list[TrainingRun]:

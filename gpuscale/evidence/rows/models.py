@@ -13,16 +13,51 @@ Row = Mapping[str, str]
 # Hybrid models whose rows print no shape. Nano from its public config.json; the larger ones have no
 # public shape in the sources read, so they are scaled to the published total and active parameters.
 _HYBRIDS = {
-    "nemotron-3-nano": {"hidden": 2688, "mamba": 23, "attention": 6, "moe": 23, "experts": 128,
-                        "top_k": 6, "moe_ffn": 1856, "shared": 3712, "heads": 32, "kv": 2,
-                        "mamba_heads": 64, "vocab": 131072},
-    "nemotron-3-super": {"hidden": 4096, "mamba": 40, "attention": 8, "moe": 40, "experts": 512,
-                         "top_k": 22, "moe_ffn": 2688, "shared": 5376, "latent": 1024, "heads": 32,
-                         "kv": 2,                         "mamba_heads": 128, "vocab": 131072},
-    "nemotron-3-ultra": {"hidden": 8192, "mamba": 48, "attention": 12, "moe": 48, "experts": 512,
-                         "top_k": 22, "moe_ffn": 5120, "shared": 10240, "latent": 2048, "heads": 64,
-                         "kv": 2,                         "mamba_heads": 256, "vocab": 131072},
-}  # fmt: skip
+    "nemotron-3-nano": {
+        "hidden": 2688,
+        "mamba": 23,
+        "attention": 6,
+        "moe": 23,
+        "experts": 128,
+        "top_k": 6,
+        "moe_ffn": 1856,
+        "shared": 3712,
+        "heads": 32,
+        "kv": 2,
+        "mamba_heads": 64,
+        "vocab": 131072,
+    },
+    "nemotron-3-super": {
+        "hidden": 4096,
+        "mamba": 40,
+        "attention": 8,
+        "moe": 40,
+        "experts": 512,
+        "top_k": 22,
+        "moe_ffn": 2688,
+        "shared": 5376,
+        "latent": 1024,
+        "heads": 32,
+        "kv": 2,
+        "mamba_heads": 128,
+        "vocab": 131072,
+    },
+    "nemotron-3-ultra": {
+        "hidden": 8192,
+        "mamba": 48,
+        "attention": 12,
+        "moe": 48,
+        "experts": 512,
+        "top_k": 22,
+        "moe_ffn": 5120,
+        "shared": 10240,
+        "latent": 2048,
+        "heads": 64,
+        "kv": 2,
+        "mamba_heads": 256,
+        "vocab": 131072,
+    },
+}
 
 
 def _int(row: Row, key: str) -> int:
@@ -76,9 +111,12 @@ def _by_size(row: Row, name: str) -> tuple[ModelSpec | None, str]:
     layers = max(4, round((params / 12.4 / 1e4) ** (1 / 3)))
     hidden = max(256, 128 * round((params / 12.4 / layers) ** 0.5 / 128))
     shape = {
-        "heads": str(hidden // 128), "kv_heads": str(hidden // 128), "head_dim": "128",
-        "ffn": str(128 * round(2.7 * hidden / 128)), "gated_mlp": "yes",
-    }  # fmt: skip
+        "heads": str(hidden // 128),
+        "kv_heads": str(hidden // 128),
+        "head_dim": "128",
+        "ffn": str(128 * round(2.7 * hidden / 128)),
+        "gated_mlp": "yes",
+    }
     model, _ = _printed({**row, **shape}, layers, hidden)
     return model, f"shape of a dense model of {params:.3g} parameters"
 
@@ -92,18 +130,30 @@ def _attention(row: Row, hidden: int) -> dict[str, Any]:
     if mla:
         q, kv, nope, rope, value = (int(x) for x in mla.groups())
         return {
-            "kind": "mla", "n_heads": heads, "q_lora_rank": q or None, "kv_lora_rank": kv,
-            "qk_nope_head_dim": nope, "qk_rope_head_dim": rope, "v_head_dim": value,
-        }  # fmt: skip
+            "kind": "mla",
+            "n_heads": heads,
+            "q_lora_rank": q or None,
+            "kv_lora_rank": kv,
+            "qk_nope_head_dim": nope,
+            "qk_rope_head_dim": rope,
+            "v_head_dim": value,
+        }
     if "mla" in text or "deepseek-v3" in row.get("model", "").lower():
         return {
-            "kind": "mla", "n_heads": heads, "q_lora_rank": 1536, "kv_lora_rank": 512,
-            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        }  # fmt: skip
+            "kind": "mla",
+            "n_heads": heads,
+            "q_lora_rank": 1536,
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+        }
     return {
-        "kind": "attention", "n_heads": heads, "n_kv_heads": _int(row, "kv_heads") or heads,
+        "kind": "attention",
+        "n_heads": heads,
+        "n_kv_heads": _int(row, "kv_heads") or heads,
         "head_dim": _int(row, "head_dim") or max(1, hidden // heads),
-    }  # fmt: skip
+    }
 
 
 def _ffn(row: Row, hidden: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -115,11 +165,14 @@ def _ffn(row: Row, hidden: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
         return dense, None
     expert_width = _int(row, "moe_ffn") or width
     moe = {
-        "kind": "moe", "n_experts": experts, "top_k": min(experts, _int(row, "top_k") or 2),
-        "expert_ffn_hidden_size": expert_width, "gated": gated,
+        "kind": "moe",
+        "n_experts": experts,
+        "top_k": min(experts, _int(row, "top_k") or 2),
+        "expert_ffn_hidden_size": expert_width,
+        "gated": gated,
         "shared_ffn_hidden_size": _int(row, "shared_experts") * expert_width,
         "n_route_groups": 4 if "deepseek-v3" in row.get("model", "").lower() else 0,
-    }  # fmt: skip
+    }
     return dense, moe
 
 
@@ -143,14 +196,19 @@ def _printed(row: Row, layers: int, hidden: int) -> tuple[ModelSpec, str]:
     pattern = ", ".join(
         f"{mixer}+{'dense' if i < n_dense else 'moe'}" for i, mixer in enumerate(order)
     )
-    spec = ModelSpec.model_validate({
-        "name": row.get("model") or "model", "hidden_size": hidden,
-        "vocab_size": _int(row, "vocab") or 51200, "layers": _compact(pattern),
-        "mixers": mixers, "ffns": ffns, 
-        "tie_embeddings": row.get("tied_embeddings", "").lower() == "yes",
-        "norm": "rmsnorm" if dense["gated"] else "layernorm",
-        "position": "rope" if dense["gated"] else "learned",
-    })  # fmt: skip
+    spec = ModelSpec.model_validate(
+        {
+            "name": row.get("model") or "model",
+            "hidden_size": hidden,
+            "vocab_size": _int(row, "vocab") or 51200,
+            "layers": _compact(pattern),
+            "mixers": mixers,
+            "ffns": ffns,
+            "tie_embeddings": row.get("tied_embeddings", "").lower() == "yes",
+            "norm": "rmsnorm" if dense["gated"] else "layernorm",
+            "position": "rope" if dense["gated"] else "learned",
+        }
+    )
     return spec, ""
 
 
@@ -175,21 +233,40 @@ def _hybrid(name: str, shape: Mapping[str, int]) -> ModelSpec:
             and layers.count("full+none") < shape["attention"]
         ):
             layers.append("full+none")
-    return ModelSpec.model_validate({
-        "name": name, "hidden_size": shape["hidden"], "vocab_size": shape["vocab"],
-        "layers": _compact(", ".join(layers)), "norms_per_layer": 1,
-        "mixers": {
-            "mamba": {"kind": "mamba2", "n_heads": shape["mamba_heads"], "head_dim": 64,
-                      "state_size": 128, "n_groups": 8},
-            "full": {"kind": "attention", "n_heads": shape["heads"], "n_kv_heads": shape["kv"],
-                     "head_dim": 128},
-            "skip": {"kind": "none"},
-        },
-        "ffns": {
-            "none": {"kind": "none"},
-            "moe": {"kind": "moe", "n_experts": shape["experts"], "top_k": shape["top_k"],
-                    "expert_ffn_hidden_size": shape["moe_ffn"], "gated": False,
+    return ModelSpec.model_validate(
+        {
+            "name": name,
+            "hidden_size": shape["hidden"],
+            "vocab_size": shape["vocab"],
+            "layers": _compact(", ".join(layers)),
+            "norms_per_layer": 1,
+            "mixers": {
+                "mamba": {
+                    "kind": "mamba2",
+                    "n_heads": shape["mamba_heads"],
+                    "head_dim": 64,
+                    "state_size": 128,
+                    "n_groups": 8,
+                },
+                "full": {
+                    "kind": "attention",
+                    "n_heads": shape["heads"],
+                    "n_kv_heads": shape["kv"],
+                    "head_dim": 128,
+                },
+                "skip": {"kind": "none"},
+            },
+            "ffns": {
+                "none": {"kind": "none"},
+                "moe": {
+                    "kind": "moe",
+                    "n_experts": shape["experts"],
+                    "top_k": shape["top_k"],
+                    "expert_ffn_hidden_size": shape["moe_ffn"],
+                    "gated": False,
                     "shared_ffn_hidden_size": shape["shared"],
-                    "latent_size": shape.get("latent")},
-        },
-    })  # fmt: skip
+                    "latent_size": shape.get("latent"),
+                },
+            },
+        }
+    )

@@ -141,17 +141,28 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         limits = (2.0, 0.2) if scenario == "server" else (0.5, 0.03)
     moe = any(f.kind == "moe" for f in model.ffns.values())
     return ServedRow(
-        id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), model=model, cluster=cluster,
-        framework=framework, replicas=replicas, n_gpus=n_gpus, requests=requests,
-        nominal_output=nominal, kind=kind, limits=limits, assumed=(*assumed, *more),
+        id=row.get("id") or f"row-{index}",
+        gpu=row.get("gpu", ""),
+        model=model,
+        cluster=cluster,
+        framework=framework,
+        replicas=replicas,
+        n_gpus=n_gpus,
+        requests=requests,
+        nominal_output=nominal,
+        kind=kind,
+        limits=limits,
+        assumed=(*assumed, *more),
         classes={
-            "model": row.get("model", ""), "framework": framework, "kind": kind,
+            "model": row.get("model", ""),
+            "framework": framework,
+            "kind": kind,
             "source": row.get("source", "").split(":")[0],
             "dense_or_moe": "moe" if moe else "dense",
             "precision": row.get("precision", "") or "bf16 (blank)",
             "architecture": cluster.gpu.architecture,
         },
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=64)

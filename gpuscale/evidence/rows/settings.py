@@ -14,11 +14,14 @@ _FAMILIES = (
     (r"nanotron|picotron", "nanotron"),
     (r"maxtext|pax|t5x|jax|levanter|xla|tensorflow|tpu|gspmd|easylm", "jax"),
     (r"torchtitan|fsdp2|kempner|autoparallel", "torchtitan"),
-    (r"fsdp|composer|foundry|pytorch|torch|lingua|olmo|lit-?gpt|accelerate|axolotl|huggingface|"
-     r"metaseq|fairscale|unsloth|transformers", "fsdp"),
+    (
+        r"fsdp|composer|foundry|pytorch|torch|lingua|olmo|lit-?gpt|accelerate|axolotl|huggingface|"
+        r"metaseq|fairscale|unsloth|transformers",
+        "fsdp",
+    ),
     (r"\b20(19|20|21|22|23)\b|meta internal|colossal|alpa", "megatron-lm"),
     (r"megatron|nemo|primus|mcore|hai-llm|transformer engine|modellink|megascale", "megatron-core"),
-)  # fmt: skip
+)
 
 
 def family_of(row: Row) -> str:
@@ -41,9 +44,11 @@ def precision_of(text: str) -> str:
     """Read the number format of the linear layers: a member of `core.layout.PRECISIONS`."""
     text = text.lower()
     for pattern, name in (
-        (r"nvfp4|mxfp4|fp4", "nvfp4"), (r"mxfp8|fp8.?mx|mx.?fp8", "mxfp8"),
-        (r"fp8|float8|int8", "fp8"), (r"fp16|float16|half", "fp16"),
-    ):  # fmt: skip
+        (r"nvfp4|mxfp4|fp4", "nvfp4"),
+        (r"mxfp8|fp8.?mx|mx.?fp8", "mxfp8"),
+        (r"fp8|float8|int8", "fp8"),
+        (r"fp16|float16|half", "fp16"),
+    ):
         if re.search(pattern, text):
             return name
     return "bf16"
@@ -55,9 +60,11 @@ def zero_stage_of(text: str, family: str) -> int:
     if text in ("0", "1", "2", "3"):
         return int(text)
     for pattern, stage in (
-        (r"shard_grad_op|zero-?2", 2), (r"distributed optimizer|zero-?1", 1),
-        (r"fsdp|zero-?3|hsdp|fully sharded", 3), (r"none|ddp|zero-?0|plain", 0),
-    ):  # fmt: skip
+        (r"shard_grad_op|zero-?2", 2),
+        (r"distributed optimizer|zero-?1", 1),
+        (r"fsdp|zero-?3|hsdp|fully sharded", 3),
+        (r"none|ddp|zero-?0|plain", 0),
+    ):
         if re.search(pattern, text):
             return stage
     if family in ("fsdp", "torchtitan", "jax", "deepspeed-zero3"):
@@ -76,10 +83,13 @@ def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None, tu
         return "per-op", None, ()
     if "selective" in text:
         names = {
-            "mla_up_proj": r"mla.?up", "layernorm": r"norm", "moe_act": r"moe_act",
+            "mla_up_proj": r"mla.?up",
+            "layernorm": r"norm",
+            "moe_act": r"moe_act",
             "mlp": r"\bmlp\b",
-            "moe": r"\bmoe\b", "core_attn": r"core_attn|attention",
-        }  # fmt: skip
+            "moe": r"\bmoe\b",
+            "core_attn": r"core_attn|attention",
+        }
         modules = tuple(name for name, pattern in names.items() if re.search(pattern, text))
         return "selective", None, modules or ("core_attn",)
     return "none", None, ()

@@ -19,20 +19,38 @@ Row = Mapping[str, str]
 Rows = str | Path | Sequence[Row]
 
 OP_NAMES = {
-    "alltoall": "all-to-all", "all-to-all": "all-to-all", "sendrecv": "send-recv",
-    "send-recv": "send-recv", "p2p": "send-recv", "all-gather": "all-gather",
-    "allgather": "all-gather", "reduce-scatter": "reduce-scatter",
-    "reducescatter": "reduce-scatter", "all-reduce": "all-reduce", "allreduce": "all-reduce",
-    "broadcast": "broadcast", "reduce": "broadcast", "moe-dispatch": "moe-dispatch",
+    "alltoall": "all-to-all",
+    "all-to-all": "all-to-all",
+    "sendrecv": "send-recv",
+    "send-recv": "send-recv",
+    "p2p": "send-recv",
+    "all-gather": "all-gather",
+    "allgather": "all-gather",
+    "reduce-scatter": "reduce-scatter",
+    "reducescatter": "reduce-scatter",
+    "all-reduce": "all-reduce",
+    "allreduce": "all-reduce",
+    "broadcast": "broadcast",
+    "reduce": "broadcast",
+    "moe-dispatch": "moe-dispatch",
     "moe-combine": "moe-combine",
-}  # fmt: skip
+}
 
 NETWORKS = (  # word in the printed fabric -> fabric preset of the scale-out network
-    ("efa", "efa"), ("tcpx", "tcpx"), ("fastrak", "tcpx"), ("roce", "roce"), ("ib ", "infiniband"),
-    ("slingshot", "slingshot"), ("omni", "omni-path"),
-    ("infiniband", "infiniband"), ("ndr", "infiniband"), ("hdr", "infiniband"),
-    ("rdma", "roce"), ("ethernet", "ethernet"), ("tcp", "ethernet"),
-)  # fmt: skip
+    ("efa", "efa"),
+    ("tcpx", "tcpx"),
+    ("fastrak", "tcpx"),
+    ("roce", "roce"),
+    ("ib ", "infiniband"),
+    ("slingshot", "slingshot"),
+    ("omni", "omni-path"),
+    ("infiniband", "infiniband"),
+    ("ndr", "infiniband"),
+    ("hdr", "infiniband"),
+    ("rdma", "roce"),
+    ("ethernet", "ethernet"),
+    ("tcp", "ethernet"),
+)
 
 TORCH_LAUNCH_S = 2e-5
 """What a call through torch.distributed, timed on the host, adds (H200 and B200 rows of
@@ -61,10 +79,16 @@ class CollectiveRow:
     def expected_s(self, fabric: FabricCalibration) -> float:
         """Predicted time with given constants."""
         return expected_collective_time_s(
-            self.op, self.size_bytes, self.n_ranks, self.n_in_domain, fabric,
-            self.scaleup_bytes_per_s, self.scaleout_bytes_per_s, self.algorithm,
+            self.op,
+            self.size_bytes,
+            self.n_ranks,
+            self.n_in_domain,
+            fabric,
+            self.scaleup_bytes_per_s,
+            self.scaleout_bytes_per_s,
+            self.algorithm,
             self.host_launch_s,
-        )  # fmt: skip
+        )
 
 
 def network_of(fabric: str) -> str:
@@ -127,8 +151,13 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
     nic = nic_bytes_per_s(fabric, per_node, default) if n_in < n else default
     time_us = number(row.get("time_us"))
     return CollectiveRow(
-        id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), op=op, size_bytes=size,
-        n_ranks=n, n_in_domain=n_in, inner=scaleup_class(gpu.scaleup_link),
+        id=row.get("id") or f"row-{index}",
+        gpu=row.get("gpu", ""),
+        op=op,
+        size_bytes=size,
+        n_ranks=n,
+        n_in_domain=n_in,
+        inner=scaleup_class(gpu.scaleup_link),
         outer=network_class(network or usual.fabric_class, nic, per_node),
         scaleup_bytes_per_s=gpu.scaleup_bytes_per_s or gpu.pcie_bytes_per_s or 0.0,
         scaleout_bytes_per_s=nic,
@@ -136,7 +165,7 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
         host_launch_s=TORCH_LAUNCH_S if "torch" in row.get("note", "").lower() else 0.0,
         time_s=None if time_us is None else time_us * 1e-6,
         source=row.get("source", ""),
-    )  # fmt: skip
+    )
 
 
 def _size(row: Row) -> float | None:
@@ -178,17 +207,22 @@ def predict_collective_rows(
     for index, row in enumerate(read_gemm(path_or_rows), 1):
         parsed = parse_row(row, index)
         classes = {
-            "op": row.get("op", ""), "fabric": row.get("fabric", ""),
-            "algorithm": row.get("algorithm", ""), "source": short_source(row.get("source", "")),
-        }  # fmt: skip
+            "op": row.get("op", ""),
+            "fabric": row.get("fabric", ""),
+            "algorithm": row.get("algorithm", ""),
+            "source": short_source(row.get("source", "")),
+        }
         if isinstance(parsed, str):
             scored.append(
                 ScoredRow(
-                    id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""),
-                    quantity="time_us", measured=number(row.get("time_us")), reason=parsed,
+                    id=row.get("id") or f"row-{index}",
+                    gpu=row.get("gpu", ""),
+                    quantity="time_us",
+                    measured=number(row.get("time_us")),
+                    reason=parsed,
                     classes=classes,
                 )
-            )  # fmt: skip
+            )
             continue
         fabric = FabricCalibration(
             load_link(parsed.inner, calibration), load_link(parsed.outer, calibration)
@@ -196,17 +230,20 @@ def predict_collective_rows(
         try:
             expected_s, reason = parsed.expected_s(fabric), ""
             low_s, high_s = collective_interval_s(
-                expected_s, parsed.op, parsed.n_ranks, parsed.n_in_domain, fabric,
-                parsed.algorithm,
-            )  # fmt: skip
+                expected_s, parsed.op, parsed.n_ranks, parsed.n_in_domain, fabric, parsed.algorithm
+            )
             predicted: tuple[float | None, ...] = (expected_s * 1e6, low_s * 1e6, high_s * 1e6)
         except ValueError as error:
             predicted, reason = (None, None, None), str(error)
         scored.append(
             ScoredRow(
-                id=parsed.id, gpu=parsed.gpu, quantity="time_us",
+                id=parsed.id,
+                gpu=parsed.gpu,
+                quantity="time_us",
                 measured=None if parsed.time_s is None else parsed.time_s * 1e6,
-                predicted=predicted[0], low=predicted[1], high=predicted[2],
+                predicted=predicted[0],
+                low=predicted[1],
+                high=predicted[2],
                 reason=reason or ("" if parsed.time_s else "no measured time"),
                 classes={
                     **classes,
@@ -214,7 +251,7 @@ def predict_collective_rows(
                     "size": size_class(parsed.size_bytes),
                 },
             )
-        )  # fmt: skip
+        )
     return scored
 
 

@@ -8,11 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscale.core.kernel.expected import (
-    ArchCalibration,
-    expected_matmul_time_s,
-    matmul_interval_s,
-)
+from gpuscale.core.kernel.expected import ArchCalibration, expected_matmul_time_s, matmul_interval_s
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:
@@ -22,22 +18,52 @@ Row = Mapping[str, str]
 Rows = str | Path | Sequence[Row]
 
 DTYPES = {
-    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16",
-    "tf32": "tf32", "float32": "fp32", "fp32": "fp32", "fp8": "fp8", "fp8_e4m3": "fp8",
-    "float8": "fp8", "fp8_static": "fp8", "fp8_ootb": "fp8", "fp8_block": "fp8-block",
-    "fp8-block": "fp8-block", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
-    "fp4": "nvfp4", "int8": "int8", "w8a8": "int8", "sq": "int8", "int4": "int4",
-    "int8_wo": "bf16", "int4_wo": "bf16",
-}  # fmt: skip
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp16": "fp16",
+    "tf32": "tf32",
+    "float32": "fp32",
+    "fp32": "fp32",
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "float8": "fp8",
+    "fp8_static": "fp8",
+    "fp8_ootb": "fp8",
+    "fp8_block": "fp8-block",
+    "fp8-block": "fp8-block",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "fp4": "nvfp4",
+    "int8": "int8",
+    "w8a8": "int8",
+    "sq": "int8",
+    "int4": "int4",
+    "int8_wo": "bf16",
+    "int4_wo": "bf16",
+}
 """Format names of the measurements -> formats of the model; weight-only ones compute in bf16."""
 
-WEIGHT_ONLY_BYTES = {"int8_wo": 1.0, "int4_wo": 0.5, "w4a16": 0.5, "w8a16": 1.0,
-                     "w4a16_mxfp4": 0.53125}  # fmt: skip
+WEIGHT_ONLY_BYTES = {
+    "int8_wo": 1.0,
+    "int4_wo": 0.5,
+    "w4a16": 0.5,
+    "w8a16": 1.0,
+    "w4a16_mxfp4": 0.53125,
+}
 
 ALIKE = (  # part of a name that the list lacks -> format
-    ("a16", "bf16"), ("_wo", "bf16"), ("fp8_block", "fp8-block"), ("fp8", "fp8"),
-    ("mxfp4", "mxfp4"), ("fp4", "nvfp4"), ("int8", "int8"), ("bf16", "bf16"),
-)  # fmt: skip
+    ("a16", "bf16"),
+    ("_wo", "bf16"),
+    ("fp8_block", "fp8-block"),
+    ("fp8", "fp8"),
+    ("mxfp4", "mxfp4"),
+    ("fp4", "nvfp4"),
+    ("int8", "int8"),
+    ("bf16", "bf16"),
+)
 
 
 def number_format(name: str) -> str | None:
@@ -80,11 +106,21 @@ class GemmRow:
     def expected_s(self, arch: ArchCalibration) -> float:
         """Predicted time; the operands may be in the cache, as in the benchmarks' loops."""
         return expected_matmul_time_s(
-            self.m, self.n, self.k, self.dtype, arch, self.peak_flop_per_s, self.hbm_bytes_per_s,
-            n_units=self.n_units, l2_bytes=self.l2_bytes, include_quant=self.include_quant,
-            out_bytes=self.out_bytes, warm_l2=True, kernels=self.kernels,
+            self.m,
+            self.n,
+            self.k,
+            self.dtype,
+            arch,
+            self.peak_flop_per_s,
+            self.hbm_bytes_per_s,
+            n_units=self.n_units,
+            l2_bytes=self.l2_bytes,
+            include_quant=self.include_quant,
+            out_bytes=self.out_bytes,
+            warm_l2=True,
+            kernels=self.kernels,
             weight_bytes=self.weight_bytes,
-        )  # fmt: skip
+        )
 
 
 @lru_cache(maxsize=64)
@@ -122,18 +158,24 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
     time_us = number(row.get("time_us"))
     return GemmRow(
         id=row.get("id") or f"row-{index}",
-        gpu=row.get("gpu", ""), m=m, n=n, k=k, dtype=dtype,
+        gpu=row.get("gpu", ""),
+        m=m,
+        n=n,
+        k=k,
+        dtype=dtype,
         kernels="te" if library.startswith("te_") else "",
         architecture=gpu.architecture,
-        peak_flop_per_s=peak, hbm_bytes_per_s=gpu.hbm_bytes_per_s,
+        peak_flop_per_s=peak,
+        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         n_units=gpu.n_compute_units,
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0) or None,
         include_quant="quant" in row.get("includes", ""),
         out_bytes=8.0 if "accum_fp32" in library else 2.0,
         time_s=None if time_us is None else time_us * 1e-6,
-        source=row.get("source", ""), library=library,
+        source=row.get("source", ""),
+        library=library,
         weight_bytes=WEIGHT_ONLY_BYTES.get(row.get("dtype", "").lower()),
-    )  # fmt: skip
+    )
 
 
 def read_gemm(rows: Rows) -> list[Row]:
@@ -173,17 +215,23 @@ def predict_gemm_rows(path_or_rows: Rows, calibration: str | Path | None = None)
         low_s, high_s = matmul_interval_s(expected_s, parsed.dtype, arch, parsed.kernels)
         scored.append(
             ScoredRow(
-                id=parsed.id, gpu=parsed.gpu, quantity="time_us",
+                id=parsed.id,
+                gpu=parsed.gpu,
+                quantity="time_us",
                 measured=None if parsed.time_s is None else parsed.time_s * 1e6,
-                predicted=expected_s * 1e6, low=low_s * 1e6, high=high_s * 1e6,
+                predicted=expected_s * 1e6,
+                low=low_s * 1e6,
+                high=high_s * 1e6,
                 reason="" if parsed.time_s else "no measured time",
                 classes={
-                    "dtype": parsed.dtype, "architecture": parsed.architecture,
-                    "kernel": parsed.library, "size": size_class(parsed),
+                    "dtype": parsed.dtype,
+                    "architecture": parsed.architecture,
+                    "kernel": parsed.library,
+                    "size": size_class(parsed),
                     "source": short_source(parsed.source),
                 },
             )
-        )  # fmt: skip
+        )
     return scored
 
 
@@ -191,11 +239,17 @@ def _unpredicted(row: Row, index: int, reason: str) -> ScoredRow:
     from gpuscale.evidence.rows.measurements import number
 
     return ScoredRow(
-        id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), quantity="time_us",
-        measured=number(row.get("time_us")), reason=reason,
-        classes={"dtype": row.get("dtype", ""), "kernel": row.get("kernel", ""),
-                 "source": short_source(row.get("source", ""))},
-    )  # fmt: skip
+        id=row.get("id") or f"row-{index}",
+        gpu=row.get("gpu", ""),
+        quantity="time_us",
+        measured=number(row.get("time_us")),
+        reason=reason,
+        classes={
+            "dtype": row.get("dtype", ""),
+            "kernel": row.get("kernel", ""),
+            "source": short_source(row.get("source", "")),
+        },
+    )
 
 
 def size_class(row: GemmRow) -> str:

@@ -100,9 +100,10 @@ def _offline(row: ServedRow, replica: Replica, site: ServingSite) -> ServingLoad
 
 def _quantities(load: ServingLoad, tokens_per_s: float) -> tuple[dict[str, float], bool]:
     values = {
-        "ttft_ms": load.ttft_s * 1e3, "tpot_ms": load.tpot_s * 1e3,
+        "ttft_ms": load.ttft_s * 1e3,
+        "tpot_ms": load.tpot_s * 1e3,
         "throughput_tok_s": tokens_per_s,
-    }  # fmt: skip
+    }
     return values, load.fits
 
 
@@ -143,9 +144,13 @@ def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) ->
 
 
 def _lines(
-    row: Mapping[str, str], index: int, values: Mapping[str, float], reason: str,
-    widths: Mapping[str, float], parsed: ServedRow | None,
-) -> list[ScoredRow]:  # fmt: skip
+    row: Mapping[str, str],
+    index: int,
+    values: Mapping[str, float],
+    reason: str,
+    widths: Mapping[str, float],
+    parsed: ServedRow | None,
+) -> list[ScoredRow]:
     """Lines of one row: every quantity that it prints, the throughput if it prints none."""
     printed = [q for q in QUANTITIES if number(row.get(q)) is not None] or ["throughput_tok_s"]
     lines = []
@@ -157,12 +162,17 @@ def _lines(
         width = widths.get(f"{kind}/{quantity}", widths["unknown"])
         if parsed and parsed.classes["architecture"] not in VALIDATED:
             width = max(width, widths["unseen-architecture"])
-        lines.append(ScoredRow(
-            id=row.get("id") or f"row-{index}", gpu=row.get("gpu", ""), quantity=quantity,
-            measured=measured, predicted=value,
-            reason=reason if measured is not None else reason or "no measured value",
-            low=None if value is None else value * math.exp(-width),
-            high=None if value is None else value * math.exp(width),
-            classes=dict(parsed.classes) if parsed else {"model": row.get("model", "")},
-        ))  # fmt: skip
+        lines.append(
+            ScoredRow(
+                id=row.get("id") or f"row-{index}",
+                gpu=row.get("gpu", ""),
+                quantity=quantity,
+                measured=measured,
+                predicted=value,
+                reason=reason if measured is not None else reason or "no measured value",
+                low=None if value is None else value * math.exp(-width),
+                high=None if value is None else value * math.exp(width),
+                classes=dict(parsed.classes) if parsed else {"model": row.get("model", "")},
+            )
+        )
     return lines

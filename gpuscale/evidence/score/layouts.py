@@ -59,15 +59,21 @@ def predict_layout_rows(rows: Rows, calibration: Calibration | None = None) -> l
 
 def _scored(run: TrainingRun, calibration: Calibration | None) -> ScoredRow:
     extra: dict[str, float | None] = {
-        "measured_memory_bytes": run.memory_bytes, "predicted_memory_bytes": None,
-    }  # fmt: skip
+        "measured_memory_bytes": run.memory_bytes,
+        "predicted_memory_bytes": None,
+    }
     classes = {**run.classes, "group": run.source}
     rate = run.tokens_per_s_per_gpu
     if run.model is None or run.layout is None:
         return ScoredRow(
-            id=run.id, gpu=run.gpu, quantity="tokens_per_s_per_gpu", measured=rate,
-            reason=run.reason or "not understood", classes=classes, extra=extra,
-        )  # fmt: skip
+            id=run.id,
+            gpu=run.gpu,
+            quantity="tokens_per_s_per_gpu",
+            measured=rate,
+            reason=run.reason or "not understood",
+            classes=classes,
+            extra=extra,
+        )
     seconds = step_seconds(run, calibration)
     tokens = run.layout.global_batch_size * run.layout.seq_len
     memory = predicted_memory(run)
@@ -75,10 +81,15 @@ def _scored(run: TrainingRun, calibration: Calibration | None) -> ScoredRow:
     classes["clean"] = "no" if is_stalled(run) else "yes"
     fits = memory is None or memory <= run.hardware.hbm_bytes
     return ScoredRow(
-        id=run.id, gpu=run.gpu, quantity="tokens_per_s_per_gpu", measured=rate,
-        predicted=tokens / (seconds * run.n_gpus), reason="" if fits else "does not fit",
-        classes=classes, extra=extra,
-    )  # fmt: skip
+        id=run.id,
+        gpu=run.gpu,
+        quantity="tokens_per_s_per_gpu",
+        measured=rate,
+        predicted=tokens / (seconds * run.n_gpus),
+        reason="" if fits else "does not fit",
+        classes=classes,
+        extra=extra,
+    )
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -140,9 +151,12 @@ def layout_choices(rows: Sequence[ScoredRow], clean_only: bool = True) -> list[C
     if found:
         found.append(
             Choice(
-                "all", sum(c.n_rows for c in found), fmean(c.first_pick_frac for c in found),
-                fmean(c.best_of_three_frac for c in found), fmean(c.spearman for c in found),
+                "all",
+                sum(c.n_rows for c in found),
+                fmean(c.first_pick_frac for c in found),
+                fmean(c.best_of_three_frac for c in found),
+                fmean(c.spearman for c in found),
                 min(c.first_pick_frac for c in found),
             )
-        )  # fmt: skip
+        )
     return found

@@ -49,12 +49,20 @@ class _key(tuple):  # type: ignore[type-arg]
 
     def __new__(cls, run: TrainingRun) -> _key:
         h = run.hardware
-        return super().__new__(cls, (
-            h.gpu_name, h.gpus_per_node, h.scaleup_domain_gpus, h.scaleout_bytes_per_s_per_gpu,
-            h.fabric_class, tuple(sorted(h.overrides.items())), run.software,
-            tuple(sorted((k, str(v)) for k, v in run.options.items())),
-            run.layout.precision if run.layout else "",
-        ))  # fmt: skip
+        return super().__new__(
+            cls,
+            (
+                h.gpu_name,
+                h.gpus_per_node,
+                h.scaleup_domain_gpus,
+                h.scaleout_bytes_per_s_per_gpu,
+                h.fabric_class,
+                tuple(sorted(h.overrides.items())),
+                run.software,
+                tuple(sorted((k, str(v)) for k, v in run.options.items())),
+                run.layout.precision if run.layout else "",
+            ),
+        )
 
 
 _CACHE: dict[_key, tuple[Hardware, Software]] = {}
@@ -70,9 +78,12 @@ def _records(run: TrainingRun, calibration: Calibration | None) -> tuple[Hardwar
     hw = measured_hardware(run.hardware, calibration)
     precision = run.layout.precision if run.layout else "bf16"
     sw = software_record(
-        load_software(run.software), hw.architecture, run.options, precision=precision,
+        load_software(run.software),
+        hw.architecture,
+        run.options,
+        precision=precision,
         calibration=calibration,
-    )  # fmt: skip
+    )
     return hw, sw
 
 
@@ -135,13 +146,17 @@ def scored_run(run: TrainingRun, calibration: Calibration | None = None) -> Scor
     extra: dict[str, float | None] = dict.fromkeys(MEMORY_COLUMNS)
     extra["measured_memory_bytes"] = run.memory_bytes
     base: dict[str, Any] = {
-        "id": run.id, "gpu": run.gpu, "quantity": "step_time_s", "measured": run.step_time_s,
+        "id": run.id,
+        "gpu": run.gpu,
+        "quantity": "step_time_s",
+        "measured": run.step_time_s,
         "classes": {
-            **run.classes, "newest": "no" if run.superseded else "yes",
+            **run.classes,
+            "newest": "no" if run.superseded else "yes",
             "clean": "no" if run.software == "nanotron" and is_stalled(run) else "yes",
         },
         "extra": extra,
-    }  # fmt: skip
+    }
     if run.model is None or run.layout is None:
         return ScoredRow(reason=run.reason or "not understood", **base)
     try:
@@ -171,9 +186,12 @@ def _remark(run: TrainingRun) -> str:
 def scores(run: TrainingRun) -> bool:
     """Whether a run counts: good, fully specified, not superseded, no unexplained stall."""
     return (
-        run.full_spec == "yes" and run.quality not in ("suspect", "weak") and not run.superseded
-        and run.step_time_s is not None and not run.reason
-    )  # fmt: skip
+        run.full_spec == "yes"
+        and run.quality not in ("suspect", "weak")
+        and not run.superseded
+        and run.step_time_s is not None
+        and not run.reason
+    )
 
 
 @lru_cache(maxsize=2)

@@ -24,30 +24,68 @@ FAMILIES: dict[str, Family] = {
 }
 
 TEXT_OF_WRAPPER = {
-    "llama4": "llama4_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text",
-    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text", "mistral3": "mistral", "kimi_k25": "deepseek_v3",
-    "minimax_m3_vl": "minimax_m3_vl_text", "minimax_m3": "minimax_m3_vl_text",
-    "step3p7": "step3p5", "step3_vl": "step3_text", "step3": "step3_text",
-    "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2",
-}  # fmt: skip
+    "llama4": "llama4_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "mistral3": "mistral",
+    "kimi_k25": "deepseek_v3",
+    "minimax_m3_vl": "minimax_m3_vl_text",
+    "minimax_m3": "minimax_m3_vl_text",
+    "step3p7": "step3p5",
+    "step3_vl": "step3_text",
+    "step3": "step3_text",
+    "qwen2_vl": "qwen2",
+    "qwen2_5_vl": "qwen2",
+}
 """Multimodal wrapper -> model type of its text part, where that part names none it could be."""
 
 DEFAULTS_OF = {
-    "kimi_k2": "deepseek_v3", "mimo_v2": "mimo_v2_flash", "minimax_m3": "minimax_m3_vl_text",
-    "RefinedWeb": "falcon", "RefinedWebModel": "falcon", "granitemoeshared": "granitemoe",
+    "kimi_k2": "deepseek_v3",
+    "mimo_v2": "mimo_v2_flash",
+    "minimax_m3": "minimax_m3_vl_text",
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "granitemoeshared": "granitemoe",
     "step3_text": "",
-}  # fmt: skip
+}
 OTHER_NAMES = {
-    "RefinedWeb": "falcon", "RefinedWebModel": "falcon", "gpt-neox": "gpt_neox",
-    "qwen3_moe_text": "qwen3_moe", "qwen3_next_text": "qwen3_next", "minimax_m1": "minimax",
-    "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "glm4v_moe_text": "glm4_moe",
-    "minimax_text_01": "minimax", "hunyuan": "hunyuan_v1_moe", "phi4": "phi3",
-}  # fmt: skip
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "gpt-neox": "gpt_neox",
+    "qwen3_moe_text": "qwen3_moe",
+    "qwen3_next_text": "qwen3_next",
+    "minimax_m1": "minimax",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "glm4v_moe_text": "glm4_moe",
+    "minimax_text_01": "minimax",
+    "hunyuan": "hunyuan_v1_moe",
+    "phi4": "phi3",
+}
 
-TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "gpt2", "falcon",
-        "cohere", "cohere2", "starcoder2", "bloom", "opt", "smollm3", "ernie4_5",
-        "ernie4_5_moe", "mistral3")  # fmt: skip
+TIED = (
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "gemma4",
+    "gemma4_text",
+    "gpt2",
+    "falcon",
+    "cohere",
+    "cohere2",
+    "starcoder2",
+    "bloom",
+    "opt",
+    "smollm3",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "mistral3",
+)
 """Types whose head is tied unless the file says otherwise."""
 
 WRAPPED_TEXT = ("text_config", "llm_config", "language_config")
@@ -55,9 +93,14 @@ REQUIRED = ("hidden_size", "num_hidden_layers")
 GENERIC_REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 WEIGHT_BITS = {
-    "fp8": 8.0, "fbgemm_fp8": 8.0, "mxfp4": 4.25, "nvfp4": 4.5, "awq": 4.0, "gptq": 4.0,
+    "fp8": 8.0,
+    "fbgemm_fp8": 8.0,
+    "mxfp4": 4.25,
+    "nvfp4": 4.5,
+    "awq": 4.0,
+    "gptq": 4.0,
     "bitsandbytes": 8.0,
-}  # fmt: skip
+}
 """Bits per weight with block scales: mxfp4 one byte per 32, nvfp4 one per 16."""
 
 
@@ -182,12 +225,7 @@ def _unknown(keys: Keys, text_type: str, where: str) -> str:
 
 
 def _spec(
-    parts: Parts,
-    k: Keys,
-    wrapper: Keys,
-    text_type: str,
-    wrapper_type: str,
-    warnings: list[str],
+    parts: Parts, k: Keys, wrapper: Keys, text_type: str, wrapper_type: str, warnings: list[str]
 ) -> ModelSpec:
     h = k.integer("hidden_size")
     fields: dict[str, Any] = {

@@ -65,8 +65,11 @@ _V4_NAMES = {
     "compressed_sparse_attention": "csa",
     "heavily_compressed_attention": "hca",
 }
-_V4_RATIOS = {0: "sliding_attention", 4: "compressed_sparse_attention",
-              128: "heavily_compressed_attention"}  # fmt: skip
+_V4_RATIOS = {
+    0: "sliding_attention",
+    4: "compressed_sparse_attention",
+    128: "heavily_compressed_attention",
+}
 
 
 def deepseek_v4(k: Keys) -> Parts:
@@ -111,9 +114,11 @@ def _v4_types(k: Keys, n: int) -> list[str]:
     if types is None:
         first = min(n, 2)
         types = [
-            "compressed_sparse_attention" if i >= first and (i - first) % 2
-            else "heavily_compressed_attention" for i in range(n)
-        ]  # fmt: skip
+            "compressed_sparse_attention"
+            if i >= first and (i - first) % 2
+            else "heavily_compressed_attention"
+            for i in range(n)
+        ]
     for kind in types:
         if not isinstance(kind, str) or kind not in _V4_NAMES:
             raise k.error("layer_types", f"unknown kind of layer {str(kind)[:40]!r}")
@@ -121,8 +126,12 @@ def _v4_types(k: Keys, n: int) -> list[str]:
 
 
 FAMILIES: dict[str, Family] = {
-    "deepseek_v2": deepseek, "deepseek_v3": deepseek, "kimi_k2": deepseek,
-    "glm4_moe_lite": deepseek, "deepseek_v32": deepseek_sparse, "glm_moe_dsa": deepseek_sparse,
+    "deepseek_v2": deepseek,
+    "deepseek_v3": deepseek,
+    "kimi_k2": deepseek,
+    "glm4_moe_lite": deepseek,
+    "deepseek_v32": deepseek_sparse,
+    "glm_moe_dsa": deepseek_sparse,
     "deepseek_v4": deepseek_v4,
-}  # fmt: skip
+}
 """Model type -> function; keys are those of transformers."""

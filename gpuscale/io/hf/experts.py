@@ -23,12 +23,7 @@ from gpuscale.io.hf.parts import (
     used,
     windowed,
 )
-from gpuscale.specs.model import (
-    AnyMixer,
-    Attention,
-    DenseFfn,
-    MoeFfn,
-)
+from gpuscale.specs.model import AnyMixer, Attention, DenseFfn, MoeFfn
 
 
 def mixtral(k: Keys) -> Parts:
@@ -180,15 +175,23 @@ def mimo_v2(k: Keys) -> Parts:
     bias = k.flag("attention_bias")
     window = k.optional("sliding_window_size") or k.optional("sliding_window")
     full = attention(
-        k, n_kv_heads=kv, head_dim=d, v_head_dim=v, qkv_bias=bias,
+        k,
+        n_kv_heads=kv,
+        head_dim=d,
+        v_head_dim=v,
+        qkv_bias=bias,
         sinks=k.flag("add_full_attention_sink_bias"),
-    )  # fmt: skip
+    )
     sliding = attention(
-        k, n_heads=k.integer("swa_num_attention_heads", full.n_heads),
+        k,
+        n_heads=k.integer("swa_num_attention_heads", full.n_heads),
         n_kv_heads=k.integer("swa_num_key_value_heads", 2 * kv),
-        head_dim=k.integer("swa_head_dim", d), v_head_dim=k.integer("swa_v_head_dim", v),
-        qkv_bias=bias, sinks=k.flag("add_swa_attention_sink_bias", True), window_tokens=window,
-    )  # fmt: skip
+        head_dim=k.integer("swa_head_dim", d),
+        v_head_dim=k.integer("swa_v_head_dim", v),
+        qkv_bias=bias,
+        sinks=k.flag("add_swa_attention_sink_bias", True),
+        window_tokens=window,
+    )
     names = mixer_names(types)
     ffn_names = dense_first(k, n)
     if not any(k.given(key) for key in ("mlp_layer_types", "moe_layer_freq")):
@@ -217,9 +220,12 @@ def step3p5(k: Keys) -> Parts:
     gate = k.table.get("gating", True)
     per_head = gate is True or gate == "per-head"
     common: dict[str, Any] = {
-        "qkv_bias": bias, "out_bias": bias, "qk_norm": "head", "head_gate": per_head,
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "qk_norm": "head",
+        "head_gate": per_head,
         "output_gate": not per_head,
-    }  # fmt: skip
+    }
     full = attention(k, **common)
     own = k.optional("num_sliding_attention_heads") or other.optional("num_attention_heads")
     sliding = attention(
@@ -332,11 +338,24 @@ def any_decoder(k: Keys) -> Parts:
 
 
 FAMILIES: dict[str, Family] = {
-    "mixtral": mixtral, "granitemoe": granite_moe, "granitemoeshared": granite_moe,
-    "qwen2_moe": qwen2_moe, "qwen3_moe": qwen3_moe, "qwen3_vl_moe_text": qwen3_moe,
-    "llama4_text": llama4, "glm4_moe": glm4_moe, "gpt_oss": gpt_oss,
-    "minimax_m2": minimax_m2, "minimax_m3_vl_text": minimax_m3, "minimax_m3": minimax_m3,
-    "mimo_v2_flash": mimo_v2, "mimo_v2": mimo_v2, "step3_text": step3, "step3p5": step3p5,
-    "dbrx": dbrx, "ernie4_5_moe": ernie_moe, "hunyuan_v1_moe": hunyuan_moe,
-}  # fmt: skip
+    "mixtral": mixtral,
+    "granitemoe": granite_moe,
+    "granitemoeshared": granite_moe,
+    "qwen2_moe": qwen2_moe,
+    "qwen3_moe": qwen3_moe,
+    "qwen3_vl_moe_text": qwen3_moe,
+    "llama4_text": llama4,
+    "glm4_moe": glm4_moe,
+    "gpt_oss": gpt_oss,
+    "minimax_m2": minimax_m2,
+    "minimax_m3_vl_text": minimax_m3,
+    "minimax_m3": minimax_m3,
+    "mimo_v2_flash": mimo_v2,
+    "mimo_v2": mimo_v2,
+    "step3_text": step3,
+    "step3p5": step3p5,
+    "dbrx": dbrx,
+    "ernie4_5_moe": ernie_moe,
+    "hunyuan_v1_moe": hunyuan_moe,
+}
 """Model type -> function; keys are those of transformers."""

@@ -74,10 +74,18 @@ def qwen3_5(k: Keys) -> Parts:
 
 
 _NEMOTRON = {
-    "M": "mamba", "mamba": "mamba", "linear_attention": "mamba", "mamba2": "mamba",
-    "*": "full", "attention": "full", "full_attention": "full",
-    "E": "moe", "moe": "moe", "-": "dense", "mlp": "dense",
-}  # fmt: skip
+    "M": "mamba",
+    "mamba": "mamba",
+    "linear_attention": "mamba",
+    "mamba2": "mamba",
+    "*": "full",
+    "attention": "full",
+    "full_attention": "full",
+    "E": "moe",
+    "moe": "moe",
+    "-": "dense",
+    "mlp": "dense",
+}
 
 
 def nemotron_h(k: Keys) -> Parts:
@@ -146,9 +154,11 @@ def minimax(k: Keys) -> Parts:
     if old is not None and k.table.get("layer_types") is None:
         types = ["full_attention" if kind else "linear_attention" for kind in old]
     else:
-        types = layer_types(k, n) if k.given("layer_types") else [
-            "linear_attention" if i % 2 else "full_attention" for i in range(n)
-        ]  # fmt: skip
+        types = (
+            layer_types(k, n)
+            if k.given("layer_types")
+            else ["linear_attention" if i % 2 else "full_attention" for i in range(n)]
+        )
     names = ["full" if kind == "full_attention" else "lightning" for kind in types]
     mixers = used(
         names,
@@ -222,9 +232,12 @@ def _gemma4_mixers(k: Keys, names: list[str]) -> dict[str, AnyMixer]:
     sliding = attention(k, window_tokens=k.integer("sliding_window"), **common)
     kv = k.optional("num_global_key_value_heads") if equal else None
     full = attention(
-        k, head_dim=k.integer("global_head_dim", 512), shared_kv=equal,
-        n_kv_heads=kv or sliding.n_kv_heads, **common,
-    )  # fmt: skip
+        k,
+        head_dim=k.integer("global_head_dim", 512),
+        shared_kv=equal,
+        n_kv_heads=kv or sliding.n_kv_heads,
+        **common,
+    )
     mixers: dict[str, AnyMixer] = {}
     for name in dict.fromkeys(names):
         mixer = sliding if name.startswith("sliding") else full
@@ -247,8 +260,14 @@ def _gemma4_ffn(k: Keys, name: str) -> DenseFfn | MoeFfn:
 
 
 FAMILIES: dict[str, Family] = {
-    "qwen3_next": qwen3_next, "qwen3_5_moe_text": qwen3_next, "qwen3_5_text": qwen3_5,
-    "nemotron_h": nemotron_h, "minimax": minimax, "gemma": gemma, "gemma2": gemma2,
-    "gemma3_text": gemma3, "gemma4_text": gemma4,
-}  # fmt: skip
+    "qwen3_next": qwen3_next,
+    "qwen3_5_moe_text": qwen3_next,
+    "qwen3_5_text": qwen3_5,
+    "nemotron_h": nemotron_h,
+    "minimax": minimax,
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3,
+    "gemma4_text": gemma4,
+}
 """Model type -> function; keys are those of transformers."""

@@ -17,18 +17,35 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "d_model", "dim"),
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "num_attention_groups", "kv_n_heads",
-                            "n_head_kv",
-                            "multi_query_group_num"),
-    "max_position_embeddings": ("n_positions", "max_seq_len", "max_sequence_length", "seq_length",
-                                "n_ctx"),
+    "num_key_value_heads": (
+        "num_kv_heads",
+        "n_kv_heads",
+        "num_attention_groups",
+        "kv_n_heads",
+        "n_head_kv",
+        "multi_query_group_num",
+    ),
+    "max_position_embeddings": (
+        "n_positions",
+        "max_seq_len",
+        "max_sequence_length",
+        "seq_length",
+        "n_ctx",
+    ),
     "intermediate_size": ("ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "ffn_intermediate_size"),
     "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("moe_top_k", "moe_topk", "moe_k", "top_k_experts",
-                            "experts_per_token", "num_experts_per_token", "num_selected_experts"),
+    "num_experts_per_tok": (
+        "moe_top_k",
+        "moe_topk",
+        "moe_k",
+        "top_k_experts",
+        "experts_per_token",
+        "num_experts_per_token",
+        "num_selected_experts",
+    ),
     "moe_intermediate_size": ("expert_intermediate_size", "moe_ffn_hidden_size"),
     "vocab_size": ("padded_vocab_size",),
-}  # fmt: skip
+}
 """Other spellings of a key, tried in this order, in the file and then in the defaults."""
 
 

@@ -226,20 +226,42 @@ def falcon(k: Keys) -> Parts:
     width = k.optional("intermediate_size") or 4 * h
     ffn = DenseFfn(ffn_hidden_size=width, gated=False, bias=bias)
     spec = {
-        "norm": "layernorm", "norms_per_layer": norms,
+        "norm": "layernorm",
+        "norms_per_layer": norms,
         "position": "alibi" if k.flag("alibi") else "rope",
-    }  # fmt: skip
+    }
     return _build(k, full, ffn, ["full_attention"] * n_layers(k), **spec)
 
 
 FAMILIES: dict[str, Family] = {
-    "llama": llama, "granite": llama, "smollm3": llama,
-    "mistral": mistral, "ministral3": mistral, "phi3": mistral,
-    "qwen2": qwen2, "qwen3": qwen3, "qwen3_vl_text": qwen3,
-    "olmo": olmo, "olmo2": olmo2, "olmo3": olmo2, "cohere": cohere, "cohere2": cohere,
-    "starcoder2": starcoder2, "stablelm": stablelm, "ernie4_5": ernie,
-    "hunyuan_v1_dense": hunyuan, "seed_oss": seed_oss, "nemotron": nemotron,
-    "exaone4": exaone4, "glm": glm, "glm4": glm4, "gpt2": gpt2, "gpt_neox": gpt_neox,
-    "bloom": bloom, "opt": opt, "phi": phi, "falcon": falcon,
-}  # fmt: skip
+    "llama": llama,
+    "granite": llama,
+    "smollm3": llama,
+    "mistral": mistral,
+    "ministral3": mistral,
+    "phi3": mistral,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "qwen3_vl_text": qwen3,
+    "olmo": olmo,
+    "olmo2": olmo2,
+    "olmo3": olmo2,
+    "cohere": cohere,
+    "cohere2": cohere,
+    "starcoder2": starcoder2,
+    "stablelm": stablelm,
+    "ernie4_5": ernie,
+    "hunyuan_v1_dense": hunyuan,
+    "seed_oss": seed_oss,
+    "nemotron": nemotron,
+    "exaone4": exaone4,
+    "glm": glm,
+    "glm4": glm4,
+    "gpt2": gpt2,
+    "gpt_neox": gpt_neox,
+    "bloom": bloom,
+    "opt": opt,
+    "phi": phi,
+    "falcon": falcon,
+}
 """Model type -> function; keys are those of transformers."""

@@ -124,10 +124,18 @@ def step3p7(v: Keys, k: Keys, text_width: int) -> int:
 
 
 TOWERS: dict[str, Tower] = {
-    "qwen3_vl": qwen_vl, "qwen3_vl_moe": qwen_vl, "qwen3_5": qwen_vl, "qwen3_5_moe": qwen_vl,
-    "gemma3": siglip_gemma3, "gemma4": gemma4, "kimi_k25": kimi, "mistral3": pixtral,
-    "minimax_m3_vl": minimax_m3, "minimax_m3": minimax_m3, "step3p7": step3p7,
-}  # fmt: skip
+    "qwen3_vl": qwen_vl,
+    "qwen3_vl_moe": qwen_vl,
+    "qwen3_5": qwen_vl,
+    "qwen3_5_moe": qwen_vl,
+    "gemma3": siglip_gemma3,
+    "gemma4": gemma4,
+    "kimi_k25": kimi,
+    "mistral3": pixtral,
+    "minimax_m3_vl": minimax_m3,
+    "minimax_m3": minimax_m3,
+    "step3p7": step3p7,
+}
 """Wrapper model type -> function."""
 
 TEXT_ONLY = ("llama4", "qwen3_5", "qwen3_5_moe")

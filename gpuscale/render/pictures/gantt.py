@@ -42,8 +42,11 @@ def draw_gantt(chart: Gantt) -> tuple[float, list[str]]:
             parts.append(rect(at, y, wide, tall, f"gs-c{n}", tip, edge=wide > 3))
             if width_of(span.label, 10) + 2 < wide and tall > 20:
                 on = 1 if n in DARK_TEXT_ON else 0
-                parts.append(text(at + wide / 2, y + tall / 2 + 4, span.label, f"gs-on{on}",
-                                  "middle", size=10))  # fmt: skip
+                parts.append(
+                    text(
+                        at + wide / 2, y + tall / 2 + 4, span.label, f"gs-on{on}", "middle", size=10
+                    )
+                )
     after = 0.0
     for tick in nice_ticks(chart.start, chart.total, False):
         at, shown = left + per * (tick - chart.start), chart.axis.text(tick, 3)

@@ -23,9 +23,11 @@ def product(document: Document) -> list[Chart]:
         groups["expected"] = [("", x, r["flop"] / r["expected"]["time_s"])]
     sizes = [f"{inputs[k]:,}" for k in ("m", "k", "n") if isinstance(inputs.get(k), (int, float))]
     note = f"{r['kind']} {' x '.join(sizes)}, {r.get('compute_dtype') or ''}".rstrip(", ")
-    return [operator_roofline(
-        r["flop_per_s"], r["bytes_per_s"], groups, f"Roofline of {inputs.get('gpu')}", note
-    )]  # fmt: skip
+    return [
+        operator_roofline(
+            r["flop_per_s"], r["bytes_per_s"], groups, f"Roofline of {inputs.get('gpu')}", note
+        )
+    ]
 
 
 def chip(document: Document) -> list[Chart]:
@@ -45,16 +47,26 @@ def chip(document: Document) -> list[Chart]:
     for name, peak in peaks.items():
         by_rate.setdefault(peak, []).append(name)
     series = [
-        Series(", ".join(names), [(x, min(peak, x * hbm), f"ridge of {', '.join(names)}")
-                                  for x in (1.0, peak / hbm, high)])
+        Series(
+            ", ".join(names),
+            [
+                (x, min(peak, x * hbm), f"ridge of {', '.join(names)}")
+                for x in (1.0, peak / hbm, high)
+            ],
+        )
         for peak, names in sorted(by_rate.items())
-    ]  # fmt: skip
-    return [Lines(
-        "roofline", f"Rooflines of {r.get('gpu')}",
-        Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-        Axis("rate of one GPU", "flop_per_s", True), series, (),
-        f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates",
-    )]  # fmt: skip
+    ]
+    return [
+        Lines(
+            "roofline",
+            f"Rooflines of {r.get('gpu')}",
+            Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
+            Axis("rate of one GPU", "flop_per_s", True),
+            series,
+            (),
+            f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates",
+        )
+    ]
 
 
 def levels(r: Mapping[str, Any], where: str) -> list[Chart]:
@@ -65,8 +77,17 @@ def levels(r: Mapping[str, Any], where: str) -> list[Chart]:
     rows.append(("all, ideal", [r["time_s"]]))
     if r.get("expected"):
         rows.append(("all, expected", [r["expected"]["time_s"]]))
-    return [Stack("levels", "Time by network level", Axis("time", "s"), ["time"], rows, None,
-                  f"{where}; the levels run at once, the slowest counts")]  # fmt: skip
+    return [
+        Stack(
+            "levels",
+            "Time by network level",
+            Axis("time", "s"),
+            ["time"],
+            rows,
+            None,
+            f"{where}; the levels run at once, the slowest counts",
+        )
+    ]
 
 
 def collective(document: Document) -> list[Chart]:
@@ -84,13 +105,20 @@ def collective(document: Document) -> list[Chart]:
     charts: list[Chart] = []
     for key, field, title, axis in (
         ("time", "time_s", "Collective time against size", Axis("time", "s", log=True)),
-        ("busbw", "busbw_bytes_per_s", "Bus bandwidth against size",
-         Axis("bus bandwidth", "bytes_per_s")),
-    ):  # fmt: skip
+        (
+            "busbw",
+            "busbw_bytes_per_s",
+            "Bus bandwidth against size",
+            Axis("bus bandwidth", "bytes_per_s"),
+        ),
+    ):
         ideal = [(row["array_bytes"], row[field], "") for row in rows if row.get(field)]
         series = [Series("roofline (ideal)", ideal)]
-        real = [(row["array_bytes"], row["expected"][field], "") for row in rows
-                if row.get("expected") and row["expected"].get(field)]  # fmt: skip
+        real = [
+            (row["array_bytes"], row["expected"][field], "")
+            for row in rows
+            if row.get("expected") and row["expected"].get(field)
+        ]
         series += [Series("expected", real)] if real else []
         if ideal:
             charts.append(Lines(key, title, size, axis, series, (), where))

@@ -14,19 +14,33 @@ if TYPE_CHECKING:
     from gpuscale.core.step.records import StepResult
 
 MEMORY_PARTS = {
-    "weights_bytes": "weights", "gradients_bytes": "gradients", "master_bytes": "master weights",
-    "optimizer_bytes": "optimizer", "activations_bytes": "activations", "logits_bytes": "logits",
-    "working_bytes": "buffers", "fragmentation_bytes": "fragmentation",
+    "weights_bytes": "weights",
+    "gradients_bytes": "gradients",
+    "master_bytes": "master weights",
+    "optimizer_bytes": "optimizer",
+    "activations_bytes": "activations",
+    "logits_bytes": "logits",
+    "working_bytes": "buffers",
+    "fragmentation_bytes": "fragmentation",
     "context_bytes": "context, NCCL",
-}  # fmt: skip
+}
 
 STEP_PARTS = {
-    "matmul_s": "matmul", "attention_s": "attention", "elementwise_s": "elementwise",
-    "moe_s": "MoE dispatch", "tp_comm_s": "TP comm", "cp_comm_s": "CP comm",
-    "ep_comm_s": "EP comm", "recompute_s": "recompute", "host_s": "launch",
-    "bubble_s": "bubble", "pp_comm_s": "PP comm", "dp_comm_s": "DP comm",
-    "optimizer_s": "optimizer", "straggler_s": "stragglers",
-}  # fmt: skip
+    "matmul_s": "matmul",
+    "attention_s": "attention",
+    "elementwise_s": "elementwise",
+    "moe_s": "MoE dispatch",
+    "tp_comm_s": "TP comm",
+    "cp_comm_s": "CP comm",
+    "ep_comm_s": "EP comm",
+    "recompute_s": "recompute",
+    "host_s": "launch",
+    "bubble_s": "bubble",
+    "pp_comm_s": "PP comm",
+    "dp_comm_s": "DP comm",
+    "optimizer_s": "optimizer",
+    "straggler_s": "stragglers",
+}
 
 
 FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
@@ -47,14 +61,17 @@ def pictures(document: Document) -> list[Chart]:
 
 
 def memory_stack(
-    stages: Sequence[tuple[str, StageMemory]], title: str, limit: tuple[float, str] | None,
+    stages: Sequence[tuple[str, StageMemory]],
+    title: str,
+    limit: tuple[float, str] | None,
     note: str = "",
-) -> Stack:  # fmt: skip
+) -> Stack:
     """Memory of GPUs by part."""
     used = {
-        key: name for key, name in MEMORY_PARTS.items()
+        key: name
+        for key, name in MEMORY_PARTS.items()
         if any(getattr(s, key) > 0.0 for _, s in stages)
-    }  # fmt: skip
+    }
     rows = [(name, [getattr(s, key) for key in used]) for name, s in stages]
     return Stack(
         "memory", title, Axis("memory of one GPU", "bytes"), list(used.values()), rows, limit, note
@@ -134,34 +151,57 @@ def _one_plan(document: Document) -> list[Chart]:
     charts: list[Chart] = [step_stack(r.step, where)]
     if document.pictures is None:
         charts.append(
-            memory_stack([(f"stage {r.memory.stage + 1}", r.memory)], "Memory of the fullest GPU",
-                         limit, where)
-        )  # fmt: skip
+            memory_stack(
+                [(f"stage {r.memory.stage + 1}", r.memory)],
+                "Memory of the fullest GPU",
+                limit,
+                where,
+            )
+        )
     others = [a for a in r.alternatives if a.fits]
     if others:
         rest = [(a.peak_bytes, a.step_s, layout_words(a.layout)) for a in others]
         mine = [(r.peak_bytes, r.step_s, layout_words(r.layout))]
         series = [Series("chosen", mine, line=False), Series("alternatives", rest, line=False)]
         charts.append(
-            Lines("alternatives", "Alternatives: time against memory",
-                  Axis("memory of the fullest GPU", "bytes"), Axis("expected step", "s"), series,
-                  [Mark("x", r.capacity_bytes, limit[1])], where)
-        )  # fmt: skip
+            Lines(
+                "alternatives",
+                "Alternatives: time against memory",
+                Axis("memory of the fullest GPU", "bytes"),
+                Axis("expected step", "s"),
+                series,
+                [Mark("x", r.capacity_bytes, limit[1])],
+                where,
+            )
+        )
     if r.pareto:
         points = sorted((p.peak_bytes, p.step_s, layout_words(p.layout)) for p in r.pareto)
         charts.append(
-            Lines("pareto", "Pareto front: fastest step under a memory cap",
-                  Axis("memory of the fullest GPU", "bytes"), Axis("expected step", "s"),
-                  [Series("", points)], (), where)
-        )  # fmt: skip
+            Lines(
+                "pareto",
+                "Pareto front: fastest step under a memory cap",
+                Axis("memory of the fullest GPU", "bytes"),
+                Axis("expected step", "s"),
+                [Series("", points)],
+                (),
+                where,
+            )
+        )
     if r.limits:
         charts += _limits(r.limits, where)
     if r.sensitivity:
         rows = [(f"{e.figure} {e.change}", [max(0.0, e.gain_frac)]) for e in r.sensitivity]
         charts.append(
-            Stack("sensitivity", "What would help: time saved per token", Axis("saved", "frac"),
-                  ["expected time saved"], rows, None, where)
-        )  # fmt: skip
+            Stack(
+                "sensitivity",
+                "What would help: time saved per token",
+                Axis("saved", "frac"),
+                ["expected time saved"],
+                rows,
+                None,
+                where,
+            )
+        )
     return charts
 
 
@@ -169,15 +209,22 @@ def _limits(limits: Sequence[Any], note: str) -> list[Chart]:
     """Communication over arithmetic of each parallelism; above 1 it is communication-bound."""
     rows = [
         (f"{row.axis} {row.degree}", [row.ratio])
-        for row in limits if row.ratio and 0.0 < row.ratio < 1e6 and row.in_use
-    ]  # fmt: skip
+        for row in limits
+        if row.ratio and 0.0 < row.ratio < 1e6 and row.in_use
+    ]
     if not rows:
         return []
     return [
-        Stack("limits", "Communication over arithmetic, by parallelism", Axis("ratio"),
-              ["communication time / arithmetic time"], rows, (1.0, "communication-bound above 1"),
-              note)
-    ]  # fmt: skip
+        Stack(
+            "limits",
+            "Communication over arithmetic, by parallelism",
+            Axis("ratio"),
+            ["communication time / arithmetic time"],
+            rows,
+            (1.0, "communication-bound above 1"),
+            note,
+        )
+    ]
 
 
 def _job(inputs: Mapping[str, Any]) -> str:
@@ -218,13 +265,27 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
             ideal = [(n, first[1] * n / first[0], "") for n, _, _ in speed[0].points]
             speed = [Series("expected", speed[0].points), Series("linear scaling", ideal)]
         charts.append(
-            Lines("scaling", "Scaling: tokens per second", x,
-                  Axis("tokens/s", "count", log=True), speed, (), note)
-        )  # fmt: skip
+            Lines(
+                "scaling",
+                "Scaling: tokens per second",
+                x,
+                Axis("tokens/s", "count", log=True),
+                speed,
+                (),
+                note,
+            )
+        )
         charts.append(
-            Lines("mfu", "Scaling: model FLOP utilisation", x, Axis("MFU", "frac"),
-                  series(lambda r: r.mfu), (), note)
-        )  # fmt: skip
+            Lines(
+                "mfu",
+                "Scaling: model FLOP utilisation",
+                x,
+                Axis("MFU", "frac"),
+                series(lambda r: r.mfu),
+                (),
+                note,
+            )
+        )
     front = [r for r in fit if r.pareto]
     if len(fit) > 1:
         cost = all(r.usd is not None for r in fit)
@@ -238,8 +299,17 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
         rest = [at(r) for r in fit if not r.pareto]
         made = [Series("Pareto front", sorted(map(at, front)))]
         made += [Series("dominated", rest, line=False)] if rest else []
-        charts.append(Lines("pareto", "Pareto front: time against " + ("cost" if cost else "GPUs"),
-                            label, y, made, (), note))  # fmt: skip
+        charts.append(
+            Lines(
+                "pareto",
+                "Pareto front: time against " + ("cost" if cost else "GPUs"),
+                label,
+                y,
+                made,
+                (),
+                note,
+            )
+        )
     return charts
 
 
@@ -254,7 +324,11 @@ def _sweep(document: Document) -> list[Chart]:
 
 
 KNOWN: dict[str, Callable[[Document], list[Chart]]] = {
-    "memory": _memory, "plan": _plan, "sweep": _sweep, "collective": kernels.collective,
-    "matmul-time": kernels.product, "roofline": kernels.chip,
-}  # fmt: skip
+    "memory": _memory,
+    "plan": _plan,
+    "sweep": _sweep,
+    "collective": kernels.collective,
+    "matmul-time": kernels.product,
+    "roofline": kernels.chip,
+}
 """Command -> its pictures."""

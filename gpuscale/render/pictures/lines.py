@@ -51,10 +51,14 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     top, parts = heading(chart.title, chart.note)
     if len(chart.series) > 1 or (chart.series and chart.series[0].name):
         top, keys = legend(
-            [s.name for s in chart.series], 20, top + 12, WIDTH - 16, "line",
+            [s.name for s in chart.series],
+            20,
+            top + 12,
+            WIDTH - 16,
+            "line",
             [n for n, s in enumerate(chart.series) if not s.line],
             [n for n, s in enumerate(chart.series) if not s.markers],
-        )  # fmt: skip
+        )
         parts += keys
     xs, ys = values_of(chart)
     zero = any(s.line for s in chart.series)  # a cloud of points needs no zero
@@ -125,9 +129,13 @@ def _marks(chart: Lines, x: Scale, y: Scale, box: Box) -> Iterator[str]:
         yield line(at, top, at, bottom, "gs-mark", "5 4")
         flip = at + width_of(mark.label, 12) + 8 > right
         yield text(
-            at - 5 if flip else at + 5, bottom - 8 - 15 * used, mark.label, "gs-markt gs-halo",
-            "end" if flip else "start", size=12,
-        )  # fmt: skip
+            at - 5 if flip else at + 5,
+            bottom - 8 - 15 * used,
+            mark.label,
+            "gs-markt gs-halo",
+            "end" if flip else "start",
+            size=12,
+        )
         used += 1
 
 
@@ -145,9 +153,20 @@ def labels(names: Sequence[tuple[float, float, str]], box: Box, taken: list[Box]
     left, top, right, bottom = box
     for px, py, label in names:
         wide = width_of(label, 12)
-        for dx, dy in ((9, 4), (-9 - wide, 4), (-wide / 2, -10), (-wide / 2, 20), (9, -10),
-                       (9, 18), (-9 - wide, -10), (-9 - wide, 18), (14, 32), (14, -24),
-                       (-14 - wide, 32), (-14 - wide, -24)):  # fmt: skip
+        for dx, dy in (
+            (9, 4),
+            (-9 - wide, 4),
+            (-wide / 2, -10),
+            (-wide / 2, 20),
+            (9, -10),
+            (9, 18),
+            (-9 - wide, -10),
+            (-9 - wide, 18),
+            (14, 32),
+            (14, -24),
+            (-14 - wide, 32),
+            (-14 - wide, -24),
+        ):
             spot = (px + dx, py + dy - 11, px + dx + wide, py + dy + 3)
             inside = spot[0] > left and spot[2] < right and spot[1] > top and spot[3] < bottom
             if inside and not any(_meet(spot, t) for t in taken):

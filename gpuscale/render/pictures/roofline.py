@@ -11,9 +11,12 @@ Point = tuple[str, float, float]
 
 
 def operator_roofline(
-    peak_flop_per_s: float, hbm_bytes_per_s: float, groups: Mapping[str, Sequence[Point]],
-    title: str, note: str,
-) -> Lines:  # fmt: skip
+    peak_flop_per_s: float,
+    hbm_bytes_per_s: float,
+    groups: Mapping[str, Sequence[Point]],
+    title: str,
+    note: str,
+) -> Lines:
     """Operators under the roof ``min(peak, intensity * bandwidth)``.
 
     Parameters
@@ -35,9 +38,14 @@ def operator_roofline(
         series.append(Series(name, [(x, y, label) for label, x, y in points], line=False))
     mark = Mark("x", ridge, f"ridge {ridge:,.0f} FLOP/byte")
     return Lines(
-        "roofline", title, Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-        Axis("rate of one GPU", "flop_per_s", True), series, [mark], note,
-    )  # fmt: skip
+        "roofline",
+        title,
+        Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
+        Axis("rate of one GPU", "flop_per_s", True),
+        series,
+        [mark],
+        note,
+    )
 
 
 def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Lines | None:
@@ -59,7 +67,11 @@ def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Li
     if not series:
         return None
     return Lines(
-        "limits", "Parallelism limits: communication over arithmetic", Axis("GPUs", "count", True),
-        Axis("communication time / arithmetic time", "", True), series,
-        [Mark("y", 1.0, "communication-bound above")], note,
-    )  # fmt: skip
+        "limits",
+        "Parallelism limits: communication over arithmetic",
+        Axis("GPUs", "count", True),
+        Axis("communication time / arithmetic time", "", True),
+        series,
+        [Mark("y", 1.0, "communication-bound above")],
+        note,
+    )

@@ -15,9 +15,17 @@ if TYPE_CHECKING:
     from gpuscale.core.timeline import Event, Timeline
 
 LETTERS = {
-    "forward": "F", "backward": "B", "weights": "W", "recompute": "R", "gather": "g",
-    "optimizer": "O", "dp": "D", "straggler": "s", "host": "h", "skipped": "~",
-}  # fmt: skip
+    "forward": "F",
+    "backward": "B",
+    "weights": "W",
+    "recompute": "R",
+    "gather": "g",
+    "optimizer": "O",
+    "dp": "D",
+    "straggler": "s",
+    "host": "h",
+    "skipped": "~",
+}
 """Kinds that are drawn, and their letters; bubbles are what is left."""
 
 PASSES_SHOWN = 90
@@ -29,9 +37,11 @@ def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack
     stages = stage_memories(problem.memory_facts, layout, problem.memory_parameters)
     limit = (usable_bytes, f"usable {Axis('', 'bytes').text(usable_bytes)}")
     return memory_stack(
-        [(f"stage {s.stage + 1}", s) for s in stages], "Memory per GPU, by pipeline stage", limit,
+        [(f"stage {s.stage + 1}", s) for s in stages],
+        "Memory per GPU, by pipeline stage",
+        limit,
         layout_words(layout),
-    )  # fmt: skip
+    )
 
 
 def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> list[Gantt]:
@@ -48,22 +58,49 @@ def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> 
         return [_gantt(timeline, lanes, 0.0, total, "timeline", "One step in time", about)]
     until = fullest[n_shown].start_s
     since = fullest[-n_shown].start_s
-    first = _gantt(timeline, lanes, 0.0, until, "timeline", "One step in time: its start",
-                   about, f", of which the first {time.text(until)}")  # fmt: skip
-    last = _gantt(timeline, lanes, since, total, "timeline-end", "One step in time: its end",
-                  about, f", of which the last {time.text(total - since)}")  # fmt: skip
+    first = _gantt(
+        timeline,
+        lanes,
+        0.0,
+        until,
+        "timeline",
+        "One step in time: its start",
+        about,
+        f", of which the first {time.text(until)}",
+    )
+    last = _gantt(
+        timeline,
+        lanes,
+        since,
+        total,
+        "timeline-end",
+        "One step in time: its end",
+        about,
+        f", of which the last {time.text(total - since)}",
+    )
     return [first, last]
 
 
 def _gantt(
-    timeline: Timeline, lanes: list[list[Event]], start: float, end: float, key: str, title: str,
-    about: str, part: str = "",
-) -> Gantt:  # fmt: skip
+    timeline: Timeline,
+    lanes: list[list[Event]],
+    start: float,
+    end: float,
+    key: str,
+    title: str,
+    about: str,
+    part: str = "",
+) -> Gantt:
     shown = [
-        [e for e in lane if e.kind in LETTERS and e.start_s < end - 1e-12
-         and e.start_s + e.duration_s > start + 1e-12]
+        [
+            e
+            for e in lane
+            if e.kind in LETTERS
+            and e.start_s < end - 1e-12
+            and e.start_s + e.duration_s > start + 1e-12
+        ]
         for lane in lanes
-    ]  # fmt: skip
+    ]
     kinds = [k for k in LETTERS if any(e.kind == k for lane in shown for e in lane)]
     drawn = []
     for device, lane in enumerate(shown):
@@ -97,6 +134,10 @@ def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:
         series.append(Series(f"stage {device + 1}", points, markers=False))
     mark = Mark("y", usable_bytes, f"usable {Axis('', 'bytes').text(usable_bytes)}")
     return Lines(
-        "memory-time", "Memory of one GPU over the step", Axis("time", "s"),
-        Axis("memory", "bytes"), series, [mark],
-    )  # fmt: skip
+        "memory-time",
+        "Memory of one GPU over the step",
+        Axis("time", "s"),
+        Axis("memory", "bytes"),
+        series,
+        [mark],
+    )

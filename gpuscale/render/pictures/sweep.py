@@ -59,8 +59,9 @@ def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
 def _line(points: Sequence[dict[str, Any]], swept: str, key: str) -> list[tuple[float, float, str]]:
     return [
         (float(p["values"][swept]), float(p["numbers"][key]), "")
-        for p in points if _is_number(p["numbers"][key])
-    ]  # fmt: skip
+        for p in points
+        if _is_number(p["numbers"][key])
+    ]
 
 
 def _lines(name: str, note: str, swept: str, key: str, series: list[Series]) -> Lines:
@@ -96,7 +97,8 @@ def _bars(swept: str, key: str, points: Sequence[dict[str, Any]], note: str) -> 
 def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], note: str) -> Stack:
     found = [
         (label, [max(0.0, float(p["numbers"][key]))])
-        for label, p in rows if _is_number(p["numbers"][key])
-    ]  # fmt: skip
+        for label, p in rows
+        if _is_number(p["numbers"][key])
+    ]
     axis = Axis(key, dimension_of(key.rsplit(".", 1)[-1]))
     return Stack(key.replace(".", "-"), key, axis, [key], found, None, note)

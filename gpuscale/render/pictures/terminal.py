@@ -138,9 +138,10 @@ def gantt(chart: Gantt, width: int) -> list[str]:
                 filled[column][span.kind] += max(0.0, min(b, column + 1) - max(a, column))
         row = "".join(
             chart.kinds[max(range(len(chart.kinds)), key=cell.__getitem__)][1]
-            if sum(cell) > 0.5 else "."
+            if sum(cell) > 0.5
+            else "."
             for cell in filled
-        )  # fmt: skip
+        )
         lines.append(f"{name:<{names}}  {row}")
     left, right = chart.axis.text(start), chart.axis.text(end)
     lines.append(f"{'':<{names}}  {left}{right:>{room - len(left)}}")

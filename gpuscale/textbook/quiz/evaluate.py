@@ -62,15 +62,24 @@ def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]
         table = json.loads((DATA / f"{document}.json").read_text(encoding="utf-8"))
         found += [
             Question(
-                id=row["id"], document=document, title=table["title"],
-                source=table["source"], section=row["section"],
-                question=row["question"], quantity=row["quantity"], stated=row.get("stated"),
-                stated_unit=row.get("stated_unit", ""), stated_si=row.get("stated_si"),
-                unit=row["unit"], compute=row["compute"], formula=row["formula"],
-                verdict=row["verdict"], note=row.get("note", ""),
+                id=row["id"],
+                document=document,
+                title=table["title"],
+                source=table["source"],
+                section=row["section"],
+                question=row["question"],
+                quantity=row["quantity"],
+                stated=row.get("stated"),
+                stated_unit=row.get("stated_unit", ""),
+                stated_si=row.get("stated_si"),
+                unit=row["unit"],
+                compute=row["compute"],
+                formula=row["formula"],
+                verdict=row["verdict"],
+                note=row.get("note", ""),
             )
             for row in table["answers"]
-        ]  # fmt: skip
+        ]
     return tuple(found)
 
 

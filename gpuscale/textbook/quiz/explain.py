@@ -108,6 +108,11 @@ def term(question: Question, explanation: Explanation) -> Term | None:
 
     tree = Symbols().visit(ast.parse(question.compute, mode="eval").body)
     return Term(
-        question.quantity, float(exact), DIMENSION.get(question.unit, ""), ast.unparse(tree),
-        inputs, f"{question.title}, {question.section}", tuple(children),
-    )  # fmt: skip
+        question.quantity,
+        float(exact),
+        DIMENSION.get(question.unit, ""),
+        ast.unparse(tree),
+        inputs,
+        f"{question.title}, {question.section}",
+        tuple(children),
+    )

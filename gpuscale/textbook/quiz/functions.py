@@ -7,6 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "max": max, "min": min, "ceil": math.ceil, "floor": math.floor, "log2": math.log2,
-    "sqrt": math.sqrt, "sum": sum,
-}  # fmt: skip
+    "max": max,
+    "min": min,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "log2": math.log2,
+    "sqrt": math.sqrt,
+    "sum": sum,
+}

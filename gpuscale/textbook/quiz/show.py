@@ -8,16 +8,29 @@ from gpuscale.core.quantity import format_si
 from gpuscale.textbook.quiz.evaluate import Question
 
 DIMENSION = {
-    "B": "bytes", "B/s": "bytes_per_s", "FLOP": "flop", "FLOP/s": "flop_per_s", "s": "s",
-    "Hz": "hz", "W": "w", "USD": "usd", "USD/h": "usd_per_hour",
-}  # fmt: skip
+    "B": "bytes",
+    "B/s": "bytes_per_s",
+    "FLOP": "flop",
+    "FLOP/s": "flop_per_s",
+    "s": "s",
+    "Hz": "hz",
+    "W": "w",
+    "USD": "usd",
+    "USD/h": "usd_per_hour",
+}
 """Unit of an answer -> dimension of `core.quantity`."""
 
 _PLAIN_UNITS = ("1", "text", "formula", "shape", "bool", "SM", "")
 _READABLE = {
-    "slot": "slots", "day": "days", "token": "tokens", "ktoken": "k tokens", "Mtoken": "M tokens",
-    "ktoken/s": "k tokens/s", "Kitoken": "Ki tokens", "Mitoken": "Mi tokens",
-}  # fmt: skip
+    "slot": "slots",
+    "day": "days",
+    "token": "tokens",
+    "ktoken": "k tokens",
+    "Mtoken": "M tokens",
+    "ktoken/s": "k tokens/s",
+    "Kitoken": "Ki tokens",
+    "Mitoken": "Mi tokens",
+}
 
 
 def number(value: float) -> str:

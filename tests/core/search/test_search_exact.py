@@ -28,21 +28,27 @@ from gpuscale.specs.model import ModelSpec
 
 def dense() -> ModelSpec:
     return ModelSpec(
-        name="dense", hidden_size=2048, vocab_size=32000, layers="8 x full+mlp",
+        name="dense",
+        hidden_size=2048,
+        vocab_size=32000,
+        layers="8 x full+mlp",
         mixers={"full": {"kind": "attention", "n_heads": 16, "n_kv_heads": 4, "head_dim": 128}},
         ffns={"mlp": {"kind": "dense", "ffn_hidden_size": 8192}},
-    )  # fmt: skip
+    )
 
 
 def moe() -> ModelSpec:
     return ModelSpec(
-        name="moe", hidden_size=1024, vocab_size=32000, layers="2 x full+mlp, 6 x full+moe",
+        name="moe",
+        hidden_size=1024,
+        vocab_size=32000,
+        layers="2 x full+mlp, 6 x full+moe",
         mixers={"full": {"kind": "attention", "n_heads": 8, "n_kv_heads": 8, "head_dim": 128}},
         ffns={
             "mlp": {"kind": "dense", "ffn_hidden_size": 4096},
             "moe": {"kind": "moe", "n_experts": 16, "top_k": 2, "expert_ffn_hidden_size": 2048},
         },
-    )  # fmt: skip
+    )
 
 
 @lru_cache
@@ -50,26 +56,40 @@ def problem(kind: str, n_gpus: int, capacity_bytes: float, gpu: str = "dgx-h100"
     model = dense() if kind == "dense" else moe()
     heads = 16 if kind == "dense" else 8
     facts = Facts(
-        n_layers=8, head_counts=(heads,), kv_head_counts=(4,) if kind == "dense" else (),
+        n_layers=8,
+        head_counts=(heads,),
+        kv_head_counts=(4,) if kind == "dense" else (),
         ffn_widths=(8192,) if kind == "dense" else (4096,),
-        expert_widths=() if kind == "dense" else (2048,), n_experts=0 if kind == "dense" else 16,
-        seq_len=4096, global_batch_size=32, n_gpus=n_gpus,
-    )  # fmt: skip
+        expert_widths=() if kind == "dense" else (2048,),
+        n_experts=0 if kind == "dense" else 16,
+        seq_len=4096,
+        global_batch_size=32,
+        n_gpus=n_gpus,
+    )
     hardware = step_hardware(load_cluster(gpu))
     software = load_software()
     return Problem(
-        model, hardware, software_record(software, hardware.architecture), model_facts(model),
-        parameters_of(software), capacity_bytes, facts,
-    )  # fmt: skip
+        model,
+        hardware,
+        software_record(software, hardware.architecture),
+        model_facts(model),
+        parameters_of(software),
+        capacity_bytes,
+        facts,
+    )
 
 
 def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Space:
     facts = problem(kind, n_gpus, capacity_bytes).facts
     space = default_space(facts, 8)
     space = replace(
-        space, micro_batch_size=(1, 2, 4), vpp=(2, 4), shard_group_size=(8,),
-        ep=tuple(e for e in space.ep if e in (1, 4, 8)), offload_optimizer=(False, True),
-    )  # fmt: skip
+        space,
+        micro_batch_size=(1, 2, 4),
+        vpp=(2, 4),
+        shard_group_size=(8,),
+        ep=tuple(e for e in space.ep if e in (1, 4, 8)),
+        offload_optimizer=(False, True),
+    )
     return replace(space, **pins)  # type: ignore[arg-type]
 
 
@@ -124,13 +144,27 @@ def test_search_equals_brute_force(kind: str, n_gpus: int, capacity_gb: float) -
     offload=st.sampled_from([(False,), (True,), (False, True)]),
 )
 def test_search_equals_brute_force_with_pins(
-    tp: tuple[int, ...], pp: tuple[int, ...], zero: tuple[int, ...], recompute: tuple[str, ...],
-    schedule: tuple[str, ...], capacity_gb: float, offload: tuple[bool, ...],
-) -> None:  # fmt: skip
+    tp: tuple[int, ...],
+    pp: tuple[int, ...],
+    zero: tuple[int, ...],
+    recompute: tuple[str, ...],
+    schedule: tuple[str, ...],
+    capacity_gb: float,
+    offload: tuple[bool, ...],
+) -> None:
     compare(
-        "dense", 16, capacity_gb * 1e9, tp=tp, pp=pp, zero_stage=zero, recompute=recompute,
-        schedule=schedule, cp=(1, 2), cp_kind=("ring",), offload_optimizer=offload,
-    )  # fmt: skip
+        "dense",
+        16,
+        capacity_gb * 1e9,
+        tp=tp,
+        pp=pp,
+        zero_stage=zero,
+        recompute=recompute,
+        schedule=schedule,
+        cp=(1, 2),
+        cp_kind=("ring",),
+        offload_optimizer=offload,
+    )
 
 
 def test_search_uses_the_step_and_memory_models() -> None:
