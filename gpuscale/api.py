@@ -781,7 +781,9 @@ def timeline(
     return answer("timeline", locals())
 
 
-def explain(term: str | None = None) -> Answer:
+def explain(
+    term: str | None = None,
+) -> Answer:
     """Explain a term of the field: formula, example, limits of validity, references.
 
     Parameters

@@ -192,7 +192,8 @@ def _times_table(r: ServingPlan) -> Table:
                 "decode",
                 seconds(t.decode_s),
                 e and seconds(e.decode_s),
-                f"a token of every sequence; {t.decode_bound}-bound, {gb(t.decode_read_bytes)} read, "
+                f"a token of every sequence; {t.decode_bound}-bound, "
+                f"{gb(t.decode_read_bytes)} read, "
                 f"{100 * t.weights_read_frac:.0f} % of the weights",
             ],
             [
