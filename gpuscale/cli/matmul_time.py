@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
     from gpuscale.specs.gpu import GpuSpec
 
-MATRIX_DTYPES = (
-    "bf16",
-    "fp16",
-    "fp8",
-    "mxfp8",
-    "fp4",
-    "mxfp4",
-    "nvfp4",
-    "tf32",
-    "fp32",
-    "int8",
-    "int4",
-)
-
 
 @command(app, "matmul-time", example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16")
 def matmul_time(
@@ -125,22 +111,22 @@ def _formats(spec: GpuSpec, dtype: str | None, dtypes: str | None) -> tuple[str,
 
 def check_dtype(name: str) -> None:
     """Refuse a number format that is not known."""
-    from gpuscale.core.formats import ELEMENT_BYTES
+    from gpuscale.core.formats import FORMATS
     from gpuscale.errors import unknown_name
 
-    if name not in ELEMENT_BYTES:
-        raise unknown_name("dtype", name, ELEMENT_BYTES, f"known: {', '.join(ELEMENT_BYTES)}")
+    if name not in FORMATS:
+        raise unknown_name("dtype", name, FORMATS, f"known: {', '.join(FORMATS)}")
 
 
 def matrix_rate(spec: GpuSpec, dtype: str) -> float:
     """Dense peak of a GPU in a format, or an error that lists what it has."""
     rate = spec.flop_per_s(dtype)
     if rate is None:
+        from gpuscale.core.formats import FORMATS
         from gpuscale.core.quantity import format_si
 
-        has = [
-            f"{d} {format_si(r, 'flop_per_s')}" for d in MATRIX_DTYPES if (r := spec.flop_per_s(d))
-        ]
+        own = [name for name, f in FORMATS.items() if f.rate == name]
+        has = [f"{d} {format_si(r, 'flop_per_s')}" for d in own if (r := spec.flop_per_s(d))]
         raise GpuscaleError(
             f"{spec.name} has no {dtype} matrix rate",
             f"it has {', '.join(has)}" if has else "its preset gives no rate at all",

@@ -63,13 +63,13 @@ def serving_document(given: dict[str, Any]) -> Document:
 
 
 def _job(given: dict[str, Any]) -> ServingJob:
-    from gpuscale.core.memory.inference import WEIGHT_BITS
+    from gpuscale.core.formats import FORMATS
     from gpuscale.core.memory.serving import ServingJob
 
     filled = {**given, "weights": given["weights"] or "bf16", "kv": given["kv"] or "bf16"}
     return ServingJob(
-        weights=choice(filled, "weights", WEIGHT_BITS),
-        kv=choice(filled, "kv", WEIGHT_BITS),
+        weights=choice(filled, "weights", FORMATS),
+        kv=choice(filled, "kv", FORMATS),
         context_tokens=quantity(given["context"] or "8192", "tokens", "--context", most=1e12),
         concurrency=whole(given["concurrency"] or "1", "--concurrency", most=1e9),
     )
@@ -84,7 +84,7 @@ def _document(
     m: ServingMemory,
     fewest: FewestServing | None,
 ) -> Document:
-    from gpuscale.core.memory.inference import weight_bytes
+    from gpuscale.core.formats import weight_bytes
     from gpuscale.core.memory.serving import model_weight_bytes
     from gpuscale.core.model.kv_cache import kv_cache_bytes
     from gpuscale.io.inputs import changed_text
@@ -231,7 +231,7 @@ def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
 
 def _weights_only(given: dict[str, Any]) -> Document:
     """Weights of a number of parameters, against the HBM of the GPUs."""
-    from gpuscale.core.memory.inference import WEIGHT_BITS, weight_bytes
+    from gpuscale.core.formats import FORMATS, weight_bytes
     from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
     from gpuscale.core.quantity import format_count
     from gpuscale.core.records import Term
@@ -242,7 +242,7 @@ def _weights_only(given: dict[str, Any]) -> Document:
         if given[name]:
             raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
     n_params = quantity(given["params"], "count", "--params", most=1e16)
-    dtype = choice({**given, "weights": given["weights"] or "bf16"}, "weights", WEIGHT_BITS)
+    dtype = choice({**given, "weights": given["weights"] or "bf16"}, "weights", FORMATS)
     loaded = load(given)
     tp, pp = degree(given, "tp"), degree(given, "pp")
     n_gpus = degree(given, "gpus", 1e7) if given["gpus"] is not None else tp * pp
@@ -261,7 +261,7 @@ def _weights_only(given: dict[str, Any]) -> Document:
         "n_nodes_to_hold": nodes,
     }
     facts = [
-        ("weights", gb(total), f"{dtype}, {WEIGHT_BITS[dtype]:g} bits per parameter"),
+        ("weights", gb(total), f"{dtype}, {FORMATS[dtype].bits:g} bits per parameter"),
         ("per GPU", gb(per_gpu), f"on {n_gpus:,} {loaded.gpu.name}"),
         (
             "verdict",
@@ -281,7 +281,7 @@ def _weights_only(given: dict[str, Any]) -> Document:
         total,
         "bytes",
         "params * bits / 8",
-        {"params": n_params, "bits": WEIGHT_BITS[dtype]},
+        {"params": n_params, "bits": FORMATS[dtype].bits},
         "FSDP and deployment notes",
     )
     return Document(

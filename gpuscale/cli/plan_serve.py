@@ -11,8 +11,9 @@ from gpuscale.cli.memory_common import width_text
 from gpuscale.cli.plan_request import DEFAULT_CLUSTER
 from gpuscale.cli.plan_text import gb, number, seconds
 from gpuscale.cli.values import quantity, whole
+from gpuscale.core.formats import FORMATS
 from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.inference import WEIGHT_BITS, ServingMemory
+from gpuscale.core.memory.inference import ServingMemory
 from gpuscale.core.memory.serving import (
     FewestServing,
     ServingJob,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
 
-PUBLISHED_FORMATS = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4"}
+PUBLISHED_FORMATS = {8 * FORMATS[name].bytes: name for name in ("fp8", "mxfp4", "nvfp4")}
 """Bits of a published checkpoint's weights -> format."""
 
 DEFAULT_CONTEXT = "8192"
@@ -208,8 +209,8 @@ def _times_table(r: ServingPlan) -> Table:
 
 def _format(text: str, flag: str) -> str:
     name = text.strip().lower()
-    if name not in WEIGHT_BITS:
-        raise unknown_name(f"{flag} format", name, WEIGHT_BITS, f"known: {', '.join(WEIGHT_BITS)}")
+    if name not in FORMATS:
+        raise unknown_name(f"{flag} format", name, FORMATS, f"known: {', '.join(FORMATS)}")
     return name
 
 

@@ -1,42 +1,125 @@
-"""Number formats: bytes per element, scales included."""
+"""The table of number formats: bits and scales of an element, and how products in it run."""
 
 from __future__ import annotations
 
-ELEMENT_BYTES: dict[str, float] = {
-    "fp64": 8.0,
-    "fp32": 4.0,
-    "tf32": 4.0,  # stored as fp32
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "mxfp8": 1.0 + 1 / 32,  # one 8-bit scale per 32 elements (OCP MX v1.0)
-    "int8": 1.0,
-    "fp4": 0.5,
-    "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,  # one fp8 scale per 16 elements
-    "int4": 0.5,
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One number format, or one way to store weights.
+
+    `rate` is the format whose data sheet rate its products run at, "" where the elements are
+    widened to 16 bits before they are multiplied; `measured_as` are the formats whose measured
+    constants serve where it has none of its own, nearest first.
+    """
+
+    name: str
+    bits: float  # of one element, without scales
+    scale_bits: float  # scales and zero points, mean per element
+    rate: str
+    measured_as: tuple[str, ...]
+    source: str
+    stored_as: str = ""  # format in which files keep such weights, where that is another one
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of one element with its scales. [byte]."""
+        return (self.bits + self.scale_bits) / 8
+
+    @property
+    def block_scaled(self) -> bool:
+        """Whether blocks of elements have scales of their own."""
+        return self.scale_bits > 0.0
+
+
+_IEEE = "IEEE 754"
+_MX = "OCP Microscaling Formats 1.0, section 5: one 8-bit scale per 32 elements"
+_GGUF = "llama.cpp, quantize README, bits per weight of Llama 2 7B"
+_EIGHT = ("fp8-block", "fp8", "bf16")
+
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        Format("fp64", 64, 0, "fp64", (), _IEEE),
+        Format("fp32", 32, 0, "fp32", (), _IEEE),
+        Format("tf32", 32, 0, "tf32", ("bf16",), "stored as fp32; 19 bits are multiplied"),
+        Format("bf16", 16, 0, "bf16", (), "upper half of IEEE 754 single precision"),
+        Format("fp16", 16, 0, "fp16", ("bf16",), _IEEE),
+        Format(
+            "int8", 8, 0, "int8", ("fp8", "fp8-block", "bf16"), "a scale per channel: below 0.1 %"
+        ),
+        Format(
+            "fp8",
+            8,
+            0,
+            "fp8",
+            ("fp8-block", "bf16"),
+            "OCP 8-bit Floating Point 1.0; a scale per tensor",
+        ),
+        Format(
+            "fp8-block",
+            8,
+            32 / 128**2,
+            "fp8",
+            ("fp8", "bf16"),
+            "DeepSeek-V3 report, section 3.3.2: fp32 per 128 x 128",
+        ),
+        Format("mxfp8", 8, 8 / 32, "fp8", _EIGHT, _MX),
+        Format("int4", 4, 0, "int8", ("nvfp4", *_EIGHT), "elements alone", "int4-g128"),
+        Format("fp4", 4, 0, "fp4", ("nvfp4", *_EIGHT), "elements alone, E2M1"),
+        Format("mxfp4", 4, 8 / 32, "fp4", ("nvfp4", *_EIGHT), _MX),
+        Format(
+            "nvfp4", 4, 8 / 16, "fp4", _EIGHT, "NVFP4 of Blackwell: one E4M3 scale per 16 elements"
+        ),
+        Format("int8-g128", 8, 16 / 128, "", (), "GPTQ, AWQ: an fp16 scale per 128 weights"),
+        Format(
+            "int4-g128",
+            4,
+            (16 + 4) / 128,
+            "",
+            (),
+            "GPTQ, AWQ: an fp16 scale and a 4-bit zero point per 128 weights",
+        ),
+        Format(
+            "int4-g32",
+            4,
+            16 / 32,
+            "",
+            (),
+            "Kimi-K2.5 checkpoint, compressed-tensors: a bf16 scale per 32 weights",
+        ),
+        Format(
+            "nf4",
+            4,
+            32 / 64,
+            "",
+            (),
+            "QLoRA, arXiv:2305.14314, section 2: an fp32 constant per 64 weights",
+        ),
+        Format(
+            "nf4-dq",
+            4,
+            8 / 64 + 32 / (64 * 256),
+            "",
+            (),
+            "QLoRA, section 3: double quantisation, 0.127 bit",
+        ),
+        Format("q8_0", 8, 16 / 32, "", (), "llama.cpp, block_q8_0: an fp16 scale per 32 weights"),
+        Format("q6_k", 6, 0.5625, "", (), "llama.cpp, block_q6_K: 210 bytes per 256 weights"),
+        Format("q5_k_m", 5, 0.68, "", (), f"{_GGUF}: 5.68"),
+        Format("q4_k_m", 4, 0.84, "", (), f"{_GGUF}: 4.84"),
+        Format("q3_k_m", 3, 0.91, "", (), f"{_GGUF}: 3.91"),
+    )
 }
-"""Bytes of one element in memory."""
+"""Every format, those with a rate from the slowest matrix unit to the fastest."""
 
-RATE_ORDER = (
-    "fp64",
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "int8",
-    "fp8",
-    "mxfp8",
-    "int4",
-    "fp4",
-    "mxfp4",
-    "nvfp4",
-)
-"""Formats from the slowest matrix unit to the fastest; a mixed product runs at the first."""
+RATE_ORDER = tuple(name for name, f in FORMATS.items() if f.rate)
+"""Formats that matrix units multiply; a mixed product runs at the first."""
 
 
-def element_bytes(dtype: str) -> float:
-    """Bytes of one element of a number format, block scales included.
+def number_format(name: str) -> Format:
+    """Look a format up.
 
     Raises
     ------
@@ -45,23 +128,69 @@ def element_bytes(dtype: str) -> float:
 
     Examples
     --------
-    >>> element_bytes("bf16"), element_bytes("nvfp4")
-    (2.0, 0.5625)
+    >>> number_format("nf4-dq").bits + number_format("nf4-dq").scale_bits
+    4.126953125
     """
     try:
-        return ELEMENT_BYTES[dtype]
+        return FORMATS[name]
     except KeyError:
-        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(ELEMENT_BYTES)}") from None
+        raise ValueError(f"unknown dtype {name!r}; known: {', '.join(FORMATS)}") from None
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of one element of a number format, block scales included. [byte].
+
+    Raises
+    ------
+    ValueError
+        If the format is not known.
+
+    Examples
+    --------
+    >>> element_bytes("bf16"), element_bytes("nvfp4"), element_bytes("int4-g32")
+    (2.0, 0.5625, 0.5625)
+    """
+    return number_format(dtype).bytes
+
+
+def weight_bytes(n_params: float, dtype: str, *, scales: bool = False) -> float:
+    """Bytes of weights in a number format; with `scales`, as files keep them. [byte].
+
+    >>> [weight_bytes(671e9, d) / 1e9 for d in ("bf16", "fp8", "int4")]
+    [1342.0, 671.0, 335.5]
+    >>> weight_bytes(128, "int4", scales=True)  # in groups of 128, a scale and a zero point each
+    66.5
+
+    Raises
+    ------
+    ValueError
+        If the format is not known.
+    """
+    known = number_format(dtype)
+    if scales:
+        return n_params * number_format(known.stored_as or dtype).bytes
+    return n_params * known.bits / 8
 
 
 def compute_dtype(x: str, w: str) -> str:
     """Format in which a product of mixed operands runs: the wider one is kept.
 
-    Weights stored in 8 or 4 bits are widened on the way to the matrix unit.
+    Weights stored in 8 or 4 bits are widened on the way to the matrix unit; formats that no unit
+    multiplies count as 16 bits.
 
     Examples
     --------
-    >>> compute_dtype("bf16", "fp8"), compute_dtype("fp8", "fp8")
-    ('bf16', 'fp8')
+    >>> compute_dtype("bf16", "fp8"), compute_dtype("fp8", "fp8"), compute_dtype("fp8", "nf4")
+    ('bf16', 'fp8', 'bf16')
     """
-    return min(x, w, key=RATE_ORDER.index)
+    wide = (name if number_format(name).rate else "bf16" for name in (x, w))
+    return min(wide, key=RATE_ORDER.index)
+
+
+def is_narrow(dtype: str) -> bool:
+    """Whether an element has 8 bits or fewer.
+
+    >>> is_narrow("mxfp8"), is_narrow("fp16")
+    (True, False)
+    """
+    return number_format(dtype).bits <= 8

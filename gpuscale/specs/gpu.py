@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from gpuscale.core.formats import FORMATS
 from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, PositiveInt, Spec, Watts
 
 
@@ -47,6 +48,6 @@ class GpuSpec(Spec):
 
     def flop_per_s(self, dtype: str) -> float | None:
         """Dense peak rate of a number format (bf16, fp16, fp8, mxfp8, nvfp4, tf32, fp32, int8)."""
-        field = {"mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "int8"}.get(dtype, dtype)
+        field = FORMATS[dtype].rate if dtype in FORMATS else dtype
         value: float | None = getattr(self, f"{field}_flop_per_s", None)
         return value

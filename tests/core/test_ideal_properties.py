@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.formats import ELEMENT_BYTES, RATE_ORDER, compute_dtype, element_bytes
+from gpuscale.core.formats import FORMATS, compute_dtype, element_bytes
 from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.network import collective as co
@@ -96,7 +96,10 @@ def test_elementwise_without_a_vector_rate_counts_memory():
 
 
 def test_formats_are_ordered_and_known():
-    assert set(RATE_ORDER) == set(ELEMENT_BYTES)
+    for name, f in FORMATS.items():
+        assert f.name == name and f.source
+        assert {*f.measured_as, f.rate or name, f.stored_as or name} <= set(FORMATS)
+        assert f.bits / 8 <= f.bytes < 1.25 * f.bits / 8 + 0.05
     assert compute_dtype("nvfp4", "bf16") == "bf16"
     with pytest.raises(ValueError, match="unknown dtype"):
         element_bytes("fp12")

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.activations import korthikanti_layer_bytes, layers_in_flight
 from gpuscale.core.memory.checkpointing import (
     activations_held,
@@ -11,7 +12,7 @@ from gpuscale.core.memory.checkpointing import (
     forward_evaluations,
     step_cost_ratio,
 )
-from gpuscale.core.memory.inference import block_scales, serving_memory, weight_bytes
+from gpuscale.core.memory.inference import block_scales, serving_memory
 from gpuscale.core.memory.states import (
     RECIPES,
     RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,

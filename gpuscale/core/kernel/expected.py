@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, exp, floor, log, tanh
 
+from gpuscale.core.formats import element_bytes, number_format
 from gpuscale.core.residual_table import ResidualTable
 
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
@@ -32,35 +33,6 @@ SPLIT_K = 512
 
 SUSTAINED_REF_S = 1e-4
 """Ideal time at which `compute_eff_frac` holds; longer products sag under the power limit."""
-
-FALLBACK: dict[str, tuple[str, ...]] = {
-    "fp16": ("bf16",),
-    "tf32": ("bf16",),
-    "fp8": ("fp8-block", "bf16"),
-    "fp8-block": ("fp8", "bf16"),
-    "mxfp8": ("fp8-block", "fp8", "bf16"),
-    "int8": ("fp8", "fp8-block", "bf16"),
-    "fp4": ("nvfp4", "fp8-block", "fp8", "bf16"),
-    "mxfp4": ("nvfp4", "fp8-block", "fp8", "bf16"),
-    "nvfp4": ("fp8-block", "fp8", "bf16"),
-    "int4": ("nvfp4", "fp8-block", "fp8", "bf16"),
-}
-"""Where a format has no measurements of its own: whose constants serve, in this order."""
-
-INPUT_BYTES = {
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "tf32": 4.0,
-    "fp32": 4.0,
-    "fp8": 1.0,
-    "fp8-block": 1.0,
-    "mxfp8": 1.0 + 1 / 32,
-    "int8": 1.0,
-    "fp4": 0.5,
-    "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5625,
-    "int4": 0.5,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +72,7 @@ class ArchCalibration:
 
     def format_used(self, dtype: str, kernels: str = "") -> str:
         """Key of `matmul` that serves a number format, "" for the general constants."""
-        for name in (dtype, *FALLBACK.get(dtype, ())):
+        for name in (dtype, *number_format(dtype).measured_as):
             for key in (f"{name}-{kernels}", name) if kernels else (name,):
                 if key in self.matmul:
                     return key
@@ -184,7 +156,7 @@ def analytic_time_s(
 
     The arguments are those of `expected_matmul_time_s`.
     """
-    in_bytes = INPUT_BYTES.get(dtype, 2.0)
+    in_bytes = element_bytes(dtype)
     moved = products * moved_bytes(m, n, k, in_bytes, out_bytes, weight_bytes)
     p = c.blend
     compute_s = compute_time_s(m, n, k, c, peak_flop_per_s, n_units, products)
@@ -308,7 +280,7 @@ def expected_matmul_time_s(
         time_s *= exp(c.table.at(m, n, k))
     if warm_l2:
         return time_s
-    moved = moved_bytes(m, n, k, INPUT_BYTES.get(dtype, 2.0), out_bytes, weight_bytes)
+    moved = moved_bytes(m, n, k, element_bytes(dtype), out_bytes, weight_bytes)
     ideal_s = max(2.0 * m * n * k / peak_flop_per_s, moved / hbm_bytes_per_s)
     return max(time_s, products * ideal_s)
 

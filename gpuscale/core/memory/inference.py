@@ -5,46 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-WEIGHT_BITS: dict[str, float] = {
-    "fp32": 32,
-    "tf32": 32,
-    "bf16": 16,
-    "fp16": 16,
-    "fp8": 8,
-    "int8": 8,
-    "fp4": 4,
-    "int4": 4,
-    "mxfp8": 8,
-    "mxfp4": 4,
-    "nvfp4": 4,
-}
-"""Bits of one element of each number format, without scales."""
-
-SCALE_BITS: dict[str, float] = {
-    "fp8": 32 / 128**2,  # DeepSeek-V3: one fp32 per 128x128 block
-    "mxfp8": 8 / 32,  # OCP Microscaling: one E8M0 per 32
-    "mxfp4": 8 / 32,
-    "nvfp4": 8 / 16,  # one E4M3 per 16
-    "int4": 16 / 128,  # group size 128, fp16 scale (GPTQ, AWQ)
-}
-"""Bits of scale per element, for the block formats."""
-
-
-def weight_bytes(n_params: float, dtype: str, *, scales: bool = False) -> float:
-    """Bytes of weights in a number format; with `scales`, those of the block formats too. [byte].
-
-    >>> [weight_bytes(671e9, d) / 1e9 for d in ("bf16", "fp8", "int4")]
-    [1342.0, 671.0, 335.5]
-    >>> round(100 * (weight_bytes(1, "fp8", scales=True) - 1), 3)  # percent
-    0.024
-    """
-    bits = WEIGHT_BITS.get(dtype)
-    if bits is None:
-        raise ValueError(f"dtype must be one of {', '.join(WEIGHT_BITS)}, got {dtype!r}")
-    if scales:
-        bits += SCALE_BITS.get(dtype, 0.0)
-    return n_params * bits / 8
-
 
 def block_scales(shape: tuple[int, int], block: tuple[int, int] = (128, 128)) -> tuple[int, int]:
     """Shape of the scale tensor of a block-quantised matrix.

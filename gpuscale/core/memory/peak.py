@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import is_narrow
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.layer import layer_bytes
 from gpuscale.core.memory.parameters import parameters_of
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
-
-
-EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
-"""Precisions whose linears quantise their inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def layer_activations(
     precision: str = "bf16",
 ) -> tuple[KindActivations, ...]:
     """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only."""
-    eight_bit = parameters.quantised_inputs and precision in EIGHT_BIT
+    eight_bit = parameters.quantised_inputs and is_narrow(precision)
 
     def bytes_of(kind: int, mode: str) -> float:
         return layer_bytes(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.fit import gpu_counts
-from gpuscale.core.memory.inference import ServingMemory, serving_memory, weight_bytes
+from gpuscale.core.memory.inference import ServingMemory, serving_memory
 from gpuscale.core.model import kv_cache, params
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.memory.inference import weight_bytes
 from gpuscale.core.memory.serving import model_weight_bytes
 from gpuscale.core.model.flops import flop_per_token
 from gpuscale.core.model.kv_cache import kv_cache_bytes

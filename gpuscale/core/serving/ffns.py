@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import log, sqrt
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.plan.serve import experts_met_frac
-from gpuscale.core.serving.products import WEIGHT_BYTES, multiplied_in, product_s
+from gpuscale.core.serving.products import multiplied_in, product_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, ServingSite
@@ -76,7 +77,7 @@ def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float,
     """Time of products of `rows` rows spread over `met` experts of `expert_weights` weights."""
     k = site.kernels
     peak = site.peaks[multiplied_in(site, fmt)]
-    read = met * expert_weights * WEIGHT_BYTES.get(fmt, 2.0)
+    read = met * expert_weights * element_bytes(fmt)
     memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
     flop = 2.0 * (rows + PAD_ROWS * met) * expert_weights
     compute_s = flop / (peak * k.grouped_compute_eff)

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.serving import SERVING_OVERHEAD_BYTES, kv_shards
 from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.model.params import count_params, embedding_params, head_params, mixer_params
 from gpuscale.core.serving.forward import pass_time
-from gpuscale.core.serving.products import WEIGHT_BYTES
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ def gpu_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     edges = embedding_params(model) + head_params(model)
     mixers = sum(g.n * mixer_params(g.mixer, model.hidden_size) for g in model.layer_groups)
     rest = total - edges - mixers
-    ffn = rest * WEIGHT_BYTES.get(replica.ffn_format, 2.0) / replica.group
-    attention = mixers * WEIGHT_BYTES.get(replica.attention_format, 2.0) / replica.tp
+    ffn = rest * element_bytes(replica.ffn_format) / replica.group
+    attention = mixers * element_bytes(replica.attention_format) / replica.tp
     return (ffn + attention) / replica.pp + 2.0 * edges / replica.tp
 
 
 def most_sequences(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float) -> float:
     """Sequences of `tokens` tokens whose cache fits beside the weights, whole replica. [1]."""
     room = usable_bytes(site.hbm_bytes) - SERVING_OVERHEAD_BYTES - gpu_weight_bytes(model, replica)
-    each = kv_cache_bytes(model, tokens, WEIGHT_BYTES.get(replica.kv_format, 2.0))
+    each = kv_cache_bytes(model, tokens, element_bytes(replica.kv_format))
     each /= kv_shards(model, replica.tp) * replica.pp
     most = room * site.software.kv_memory_frac / each if each > 0.0 else math.inf
     most = min(most, site.software.max_sequences * replica.pp)

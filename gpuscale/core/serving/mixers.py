@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT, mixer_cache
 from gpuscale.core.model.params import mixer_weights
-from gpuscale.core.serving.products import WEIGHT_BYTES, product_s
+from gpuscale.core.serving.products import product_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Batch, Replica, ServingSite
@@ -123,7 +124,7 @@ def decode_core_flop(mixer: AnyMixer, context: float) -> float:
 def cache_read_bytes(mixer: AnyMixer, context: float, replica: Replica) -> float:
     """Cache that one GPU reads to decode a token of one sequence in one layer. [byte]."""
     cache = mixer_cache(mixer)
-    element = WEIGHT_BYTES.get(replica.kv_format, 2.0)
+    element = element_bytes(replica.kv_format)
     kept = min(context, cache.window_tokens)
     keys = context if mixer.kind == "compressed" else met_keys(mixer, context)
     elements = cache.elements_per_token * keys

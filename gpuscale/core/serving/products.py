@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import log2
 from typing import TYPE_CHECKING
 
-from gpuscale.core.kernel.expected import INPUT_BYTES, expected_matmul_time_s
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.kernel.expected import expected_matmul_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import ServingSite
@@ -13,11 +14,8 @@ if TYPE_CHECKING:
 GRID = 32
 """Steps per doubling to which token counts and sizes are rounded, so that products repeat."""
 
-WEIGHT_ONLY = ("mxfp4", "int4")
-"""Formats of weights that are multiplied in bf16."""
-
-WEIGHT_BYTES = {**INPUT_BYTES, "int4": 0.5 + 2 / 32}
-"""Bytes of one weight with its scales; int4 in groups of 32 with bf16 scales."""
+WIDENED = ("mxfp4", "int4")
+"""Formats with a rate whose weights serving frameworks still widen to bf16."""
 
 
 def rounded(tokens: float) -> float:
@@ -41,7 +39,7 @@ def multiplied_in(site: ServingSite, fmt: str) -> str:
         return "nvfp4"
     if fmt == "mxfp4" and "nvfp4" in site.peaks and "mxfp8" in site.peaks:
         return "mxfp8"
-    return "bf16" if fmt in WEIGHT_ONLY or fmt not in site.peaks else fmt
+    return "bf16" if fmt in WIDENED or fmt not in site.peaks else fmt
 
 
 def product_s(
@@ -71,7 +69,7 @@ def product_s(
         n_units=site.n_units,
         l2_bytes=site.l2_bytes,
         include_quant=quantised and dtype == "fp8-block",
-        weight_bytes=None if dtype == fmt else WEIGHT_BYTES.get(fmt, 2.0),
+        weight_bytes=None if dtype == fmt else element_bytes(fmt),
     )
     site.memo[key] = time_s
     return time_s

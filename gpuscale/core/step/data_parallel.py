@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gpuscale.core.formats import is_narrow
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import bucketed_s, gather_s
 from gpuscale.core.step.records import Hardware, Software
@@ -39,7 +40,7 @@ def _both(
 
 def gather_bytes(sw: Software, precision: str) -> float:
     """Bytes per parameter of the weight all-gather. [byte]."""
-    if sw.low_precision_gather and precision in ("fp8", "mxfp8", "nvfp4"):
+    if sw.low_precision_gather and is_narrow(precision):
         return 1.0
     return sw.parameter_gather_bytes
 

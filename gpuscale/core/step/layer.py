@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.formats import number_format
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.operators import linear_s, stream_s
@@ -176,7 +177,7 @@ def expert_launch_s(hw: Hardware, sw: Software, local_experts: float, precision:
     """CPU time of the kernels that are launched expert by expert: multiplies, casts. [s]."""
     if not local_experts:
         return 0.0
-    casts = 1.0 if precision in ("mxfp8", "nvfp4") else UNSCALED_EXPERT_LAUNCH
+    casts = 1.0 if number_format(precision).block_scaled else UNSCALED_EXPERT_LAUNCH
     graphs = {"none": 1.0, "layer": 0.55, "full": 0.1}.get(sw.cuda_graphs, 1.0)
     return hw.expert_launch_s * local_experts * casts * graphs * sw.dispatch_factor
 

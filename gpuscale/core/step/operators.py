@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 
+from gpuscale.core.formats import element_bytes, is_narrow
 from gpuscale.core.step.records import Hardware
-
-BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
-"""Bytes per element of a linear's inputs."""
 
 
 def peak_flop_per_s(hw: Hardware, precision: str) -> float:
     """Peak rate of a number format; bf16 where the format is not offered. [FLOP/s]."""
     if precision == "nvfp4" and hw.fp4_flop_per_s > 0.0:
         return hw.fp4_flop_per_s
-    if precision in ("fp8", "mxfp8", "nvfp4") and hw.fp8_flop_per_s > 0.0:
+    if is_narrow(precision) and hw.fp8_flop_per_s > 0.0:
         return hw.fp8_flop_per_s
     return hw.bf16_flop_per_s
 
@@ -83,7 +81,7 @@ def matmul_s(
     elif hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
         rate *= hw.half_tile_eff
     compute = 2.0 * m * n * k * groups / rate * (1.0 + hw.k_ramp / k)
-    width = BYTES.get(precision, 2.0)
+    width = element_bytes(precision)
     traffic = groups * (width * (m * k + n * k) + 2.0 * m * n)
     return hw.kernel_floor_s + max(compute, traffic / (hw.hbm_bytes_per_s * hw.hbm_eff))
 
@@ -94,7 +92,7 @@ def linear_s(
     """(forward, backward) time of a linear layer: fprop, dgrad, wgrad and the casts of fp8. [s]."""
     forward = matmul_s(hw, m, n, k, precision, groups)
     backward = matmul_s(hw, m, k, n, precision, groups) + matmul_s(hw, n, k, m, precision, groups)
-    if hw.cast_passes and precision in ("fp8", "mxfp8", "nvfp4") and hw.fp8_flop_per_s > 0.0:
+    if hw.cast_passes and is_narrow(precision) and hw.fp8_flop_per_s > 0.0:
         per_element = 3.0 * hw.cast_passes * groups / (hw.hbm_bytes_per_s * hw.hbm_eff)
         forward += per_element * m * k
         backward += 2.0 * per_element * m * n

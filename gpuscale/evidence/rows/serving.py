@@ -107,7 +107,7 @@ def formats(row: Row, model: ModelSpec, framework: str) -> tuple[str, str, str]:
             return "mxfp4", "bf16", cache
         return "nvfp4", "bf16" if moe else "nvfp4", cache
     if re.search(r"int4|w4a16|awq|gptq", text):
-        return "int4", "bf16" if moe else "int4", "bf16"
+        return "int4-g32", "bf16" if moe else "int4-g32", "bf16"
     if re.search(r"mxfp8", text):
         return "mxfp8", "mxfp8", cache
     if re.search(r"fp8|int8|w8a8", text):

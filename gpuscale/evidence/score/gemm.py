@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.expected import ArchCalibration, expected_matmul_time_s, matmul_interval_s
 from gpuscale.evidence.score.records import ScoredRow
 
@@ -46,13 +47,14 @@ DTYPES = {
 }
 """Format names of the measurements -> formats of the model; weight-only ones compute in bf16."""
 
-WEIGHT_ONLY_BYTES = {
-    "int8_wo": 1.0,
-    "int4_wo": 0.5,
-    "w4a16": 0.5,
-    "w8a16": 1.0,
-    "w4a16_mxfp4": 0.53125,
+WEIGHT_ONLY = {
+    "int8_wo": "int8",
+    "int4_wo": "int4",
+    "w4a16": "int4",
+    "w8a16": "int8",
+    "w4a16_mxfp4": "mxfp4",
 }
+"""Names of the measurements -> format in which the weights are read."""
 
 ALIKE = (  # part of a name that the list lacks -> format
     ("a16", "bf16"),
@@ -174,8 +176,13 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
         time_s=None if time_us is None else time_us * 1e-6,
         source=row.get("source", ""),
         library=library,
-        weight_bytes=WEIGHT_ONLY_BYTES.get(row.get("dtype", "").lower()),
+        weight_bytes=_weight_only_bytes(row.get("dtype", "").lower()),
     )
+
+
+def _weight_only_bytes(name: str) -> float | None:
+    """Bytes of a stored weight where only the weights are narrow. [byte]."""
+    return element_bytes(WEIGHT_ONLY[name]) if name in WEIGHT_ONLY else None
 
 
 def read_gemm(rows: Rows) -> list[Row]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pydantic
 
+from gpuscale.core.formats import element_bytes
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hf import deepseek, experts, hybrid, plain, vision
 from gpuscale.io.hf.keys import Keys
@@ -92,16 +93,16 @@ WRAPPED_TEXT = ("text_config", "llm_config", "language_config")
 REQUIRED = ("hidden_size", "num_hidden_layers")
 GENERIC_REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
-WEIGHT_BITS = {
-    "fp8": 8.0,
-    "fbgemm_fp8": 8.0,
-    "mxfp4": 4.25,
-    "nvfp4": 4.5,
-    "awq": 4.0,
-    "gptq": 4.0,
-    "bitsandbytes": 8.0,
+WEIGHT_FORMATS = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4",
+    "awq": "int4",
+    "gptq": "int4",
+    "bitsandbytes": "int8",
 }
-"""Bits per weight with block scales: mxfp4 one byte per 32, nvfp4 one per 16."""
+"""Method of quantisation -> number format of the weights."""
 
 
 def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, list[str]]:
@@ -308,15 +309,15 @@ def _weight_bits(k: Keys, wrapper: Keys, warnings: list[str]) -> float | None:
 
 def _bits(quantization: Mapping[str, Any]) -> float | None:
     if str(quantization.get("expert_dtype", "")).lower() == "fp4":
-        return WEIGHT_BITS["mxfp4"]  # the experts are nearly all of the model
+        return 8 * element_bytes("mxfp4")  # the experts are nearly all of the model
     method = str(quantization.get("quant_method", "")).lower()
     algorithm = str(quantization.get("quant_algo", "")).lower()
     for name in (algorithm, method, str(quantization.get("format", "")).lower()):
-        for known, bits in WEIGHT_BITS.items():
+        for known, dtype in WEIGHT_FORMATS.items():
             if known in name and known != "bitsandbytes":
                 own = quantization.get("bits", quantization.get("w_bit"))
                 plain_int = known in ("awq", "gptq") and isinstance(own, int) and 1 <= own <= 16
-                return float(own) if plain_int and own is not None else bits
+                return float(own) if plain_int and own is not None else 8 * element_bytes(dtype)
     if method == "bitsandbytes":
         return 4.0 if quantization.get("load_in_4bit") else 8.0
     groups = quantization.get("config_groups")

@@ -19,7 +19,7 @@ CORE: dict[str, str] = {
     "core.run.cost": "break_even_usd_per_hour difference energy_usd power_w premium_frac "
     "run_time_s "
     "saved_frac saved_s",
-    "core.formats": "element_bytes",
+    "core.formats": "element_bytes weight_bytes",
     "core.network.hierarchy": "approximate_hierarchical_time_s hierarchical_time_s level_times",
     "core.model.kv_cache": "kv_bytes_per_token",
     "core.limits": "Limit dp_comm_s dp_limit_levels dp_math_s dp_min_tokens_per_gpu ep_comm_s "
@@ -27,7 +27,6 @@ CORE: dict[str, str] = {
     "spanned_nodes_limit tp_comm_s tp_limit tp_math_s tp_max tp_max_spanning ulysses_max_cp",
     "core.memory.activations": "korthikanti_layer_bytes",
     "core.memory.checkpointing": "activations_held forward_evaluations step_cost_ratio",
-    "core.memory.inference": "weight_bytes",
     "core.memory.states": "gpus_to_hold hsdp_traffic_bytes nodes_to_hold offload_time_s "
     "sharded_states zero_saving_bytes zero_traffic_ratio",
     "core.model.flops": "six_p_flop_per_token",
