@@ -83,7 +83,7 @@ def training_document(given: dict[str, Any]) -> Document:
     peak = peak_stage(stages)
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
     hbm = loaded.gpu.hbm_bytes
-    usable = usable_bytes(hbm)
+    usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     fits = peak.total_bytes <= usable
     fewest = None
     if given["min_gpus"] or not fits:

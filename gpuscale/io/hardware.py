@@ -91,16 +91,15 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
 def usual_node(gpu: GpuSpec, catalogue: str = "vendor") -> ClusterSpec:
     """Node that a GPU usually sits in, with exactly this GPU in it.
 
+    A GPU that names none is taken as a card: up to `CARDS_IN_A_MACHINE` of them in one machine.
+
     Raises
     ------
     GpuscaleError
-        If the GPU names no usual node, or one that does not exist.
+        If the GPU names a node that does not exist.
     """
     if not gpu.usual_cluster:
-        raise GpuscaleError(
-            f"GPU `{gpu.name[:60]}` names no usual node",
-            "give its `usual_cluster`, or a cluster: a preset or a TOML file",
-        )
+        return machine_of_cards(gpu)
     path = preset_path(_kind("cluster", catalogue), gpu.usual_cluster)
     node = _cluster_preset(path, catalogue)
     if node.gpu == gpu:
@@ -109,6 +108,43 @@ def usual_node(gpu: GpuSpec, catalogue: str = "vendor") -> ClusterSpec:
     if gpu.scaleup_bytes_per_s is not None:
         change["scaleup_bytes_per_s"] = gpu.scaleup_bytes_per_s
     return node.model_copy(update=change)
+
+
+CARDS_IN_A_MACHINE = 8
+"""Slots of the machine that cards without a usual node are put in; a question may use fewer."""
+
+
+def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
+    """Cards of one kind on the PCIe slots of one machine, as many as a question asks for.
+
+    Cards reach each other at `peer_bytes_per_s` (through host memory where the driver bars peer
+    access), else at the rate of the slot; machines reach each other by 100 Gbit/s Ethernet.
+
+    Examples
+    --------
+    >>> machine = machine_of_cards(load_gpu("rtx-3090"))
+    >>> machine.gpus_per_node, machine.scaleup_bytes_per_s, machine.scaleup_class
+    (8, 10100000000.0, 'pcie')
+    """
+    from gpuscale.specs.cluster import ClusterSpec
+
+    assumed = "assumed: cards on the slots of one machine; change it with --set"
+    return ClusterSpec(
+        name=f"pcie-{gpu.name}"[:200],
+        title=f"{gpu.title or gpu.name} on PCIe slots",
+        provider="generic",
+        gpu=gpu,
+        gpus_per_node=CARDS_IN_A_MACHINE,
+        scaleup_domain_gpus=CARDS_IN_A_MACHINE,
+        scaleup_bytes_per_s=gpu.scaleup_bytes_per_s or gpu.peer_bytes_per_s or gpu.pcie_bytes_per_s,
+        scaleup_class="pcie",
+        node_egress_bytes_per_s=12.5e9,
+        nics_per_node=1,
+        fabric="Ethernet 100GbE",
+        fabric_class="ethernet",
+        topology="PCIe slots of one machine",
+        sources={"gpus_per_node": assumed, "node_egress_bytes_per_s": assumed},
+    )
 
 
 def load_link(name: str) -> LinkSpec:

@@ -63,7 +63,11 @@ class Loaded:
         return spec
 
 
-SHADOWED = ("scaleup_bytes_per_s", "scaleup_domain_gpus")
+SHADOWED = {
+    "scaleup_bytes_per_s": "scaleup_bytes_per_s",
+    "scaleup_domain_gpus": "scaleup_domain_gpus",
+    "peer_bytes_per_s": "scaleup_bytes_per_s",
+}
 """Keys of the GPU that a cluster states too; a change of the GPU's goes to both."""
 
 DESCRIPTIVE = {
@@ -149,10 +153,11 @@ def _shadowed(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Sett
     more = []
     for setting in settings:
         name = setting.parts[-1]
-        own = f"cluster.{name}"
-        if setting.parts[:2] != ("cluster", "gpu") or name not in SHADOWED or own in keys:
+        if setting.parts[:2] != ("cluster", "gpu") or name not in SHADOWED:
             continue
-        if len(setting.parts) == 3 and getattr(cluster, name) is not None:
+        name = SHADOWED[name]
+        own = f"cluster.{name}"
+        if own not in keys and len(setting.parts) == 3 and getattr(cluster, name) is not None:
             more.append(Setting(own, ("cluster", name), setting.text))
     return tuple(more)
 

@@ -32,6 +32,7 @@ class GpuSpec(Spec):
     l2_bytes: Bytes | None = None
     last_level_cache_bytes: Bytes | None = None
     hbm_bytes: Bytes
+    usable_hbm_bytes: Bytes | None = None  # for a process, where not the usual 98.9 %
     hbm_bytes_per_s: BytesPerS
     memory_kind: str = "HBM"
     scaleup_link: str = ""
@@ -41,6 +42,7 @@ class GpuSpec(Spec):
     scaleup_topology: str = ""
     pcie_gen: int | None = None
     pcie_bytes_per_s: BytesPerS | None = None
+    peer_bytes_per_s: BytesPerS | None = None  # card to card in one machine, without a bridge
     tdp_w: Watts | None = None
     usual_cluster: str = ""  # preset of the node that this GPU usually sits in
     notes: str = ""

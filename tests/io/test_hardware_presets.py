@@ -12,6 +12,7 @@ from gpuscale.io.hardware import (
     load_gpu,
     load_link,
 )
+from gpuscale.io.inputs import load_inputs
 from gpuscale.io.presets import (
     find_preset,
     known_names,
@@ -42,7 +43,7 @@ def test_gpu_preset(name, catalogue):
     assert not uncited
     assert all(text.strip() for text in gpu.sources.values())
     assert set(gpu.sources) <= set(given)
-    assert load_cluster(gpu.usual_cluster, catalogue).gpu == gpu
+    assert load_cluster(gpu.usual_cluster or name, catalogue).gpu == gpu
     assert load_cluster(name, catalogue).gpu == gpu
     assert gpu_from_table(parse_toml(spec_to_toml(gpu), "copy"), "copy") == gpu
 
@@ -209,8 +210,8 @@ def test_own_gpu_gets_its_usual_node_with_itself_in_it(tmp_path, monkeypatch):
         assert (cluster.name, cluster.gpu.name) == ("dgx-h100", "mine")
         assert cluster.scaleup_bytes_per_s == 600e9
     (tmp_path / "lone.toml").write_text(text.replace('usual_cluster = "dgx-h100"', ""))
-    with pytest.raises(GpuscaleError, match="names no usual node"):
-        load_cluster(str(tmp_path / "lone.toml"))
+    lone = load_cluster(str(tmp_path / "lone.toml"))
+    assert (lone.name, lone.gpus_per_node, lone.scaleup_class) == ("pcie-mine", 8, "pcie")
 
 
 def test_file_without_ending_gets_a_hint(tmp_path, monkeypatch):
@@ -220,3 +221,17 @@ def test_file_without_ending_gets_a_hint(tmp_path, monkeypatch):
         with pytest.raises(GpuscaleError) as caught:
             load("mine")
         assert "./mine" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["rtx-3090", "rtx3090", "3090"])
+def test_any_count_of_a_card_is_one_machine(name):
+    machine = load_cluster(name)
+    assert (machine.gpu.name, machine.scaleup_class) == ("rtx-3090", "pcie")
+    assert machine.scaleup_bytes_per_s == machine.gpu.peer_bytes_per_s
+
+
+def test_peer_rate_of_a_card_changes_its_machine():
+    class Common:
+        set_ = ("gpu.peer_bytes_per_s=56 GB/s",)
+
+    assert load_inputs(Common(), cluster="rtx-3090").cluster.scaleup_bytes_per_s == 56e9

@@ -40,9 +40,12 @@ INTERVAL_80_UNKNOWN = 1.25
 """For families without any measured peak, and recipes that are not the family's own."""
 
 
-def usable_bytes(hbm_bytes: float) -> float:
-    """Memory that a process can have of a device's HBM. [byte]."""
-    return hbm_bytes * (1 - DEVICE_RESERVED_FRAC)
+def usable_bytes(hbm_bytes: float, stated_bytes: float | None = None) -> float:
+    """Memory that a process can have of a device's HBM, or what its preset states. [byte].
+
+    Stated where ECC lies in the memory itself (GDDR6 of data-centre cards) or the host shares it.
+    """
+    return stated_bytes or hbm_bytes * (1 - DEVICE_RESERVED_FRAC)
 
 
 @dataclass(frozen=True, slots=True)
