@@ -10,55 +10,6 @@ from gpuscale.specs.model import ModelSpec
 
 Row = Mapping[str, str]
 
-# Hybrid models whose rows print no shape. Nano from its public config.json; the larger ones have no
-# public shape in the sources read, so they are scaled to the published total and active parameters.
-_HYBRIDS = {
-    "nemotron-3-nano": {
-        "hidden": 2688,
-        "mamba": 23,
-        "attention": 6,
-        "moe": 23,
-        "experts": 128,
-        "top_k": 6,
-        "moe_ffn": 1856,
-        "shared": 3712,
-        "heads": 32,
-        "kv": 2,
-        "mamba_heads": 64,
-        "vocab": 131072,
-    },
-    "nemotron-3-super": {
-        "hidden": 4096,
-        "mamba": 40,
-        "attention": 8,
-        "moe": 40,
-        "experts": 512,
-        "top_k": 22,
-        "moe_ffn": 2688,
-        "shared": 5376,
-        "latent": 1024,
-        "heads": 32,
-        "kv": 2,
-        "mamba_heads": 128,
-        "vocab": 131072,
-    },
-    "nemotron-3-ultra": {
-        "hidden": 8192,
-        "mamba": 48,
-        "attention": 12,
-        "moe": 48,
-        "experts": 512,
-        "top_k": 22,
-        "moe_ffn": 5120,
-        "shared": 10240,
-        "latent": 2048,
-        "heads": 64,
-        "kv": 2,
-        "mamba_heads": 256,
-        "vocab": 131072,
-    },
-}
-
 
 def _int(row: Row, key: str) -> int:
     try:
@@ -77,11 +28,6 @@ def model_of(row: Row) -> tuple[ModelSpec | None, str]:
     preset = _preset(name)
     if preset is not None:
         return preset, f"shape from model preset {preset.name}"
-    for key, shape in _HYBRIDS.items():
-        if key in name:
-            return _hybrid(name, shape), f"shape of {key} from its published size"
-    if "nemotron-3" in name:
-        return _hybrid(name, _HYBRIDS["nemotron-3-super"]), "shape of nemotron-3-super"
     return _by_size(row, name)
 
 
@@ -221,52 +167,3 @@ def _compact(pattern: str) -> str:
         else:
             parts.append((1, item))
     return ", ".join(f"{n} x {item}" for n, item in parts)
-
-
-def _hybrid(name: str, shape: Mapping[str, int]) -> ModelSpec:
-    attention_every = max(1, shape["mamba"] // shape["attention"])
-    layers: list[str] = []
-    for i in range(shape["mamba"]):
-        layers += ["mamba+none", "skip+moe"]
-        if (
-            i % attention_every == attention_every - 1
-            and layers.count("full+none") < shape["attention"]
-        ):
-            layers.append("full+none")
-    return ModelSpec.model_validate(
-        {
-            "name": name,
-            "hidden_size": shape["hidden"],
-            "vocab_size": shape["vocab"],
-            "layers": _compact(", ".join(layers)),
-            "norms_per_layer": 1,
-            "mixers": {
-                "mamba": {
-                    "kind": "mamba2",
-                    "n_heads": shape["mamba_heads"],
-                    "head_dim": 64,
-                    "state_size": 128,
-                    "n_groups": 8,
-                },
-                "full": {
-                    "kind": "attention",
-                    "n_heads": shape["heads"],
-                    "n_kv_heads": shape["kv"],
-                    "head_dim": 128,
-                },
-                "skip": {"kind": "none"},
-            },
-            "ffns": {
-                "none": {"kind": "none"},
-                "moe": {
-                    "kind": "moe",
-                    "n_experts": shape["experts"],
-                    "top_k": shape["top_k"],
-                    "expert_ffn_hidden_size": shape["moe_ffn"],
-                    "gated": False,
-                    "shared_ffn_hidden_size": shape["shared"],
-                    "latent_size": shape.get("latent"),
-                },
-            },
-        }
-    )
