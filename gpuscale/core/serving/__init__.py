@@ -6,6 +6,8 @@
 - `ffns`: dense MLPs, experts met by a small batch, their exchange.
 - `forward`: one pass over prompt tokens and decoding sequences; `PassTime` by part.
 - `load`: closed loop of a concurrency, offline and static batches: TTFT, TPOT, throughput.
+- `traffic`, `simulator`, `percentiles`: an engine under load, from pass to pass; `tables` has the
+  pass times it needs, `queueing` the formula that brackets it.
 
 The roofline of the same replica is `core.plan.serve.serving_times`; the two are never mixed.
 Two lines give the expected column of a plan::

@@ -1,0 +1,147 @@
+"""Latencies of a simulated load: mean, percentiles, and how far chance moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.simulator import Simulated
+
+BATCHES = 10
+"""Batches in order of arrival whose spread gives the sampling error."""
+
+WARM_UP_FRAC = 0.1
+"""Of the requests of an open load that are not counted: the system starts empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Distribution of a latency over requests. [s]."""
+
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+    p99_s: float
+
+    def at(self, statistic: str) -> float:
+        """Value of ``mean`` or of a percentile, ``p50`` to ``p99``. [s]."""
+        value: float = getattr(self, f"{statistic}_s")
+        return value
+
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+"""What a limit can be put on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What one replica delivers under a load. Field names are the JSON keys."""
+
+    ttft: Latency
+    tpot: Latency
+    end_to_end: Latency
+    requests_per_s: float
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+    tokens_per_s_per_user: float  # of a request in the middle
+    decoding_sequences: float  # mean while busy
+    busy_frac: float
+    n_requests: int  # counted
+    n_preempted: int
+    n_refused: int  # longer than the cache
+    ttft_error_frac: float  # of the highest percentile asked for, one standard error
+    tpot_error_frac: float
+    time_s: float  # from the first arrival to the last token
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Value below which a share of sorted values lies, linear between two of them.
+
+    >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
+    2.5
+    """
+    at = share * (len(ordered) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def latency(values: Sequence[float]) -> Latency:
+    """Distribution of some latencies; zeros where there are none."""
+    if not values:
+        return Latency(0.0, 0.0, 0.0, 0.0, 0.0)
+    ordered = sorted(values)
+    shares = (percentile(ordered, share) for share in (0.5, 0.9, 0.95, 0.99))
+    return Latency(math.fsum(ordered) / len(ordered), *shares)
+
+
+def batch_error_frac(values: Sequence[float], share: float, n_batches: int = BATCHES) -> float:
+    """Find the standard error of a percentile, as a fraction of it, from consecutive batches.
+
+    Requests in a queue follow each other's waiting, so the batches are in order of arrival (batch
+    means, A. Law, Simulation Modeling and Analysis, section 9.5). 0 for fewer than two a batch.
+    """
+    size = len(values) // n_batches
+    if size < 2:
+        return 0.0
+    found = [percentile(sorted(values[i * size : (i + 1) * size]), share) for i in range(n_batches)]
+    mean = math.fsum(found) / n_batches
+    spread = math.fsum((f - mean) ** 2 for f in found) / (n_batches - 1)
+    return math.sqrt(spread / n_batches) / mean if mean > 0.0 else 0.0
+
+
+def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95) -> LoadResult:
+    """Sum a simulation up.
+
+    Parameters
+    ----------
+    run : Simulated
+        From `simulate`.
+    warm_up_frac : float
+        Share of the first requests that is left out, `WARM_UP_FRAC` of an open load. [1]
+    share : float
+        Percentile whose sampling error is given. [1]
+    """
+    skipped = int(warm_up_frac * len(run.arrival_s))
+    kept = [i for i in range(skipped, len(run.arrival_s)) if run.end_s[i] == run.end_s[i]]
+    ttft = [run.first_s[i] - run.arrival_s[i] for i in kept]
+    tpot = [
+        (run.end_s[i] - run.first_s[i]) / (run.outputs[i] - 1) for i in kept if run.outputs[i] > 1
+    ]
+    whole = [run.end_s[i] - run.arrival_s[i] for i in kept]
+    everything = [e for e in run.end_s if e == e]
+    time_s = max(everything) - run.arrival_s[0] if everything else 0.0
+    span_s = _span_s(run, kept, time_s, skipped)
+    per_s = 1.0 / span_s if span_s > 0.0 else 0.0
+    of_tpot = latency(tpot)
+    return LoadResult(
+        ttft=latency(ttft),
+        tpot=of_tpot,
+        end_to_end=latency(whole),
+        requests_per_s=len(kept) * per_s,
+        input_tokens_per_s=sum(run.inputs[i] for i in kept) * per_s,
+        output_tokens_per_s=sum(run.outputs[i] for i in kept) * per_s,
+        tokens_per_s_per_user=1.0 / of_tpot.p50_s if of_tpot.p50_s > 0.0 else 0.0,
+        decoding_sequences=run.sequence_s / run.busy_s if run.busy_s > 0.0 else 0.0,
+        busy_frac=min(1.0, run.busy_s / time_s) if time_s > 0.0 else 0.0,
+        n_requests=len(kept),
+        n_preempted=run.n_preempted,
+        n_refused=run.n_refused,
+        ttft_error_frac=batch_error_frac(ttft, share),
+        tpot_error_frac=batch_error_frac(tpot, share),
+        time_s=time_s,
+    )
+
+
+def _span_s(run: Simulated, kept: Sequence[int], time_s: float, skipped: int) -> float:
+    """Time over which the counted requests are spread: of all, or of the arrivals counted."""
+    if not kept or not skipped:
+        return time_s
+    first, last = run.arrival_s[kept[0]], run.arrival_s[kept[-1]]
+    done = sorted(run.end_s[i] for i in kept)
+    # a queue that grows ends later than it comes: the slower of the two spans counts
+    return max(last - first, done[-1] - done[0])

@@ -1,0 +1,374 @@
+"""A serving engine under load, simulated from pass to pass.
+
+First come, first served: a pass decodes one token (with drafts: some) of every running sequence and
+reads prompt tokens up to the token budget, in chunks, where the scheduler mixes them; a scheduler
+that does not mix reads prompts first. While no prompt can be read the passes up to the next end or
+arrival differ in their context alone, so they are one event:
+
+    k passes take  k A(n) + B(n) (k S + g n k (k-1) / 2),   S: tokens of context of the n sequences
+
+with a pass linear in the context, `StepTimes.decode`. Pure Python, a few events a request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.traffic import Traffic
+
+NEVER = math.inf
+REPORT_EVERY = 4096
+"""Requests between two reports of progress."""
+
+WATERMARK_FRAC = 0.01
+"""Of the cache kept free when a request is let in, so that it is not thrown out in the next pass
+(vLLM, `BlockSpaceManager`, watermark)."""
+
+
+class StepTimes(Protocol):
+    """Times of passes, all that the simulator knows of a model and its hardware."""
+
+    def decode(self, n: int) -> tuple[float, float]:
+        """Time of a decode pass of `n` sequences without context [s], and of a token of it [s]."""
+
+    def prompt(self, tokens: int, keys: float, n: int, ends: int) -> float:
+        """Time that `tokens` prompt tokens add to a pass of `n` sequences; the pass if n is 0. [s].
+
+        `keys` is the mean number of keys that one of them meets, `ends` the prompts that end.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """What an engine's scheduler may put into a pass."""
+
+    token_budget: int = 8192  # prompt tokens and decoded ones of one pass
+    max_sequences: int = 256  # running at a time
+    cache_tokens: float = math.inf  # room of the cache, whole replica
+    sequence_tokens: float = 0.0  # cache of a sequence beside its tokens: half a block, states
+    mixed: bool = True  # prompt tokens share a pass with decoding
+    reserve_output: bool = False  # a request is let in when its whole answer has room
+    tokens_per_pass: float = 1.0  # decoded per sequence: more than 1 with drafts
+    stages: int = 1  # pipeline stages: as many prompts are read at a time
+    request_s: float = 0.0  # of a request outside the engine: HTTP, tokeniser
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What happened, one entry a request in order of arrival. [s]."""
+
+    arrival_s: list[float]
+    first_s: list[float]  # first token; NaN where the request can never fit
+    end_s: list[float]
+    inputs: list[int]
+    outputs: list[int]
+    n_preempted: int = 0
+    n_refused: int = 0
+    n_passes: int = 0
+    busy_s: float = 0.0  # passes, all together
+    sequence_s: float = 0.0  # integral of the decoding sequences over the time
+    most_sequences: int = 0
+
+
+class Engine:
+    """State of the simulation; `simulate` runs it."""
+
+    __slots__ = (
+        "at",
+        "budget",
+        "context",
+        "decoded",
+        "due",
+        "ends",
+        "gen",
+        "held",
+        "late",
+        "left",
+        "n_arrived",
+        "now",
+        "out",
+        "partial",
+        "prompt",
+        "running",
+        "s",
+        "skip",
+        "steps",
+        "times",
+        "todo",
+        "traffic",
+        "waiting",
+    )
+
+    def __init__(self, times: StepTimes, scheduler: Scheduler, traffic: Traffic) -> None:
+        self.times, self.s, self.traffic = times, scheduler, traffic
+        n = len(traffic.inputs)
+        self.prompt = list(traffic.inputs)  # tokens to read; more after a pre-emption
+        self.left = [o - 1 for o in traffic.outputs]  # to decode after the first token
+        self.late = [0.0] * n  # of a first token behind the other stages of a pipeline
+        self.skip = traffic.prefix_frac
+        self.gen, self.budget = scheduler.tokens_per_pass, scheduler.token_budget
+        self.now = self.held = self.context = 0.0
+        self.steps = self.n_arrived = self.decoded = 0
+        self.waiting: deque[int] = deque()
+        self.partial = -1  # the one prompt that is read in part
+        self.todo = 0  # tokens of it still to be read
+        self.running: dict[int, int] = {}  # request -> step that is its last
+        self.ends: list[tuple[int, int]] = []
+        nan = math.nan
+        closed = traffic.concurrency
+        arrivals = [0.0] * min(n, closed) if closed else list(traffic.arrivals_s)
+        self.out = Simulated(
+            arrivals, [nan] * n, [nan] * n, list(traffic.inputs), list(traffic.outputs)
+        )
+        self.due = [t + scheduler.request_s for t in arrivals]
+
+    def run(self, progress: Callable[[int], None] | None = None) -> Simulated:
+        """Run to the end of the last request."""
+        n, told = len(self.prompt), REPORT_EVERY
+        while self.decoded < n:
+            due = self.due
+            while self.n_arrived < len(due) and due[self.n_arrived] <= self.now:
+                self._arrive(self.n_arrived)
+                self.n_arrived += 1
+            if (self.partial >= 0 or self.waiting) and self._read():
+                pass
+            elif self.running:
+                self._jump()
+            elif self.n_arrived < len(due):
+                self.now = max(self.now, due[self.n_arrived])
+            if progress is not None and self.decoded >= told:
+                told += REPORT_EVERY
+                progress(self.decoded)
+        return self.out
+
+    def _arrive(self, i: int) -> None:
+        """Queue a request; one that can never fit is refused."""
+        s = self.s
+        if self.prompt[i] + self.left[i] + 1 + s.sequence_tokens > s.cache_tokens:
+            self.out.n_refused += 1
+            self._gone()
+        else:
+            self.waiting.append(i)
+
+    def _gone(self) -> None:
+        """One request less; in a closed loop the next one comes."""
+        self.decoded += 1
+        out = self.out
+        if self.traffic.concurrency and len(out.arrival_s) < len(self.prompt):
+            out.arrival_s.append(self.now)
+            self.due.append(self.now + self.s.request_s)
+
+    def _room(self, i: int) -> float:
+        """Tokens that a request takes of the cache when it is let in."""
+        own = self.prompt[i] * (1.0 - self.skip) + self.s.sequence_tokens
+        return own + self.left[i] if self.s.reserve_output else own
+
+    def _read(self) -> bool:
+        """One pass with prompt tokens; False where none can be let in."""
+        s = self.s
+        n = len(self.running)
+        if n and s.mixed and not s.reserve_output and self._make_room(n * self.gen):
+            return False
+        along = n if s.mixed else 0
+        room = max(1, self.budget - int(along * self.gen))
+        tokens, keys = 0, 0.0
+        done: list[int] = []
+        waiting, most = self.waiting, s.max_sequences
+        limit = s.cache_tokens * (1.0 - WATERMARK_FRAC)
+        while room > 0:
+            if self.partial < 0:
+                if not waiting or n + len(done) >= most:
+                    break
+                i = waiting[0]
+                need = self._room(i)
+                if self.held + need > limit and (self.running or done):
+                    break
+                waiting.popleft()
+                self.held += need
+                self.partial = i
+                self.todo = max(1, math.ceil(self.prompt[i] * (1.0 - self.skip)))
+            i = self.partial
+            take = self.todo if self.todo < room else room
+            keys += take * (self.prompt[i] - self.todo + 0.5 * take)
+            tokens += take
+            room -= take
+            self.todo -= take
+            if self.todo == 0:
+                done.append(i)
+                self.partial = -1
+        if tokens == 0:
+            return False
+        self._pass_with(tokens, keys / tokens, along, done)
+        return True
+
+    def _pass_with(self, tokens: int, keys: float, along: int, done: list[int]) -> None:
+        """Time a pass with prompt tokens; let those whose prompt is read decode."""
+        s, out = self.s, self.out
+        whole_s = self.times.prompt(tokens, keys, along, len(done))
+        time_s = whole_s / s.stages
+        if along:
+            base, each = self.times.decode(along)
+            time_s += base + each * self.context
+            self.steps += 1
+            self.context += along * self.gen
+            if not s.reserve_output:
+                self.held += along * self.gen
+        self.now += time_s
+        out.busy_s += time_s
+        out.n_passes += 1
+        out.sequence_s += time_s * len(self.running)
+        if along:
+            self._end_due()
+        late = whole_s - whole_s / s.stages
+        first, left, now = out.first_s, self.left, self.now
+        for i in done:
+            if first[i] != first[i]:  # not a number: its first token
+                first[i] = now + late
+                self.late[i] = late
+            else:
+                left[i] -= 1
+            if left[i] <= 0:
+                self._finish(i, self.prompt[i])
+                continue
+            last = self.steps + math.ceil(left[i] / self.gen)
+            self.running[i] = last
+            heappush(self.ends, (last, i))
+            self.context += self.prompt[i]
+        out.most_sequences = max(out.most_sequences, len(self.running))
+
+    def _jump(self) -> None:
+        """All decode passes up to the next end, the next arrival, or the end of the room."""
+        s, out = self.s, self.out
+        n, gen = len(self.running), self.gen
+        grow = n * gen
+        if not s.reserve_output:
+            self._make_room(grow)
+            n = len(self.running)
+            grow = n * gen
+        base, each = self.times.decode(n)
+        ends = self.ends
+        while self.running.get(ends[0][1]) != ends[0][0]:
+            heappop(ends)
+        k = ends[0][0] - self.steps
+        if not s.reserve_output and s.cache_tokens < NEVER:
+            k = max(1, min(k, int((s.cache_tokens - self.held) / grow)))
+        one, more = base + each * self.context, 0.5 * each * grow
+        if not self.waiting and self.n_arrived < len(self.due):
+            gap = self.due[self.n_arrived] - self.now
+            if k * (one + more * (k - 1)) > gap:
+                k = min(k, passes_until(gap, one, more))
+        time_s = k * (one + more * (k - 1))
+        self.now += time_s
+        out.busy_s += time_s
+        out.n_passes += k
+        out.sequence_s += time_s * n
+        self.steps += k
+        self.context += k * grow
+        if not s.reserve_output:
+            self.held += k * grow
+        self._end_due()
+
+    def _end_due(self) -> None:
+        """Let the sequences go whose last token has come."""
+        ends, running, steps = self.ends, self.running, self.steps
+        while ends and ends[0][0] <= steps:
+            last, i = heappop(ends)
+            if running.get(i) == last:
+                del running[i]
+                grown = self.gen * math.ceil(self.left[i] / self.gen)
+                self.context -= self.prompt[i] + grown
+                self._finish(i, self.prompt[i] + grown)
+
+    def _finish(self, i: int, tokens: float) -> None:
+        """Free the cache of a request that is answered."""
+        s = self.s
+        self.out.end_s[i] = self.now + self.late[i]
+        self.held -= (
+            self._room(i)
+            if s.reserve_output
+            else (tokens - self.prompt[i] * self.skip + s.sequence_tokens)
+        )
+        self._gone()
+
+    def _make_room(self, grow: float) -> bool:
+        """Pre-empt the sequences that came last until the next pass has room; they start over."""
+        before = self.out.n_preempted
+        while self.held + grow > self.s.cache_tokens and len(self.running) > 1:
+            i, last = self.running.popitem()
+            passes = math.ceil(self.left[i] / self.gen) - (last - self.steps)
+            tokens = self.prompt[i] + passes * self.gen
+            self.context -= tokens
+            self.held -= tokens - self.prompt[i] * self.skip + self.s.sequence_tokens
+            self.left[i] = max(1, self.left[i] - int(passes * self.gen))
+            self.prompt[i] = int(tokens)
+            self.waiting.appendleft(i)
+            self.out.n_preempted += 1
+            grow = len(self.running) * self.gen
+        return self.out.n_preempted > before
+
+
+def passes_until(gap_s: float, one_s: float, more_s: float) -> int:
+    """Fewest passes that last `gap_s`, the first of `one_s`, k of them ``k (one + more (k-1))``.
+
+    >>> passes_until(3.5, 1.0, 0.0), passes_until(0.1, 1.0, 0.5), passes_until(4.5, 1.0, 0.5)
+    (4, 1, 3)
+    """
+    if gap_s <= one_s:
+        return 1
+    if more_s * gap_s < 1e-9 * one_s * one_s:
+        return math.ceil(gap_s / one_s)
+    b = one_s - more_s
+    return max(1, math.ceil((math.sqrt(b * b + 4.0 * more_s * gap_s) - b) / (2.0 * more_s)))
+
+
+def simulate(
+    times: StepTimes,
+    scheduler: Scheduler,
+    traffic: Traffic,
+    progress: Callable[[int], None] | None = None,
+) -> Simulated:
+    """Simulate one replica under a traffic.
+
+    Parameters
+    ----------
+    times : StepTimes
+        Times of its passes.
+    scheduler : Scheduler
+        Limits of a pass and of the cache.
+    traffic : Traffic
+        Requests; drawn beforehand, so that the result has no chance of its own.
+    progress : callable, optional
+        Told now and then how many requests are answered.
+
+    Returns
+    -------
+    Simulated
+        Moments of every request, pre-emptions, busy time.
+
+    Raises
+    ------
+    ValueError
+        If lengths, arrivals and scheduler do not make a load: empty, unsorted, below 1.
+    """
+    n = len(traffic.inputs)
+    if n == 0 or len(traffic.outputs) != n:
+        raise ValueError("a traffic needs as many answers as prompts, and at least one")
+    if min(traffic.inputs) < 1 or min(traffic.outputs) < 1:
+        raise ValueError("lengths must be at least 1")
+    if not traffic.concurrency and len(traffic.arrivals_s) != n:
+        raise ValueError("an open load needs one arrival for every request")
+    if any(a > b for a, b in zip(traffic.arrivals_s, traffic.arrivals_s[1:], strict=False)):
+        raise ValueError("arrivals must be in order")
+    if not 0.0 <= traffic.prefix_frac < 1.0:
+        raise ValueError(f"prefix_frac must be in [0, 1), got {traffic.prefix_frac}")
+    if min(scheduler.token_budget, scheduler.max_sequences, scheduler.stages) < 1:
+        raise ValueError("token_budget, max_sequences and stages must be at least 1")
+    if not scheduler.tokens_per_pass >= 1.0:
+        raise ValueError(f"tokens_per_pass must be at least 1, got {scheduler.tokens_per_pass}")
+    return Engine(times, scheduler, traffic).run(progress)
