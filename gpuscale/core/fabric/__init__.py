@@ -1,0 +1,1 @@
+"""Network design: switches, links and cables of a fabric, what they cost, what a failure takes."""

@@ -1,0 +1,148 @@
+"""Modules, power and price of a designed network.
+
+Prices and powers are inputs with their source; a part without one is named, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.fabric.records import Design
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A pluggable optical module."""
+
+    name: str
+    links: int  # links that one module carries: 2 in a twin-port cage
+    power_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the parts of a network draw and cost; None where nothing is known."""
+
+    switch: str = "switch"
+    switch_usd: float | None = None
+    switch_w: tuple[float, float] | None = None  # lowest and highest figure of the chassis
+    link_usd: float | None = None  # optical link: fibre and the modules of both ends
+    copper_usd: float | None = None
+    switch_module: Module | None = None
+    host_module: Module | None = None
+    copper_w: float = 0.1  # passive copper cable, both ends
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line of the bill of materials."""
+
+    item: str
+    n: int
+    power_w: float | None  # of all, at the middle of its range
+    unit_usd: float | None
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Bill of materials of a network."""
+
+    items: tuple[Item, ...]
+    power_low_w: float | None  # None: a part's power is not known
+    power_high_w: float | None
+    usd: float | None  # None: a part's price is not known
+    unpriced: tuple[str, ...]
+    unmeasured: tuple[str, ...]  # parts whose power is not known
+
+
+def modules(made: Design, switch_links: int = 2, host_links: int = 1) -> tuple[int, int]:
+    """Optical modules at switches and at hosts.
+
+    A switch's modules carry `switch_links` links each, so a switch with an odd number of used
+    ports needs one more than half.
+
+    Examples
+    --------
+    >>> from gpuscale.core.fabric.clos import design
+    >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
+    >>> modules(design(Hosts(64, 8, 8), equal_ports(64), Wish()))
+    (768, 512)
+    """
+    if min(switch_links, host_links) < 1:
+        raise ValueError("a module carries at least one link")
+    ends = at_hosts = 0
+    for group in made.links:
+        if not group.optical:
+            continue
+        if group.lower == "host":
+            at_hosts += math.ceil(group.n_links / host_links)
+            ends += group.n_links
+        else:
+            ends += 2 * group.n_links
+    return math.ceil(ends / switch_links), at_hosts
+
+
+def bill(made: Design, parts: Parts) -> Bill:
+    """Bill of materials.
+
+    Parameters
+    ----------
+    made : Design
+        The network.
+    parts : Parts
+        Prices and powers.
+
+    Examples
+    --------
+    >>> from gpuscale.core.fabric.clos import design
+    >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
+    >>> made = design(Hosts(65536, 1, 1), equal_ports(64), Wish("fat-tree"))
+    >>> priced = Parts(switch_usd=83.0e3, link_usd=504.0)
+    >>> hosts = sum(g.n_links for g in made.links if g.lower == "host")
+    >>> round((bill(made, priced).usd - hosts * 504.0) / 1e6)  # switch links alone: DeepSeek 491
+    491
+    """
+    optical = sum(g.n_links for g in made.links if g.optical)
+    copper = sum(g.n_links for g in made.links if not g.optical)
+    switch, host = parts.switch_module, parts.host_module
+    at_switch, at_host = modules(made, switch.links if switch else 1, host.links if host else 1)
+    chassis = parts.switch_w
+    middle = None if chassis is None else sum(chassis) / 2
+    rows: list[tuple[str, int, float | None, float | None]] = [
+        (parts.switch, made.n_switches, middle, parts.switch_usd),
+        ("optical link (fibre, both modules)", optical, 0.0, parts.link_usd),
+        ("copper link", copper, parts.copper_w, parts.copper_usd),
+        (_named("switch module", switch), at_switch, _power(switch), 0.0),
+        (_named("host module", host), at_host, _power(host), 0.0),
+    ]
+    rows = [row for row in rows if row[1]]
+    items = tuple(
+        Item(
+            name, n, None if watts is None else n * watts, unit, None if unit is None else n * unit
+        )
+        for name, n, watts, unit in rows
+    )
+    watts = [i.power_w for i in items]
+    spread = made.n_switches * (chassis[1] - chassis[0]) / 2 if chassis else 0.0
+    total = None if None in watts else sum(w for w in watts if w is not None)
+    prices = [i.usd for i in items]
+    return Bill(
+        items,
+        None if total is None else total - spread,
+        None if total is None else total + spread,
+        None if None in prices else sum(p for p in prices if p is not None),
+        tuple(i.item for i in items if i.usd is None),
+        tuple(i.item for i in items if i.power_w is None),
+    )
+
+
+def _named(kind: str, module: Module | None) -> str:
+    return kind if module is None else f"{kind} {module.name}"
+
+
+def _power(module: Module | None) -> float | None:
+    return None if module is None else module.power_w

@@ -1,0 +1,82 @@
+"""What one failed link, leaf, spine, core or rack takes away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.fabric.records import Design, Hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One failure: who is touched, and what they lose."""
+
+    part: str
+    n_gpus: int  # GPUs that lose bandwidth
+    bandwidth_frac: float  # of those GPUs' network bandwidth that is lost
+    bisection_frac: float  # of the whole network's bandwidth at its top
+    n_gpus_cut: int  # GPUs without any network left: the job stops
+    note: str = ""
+
+
+def losses(made: Design, hosts: Hosts, gpus_per_rack: int | None = None) -> tuple[Loss, ...]:
+    """Effect of single failures on a Clos network.
+
+    A NIC serves ``gpus_per_node / nics_per_node`` GPUs. A GPU with a second link (planes, dual
+    ToR) keeps the rest; with one link, traffic can only leave through another GPU's NIC of its
+    node.
+
+    Parameters
+    ----------
+    made : Design
+        A Clos network.
+    hosts : Hosts
+        As designed.
+    gpus_per_rack : int, optional
+        GPUs of a rack; a node if not given. [1]
+
+    Examples
+    --------
+    >>> from gpuscale.core.fabric.clos import design
+    >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
+    >>> hosts = Hosts(128, 8, 8)
+    >>> [(x.part, x.n_gpus) for x in losses(design(hosts, equal_ports(64), Wish()), hosts)]
+    [('host link', 1), ('leaf', 32), ('spine', 1024), ('rack', 8)]
+    """
+    links = hosts.ports_per_nic
+    per_nic = max(1, hosts.gpus_per_node // hosts.nics_per_node)
+    share = per_nic / hosts.gpus_per_node * hosts.nics_per_node  # of a GPU's own NIC
+    single = links == 1
+    found = [
+        Loss(
+            "host link",
+            per_nic,
+            min(1.0, share) / links,
+            1 / made.n_host_links,
+            per_nic if single else 0,
+            "single link: the GPU's traffic must leave through its neighbours" if single else "",
+        )
+    ]
+    if made.tiers:
+        leaf = made.tiers[0]
+        n_links = min(leaf.ports_down, made.n_host_links)
+        gpus = min(made.n_gpus, n_links * per_nic)
+        found.append(
+            Loss(
+                "leaf",
+                gpus,
+                1 / links,
+                n_links / made.n_host_links,
+                gpus if single else 0,
+                "one rail of its unit" if made.topology != "fat-tree" else "",
+            )
+        )
+    for tier in made.tiers[1:]:
+        part = made.n_networks / tier.n_switches  # of one network's switches of this tier
+        frac = part / made.n_networks
+        found.append(Loss(tier.name, made.n_gpus, frac, frac, 0, "traffic goes round it"))
+    rack = min(made.n_gpus, gpus_per_rack or hosts.gpus_per_node)
+    found.append(Loss("rack", rack, 1.0, rack / made.n_gpus, rack, "power or cooling of a rack"))
+    return tuple(found)

@@ -1,0 +1,406 @@
+"""Networks that are no trees: dragonfly, dragonfly+, Slim Fly, tori with optical circuit switches.
+
+References
+----------
+.. [1] J. Kim, W. Dally, S. Scott, D. Abts, "Technology-driven, highly-scalable dragonfly
+   topology", ISCA 2008, doi:10.1109/ISCA.2008.19.
+.. [2] A. Shpiner et al., "Dragonfly+", HiPINEB 2017, doi:10.1109/HiPINEB.2017.11.
+.. [3] M. Besta, T. Hoefler, "Slim Fly", SC 2014, doi:10.1109/SC.2014.34.
+.. [4] N. Jouppi et al., "TPU v4", ISCA 2023, arXiv:2304.01433, for tori of cubes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Tier
+
+
+def balanced_dragonfly(n_hosts: int, radix: int) -> tuple[int, int, int, int]:
+    """Hosts per switch, switches per group, global links per switch and groups, ``a = 2p = 2h``.
+
+    Raises
+    ------
+    ValueError
+        If the switches do not reach so many hosts.
+
+    Examples
+    --------
+    >>> balanced_dragonfly(261632, 64)
+    (16, 32, 16, 511)
+    """
+    p = (radix + 1) // 4
+    a, h = 2 * p, p
+    g = math.ceil(n_hosts / (a * p)) if p else 0
+    if p < 1 or g > a * h + 1:
+        raise ValueError(
+            f"a balanced dragonfly of {radix}-port switches joins at most "
+            f"{(a * h + 1) * a * p} hosts, got {n_hosts}"
+        )
+    return p, a, h, max(g, 1)
+
+
+def dragonfly(
+    hosts: Hosts,
+    radix: int,
+    link_bytes_per_s: float,
+    shape: tuple[int, int, int, int] | None = None,
+) -> Design:
+    """Dragonfly: groups of fully joined switches, every two groups joined [1]_.
+
+    ``g a`` switches; ``g a (a-1)/2`` links inside groups and ``g a h/2`` between them.
+
+    Parameters
+    ----------
+    hosts : Hosts
+        Nodes and their NICs.
+    radix : int
+        Ports of a switch. [1]
+    link_bytes_per_s : float
+        Of one link, one direction. [byte/s]
+    shape : tuple of int, optional
+        p hosts and h global links of a switch, a switches of a group, g groups; as (p, a, h, g).
+
+    Raises
+    ------
+    ValueError
+        If the switch has too few ports, the groups cannot all be joined, or hosts do not fit.
+
+    Examples
+    --------
+    >>> d = dragonfly(Hosts(261632, 1, 1), 64, 50e9, (16, 32, 16, 511))
+    >>> d.n_switches, d.n_switch_links
+    (16352, 384272)
+    """
+    p, a, h, g = shape or balanced_dragonfly(hosts.n_links, radix)
+    if min(p, a, h, g) < 1:
+        raise ValueError("a dragonfly needs at least one host, switch, global link and group")
+    if p + (a - 1) + h > radix:
+        raise ValueError(f"p + (a-1) + h = {p + a - 1 + h} is more than {radix} ports")
+    if g > a * h + 1:
+        raise ValueError(f"{g} groups cannot all be joined: at most a*h + 1 = {a * h + 1}")
+    _room(hosts.n_links, g * a * p)
+    inside, between = g * a * (a - 1) // 2, g * a * h // 2
+    rate = _per_gpu(hosts, link_bytes_per_s)
+    middle = (g // 2) * math.ceil(g / 2) * (a * h / (g - 1)) if g > 1 else inside / 2
+    whole = min(hosts.n_links / 2, middle) * link_bytes_per_s
+    links = [("host", "switch", hosts.n_links), ("switch", "group", inside)]
+    return Design(
+        topology="dragonfly",
+        n_gpus=hosts.n_gpus,
+        n_nodes=hosts.n_nodes,
+        n_host_links=hosts.n_links,
+        n_tiers=2,
+        n_networks=1,
+        tiers=(Tier("switch", g * a, p, a - 1 + h, p / h),),
+        links=tuple(
+            Links(lower, upper, n, link_bytes_per_s, n)
+            for lower, upper, n in [*links, ("group", "group", between)]
+            if n
+        ),
+        bisection=(
+            Bisection("group", a * p, rate, a * p / 2 * link_bytes_per_s),
+            Bisection("network", hosts.n_gpus, min(rate, 2 * whole / hosts.n_gpus), whole),
+        ),
+        reach_gpus=(a * h + 1) * a * p * hosts.gpus_per_node // _links_of_node(hosts),
+        parameters=(("p", p), ("a", a), ("h", h), ("g", g)),
+    )
+
+
+def dragonfly_plus(
+    hosts: Hosts, radix: int, link_bytes_per_s: float, groups: int | None = None
+) -> Design:
+    """Dragonfly+: groups are two-tier trees whose spines have half their ports global [2]_.
+
+    A group has ``k/2`` leafs and ``k/2`` spines, ``(k/2)^2`` hosts; up to ``(k/2)^2 + 1`` groups.
+
+    Examples
+    --------
+    >>> dragonfly_plus(Hosts(4096, 1, 1), 64, 50e9).n_switches
+    256
+    """
+    half = radix // 2
+    if half < 1:
+        raise ValueError(f"a switch needs at least 2 ports, got {radix}")
+    size = half * half
+    g = groups or math.ceil(hosts.n_links / size)
+    if not 1 <= g <= size + 1:
+        raise ValueError(f"{g} groups cannot all be joined: at most (k/2)^2 + 1 = {size + 1}")
+    _room(hosts.n_links, g * size)
+    rate = _per_gpu(hosts, link_bytes_per_s)
+    between = g * size // 2 if g > 1 else 0
+    middle = (g // 2) * math.ceil(g / 2) * size / (g - 1) if g > 1 else size / 2
+    whole = min(hosts.n_links / 2, middle) * link_bytes_per_s
+    rows = [
+        ("host", "leaf", hosts.n_links),
+        ("leaf", "spine", g * size),
+        ("spine", "spine", between),
+    ]
+    return Design(
+        topology="dragonfly+",
+        n_gpus=hosts.n_gpus,
+        n_nodes=hosts.n_nodes,
+        n_host_links=hosts.n_links,
+        n_tiers=2,
+        n_networks=1,
+        tiers=(Tier("leaf", g * half, half, half, 1.0), Tier("spine", g * half, half, half, 1.0)),
+        links=tuple(Links(a, b, n, link_bytes_per_s, n) for a, b, n in rows if n),
+        bisection=(
+            Bisection("group", min(size, hosts.n_gpus), rate, size / 2 * link_bytes_per_s),
+            Bisection("network", hosts.n_gpus, min(rate, 2 * whole / hosts.n_gpus), whole),
+        ),
+        reach_gpus=(size + 1) * size * hosts.gpus_per_node // _links_of_node(hosts),
+        parameters=(("k", radix), ("g", g)),
+    )
+
+
+def slim_fly_degree(q: int) -> int:
+    """Links of a Slim Fly switch to other switches, ``(3 q - d)/2`` with ``q = 4 w + d``. [1].
+
+    Raises
+    ------
+    ValueError
+        If q is no prime power of the form 4 w + d, d in -1, 0, 1.
+
+    Examples
+    --------
+    >>> slim_fly_degree(5), slim_fly_degree(19)
+    (7, 29)
+    """
+    delta = {0: 0, 1: 1, 3: -1}.get(q % 4)
+    if delta is None or not _is_prime_power(q):
+        raise ValueError(f"Slim Fly needs a prime power q = 4w - 1, 4w or 4w + 1, got {q}")
+    return (3 * q - delta) // 2
+
+
+def slim_fly(
+    hosts: Hosts, radix: int, link_bytes_per_s: float, q: int | None = None, p: int | None = None
+) -> Design:
+    """Slim Fly (McKay-Miller-Siran graphs): ``2 q^2`` switches of diameter 2 [3]_.
+
+    Parameters
+    ----------
+    hosts, radix, link_bytes_per_s
+        As in `dragonfly`.
+    q : int, optional
+        Prime power; the smallest that reaches if not given.
+    p : int, optional
+        Hosts of a switch; ``ceil(k'/2)`` if not given.
+
+    Examples
+    --------
+    >>> d = slim_fly(Hosts(10830, 1, 1), 44, 12.5e9, q=19)
+    >>> d.n_switches, d.n_switch_links, dict(d.parameters)["p"]
+    (722, 10469, 15)
+    """
+    for each in (q,) if q else range(3, 4 * radix):
+        try:
+            degree = slim_fly_degree(each)
+        except ValueError:
+            if q:
+                raise
+            continue
+        hosts_each = p or math.ceil(degree / 2)
+        if degree + hosts_each > radix and not q:
+            break
+        if q or 2 * each * each * hosts_each >= hosts.n_links:
+            if degree + hosts_each > radix:
+                raise ValueError(f"{degree} + {hosts_each} ports are more than {radix}")
+            return _slim_fly(hosts, link_bytes_per_s, each, degree, hosts_each)
+    raise ValueError(f"a Slim Fly of {radix}-port switches does not reach {hosts.n_links} hosts")
+
+
+def _slim_fly(hosts: Hosts, rate: float, q: int, degree: int, p: int) -> Design:
+    n = 2 * q * q
+    _room(hosts.n_links, n * p)
+    between = n * degree // 2
+    rows = [("host", "switch", hosts.n_links), ("switch", "switch", between)]
+    return Design(
+        topology="slim-fly",
+        n_gpus=hosts.n_gpus,
+        n_nodes=hosts.n_nodes,
+        n_host_links=hosts.n_links,
+        n_tiers=2,
+        n_networks=1,
+        tiers=(Tier("switch", n, p, degree, p / degree),),
+        links=tuple(Links(a, b, m, rate, m) for a, b, m in rows),
+        bisection=(),  # the graph's bisection has no closed form
+        reach_gpus=n * p * hosts.gpus_per_node // _links_of_node(hosts),
+        parameters=(("q", q), ("k'", degree), ("p", p)),
+    )
+
+
+def wraps(size: int, every: int) -> bool:
+    """Whether an axis of a TPU slice is closed to a ring: whole multiples of `every` chips.
+
+    4 for v4 and v5p (cubes joined by circuit switches), 16 for v5e and v6e.
+    """
+    return size % every == 0
+
+
+def torus_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
+    """Links of a torus or mesh; an axis of 2 has one link between its two, two if wrapped. [1].
+
+    Examples
+    --------
+    >>> torus_links((16, 16, 16), (True,) * 3), torus_links((4, 4), (False, False))
+    (12288, 24)
+    """
+    n = math.prod(shape)
+    return sum(
+        n // size * (size if closed else size - 1)
+        for size, closed in zip(shape, wrapped, strict=True)
+        if size > 1
+    )
+
+
+def torus_bisection_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
+    """Links cut by the cheapest halving across one axis of even size. [1].
+
+    ``2 n / max(axis)`` where that axis is wrapped, half of it where it is not.
+
+    Examples
+    --------
+    >>> torus_bisection_links((16, 16, 16), (True,) * 3)
+    512
+    """
+    n = math.prod(shape)
+    cuts = [
+        n // size * (2 if closed else 1)
+        for size, closed in zip(shape, wrapped, strict=True)
+        if size > 1
+    ]
+    return min(cuts, default=0)
+
+
+def torus(
+    shape: Sequence[int],
+    link_bytes_per_s: float,
+    wrapped: Sequence[bool] | None = None,
+    chips_per_node: int = 4,
+    cube: int | None = None,
+) -> Design:
+    """Torus or mesh of accelerators, each its own router.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Chips along each axis. [1]
+    link_bytes_per_s : float
+        Of one link, one direction. [byte/s]
+    wrapped : sequence of bool, optional
+        Axes closed to rings; all if not given.
+    chips_per_node : int
+        Chips of one host. [1]
+    cube : int, optional
+        Side of a block whose faces go to optical circuit switches: ``side^2`` pairs of opposite
+        face links of each of the three axes share a switch, 48 for cubes of 4 [4]_.
+
+    Examples
+    --------
+    >>> pod = torus((16, 16, 16), 45e9, cube=4)
+    >>> pod.n_switches, [g.n_links for g in pod.links], pod.bisection[0].bytes_per_s / 1e12
+    (48, [9216, 3072], 23.04)
+    """
+    if not shape or min(shape) < 1:
+        raise ValueError(f"a torus needs axes of at least 1 chip, got {tuple(shape)}")
+    closed = tuple(wrapped) if wrapped is not None else tuple(size > 1 for size in shape)
+    n = math.prod(shape)
+    links = torus_links(shape, closed)
+    cut = torus_bisection_links(shape, closed) * link_bytes_per_s
+    n_switches, optical = 0, 0
+    if cube:
+        if len(shape) != 3 or any(size % cube for size in shape):
+            raise ValueError(f"blocks of {cube} do not divide {tuple(shape)}")
+        n_switches = 3 * cube * cube
+        optical = sum(links_of_axis(shape, axis) // cube for axis in range(3) if closed[axis])
+    rows = [("chip", "chip", links - optical, False), ("chip", "circuit switch", optical, True)]
+    return Design(
+        topology="torus",
+        n_gpus=n,
+        n_nodes=math.ceil(n / chips_per_node),
+        n_host_links=0,
+        n_tiers=0,
+        n_networks=1,
+        tiers=(),
+        links=tuple(  # a link through a circuit switch is two cables
+            Links(a, b, m, link_bytes_per_s, m * (2 if o else 1), o) for a, b, m, o in rows if m
+        ),
+        bisection=(Bisection("torus", n, 2 * cut / n, cut),),
+        n_extra_switches=n_switches,
+        parameters=tuple((f"axis {i + 1}", size) for i, size in enumerate(shape)),
+    )
+
+
+def links_of_axis(shape: Sequence[int], axis: int) -> int:
+    """Links along one wrapped axis of a torus. [1]."""
+    return math.prod(shape) if shape[axis] > 1 else 0
+
+
+def nvlink_domain(
+    n_gpus: int,
+    links_per_gpu: int,
+    link_bytes_per_s: float,
+    ports_per_chip: int,
+    n_chips: int | None = None,
+) -> Design:
+    """Scale-up domain of NVLink switches: ``G l / ports`` chips, every GPU joined to all of them.
+
+    Parameters
+    ----------
+    n_gpus : int
+        GPUs of the domain (G). [1]
+    links_per_gpu : int
+        NVLink links of a GPU (l). [1]
+    link_bytes_per_s : float
+        Of one link, one direction; vendors print both added. [byte/s]
+    ports_per_chip : int
+        Ports of a switch chip that GPUs use. [1]
+    n_chips : int, optional
+        Chips as built where more than are needed.
+
+    Examples
+    --------
+    >>> rack = nvlink_domain(72, 18, 50e9, 72)
+    >>> rack.n_switches, rack.bisection[0].bytes_per_s_per_gpu
+    (18, 900000000000.0)
+    """
+    if min(n_gpus, links_per_gpu, ports_per_chip) < 1:
+        raise ValueError("an NVLink domain needs GPUs, links and ports")
+    n_links = n_gpus * links_per_gpu
+    chips = n_chips or math.ceil(n_links / ports_per_chip)
+    rate = links_per_gpu * link_bytes_per_s
+    return Design(
+        topology="nvlink",
+        n_gpus=n_gpus,
+        n_nodes=1,
+        n_host_links=n_links,
+        n_tiers=1,
+        n_networks=1,
+        tiers=(Tier("NVLink switch", chips, math.ceil(n_links / chips), 0, 1.0),),
+        links=(Links("GPU", "NVLink switch", n_links, link_bytes_per_s, n_links, False),),
+        bisection=(Bisection("domain", n_gpus, rate, n_gpus / 2 * rate),),
+    )
+
+
+def _room(n_links: int, n_ports: int) -> None:
+    if n_links > n_ports:
+        raise ValueError(f"{n_links} host links do not fit {n_ports} host ports")
+
+
+def _links_of_node(hosts: Hosts) -> int:
+    return hosts.nics_per_node * hosts.ports_per_nic
+
+
+def _per_gpu(hosts: Hosts, link_bytes_per_s: float) -> float:
+    return _links_of_node(hosts) * link_bytes_per_s / hosts.gpus_per_node
+
+
+def _is_prime_power(q: int) -> bool:
+    if q < 2:
+        return False
+    prime = next((f for f in range(2, math.isqrt(q) + 1) if q % f == 0), q)
+    while q % prime == 0:
+        q //= prime
+    return q == 1
