@@ -3,7 +3,6 @@
 import html
 import inspect
 import json
-import runpy
 import shlex
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from gpuscale import api
 from gpuscale.cli.app import run
 
 ROOT = Path(__file__).resolve().parent.parent
-tool = runpy.run_path(str(ROOT / "tools" / "make_api.py"))
 
 SAME = [
     (
@@ -64,12 +62,6 @@ def test_library_gives_what_the_command_prints(line, call, capsys):
     assert str(answer).strip() == capsys.readouterr().out.strip()
 
 
-def test_functions_are_those_of_the_commands():
-    assert tool["api_text"]() == (ROOT / "gpuscale" / "api.py").read_text("utf-8"), (
-        "an option changed: run `python tools/make_api.py`"
-    )
-
-
 def test_every_name_is_there_and_every_parameter_is_documented():
     assert set(gpuscale.__all__) == set(api.__all__) - {"validate"}
     for name in api.__all__:
@@ -100,9 +92,9 @@ def test_unknown_name_of_the_package():
     [
         (lambda: gpuscale.matmul_time("h100-smx", 1, 1, 1), "unknown GPU preset `h100-smx`"),
         (lambda: gpuscale.matmul_time("h100", float("nan"), 1, 1), "nan"),
-        (lambda: gpuscale.network("h100-superpod", gpus=0), "at least 1"),
-        (lambda: gpuscale.network("h100-superpod", gpus=float("nan")), "at least 1"),
-        (lambda: gpuscale.roofline("llama3-8b", zero=4), "at most 3"),
+        (lambda: gpuscale.network("h100-superpod", gpus=0), "between 1 and"),
+        (lambda: gpuscale.network("h100-superpod", gpus=float("nan")), "nan"),
+        (lambda: gpuscale.roofline("llama3-8b", zero=4), "between 0 and 3"),
         (lambda: gpuscale.memory("llama3-8b", tp=-1), "--tp"),
         (lambda: gpuscale.memory("llama3-8b", set=["model.x=1"]), "unknown --set key"),
         (lambda: gpuscale.memory("llama3-8b", calibration="/nowhere.toml"), "/nowhere.toml"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.cli.app import COMMANDS
-from gpuscale.cli.common import COMMON_OPTIONS
+from gpuscale.answers.table import COMMANDS
+from gpuscale.cli.options import SHOWN
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -52,7 +52,7 @@ def test_reference_has_every_command_and_option():
     assert [s.split("\n")[0] for s in sections[1:]] == list(COMMANDS)
     for section in sections[1:]:
         assert "Usage: gpuscale" in section and "Example:" in section
-        for name in COMMON_OPTIONS:
+        for name in SHOWN:
             assert f"--{name.strip('_')}" in section
 
 

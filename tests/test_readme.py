@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.cli.app import COMMANDS
+from gpuscale.answers.table import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -281,9 +281,9 @@ def options_of(name: str) -> list[tuple[str, list[str]]]:
 def example_of(name: str) -> list[str]:
     """Give the command's example without the program's name and what a shell would do with it."""
     options_of(name)
-    from gpuscale.cli.failures import EXAMPLES
+    from gpuscale.answers.table import question_of
 
-    return shlex.split(re.split(r"[>|<]", EXAMPLES[name])[0])[1:]
+    return shlex.split(re.split(r"[>|<]", question_of(name).EXAMPLE)[0])[1:]
 
 
 def kind_of(word: str) -> str:
@@ -395,7 +395,7 @@ def fault(args: list[str], stdin: bytes, limit_s: float) -> str:
 
 def main() -> int:
     """Fuzz the commands and print every fault with the line that makes it."""
-    from gpuscale.cli.app import COMMANDS
+    from gpuscale.answers.table import COMMANDS
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commands", nargs="*", default=[])

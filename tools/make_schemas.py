@@ -96,7 +96,7 @@ def answered_by(line: str) -> str:
 
 def schemas() -> dict[str, str]:
     """Text of every command's schema."""
-    from gpuscale.cli.app import COMMANDS
+    from gpuscale.answers.table import COMMANDS
     from gpuscale.render.schema import of_answers
 
     lines = SAMPLES.strip().splitlines()

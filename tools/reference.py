@@ -54,7 +54,7 @@ def help_text(command: str) -> str:
 
 def cli_page() -> str:
     """Write the reference of the command line."""
-    from gpuscale.cli.app import COMMANDS
+    from gpuscale.answers.table import COMMANDS
 
     parts = [
         "# Command line",
@@ -205,8 +205,9 @@ def _described(found: Any) -> list[str]:
 
 def api_page() -> str:
     """Write the reference of the library."""
-    from gpuscale import api
     from gpuscale.answer import Answer
+
+    from gpuscale import api
 
     parts = [
         "# Python",

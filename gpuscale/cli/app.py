@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -12,59 +11,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.quick import Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "plan": ("plan", "Best layout of a training job on a cluster, its time, memory and cost."),
-    "memory": (
-        "memory",
-        "Memory per GPU of training or serving a model, by part, and whether it fits.",
-    ),
-    "roofline": ("roofline", "Chip figures and the limits of each parallelism for a model."),
-    "matmul-time": (
-        "matmul_time",
-        "Time of one matrix product or elementwise operation on one GPU.",
-    ),
-    "collective": ("collective", "Time and bandwidth of one collective operation on a cluster."),
-    "timeline": (
-        "timeline",
-        "One training step in time: passes, bubbles and exchanges of every pipeline stage.",
-    ),
-    "network": (
-        "network",
-        "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
-    ),
-    "model": ("model", "Layers, parameters, FLOP per token and KV cache of a model."),
-    "quiz": ("quiz", "Answer every question of the documents, and say where they are wrong."),
-    "validate": (
-        "validate",
-        "Score the predictions on measured runs: MAPE, median, p90 and bias, by class.",
-    ),
-    "calibrate": (
-        "calibrate",
-        "Fit constants to your own measurements, for --calibration of every command.",
-    ),
-    "presets": ("presets", "List the presets, or show one as TOML."),
-    "explain": (
-        "explain",
-        "Explain a term of the field: formula, example, limits of validity, references.",
-    ),
-    "check": (
-        "check",
-        "Run the jobs of a file and hold their answers against the requirements in it.",
-    ),
-    "compare": (
-        "compare",
-        "Compare saved answers, plans, GPUs, clusters or models: what differs, and why.",
-    ),
-    "schema": ("schema", "Print the JSON Schema of a command's answer."),
-}
-"""Command name -> (module in `gpuscale.cli`, its line in `gpuscale --help`), in help order.
-
-Only the module of the command that runs is imported: each other one would cost start-up time.
-A test holds the lines to the first sentence of the commands' docstrings.
-"""
 
 EXAMPLE = "gpuscale plan llama3-70b --gpus 4096"
 
@@ -77,10 +26,11 @@ class LazyGroup(Quick, TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import the command's module, which registers itself on `app`."""
+        """Make the command of a question; no other is imported."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
-            importlib.import_module(f"gpuscale.cli.{COMMANDS[cmd_name][0]}")
-            self.commands.update(typer.main.get_group(app).commands)
+            from gpuscale.cli.options import command_of
+
+            self.commands[cmd_name] = command_of(question_of(cmd_name))
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -122,12 +72,6 @@ def _root(
         raise typer.Exit()
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-def _register() -> None:
-    """Import every command file (tests and the reference need all of them)."""
-    for module, _ in COMMANDS.values():
-        importlib.import_module(f"gpuscale.cli.{module}")
 
 
 def _invoke(args: Sequence[str]) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.cli.app import COMMANDS, app
+from gpuscale.answers.table import COMMANDS
+from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
 from gpuscale.errors import GpuscaleError, unknown_name
 
@@ -50,16 +51,16 @@ def check(
     ] = None,
 ) -> Document:
     """Run the jobs of a file and hold their answers against the requirements in it."""
-    from gpuscale.cli.emit import check_target
     from gpuscale.io.toml import read_toml
+    from gpuscale.render.save import check_target
 
     target = check_target(junit, "--junit", {".xml": "junit"}) if junit else None
     jobs = read_jobs(read_toml(file), file)
     outcomes = [run_job(job) for job in jobs]
     if target:
-        from gpuscale.cli.emit import save
+        from gpuscale.render.save import save
 
-        save(target, to_junit(outcomes), "--junit")
+        save({target: to_junit(outcomes)}, "--junit")
     return _document(outcomes, file)
 
 

@@ -31,7 +31,19 @@ ALIASES = {
 }
 
 
-@command(app, "collective", example="gpuscale collective all-gather h100 --shape 4096x65536")
+@command(
+    app,
+    "collective",
+    example="gpuscale collective all-gather h100 --shape 4096x65536",
+    headlines=(
+        "time_s",
+        "in_switch_s",
+        "expected.time_s",
+        "busbw_bytes_per_s",
+        "expected.busbw_bytes_per_s",
+        "binding_level",
+    ),
+)
 def collective(
     common: Common,
     op: Annotated[
@@ -115,8 +127,8 @@ def collective(
 
     The ideal: each level's links full, levels pipelined, the slowest one sets the time.
     """
+    from gpuscale.answers.values import quantity, whole
     from gpuscale.cli.collective_output import document, expected_time, sweep_document
-    from gpuscale.cli.values import quantity, whole
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.inputs import load_inputs
@@ -220,7 +232,7 @@ def _algorithm(op: str, name: str, spec: ClusterSpec, n_gpus: int) -> str:
 def _routing(
     op: str, top_k: str | None, kind: str, experts: str | None, once: bool, n_gpus: int
 ) -> Routing:
-    from gpuscale.cli.values import whole
+    from gpuscale.answers.values import whole
     from gpuscale.core.network.ideal import Routing
     from gpuscale.errors import unknown_name
 
@@ -257,10 +269,10 @@ def _sizes(
 ) -> tuple[float, ...]:
     from math import prod
 
+    from gpuscale.answers.values import quantity
+    from gpuscale.answers.values import shape as read_shape
     from gpuscale.cli.collective_output import COUNTED
     from gpuscale.cli.matmul_time import check_dtype
-    from gpuscale.cli.values import quantity
-    from gpuscale.cli.values import shape as read_shape
     from gpuscale.core.formats import element_bytes
 
     if (bytes_ is not None) + (shape is not None) + (sweep is not None) != 1:
@@ -282,7 +294,7 @@ def _sizes(
 
 
 def _sweep_sizes(text: str) -> tuple[float, ...]:
-    from gpuscale.cli.values import quantity
+    from gpuscale.answers.values import quantity
     from gpuscale.core.network.ideal import sweep_sizes
 
     parts = text.split(":")

@@ -47,10 +47,10 @@ def compare(
 
     Where answers were saved with --explain, each change says which inputs of its formula differ.
     """
+    from gpuscale.answers.values import quantity
     from gpuscale.cli.compare_document import compared
     from gpuscale.cli.compare_plan import headline_rows, is_plan
     from gpuscale.cli.compare_things import read_things
-    from gpuscale.cli.values import quantity
     from gpuscale.core.compare import changes, side_by_side
 
     limit = None if fail_over is None else quantity(fail_over, "frac", "--fail-over", zero=True)
@@ -72,7 +72,7 @@ def compare(
     ]
     asked = show_all or bool(only) or limit is not None
     every = kind == "answer" or (kind == "plan" and asked)
-    return compared(kind, found, rows, changed, limit, every, common.set_)
+    return compared(kind, found, rows, changed, limit, every, common.set)
 
 
 def _wanted(key: str, only: Sequence[str] | None) -> bool:

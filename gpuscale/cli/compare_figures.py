@@ -107,10 +107,10 @@ def _cluster(spec: ClusterSpec) -> dict[str, Any]:
 
 def _model(common: Common, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 4,096 tokens."""
-    from gpuscale.cli.model import model
+    from gpuscale.answers.model import Model
     from gpuscale.render.data import plain
 
-    document = model(common, arg)
+    document = Model(arg, set=common.set, calibration=common.calibration).answer()
     result = plain(document.result)
     groups = result["groups"]
     result["mixers"] = "; ".join(dict.fromkeys(g["mixer"] for g in groups))

@@ -70,7 +70,7 @@ def read_things(common: Common, args: Sequence[str]) -> tuple[str, list[Thing]]:
             f"{KIND_TEXT[other.kinds[0]]}",
             "things of one kind can be compared",
         )
-    if common.set_ and not any(g.kinds[0] == "job" for g in found):
+    if common.set and not any(g.kinds[0] == "job" for g in found):
         raise GpuscaleError("--set: a saved answer cannot be changed", "change the job")
     things = [
         _answer(g.arg, g.data) if g.kinds[0] == "answer" else _job(common, g.arg) for g in found
@@ -177,7 +177,7 @@ def _job(common: Common, path: str) -> Thing:
     from gpuscale.cli.plan import plan
     from gpuscale.render.data import plain
 
-    document = plan(common, job=path)
+    document = plan(job=path, set=common.set, calibration=common.calibration).answer()
     return Thing(
         path,
         plain(document.result),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Completer = Callable[[str], list[str]]
+
 
 def _starting(kinds: tuple[str, ...], incomplete: str) -> list[str]:
     from gpuscale.errors import GpuscaleError
@@ -58,4 +62,9 @@ BY_NAME = {
     "gpu": complete_gpu,
     "software": complete_software,
 }
-"""What completes a parameter of this name, in every command."""
+"""What completes a field of this name or kind, in every command."""
+
+
+def completer(kind: str | Completer) -> Completer | None:
+    """Find what completes a kind of name; None where nothing does."""
+    return BY_NAME.get(kind) if isinstance(kind, str) else kind

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError
-
-EXAMPLES: dict[str, str] = {}
-"""Command name -> its runnable example, of the commands imported so far."""
 
 _PLAINER = (
     ("Value error, ", ""),
@@ -36,9 +34,9 @@ def usage_error(error: Any) -> GpuscaleError:
         hint = f"did you mean `{close[0]}`?"
     else:
         hint = f"see `{path} --help`"
-        example = EXAMPLES.get(path.removeprefix("gpuscale "))
-        if "issing" in text[:10] and example:
-            hint = f"for example `{example}`"
+        name = path.removeprefix("gpuscale ")
+        if "issing" in text[:10] and name in COMMANDS:
+            hint = f"for example `{question_of(name).EXAMPLE}`"
     return GpuscaleError(text[:1].lower() + text[1:], hint)
 
 

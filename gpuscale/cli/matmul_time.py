@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
 
 
-@command(app, "matmul-time", example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16")
+@command(
+    app,
+    "matmul-time",
+    example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16",
+    headlines=("time_s", "expected.time_s", "bound"),
+)
 def matmul_time(
     common: Common,
     gpu: Annotated[
@@ -56,7 +61,7 @@ def matmul_time(
 
     The roofline is a lower bound: each operand moved once, compute and memory overlapped.
     """
-    from gpuscale.cli.values import whole
+    from gpuscale.answers.values import whole
     from gpuscale.io.inputs import load_inputs
 
     loaded = load_inputs(common, gpu=gpu, catalogue=catalogue)
@@ -135,7 +140,7 @@ def matrix_rate(spec: GpuSpec, dtype: str) -> float:
 
 
 def _efficiency(text: str | None) -> float | None:
-    from gpuscale.cli.values import quantity
+    from gpuscale.answers.values import quantity
 
     return None if text is None else quantity(text, "frac", "--efficiency", most=1.0)
 

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 
-@command(app, "memory", example="gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8")
+@command(
+    app,
+    "memory",
+    example="gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8",
+    headlines=(
+        "total_bytes",
+        "per_gpu.total_bytes",
+        "per_gpu.max_concurrency",
+        "headroom_bytes",
+        "fits",
+    ),
+)
 def memory(
     common: Common,
     model: Annotated[

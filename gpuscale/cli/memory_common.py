@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.values import whole
+from gpuscale.answers.values import whole
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

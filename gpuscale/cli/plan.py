@@ -15,7 +15,31 @@ if TYPE_CHECKING:
 PIN = "one value, a list or a range: 8, 1,3, 4..16"
 
 
-@command(app, "plan", example="gpuscale plan llama3-70b --gpus 4096")
+@command(
+    app,
+    "plan",
+    example="gpuscale plan llama3-70b --gpus 4096",
+    headlines=(
+        "step_s",
+        "roofline_s",
+        "mfu",
+        "tokens_per_s",
+        "peak_bytes",
+        "layout.tp",
+        "layout.cp",
+        "layout.pp",
+        "layout.dp",
+        "run.days",
+        "chosen.n_gpus",
+        "chosen.step_s",
+        "chosen.mfu",
+        "tp",
+        "pp",
+        "times.prefill_s",
+        "times.decode_s",
+        "times.tokens_per_s",
+    ),
+)
 def plan(
     common: Common,
     model: Annotated[

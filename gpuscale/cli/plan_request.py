@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.values import quantity, whole
+from gpuscale.answers.values import quantity, whole
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, Format, command
+from gpuscale.cli.common import Common, command
 from gpuscale.cli.completion import complete_preset
 from gpuscale.errors import GpuscaleError, unknown_name
 
@@ -52,7 +52,7 @@ def presets(
         if len(given) != 2:
             raise GpuscaleError("`presets show` takes one name", "gpuscale presets show h100")
         return _show(common, given[1], kinds)
-    if common.set_:
+    if common.set:
         raise GpuscaleError("--set: nothing to change in a list", "use `presets show NAME`")
     return _list(" ".join(given), kinds)
 
@@ -103,11 +103,10 @@ def _show(common: Common, name: str, kinds: tuple[str, ...]) -> Document:
     text = read_text(path)
     table: dict[str, Any] = parse_toml(text, str(path))
     changes: tuple[str, ...] = ()
-    if common.set_:
+    if common.set:
         text, changes = _changed(common, kind, path)
         table = parse_toml(text, "changed preset")
-    if common.format is Format.text:
-        text = "".join(f"# {line}\n" for line in changes) + text
+    text = "".join(f"# {line}\n" for line in changes) + text
     return Document(
         command="presets",
         inputs={"name": name, "kind": kind, "file": str(path), "changes": list(changes)},

@@ -49,7 +49,7 @@ def quiz(
     """
     from gpuscale.textbook.quiz.evaluate import DOCUMENTS, load_questions, select
 
-    if common.set_:
+    if common.set:
         raise GpuscaleError("--set: the quiz computes with the documents' own figures")
     if only is not None and only not in ONLY:
         raise unknown_name("verdict", only, ONLY, f"known: {', '.join(ONLY)}")

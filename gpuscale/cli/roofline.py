@@ -25,7 +25,18 @@ def _complete_target(incomplete: str) -> list[str]:
     return words + complete_model(incomplete)
 
 
-@command(app, "roofline", example="gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096")
+@command(
+    app,
+    "roofline",
+    example="gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096",
+    headlines=(
+        "tokens_per_gpu",
+        "rows.*.ratio",
+        "rows.*.need",
+        "bf16_flop_per_s",
+        "bf16_ridge_flop_per_byte",
+    ),
+)
 def roofline(
     common: Common,
     target: Annotated[
@@ -100,9 +111,9 @@ def roofline(
 
     Communication is compared with arithmetic that it could hide behind.
     """
+    from gpuscale.answers.values import quantity, whole
     from gpuscale.cli.matmul_time import check_dtype
     from gpuscale.cli.roofline_axes import Numbers
-    from gpuscale.cli.values import quantity, whole
     from gpuscale.io.inputs import load_inputs
 
     def number(text: str | None, name: str, most: float = 1e9) -> int | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuscale.cli.app import COMMANDS, app
+from gpuscale.answers.table import COMMANDS
+from gpuscale.cli.app import app
 from gpuscale.cli.common import Common, command
 from gpuscale.errors import unknown_name
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     app,
     "timeline",
     example="gpuscale timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32",
+    headlines=("step_s", "window_s", "bubble_frac"),
 )
 def timeline(
     common: Common,

@@ -1,8 +1,8 @@
 """One call that loads what a command works on, with the what-if overrides applied.
 
-In a command::
+In the answer to a question::
 
-    loaded = load_inputs(common, cluster=cluster, model=model)
+    loaded = load_inputs(question, cluster=question.cluster, model=question.model)
     document = Document(..., blocks=[..., *Text(changed_text(loaded))], warnings=loaded.warnings)
 
 `loaded.cluster`, `loaded.gpu` and `loaded.model` are the specs; `loaded.changes` has one line per
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 
 class HasSettings(Protocol):
-    """The common options of a command, as far as they matter here."""
+    """A question about specs, as far as it matters here."""
 
     @property
-    def set_(self) -> tuple[str, ...]:
-        """Texts of `--set`."""
+    def settings(self) -> tuple[str, ...]:
+        """Changes, as ``KEY=VALUE``."""
+
+    @property
+    def calibration(self) -> str | None:
+        """File of own constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ DESCRIPTIVE = {
 
 
 def load_inputs(
-    common: HasSettings,
+    question: HasSettings,
     *,
     gpu: str | None = None,
     cluster: str | None = None,
@@ -88,12 +92,12 @@ def load_inputs(
     catalogue: str = "vendor",
     others: Mapping[str, Spec] | None = None,
 ) -> Loaded:
-    """Load the specs that are asked for and apply `common.set_` to them.
+    """Load the specs that are asked for and apply `question.settings` to them.
 
     Parameters
     ----------
-    common : Common
-        The command's common options; only `set_` is read.
+    question : WhatIf
+        The question; only its settings and `calibration` are read.
     gpu, cluster, model : str, optional
         Arguments as typed: preset name, alias, path, or `-` (a cluster: also a GPU's name).
         With a cluster and no `gpu`, the GPU is the cluster's, and `gpu.` in a setting is short
@@ -119,7 +123,7 @@ def load_inputs(
         specs["cluster"] = load_cluster(cluster, catalogue)
     if gpu is not None:
         specs["gpu"] = load_gpu(gpu, catalogue)
-    settings = parse_settings(common.set_) if common.set_ else ()
+    settings = parse_settings(question.settings) if question.settings else ()
     if cluster is not None and gpu is None:
         settings = tuple(_of_cluster(s) for s in settings)
         settings += _shadowed(settings, specs["cluster"])
@@ -131,8 +135,7 @@ def load_inputs(
     warnings += _descriptive(settings)
     if cluster is not None and gpu is None:
         specs["gpu"] = specs["cluster"].gpu
-    overlay = getattr(common, "calibration", None)
-    return Loaded(specs, tuple(changes), tuple(warnings), settings, overlay)
+    return Loaded(specs, tuple(changes), tuple(warnings), settings, question.calibration)
 
 
 def _model(arg: str) -> tuple[ModelSpec, list[str]]:

@@ -1,15 +1,15 @@
 """A program with one command that shows every block and every way to fail."""
 
-from typing import Annotated
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
-import typer
-
+from gpuscale.answers.ask import Asked, Question, amount, flag, text, whole
+from gpuscale.answers.table import COMMANDS
 from gpuscale.cli import app as application
-from gpuscale.cli.common import Common, command
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
-application.COMMANDS["demo"] = ("app", "Show every block.")
+COMMANDS["demo"] = (__name__, "Show every block.")
 
 
 def _table(wide: bool) -> Table:
@@ -24,15 +24,24 @@ def _table(wide: bool) -> Table:
     return Table(columns, rows, title="A table")
 
 
-@command(application.app, "demo", example="gpuscale demo 5 --json")
-def demo(
-    common: Common,
-    m: Annotated[int, typer.Argument(min=1)],
-    k: float = 3.0,
-    name: str = "x",
-    wide: Annotated[bool, typer.Option("--wide")] = False,
-) -> Document:
+@dataclass(frozen=True)
+class Demo(Question):
     """Show every block."""
+
+    NAME: ClassVar[str] = "demo"
+    EXAMPLE: ClassVar[str] = "gpuscale demo 5 --json"
+    m: Asked[int] = whole("A number.", ..., label="M")
+    _: KW_ONLY
+    k: Asked[float] = amount("Another.", "count", 3.0)
+    name: Asked[str] = text("What to do.", "x")
+    wide: Asked[bool] = flag("More columns.")
+
+    def answer(self) -> Document:
+        """Show it."""
+        return demo(self.m, self.name, self.wide)
+
+
+def demo(m: int, name: str, wide: bool) -> Document:
     if name == "boom":
         raise ValueError("boom")
     if name == "bad":

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 import typer
 
-from gpuscale.cli.app import COMMANDS, app, run
-from gpuscale.cli.failures import EXAMPLES
+from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.cli.app import app, run
 from gpuscale.render.schema import infer, merge, problems
 
 MATMUL = "matmul-time b200 64 4096 8192"
@@ -175,7 +175,7 @@ def test_the_example_fits_the_schema(name, capsys):
 def example_of(name):
     """Command line of the help's example, if it needs no file."""
     typer.main.get_command(app).get_command(None, name)
-    line = EXAMPLES[name].split(">")[0].removeprefix("gpuscale ")
+    line = question_of(name).EXAMPLE.split(">")[0].removeprefix("gpuscale ")
     return "" if re.search(r"\.(json|toml|csv)\b", line) else line
 
 

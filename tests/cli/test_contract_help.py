@@ -7,8 +7,8 @@ import sys
 import pytest
 import typer
 
-from gpuscale.cli.app import COMMANDS, app, run
-from gpuscale.cli.failures import EXAMPLES
+from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.cli.app import app, run
 
 GROUP = typer.main.get_command(app)
 LIGHT = "print(*sorted({'typer', 'rich', 'pydantic', 'numpy'} & set(sys.modules)))"
@@ -25,7 +25,7 @@ def test_help_ends_with_the_example_and_explains_every_option(name, capsys):
     assert run([name, "--help"]) == 0
     out, err = capsys.readouterr()
     last = out.rstrip().splitlines()[-1].strip()
-    assert err == "" and last == EXAMPLES[name] and last.startswith(f"gpuscale {name} ")
+    assert err == "" and last == question_of(name).EXAMPLE and last.startswith(f"gpuscale {name} ")
     for param in GROUP.get_command(None, name).params:
         assert param.help, param.name
     first = out
@@ -34,7 +34,7 @@ def test_help_ends_with_the_example_and_explains_every_option(name, capsys):
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_a_typo_in_an_option_gets_a_hint(name, capsys):
-    assert run([*shlex.split(EXAMPLES[name].split(">")[0])[1:], "--exlain"]) == 2
+    assert run([*shlex.split(question_of(name).EXAMPLE.split(">")[0])[1:], "--exlain"]) == 2
     out, err = capsys.readouterr()
     assert (
         out == "" and err == "error: no such option: --exlain\n\nhint: did you mean `--explain`?\n"

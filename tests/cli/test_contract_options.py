@@ -8,8 +8,8 @@ import shlex
 
 import pytest
 
-from gpuscale.cli.app import COMMANDS, run
-from gpuscale.cli.failures import EXAMPLES
+from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.cli.app import run
 from gpuscale.textbook.quiz.expression import evaluate
 from gpuscale.textbook.quiz.functions import ARITHMETIC
 
@@ -56,7 +56,7 @@ def test_every_command_explains_its_example(capsys):
     silent = []
     for name in COMMANDS:
         call(f"{name} --help", capsys)
-        example = EXAMPLES[name].split(">")[0].removeprefix("gpuscale ")
+        example = question_of(name).EXAMPLE.split(">")[0].removeprefix("gpuscale ")
         if name in ("presets", "schema", "calibrate") or re.search(r"\.(json|toml|csv)\b", example):
             continue
         code, out, _ = call(f"{example} --explain --json", capsys)

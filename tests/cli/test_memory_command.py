@@ -6,7 +6,6 @@ import math
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.cli.common import Common
 from gpuscale.cli.memory import memory
 
 
@@ -195,12 +194,7 @@ def evaluate(term):
     ],
 )
 def test_terms_evaluate(given):
-    import inspect
-
-    defaults = {
-        k: p.default for k, p in inspect.signature(memory).parameters.items() if k != "common"
-    }
-    document = memory(common=Common(), **{**defaults, **given})
+    document = memory(**given).answer()
     assert document.terms
     for term in document.terms:
         evaluate(term)

@@ -69,10 +69,9 @@ def test_errors_are_one_line():
 
 
 def test_terms_evaluate_to_their_values():
-    from gpuscale.cli.common import Common
-    from gpuscale.cli.model import model
+    from gpuscale.answers.model import Model
 
-    document = model(common=Common(), model="glm-4.5", seq_len="4096", kv_bytes="2", toml=False)
+    document = Model("glm-4.5").answer()
     assert len(document.terms) == 3
     for term in document.terms:
         assert eval(term.formula, {}, dict(term.inputs)) == term.value

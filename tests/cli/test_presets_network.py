@@ -74,9 +74,9 @@ def test_show_as_json(capsys):
         (("presets", "--set", "gpu.tdp_w=1"), "error: --set: nothing to change"),
         (("presets", "--catalogue", "x"), "error: unknown catalogue `x`"),
         (("network", "dgx-h10"), "error: unknown cluster or GPU `dgx-h10`"),
-        (("network", "h100", "--gpus", "0"), "error: invalid value for `--gpus`"),
+        (("network", "h100", "--gpus", "0"), "error: --gpus must be between 1 and"),
         (("network", "pod-tpu-v4", "--gpus", "10000"), "error: pod-tpu-v4: the network joins"),
-        (("network", "h100", "--gpus", "999999999"), "error: --gpus: at most"),
+        (("network", "h100", "--gpus", "999999999"), "error: --gpus must be between 1 and"),
         (("network", "h100", "--set", "model.n_layers=3"), "error: unknown --set key"),
     ],
 )
@@ -111,7 +111,7 @@ def test_network_of_every_cluster(capsys, name):
 
 
 def test_terms_evaluate():
-    from gpuscale.cli.network import _terms
+    from gpuscale.answers.network import _terms
     from gpuscale.core.network.levels import network_report
 
     spec = load_cluster("h100-superpod")

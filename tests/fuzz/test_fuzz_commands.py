@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscale.cli.app import COMMANDS
+from gpuscale.answers.table import COMMANDS
 
 tool = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "fuzz.py"))
 FILES = tool["base_files"]()

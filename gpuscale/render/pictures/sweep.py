@@ -30,7 +30,7 @@ def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
     Parameters
     ----------
     result : dict
-        ``keys``, ``shown`` and ``points``, as `gpuscale.cli.sweep_table` makes them.
+        ``keys``, ``shown`` and ``points``, as `gpuscale.answers.sweep_table` makes them.
     note : str
         What stays the same.
     """

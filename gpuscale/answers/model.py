@@ -1,13 +1,12 @@
-"""`gpuscale model`: what gpuscale understands of a model, and its TOML."""
+"""Models: what gpuscale understands of a model, and its TOML."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, amount, flag
 
 if TYPE_CHECKING:
     from gpuscale.core.model.params import ModelParams
@@ -17,48 +16,52 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import AnyFfn, AnyMixer, ModelSpec
 
 
-@command(app, "model", example="gpuscale model deepseek-v3 --seq-len 4096")
-def model(
-    common: Common,
-    model: Annotated[
-        str, typer.Argument(help="Preset, TOML file, Hugging Face config.json or folder, or -.")
-    ],
-    seq_len: Annotated[
-        str,
-        typer.Option(
-            "--seq-len", "--seq", help="Tokens of a sequence, for FLOP per token and KV cache."
-        ),
-    ] = "4096",
-    kv_bytes: Annotated[
-        str, typer.Option(help="Bytes per element of the KV cache: 2 bf16, 1 fp8.")
-    ] = "2",
-    toml: Annotated[
-        bool, typer.Option("--toml", help="Print the model as TOML, to edit and pass back in.")
-    ] = False,
-) -> Document:
+@dataclass(frozen=True)
+class Model(Swept):
     """Layers, parameters, FLOP per token and KV cache of a model.
 
     Active counts are of one token; multi-token prediction is kept apart.
     """
-    from gpuscale.cli.values import quantity, whole
+
+    NAME: ClassVar[str] = "model"
+    EXAMPLE: ClassVar[str] = "gpuscale model deepseek-v3 --seq-len 4096"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
+        "params",
+        "active_params",
+        "training_flop_per_token",
+        "kv_bytes_per_token",
+    )
+    model: Asked[str] = options.model(...)
+    _: KW_ONLY
+    seq_len: Asked[int] = options.seq_len(4096)
+    kv_bytes: Asked[float] = amount(
+        "Bytes per element of the KV cache: 2 bf16, 1 fp8.", "bytes", 2.0, most=16
+    )
+    toml: Asked[bool] = flag("Print the model as TOML, to edit and pass back in.")
+
+    def answer(self) -> Document:
+        """Count it."""
+        return _answer(self)
+
+
+def _answer(asked: Model) -> Document:
     from gpuscale.io.inputs import load_inputs
     from gpuscale.render.document import Document, Text
 
-    tokens = whole(seq_len, "--seq-len", most=1e9)
-    element = quantity(kv_bytes, "bytes", "--kv-bytes", most=16)
-    loaded = load_inputs(common, model=model)
+    tokens, element = asked.seq_len, asked.kv_bytes
+    loaded = load_inputs(asked, model=asked.model)
     inputs = {"model": loaded.model.name, "seq_len": tokens, "kv_bytes": element}
-    if toml:
+    if asked.toml:
         from gpuscale.io.toml_out import spec_to_toml
 
         text = spec_to_toml(loaded.model)
         return Document(
             "model", inputs, {"toml": text}, [Text(text.rstrip())], warnings=loaded.warnings
         )
-    return _answer(loaded, inputs, tokens, element)
+    return _counted(loaded, inputs, tokens, element)
 
 
-def _answer(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float) -> Document:
+def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float) -> Document:
     from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
     from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
     from gpuscale.core.model.params import count_params

@@ -1,64 +1,62 @@
-"""`gpuscale network`: bandwidth of every level of a cluster, and its switches."""
+"""Networks: bandwidth of every level of a cluster, and its switches."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
-from gpuscale.cli.completion import complete_cluster
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, text, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.core.network.levels import NetworkReport
     from gpuscale.core.records import Term
-    from gpuscale.render.document import Block, Document, Facts
+    from gpuscale.render.document import Block, Document, Facts, Table
     from gpuscale.specs.cluster import ClusterSpec
 
 MOST_GPUS = 10_000_000
 SOURCE = "How to Scale Your Model, GPU chapter, networking"
 
 
-@command(app, "network", example="gpuscale network h100-superpod --gpus 1024")
-def network(
-    common: Common,
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            help="Cluster preset, GPU name (its usual node), TOML file, or -.",
-            autocompletion=complete_cluster,
-        ),
-    ],
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", min=1, help="GPUs in use; default: all, or 1024.")
-    ] = None,
-    radix: Annotated[
-        int | None, typer.Option("--radix", min=2, help="Ports of a switch, instead of its own.")
-    ] = None,
-    catalogue: Annotated[
-        str, typer.Option(help="`vendor` (data sheets) or `documents` (their rounded figures).")
-    ] = "vendor",
-) -> Document:
+@dataclass(frozen=True)
+class Network(Swept):
     """Bandwidth of every network level, bisection, and the switches for a number of GPUs.
 
     One direction, except the bisection, which adds both.
     """
+
+    NAME: ClassVar[str] = "network"
+    EXAMPLE: ClassVar[str] = "gpuscale network h100-superpod --gpus 1024"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
+        "collective_bytes_per_s",
+        "slowest_level",
+        "switches.n_leaf_switches",
+        "switches.n_spine_switches",
+        "switches.n_core_switches",
+    )
+    cluster: Asked[str] = text(options.CLUSTER, ...)
+    _: KW_ONLY
+    gpus: Asked[int | None] = whole("GPUs in use; default: all, or 1024.", most=MOST_GPUS)
+    radix: Asked[int | None] = whole("Ports of a switch, instead of its own.", least=2, most=10_000)
+    catalogue: Asked[str] = options.catalogue()
+
+    def answer(self) -> Document:
+        """Report on the levels and the switches."""
+        return _answer(self)
+
+
+def _answer(asked: Network) -> Document:
     from gpuscale.core.network.levels import network_report
     from gpuscale.io.inputs import changed_text, load_inputs
     from gpuscale.render.document import Document, Text
 
-    loaded = load_inputs(common, cluster=cluster, catalogue=catalogue)
+    loaded = load_inputs(asked, cluster=asked.cluster, catalogue=asked.catalogue)
     spec = loaded.cluster
-    if radix is not None:
-        if radix > 10_000:
-            raise GpuscaleError(f"--radix: at most 10000, got {radix}")
-        spec = spec.model_copy(update={"switch_radix": radix})
+    if asked.radix is not None:
+        spec = spec.model_copy(update={"switch_radix": asked.radix})
     alone = spec.node_egress_bytes_per_s is None  # no network known: the scale-up domain only
-    n_gpus = gpus or spec.n_gpus or (spec.scaleup_domain_gpus if alone else 1024)
-    if n_gpus > MOST_GPUS:
-        raise GpuscaleError(f"--gpus: at most {MOST_GPUS}, got {n_gpus}")
+    n_gpus = asked.gpus or spec.n_gpus or (spec.scaleup_domain_gpus if alone else 1024)
     try:
         report = network_report(spec, n_gpus)
     except ValueError as error:
@@ -66,7 +64,7 @@ def network(
     blocks: list[Block] = [
         Text(
             f"{spec.name}  {n_gpus} GPUs in {report.n_nodes} nodes  "
-            f"{spec.fabric or 'no network named'}  catalogue {catalogue}"
+            f"{spec.fabric or 'no network named'}  catalogue {asked.catalogue}"
         )
     ]
     changed = changed_text(loaded)
@@ -81,7 +79,7 @@ def network(
             "cluster": spec.name,
             "n_gpus": n_gpus,
             "switch_radix": spec.switch_radix,
-            "catalogue": catalogue,
+            "catalogue": asked.catalogue,
             "changes": list(loaded.changes),
         },
         result=report,
@@ -91,7 +89,7 @@ def network(
     )
 
 
-def _level_table(report: NetworkReport) -> Any:
+def _level_table(report: NetworkReport) -> Table:
     from gpuscale.core.quantity import format_si
     from gpuscale.render.document import Column, Table
 

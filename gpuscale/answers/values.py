@@ -1,16 +1,30 @@
-"""Reading numbers with units from the command line, with errors that name the option."""
+"""Reading numbers with units, with errors that name the option."""
 
 from __future__ import annotations
 
+import re
+
 from gpuscale.core.quantity import format_si, parse
 from gpuscale.errors import GpuscaleError
+
+LARGEST = 1e30
+"""Largest magnitude of a number that is not a text."""
+
+_POWERS = re.compile(r"^(\s*[\d_.]+\s*)([kKmM])(?=\s*(?:tokens)?\s*$)")
+"""Sequence lengths and contexts: 32k is 32,768 and 1M is 1,048,576, as models are named."""
 
 MOST = 1e15
 """Largest count that is accepted for a size; far beyond any machine."""
 
 
 def quantity(
-    text: str, dim: str, name: str, *, least: float = 0.0, most: float = 1e24, zero: bool = False
+    text: str | float,
+    dim: str,
+    name: str,
+    *,
+    least: float = 0.0,
+    most: float = 1e24,
+    zero: bool = False,
 ) -> float:
     """Read a positive number with an optional unit.
 
@@ -37,14 +51,11 @@ def quantity(
     >>> quantity("1GB", "bytes", "--bytes")
     1000000000.0
     """
-    try:
-        value = parse(text, dim)
-    except ValueError as error:
-        raise GpuscaleError(f"{name}: {error}") from None
+    value = _number(text, dim, name)
     if value == 0 and zero:
         return 0.0
     if not value > 0:
-        raise GpuscaleError(f"{name} must be above 0, got {text.strip()[:40]}")
+        raise GpuscaleError(f"{name} must be above 0, got {str(text).strip()[:40]}")
     if not least <= value <= most:
         shown = format_si(value, dim) if value < 1e30 else f"{value:g}"
         raise GpuscaleError(
@@ -54,20 +65,34 @@ def quantity(
     return value
 
 
-def whole(text: str | int, name: str, least: int = 1, most: float = MOST) -> int:
+def _number(text: str | float, dim: str, name: str) -> float:
+    """Read a number, or a text with a unit; of positions, k is 1,024."""
+    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+        raise GpuscaleError(f"{name}: a number is wanted, got {str(text)[:40]}")
+    if not isinstance(text, str):
+        if not -LARGEST <= text <= LARGEST:
+            shown = f"{text:g}" if isinstance(text, float) else "a number that long"
+            raise GpuscaleError(f"{name}: {shown} is not a number that can be used")
+        return float(text)
+    if dim == "positions":
+        text, dim = _POWERS.sub(lambda m: f"{m[1]}{m[2].upper()}i", text), "tokens"
+    try:
+        return parse(text, dim)
+    except ValueError as error:
+        raise GpuscaleError(f"{name}: {error}") from None
+
+
+def whole(
+    text: str | float, name: str, least: int = 1, most: float = MOST, dim: str = "count"
+) -> int:
     """Read a whole number of at least `least`; ``64k`` and ``1Mi`` are fine.
 
     Examples
     --------
-    >>> whole("64k", "M"), whole("4Ki", "M")
-    (64000, 4096)
+    >>> whole("64k", "M"), whole("4Ki", "M"), whole("64k", "--seq-len", dim="positions")
+    (64000, 4096, 65536)
     """
-    value = float(text) if isinstance(text, int) else 0.0
-    if isinstance(text, str):
-        try:
-            value = parse(text, "count")
-        except ValueError as error:
-            raise GpuscaleError(f"{name}: {error}") from None
+    value = _number(text, dim, name)
     if value != int(value):
         raise GpuscaleError(f"{name} must be a whole number, got {value:g}")
     if not least <= value <= most:

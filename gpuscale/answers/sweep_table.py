@@ -9,8 +9,8 @@ from gpuscale.core.quantity import dimension_of, format_count, format_si
 from gpuscale.render.document import Block, Column, Document, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.cli.sweep import Point
-    from gpuscale.cli.sweep_axis import Axis
+    from gpuscale.answers.sweep import Point
+    from gpuscale.answers.sweep_axis import Axis
 
 MOST_GRIDS = 4
 

@@ -1,0 +1,224 @@
+"""The answer of a command as a Python object, and the call that makes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
+
+if TYPE_CHECKING:
+    from gpuscale.answers.ask import Question
+    from gpuscale.answers.requirements import Verdict
+    from gpuscale.core.records import Term
+    from gpuscale.render.document import Document
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer:
+    """What a command answers: the record behind it, and its text, JSON and HTML forms.
+
+    Examples
+    --------
+    >>> import gpuscale
+    >>> answer = gpuscale.matmul_time("b200", 64, 4096, 8192)
+    >>> answer["time_s"], answer["bound"], answer.ok
+    (8.585216e-06, 'memory', True)
+    >>> answer
+    <gpuscale matmul-time: b200-sxm  [64, 4,096] x [4,096, 8,192]  bf16>
+    """
+
+    document: Document
+    call: str = ""  # what gives this answer again, in Python
+
+    @property
+    def result(self) -> Any:
+        """The command's own record (a frozen dataclass or a mapping), SI units by suffix."""
+        return self.document.result
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """What was asked, with the defaults filled in."""
+        return self.document.inputs
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to be careful about."""
+        return tuple(self.document.warnings)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Formula, numbers and source of each headline number."""
+        return tuple(self.document.terms)
+
+    @property
+    def ok(self) -> bool:
+        """False where the answer is no: it does not fit, a limit is exceeded."""
+        return not self.document.answered_no
+
+    def __getitem__(self, key: str) -> Any:
+        """Value at a dotted key of the JSON result, such as ``answer["expected.time_s"]``.
+
+        Raises
+        ------
+        KeyError
+            If there is no such key.
+        """
+        value = self.to_dict()["result"]
+        for part in key.split("."):
+            try:
+                value = value[int(part)] if isinstance(value, list) else value[part]
+            except (KeyError, IndexError, ValueError, TypeError):
+                raise KeyError(key) from None
+        return value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints, as plain dicts, lists, numbers and texts."""
+        import json
+
+        found: dict[str, Any] = json.loads(self.json())
+        return found
+
+    def json(self) -> str:
+        """Return what ``--json`` prints."""
+        return self._rendered("json")
+
+    def csv(self) -> str:
+        """Return the main table as CSV, SI units."""
+        return self._rendered("csv")
+
+    def markdown(self) -> str:
+        """Return the answer as Markdown."""
+        return self._rendered("markdown")
+
+    def explain(self) -> str:
+        """Return the formulas behind the numbers, as ``--explain`` prints them."""
+        from gpuscale.render.explain import to_lines
+
+        return "\n".join(to_lines(self.document.terms))
+
+    def check(self, *requirements: str) -> list[Verdict]:
+        """Hold requirements such as ``"mfu>=0.4"`` against the numbers.
+
+        Examples
+        --------
+        >>> import gpuscale
+        >>> answer = gpuscale.matmul_time("b200", 64, 4096, 8192)
+        >>> [(v.requirement, v.met) for v in answer.check("time_s<=5us", "bound==memory")]
+        [('time_s<=5us', False), ('bound==memory', True)]
+        """
+        from gpuscale.answers.requirements import check_all, read_requirement
+
+        return check_all([read_requirement(r) for r in requirements], self.document.result)
+
+    def svg(self, key: str = "") -> str:
+        """Return a picture of the answer as SVG: the first, or the one of that key.
+
+        Raises
+        ------
+        GpuscaleError
+            If the answer has no such picture.
+        """
+        from gpuscale.render.files import chosen
+        from gpuscale.render.svg import to_svg
+
+        return to_svg(chosen(self.document, Path(f"picture.{key}.svg" if key else "picture.svg")))
+
+    def save(self, path: str | Path) -> None:
+        """Write the answer to a file; the ending says the format, as for ``-o``."""
+        from gpuscale.render.data import plain
+        from gpuscale.render.save import check_target, file_content, save
+
+        target = check_target(str(path), "path")
+        terms = {"explain": plain(self.terms)} if self.terms else {}
+        save({target: file_content(self.document, target, terms, self.call)}, "path")
+
+    def _rendered(self, format_: str) -> str:
+        from gpuscale.render.save import rendered
+
+        return rendered(self.document, format_, {})
+
+    def __str__(self) -> str:
+        """Return the text that the command prints."""
+        from gpuscale.render.plain import to_text
+
+        return to_text(self.document)
+
+    def __repr__(self) -> str:
+        """One line that says what was asked."""
+        first = str(self).split("\n", 1)[0].strip()
+        return f"<gpuscale {self.document.command}: {first[:120]}>"
+
+    def _repr_html_(self) -> str:
+        """Return the answer as HTML, for notebooks; names from files are escaped."""
+        from gpuscale.render.notebook import to_html
+
+        return to_html(self.document)
+
+
+def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
+    """Make the function of a question: its fields are the arguments.
+
+    Examples
+    --------
+    >>> from gpuscale.answers.network import Network
+    >>> asks(Network)("h100-superpod", gpus=1024)
+    <gpuscale network: h100-superpod  1024 GPUs in 128 nodes  IB NDR 400G/GPU  catalogue vendor>
+    """
+    made = cast("type[Question]", question)
+    name = made.NAME.replace("-", "_")
+
+    def call(*args: P.args, **given: P.kwargs) -> Answer:
+        from gpuscale.answers.ask import ask
+
+        asked = question(*args, **given)
+        return Answer(ask(asked), _call(name, call, args, given))
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = "gpuscale"
+    call.__doc__ = documented(made)
+    call.__signature__ = _signature(made)  # type: ignore[attr-defined]
+    return call
+
+
+def _signature(question: type[Question]) -> inspect.Signature:
+    """Arguments as the question takes them."""
+    from gpuscale.answers.ask import fields_of
+
+    made = inspect.signature(question).parameters
+    ordered = [made[name] for name in fields_of(question)]
+    ordered.sort(key=lambda p: p.kind)
+    return inspect.Signature(ordered, return_annotation="Answer")
+
+
+def documented(question: type[Question]) -> str:
+    """Docstring of the function: the question's own, and what each field says of itself."""
+    from gpuscale.answers.ask import fields_of
+
+    parts = [inspect.cleandoc(question.__doc__ or ""), "", "Parameters", "----------"]
+    kinds = inspect.get_annotations(question)
+    for klass in question.__mro__[1:]:
+        kinds = inspect.get_annotations(klass) | kinds
+    for name, (asked, _) in fields_of(question).items():
+        kind = str(kinds[name]).partition("[")[2].removesuffix("]") or str(kinds[name])
+        text = asked.help
+        for other in fields_of(question):
+            text = text.replace(f"--{other.replace('_', '-')} ", f"`{other}` ")
+        default = "" if asked.default in (None, ..., ()) else f" [default: {asked.default}]"
+        parts += [f"{name} : {kind}", f"    {text}{default}"]
+    return "\n".join(parts) + "\n"
+
+
+def _call(name: str, function: Any, args: Sequence[Any], given: Mapping[str, Any]) -> str:
+    """Write the call with the arguments that differ from their defaults."""
+    parameters = inspect.signature(function).parameters
+    parts = [repr(a) for a in args]
+    parts += [
+        f"{key}={given[key]!r}"
+        for key, p in parameters.items()
+        if key in given and given[key] != p.default
+    ]
+    return f"gpuscale.{name}({', '.join(parts)})"

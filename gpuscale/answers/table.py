@@ -1,0 +1,82 @@
+"""The questions by name: where each stands, and its line in a list of them."""
+
+from __future__ import annotations
+
+import importlib
+
+from gpuscale.answers.ask import Question
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": (
+        "gpuscale.cli.plan",
+        "Best layout of a training job on a cluster, its time, memory and cost.",
+    ),
+    "memory": (
+        "gpuscale.cli.memory",
+        "Memory per GPU of training or serving a model, by part, and whether it fits.",
+    ),
+    "roofline": (
+        "gpuscale.cli.roofline",
+        "Chip figures and the limits of each parallelism for a model.",
+    ),
+    "matmul-time": (
+        "gpuscale.cli.matmul_time",
+        "Time of one matrix product or elementwise operation on one GPU.",
+    ),
+    "collective": (
+        "gpuscale.cli.collective",
+        "Time and bandwidth of one collective operation on a cluster.",
+    ),
+    "timeline": (
+        "gpuscale.cli.timeline",
+        "One training step in time: passes, bubbles and exchanges of every pipeline stage.",
+    ),
+    "network": (
+        "gpuscale.answers.network",
+        "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
+    ),
+    "model": (
+        "gpuscale.answers.model",
+        "Layers, parameters, FLOP per token and KV cache of a model.",
+    ),
+    "quiz": (
+        "gpuscale.cli.quiz",
+        "Answer every question of the documents, and say where they are wrong.",
+    ),
+    "validate": (
+        "gpuscale.cli.validate",
+        "Score the predictions on measured runs: MAPE, median, p90 and bias, by class.",
+    ),
+    "calibrate": (
+        "gpuscale.cli.calibrate",
+        "Fit constants to your own measurements, for --calibration of every command.",
+    ),
+    "presets": ("gpuscale.cli.presets", "List the presets, or show one as TOML."),
+    "explain": (
+        "gpuscale.cli.explain",
+        "Explain a term of the field: formula, example, limits of validity, references.",
+    ),
+    "check": (
+        "gpuscale.cli.check",
+        "Run the jobs of a file and hold their answers against the requirements in it.",
+    ),
+    "compare": (
+        "gpuscale.cli.compare",
+        "Compare saved answers, plans, GPUs, clusters or models: what differs, and why.",
+    ),
+    "schema": ("gpuscale.cli.schema", "Print the JSON Schema of a command's answer."),
+}
+"""Name -> (module, first sentence of the question's docstring), in help order.
+
+Only the module of the question that is asked is imported: each other one would cost start-up time.
+A test holds the lines to the docstrings.
+"""
+
+
+def question_of(name: str) -> type[Question]:
+    """Question of a name in `COMMANDS`."""
+    module = importlib.import_module(COMMANDS[name][0])
+    for found in vars(module).values():
+        if isinstance(found, type) and issubclass(found, Question) and found.NAME == name:
+            return found
+    raise LookupError(f"{COMMANDS[name][0]} has no question `{name}`")
