@@ -280,6 +280,7 @@ def _document(
             f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
             "holds 80 % of published peaks of this class",
         ),
+        *_split_rows(r),
         ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
         ("as allocated", gb(peak.allocated_bytes), f"{peak.allocated_bytes / 2**30:,.2f} GiB"),
         ("as reserved", gb(peak.reserved_bytes), f"{peak.reserved_bytes / 2**30:,.2f} GiB"),
@@ -303,6 +304,14 @@ def _document(
         terms=_terms(facts, layout, parameters, r),
         csv_table=table if not given["stages"] else _stage_table(r),
     )
+
+
+def _split_rows(r: TrainingMemory) -> list[tuple[str, str, str]]:
+    """Layers of each stage, where they differ."""
+    from gpuscale.core.stages import split_text
+
+    counts = tuple(s.n_layers for s in r.stages)
+    return [("stages", split_text(counts), "layers")] if len(set(counts)) > 1 else []
 
 
 def layout_text(layout: Layout) -> str:
@@ -382,13 +391,11 @@ def _terms(
     facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory
 ) -> tuple[Term, ...]:
     from gpuscale.core.memory.peak import shards
-    from gpuscale.core.memory.stages import stage_params
     from gpuscale.core.records import Term
+    from gpuscale.core.stages import layout_stages
 
     peak = r.expected
-    stage = stage_params(
-        facts, p.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
-    )[peak.stage]
+    stage = layout_stages(facts.weights, p.stage_split, layout)[peak.stage]
     n_dense, n_expert = shards(layout)
     copies = 2.0 if layout.schedule == "dualpipe" and layout.pp > 1 else 1.0
     zero = layout.zero_stage

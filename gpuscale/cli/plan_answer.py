@@ -90,6 +90,7 @@ def plan_result(
         fits=best.fits,
         n_gpus=case.n_gpus,
         layout=lay,
+        stage_layers=best.stage_layers,
         family=best.family,
         step_s=step.expected_s,
         roofline_s=step.roofline_s,

@@ -18,6 +18,7 @@ from gpuscale.cli.plan_text import (
 )
 from gpuscale.core.plan.why import NAMES
 from gpuscale.core.quantity import format_si
+from gpuscale.core.stages import split_text
 from gpuscale.render.document import Bars, Column, Facts, Table
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
     rows = [
         ("layout", degrees(r.layout), details(r.layout)),
+        *(
+            [("stages", split_text(r.stage_layers), "layers")]
+            if len(set(r.stage_layers)) > 1
+            else []
+        ),
         ("step, expected", seconds(r.step_s), low_high),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),

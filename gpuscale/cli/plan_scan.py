@@ -147,8 +147,8 @@ def _first_that_meets(
 
 def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     """Size below which the peak rate alone misses the deadline. [1]."""
+    from gpuscale.core.model.flops import model_flop_per_token
     from gpuscale.core.plan.scan import least_gpus
-    from gpuscale.core.step.weights import model_flop_per_token
 
     tokens = request.tokens or loaded.model.training_tokens
     deadline = request.conditions.deadline_s

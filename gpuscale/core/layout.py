@@ -47,6 +47,7 @@ class Layout:
     offload_optimizer: bool = False
     offload_activations: bool = False
     order: str = DEFAULT_ORDER
+    stage_layers: tuple[int, ...] | None = None  # of each stage; None: as the software splits
 
     @property
     def n_gpus(self) -> int:

@@ -50,8 +50,7 @@ class SoftwareSpec(Spec):
     parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
     low_precision_gather: bool = False
     zero1_all_reduce: bool = False
-    balance_by_cost: bool = False
-    balance_uneven: bool = False
+    stage_split: Literal["even", "balanced", "greedy"] = "even"  # see core.stages.split_layers
     scatter_gather: bool = False  # between stages; Narayanan et al. 2021, section 4.1
     deduplicated_all_to_all: bool = False
     fused_cross_entropy: bool = False

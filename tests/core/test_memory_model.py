@@ -13,8 +13,7 @@ from gpuscale.core.memory.fit import fewest_gpus, usable_bytes
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import expected_peak, peak_stage, shards, stage_memories
 from gpuscale.core.memory.serving import ServingJob, fewest_serving, replica_memory
-from gpuscale.core.memory.split import split_layers
-from gpuscale.core.memory.stages import in_flight, stage_params
+from gpuscale.core.memory.stages import in_flight
 from gpuscale.core.model.params import count_params
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.models import load_model
@@ -126,19 +125,6 @@ def test_more_tokens_never_need_less(name, layout):
     assert kept[1] <= kept[0]
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
-@pytest.mark.parametrize(("tp", "pp", "ep"), [(1, 1, 1), (2, 4, 1), (1, 3, 2), (4, 2, 4)])
-def test_stages_hold_the_whole_model(name, tp, pp, ep):
-    model, facts = SMALL[name], FACTS[name]
-    stages = stage_params(facts, "even", tp, pp, 1, ep, 1)
-    held = sum(s.dense_params * tp + s.expert_params * ep for s in stages)
-    counted = count_params(model)
-    second_copy = model.tie_embeddings and pp > 1
-    copied = model.vocab_size * model.hidden_size if second_copy else 0
-    assert held == pytest.approx(counted.total_params + counted.mtp_params + copied, rel=2e-4)
-    assert sum(s.n_layers for s in stages) == model.n_layers
-
-
 def test_one_gpu_is_the_plain_sum():
     layout = Layout(seq_len=4096, global_batch_size=1, zero_stage=0)
     (stage,) = stage_memories(FACTS["llama3-8b"], layout, IDEAL)
@@ -160,31 +146,6 @@ def test_korthikanti_without_dropout():
     layer = stage.activations_bytes / 96
     korthikanti = 2048 * 12288 * (34 + 5 * 96 * 2048 / 12288)
     assert layer == pytest.approx(korthikanti, rel=0.02)
-
-
-def test_split_of_published_examples():
-    # nanotron playbook, Llama3-8B on 8 stages: 5 4 4 5 4 4 4 2 layers
-    assert split_layers(32, 8, "by-cost", layer_cost=243.3e6, head_cost=525.3e6) == (
-        5,
-        4,
-        4,
-        5,
-        4,
-        4,
-        4,
-        2,
-    )
-    # Llama 3 405B (arXiv:2407.21783, 3.3.2): one layer less on the first and the last stage
-    assert split_layers(126, 16) == (7, *[8] * 14, 7)
-
-
-@given(st.integers(1, 300), st.integers(1, 64), st.sampled_from(["even", "by-cost"]))
-def test_split_keeps_all_layers(n_layers, pp, rule):
-    pp = min(pp, n_layers)
-    counts = split_layers(n_layers, pp, rule, layer_cost=1.0, head_cost=2.0)
-    assert sum(counts) == n_layers
-    assert len(counts) == pp
-    assert min(counts) >= (1 if rule == "even" and n_layers >= 3 * pp else 0)
 
 
 def test_in_flight_schedules():

@@ -18,7 +18,7 @@ from gpuscale.core.step.layer import layer_time
 from gpuscale.core.step.operators import linear_s, matmul_s, wave_fill
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s, split_group
-from gpuscale.core.step.pipeline import pipeline_s, plan_stages, stage_layer_indices
+from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.step import breakdown, shape_of
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -131,7 +131,7 @@ def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):
 def test_more_of_anything_never_slows_a_step(case, layout, factor, field):
     cluster, family, _, _ = case
     hw, sw = records(cluster, family)
-    sw = replace(sw, balance_by_cost=False, balance_uneven=False)  # the split stays as it is
+    sw = replace(sw, stage_split="even")  # the split stays as it is
     better = replace(hw, **{field: getattr(hw, field) * factor})
     before, after = (breakdown(DENSE, h, sw, layout)[0].total_s for h in (hw, better))
     assert after <= before * (1 + 1e-9)
@@ -231,16 +231,6 @@ def test_deduplication_never_sends_more():
     plain, once = (sum(all_to_all_s(hw, 64, 1, 1e9, copies)) for copies in (0, 8))
     limited = sum(all_to_all_s(hw, 64, 1, 1e9, 8, max_domains=4))
     assert limited < once < plain
-
-
-@given(st.integers(1, 200), st.integers(1, 32), st.floats(0, 4), st.booleans())
-def test_every_layer_has_one_stage(n_layers, pp, head_layers, by_cost):
-    if pp > n_layers:
-        return
-    plan = plan_stages(n_layers, pp, head_layers, by_cost)
-    stages = stage_layer_indices(n_layers, plan, pp)
-    assert [i for stage in stages for i in stage] == list(range(n_layers))
-    assert len(stages) == pp
 
 
 def test_bubble_of_equal_stages_is_the_published_one():

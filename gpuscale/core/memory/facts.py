@@ -1,11 +1,11 @@
-"""What the memory of a model depends on: parameters and elements of its kinds of layer."""
+"""What the memory of a model depends on: weights, and elements of its kinds of layer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.model import params
+from gpuscale.core.stages import ModelWeights, model_weights
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
@@ -24,10 +24,8 @@ class MixerElements:
 
 @dataclass(frozen=True, slots=True)
 class LayerFacts:
-    """One kind of layer: parameters, and elements per token that the backward pass needs."""
+    """One kind of layer: elements per token that the backward pass needs."""
 
-    dense_params: float  # everything outside the routed experts
-    expert_params: float  # all routed experts
     n_sublayers: int  # mixer and FFN, those present
     mixer: MixerElements
     ffn: float  # elements of dense and shared FFN, split by TP
@@ -43,13 +41,8 @@ class ModelFacts:
 
     hidden_size: int
     vocab_size: int
-    tied: bool
-    embedding_params: float  # input side: tokens, learned positions
-    head_params: float  # output side, also when tied
-    kinds: tuple[LayerFacts, ...]
-    sequence: tuple[int, ...]  # kind of each layer
-    mtp_dense_params: float
-    mtp_expert_params: float
+    weights: ModelWeights
+    kinds: tuple[LayerFacts, ...]  # as numbered by `weights.sequence`
     n_mtp_layers: int
 
 
@@ -121,11 +114,9 @@ def mixer_elements(mixer: Any) -> MixerElements:
     return count(mixer) if count else MixerElements()
 
 
-def layer_facts(mixer: Any, ffn: Any, hidden_size: int, norm_params: float) -> LayerFacts:
+def layer_facts(mixer: Any, ffn: Any, hidden_size: int) -> LayerFacts:
     """Count one kind of layer from its specs."""
-    dense = params.mixer_params(mixer, hidden_size) + norm_params
-    dense += params.ffn_params(ffn, hidden_size)
-    experts = ffn_elements = top_k = expert_width = expert_ffn = 0.0
+    ffn_elements = top_k = expert_width = expert_ffn = 0.0
     n_experts = 1
     if ffn.kind == "dense":
         ffn_elements = (3.0 if ffn.gated else 2.0) * ffn.ffn_hidden_size
@@ -135,11 +126,7 @@ def layer_facts(mixer: Any, ffn: Any, hidden_size: int, norm_params: float) -> L
         n_experts, top_k = ffn.n_experts, float(min(ffn.top_k, ffn.n_experts))
         expert_width = float(ffn.latent_size or hidden_size)
         expert_ffn = matrices * ffn.expert_ffn_hidden_size
-        experts = n_experts * params.expert_params(ffn, hidden_size)
-        dense -= experts
     return LayerFacts(
-        dense_params=dense,
-        expert_params=experts,
         n_sublayers=(mixer.kind != "none") + (ffn.kind != "none"),
         mixer=mixer_elements(mixer),
         ffn=ffn_elements,
@@ -152,27 +139,9 @@ def layer_facts(mixer: Any, ffn: Any, hidden_size: int, norm_params: float) -> L
 
 def model_facts(model: ModelSpec) -> ModelFacts:
     """Count a model once; everything else in this package works on the result."""
-    norm_params = params.layer_norm_params(model)
-    kinds: dict[tuple[str, str], int] = {}
-    facts: list[LayerFacts] = []
-    sequence: list[int] = []
-    for mixer, ffn in model.layer_sequence:
-        if (mixer, ffn) not in kinds:
-            kinds[mixer, ffn] = len(facts)
-            facts.append(
-                layer_facts(model.mixers[mixer], model.ffns[ffn], model.hidden_size, norm_params)
-            )
-        sequence.append(kinds[mixer, ffn])
-    mtp_experts = model.n_mtp_layers * facts[sequence[-1]].expert_params
-    return ModelFacts(
-        hidden_size=model.hidden_size,
-        vocab_size=model.vocab_size,
-        tied=model.tie_embeddings,
-        embedding_params=params.embedding_params(model) + model.vision_params + model.extra_params,
-        head_params=float(model.vocab_size * model.hidden_size) + params.top_norm_params(model),
-        kinds=tuple(facts),
-        sequence=tuple(sequence),
-        mtp_dense_params=params.mtp_params(model) - mtp_experts,
-        mtp_expert_params=mtp_experts,
-        n_mtp_layers=model.n_mtp_layers,
+    weights = model_weights(model)
+    kinds = tuple(
+        layer_facts(model.mixers[mixer], model.ffns[ffn], model.hidden_size)
+        for mixer, ffn in weights.names
     )
+    return ModelFacts(model.hidden_size, model.vocab_size, weights, kinds, model.n_mtp_layers)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import layout_activations, one_stage
-from gpuscale.core.memory.stages import StageMemory, stage_params
+from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ def _best_layout(
     n: int,
 ) -> Fewest | None:
     """Layout of exactly `n` GPUs that needs least, if one fits."""
-    n_layers = len(model.sequence)
+    n_layers = model.weights.n_layers
     n_experts = max(k.n_experts for k in model.kinds)
     best: tuple[float, Layout] | None = None
     for tp in (1, 2, 4, 8, 16):
@@ -158,9 +159,7 @@ def _total_within(
     model: ModelFacts, layout: Layout, parameters: MemoryParameters, limit: float
 ) -> float | None:
     """Peak of a layout, or None as soon as one stage is above the limit. [byte]."""
-    stages = stage_params(
-        model, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
-    )
+    stages = layout_stages(model.weights, parameters.stage_split, layout)
     acts = layout_activations(model, parameters, layout)
     total = 0.0
     for i, stage in enumerate(stages):

@@ -87,7 +87,7 @@ def parameters_of(
     modules: Any = given.get("recompute_modules", ("core_attn",))
     return MemoryParameters(
         **values,
-        stage_split="by-cost" if software.balance_by_cost else "even",
+        stage_split=software.stage_split,
         unfused_attention=given.get("attention", software.attention) == "unfused",
         fused_cross_entropy=bool(given.get("fused_cross_entropy", software.fused_cross_entropy)),
         recompute_modules=tuple(modules),

@@ -10,7 +10,8 @@ from gpuscale.core.formats import is_narrow
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.layer import layer_bytes
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.memory.stages import StageMemory, StageParams, in_flight, stage_params
+from gpuscale.core.memory.stages import StageMemory, in_flight
+from gpuscale.core.stages import StageParams, layout_stages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,7 +182,7 @@ def one_stage(
     flying = in_flight(schedule, i, layout.pp, layout.vpp, layout.n_micro_batches)
     kept = flying * kept_bytes(stage, acts, layout, p.offloaded_layers)
     if stage.has_head:
-        kept += model.n_mtp_layers * acts[model.sequence[-1]].kept_bytes
+        kept += model.n_mtp_layers * acts[model.weights.sequence[-1]].kept_bytes
     whole = layout.tp if layout.sequence_parallel else 1
     boundary = 2.0 * model.hidden_size * tokens
     logits = 0.0
@@ -228,9 +229,7 @@ def stage_memories(
     model: ModelFacts, layout: Layout, parameters: MemoryParameters
 ) -> tuple[StageMemory, ...]:
     """Peak of each pipeline stage, first to last."""
-    stages = stage_params(
-        model, parameters.stage_split, layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp
-    )
+    stages = layout_stages(model.weights, parameters.stage_split, layout)
     acts = layout_activations(model, parameters, layout)
     return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
 

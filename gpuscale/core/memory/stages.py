@@ -1,28 +1,9 @@
-"""Peak memory of each pipeline stage: blocks of few dimensions, and their assembly."""
+"""Peak memory of a pipeline stage by part, and the micro-batches that it holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
-
-from gpuscale.core.memory.split import split_layers
-
-if TYPE_CHECKING:
-    from gpuscale.core.memory.facts import ModelFacts
-
-
-@dataclass(frozen=True, slots=True)
-class StageParams:
-    """Parameters of one stage on one GPU, and its kinds of layer."""
-
-    dense_params: float  # layers without routed experts, embedding, head: sharded over dp*cp
-    expert_params: float  # routed experts: sharded over the expert data-parallel ranks
-    edge_params: float  # embedding and head, part of `dense_params`
-    largest_layer_params: float
-    layers: tuple[tuple[int, int], ...]  # (kind, count)
-    n_layers: int
-    has_head: bool
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,62 +56,6 @@ class StageMemory:
         if kind not in by_kind:
             raise ValueError(f"memory kind must be one of {', '.join(by_kind)}, got {kind!r}")
         return by_kind[kind]
-
-
-@lru_cache(maxsize=4096)
-def stage_params(
-    model: ModelFacts, rule: str, tp: int, pp: int, vpp: int, ep: int, etp: int
-) -> tuple[StageParams, ...]:
-    """Parameters of each stage on one GPU; with vpp > 1 the layers are dealt in chunks."""
-    layer = model.kinds[model.sequence[-1]]
-    chunks = pp * vpp if rule != "by-cost" else pp
-    counts = split_layers(
-        len(model.sequence),
-        chunks,
-        rule,
-        layer_cost=layer.dense_params + layer.expert_params / layer.n_experts * layer.top_k,
-        head_cost=float(model.vocab_size * model.hidden_size),
-    )
-    kinds: list[dict[int, int]] = [{} for _ in range(pp)]
-    at = 0
-    for chunk, count in enumerate(counts):
-        for kind in model.sequence[at : at + count]:
-            kinds[chunk % pp][kind] = kinds[chunk % pp].get(kind, 0) + 1
-        at += count
-    return tuple(
-        _one_stage(model, tuple(sorted(k.items())), i, pp, tp, ep * etp)
-        for i, k in enumerate(kinds)
-    )
-
-
-def _one_stage(
-    model: ModelFacts, layers: tuple[tuple[int, int], ...], stage: int, pp: int, tp: int, split: int
-) -> StageParams:
-    first, last = stage == 0, stage == pp - 1
-    edge = model.embedding_params if first else 0.0
-    if last and not (model.tied and first):
-        edge += model.head_params
-    if last:
-        edge += model.mtp_dense_params
-    dense = sum(n * model.kinds[k].dense_params for k, n in layers)
-    experts = sum(n * model.kinds[k].expert_params for k, n in layers)
-    experts += model.mtp_expert_params if last else 0.0
-    largest = max(
-        (
-            model.kinds[k].dense_params / tp + model.kinds[k].expert_params / split
-            for k, _ in layers
-        ),
-        default=0.0,
-    )
-    return StageParams(
-        dense_params=(dense + edge) / tp,
-        expert_params=experts / split,
-        edge_params=edge / tp,
-        largest_layer_params=largest,
-        layers=layers,
-        n_layers=sum(n for _, n in layers),
-        has_head=last,
-    )
 
 
 def in_flight(schedule: str, stage: int, pp: int, vpp: int, n_micro_batches: int) -> float:

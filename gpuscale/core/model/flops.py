@@ -175,3 +175,11 @@ def ffn_matrix_weights(ffn: AnyFfn, hidden_size: int) -> float:
     latent = 2 * hidden_size * (ffn.latent_size or 0)
     router = ffn.n_experts * hidden_size + (hidden_size if ffn.shared_gate else 0)
     return routed + beside + latent + router
+
+
+def model_flop_per_token(model: ModelSpec, seq_len: int) -> float:
+    """Forward and backward FLOP of one token, causal, prediction layers included. [FLOP]."""
+    flops = flop_per_token(model, seq_len)
+    per_layer = (flops.forward_flop - flops.head_flop) / model.n_layers
+    mtp = model.n_mtp_layers * (per_layer + flops.head_flop + 4.0 * model.hidden_size**2)
+    return flops.training_flop + 3.0 * mtp

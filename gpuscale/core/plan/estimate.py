@@ -27,6 +27,7 @@ class Estimate:
     family: str
     step: StepResult
     memory: StageMemory  # of the fullest stage
+    stage_layers: tuple[int, ...]  # layers of each pipeline stage
     peak_bytes: float
     capacity_bytes: float  # what a process can have of the device
     fits: bool
@@ -52,7 +53,8 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
     layout : Layout
         Any layout; the rules of `core.search.constraints` are not checked here.
     """
-    fullest = peak_stage(stage_memories(problem.memory_facts, layout, problem.memory_parameters))
+    stages = stage_memories(problem.memory_facts, layout, problem.memory_parameters)
+    fullest = peak_stage(stages)
     return Estimate(
         layout,
         family(
@@ -62,6 +64,7 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
             problem.model, problem.hardware, problem_for(problem, layout.schedule).software, layout
         ),
         fullest,
+        tuple(s.n_layers for s in stages),
         fullest.total_bytes,
         problem.capacity_bytes,
         fullest.total_bytes <= problem.capacity_bytes,

@@ -57,6 +57,7 @@ class PlanResult:
     fits: bool
     n_gpus: int
     layout: Layout
+    stage_layers: tuple[int, ...]  # of each pipeline stage
     family: str
     step_s: float
     roofline_s: float

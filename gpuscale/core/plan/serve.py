@@ -58,11 +58,11 @@ def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:
     total = model_weight_bytes(model, dtype) - weight_bytes(embedding_params(model), "bf16")
     if model.tie_embeddings:
         total += weight_bytes(embedding_params(model), "bf16")
-    for kind in facts.sequence:
-        layer = facts.kinds[kind]
-        if layer.expert_params:
+    for kind in facts.weights.sequence:
+        layer, experts = facts.kinds[kind], facts.weights.kinds[kind].expert_params
+        if experts:
             met = experts_met_frac(layer.n_experts, layer.top_k, n_tokens)
-            total -= (1.0 - met) * weight_bytes(layer.expert_params, dtype, scales=True)
+            total -= (1.0 - met) * weight_bytes(experts, dtype, scales=True)
     return total
 
 

@@ -10,6 +10,7 @@ from gpuscale.core.search import space as sp
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, make_layout, peak_bytes, states_floor_bytes
 from gpuscale.core.search.space import Grid, Space, Tail
+from gpuscale.core.stages import stage_kinds
 
 
 class Closest(NamedTuple):
@@ -34,7 +35,7 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
         tails = sp.tails(space, problem.facts, grid, batches[0]) if batches else []
         if not tails:
             continue
-        kept = _least_tails(tails)
+        kept = _least_tails(problem, grid.pp, tails)
         states = sp.least_states(kept)
         for ep, etp in sp.expert_degrees(space, problem.facts, grid):
             layout = make_layout(
@@ -50,7 +51,8 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
                 DEFAULT_ORDER,
                 kept[0],
             )
-            floor = states_floor_bytes(problem, layout, states)
+            dealt = tuple(dict.fromkeys(t.vpp for t in kept))
+            floor = states_floor_bytes(problem, layout, states, dealt)
             bounds[grid, ep, etp] = (floor, kept, batches[0])
     for (grid, ep, etp), (floor, kept, batch) in sorted(bounds.items(), key=lambda i: i[1][0]):
         for tail in kept:
@@ -65,11 +67,13 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
     return found
 
 
-def _least_tails(tails: list[Tail]) -> list[Tail]:
-    """One assembly per way to shard: with offload where allowed, 1F1B where allowed."""
-    least: dict[tuple[int, int | None], Tail] = {}
+def _least_tails(p: Problem, pp: int, tails: list[Tail]) -> list[Tail]:
+    """One assembly per way to shard and to deal the layers: offload, 1F1B where allowed."""
+    weights, rule = p.memory_facts.weights, p.memory_parameters.stage_split
+    least: dict[tuple[object, ...], Tail] = {}
     for tail in sorted(tails, key=lambda t: (t.schedule != "1f1b", t.vpp)):
-        key = (tail.zero_stage, tail.shard_group_size)
+        dealt = stage_kinds(weights, rule, pp, tail.vpp)
+        key = (tail.zero_stage, tail.shard_group_size, dealt)
         old = least.get(key)
         offload = (tail.offload_optimizer, tail.offload_activations)
         if old is None or (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import kept_bytes, layout_activations, one_stage, state_block
 from gpuscale.core.memory.peak import shards as memory_shards
-from gpuscale.core.memory.stages import StageParams, stage_params
 from gpuscale.core.search.constraints import Facts
 from gpuscale.core.search.space import Grid, Tail
+from gpuscale.core.stages import StageParams, stage_params
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.layer import assemble_layer, head_time
 from gpuscale.core.step.moe import FfnTime, ffn_s
@@ -211,7 +211,13 @@ def _layer_counts(p: Problem) -> list[tuple[tuple[str, str], int]]:
 def stages_of(p: Problem, layout: Layout, shape: Shape) -> tuple[Stage, float, Stage]:
     """(heaviest stage, sum of all stages, stage with the most weights) for one micro-batch."""
     stages = model_stages(
-        p.model, p.hardware, p.software, layout, shape, lambda m, f, s: layer_of(p, m, f, s)
+        p.model,
+        p.hardware,
+        p.software,
+        layout,
+        shape,
+        lambda m, f, s: layer_of(p, m, f, s),
+        p.memory_facts.weights,
     )
     heaviest = max(stages, key=lambda s: s.seconds)
     widest = max(stages, key=lambda s: s.dense_params + s.expert_params)
@@ -237,22 +243,15 @@ def exchange_s(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -
     return exposed + optimizer_s(p.hardware, shards, layout.zero_stage, layout.offload_optimizer)
 
 
-def peak_bytes(p: Problem, layout: Layout) -> float:
+def peak_bytes(p: Problem, layout: Layout, dealt: int | None = None) -> float:
     """Find the expected memory of the fullest GPU. [byte].
 
     The peak of `core.memory.peak.stage_memories`: of stages with equal layers only the first can
-    be the fullest, since micro-batches in flight never grow from one stage to the next.
+    be the fullest, since micro-batches in flight never grow from one stage to the next. With
+    `dealt` the layers are dealt as for so many chunks, whatever the schedule of the layout.
     """
     parameters = p.memory_parameters
-    stages = stage_params(
-        p.memory_facts,
-        parameters.stage_split,
-        layout.tp,
-        layout.pp,
-        layout.vpp,
-        layout.ep,
-        layout.etp,
-    )
+    stages = stages_dealt(p, layout, dealt or layout.vpp)
     acts = layout_activations(p.memory_facts, parameters, layout)
     return max(
         one_stage(p.memory_facts, stages[i], i, layout, parameters, acts).total_bytes
@@ -260,10 +259,25 @@ def peak_bytes(p: Problem, layout: Layout) -> float:
     )
 
 
-def states_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
+def stages_dealt(p: Problem, layout: Layout, vpp: int) -> tuple[StageParams, ...]:
+    """Stages of a layout, with its layers dealt in `vpp` chunks."""
+    return stage_params(
+        p.memory_facts.weights,
+        p.memory_parameters.stage_split,
+        layout.tp,
+        layout.pp,
+        vpp,
+        layout.ep * layout.etp,
+    )
+
+
+def states_floor_bytes(
+    p: Problem, layout: Layout, states: Sequence[Tail], dealt: Sequence[int]
+) -> float:
     """Bound the memory of every layout of a grid and its experts: least states alone. [byte].
 
-    The least of the first stage over `states`, see `space.least_states`.
+    The least of the first stage over `states`, see `space.least_states`, and over the ways to
+    deal the layers, see `space.dealings`.
     """
     ways = tuple((t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in states)
     key = (
@@ -276,40 +290,31 @@ def states_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> fl
         layout.cp,
         layout.precision,
         ways,
+        *dealt,
     )
     least: float | None = p.cache.get(key)
     if least is None:
         parameters = p.memory_parameters
-        stage = _first_stage(p, layout)
-        least = min(_states_bytes(p, stage, layout, s) for s in states)
+        firsts = [stages_dealt(p, layout, vpp)[0] for vpp in dealt]
+        least = min(_states_bytes(p, stage, layout, s) for s in states for stage in firsts)
         least = parameters.fragmentation * least + parameters.context_bytes
         p.cache[key] = least
     return least
 
 
-def _first_stage(p: Problem, layout: Layout) -> StageParams:
-    return stage_params(
-        p.memory_facts,
-        p.memory_parameters.stage_split,
-        layout.tp,
-        layout.pp,
-        1,
-        layout.ep,
-        layout.etp,
-    )[0]
-
-
 def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
     """Bound the memory of every layout that differs from this one in its assembly. [byte].
 
-    Least states of the first stage and the activations that 1F1B keeps there; logits, gathers
-    and workspaces are left out.
+    Least states of the first stage, its layers dealt as here, and the activations that 1F1B keeps
+    there; logits, gathers and workspaces are left out.
     """
     parameters = p.memory_parameters
     acts = layout_activations(p.memory_facts, parameters, layout)
     flying = min(layout.n_micro_batches, layout.pp)
-    kept = flying * kept_bytes(_first_stage(p, layout), acts, layout, parameters.offloaded_layers)
-    return states_floor_bytes(p, layout, states) + parameters.fragmentation * kept
+    first = stages_dealt(p, layout, layout.vpp)[0]
+    kept = flying * kept_bytes(first, acts, layout, parameters.offloaded_layers)
+    floor = states_floor_bytes(p, layout, states, (layout.vpp,))
+    return floor + parameters.fragmentation * kept
 
 
 def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) -> float:

@@ -42,6 +42,7 @@ class Tails(NamedTuple):
 
     n_all: int
     schedules: list[tuple[str, int]]
+    dealt: dict[int, list[tuple[str, int]]]  # vpp -> schedules whose layers are dealt as with it
     exchanges: list[Tail]  # the rest of the dimensions; times `schedules` gives what is kept
     states: list[Tail]  # ways to shard that can need least memory
     fill: float  # smallest bubble

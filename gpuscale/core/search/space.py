@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.layout import ORDERS
 from gpuscale.core.search.constraints import (
@@ -16,6 +16,10 @@ from gpuscale.core.search.constraints import (
     against_tp,
     against_zero,
 )
+from gpuscale.core.stages import stage_kinds
+
+if TYPE_CHECKING:
+    from gpuscale.core.stages import ModelWeights
 
 VPP = (2, 3, 4, 5, 6, 7, 8, 10, 12)
 SHARD_GROUPS = (8, 16, 32, 64, 128, 256)
@@ -235,6 +239,21 @@ def assemblies(
         for act in space.offload_activations
     ]
     return schedules, rest
+
+
+def dealings(
+    weights: ModelWeights, rule: str, pp: int, schedules: Sequence[tuple[str, int]]
+) -> dict[int, list[tuple[str, int]]]:
+    """(schedule, vpp) pairs by how they deal kinds of layer to stages: vpp of the first -> pairs.
+
+    Where all layers are alike, chunks make no difference, and there is one way.
+    """
+    first: dict[object, int] = {}
+    found: dict[int, list[tuple[str, int]]] = {}
+    for schedule, vpp in schedules:
+        vpp_of = first.setdefault(stage_kinds(weights, rule, pp, vpp), vpp)
+        found.setdefault(vpp_of, []).append((schedule, vpp))
+    return found
 
 
 def least_states(tails: Sequence[Tail]) -> list[Tail]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
@@ -31,6 +31,7 @@ from gpuscale.core.search.results import (
 )
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import BUBBLE, pipeline_s
+from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import Stage, shape_of
 
 
@@ -54,6 +55,7 @@ class _Node:
     group: Group
     recompute: tuple[str, int | None]
     overlap_tp: bool
+    vpp: int  # as which the layers are dealt to the stages
     stages: tuple[Stage, float, Stage]
     pipes: list[tuple[float, str, int]]  # (time of the pipeline, schedule, vpp), fastest first
     fits: set[tuple[object, ...]] = field(default_factory=set)
@@ -95,7 +97,7 @@ class Walk:
             DEFAULT_ORDER,
             tails.least,
         )
-        least = states_floor_bytes(p, layout, tails.states)
+        least = states_floor_bytes(p, layout, tails.states, tuple(tails.dealt))
         return least > p.capacity_bytes
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
@@ -133,7 +135,7 @@ class Walk:
     def _node(
         self, group: Group, tails: Tails, recompute: tuple[str, int | None], overlap_tp: bool
     ) -> None:
-        p, counts, grid, n_all = self.problem, self.result.counts, group.grid, tails.n_all
+        p, grid = self.problem, group.grid
         names = self.families(group.grid, group.ep, tails)
         first = self._layout(group, recompute, overlap_tp, tails.least)
         shape = shape_of(first, p.hardware, p.software)
@@ -142,18 +144,34 @@ class Walk:
             each = micro_batch_s(p, shape)
             if pipeline_floor_s(each, grid.pp, m, tails.fill) * p.late >= self._limit(names):
                 return
+        for vpp, schedules in tails.dealt.items():
+            self._dealt(group, tails, replace(first, vpp=vpp), schedules, shape)
+
+    def _dealt(
+        self,
+        group: Group,
+        tails: Tails,
+        first: Layout,
+        schedules: list[tuple[str, int]],
+        shape: Shape,
+    ) -> None:
+        """Evaluate the layouts of a group whose layers are dealt to the stages in one way."""
+        p, counts = self.problem, self.result.counts
+        n_all = tails.n_all // len(tails.schedules) * len(schedules)
         if peak_floor_bytes(p, first, tails.states) > p.capacity_bytes:
             counts.too_large += n_all
             return
-        stages = stages_of(p, first, shape)
+        stages, m = stages_of(p, first, shape), first.n_micro_batches
+        names = self.families(group.grid, group.ep, tails)
         if m * stages[0].seconds * p.late >= self._limit(names):
             return
-        counts.dominated += n_all - len(tails.exchanges) * len(tails.schedules)
+        counts.dominated += n_all - len(tails.exchanges) * len(schedules)
         pipes = sorted(
             (sum(pipeline_s(stages[0].seconds, stages[1], m, v, s)) * p.late, s, v)
-            for s, v in tails.schedules
+            for s, v in schedules
         )
-        node = _Node(group, recompute, overlap_tp, stages, pipes)
+        recompute = (first.recompute, first.recompute_layers)
+        node = _Node(group, recompute, first.overlap_tp, first.vpp, stages, pipes)
         for tail in tails.exchanges:
             self._exchange(node, tail)
 
@@ -176,7 +194,7 @@ class Walk:
         exchange = exchange_s(p, layout, node.stages) * p.late
         if pipes[0][0] + exchange >= self._limit((name,)):
             return
-        peak = peak_bytes(p, layout)
+        peak = peak_bytes(p, layout, node.vpp)
         if peak > p.capacity_bytes:  # with 1F1B, which keeps least
             node.fails.add((tail.zero_stage, *offloads))
             node.tight.add(tail[2:6])
@@ -243,6 +261,12 @@ class Walk:
             found = self.tail_sets[key] = Tails(
                 len(every) * len(schedules),
                 schedules,
+                sp.dealings(
+                    self.problem.memory_facts.weights,
+                    self.problem.memory_parameters.stage_split,
+                    grid.pp,
+                    schedules,
+                ),
                 exchanges,
                 sp.least_states(exchanges),
                 least_fill(schedules),

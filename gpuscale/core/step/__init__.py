@@ -9,7 +9,7 @@ Map, innermost first; each is a pure function of floats and small records:
   Depends on the layout only through `Shape` (tp, cp, ep, etp, micro_batch_size, seq_len,
   precision, recompute, sequence_parallel, cp_kind, overlap_tp): memoise by it.
   `layer.head_time` likewise.
-- `pipeline.plan_stages`, `step.model_stages`: layers to stages (pp)
+- `core.stages`: layers and weights to stages (pp); `step.model_stages`: their times
 - `step.compose(stage, all_stages_s, ...)`: pipeline, transfers, `data_parallel_s`,
   `optimizer_s`, stragglers: a few float operations per layout
 - `step.step_time(model, hw, software, layout) -> StepResult`: all of it, both columns

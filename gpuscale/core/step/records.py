@@ -93,9 +93,8 @@ class Software:
     parameter_gather_bytes: float = 2.0
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte
     zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
-    balance_by_cost: bool = False  # pipeline stages balanced by cost, head included
+    stage_split: str = "even"  # see core.stages.split_layers
     scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather
-    balance_uneven: bool = False  # the same, only where the layers do not divide evenly
     expert_tp_default: bool = False
     deduplicated_all_to_all: bool = False  # a token crosses to a node once
     rdma_dispatch: bool = False  # dedicated dispatch kernels: fp8 out, near the NIC's rate

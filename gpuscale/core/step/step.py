@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.model.flops import model_flop_per_token
+from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
 from gpuscale.core.step.data_parallel import Shards, hybrid_s, replicated_s, sharded_s
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
-from gpuscale.core.step.pipeline import StageCounts, pipeline_s, plan_stages, stage_counts
+from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software, StepResult
-from gpuscale.core.step.weights import layer_weights, model_flop_per_token
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -122,14 +123,20 @@ def recompute_flop_frac(layout: Layout, model: ModelSpec) -> float:
 
 
 def breakdown(
-    model: ModelSpec, hw: Hardware, sw: Software, layout: Layout, times: LayerTimes | None = None
+    model: ModelSpec,
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    times: LayerTimes | None = None,
+    weights: ModelWeights | None = None,
 ) -> tuple[Breakdown, int]:
     """(parts of one step, number of the heaviest stage) for one set of parameters.
 
-    `times(mixer_name, ffn_name, shape)` may be given to serve memoised layer times.
+    `times(mixer_name, ffn_name, shape)` may be given to serve memoised layer times, `weights`
+    where they are counted already.
     """
     shape = shape_of(layout, hw, sw)
-    stages = model_stages(model, hw, sw, layout, shape, times)
+    stages = model_stages(model, hw, sw, layout, shape, times, weights)
     heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
     stage = stages[heaviest]
     total = compose(
@@ -155,82 +162,55 @@ def model_stages(
     layout: Layout,
     shape: Shape,
     times: LayerTimes | None = None,
+    weights: ModelWeights | None = None,
 ) -> list[Stage]:
     """Every pipeline stage of a layout, first to last."""
-    kinds: dict[tuple[str, str], LayerTime] = {}
-    for names in dict.fromkeys(model.layer_sequence):
-        kinds[names] = (
-            times(*names, shape)
-            if times
-            else layer_time(
-                model.mixers[names[0]], model.ffns[names[1]], model.hidden_size, hw, sw, shape
-            )
+    weights = weights or model_weights(model)
+    kinds = [
+        times(*names, shape)
+        if times
+        else layer_time(
+            model.mixers[names[0]], model.ffns[names[1]], model.hidden_size, hw, sw, shape
         )
+        for names in weights.names
+    ]
     head = head_time(model.hidden_size, model.vocab_size, hw, sw, shape)
-    ((_, every),) = stage_counts(model.layer_sequence, None, 1)
-    mean = sum(n * (kinds[k].fwd_s + kinds[k].bwd_s) for k, n in every) / model.n_layers
-    head_layers = (head.fwd_s + head.bwd_s) / mean if mean > 0.0 else 0.0
-    uneven = model.n_layers % layout.pp > 0 and (model.n_layers + 2) % layout.pp > 0
-    by_cost = sw.balance_by_cost or (sw.balance_uneven and uneven)
-    if by_cost:
-        head_layers = head_layers * (1 + model.n_mtp_layers) + model.n_mtp_layers
-    plan = plan_stages(model.n_layers, layout.pp, head_layers, by_cost)
-    keep = _kept(kinds, layout)
     tail = [(1 + model.n_mtp_layers, head)]
     if model.n_mtp_layers:
-        tail.append((model.n_mtp_layers, kinds[model.layer_sequence[-1]]))
+        tail.append((model.n_mtp_layers, kinds[weights.sequence[-1]]))
+    keep = _kept(kinds, layout)
+    same: dict[StageParams, Stage] = {}
     stages = []
-    same: dict[tuple[StageCounts, bool, bool], Stage] = {}
-    for i, counts in enumerate(stage_counts(model.layer_sequence, plan, layout.pp)):
-        last = i == layout.pp - 1
-        key = (counts, i == 0, last)
-        if key not in same:
-            same[key] = _stage(model, counts, kinds, keep, tail if last else [], layout, i, last)
-        stages.append(same[key])
+    for held in layout_stages(weights, sw.stage_split, layout):
+        if held not in same:
+            same[held] = _stage(held, kinds, keep, tail, layout)
+        stages.append(same[held])
     return stages
 
 
-def _kept(
-    kinds: dict[tuple[str, str], LayerTime], layout: Layout
-) -> dict[tuple[str, str], LayerTime] | None:
+def _kept(kinds: list[LayerTime], layout: Layout) -> list[LayerTime] | None:
     """Layer times without recomputation, for layers beyond `recompute_layers`."""
     if layout.recompute_layers is None or layout.recompute == "none":
         return None
-    return {
-        names: t._replace(bwd_s=t.bwd_s - t.recompute_s, recompute_s=0.0)
-        for names, t in kinds.items()
-    }
+    return [t._replace(bwd_s=t.bwd_s - t.recompute_s, recompute_s=0.0) for t in kinds]
 
 
 def _stage(
-    model: ModelSpec,
-    layers: StageCounts,
-    kinds: dict[tuple[str, str], LayerTime],
-    keep: dict[tuple[str, str], LayerTime] | None,
+    held: StageParams,
+    kinds: list[LayerTime],
+    keep: list[LayerTime] | None,
     tail: list[tuple[int, LayerTime]],
     layout: Layout,
-    index: int,
-    last: bool,
 ) -> Stage:
-    n_layers, counts = layers
-    parts = list(tail)
+    parts = list(tail) if held.has_head else []
     left = layout.recompute_layers if keep is not None else None
-    dense = experts = 0.0
-    for names, n in counts:
+    for kind, n in held.layers:
         again = n if left is None else min(n, left)
-        parts.append((again, kinds[names]))
+        parts.append((again, kinds[kind]))
         if left is not None and keep is not None:
-            parts.append((n - again, keep[names]))
+            parts.append((n - again, keep[kind]))
             left -= again
-        weights = layer_weights(model.mixers[names[0]], model.ffns[names[1]], model.hidden_size)
-        dense += n * weights.dense / layout.tp
-        experts += n * weights.experts / (layout.ep * layout.etp)
-    embedding = model.vocab_size * model.hidden_size / layout.tp
-    if index == 0:
-        dense += embedding
-    if last and (layout.pp > 1 or not model.tie_embeddings):
-        dense += embedding
-    return Stage(add_times(parts), dense, experts, n_layers)
+    return Stage(add_times(parts), held.dense_params, held.expert_params, held.n_layers)
 
 
 def shards_of(

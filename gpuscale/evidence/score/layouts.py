@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gpuscale.core.step.weights import model_flop_per_token
+from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.evidence.score.runs import Rows, predicted_memory, read_runs, records_of, step_seconds

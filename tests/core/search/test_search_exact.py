@@ -17,7 +17,7 @@ from gpuscale.core.search.constraints import Facts, against
 from gpuscale.core.search.engine import brute_force, search
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, peak_bytes
-from gpuscale.core.search.results import FAMILY_CUTOFF
+from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
 from gpuscale.core.search.space import Space, declared_size, default_space
 from gpuscale.core.step.step import breakdown
 from gpuscale.io.hardware import load_cluster
@@ -93,19 +93,28 @@ def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Spac
     return replace(space, **pins)  # type: ignore[arg-type]
 
 
+@lru_cache
+def evaluated(
+    kind: str, n_gpus: int, space: Space
+) -> list[tuple[float, float, str, tuple[int, ...]]]:
+    """(time, memory, family, grid) of every layout, which no capacity changes."""
+    return [
+        (step_s, peak, family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size), grid_of(x))
+        for step_s, peak, x in brute_force(problem(kind, n_gpus, 80e9), space)
+    ]
+
+
 def compare(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> None:
     p = problem(kind, n_gpus, capacity_bytes)
     space = small(kind, n_gpus, capacity_bytes, **pins)
     result = search(p, space, n_next=3)
     best: dict[str, float] = {}
     grids: dict[tuple[int, ...], float] = {}
-    n = 0
-    for step_s, peak, x in brute_force(p, space):
-        n += 1
+    every = evaluated(kind, n_gpus, space)
+    n = len(every)
+    for step_s, peak, name, key in every:
         if peak <= capacity_bytes:
-            name = family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size)
             best[name] = min(best.get(name, float("inf")), step_s)
-            key = (x.tp, x.cp, x.pp, x.ep, x.etp, int(x.zero_stage == 3))
             grids[key] = min(grids.get(key, float("inf")), step_s)
     counts = result.counts
     assert counts.declared == n == declared_size(space, p.facts)

@@ -1,0 +1,298 @@
+"""The split of layers and weights over pipeline stages: one for time, memory, timeline, search."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.model import params
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.model import ModelSpec
+
+SPLIT_RULES = ("even", "balanced", "greedy")
+
+EXPERT_BALANCE = 2.0
+"""Time of a routed expert's weight over that of a dense one, for balance: with it the head of
+DeepSeek-V3 counts as one layer, as in the layouts of Megatron-Bridge's recipes (8 x 7, 5 layers,
+prediction layer and loss on 8 stages; 16 x 3, 13 on 4)."""
+
+
+def split_layers(
+    n_layers: int, pp: int, rule: str = "even", head_layers: float = 0.0
+) -> tuple[int, ...]:
+    """Layers of each pipeline stage, first to last; none is empty but by the greedy rule.
+
+    Where the layers divide by the stages, every stage has as many. Where L + 2 does, embedding
+    and head count as one layer each, so that the ends hold one less (Megatron-Core,
+    ``account_for_embedding_in_pipeline_split`` and ``account_for_loss_in_pipeline_split``).
+
+    Parameters
+    ----------
+    n_layers, pp : int
+        Layers and stages. [1]
+    rule : str
+        What happens otherwise. ``even``: as even as whole layers allow, the longer stages in the
+        middle. ``balanced``: the heaviest stage is as light as it can be, the head counted on the
+        last one (Megatron-Core, ``pipeline_model_parallel_layout``). ``greedy``, always: a stage
+        takes layers until the running cost passes its share, so that the last ones may be left
+        with the head alone (nanotron, `build_model`).
+    head_layers : float
+        Cost of what the last stage has beside its layers, in layers. [1]
+
+    Raises
+    ------
+    ValueError
+        If there are more stages than layers (but for ``greedy``), or the rule is not known.
+
+    Examples
+    --------
+    >>> split_layers(70, 12), split_layers(10, 4)
+    ((5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5), (2, 3, 3, 2))
+    >>> split_layers(61, 8, "balanced", 4.0)
+    (8, 8, 8, 8, 8, 8, 8, 5)
+    >>> split_layers(32, 8, "greedy", 536.9 / 243.3)
+    (5, 4, 4, 5, 4, 4, 4, 2)
+    """
+    if rule not in SPLIT_RULES:
+        raise ValueError(f"stage split must be one of {', '.join(SPLIT_RULES)}, got {rule!r}")
+    if rule == "greedy":
+        return _greedy(n_layers, pp, head_layers)
+    if not 1 <= pp <= n_layers:
+        raise ValueError(f"pp={pp} is more than {n_layers} layers")
+    if n_layers % pp == 0:
+        return (n_layers // pp,) * pp
+    full, rest = divmod(n_layers + 2, pp)
+    if rest == 0 and full > 1:
+        return (full - 1, *([full] * (pp - 2)), full - 1)
+    if rule == "balanced":
+        return _balanced(n_layers, pp, head_layers)
+    base, extra = divmod(n_layers, pp)
+    first = math.ceil((pp - extra) / 2)
+    return tuple(base + (first <= i < first + extra) for i in range(pp))
+
+
+def _greedy(n_layers: int, pp: int, head_layers: float) -> tuple[int, ...]:
+    share = (n_layers + head_layers) / pp
+    counts = [0] * pp
+    stage = 0
+    for layer in range(1, n_layers + 1):
+        counts[stage] += 1
+        if stage < pp - 1 and layer > share * (stage + 1):
+            stage += 1
+    return tuple(counts)
+
+
+def _balanced(n_layers: int, pp: int, head_layers: float) -> tuple[int, ...]:
+    """Last stage with the head, the others even; of equally heavy splits the longest last one."""
+
+    def heaviest(last: int) -> float:
+        return max(math.ceil((n_layers - last) / (pp - 1)), last + head_layers)
+
+    last = min(range(1, n_layers - pp + 2), key=lambda n: (heaviest(n), -n))
+    base, more = divmod(n_layers - last, pp - 1)
+    return (*(base + (i >= pp - 1 - more) for i in range(pp - 1)), last)
+
+
+def split_text(counts: tuple[int, ...]) -> str:
+    """Layers of each stage in words, equal neighbours together.
+
+    >>> split_text((8, 8, 8, 5))
+    '3 x 8, 5'
+    """
+    runs = [(n, len(list(same))) for n, same in groupby(counts)]
+    return ", ".join(f"{times} x {n}" if times > 1 else str(n) for n, times in runs)
+
+
+def deal(counts: tuple[int, ...], vpp: int) -> tuple[tuple[range, ...], ...]:
+    """Layer numbers of the chunks of every stage, interleaved: chunk c of all stages, then c + 1.
+
+    Chunks of a stage are as even as whole layers allow; the first stage is short in its first
+    chunk, the others in their last.
+
+    Examples
+    --------
+    >>> deal((3, 4), 2)
+    ((range(0, 1), range(3, 5)), (range(1, 3), range(5, 7)))
+    """
+    sizes = []
+    for stage, count in enumerate(counts):
+        base, more = divmod(count, vpp)
+        longer = [base + (c < more) for c in range(vpp)]
+        sizes.append(longer[::-1] if stage == 0 else longer)
+    chunks: list[list[range]] = [[] for _ in counts]
+    at = 0
+    for c in range(vpp):
+        for stage, of_stage in enumerate(sizes):
+            chunks[stage].append(range(at, at + of_stage[c]))
+            at += of_stage[c]
+    return tuple(tuple(c) for c in chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class KindWeights:
+    """Parameters of one kind of layer. [1]."""
+
+    dense_params: float  # everything outside the routed experts, divided by tp
+    expert_params: float  # all routed experts, divided by ep * etp
+    balance_params: float  # weights that a token meets, those of experts `EXPERT_BALANCE` times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelWeights:
+    """Weights of a model by layer; compared by identity, so that caches are cheap."""
+
+    kinds: tuple[KindWeights, ...]
+    names: tuple[tuple[str, str], ...]  # (mixer, ffn) of each kind
+    sequence: tuple[int, ...]  # kind of each layer
+    embedding_params: float  # input side: tokens, learned positions, vision, extras
+    head_params: float  # output side, also when tied
+    tied: bool
+    mtp_dense_params: float
+    mtp_expert_params: float
+    head_layers: float  # head and prediction layers of the last stage, in layers
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, those of multi-token prediction apart. [1]."""
+        return len(self.sequence)
+
+
+def kind_weights(mixer: Any, ffn: Any, hidden_size: int, norm_params: float = 0.0) -> KindWeights:
+    """Count one kind of layer from its specs. [1]."""
+    dense = params.mixer_params(mixer, hidden_size) + norm_params
+    dense += params.ffn_params(ffn, hidden_size)
+    if ffn.kind != "moe":
+        return KindWeights(dense, 0.0, dense)
+    experts = ffn.n_experts * params.expert_params(ffn, hidden_size)
+    met = experts * min(ffn.top_k, ffn.n_experts) / ffn.n_experts
+    return KindWeights(dense - experts, experts, dense - experts + EXPERT_BALANCE * met)
+
+
+def model_weights(model: ModelSpec) -> ModelWeights:
+    """Count the weights of a model once."""
+    norm = params.layer_norm_params(model)
+    names = tuple(dict.fromkeys(model.layer_sequence))
+    number = {name: i for i, name in enumerate(names)}
+    kinds = tuple(
+        kind_weights(model.mixers[m], model.ffns[f], model.hidden_size, norm) for m, f in names
+    )
+    sequence = tuple(number[name] for name in model.layer_sequence)
+    last = kinds[sequence[-1]]
+    head = float(model.vocab_size * model.hidden_size)
+    mtp = model.n_mtp_layers
+    return ModelWeights(
+        kinds=kinds,
+        names=names,
+        sequence=sequence,
+        embedding_params=params.embedding_params(model) + model.vision_params + model.extra_params,
+        head_params=head + params.top_norm_params(model),
+        tied=model.tie_embeddings,
+        mtp_dense_params=params.mtp_params(model) - mtp * last.expert_params,
+        mtp_expert_params=mtp * last.expert_params,
+        head_layers=mtp + (1 + mtp) * head / max(1.0, last.balance_params),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StageParams:
+    """Parameters of one stage on one GPU, and its kinds of layer."""
+
+    dense_params: float  # layers without routed experts, embedding, head: sharded over dp*cp
+    expert_params: float  # routed experts: sharded over the expert data-parallel ranks
+    edge_params: float  # embedding and head, part of `dense_params`
+    largest_layer_params: float
+    layers: tuple[tuple[int, int], ...]  # (kind, count), in order of the kinds
+    n_layers: int
+    has_head: bool
+
+
+@lru_cache(maxsize=4096)
+def stage_kinds(
+    model: ModelWeights, rule: str, pp: int, vpp: int, given: tuple[int, ...] | None = None
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """(kind, count) of the layers of each stage, first to last.
+
+    `given` are the layers of each stage where a layout names them.
+    """
+    counts = given or split_layers(model.n_layers, pp, rule, model.head_layers)
+    found = []
+    for chunks in deal(counts, vpp):
+        kinds = [model.sequence[i] for chunk in chunks for i in chunk]
+        found.append(tuple((k, kinds.count(k)) for k in sorted(set(kinds))))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def stage_params(
+    model: ModelWeights,
+    rule: str,
+    tp: int,
+    pp: int,
+    vpp: int,
+    experts_split: int,
+    given: tuple[int, ...] | None = None,
+) -> tuple[StageParams, ...]:
+    """Parameters of each stage on one GPU, first to last.
+
+    Parameters
+    ----------
+    model : ModelWeights
+        The model.
+    rule : str
+        One of `SPLIT_RULES`.
+    tp, pp, vpp : int
+        Degrees; with vpp > 1 the layers are dealt in chunks. [1]
+    experts_split : int
+        GPUs that share the experts of a layer: ep * etp. [1]
+    given : tuple of int, optional
+        Layers of each stage where a layout names them. [1]
+    """
+    kinds = stage_kinds(model, rule, pp, vpp, given)
+    return tuple(_one_stage(model, k, i, pp, tp, experts_split) for i, k in enumerate(kinds))
+
+
+def layout_stages(model: ModelWeights, rule: str, layout: Layout) -> tuple[StageParams, ...]:
+    """Parameters of each stage of a layout on one GPU, first to last."""
+    return stage_params(
+        model, rule, layout.tp, layout.pp, layout.vpp, layout.ep * layout.etp, layout.stage_layers
+    )
+
+
+def _one_stage(
+    model: ModelWeights,
+    layers: tuple[tuple[int, int], ...],
+    stage: int,
+    pp: int,
+    tp: int,
+    experts_split: int,
+) -> StageParams:
+    first, last = stage == 0, stage == pp - 1
+    edge = model.embedding_params if first else 0.0
+    if last and not (model.tied and first):
+        edge += model.head_params
+    if last:
+        edge += model.mtp_dense_params
+    dense = sum(n * model.kinds[k].dense_params for k, n in layers)
+    experts = sum(n * model.kinds[k].expert_params for k, n in layers)
+    experts += model.mtp_expert_params if last else 0.0
+    largest = max(
+        (
+            model.kinds[k].dense_params / tp + model.kinds[k].expert_params / experts_split
+            for k, _ in layers
+        ),
+        default=0.0,
+    )
+    return StageParams(
+        dense_params=(dense + edge) / tp,
+        expert_params=experts / experts_split,
+        edge_params=edge / tp,
+        largest_layer_params=largest,
+        layers=layers,
+        n_layers=sum(n for _, n in layers),
+        has_head=last,
+    )
