@@ -8,27 +8,27 @@ from gpuscale.answers.ask import Question
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": (
-        "gpuscale.cli.plan",
+        "gpuscale.answers.plan",
         "Best layout of a training job on a cluster, its time, memory and cost.",
     ),
     "memory": (
-        "gpuscale.cli.memory",
+        "gpuscale.answers.memory",
         "Memory per GPU of training or serving a model, by part, and whether it fits.",
     ),
     "roofline": (
-        "gpuscale.cli.roofline",
+        "gpuscale.answers.roofline",
         "Chip figures and the limits of each parallelism for a model.",
     ),
     "matmul-time": (
-        "gpuscale.cli.matmul_time",
+        "gpuscale.answers.matmul_time",
         "Time of one matrix product or elementwise operation on one GPU.",
     ),
     "collective": (
-        "gpuscale.cli.collective",
+        "gpuscale.answers.collective",
         "Time and bandwidth of one collective operation on a cluster.",
     ),
     "timeline": (
-        "gpuscale.cli.timeline",
+        "gpuscale.answers.timeline",
         "One training step in time: passes, bubbles and exchanges of every pipeline stage.",
     ),
     "network": (
@@ -40,31 +40,31 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Layers, parameters, FLOP per token and KV cache of a model.",
     ),
     "quiz": (
-        "gpuscale.cli.quiz",
+        "gpuscale.answers.quiz",
         "Answer every question of the documents, and say where they are wrong.",
     ),
     "validate": (
-        "gpuscale.cli.validate",
+        "gpuscale.answers.validate",
         "Score the predictions on measured runs: MAPE, median, p90 and bias, by class.",
     ),
     "calibrate": (
-        "gpuscale.cli.calibrate",
+        "gpuscale.answers.calibrate",
         "Fit constants to your own measurements, for --calibration of every command.",
     ),
-    "presets": ("gpuscale.cli.presets", "List the presets, or show one as TOML."),
+    "presets": ("gpuscale.answers.presets", "List the presets, or show one as TOML."),
     "explain": (
-        "gpuscale.cli.explain",
+        "gpuscale.answers.explain",
         "Explain a term of the field: formula, example, limits of validity, references.",
     ),
     "check": (
-        "gpuscale.cli.check",
+        "gpuscale.answers.check",
         "Run the jobs of a file and hold their answers against the requirements in it.",
     ),
     "compare": (
-        "gpuscale.cli.compare",
+        "gpuscale.answers.compare",
         "Compare saved answers, plans, GPUs, clusters or models: what differs, and why.",
     ),
-    "schema": ("gpuscale.cli.schema", "Print the JSON Schema of a command's answer."),
+    "schema": ("gpuscale.answers.schema", "Print the JSON Schema of a command's answer."),
 }
 """Name -> (module, first sentence of the question's docstring), in help order.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gpuscale
-from gpuscale.cli import calibrate as calibrate_module
+from gpuscale.answers import calibrate as calibrate_module
 from gpuscale.cli.app import run
 from gpuscale.evidence.fit.measure import MATMUL_M, MATMUL_NK, measure
 from gpuscale.io.calibration import load_arch, load_calibration, load_link, site_factor

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
+from gpuscale.answers.memory import memory
 from gpuscale.cli.app import run
-from gpuscale.cli.memory import memory
 
 
 def out(capsys, *args):

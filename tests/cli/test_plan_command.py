@@ -510,7 +510,7 @@ def test_job_of_a_scan_can_be_given_back(capsys, tmp_path):
 
 
 def test_interrupted_search_prints_the_best_so_far(capsys, monkeypatch):
-    from gpuscale.cli.plan_progress import Progress
+    from gpuscale.answers.progress import Progress
 
     calls = []
 

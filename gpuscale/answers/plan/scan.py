@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_case import (
+from gpuscale.answers.plan.case import (
     WHOLE,
     Case,
     best_or_closest,
@@ -19,8 +19,8 @@ from gpuscale.cli.plan_case import (
     run_for,
     solve,
 )
-from gpuscale.cli.plan_progress import Progress
-from gpuscale.cli.plan_request import Batch, Request, batches_of, seq_len_of
+from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of
+from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -50,7 +50,7 @@ class Scan:
 
 def scan_plan(flags: Mapping[str, Any], request: Request) -> Document:
     """Answer a question over several cases."""
-    from gpuscale.cli.plan_scan_document import scan_document
+    from gpuscale.answers.plan.scan_document import scan_document
 
     _check(flags, request)
     scan = Scan(flags, request, Progress(request.n_cases))

@@ -127,8 +127,8 @@ def collective(
 
     The ideal: each level's links full, levels pipelined, the slowest one sets the time.
     """
+    from gpuscale.answers.collective.document import document, expected_time, sweep_document
     from gpuscale.answers.values import quantity, whole
-    from gpuscale.cli.collective_output import document, expected_time, sweep_document
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.inputs import load_inputs
@@ -269,10 +269,10 @@ def _sizes(
 ) -> tuple[float, ...]:
     from math import prod
 
+    from gpuscale.answers.collective.document import COUNTED
+    from gpuscale.answers.matmul_time import check_dtype
     from gpuscale.answers.values import quantity
     from gpuscale.answers.values import shape as read_shape
-    from gpuscale.cli.collective_output import COUNTED
-    from gpuscale.cli.matmul_time import check_dtype
     from gpuscale.core.formats import element_bytes
 
     if (bytes_ is not None) + (shape is not None) + (sweep is not None) != 1:

@@ -73,6 +73,6 @@ def timeline(
     if cluster is not None and gpu is not None:
         raise GpuscaleError("give --cluster or --gpu, not both")
     given: dict[str, Any] = dict(locals()) | {"catalogue": "vendor", "recipe": None}
-    from gpuscale.cli.timeline_answer import timeline_document
+    from gpuscale.answers.timeline.drawn import timeline_document
 
     return timeline_document(given)

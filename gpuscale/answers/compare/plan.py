@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuscale.cli.compare_things import Thing
+    from gpuscale.answers.compare.things import Thing
     from gpuscale.core.compare import Part, Row, Split
     from gpuscale.render.document import Block, Table
 

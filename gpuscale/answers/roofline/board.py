@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.cli.roofline_axes import Numbers
+    from gpuscale.answers.roofline.axes import Numbers
     from gpuscale.core.layout import Layout
     from gpuscale.core.limits.board import LimitRow
     from gpuscale.io.inputs import Loaded
@@ -50,7 +50,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
     """Layout by the options, with the defaults that the output states."""
     from math import ceil
 
-    from gpuscale.cli.matmul_time import matrix_rate
+    from gpuscale.answers.matmul_time import matrix_rate
     from gpuscale.core.layout import Layout
 
     peak = matrix_rate(spec.gpu, dtype)
@@ -220,6 +220,6 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
 def _pictures(
     loaded: Loaded, x: Numbers, layout: Layout, dtype: str, zero: int, tokens: float
 ) -> list[Any]:
-    from gpuscale.cli.roofline_pictures import board_pictures
+    from gpuscale.answers.roofline.pictures import board_pictures
 
     return board_pictures(loaded, x, layout, dtype, zero, tokens)

@@ -14,7 +14,7 @@ from gpuscale.io.calibration import load_arch
 from gpuscale.render.pictures.roofline import limits_over_gpus, operator_roofline
 
 if TYPE_CHECKING:
-    from gpuscale.cli.roofline_axes import Numbers
+    from gpuscale.answers.roofline.axes import Numbers
     from gpuscale.core.layout import Layout
     from gpuscale.io.inputs import Loaded
 
@@ -73,7 +73,7 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
 def _limits(
     loaded: Loaded, x: Numbers, layout: Layout, dtype: str, zero: int, tokens: float
 ) -> Any:
-    from gpuscale.cli.roofline_board import board_layout
+    from gpuscale.answers.roofline.board import board_layout
 
     boards: dict[int, dict[str, float]] = {}
     width = layout.tp * layout.cp * layout.pp

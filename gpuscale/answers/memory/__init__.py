@@ -115,14 +115,14 @@ def memory(
     given: dict[str, Any] = dict(locals())
     _refuse_mixed(given)
     if serve:
-        from gpuscale.cli.memory_serve import serving_document
+        from gpuscale.answers.memory.serve import serving_document
 
         return serving_document(given)
     if params is not None:
-        from gpuscale.cli.memory_params import params_document
+        from gpuscale.answers.memory.params import params_document
 
         return params_document(given)
-    from gpuscale.cli.memory_train import training_document
+    from gpuscale.answers.memory.train import training_document
 
     return training_document(given)
 

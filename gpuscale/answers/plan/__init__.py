@@ -153,9 +153,9 @@ def plan(
     """
     flags: dict[str, Any] = dict(locals())
     if serve:
-        from gpuscale.cli.plan_serve import serving_plan
+        from gpuscale.answers.plan.serve import serving_plan
 
         return serving_plan(flags)
-    from gpuscale.cli.plan_train import training_plan
+    from gpuscale.answers.plan.train import training_plan
 
     return training_plan(flags)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_answer import inputs_of, plan_result, terms_of, usd_per_hour_origin, used_job
-from gpuscale.cli.plan_blocks import (
+from gpuscale.answers.plan.answer import (
+    inputs_of,
+    plan_result,
+    terms_of,
+    usd_per_hour_origin,
+    used_job,
+)
+from gpuscale.answers.plan.blocks import (
     alternatives_table,
     answer_facts,
     layouts_table,
@@ -17,10 +23,17 @@ from gpuscale.cli.plan_blocks import (
     sensitivity_table,
     step_table,
 )
-from gpuscale.cli.plan_case import Case, best_or_closest, estimate_of, load_case, make_case, solve
-from gpuscale.cli.plan_progress import Progress
-from gpuscale.cli.plan_request import Request, batches_of, read_request, seq_len_of
-from gpuscale.cli.plan_text import counts_text, degrees, gb, number, percent, seconds
+from gpuscale.answers.plan.case import (
+    Case,
+    best_or_closest,
+    estimate_of,
+    load_case,
+    make_case,
+    solve,
+)
+from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of
+from gpuscale.answers.plan.text import counts_text, degrees, gb, number, percent, seconds
+from gpuscale.answers.progress import Progress
 from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
@@ -48,7 +61,7 @@ def training_plan(flags: Mapping[str, Any]) -> Document:
     request = read_request(flags)
     many = request.n_cases > 1 or request.conditions.any or flags["scaling"]
     if many or request.objective in ("fewest-gpus",):
-        from gpuscale.cli.plan_scan import scan_plan
+        from gpuscale.answers.plan.scan import scan_plan
 
         return scan_plan(flags, request)
     return single_plan(flags, request)

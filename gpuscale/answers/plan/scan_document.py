@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_scan import scan_inputs
-from gpuscale.cli.plan_text import degrees, details, gb, number, percent, seconds, short
+from gpuscale.answers.plan.scan import scan_inputs
+from gpuscale.answers.plan.text import degrees, details, gb, number, percent, seconds, short
 from gpuscale.core.quantity import format_si
 from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.cli.plan_request import Request
-    from gpuscale.cli.plan_scan import Scan
+    from gpuscale.answers.plan.request import Request
+    from gpuscale.answers.plan.scan import Scan
     from gpuscale.core.plan.records import ScanRow
     from gpuscale.core.records import Term
 

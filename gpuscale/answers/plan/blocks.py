@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.memory_common import width_text
-from gpuscale.cli.plan_text import (
+from gpuscale.answers.memory.common import width_text
+from gpuscale.answers.plan.text import (
     degrees,
     details,
     gb,

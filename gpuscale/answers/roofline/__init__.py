@@ -12,7 +12,7 @@ from gpuscale.cli.completion import complete_cluster, complete_gpu, complete_mod
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.cli.roofline_axes import Numbers
+    from gpuscale.answers.roofline.axes import Numbers
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
@@ -111,9 +111,9 @@ def roofline(
 
     Communication is compared with arithmetic that it could hide behind.
     """
+    from gpuscale.answers.matmul_time import check_dtype
+    from gpuscale.answers.roofline.axes import Numbers
     from gpuscale.answers.values import quantity, whole
-    from gpuscale.cli.matmul_time import check_dtype
-    from gpuscale.cli.roofline_axes import Numbers
     from gpuscale.io.inputs import load_inputs
 
     def number(text: str | None, name: str, most: float = 1e9) -> int | None:
@@ -129,7 +129,7 @@ def roofline(
         check_dtype(dtype)
     name = target.strip().lower()
     if name == "chip":
-        from gpuscale.cli.roofline_chip import chip_document
+        from gpuscale.answers.roofline.chip import chip_document
         from gpuscale.io.hardware import load_gpu
 
         if subject is None:
@@ -168,13 +168,13 @@ def roofline(
         number(spans, "--spans") or 1,
     )
     if name in AXES:
-        from gpuscale.cli.roofline_axes import axis_document
+        from gpuscale.answers.roofline.axes import axis_document
 
         loaded = load_inputs(common, cluster=where(), catalogue=catalogue)
         return axis_document(
             loaded, name, numbers, _scope(scope), dtype or _default_dtype(loaded), catalogue
         )
-    from gpuscale.cli.roofline_board import board_document
+    from gpuscale.answers.roofline.board import board_document
 
     _check_model(target)
     loaded = load_inputs(common, cluster=where(), model=target, catalogue=catalogue)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.memory.common import choice, degree, gb, load, rows_max, width_text
 from gpuscale.answers.values import quantity, whole
-from gpuscale.cli.memory_common import choice, degree, gb, load, rows_max, width_text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

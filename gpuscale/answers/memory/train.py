@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.values import quantity, whole
-from gpuscale.cli.memory_common import (
+from gpuscale.answers.memory.common import (
     choice,
     data_parallel,
     degree,
@@ -17,6 +16,7 @@ from gpuscale.cli.memory_common import (
     width_text,
     zero_stage,
 )
+from gpuscale.answers.values import quantity, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

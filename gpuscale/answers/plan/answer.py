@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.plan_case import Case, estimate_of, families_apart, price_of, run_for
-from gpuscale.cli.plan_request import Request
+from gpuscale.answers.plan.case import Case, estimate_of, families_apart, price_of, run_for
+from gpuscale.answers.plan.request import Request
 from gpuscale.core.limits.board import LimitRow, limits_board
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse

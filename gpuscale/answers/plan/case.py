@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan.request import Batch, Request
     from gpuscale.cli.common import Common
-    from gpuscale.cli.plan_request import Batch, Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
     from gpuscale.core.search.problem import Problem

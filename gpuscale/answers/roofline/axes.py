@@ -476,7 +476,7 @@ def unused(x: Numbers, axis: str) -> tuple[str, ...]:
 
 def axis_links(loaded: Loaded, dtype: str) -> Links:
     """Peak and bandwidths of a cluster in the two scopes."""
-    from gpuscale.cli.matmul_time import matrix_rate
+    from gpuscale.answers.matmul_time import matrix_rate
 
     spec = loaded.cluster
     gpu = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s

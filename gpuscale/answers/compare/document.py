@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.cli.compare_things import Thing
+    from gpuscale.answers.compare.things import Thing
     from gpuscale.core.compare import Change, Row
     from gpuscale.render.document import Block
 
@@ -30,8 +30,8 @@ def compared(
     by side (of an answer: none), `changed` the keys that differ of each other thing, listed if
     `every`.
     """
-    from gpuscale.cli.compare_plan import part_blocks, split_record, splits
-    from gpuscale.cli.compare_terms import terms_of
+    from gpuscale.answers.compare.plan import part_blocks, split_record, splits
+    from gpuscale.answers.compare.terms import terms_of
     from gpuscale.core.compare import exceeds
 
     names = [t.name for t in things]
@@ -143,8 +143,8 @@ def _ratio_columns(names: Sequence[str]) -> list[Column]:
 
 
 def _shown_rows(kind: str, rows: Sequence[Row], names: Sequence[str]) -> Table:
-    from gpuscale.cli.compare_figures import LABELS
-    from gpuscale.cli.compare_plan import label
+    from gpuscale.answers.compare.figures import LABELS
+    from gpuscale.answers.compare.plan import label
 
     columns = [Column("key", "", right=False), *(Column(n, n) for n in names)]
     texts = []

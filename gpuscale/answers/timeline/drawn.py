@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.cli.memory_common import gb, load
-from gpuscale.cli.memory_train import _layout as layout_given
-from gpuscale.cli.memory_train import layout_text
+from gpuscale.answers.memory.common import gb, load
+from gpuscale.answers.memory.train import _layout as layout_given
+from gpuscale.answers.memory.train import layout_text
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.timeline import timeline

@@ -47,10 +47,10 @@ def compare(
 
     Where answers were saved with --explain, each change says which inputs of its formula differ.
     """
+    from gpuscale.answers.compare.document import compared
+    from gpuscale.answers.compare.plan import headline_rows, is_plan
+    from gpuscale.answers.compare.things import read_things
     from gpuscale.answers.values import quantity
-    from gpuscale.cli.compare_document import compared
-    from gpuscale.cli.compare_plan import headline_rows, is_plan
-    from gpuscale.cli.compare_things import read_things
     from gpuscale.core.compare import changes, side_by_side
 
     limit = None if fail_over is None else quantity(fail_over, "frac", "--fail-over", zero=True)

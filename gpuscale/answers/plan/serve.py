@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.memory.common import width_text
+from gpuscale.answers.plan.request import DEFAULT_CLUSTER
+from gpuscale.answers.plan.text import gb, number, seconds
 from gpuscale.answers.values import quantity, whole
-from gpuscale.cli.memory_common import width_text
-from gpuscale.cli.plan_request import DEFAULT_CLUSTER
-from gpuscale.cli.plan_text import gb, number, seconds
 from gpuscale.core.formats import FORMATS
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import ServingMemory

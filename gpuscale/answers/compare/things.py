@@ -174,7 +174,7 @@ def _answer(path: str, found: Any) -> Thing:
 
 def _job(common: Common, path: str) -> Thing:
     """Plan a job, as `gpuscale plan --job` does."""
-    from gpuscale.cli.plan import plan
+    from gpuscale.answers.plan import plan
     from gpuscale.render.data import plain
 
     document = plan(job=path, set=common.set, calibration=common.calibration).answer()
@@ -189,7 +189,7 @@ def _job(common: Common, path: str) -> Thing:
 
 
 def _figures(common: Common, kind: str, arg: str) -> Thing:
-    from gpuscale.cli.compare_figures import figures
+    from gpuscale.answers.compare.figures import figures
 
     name, found, warnings = figures(common, kind, arg)
     return Thing(name, found, warnings=warnings)
