@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document, Facts, Table
-    from gpuscale.specs.model import AnyFfn, AnyMixer, ModelSpec
+    from gpuscale.specs.model import AnyFfn, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _groups(spec: ModelSpec, params: ModelParams) -> list[dict[str, Any]]:
     return [
         {
             "n_layers": g.n_layers,
-            "mixer": f"{g.mixer_name}: {_mixer_text(spec.mixers[g.mixer_name])}",
+            "mixer": f"{g.mixer_name}: {spec.mixers[g.mixer_name].words()}",
             "ffn": f"{g.ffn_name}: {_ffn_text(spec.ffns[g.ffn_name])}",
             "layer_params": g.layer_params,
             "active_layer_params": g.active_layer_params,
@@ -130,27 +130,6 @@ def _groups(spec: ModelSpec, params: ModelParams) -> list[dict[str, Any]]:
         }
         for g in params.groups
     ]
-
-
-def _mixer_text(m: AnyMixer) -> str:
-    if m.kind == "attention":
-        size = f"{m.n_heads} heads, {m.n_kv_heads} KV, {m.head_dim} wide"
-        window = f", window {m.window_tokens:,}" if m.window_tokens else ""
-        sparse = f", top {m.sparse_top_k_tokens:,}" if m.sparse_top_k_tokens else ""
-        return size + window + sparse
-    if m.kind == "mla":
-        sparse = f", top {m.sparse_top_k_tokens:,}" if m.sparse_top_k_tokens else ""
-        return f"MLA, {m.n_heads} heads, latent {m.kv_lora_rank}+{m.qk_rope_head_dim}{sparse}"
-    if m.kind == "compressed":
-        far = f", 1 of {m.compress_rate} beyond" if m.compress_rate else ""
-        return f"{m.n_heads} heads, {m.head_dim} wide, window {m.window_tokens}{far}"
-    if m.kind == "gated-delta":
-        return f"gated delta, {m.n_v_heads} heads, state {m.k_head_dim} x {m.v_head_dim}"
-    if m.kind == "mamba2":
-        return f"Mamba-2, {m.n_heads} heads, state {m.head_dim} x {m.state_size}"
-    if m.kind == "lightning":
-        return f"lightning, {m.n_heads} heads, state {m.head_dim} x {m.head_dim}"
-    return "no mixer"
 
 
 def _ffn_text(f: AnyFfn) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -34,20 +35,25 @@ def table_to_toml(table: dict[str, Any], comments: dict[str, str] | None = None)
     return "\n".join(_lines(table, (), comments or {})) + "\n"
 
 
-def _values(spec: BaseModel) -> dict[str, Any]:
+def _values(spec: Any) -> dict[str, Any]:
     """Keys that differ from their default; `kind` and required keys always."""
-    found: dict[str, Any] = {}
-    for name, field in type(spec).model_fields.items():
-        value = getattr(spec, name)
-        default = field.get_default(call_default_factory=True)
-        if value is None or (name != "kind" and not field.is_required() and value == default):
-            continue
-        found[name] = _plain(value)
-    return found
+    if isinstance(spec, BaseModel):
+        defaults = {
+            name: field.get_default(call_default_factory=True)
+            for name, field in type(spec).model_fields.items()
+        }
+    else:
+        defaults = {f.name: f.default for f in fields(spec)}
+    pairs = ((name, getattr(spec, name), default) for name, default in defaults.items())
+    return {
+        name: _plain(value)
+        for name, value, default in pairs
+        if value is not None and (name == "kind" or value != default)
+    }
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
+    if isinstance(value, BaseModel) or is_dataclass(value):
         return _values(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}

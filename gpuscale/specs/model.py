@@ -8,103 +8,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.specs.fields import Count, NonNegativeInt, PositiveInt, Spec, Tokens
 from gpuscale.specs.pattern import expand
-
-
-class Attention(Spec):
-    """Softmax attention with grouped heads: MHA, GQA, MQA; full, sliding-window or chunked."""
-
-    kind: Literal["attention"] = "attention"
-    n_heads: PositiveInt
-    n_kv_heads: PositiveInt
-    head_dim: PositiveInt
-    v_head_dim: PositiveInt | None = None  # None: as head_dim
-    window_tokens: PositiveInt | None = None  # sliding window or chunk; None: full
-    sparse_top_k_tokens: PositiveInt | None = None  # indexed sparse attention: keys kept
-    qkv_bias: bool = False
-    out_bias: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"  # weights: head_dim, or the whole width
-    output_gate: bool = False  # query projection doubled by a gate
-    sinks: bool = False  # one learned logit per head
-    shared_kv: bool = False  # V is K: one projection, still two caches
-    head_gate: bool = False  # one output gate per head
-    q_lora_rank: PositiveInt | None = None  # low-rank query with a norm (Step-3)
-    reuses_kv: bool = False  # K and V of an earlier layer: no projections, no cache of its own
-    index_n_heads: NonNegativeInt = 0  # sparse attention: heads of the indexer
-    index_head_dim: NonNegativeInt = 0
-    extra_params: Count = 0  # vectors that no other key explains
-
-
-class Mla(Spec):
-    """Multi-head latent attention (DeepSeek-V2); `index_*` describe the sparse indexer of V3.2."""
-
-    kind: Literal["mla"] = "mla"
-    n_heads: PositiveInt
-    q_lora_rank: PositiveInt | None = None
-    kv_lora_rank: PositiveInt
-    qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
-    v_head_dim: PositiveInt
-    sparse_top_k_tokens: PositiveInt | None = None
-    index_n_heads: NonNegativeInt = 0
-    index_head_dim: NonNegativeInt = 0
-    bias: bool = False  # on the two down projections and the output
-    extra_params: Count = 0
-
-
-class CompressedAttention(Spec):
-    """Attention of DeepSeek-V4: one shared K=V head, a window, and a compressed far context."""
-
-    kind: Literal["compressed"] = "compressed"
-    n_heads: PositiveInt
-    head_dim: PositiveInt
-    q_lora_rank: PositiveInt
-    o_lora_rank: PositiveInt
-    o_groups: PositiveInt
-    window_tokens: PositiveInt
-    compress_rate: PositiveInt | None = None  # tokens per compressed entry; None: window only
-    sparse_top_k_tokens: PositiveInt | None = None  # entries kept by the indexer; None: all
-    index_n_heads: NonNegativeInt = 0
-    index_head_dim: NonNegativeInt = 0
-
-
-class LightningAttention(Spec):
-    """Linear attention with decay (MiniMax-01): QKV, an output gate and a norm."""
-
-    kind: Literal["lightning"] = "lightning"
-    n_heads: PositiveInt
-    head_dim: PositiveInt
-
-
-class GatedDelta(Spec):
-    """Gated linear attention (Gated DeltaNet of Qwen3-Next and Qwen3.5)."""
-
-    kind: Literal["gated-delta"] = "gated-delta"
-    n_k_heads: PositiveInt
-    n_v_heads: PositiveInt
-    k_head_dim: PositiveInt
-    v_head_dim: PositiveInt
-    conv_kernel: PositiveInt = 4
-
-
-class Mamba2(Spec):
-    """Mamba-2 state space mixer (Nemotron-H)."""
-
-    kind: Literal["mamba2"] = "mamba2"
-    n_heads: PositiveInt
-    head_dim: PositiveInt
-    state_size: PositiveInt
-    n_groups: PositiveInt
-    conv_kernel: PositiveInt = 4
-    conv_bias: bool = True
-    proj_bias: bool = False
-
-
-class NoMixer(Spec):
-    """A layer without token mixing (the FFN-only layers of Nemotron-H)."""
-
-    kind: Literal["none"] = "none"
 
 
 class DenseFfn(Spec):
@@ -147,9 +53,6 @@ class NoFfn(Spec):
     kind: Literal["none"] = "none"
 
 
-AnyMixer = (
-    Attention | Mla | CompressedAttention | LightningAttention | GatedDelta | Mamba2 | NoMixer
-)
 AnyFfn = DenseFfn | MoeFfn | NoFfn
 Mixer = Annotated[AnyMixer, Field(discriminator="kind")]
 Ffn = Annotated[AnyFfn, Field(discriminator="kind")]

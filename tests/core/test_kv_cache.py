@@ -1,15 +1,12 @@
 """KV cache against published figures, and invariants."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.model.kv_cache import (
-    kv_bytes_per_token,
-    kv_cache_bytes,
-    mixer_cache,
-    state_bytes,
-)
+from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
 from gpuscale.io.models import load_model
 
 PUBLISHED = [  # preset, byte per element, byte per token, source
@@ -50,8 +47,8 @@ def test_deepseek_v4_keeps_far_less_than_v3():
 
 
 def test_reused_kv_costs_nothing():
-    mixer = load_model("llama3-8b").spec.mixers["full"].model_copy(update={"reuses_kv": True})
-    assert mixer_cache(mixer).elements_per_token == 0
+    mixer = replace(load_model("llama3-8b").spec.mixers["full"], reuses_kv=True)
+    assert mixer.cache().elements_per_token == 0
 
 
 def test_negative_context_is_refused():

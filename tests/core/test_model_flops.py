@@ -4,12 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.model.flops import (
-    attention_flop,
-    flop_per_token,
-    mean_context_tokens,
-    six_p_flop_per_token,
-)
+from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
+from gpuscale.core.model.mixers.kind import mean_context_tokens
 from gpuscale.core.model.params import count_params
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import preset_names
@@ -64,8 +60,8 @@ def test_sparse_and_windowed_never_cost_more(s, more):
     full = load_model("deepseek-v3").spec.mixers["mla"]
     sparse = load_model("deepseek-v3.2").spec.mixers["dsa"]
     index = 2 * sparse.index_n_heads * sparse.index_head_dim * mean_context_tokens(s, None, True)
-    assert attention_flop(sparse, s) - index <= attention_flop(full, s) * (1 + 1e-12)
-    assert attention_flop(full, s) <= attention_flop(full, s + more)
+    assert sparse.flop(s) - index <= full.flop(s) * (1 + 1e-12)
+    assert full.flop(s) <= full.flop(s + more)
 
 
 def test_bad_length():

@@ -37,12 +37,7 @@ def kv_shards(model: ModelSpec, tp: int) -> int:
     KV heads split; an MLA latent has one copy per GPU (DeepSeek-V2, section 2.1.2), unless
     attention is data-parallel, which splits sequences instead.
     """
-    heads = [
-        m.n_kv_heads for m in model.mixers.values() if m.kind == "attention" and not m.reuses_kv
-    ]
-    if any(m.kind in ("mla", "compressed") for m in model.mixers.values()):
-        return 1
-    return min([tp, *heads])
+    return min([tp, *(m.cache_shards(tp) for m in model.mixers.values())])
 
 
 def model_weight_bytes(model: ModelSpec, dtype: str) -> float:

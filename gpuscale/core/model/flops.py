@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.model.params import expert_params, mixer_weights
+from gpuscale.core.model.params import expert_params
 
 if TYPE_CHECKING:
-    from gpuscale.specs.model import AnyFfn, AnyMixer, CompressedAttention, ModelSpec
+    from gpuscale.specs.model import AnyFfn, ModelSpec
 
 BACKWARD_PER_FORWARD = 2.0
 """Gradients with respect to input and weight: two products for each of the forward pass."""
@@ -77,8 +77,8 @@ def flop_per_token(model: ModelSpec, seq_len: int, causal: bool = True) -> Model
     h = model.hidden_size
     linear = attention = ffn = 0.0
     for group in model.layer_groups:
-        linear += group.n * 2 * mixer_weights(group.mixer, h)[0]
-        attention += group.n * attention_flop(group.mixer, seq_len, causal)
+        linear += group.n * 2 * group.mixer.weights(h)[0]
+        attention += group.n * group.mixer.flop(seq_len, causal)
         ffn += group.n * 2 * ffn_matrix_weights(group.ffn, h)
     other = 0.0
     if model.hc_mult:
@@ -101,65 +101,6 @@ def six_p_flop_per_token(params: float) -> float:
     420000000000.0
     """
     return 6.0 * params
-
-
-def mean_context_tokens(seq_len: int, window_tokens: int | None, causal: bool) -> float:
-    """Keys that one query meets, mean over the sequence.
-
-    Examples
-    --------
-    >>> mean_context_tokens(4, None, True)  # 1, 2, 3, 4
-    2.5
-    >>> mean_context_tokens(4, 2, True)  # 1, 2, 2, 2
-    1.75
-    """
-    window = min(window_tokens or seq_len, seq_len)
-    if not causal:
-        return float(window)
-    return (window * (window + 1) / 2 + (seq_len - window) * window) / seq_len
-
-
-def attention_flop(mixer: AnyMixer, seq_len: int, causal: bool = True) -> float:
-    """FLOP per token of what is no projection: scores, values, indexer, recurrence.
-
-    Notes
-    -----
-    Attention: `2 * heads * (qk width + v width)` per key met. A sparse layer meets at most its top
-    k, and its indexer scores all keys. MLA is counted as trained, with expanded heads. A gated
-    delta rule reads, corrects and writes a state of k x v per head: 6 FLOP per element; Mamba-2
-    and lightning attention write and read: 4.
-    """
-    if mixer.kind == "attention":
-        context = mean_context_tokens(seq_len, mixer.window_tokens, causal)
-        width = mixer.n_heads * (mixer.head_dim + (mixer.v_head_dim or mixer.head_dim))
-        index = 2.0 * mixer.index_n_heads * mixer.index_head_dim * context
-        kept = mean_context_tokens(seq_len, mixer.sparse_top_k_tokens, causal)
-        return 2.0 * width * min(context, kept) + index
-    if mixer.kind == "mla":
-        context = mean_context_tokens(seq_len, None, causal)
-        kept = mean_context_tokens(seq_len, mixer.sparse_top_k_tokens, causal)
-        width = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim
-        index = 2.0 * mixer.index_n_heads * mixer.index_head_dim * context
-        return 2.0 * mixer.n_heads * width * min(context, kept) + index
-    if mixer.kind == "compressed":
-        return _compressed_flop(mixer, seq_len, causal)
-    if mixer.kind == "gated-delta":
-        return 6.0 * mixer.n_v_heads * mixer.k_head_dim * mixer.v_head_dim
-    if mixer.kind == "mamba2":
-        return 4.0 * mixer.n_heads * mixer.head_dim * mixer.state_size
-    if mixer.kind == "lightning":
-        return 4.0 * mixer.n_heads * mixer.head_dim**2
-    return 0.0
-
-
-def _compressed_flop(mixer: CompressedAttention, seq_len: int, causal: bool) -> float:
-    near = mean_context_tokens(seq_len, mixer.window_tokens, causal)
-    far = index = 0.0
-    if mixer.compress_rate:
-        far = mean_context_tokens(seq_len, None, causal) / mixer.compress_rate
-        index = 2.0 * mixer.index_n_heads * mixer.index_head_dim * far
-        far = min(far, mixer.sparse_top_k_tokens or far)
-    return 4.0 * mixer.n_heads * mixer.head_dim * (near + far) + index
 
 
 def ffn_matrix_weights(ffn: AnyFfn, hidden_size: int) -> float:

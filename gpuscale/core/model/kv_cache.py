@@ -2,67 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuscale.specs.model import AnyMixer, ModelSpec
+    from gpuscale.core.model.mixers.kind import CacheShape
+    from gpuscale.specs.model import ModelSpec
 
 STATE_BYTES_PER_ELEMENT = 4.0
 """Recurrent states are kept in fp32 (`mamba_ssm_dtype` of the released configs)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheShape:
-    """Elements that one layer keeps of one sequence."""
-
-    elements_per_token: float = 0.0  # grows with the context
-    window_elements_per_token: float = 0.0  # grows until the window is full
-    window_tokens: float = 0.0
-    state_elements: float = 0.0  # constant, kept at `STATE_BYTES_PER_ELEMENT`
-    conv_elements: float = 0.0  # constant, kept at the element size of the cache
-
-
-def mixer_cache(mixer: AnyMixer) -> CacheShape:
-    """Say what one layer keeps of a sequence.
-
-    Notes
-    -----
-    Attention keeps K and V of each KV head; MLA the latent and the rotary key (DeepSeek-V2,
-    section 2.1.2); sparse attention with an indexer also the indexer's key; a sliding window no
-    more than its tokens; linear attention and state-space layers a state and the last inputs of
-    the convolution, whatever the context is.
-    """
-    if mixer.kind == "attention":
-        if mixer.reuses_kv:
-            return CacheShape()
-        kv = mixer.n_kv_heads * (mixer.head_dim + (mixer.v_head_dim or mixer.head_dim))
-        kv += mixer.index_head_dim
-        if mixer.window_tokens:
-            return CacheShape(window_elements_per_token=kv, window_tokens=mixer.window_tokens)
-        return CacheShape(elements_per_token=kv)
-    if mixer.kind == "mla":
-        latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
-        return CacheShape(elements_per_token=latent + mixer.index_head_dim)
-    if mixer.kind == "compressed":
-        rate = mixer.compress_rate
-        far = (mixer.head_dim + mixer.index_head_dim) / rate if rate else 0.0
-        return CacheShape(far, mixer.head_dim, mixer.window_tokens)
-    if mixer.kind == "lightning":
-        return CacheShape(state_elements=mixer.n_heads * mixer.head_dim**2)
-    if mixer.kind == "gated-delta":
-        width = 2 * mixer.n_k_heads * mixer.k_head_dim + mixer.n_v_heads * mixer.v_head_dim
-        return CacheShape(
-            state_elements=mixer.n_v_heads * mixer.k_head_dim * mixer.v_head_dim,
-            conv_elements=(mixer.conv_kernel - 1) * width,
-        )
-    if mixer.kind == "mamba2":
-        inner = mixer.n_heads * mixer.head_dim
-        width = inner + 2 * mixer.n_groups * mixer.state_size
-        return CacheShape(
-            state_elements=inner * mixer.state_size, conv_elements=(mixer.conv_kernel - 1) * width
-        )
-    return CacheShape()
 
 
 def kv_bytes_per_token(model: ModelSpec, bytes_per_element: float = 2.0) -> float:
@@ -126,4 +73,4 @@ def state_bytes(model: ModelSpec, bytes_per_element: float = 2.0) -> float:
 
 
 def _shapes(model: ModelSpec) -> list[tuple[int, CacheShape]]:
-    return [(group.n, mixer_cache(group.mixer)) for group in model.layer_groups]
+    return [(group.n, group.mixer.cache()) for group in model.layer_groups]

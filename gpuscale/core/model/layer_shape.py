@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.model.flops import ffn_matrix_weights
-from gpuscale.core.model.params import mixer_weights
 
 if TYPE_CHECKING:
-    from gpuscale.specs.model import AnyMixer, ModelSpec, NoMixer
+    from gpuscale.core.model.mixers import AnyMixer
+    from gpuscale.specs.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def layer_shape(model: ModelSpec) -> LayerShape:
     main = max(groups, key=lambda g: g.n * ffn_matrix_weights(g.ffn, h))
     mixers = [g.mixer for g in model.layer_groups]
     weights = sum(
-        g.n * (_weights(g.mixer, h) + ffn_matrix_weights(g.ffn, h)) for g in model.layer_groups
+        g.n * (g.mixer.weights(h)[0] + ffn_matrix_weights(g.ffn, h)) for g in model.layer_groups
     )
     q_width, kv_width = max((_attention_widths(m) for m in mixers), default=(0.0, 0.0))
     if main.ffn.kind == "moe":
@@ -64,26 +64,15 @@ def layer_shape(model: ModelSpec) -> LayerShape:
         shared,
         groups_chosen,
         model.n_layers,
-        max(_weights(m, h) for m in mixers),
+        max(float(m.weights(h)[0]) for m in mixers),
         weights / model.n_layers,
         q_width,
         kv_width,
     )
 
 
-def _weights(mixer: AnyMixer | NoMixer, hidden_size: int) -> float:
-    """Matrix weights of a mixer; 0 where there is none."""
-    return 0.0 if mixer.kind == "none" else mixer_weights(mixer, hidden_size)[0]
-
-
-def _attention_widths(mixer: AnyMixer | NoMixer) -> tuple[float, float]:
-    """(width of QK and PV products, half the bytes/2 of K and V per token); 0 if not softmax."""
-    if mixer.kind == "attention":
-        v = mixer.v_head_dim or mixer.head_dim
-        mean = (mixer.head_dim + v) / 2
-        return mixer.n_heads * mean, mixer.n_kv_heads * mean
-    if mixer.kind == "mla":
-        qk = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
-        passed = (mixer.kv_lora_rank + mixer.qk_rope_head_dim) / 2  # the latent is passed on
-        return mixer.n_heads * (qk + mixer.v_head_dim) / 2, passed
-    return 0.0, 0.0
+def _attention_widths(mixer: AnyMixer) -> tuple[float, float]:
+    """(width of QK and PV products, half the elements cached per token); 0 if not softmax."""
+    q_width, cache = mixer.flop_per_key(False) / 4.0, mixer.cache()
+    kept = (cache.elements_per_token + cache.window_elements_per_token) / 2.0
+    return (q_width, kept) if q_width else (0.0, 0.0)

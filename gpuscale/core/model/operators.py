@@ -34,8 +34,7 @@ def operators(
     Parameters
     ----------
     model : ModelSpec
-        Softmax and latent attention, dense and expert feed-forward parts are listed; other mixers
-        are left out.
+        The core of a recurrence has no keys and is left out; its products are listed.
     n_tokens : float
         Tokens of one pass; when decoding, the sequences, one token each. [1]
     context_tokens : float
@@ -61,34 +60,19 @@ def operators(
     def product(name: str, n: float, k: float, m: float = t) -> None:
         found.append(Operator(name, matmul_flop(m, k, n), matmul_bytes(m, k, n), m, n, k))
 
-    def core(heads: float, kv: float, qk: float, v: float, cached: float) -> None:
-        # cached: elements that keys and values of one token take in the cache
-        keys = context_tokens if decoding else context_tokens / 2.0
-        flop = 2.0 * t * keys * heads * (qk + v)
-        read = t * context_tokens * cached if decoding else t * kv * (qk + v)
-        found.append(Operator("attention core", flop, 2.0 * (t * heads * (qk + v) + read)))
-
-    for m in model.mixers.values():
-        if m.kind == "attention":
-            v = float(m.v_head_dim or m.head_dim)
-            width = m.n_heads * m.head_dim + m.n_kv_heads * (m.head_dim + v)
-            product("QKV", width, h)
-            core(m.n_heads, m.n_kv_heads, m.head_dim, v, m.n_kv_heads * (m.head_dim + v))
-            product("attention out", h, m.n_heads * v)
-        elif m.kind == "mla":
-            qk = float(m.qk_nope_head_dim + m.qk_rope_head_dim)
-            latent = float(m.kv_lora_rank + m.qk_rope_head_dim)
-            rank = float(m.q_lora_rank or 0)
-            if rank:
-                product("Q down", rank, h)
-            product("Q up", m.n_heads * qk, rank or h)
-            product("KV down", latent, h)
-            product("KV up", m.n_heads * float(m.qk_nope_head_dim + m.v_head_dim), m.kv_lora_rank)
-            if decoding:  # absorbed: scores and sums over the latent itself
-                core(m.n_heads, 1, latent, float(m.kv_lora_rank), latent)
-            else:
-                core(m.n_heads, m.n_heads, qk, float(m.v_head_dim), 0.0)
-            product("attention out", h, m.n_heads * float(m.v_head_dim))
+    for mixer in model.mixers.values():
+        work, cache = mixer.work(model.hidden_size), mixer.cache()
+        for p in work.products[:-1]:
+            product(p.name, p.n, p.k)
+        per_key = mixer.flop_per_key(decoding)
+        if per_key:  # cached: elements that keys and values of one token take in the cache
+            keys = mixer.met_keys(context_tokens) / (1.0 if decoding else 2.0)
+            cached = cache.elements_per_token + cache.window_elements_per_token
+            read = keys * cached if decoding else work.exchanged
+            moved = 2.0 * t * (per_key / 2.0 + read)  # queries and outputs, keys and values
+            found.append(Operator("attention core", t * keys * per_key, moved))
+        for p in work.products[-1:]:
+            product(p.name, p.n, p.k)
     for f in model.ffns.values():
         gated = 2.0 if getattr(f, "gated", False) else 1.0
         if f.kind == "dense":

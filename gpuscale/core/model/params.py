@@ -10,18 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuscale.specs.model import (
-        AnyFfn,
-        AnyMixer,
-        Attention,
-        CompressedAttention,
-        GatedDelta,
-        LightningAttention,
-        Mamba2,
-        Mla,
-        ModelSpec,
-        MoeFfn,
-    )
+    from gpuscale.core.model.mixers import AnyMixer
+    from gpuscale.specs.model import AnyFfn, ModelSpec, MoeFfn
 
 NORM_WEIGHTS = {"rmsnorm": 1, "layernorm": 2, "layernorm-nobias": 1, "none": 0}
 """Learned vectors of one norm layer; each has the width of its input."""
@@ -176,100 +166,7 @@ def layer_norm_params(model: ModelSpec) -> float:
 
 def mixer_params(mixer: AnyMixer, hidden_size: int) -> float:
     """Parameters of one mixer, without the norm before it."""
-    return sum(mixer_weights(mixer, hidden_size))
-
-
-def mixer_weights(mixer: AnyMixer, hidden_size: int) -> tuple[float, float]:
-    """(matrix weights, vector weights) of one mixer; each matrix weight costs 2 FLOP per token."""
-    if mixer.kind == "attention":
-        return _attention(mixer, hidden_size)
-    if mixer.kind == "mla":
-        return _mla(mixer, hidden_size)
-    if mixer.kind == "compressed":
-        return _compressed(mixer, hidden_size)
-    if mixer.kind == "lightning":
-        return _lightning(mixer, hidden_size)
-    if mixer.kind == "gated-delta":
-        return _gated_delta(mixer, hidden_size)
-    if mixer.kind == "mamba2":
-        return _mamba2(mixer, hidden_size)
-    return 0, 0
-
-
-def _attention(m: Attention, h: int) -> tuple[float, float]:
-    q = m.n_heads * m.head_dim
-    k = 0 if m.reuses_kv else m.n_kv_heads * m.head_dim
-    v = 0 if m.reuses_kv or m.shared_kv else m.n_kv_heads * (m.v_head_dim or m.head_dim)
-    out = m.n_heads * (m.v_head_dim or m.head_dim)
-    q_out = 2 * q if m.output_gate else q
-    query = (h + q_out) * m.q_lora_rank if m.q_lora_rank else h * q_out
-    matrices = query + h * (k + v) + out * h + (h * m.n_heads if m.head_gate else 0)
-    if m.index_n_heads:  # index queries and one index key, each with a norm
-        matrices += h * (m.index_n_heads + 1) * m.index_head_dim
-    vectors = (q_out + k + v if m.qkv_bias else 0) + (h if m.out_bias else 0)
-    if m.index_n_heads:
-        vectors += 2 * m.index_head_dim
-    if m.qk_norm == "head":
-        vectors += m.head_dim * (1 if m.reuses_kv else 2)
-    elif m.qk_norm == "full":
-        vectors += q + k
-    vectors += (m.n_heads if m.sinks else 0) + (m.q_lora_rank or 0)
-    return matrices, vectors + m.extra_params
-
-
-def _mla(m: Mla, h: int) -> tuple[float, float]:
-    qk = m.qk_nope_head_dim + m.qk_rope_head_dim
-    if m.q_lora_rank:
-        matrices = h * m.q_lora_rank + m.q_lora_rank * m.n_heads * qk
-    else:
-        matrices = h * m.n_heads * qk
-    matrices += h * (m.kv_lora_rank + m.qk_rope_head_dim)
-    matrices += m.kv_lora_rank * m.n_heads * (m.qk_nope_head_dim + m.v_head_dim)
-    matrices += m.n_heads * m.v_head_dim * h
-    vectors = (m.q_lora_rank or 0) + m.kv_lora_rank  # the two norms
-    if m.index_n_heads:
-        index = m.index_n_heads * m.index_head_dim
-        matrices += (m.q_lora_rank or h) * index + h * m.index_head_dim + h * m.index_n_heads
-        vectors += 2 * m.index_head_dim  # LayerNorm of the key
-    if m.bias:
-        vectors += (m.q_lora_rank or 0) + m.kv_lora_rank + m.qk_rope_head_dim + h
-    return matrices, vectors + m.extra_params
-
-
-def _compressed(m: CompressedAttention, h: int) -> tuple[float, float]:
-    q = m.n_heads * m.head_dim
-    matrices = h * m.q_lora_rank + m.q_lora_rank * q + h * m.head_dim
-    matrices += q * m.o_lora_rank + m.o_groups * m.o_lora_rank * h
-    vectors = m.q_lora_rank + m.head_dim + m.n_heads  # two norms, sinks
-    if m.compress_rate:
-        width = m.head_dim * (2 if m.index_n_heads else 1)  # two overlapping windows if indexed
-        matrices += 2 * h * width
-        vectors += m.compress_rate * width + m.head_dim
-    if m.index_n_heads and m.compress_rate:
-        width = 2 * m.index_head_dim
-        matrices += 2 * h * width + m.q_lora_rank * m.index_n_heads * m.index_head_dim
-        matrices += h * m.index_n_heads
-        vectors += m.compress_rate * width + m.index_head_dim
-    return matrices, vectors
-
-
-def _lightning(m: LightningAttention, h: int) -> tuple[float, float]:
-    width = m.n_heads * m.head_dim
-    return 5 * width * h, width
-
-
-def _gated_delta(m: GatedDelta, h: int) -> tuple[float, float]:
-    k, v = m.n_k_heads * m.k_head_dim, m.n_v_heads * m.v_head_dim
-    matrices = h * (2 * k + 2 * v + 2 * m.n_v_heads) + v * h  # q k v z, beta and decay, out
-    return matrices, (2 * k + v) * m.conv_kernel + 2 * m.n_v_heads + m.v_head_dim
-
-
-def _mamba2(m: Mamba2, h: int) -> tuple[float, float]:
-    inner = m.n_heads * m.head_dim
-    conv = inner + 2 * m.n_groups * m.state_size
-    projected = inner + conv + m.n_heads
-    vectors = conv * (m.conv_kernel + int(m.conv_bias)) + 3 * m.n_heads + inner
-    return h * projected + inner * h, vectors + (projected + h if m.proj_bias else 0)
+    return sum(mixer.weights(hidden_size))
 
 
 def ffn_params(ffn: AnyFfn, hidden_size: int) -> float:

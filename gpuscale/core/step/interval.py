@@ -34,10 +34,7 @@ def interval_classes(
     classes = [f"{kind}/{family}", kind]
     if layout.tp > hw.scaleup_domain_gpus or (layout.tp > 8 and hw.scaleup_domain_gpus < 64):
         classes.insert(0, "wide-tp")
-    if any(
-        m.kind in ("mamba2", "gated-delta", "lightning", "compressed")
-        for m in model.mixers.values()
-    ):
+    if not all(m.measured for m in model.mixers.values()):
         classes.insert(0, "linear-attention")
     if n_assumed:
         classes.insert(0, "assumed")

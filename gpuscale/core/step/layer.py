@@ -13,7 +13,8 @@ from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
 
 if TYPE_CHECKING:
-    from gpuscale.specs.model import AnyFfn, AnyMixer
+    from gpuscale.core.model.mixers import AnyMixer
+    from gpuscale.specs.model import AnyFfn
 
 HOST_NORM = 4.0
 """Exponent of the soft maximum of GPU and CPU time; larger is sharper."""

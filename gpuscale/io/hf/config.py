@@ -69,6 +69,7 @@ OTHER_NAMES = {
 }
 
 TIED = (
+    "lfm2",
     "gemma",
     "gemma2",
     "gemma3",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpuscale.core.model.mixers import CompressedAttention
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import (
     Family,
@@ -14,7 +17,6 @@ from gpuscale.io.hf.parts import (
     n_layers,
     used,
 )
-from gpuscale.specs.model import CompressedAttention
 
 
 def deepseek(k: Keys) -> Parts:
@@ -40,7 +42,7 @@ def deepseek_sparse(k: Keys) -> Parts:
         index_n_heads=k.integer("index_n_heads"),
         index_head_dim=k.integer("index_head_dim"),
     )
-    shared = indexed.model_copy(update={"index_n_heads": 0, "index_head_dim": 0})
+    shared = replace(indexed, index_n_heads=0, index_head_dim=0)
     owns = [kind != "shared" for kind in _indexer_types(k, n)]
     mixer_list = ["dsa" if own else "dsa-shared" for own in owns]
     mixers = used(mixer_list, {"dsa": lambda: indexed, "dsa-shared": lambda: shared})
@@ -98,8 +100,8 @@ def deepseek_v4(k: Keys) -> Parts:
         names,
         {
             "window": lambda: base,
-            "csa": lambda: base.model_copy(update=indexed),
-            "hca": lambda: base.model_copy(update=heavy),
+            "csa": lambda: replace(base, **indexed),
+            "hca": lambda: replace(base, **heavy),
         },
     )
     spec = {"hc_mult": k.integer("hc_mult")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gpuscale.core.model.mixers import AnyMixer, Attention
 from gpuscale.io.hf.deepseek import deepseek
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import (
@@ -23,7 +25,7 @@ from gpuscale.io.hf.parts import (
     used,
     windowed,
 )
-from gpuscale.specs.model import AnyMixer, Attention, DenseFfn, MoeFfn
+from gpuscale.specs.model import DenseFfn, MoeFfn
 
 
 def mixtral(k: Keys) -> Parts:
@@ -96,7 +98,7 @@ def llama4(k: Keys) -> Parts:
     for kind in types:
         if kind in SLIDING:
             chunk = k.optional("attention_chunk_size")
-            mixers["sliding"] = full.model_copy(update={"window_tokens": chunk})
+            mixers["sliding"] = replace(full, window_tokens=chunk)
         else:
             mixers["full"] = full
     return Parts(layer_list(mixer_names(types), names), mixers, ffns)
@@ -145,7 +147,7 @@ def minimax_m3(k: Keys) -> Parts:
         return sparse.optional(legacy) or k.integer(modern)
 
     full = attention(k, qk_norm="head")
-    block = {
+    block: dict[str, Any] = {
         "index_n_heads": key("index_n_heads", "sparse_num_index_heads"),
         "index_head_dim": key("index_head_dim", "sparse_index_dim"),
         "sparse_top_k_tokens": key("index_topk_blocks", "sparse_topk_blocks")
@@ -161,7 +163,7 @@ def minimax_m3(k: Keys) -> Parts:
             "dense": lambda: dense(k, "dense_intermediate_size"),
         },
     )
-    mixers = used(names, {"full": lambda: full, "sparse": lambda: full.model_copy(update=block)})
+    mixers = used(names, {"full": lambda: full, "sparse": lambda: replace(full, **block)})
     return Parts(layer_list(names, ffn_names), mixers, ffns)
 
 

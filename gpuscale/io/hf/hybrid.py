@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gpuscale.core.model.mixers import (
+    AnyMixer,
+    GatedDelta,
+    LightningAttention,
+    Mamba2,
+    NoMixer,
+    ShortConv,
+)
 from gpuscale.io.hf.experts import qwen_ffns
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import (
@@ -20,17 +29,7 @@ from gpuscale.io.hf.parts import (
     used,
     windowed,
 )
-from gpuscale.specs.model import (
-    AnyFfn,
-    AnyMixer,
-    DenseFfn,
-    GatedDelta,
-    LightningAttention,
-    Mamba2,
-    MoeFfn,
-    NoFfn,
-    NoMixer,
-)
+from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn, NoFfn
 
 
 def _delta_mixers(k: Keys, n: int) -> tuple[list[str], dict[str, AnyMixer]]:
@@ -64,6 +63,28 @@ def qwen3_next(k: Keys) -> Parts:
     names, mixers = _delta_mixers(k, n)
     ffns = sparse_step(k, n)
     return Parts(list(zip(names, ffns, strict=True)), mixers, qwen_ffns(k, ffns, True))
+
+
+def lfm2(k: Keys) -> Parts:
+    """LFM2: gated short convolutions, and some layers of attention; the MLP's width is adjusted."""
+    n = n_layers(k)
+    ffn = k.optional("block_ff_dim") or k.integer("intermediate_size")
+    if k.flag("block_auto_adjust_ff_dim", True):
+        multiple = k.integer("block_multiple_of", 256)
+        ffn = multiple * -(-(2 * ffn // 3) // multiple)
+    full = k.layer_numbers("full_attn_idxs") or set()
+    types = k.per_layer("layer_types", n) or [
+        "full_attention" if i in full else "conv" for i in range(n)
+    ]
+    names = ["conv" if kind == "conv" else "full" for kind in types]
+    conv = ShortConv(
+        width=k.optional("conv_dim") or k.integer("hidden_size"),
+        conv_kernel=k.integer("conv_L_cache", 3),
+        bias=k.flag("conv_bias"),
+    )
+    mixers = used(names, {"conv": lambda: conv, "full": lambda: attention(k, qk_norm="head")})
+    ffns: dict[str, AnyFfn] = {"dense": DenseFfn(ffn_hidden_size=ffn)}
+    return Parts([(name, "dense") for name in names], mixers, ffns)
 
 
 def qwen3_5(k: Keys) -> Parts:
@@ -241,7 +262,7 @@ def _gemma4_mixers(k: Keys, names: list[str]) -> dict[str, AnyMixer]:
     mixers: dict[str, AnyMixer] = {}
     for name in dict.fromkeys(names):
         mixer = sliding if name.startswith("sliding") else full
-        mixers[name] = mixer.model_copy(update={"reuses_kv": name.endswith("-reuse")})
+        mixers[name] = replace(mixer, reuses_kv=name.endswith("-reuse"))
     return mixers
 
 
@@ -260,6 +281,7 @@ def _gemma4_ffn(k: Keys, name: str) -> DenseFfn | MoeFfn:
 
 
 FAMILIES: dict[str, Family] = {
+    "lfm2": lfm2,
     "qwen3_next": qwen3_next,
     "qwen3_5_moe_text": qwen3_next,
     "qwen3_5_text": qwen3_5,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuscale.core.model.mixers import AnyMixer, Attention, Mla
 from gpuscale.io.hf.keys import Keys
-from gpuscale.specs.model import AnyFfn, AnyMixer, Attention, DenseFfn, Mla, MoeFfn
+from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
 from gpuscale.specs.pattern import MAX_LAYERS, compress
 
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
@@ -68,7 +69,7 @@ def windowed(k: Keys, full: Attention, layer_types: list[str]) -> dict[str, AnyM
     for kind in layer_types:
         if kind in SLIDING:
             window = k.optional("sliding_window") or k.optional("attention_chunk_size")
-            mixers["sliding"] = full.model_copy(update={"window_tokens": window})
+            mixers["sliding"] = replace(full, window_tokens=window)
         else:
             mixers["full"] = full
     return mixers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from gpuscale.core.model.mixers import AnyMixer, Attention
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import (
     Family,
@@ -15,7 +17,7 @@ from gpuscale.io.hf.parts import (
     n_layers,
     windowed,
 )
-from gpuscale.specs.model import AnyMixer, Attention, DenseFfn
+from gpuscale.specs.model import DenseFfn
 
 
 def _build(k: Keys, full: Attention, ffn: DenseFfn, types: list[str], **spec: Any) -> Parts:
@@ -26,7 +28,7 @@ def _build(k: Keys, full: Attention, ffn: DenseFfn, types: list[str], **spec: An
 def _all_window(k: Keys, full: Attention) -> tuple[dict[str, AnyMixer], str]:
     window = k.optional("sliding_window")
     if window:
-        return {"sliding": full.model_copy(update={"window_tokens": window})}, "sliding"
+        return {"sliding": replace(full, window_tokens=window)}, "sliding"
     return {"full": full}, "full"
 
 
@@ -203,7 +205,7 @@ def phi(k: Keys) -> Parts:
     """Phi-1 and Phi-2: parallel blocks with one LayerNorm, biases everywhere."""
     full = attention(k, qkv_bias=True, out_bias=True)
     if k.flag("qk_layernorm"):
-        full = full.model_copy(update={"extra_params": 4 * full.head_dim})
+        full = replace(full, extra_params=4 * full.head_dim)
     ffn = dense(k, gated=False, bias=True)
     types = ["full_attention"] * n_layers(k)
     spec = {"norm": "layernorm", "norms_per_layer": 1, "lm_head_bias": True}

@@ -17,9 +17,10 @@ from gpuscale.textbook.rules_of_thumb import Rule
 from gpuscale.textbook.rules_of_thumb import rule as rule_of_thumb
 
 if TYPE_CHECKING:
+    from gpuscale.core.model.mixers import Attention
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
-    from gpuscale.specs.model import Attention, ModelSpec
+    from gpuscale.specs.model import ModelSpec
 
 DOCUMENTS = "documents"
 

@@ -1,0 +1,155 @@
+"""Softmax attention with grouped heads: MHA, GQA, MQA; full, sliding-window or chunked.
+
+Vaswani et al. 2017 (arXiv:1706.03762); grouped heads: Ainslie et al. 2023 (arXiv:2305.13245);
+windows: Beltagy et al. 2020 (arXiv:2004.05150).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from gpuscale.core.model.mixers.kind import (
+    CacheShape,
+    Count,
+    Kept,
+    Mixer,
+    NonNegativeInt,
+    PositiveInt,
+    Product,
+    Softmax,
+    Work,
+    mean_context_tokens,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Mixer):
+    """Softmax attention with grouped heads: MHA, GQA, MQA; full, sliding-window or chunked."""
+
+    measured: ClassVar[bool] = True
+    kind: Literal["attention"] = "attention"
+    n_heads: PositiveInt
+    n_kv_heads: PositiveInt
+    head_dim: PositiveInt
+    v_head_dim: PositiveInt | None = None  # None: as head_dim
+    window_tokens: PositiveInt | None = None  # sliding window or chunk; None: full
+    sparse_top_k_tokens: PositiveInt | None = None  # indexed sparse attention: keys kept
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"  # weights: head_dim, or the whole width
+    output_gate: bool = False  # query projection doubled by a gate
+    sinks: bool = False  # one learned logit per head
+    shared_kv: bool = False  # V is K: one projection, still two caches
+    head_gate: bool = False  # one output gate per head
+    q_lora_rank: PositiveInt | None = None  # low-rank query with a norm (Step-3)
+    reuses_kv: bool = False  # K and V of an earlier layer: no projections, no cache of its own
+    index_n_heads: NonNegativeInt = 0  # sparse attention: heads of the indexer
+    index_head_dim: NonNegativeInt = 0
+    extra_params: Count = 0  # vectors that no other key explains
+
+    @property
+    def v_dim(self) -> int:
+        """Width of a head's values."""
+        return self.v_head_dim or self.head_dim
+
+    def weights(self, hidden_size: int) -> tuple[float, float]:
+        """Count queries, keys, values, output; gates, indexer, norms and biases if any."""
+        h, q, out = hidden_size, self.n_heads * self.head_dim, self.n_heads * self.v_dim
+        k = 0 if self.reuses_kv else self.n_kv_heads * self.head_dim
+        v = 0 if self.reuses_kv or self.shared_kv else self.n_kv_heads * self.v_dim
+        q_out = 2 * q if self.output_gate else q
+        query = (h + q_out) * self.q_lora_rank if self.q_lora_rank else h * q_out
+        matrices = query + h * (k + v) + out * h + (h * self.n_heads if self.head_gate else 0)
+        vectors = (q_out + k + v if self.qkv_bias else 0) + (h if self.out_bias else 0)
+        if self.index_n_heads:  # index queries and one index key, each with a norm
+            matrices += h * (self.index_n_heads + 1) * self.index_head_dim
+            vectors += 2 * self.index_head_dim
+        if self.qk_norm == "head":
+            vectors += self.head_dim * (1 if self.reuses_kv else 2)
+        elif self.qk_norm == "full":
+            vectors += q + k
+        vectors += (self.n_heads if self.sinks else 0) + (self.q_lora_rank or 0)
+        return matrices, vectors + self.extra_params
+
+    def flop(self, seq_len: int, causal: bool = True) -> float:
+        """``2 heads (qk + v)`` per key met (PaLM, appendix B); the indexer scores all keys."""
+        context = mean_context_tokens(seq_len, self.window_tokens, causal)
+        kept = mean_context_tokens(seq_len, self.sparse_top_k_tokens, causal)
+        index = 2.0 * self.index_n_heads * self.index_head_dim * context
+        return self.flop_per_key(False) * min(context, kept) + index
+
+    def cache(self) -> CacheShape:
+        """K and V of each KV head, the indexer's key; a window keeps no more than its tokens."""
+        if self.reuses_kv:
+            return CacheShape()
+        kv = self.n_kv_heads * (self.head_dim + self.v_dim) + self.index_head_dim
+        if self.window_tokens:
+            return CacheShape(window_elements_per_token=kv, window_tokens=self.window_tokens)
+        return CacheShape(elements_per_token=kv)
+
+    def kept(self) -> Kept:
+        """q, k, v and output; flash attention keeps nothing else of size."""
+        q, out = self.n_heads * self.head_dim, self.n_heads * self.v_dim
+        own = self.head_dim + (0 if self.shared_kv else self.v_dim)
+        kv = 0 if self.reuses_kv else self.n_kv_heads * own
+        return Kept(
+            split=float(q + (q if self.output_gate else 0) + kv + out),
+            score_heads=float(self.n_heads),
+            window_tokens=float(self.window_tokens or 0),
+        )
+
+    def work(self, hidden_size: int, tp: int = 1) -> Work:
+        """QKV (column split), core, output (row split); KV heads repeat where TP is more."""
+        heads, d, dv = self.n_heads / tp, self.head_dim, self.v_dim
+        kv = max(1.0, self.n_kv_heads / tp)
+        own = 0.0 if self.reuses_kv else kv * (d if self.shared_kv else d + dv)
+        query, rank = heads * d * (2 if self.output_gate else 1), self.q_lora_rank
+        inputs: tuple[Product, ...] = (Product("QKV", query + own, hidden_size),)
+        if rank:
+            inputs = (
+                Product("Q down and KV", rank + own, hidden_size),
+                Product("Q up", query, rank),
+            )
+        return Work(
+            products=(*inputs, Product("attention out", hidden_size, heads * dv)),
+            core=Softmax(
+                heads,
+                d,
+                dv,
+                self.window_tokens,
+                self.sparse_top_k_tokens,
+                2.0 * self.index_n_heads * self.index_head_dim,
+                whole=self.window_tokens is None,
+            ),
+            streamed=heads * d + kv * (d + dv),
+            exchanged=kv * (d + dv),
+        )
+
+    def met_keys(self, context: float) -> float:
+        """No more than the window, no more than the indexer leaves."""
+        most = min(self.window_tokens or context, self.sparse_top_k_tokens or context)
+        return min(context, float(most))
+
+    def read_tokens(self, context: float) -> float:
+        """Each key that is met."""
+        return self.met_keys(context)
+
+    def flop_per_key(self, decoding: bool) -> float:
+        """``2 heads (qk + v)``."""
+        return 2.0 * self.n_heads * (self.head_dim + self.v_dim)
+
+    def cache_shards(self, tp: int) -> int:
+        """KV heads split; a layer that reuses another's cache does not limit."""
+        return tp if self.reuses_kv else min(tp, self.n_kv_heads)
+
+    def heads(self) -> tuple[int, int]:
+        """Query heads and KV heads."""
+        return self.n_heads, self.n_kv_heads
+
+    def words(self) -> str:
+        """Heads, KV heads, width, window."""
+        size = f"{self.n_heads} heads, {self.n_kv_heads} KV, {self.head_dim} wide"
+        window = f", window {self.window_tokens:,}" if self.window_tokens else ""
+        sparse = f", top {self.sparse_top_k_tokens:,}" if self.sparse_top_k_tokens else ""
+        return size + window + sparse
