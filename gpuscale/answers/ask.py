@@ -1,9 +1,9 @@
-"""Questions as frozen records whose fields say how they are read, what they mean and how typed.
+"""Questions as frozen records whose fields say how they are read, what they mean, how typed.
 
 A question is the only place where its options stand: the command line, the Python function and
 the reference are made from its fields::
 
-    @dataclass(frozen=True)
+    @dataclass
     class Network(Swept):
         '''Bandwidth of every network level, and the switches for a number of GPUs.'''
 
@@ -15,14 +15,15 @@ the reference are made from its fields::
 
         def answer(self) -> Document: ...
 
-A field takes a number in SI units or a text with a unit and keeps the number. Fields before
-`KW_ONLY` are arguments, the others options; `...` as the default means that it must be given.
+A field takes a number in SI units or a text with a unit and keeps the number; it is set once.
+Fields before `KW_ONLY` are arguments, the others options; `...` as the default means that it must
+be given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import FrozenInstanceError, dataclass, fields
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
@@ -86,6 +87,9 @@ class Asked(Generic[T]):
         return self.default
 
     def __set__(self, question: object, value: T | str) -> None:
+        """Read a value, once: a question does not change."""
+        if self.name in vars(question):
+            raise FrozenInstanceError(f"cannot assign to field {self.name!r}")
         given = self.default if value is None else value
         vars(question)[self.name] = None if given is None else self.read(given, self.label)
 
@@ -232,7 +236,7 @@ def _sweeps(value: Any, label: str) -> tuple[str, ...]:
 # --- questions ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Question:
     """What is asked; a subclass per command."""
 
@@ -244,7 +248,7 @@ class Question:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class WhatIf(Question):
     """A question about specs, any key of which may be changed."""
 
@@ -265,7 +269,7 @@ class WhatIf(Question):
         return self.set
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Swept(WhatIf):
     """A question whose headline numbers can be tabulated over one or two keys."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
 
-@dataclass(frozen=True)
+@dataclass
 class Model(Swept):
     """Layers, parameters, FLOP per token and KV cache of a model.
 

@@ -19,7 +19,7 @@ MOST_GPUS = 10_000_000
 SOURCE = "How to Scale Your Model, GPU chapter, networking"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Network(Swept):
     """Bandwidth of every network level, bisection, and the switches for a number of GPUs.
 

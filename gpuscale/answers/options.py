@@ -5,15 +5,23 @@ A question takes a group by inheriting it, or one option by calling its function
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, overload
 
-from gpuscale.answers.ask import Asked, text, whole
+from gpuscale.answers.ask import Asked, Converted, Question, Value, amount, text, whole
+from gpuscale.errors import GpuscaleError
 
 DEFAULT_CLUSTER = "dgx-h100"
+DEFAULT_SOFTWARE = "megatron-core"
+DEFAULT_SEQ_LEN = 8192
 
 CLUSTER = "Cluster preset, GPU name (its usual node), TOML file, or -."
 MODEL = "Model preset, TOML file, Hugging Face config.json or folder, or -."
+PRECISIONS = "bf16, fp16, fp8, mxfp8 or nvfp4"
+
+# --- single options ----------------------------------------------------------------------------
 
 
 def catalogue() -> Asked[str]:
@@ -46,3 +54,244 @@ def seq_len(default: Any = None, **more: Any) -> Any:
     """Tokens of a sequence; of positions, k is 1,024."""
     help = "Tokens of a sequence; 32k is 32,768."
     return whole(help, default, dim="positions", most=2**30, flags=("--seq",), **more)
+
+
+def software() -> Asked[str]:
+    """Framework of a training job."""
+    return text("Framework family preset.", DEFAULT_SOFTWARE)
+
+
+def params() -> Asked[float | None]:
+    """Bare number of parameters."""
+    help = "Number of parameters instead of a model, as 70e9 or 70B."
+    return amount(help, "count", most=1e16)
+
+
+def context() -> Asked[float | None]:
+    """Tokens that a served sequence has in its cache."""
+    help = "Tokens in the cache of a sequence; 32k is 32,768. [default: 8192]"
+    return amount(help, "positions", least=1.0, most=1e9)
+
+
+def concurrency() -> Asked[int | None]:
+    """Sequences served together."""
+    return whole("Sequences served at once. [default: 1]", most=1e9)
+
+
+# --- several values ----------------------------------------------------------------------------
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return value.split(",")
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def doubled(value: Any, read: Any) -> tuple[Any, ...]:
+    """One number, a list, or a range ``512..16384`` in which it doubles."""
+    found: list[Any] = []
+    for part in _parts(value):
+        low, dots, high = str(part).partition("..")
+        first = read(low if dots else part)
+        last = read(high) if dots else first
+        if last < first:
+            raise ValueError(str(part).strip()[:40])
+        while first < last:
+            found.append(first)
+            first *= 2
+        found.append(last)
+    return tuple(sorted(set(found)))
+
+
+def sizes(
+    help: str, most: float, dim: str = "count", **more: Any
+) -> Converted[tuple[int, ...], Value | Sequence[int]]:
+    """Field of whole numbers: one, a list, or a range in which they double."""
+
+    def read(value: Any, label: str) -> tuple[int, ...]:
+        from gpuscale.answers.values import whole
+
+        return _doubled(value, label, lambda v: whole(v, label, most=most, dim=dim))
+
+    return Converted(help, (), read, **more)
+
+
+def amounts(
+    help: str, dim: str, most: float
+) -> Converted[tuple[float, ...], Value | Sequence[float]]:
+    """Field of quantities: one, a list, or a range in which they double."""
+
+    def read(value: Any, label: str) -> tuple[float, ...]:
+        from gpuscale.answers.values import quantity
+
+        return _doubled(value, label, lambda v: quantity(v, dim, label, least=1.0, most=most))
+
+    return Converted(help, (), read)
+
+
+def _doubled(value: Any, label: str, read: Any) -> tuple[Any, ...]:
+    try:
+        return doubled(value, read)
+    except ValueError as error:
+        raise GpuscaleError(f"{label} {error}: write the smaller number first") from None
+
+
+def names(
+    help: str, default: Sequence[str] = ()
+) -> Converted[tuple[str, ...], str | Sequence[str]]:
+    """Field of names, comma-separated."""
+
+    def read(value: Any, label: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(str(part).strip() for part in _parts(value)))
+        if not all(found):
+            raise GpuscaleError(f"{label} {str(value)[:60]!r}: an empty name")
+        return found
+
+    return Converted(help, tuple(default), read)
+
+
+# --- the machine -------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Machine(Question):
+    """Cluster or GPU, and whose figures of it."""
+
+    cluster: Asked[str | None] = text(f"{CLUSTER} [default: {DEFAULT_CLUSTER}]")
+    gpu: Asked[str | None] = text("GPU instead of a cluster: its usual node is taken.")
+    catalogue: Asked[str] = catalogue()
+
+    @property
+    def where(self) -> str:
+        """Cluster that is meant.
+
+        Raises
+        ------
+        GpuscaleError
+            If it is given twice.
+        """
+        if self.cluster is not None and self.gpu is not None:
+            raise GpuscaleError("give --cluster or --gpu, not both")
+        return self.cluster or self.gpu or DEFAULT_CLUSTER
+
+
+# --- the layout of a training job --------------------------------------------------------------
+
+LAYOUT = {
+    "tp": "Tensor-parallel degree.",
+    "pp": "Pipeline stages.",
+    "vpp": "Interleaved chunks of a stage.",
+    "cp": "Context-parallel degree.",
+    "cp_kind": "Context parallelism by ring, all-gather or ulysses.",
+    "ep": "Expert-parallel degree.",
+    "etp": "Tensor-parallel degree of the experts.",
+    "dp": "Data-parallel degree: whole replicas.",
+    "zero": "ZeRO stage 0 to 3; 3 is FSDP.",
+    "shard_group": "GPUs of one shard group, fewer than dp*cp: HSDP.",
+    "micro_batch": "Sequences of a micro-batch.",
+    "sequence_parallel": "Sequence parallelism beside TP: on or off.",
+    "recompute": "Recomputed in the backward pass: none, selective, full (all layers) or per-op.",
+    "recompute_layers": "Layers of a stage that full recompute is for. [default: all]",
+    "schedule": "Pipeline schedule: 1f1b, interleaved, zb-h1, dualpipe, gpipe.",
+    "overlap_tp": "TP's exchanges behind its products: on or off.",
+    "overlap_dp": "DP's exchanges behind the passes: on or off.",
+    "overlap_pp": "Transfers between stages behind the passes: on or off.",
+    "offload": "Moved to the host: optimizer, activations, both or none.",
+    "order": "Dimensions on the network, innermost first: tp-cp-dp-pp or tp-cp-pp-dp.",
+}
+"""What each option of a layout means, in every question that has it."""
+
+Pin = Converted[int | str | None, int | str | Sequence[int]]
+
+
+def pin(name: str) -> Pin:
+    """Field of a dimension that is searched unless it is given: a value, a list or a range."""
+
+    def read(value: Any, label: str) -> int | str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        shown = ",".join(str(part).strip() for part in _parts(value))
+        return int(shown) if shown.isdecimal() and len(shown) < 10 else shown
+
+    return Converted(LAYOUT[name], None, read)
+
+
+def degree(name: str) -> Asked[int]:
+    """Field of a degree that is 1 unless it is given."""
+    return whole(LAYOUT[name], 1, most=1e6)
+
+
+@dataclass(kw_only=True)
+class Pins(Question):
+    """A layout to be searched: what is given is pinned, to one value, a list or a range."""
+
+    tp: Pin = pin("tp")
+    pp: Pin = pin("pp")
+    vpp: Pin = pin("vpp")
+    dp: Pin = pin("dp")
+    cp: Pin = pin("cp")
+    cp_kind: Pin = pin("cp_kind")
+    ep: Pin = pin("ep")
+    etp: Pin = pin("etp")
+    zero: Pin = pin("zero")
+    shard_group: Pin = pin("shard_group")
+    micro_batch: Pin = pin("micro_batch")
+    sequence_parallel: Pin = pin("sequence_parallel")
+    recompute: Pin = pin("recompute")
+    recompute_layers: Pin = pin("recompute_layers")
+    schedule: Pin = pin("schedule")
+    overlap_tp: Pin = pin("overlap_tp")
+    overlap_dp: Pin = pin("overlap_dp")
+    overlap_pp: Pin = pin("overlap_pp")
+    offload: Pin = pin("offload")
+    order: Pin = pin("order")
+
+    @property
+    def pinned(self) -> dict[str, int | str]:
+        """What is pinned, in the order of `core.plan.pins.FLAGS`."""
+        from gpuscale.core.plan.pins import FLAGS
+
+        return {name: value for name in FLAGS if (value := getattr(self, name)) is not None}
+
+
+@dataclass(kw_only=True)
+class Degrees(Question):
+    """A layout that is given in full: a degree that is not named is 1."""
+
+    gpus: Asked[int | None] = whole("GPUs used; the data-parallel degree follows.", most=1e7)
+    tp: Asked[int] = degree("tp")
+    pp: Asked[int] = degree("pp")
+    vpp: Asked[int] = degree("vpp")
+    dp: Asked[int | None] = whole(LAYOUT["dp"], most=1e6)
+    cp: Asked[int] = degree("cp")
+    ep: Asked[int] = degree("ep")
+    etp: Asked[int] = degree("etp")
+    zero: Asked[int | None] = whole(
+        f"{LAYOUT['zero']} [default: the software's habit]", least=0, most=3
+    )
+    shard_group: Asked[int | None] = whole(LAYOUT["shard_group"])
+    micro_batch: Asked[int] = degree("micro_batch")
+    global_batch: Asked[int | None] = whole(
+        "Sequences of a step. [default: a few micro-batches for each stage]", most=1e9
+    )
+    sequence_parallel: Asked[str | None] = text(
+        f"{LAYOUT['sequence_parallel']} [default: the software's]", known=("on", "off")
+    )
+    recompute: Asked[str | None] = text(
+        f"{LAYOUT['recompute']} [default: the software's]",
+        known=("none", "selective", "full", "per-op"),
+    )
+    recompute_layers: Asked[int | None] = whole(LAYOUT["recompute_layers"], most=1e6)
+    schedule: Asked[str] = text(
+        LAYOUT["schedule"], "1f1b", known=("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe")
+    )
+    offload: Asked[str | None] = text(
+        LAYOUT["offload"], known=("optimizer", "activations", "both", "none")
+    )
+    precision: Asked[str] = text(
+        f"{PRECISIONS}.", "bf16", known=("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+    )
+    recipe: Asked[str | None] = text(
+        "Bytes per parameter: mixed-adam, book-min, fp32-adam, ... [default: the software's]"
+    )
+    software: Asked[str] = software()

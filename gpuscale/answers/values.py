@@ -57,6 +57,7 @@ def quantity(
     if not value > 0:
         raise GpuscaleError(f"{name} must be above 0, got {str(text).strip()[:40]}")
     if not least <= value <= most:
+        dim = "tokens" if dim == "positions" else dim
         shown = format_si(value, dim) if value < 1e30 else f"{value:g}"
         raise GpuscaleError(
             f"{name} must be between {format_si(least, dim)} and {format_si(most, dim)}, "

@@ -42,7 +42,7 @@ def command(
         base = Swept if headlines else WhatIf
         body |= {"answer": answer, "__annotations__": annotations}
         title = name.title().replace("-", "")
-        return dataclass(frozen=True)(type(title, (base,), body))
+        return dataclass()(type(title, (base,), body))
 
     return register
 

@@ -24,7 +24,7 @@ def _table(wide: bool) -> Table:
     return Table(columns, rows, title="A table")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Demo(Question):
     """Show every block."""
 

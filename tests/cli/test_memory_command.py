@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from gpuscale.answers.memory import memory
+from gpuscale.answers.memory import Memory
 from gpuscale.cli.app import run
 
 
@@ -194,7 +194,7 @@ def evaluate(term):
     ],
 )
 def test_terms_evaluate(given):
-    document = memory(**given).answer()
+    document = Memory(**given).answer()
     assert document.terms
     for term in document.terms:
         evaluate(term)
@@ -219,7 +219,7 @@ BAD = [
     (("llama3-70b", "--recompute", "half"), "unknown recompute"),
     (("llama3-70b", "--precision", "fp12"), "unknown precision"),
     (("llama3-70b", "--software", "megatron"), "unknown software"),
-    (("llama3-70b", "--seq", "0"), "--seq must be"),
+    (("llama3-70b", "--seq", "0"), "--seq-len must be"),
     (("llama3-70b", "--weights", "fp8"), "--weights needs --serve"),
     (("llama3-70b", "--serve", "--zero", "3"), "no meaning with --serve"),
     (("llama3-70b", "--serve", "--weights", "fp7"), "unknown weights"),
@@ -228,8 +228,8 @@ BAD = [
     (("llama3-70b", "--gpu", "h100", "--cluster", "dgx-h100"), "not both"),
     (("--params", "0"), "--params must be"),
     (("--params", "70e9", "--stages"), "needs a model"),
-    (("--params", "70e9", "--vpp", "4"), "training a model only"),
-    (("llama3-70b", "--serve", "--seq", "8192"), "training a model only"),
+    (("--params", "70e9", "--vpp", "4"), "needs a model"),
+    (("llama3-70b", "--serve", "--seq", "8192"), "no meaning with --serve"),
     (("llama3-70b", "--serve", "--stages"), "no meaning with --serve"),
     (("deepseek-v3", "--imbalance", "0.5"), "--imbalance must be"),
     (("--params", "70e9", "--shard-group", "3", "--dp", "8"), "does not divide"),

@@ -1,67 +1,33 @@
-"""What the memory documents share: loading hardware, degrees, formatting."""
+"""What the memory answers share: recipes, formatting."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.values import whole
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuscale.io.inputs import Loaded
+    from gpuscale.core.memory.states import Recipe
 
 
-def load(given: dict[str, Any], **others: Any) -> Loaded:
-    """Load cluster and model, with the what-if settings."""
-    from gpuscale.io.inputs import load_inputs
+def recipe_of(name: str) -> Recipe:
+    """Bytes per parameter by name."""
+    from gpuscale.core.memory.states import RECIPES
 
-    return load_inputs(
-        given["common"],
-        cluster=given["cluster"] or given["gpu"] or "dgx-h100",
-        model=given["model"],
-        catalogue=given["catalogue"],
-        others=others or None,
-    )
+    if name.lower() not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES, f"known: {', '.join(RECIPES)}")
+    return RECIPES[name.lower()]
 
 
-def degree(given: dict[str, Any], name: str, most: float = 1e6) -> int:
-    """Read one degree or count, of at least 1."""
-    return whole(given[name], f"--{name.replace('_', '-')}", most=most)
+def weight_format(name: str | None, what: str, default: str = "bf16") -> str:
+    """Format of served weights or of a cache, by name."""
+    from gpuscale.core.formats import FORMATS
 
-
-def choice(given: dict[str, Any], name: str, known: Iterable[str]) -> str:
-    """Read a word out of a list."""
-    text = str(given[name]).strip().lower()
-    names = list(known)
-    if text not in names:
-        raise unknown_name(name.replace("_", " "), text, names, f"known: {', '.join(names)}")
-    return text
-
-
-def zero_stage(given: dict[str, Any], default: int) -> int:
-    """Read the ZeRO stage."""
-    if given["zero"] is None:
-        return default
-    stage = whole(given["zero"], "--zero", least=0, most=3)
-    return stage
-
-
-def data_parallel(given: dict[str, Any], model_parallel: int) -> int:
-    """Data-parallel degree from --dp or --gpus."""
-    if given["gpus"] is None:
-        return degree(given, "dp") if given["dp"] is not None else 1
-    n_gpus = degree(given, "gpus", most=1e7)
-    if n_gpus % model_parallel:
-        raise GpuscaleError(
-            f"--gpus {n_gpus} is no multiple of tp*pp*cp = {model_parallel}",
-            f"{max(1, n_gpus // model_parallel) * model_parallel} would be",
-        )
-    dp = n_gpus // model_parallel
-    if given["dp"] is not None and degree(given, "dp") != dp:
-        raise GpuscaleError(f"--gpus {n_gpus} with tp*pp*cp = {model_parallel} means dp = {dp}")
-    return dp
+    word = (name or default).strip().lower()
+    if word not in FORMATS:
+        raise unknown_name(what, word, FORMATS, f"known: {', '.join(FORMATS)}")
+    return word
 
 
 def gb(value: float) -> str:

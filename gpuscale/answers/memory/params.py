@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.memory.common import (
-    choice,
-    data_parallel,
-    degree,
-    gb,
-    load,
-    rows_max,
-    width_text,
-    zero_stage,
-)
-from gpuscale.answers.values import quantity, whole
-from gpuscale.errors import GpuscaleError
+from gpuscale.answers.layout import data_parallel, shard_group
+from gpuscale.answers.memory.common import gb, recipe_of, rows_max, width_text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.memory.states import Recipe, StateBytes
     from gpuscale.core.records import Term
     from gpuscale.render.document import Document
@@ -43,24 +34,20 @@ class StatesAnswer:
     n_nodes_to_hold: int
 
 
-def params_document(given: dict[str, Any]) -> Document:
+def params_document(asked: Memory) -> Document:
     """Answer a question about a number of parameters."""
-    from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
+    from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold, sharded_states
     from gpuscale.core.quantity import format_count
-    from gpuscale.io.inputs import changed_text
+    from gpuscale.io.inputs import changed_text, load_inputs
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
-    n_params = quantity(given["params"], "count", "--params", most=1e16)
-    given = {**given, "recipe": given["recipe"] or "mixed-adam"}
-    recipe = RECIPES[choice(given, "recipe", RECIPES)]
-    tp, pp, cp = (degree(given, n) for n in ("tp", "pp", "cp"))
-    dp = data_parallel(given, tp * pp * cp)
-    zero = zero_stage(given, 0)
-    group = given["shard_group"]
-    shards = dp * cp if group is None else whole(group, "--shard-group", most=dp * cp)
-    if (dp * cp) % shards:
-        raise GpuscaleError(f"--shard-group {shards} does not divide dp*cp = {dp * cp}")
-    loaded = load(given)
+    assert asked.params is not None
+    n_params, tp, pp, cp = asked.params, asked.tp, asked.pp, asked.cp
+    recipe = recipe_of(asked.recipe or "mixed-adam")
+    dp = data_parallel(asked, tp * pp * cp)
+    zero = asked.zero or 0
+    shards = shard_group(asked, dp * cp) or dp * cp
+    loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)
     hbm = loaded.gpu.hbm_bytes
     states = sharded_states(n_params / (tp * pp), recipe, zero, shards)
     whole_bytes = n_params * recipe.bytes_per_param
@@ -111,7 +98,7 @@ def params_document(given: dict[str, Any]) -> Document:
         "params": n_params,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "catalogue": given["catalogue"],
+        "catalogue": asked.catalogue,
         "recipe": recipe.name,
         "tp": tp,
         "pp": pp,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.memory.common import choice, degree, gb, load, rows_max, width_text
-from gpuscale.answers.values import quantity, whole
+from gpuscale.answers.memory.common import gb, rows_max, weight_format, width_text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.memory.inference import ServingMemory
     from gpuscale.core.memory.serving import FewestServing, ServingJob
     from gpuscale.core.records import Term
@@ -32,18 +32,31 @@ class ServingAnswer:
     fewest: FewestServing | None
 
 
-def serving_document(given: dict[str, Any]) -> Document:
+@dataclass(frozen=True, slots=True)
+class WeightsAnswer:
+    """Weights of a bare number of parameters. [byte]."""
+
+    weights_bytes: float
+    weights_bytes_per_gpu: float
+    hbm_bytes: float
+    fits: bool
+    n_gpus: int
+    n_gpus_to_hold: int
+    n_nodes_to_hold: int
+
+
+def serving_document(asked: Memory) -> Document:
     """Answer a serving question."""
     from gpuscale.core.memory.fit import usable_bytes
     from gpuscale.core.memory.serving import fewest_serving, replica_memory
+    from gpuscale.io.inputs import load_inputs
 
-    if given["params"] is not None:
-        return _weights_only(given)
-    loaded = load(given)
-    job = _job(given)
-    tp, pp = degree(given, "tp"), degree(given, "pp")
-    if given["gpus"] is not None and degree(given, "gpus", 1e7) != tp * pp:
-        n = degree(given, "gpus", 1e7)
+    if asked.params is not None:
+        return _weights_only(asked, asked.params)
+    loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
+    job = _job(asked)
+    tp, pp, n = asked.tp, asked.pp, asked.gpus
+    if n is not None and n != tp * pp:
         if (tp, pp) != (1, 1):
             raise GpuscaleError(f"--gpus {n} is not tp*pp = {tp * pp}")
         tp = min(n, loaded.cluster.gpus_per_node)
@@ -54,29 +67,27 @@ def serving_document(given: dict[str, Any]) -> Document:
         raise GpuscaleError(f"--pp {pp} is more than the {loaded.model.n_layers} layers")
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm)
-    split_kv = bool(given["dp_attention"])
+    split_kv = asked.dp_attention
     per_gpu = replica_memory(loaded.model, job, tp, pp, usable, split_kv=split_kv)
     fewest = fewest_serving(
         loaded.model, job, usable, loaded.cluster.gpus_per_node, split_kv=split_kv
     )
-    return _document(given, loaded, job, (tp, pp), hbm, per_gpu, fewest)
+    return _document(asked, loaded, job, (tp, pp), hbm, per_gpu, fewest)
 
 
-def _job(given: dict[str, Any]) -> ServingJob:
-    from gpuscale.core.formats import FORMATS
+def _job(asked: Memory) -> ServingJob:
     from gpuscale.core.memory.serving import ServingJob
 
-    filled = {**given, "weights": given["weights"] or "bf16", "kv": given["kv"] or "bf16"}
     return ServingJob(
-        weights=choice(filled, "weights", FORMATS),
-        kv=choice(filled, "kv", FORMATS),
-        context_tokens=quantity(given["context"] or "8192", "tokens", "--context", most=1e12),
-        concurrency=whole(given["concurrency"] or "1", "--concurrency", most=1e9),
+        weights=weight_format(asked.weights, "weights"),
+        kv=weight_format(asked.kv, "kv"),
+        context_tokens=asked.context or 8192.0,
+        concurrency=asked.concurrency or 1,
     )
 
 
 def _document(
-    given: dict[str, Any],
+    asked: Memory,
     loaded: Loaded,
     job: ServingJob,
     degrees: tuple[int, int],
@@ -135,14 +146,14 @@ def _document(
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "catalogue": given["catalogue"],
+        "catalogue": asked.catalogue,
         "weights": job.weights,
         "kv": job.kv,
         "tp": tp,
         "pp": pp,
         "context_tokens": job.context_tokens,
         "concurrency": job.concurrency,
-        "dp_attention": bool(given["dp_attention"]),
+        "dp_attention": asked.dp_attention,
     }
     return Document(
         command="memory",
@@ -229,43 +240,33 @@ def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
     )
 
 
-def _weights_only(given: dict[str, Any]) -> Document:
+def _weights_only(asked: Memory, n_params: float) -> Document:
     """Weights of a number of parameters, against the HBM of the GPUs."""
     from gpuscale.core.formats import FORMATS, weight_bytes
     from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
     from gpuscale.core.quantity import format_count
     from gpuscale.core.records import Term
-    from gpuscale.io.inputs import changed_text
+    from gpuscale.io.inputs import changed_text, load_inputs
     from gpuscale.render.document import Document, Facts, Text
 
     for name in ("kv", "context", "concurrency", "dp_attention"):
-        if given[name]:
+        if getattr(asked, name):
             raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
-    n_params = quantity(given["params"], "count", "--params", most=1e16)
-    dtype = choice({**given, "weights": given["weights"] or "bf16"}, "weights", FORMATS)
-    loaded = load(given)
-    tp, pp = degree(given, "tp"), degree(given, "pp")
-    n_gpus = degree(given, "gpus", 1e7) if given["gpus"] is not None else tp * pp
+    dtype = weight_format(asked.weights, "weights")
+    loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)
+    n_gpus = asked.gpus or asked.tp * asked.pp
     hbm = loaded.gpu.hbm_bytes
     total = weight_bytes(n_params, dtype)
     fewest = gpus_to_hold(total, hbm)
     nodes = nodes_to_hold(fewest, loaded.cluster.gpus_per_node)
     per_gpu = total / n_gpus
-    result = {
-        "weights_bytes": total,
-        "weights_bytes_per_gpu": per_gpu,
-        "hbm_bytes": hbm,
-        "fits": per_gpu <= hbm,
-        "n_gpus": n_gpus,
-        "n_gpus_to_hold": fewest,
-        "n_nodes_to_hold": nodes,
-    }
+    result = WeightsAnswer(total, per_gpu, hbm, per_gpu <= hbm, n_gpus, fewest, nodes)
     facts = [
         ("weights", gb(total), f"{dtype}, {FORMATS[dtype].bits:g} bits per parameter"),
         ("per GPU", gb(per_gpu), f"on {n_gpus:,} {loaded.gpu.name}"),
         (
             "verdict",
-            "fits" if result["fits"] else "does not fit",
+            "fits" if result.fits else "does not fit",
             f"{gb(per_gpu)} of {gb(hbm)} HBM; weights alone, no KV cache",
         ),
         ("GPUs to hold them", f"{fewest:,}", f"{nodes:,} nodes"),
@@ -292,11 +293,11 @@ def _weights_only(given: dict[str, Any]) -> Document:
             "gpu": loaded.gpu.name,
             "cluster": loaded.cluster.name,
             "n_gpus": n_gpus,
-            "catalogue": given["catalogue"],
+            "catalogue": asked.catalogue,
         },
         result=result,
         blocks=blocks,
         warnings=loaded.warnings,
-        answered_no=not result["fits"],
+        answered_no=not result.fits,
         terms=(term,),
     )

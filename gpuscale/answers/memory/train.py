@@ -5,30 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.memory.common import (
-    choice,
-    data_parallel,
-    degree,
-    gb,
-    load,
-    rows_max,
-    verdict,
-    width_text,
-    zero_stage,
-)
-from gpuscale.answers.values import quantity, whole
-from gpuscale.errors import GpuscaleError
+from gpuscale.answers.layout import layout_of
+from gpuscale.answers.memory.common import gb, recipe_of, rows_max, verdict, width_text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.memory.fit import Fewest
     from gpuscale.core.memory.parameters import MemoryParameters
     from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.memory.states import Recipe
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block, Document
-    from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
 PARTS = (
@@ -65,19 +55,27 @@ class TrainingMemory:
     fewest: Fewest | None
 
 
-def training_document(given: dict[str, Any]) -> Document:
+def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
     from gpuscale.core.memory.facts import model_facts
     from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN, fewest_gpus, usable_bytes
     from gpuscale.core.memory.parameters import IDEAL, parameters_of
     from gpuscale.core.memory.peak import peak_stage, stage_memories
+    from gpuscale.io.inputs import load_inputs
     from gpuscale.io.software import load_software
 
-    loaded = load(given, software=load_software(given["software"]))
+    loaded = load_inputs(
+        asked,
+        cluster=asked.where,
+        model=asked.model,
+        catalogue=asked.catalogue,
+        others={"software": load_software(asked.software)},
+    )
     software: SoftwareSpec = loaded.specs["software"]
-    imbalance = quantity(given["imbalance"], "count", "--imbalance", least=1.0, most=1e4)
-    parameters = _with_recipe(given, parameters_of(software, {"expert_imbalance": imbalance}))
-    layout = _layout(given, loaded.model, software)
+    parameters = parameters_of(software, {"expert_imbalance": asked.imbalance})
+    if asked.recipe is not None:
+        parameters = _with_recipe(recipe_of(asked.recipe), parameters)
+    layout = layout_of(asked, asked.seq_len, loaded.model, software)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)
@@ -86,7 +84,7 @@ def training_document(given: dict[str, Any]) -> Document:
     usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     fits = peak.total_bytes <= usable
     fewest = None
-    if given["min_gpus"] or not fits:
+    if asked.min_gpus or not fits:
         fewest = fewest_gpus(
             facts,
             parameters,
@@ -113,16 +111,11 @@ def training_document(given: dict[str, Any]) -> Document:
         stages=stages,
         fewest=fewest,
     )
-    return _document(given, loaded, layout, facts, parameters, result)
+    return _document(asked, loaded, layout, facts, parameters, result)
 
 
-def _with_recipe(given: dict[str, Any], parameters: MemoryParameters) -> MemoryParameters:
+def _with_recipe(r: Recipe, parameters: MemoryParameters) -> MemoryParameters:
     """Bytes per parameter of a named recipe instead of the family's."""
-    if given["recipe"] is None:
-        return parameters
-    from gpuscale.core.memory.states import RECIPES
-
-    r = RECIPES[choice(given, "recipe", RECIPES)]
     return replace(
         parameters,
         weights_bytes=r.weights_bytes,
@@ -160,78 +153,8 @@ def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
     )
 
 
-def _layout(given: dict[str, Any], model: ModelSpec, software: SoftwareSpec) -> Layout:
-    from gpuscale.core.layout import PRECISIONS, RECOMPUTE, SCHEDULES, Layout
-
-    tp, pp, vpp, cp, ep, etp, micro = (
-        degree(given, n) for n in ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch")
-    )
-    dp = data_parallel(given, tp * pp * cp)
-    _check_degrees(model, tp, pp, vpp, cp, ep, etp, dp)
-    batch = given["global_batch"]
-    group = given["shard_group"]
-    offload = _offload(given)
-    zero = zero_stage(given, software.zero_stage)
-    shard_group = whole(group, "--shard-group", most=dp * cp) if group is not None else None
-    if shard_group and (dp * cp) % shard_group:
-        raise GpuscaleError(f"--shard-group {shard_group} does not divide dp*cp = {dp * cp}")
-    return Layout(
-        seq_len=whole(given["seq"], "--seq", most=1e9),
-        global_batch_size=dp * micro * pp
-        if batch is None
-        else whole(batch, "--global-batch", most=1e9),
-        micro_batch_size=micro,
-        tp=tp,
-        cp=cp,
-        ep=ep,
-        etp=etp,
-        pp=pp,
-        vpp=vpp,
-        dp=dp,
-        zero_stage=zero,
-        shard_group_size=shard_group,
-        sequence_parallel=software.sequence_parallel and tp > 1,
-        recompute=software.recompute
-        if given["recompute"] is None
-        else choice(given, "recompute", RECOMPUTE),
-        schedule=choice(given, "schedule", SCHEDULES),
-        precision=choice(given, "precision", PRECISIONS),
-        offload_optimizer="optimizer" in offload,
-        offload_activations="activations" in offload,
-    )
-
-
-def _check_degrees(
-    model: ModelSpec, tp: int, pp: int, vpp: int, cp: int, ep: int, etp: int, dp: int
-) -> None:
-    """Refuse degrees that no framework can run."""
-    if pp * vpp > model.n_layers:
-        raise GpuscaleError(f"pp*vpp = {pp * vpp} is more than the {model.n_layers} layers")
-    if vpp > 1 and pp == 1:
-        raise GpuscaleError("--vpp needs --pp above 1")
-    for mixer in model.mixers.values():
-        heads = getattr(mixer, "n_heads", tp)
-        if heads % tp:
-            raise GpuscaleError(f"--tp {tp} does not divide {heads} heads")
-    experts = [f.n_experts for f in model.ffns.values() if f.kind == "moe"]
-    if ep * etp > 1 and not experts:
-        raise GpuscaleError("--ep and --etp need a model with experts")
-    if any(n % ep for n in experts):
-        raise GpuscaleError(f"--ep {ep} does not divide {experts[0]} experts")
-    if (tp * cp * dp) % (ep * etp):
-        raise GpuscaleError(f"ep*etp = {ep * etp} does not divide tp*cp*dp = {tp * cp * dp}")
-
-
-def _offload(given: dict[str, Any]) -> tuple[str, ...]:
-    """Read what --offload names."""
-    if given["offload"] is None:
-        return ()
-    word = choice(given, "offload", ("optimizer", "activations", "both", "none"))
-    return {"both": ("optimizer", "activations"), "none": ()}.get(word, (word,))
-
-
 def _document(
-    given: dict[str, Any],
+    asked: Memory,
     loaded: Loaded,
     layout: Layout,
     facts: ModelFacts,
@@ -245,8 +168,8 @@ def _document(
     peak, gpu = r.expected, loaded.gpu
     head = (
         f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
-        f"{given['software']}, "
-        + (f"recipe {given['recipe']}" if given["recipe"] else "its own recipe")
+        f"{asked.software}, "
+        + (f"recipe {asked.recipe}" if asked.recipe else "its own recipe")
         + f", sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
         f"{layout.recompute}, {layout.precision}"
     )
@@ -287,22 +210,22 @@ def _document(
         ("as nvidia-smi", gb(peak.total_bytes), f"{peak.total_bytes / 2**30:,.2f} GiB"),
     ]
     blocks: list[Block] = [Text(head), table, bars, Facts(facts_rows)]
-    if given["stages"]:
+    if asked.stages:
         blocks.append(_stage_table(r))
-    if given["min_gpus"] or not r.fits:
+    if asked.min_gpus or not r.fits:
         blocks.append(Text(_fewest_text(r, loaded)))
     changed = changed_text(loaded)
     if changed:
         blocks.append(Text(changed))
     return Document(
         command="memory",
-        inputs=_inputs(given, loaded, layout),
+        inputs=_inputs(asked, loaded, layout),
         result=r,
         blocks=blocks,
         warnings=loaded.warnings,
         answered_no=not r.fits,
         terms=_terms(facts, layout, parameters, r),
-        csv_table=table if not given["stages"] else _stage_table(r),
+        csv_table=table if not asked.stages else _stage_table(r),
     )
 
 
@@ -371,17 +294,17 @@ def _stage_table(r: TrainingMemory) -> Any:
     )
 
 
-def _inputs(given: dict[str, Any], loaded: Loaded, layout: Layout) -> dict[str, Any]:
+def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "catalogue": given["catalogue"],
-        "software": given["software"],
-        "recipe": given["recipe"] or "",
-        "imbalance": given["imbalance"],
+        "catalogue": asked.catalogue,
+        "software": asked.software,
+        "recipe": asked.recipe or "",
+        "imbalance": asked.imbalance,
         "n_gpus": layout.n_gpus,
         **asdict(layout),
     }

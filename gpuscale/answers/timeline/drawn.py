@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuscale.answers.memory.common import gb, load
-from gpuscale.answers.memory.train import _layout as layout_given
+from gpuscale.answers.layout import layout_of
+from gpuscale.answers.memory.common import gb
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.timeline import timeline
 from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import facts_of, make_problem
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Drawn, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.timeline import Timeline as Asked
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.timeline import Timeline
+    from gpuscale.io.inputs import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,16 @@ class TimelineResult:
     stages: tuple[DeviceTime, ...]
 
 
-def timeline_document(given: dict[str, Any]) -> Document:
+def timeline_document(asked: Asked) -> Document:
     """Lay one step out and show it."""
-    software = load_software(given["software"])
-    loaded = load(given, software=software)
-    if given["global_batch"] is None:
-        least = layout_given(given | {"global_batch": "1"}, loaded.model, software)
-        given["global_batch"] = str(2 * least.dp * least.pp * least.micro_batch_size)
-    layout = layout_given(given, loaded.model, loaded.specs["software"])
+    loaded = load_inputs(
+        asked,
+        cluster=asked.where,
+        model=asked.model,
+        catalogue=asked.catalogue,
+        others={"software": load_software(asked.software)},
+    )
+    layout = layout_of(asked, asked.seq_len, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
     problem = make_problem(
         loaded.model,
@@ -54,7 +59,7 @@ def timeline_document(given: dict[str, Any]) -> Document:
         loaded.specs["software"],
         facts,
         layout.precision,
-        given["common"].calibration,
+        asked.calibration,
     )
     try:
         line = timeline(
@@ -72,11 +77,11 @@ def timeline_document(given: dict[str, Any]) -> Document:
         f"{line.schedule}, {line.n_micro_batches:,} micro-batches of {layout.micro_batch_size}: "
         f"{format_si(line.total_s, 's')} a step"
     )
-    return _document(given, loaded, problem, layout, line, head)
+    return _document(asked, loaded, problem, layout, line, head)
 
 
 def _document(
-    given: dict[str, Any], loaded: Any, problem: Problem, layout: Layout, line: Timeline, head: str
+    asked: Asked, loaded: Loaded, problem: Problem, layout: Layout, line: Timeline, head: str
 ) -> Document:
     import shutil
 
@@ -112,7 +117,7 @@ def _document(
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "software": given["software"],
+        "software": asked.software,
         "n_gpus": layout.n_gpus,
         **asdict(layout),
     }
