@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.limits import pp as pipeline_ideal
-from gpuscale.core.run import cost
+from gpuscale.core.run import cost, energy
 from gpuscale.core.run import time as tr
 from gpuscale.core.serving import ideal as serving_ideal
 from gpuscale.textbook import rules_of_thumb, shards, strategy
@@ -154,11 +154,11 @@ def test_prefixes_and_rounding():
 def test_energy_and_money():
     """A DGX H100 at its 10.2 kW for a day: 244.8 kWh."""
     assert cost.energy_j(10_200, DAY) / 3.6e6 == pytest.approx(244.8)
-    assert cost.power_w(8, 700, host_power_w=4600) == 10_200
-    assert cost.power_w(8, 700, 4600, pue=1.2) == pytest.approx(12_240)
+    assert energy.power_w(8, 700, host_power_w=4600) == 10_200
+    assert energy.power_w(8, 700, 4600, pue=1.2) == pytest.approx(12_240)
     assert cost.rental_usd(8, 3600, 2.0) == 16.0
     with pytest.raises(ValueError, match="pue"):
-        cost.power_w(8, 700, pue=0.9)
+        energy.power_w(8, 700, pue=0.9)
 
 
 @given(positive, positive)

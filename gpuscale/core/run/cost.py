@@ -1,4 +1,4 @@
-"""Energy, money, and when a dearer machine pays back."""
+"""Money, and when a dearer machine pays back."""
 
 from __future__ import annotations
 
@@ -14,54 +14,6 @@ def run_time_s(step_s: float, n_steps: float) -> float:
     200000.0
     """
     return step_s * n_steps
-
-
-def power_w(
-    n_gpus: float, gpu_power_w: float, host_power_w: float = 0.0, pue: float = 1.0
-) -> float:
-    """Power of the GPUs and their hosts, with the data centre's overhead. [W].
-
-    Parameters
-    ----------
-    n_gpus : float
-        GPUs. [1]
-    gpu_power_w : float
-        Power of one GPU; its TDP is the upper bound. [W]
-    host_power_w : float
-        CPUs, switches, NICs and fans of all hosts together. [W]
-    pue : float
-        Power usage effectiveness of the site, 1 or more. [1]
-
-    Examples
-    --------
-    >>> power_w(8, 400)
-    3200.0
-    """
-    if pue < 1:
-        raise ValueError(f"pue must be at least 1, got {pue}")
-    return (n_gpus * gpu_power_w + host_power_w) * pue
-
-
-def energy_j(power_w: float, time_s: float) -> float:
-    """Energy. [J].
-
-    Examples
-    --------
-    >>> energy_j(3200.0, 3600.0) / 3.6e6  # kWh
-    3.2
-    """
-    return power_w * time_s
-
-
-def energy_usd(power_w: float, time_s: float, usd_per_kwh: float) -> float:
-    """Price of the electricity of a run. [USD].
-
-    Examples
-    --------
-    >>> round(energy_usd(3200, 110_000, 0.10), 2)
-    9.78
-    """
-    return energy_j(power_w, time_s) / (1e3 * SECONDS_PER_HOUR) * usd_per_kwh
 
 
 def rental_usd(n_gpus: float, time_s: float, usd_per_gpu_hour: float) -> float:

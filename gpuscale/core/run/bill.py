@@ -1,0 +1,170 @@
+"""Money, energy and carbon of anything that has a duration or a rate; all commands call it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.core.run.energy import (
+    J_PER_KWH,
+    Site,
+    carbon_kg,
+    embodied_kg,
+    energy_j,
+    mean_power_w,
+)
+from gpuscale.core.run.ownership import usd_per_million_tokens
+from gpuscale.core.run.time import SECONDS_PER_HOUR, gpu_hours
+
+IDLE_FRAC = 0.2
+"""Of its rating that a node draws while it waits or is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Price of a GPU-hour: the one taken, and the range of the offers it was taken from."""
+
+    usd_per_gpu_hour: float
+    low_usd: float
+    high_usd: float
+    kind: str  # given, preset, on-demand, spot, own
+    origin: str = ""
+    as_of: str = ""
+    age_days: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a negative price."""
+        if self.low_usd < 0 or not self.low_usd <= self.usd_per_gpu_hour <= self.high_usd:
+            raise ValueError("a price of at least 0, inside its range, is wanted")
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Power of a node of a kind, and how far published readings are from it."""
+
+    work_w: float  # of one node at work, AC input
+    idle_w: float
+    low_frac: float  # measured over expected, lowest and highest of the kind
+    high_frac: float
+    gpus_per_node: int
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Money, energy and carbon of a duration."""
+
+    gpu_hours: float
+    usd: float | None
+    usd_low: float | None
+    usd_high: float | None
+    usd_per_million_tokens: float | None
+    power_w: float | None  # at the meter, PUE counted
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
+    energy_usd: float | None  # of the electricity alone; part of an owned price
+    carbon_kg: float | None  # location-based
+    carbon_market_kg: float | None
+    embodied_kg: float | None
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Energy. [kWh]."""
+        return None if self.energy_j is None else self.energy_j / J_PER_KWH
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """Carbon of making a GPU's share of a node, and over what it is spread."""
+
+    kg_per_gpu: float
+    life_s: float
+    utilisation_frac: float
+    source: str = ""
+
+
+def charge(
+    time_s: float,
+    n_gpus: float,
+    rate: Rate | None = None,
+    draw: Draw | None = None,
+    site: Site | None = None,
+    work_frac: float = 1.0,
+    tokens: float | None = None,
+    making: Making | None = None,
+    network_w: float = 0.0,
+) -> Charge:
+    """Bill of `time_s` on `n_gpus`; what is not known is None.
+
+    Parameters
+    ----------
+    time_s : float
+        Elapsed time, failures and waits included. [s]
+    n_gpus : float
+        GPUs held, spares included. [1]
+    rate : Rate, optional
+        Price of a GPU-hour.
+    draw : Draw, optional
+        Power of a node.
+    site : Site, optional
+        PUE, carbon of the grid, price of electricity.
+    work_frac : float
+        Of the time at work; the rest draws the idle power. [1]
+    tokens : float, optional
+        Tokens that the time makes.
+    making : Making, optional
+        For embodied carbon.
+    network_w : float
+        Switches and modules, before the site's overhead. [W]
+
+    Raises
+    ------
+    ValueError
+        For a negative time or no GPU.
+
+    Examples
+    --------
+    >>> site = Site("us", 369.473, 1.09)
+    >>> node = Draw(8 * 700.0, 0.0, 1.0, 1.0, 8)  # the card's own accounting: GPU TDP alone
+    >>> run = charge(30.84e6 / 16384 * 3600, 16384, None, node, site)
+    >>> round(run.carbon_kg / 1e3)  # Llama 3.1 405B: 8930 t printed
+    8694
+    """
+    if time_s < 0 or n_gpus <= 0:
+        raise ValueError("a time of at least 0 and GPUs are wanted")
+    hours = gpu_hours(n_gpus, time_s)
+    prices = (rate.usd_per_gpu_hour, rate.low_usd, rate.high_usd) if rate else None
+    usd = [hours * p for p in prices] if prices else [None, None, None]
+    per_million = None
+    if rate is not None and tokens and time_s > 0:
+        per_million = usd_per_million_tokens(rate.usd_per_gpu_hour, n_gpus, tokens / time_s)
+    joule: list[float | None] = [None, None, None]
+    meter_w = paid = carbon = market = None
+    if draw is not None:
+        node_w = mean_power_w(draw.work_w, draw.idle_w, work_frac)
+        meter_w = (n_gpus / draw.gpus_per_node * node_w + network_w) * (site.pue if site else 1.0)
+        whole = energy_j(meter_w, time_s)
+        joule = [whole, whole * draw.low_frac, whole * draw.high_frac]
+        if site is not None:
+            carbon = carbon_kg(whole, site.grid_g_per_kwh)
+            if site.market_g_per_kwh is not None:
+                market = carbon_kg(whole, site.market_g_per_kwh)
+            if site.usd_per_kwh is not None:
+                paid = whole / J_PER_KWH * site.usd_per_kwh
+    made = None
+    if making is not None:
+        made = embodied_kg(hours, making.kg_per_gpu, making.life_s, making.utilisation_frac)
+    return Charge(hours, *usd, per_million, meter_w, *joule, paid, carbon, market, made)
+
+
+def spot_stops_per_s(stops_per_day: float) -> float:
+    """Pre-emptions of a spot job, to be added to its failures. [1/s].
+
+    Examples
+    --------
+    >>> spot_stops_per_s(24) * 3600
+    1.0
+    """
+    if stops_per_day < 0:
+        raise ValueError("pre-emptions cannot be negative")
+    return stops_per_day / (24 * SECONDS_PER_HOUR)

@@ -1,0 +1,226 @@
+"""Checkpoints: their size by part, the time to save and load them, and the best interval.
+
+References
+----------
+.. [1] J. Young, CACM 17(9), 1974, doi:10.1145/361147.361115.
+.. [2] J. Daly, FGCS 22(3), 2006, doi:10.1016/j.future.2004.11.016.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+KINDS = ("blocking", "asynchronous", "memory")
+"""Ways to save: the job waits for the store; it waits for a copy to the host's memory, the rest
+goes on beside it; copies stay in the memory of the host and of a peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Checkpoint by part. [byte]."""
+
+    weights_bytes: float
+    master_bytes: float
+    optimizer_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of the parts. [byte]."""
+        return self.weights_bytes + self.master_bytes + self.optimizer_bytes
+
+
+def checkpoint_parts(
+    n_params: float,
+    weights_bytes: float = 2.0,
+    master_bytes: float = 4.0,
+    optimizer_bytes: float = 8.0,
+    trainable: float | None = None,
+) -> Parts:
+    """Size of a full checkpoint: weights, fp32 master weights and optimizer states.
+
+    Gradients are not saved. 14 byte per parameter with Adam in mixed precision.
+
+    Parameters
+    ----------
+    n_params : float
+        Parameters saved. [1]
+    weights_bytes, master_bytes, optimizer_bytes : float
+        Per parameter; the last two only for what is trained. [byte]
+    trainable : float, optional
+        Trained parameters (adapters); all if not given. [1]
+
+    Examples
+    --------
+    >>> round(checkpoint_parts(8.03e9).total_bytes / 2**30)  # DeepSpeed issue 6598: 105 GiB
+    105
+    """
+    trained = n_params if trainable is None else trainable
+    if n_params <= 0 or trained < 0:
+        raise ValueError("parameters must be positive")
+    return Parts(n_params * weights_bytes, trained * master_bytes, trained * optimizer_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Saver:
+    """How a piece of software saves; constants with their source are in the presets."""
+
+    name: str
+    kind: str  # one of KINDS
+    fixed_s: float = 0.0  # planning, metadata, barriers: whatever the size
+    host_copy_frac: float = 0.5  # of the host link's bandwidth that the copy reaches
+    interference_frac: float = 0.0  # of a background save's time that is lost all the same
+    readers: str = "one"  # one replica reads and broadcasts, or "all" read
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind."""
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where checkpoints go, as the job sees it. Bandwidths one direction, [byte/s]."""
+
+    write_bytes_per_s: float  # of the store, all clients together
+    read_bytes_per_s: float
+    node_bytes_per_s: float = math.inf  # of one node towards the store
+    host_link_bytes_per_s: float = 64e9  # GPU to host memory, one GPU
+
+    def __post_init__(self) -> None:
+        """Refuse a bandwidth of 0."""
+        for name in ("write_bytes_per_s", "read_bytes_per_s", "node_bytes_per_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTime:
+    """Time of one checkpoint. [s]."""
+
+    write_s: float  # until it is safe
+    blocking_s: float  # that the job waits, interference counted
+    load_s: float
+    bytes_per_gpu: float
+    bound: str  # what sets the write time: store, node or host link
+
+
+def save_time(
+    total_bytes: float,
+    n_gpus: int,
+    n_nodes: int,
+    saver: Saver,
+    store: Store,
+    writers: int | None = None,
+    replicas: int = 1,
+) -> SaveTime:
+    """Time to save and to load one checkpoint.
+
+    ``write = fixed + bytes / min(store, nodes * node, writers * host link)``; an asynchronous
+    save blocks for the copy to the host, and a fraction of the write time is lost to the
+    bandwidth that it takes.
+
+    Parameters
+    ----------
+    total_bytes : float
+        Of the checkpoint. [byte]
+    n_gpus, n_nodes : int
+        Of the job. [1]
+    saver : Saver
+        The software.
+    store : Store
+        Bandwidths.
+    writers : int, optional
+        GPUs that hold distinct shards; all if not given. [1]
+    replicas : int
+        Data-parallel replicas that each read the checkpoint, where all do. [1]
+
+    Examples
+    --------
+    >>> bloom = save_time(2.3e12, 384, 48, Saver("sync", "blocking"), Store(57.5e9, 57.5e9))
+    >>> bloom.write_s, bloom.bound
+    (40.0, 'store')
+    """
+    if total_bytes <= 0 or min(n_gpus, n_nodes) < 1:
+        raise ValueError("a checkpoint needs bytes, GPUs and nodes")
+    writers = min(n_gpus, writers or n_gpus)
+    per_gpu = total_bytes / writers
+    copy_s = per_gpu / (store.host_link_bytes_per_s * saver.host_copy_frac)
+    limits = {
+        "store": total_bytes / store.write_bytes_per_s,
+        "node link": total_bytes / (min(n_nodes, writers) * store.node_bytes_per_s),
+        "host link": copy_s,
+    }
+    bound = max(limits, key=lambda name: limits[name])
+    if saver.kind == "memory":  # a peer's memory takes the copy over the network
+        limits = {"node link": limits["node link"], "host link": copy_s}
+        bound = max(limits, key=lambda name: limits[name])
+    write_s = saver.fixed_s + limits[bound]
+    blocking_s = write_s
+    if saver.kind != "blocking":
+        blocking_s = saver.fixed_s + copy_s + saver.interference_frac * limits[bound]
+    read = total_bytes * (replicas if saver.readers == "all" else 1)
+    load_s = saver.fixed_s + max(
+        read / store.read_bytes_per_s, read / (n_nodes * store.node_bytes_per_s), copy_s
+    )
+    return SaveTime(write_s, min(blocking_s, write_s), load_s, per_gpu, bound)
+
+
+def _positive(blocking_s: float, mtbf_s: float) -> None:
+    if mtbf_s <= 0:
+        raise ValueError(f"the mean time between failures must be positive, got {mtbf_s}")
+    if blocking_s < 0:
+        raise ValueError(f"the blocking time cannot be negative, got {blocking_s}")
+
+
+def young_interval_s(blocking_s: float, mtbf_s: float) -> float:
+    """Best interval to first order [1]_, ``sqrt(2 d M)``. [s].
+
+    Examples
+    --------
+    >>> round(young_interval_s(40, 7 * 86400) / 3600, 1)  # BLOOM: they used about 3 h
+    1.9
+    """
+    _positive(blocking_s, mtbf_s)
+    return math.sqrt(2 * blocking_s * mtbf_s)
+
+
+def daly_interval_s(blocking_s: float, mtbf_s: float) -> float:
+    """Best interval to higher order [2]_; the mean time between failures where saving is slow. [s].
+
+    ``sqrt(2 d M) (1 + sqrt(d/2M)/3 + d/18M) - d`` for ``d < 2 M``.
+
+    Examples
+    --------
+    >>> round(daly_interval_s(60, 10_000)), daly_interval_s(60, 20)
+    (1056, 20)
+    """
+    _positive(blocking_s, mtbf_s)
+    if blocking_s >= 2 * mtbf_s:
+        return mtbf_s
+    part = blocking_s / (2 * mtbf_s)
+    return young_interval_s(blocking_s, mtbf_s) * (1 + math.sqrt(part) / 3 + part / 9) - blocking_s
+
+
+def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
+    """Interval that makes `core.run.goodput.effective_frac` largest. [s].
+
+    The root of ``ln(1 - x) + x + d/M = 0`` with ``x = tau/M``, by bisection.
+
+    Examples
+    --------
+    >>> round(exact_interval_s(60, 10_000))
+    1056
+    """
+    _positive(blocking_s, mtbf_s)
+    if math.isinf(mtbf_s) or blocking_s == 0:
+        return math.sqrt(2 * blocking_s * mtbf_s) if blocking_s else 0.0
+    low, high = 0.0, 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        if middle < 1 and math.log1p(-middle) + middle + blocking_s / mtbf_s > 0:
+            low = middle
+        else:
+            high = middle
+    return low * mtbf_s

@@ -1,0 +1,137 @@
+"""Power, energy and carbon of a run.
+
+References
+----------
+.. [1] Measured node power: MLPerf Training v4.1 and v5.0 power logs, see `presets/power`.
+.. [2] GHG Protocol, scope 2: location-based and market-based figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.core.run.time import SECONDS_PER_HOUR
+
+J_PER_KWH = 3.6e6
+G_PER_KWH_OF_KG_PER_J = 1e-3 / J_PER_KWH
+
+
+def power_w(
+    n_gpus: float, gpu_power_w: float, host_power_w: float = 0.0, pue: float = 1.0
+) -> float:
+    """Power of the GPUs and their hosts, with the data centre's overhead. [W].
+
+    Parameters
+    ----------
+    n_gpus : float
+        GPUs. [1]
+    gpu_power_w : float
+        Power of one GPU; its TDP is the upper bound. [W]
+    host_power_w : float
+        CPUs, switches, NICs and fans of all hosts together. [W]
+    pue : float
+        Power usage effectiveness of the site, 1 or more. [1]
+
+    Examples
+    --------
+    >>> power_w(8, 400)
+    3200.0
+    """
+    if pue < 1:
+        raise ValueError(f"pue must be at least 1, got {pue}")
+    return (n_gpus * gpu_power_w + host_power_w) * pue
+
+
+def energy_j(power_w: float, time_s: float) -> float:
+    """Energy. [J].
+
+    Examples
+    --------
+    >>> energy_j(3200.0, 3600.0) / 3.6e6  # kWh
+    3.2
+    """
+    return power_w * time_s
+
+
+def energy_usd(power_w: float, time_s: float, usd_per_kwh: float) -> float:
+    """Price of the electricity of a run. [USD].
+
+    Examples
+    --------
+    >>> round(energy_usd(3200, 110_000, 0.10), 2)
+    9.78
+    """
+    return energy_j(power_w, time_s) / (1e3 * SECONDS_PER_HOUR) * usd_per_kwh
+
+
+def node_power_w(rated_w: float, load_frac: float) -> float:
+    """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W].
+
+    Examples
+    --------
+    >>> node_power_w(10_200, 0.78)
+    7956.0
+    """
+    if rated_w <= 0 or not 0 < load_frac <= 1.2:
+        raise ValueError("a rating above 0 and a load factor above 0, at most 1.2, are wanted")
+    return rated_w * load_frac
+
+
+def mean_power_w(work_w: float, idle_w: float, work_frac: float) -> float:
+    """Power over a run that works `work_frac` of the time and idles the rest. [W].
+
+    Examples
+    --------
+    >>> mean_power_w(8000, 2000, 0.9)
+    7400.0
+    """
+    if not 0 <= work_frac <= 1:
+        raise ValueError(f"work_frac must be between 0 and 1, got {work_frac}")
+    return work_w * work_frac + idle_w * (1 - work_frac)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the machines stand."""
+
+    name: str
+    grid_g_per_kwh: float  # CO2e of the electricity, location-based
+    pue: float
+    usd_per_kwh: float | None = None
+    market_g_per_kwh: float | None = None  # by contracts, as a second line
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a PUE below 1 or negative carbon."""
+        if self.pue < 1:
+            raise ValueError(f"pue must be at least 1, got {self.pue}")
+        if self.grid_g_per_kwh < 0:
+            raise ValueError("the carbon of the grid cannot be negative")
+
+
+def carbon_kg(energy_j: float, g_per_kwh: float) -> float:
+    """CO2e of electricity. [kg].
+
+    Examples
+    --------
+    >>> round(carbon_kg(433.2e3 * 3.6e6, 57) / 1e3, 1)  # BLOOM, arXiv:2211.02001: 24.7 t
+    24.7
+    """
+    if energy_j < 0 or g_per_kwh < 0:
+        raise ValueError("energy and carbon cannot be negative")
+    return energy_j * g_per_kwh * G_PER_KWH_OF_KG_PER_J
+
+
+def embodied_kg(
+    gpu_hours: float, kg_per_gpu: float, life_s: float, utilisation_frac: float
+) -> float:
+    """Share of the making of the machines, by the hours used of those of their life. [kg].
+
+    Examples
+    --------
+    >>> round(embodied_kg(1e6, 164, 4 * 365.25 * 86400, 0.8))
+    5846
+    """
+    if life_s <= 0 or not 0 < utilisation_frac <= 1:
+        raise ValueError("a life above 0 and a utilisation above 0, at most 1, are wanted")
+    return kg_per_gpu * gpu_hours / (life_s / SECONDS_PER_HOUR * utilisation_frac)

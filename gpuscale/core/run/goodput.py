@@ -1,0 +1,276 @@
+"""What failures, saves, restarts and slow machines leave of a run's time.
+
+References
+----------
+.. [1] J. Daly, FGCS 22(3), 2006, doi:10.1016/j.future.2004.11.016: exponential failures.
+.. [2] A. Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research
+   Clusters", HPCA 2025, arXiv:2410.21680: effective training time ratio to first order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gpuscale.core.run.checkpoint import exact_interval_s
+from gpuscale.core.run.failures import mtbf_s
+from gpuscale.core.run.time import SECONDS_PER_DAY
+
+
+def effective_frac(interval_s: float, blocking_s: float, recovery_s: float, mtbf_s: float) -> float:
+    """Useful time over elapsed time with exponential failures, exactly [1]_.
+
+    ``tau / (M e^(R/M) (e^((tau + d)/M) - 1))``
+
+    Parameters
+    ----------
+    interval_s : float
+        Work between two checkpoints, tau. [s]
+    blocking_s : float
+        Wait for one checkpoint, d. [s]
+    recovery_s : float
+        From a failure until work goes on: detect, diagnose, replace, start, load, R. [s]
+    mtbf_s : float
+        Mean time between failures, M. [s]
+
+    Returns
+    -------
+    float
+        0 to 1; 0 where a failure always comes first. [1]
+
+    Examples
+    --------
+    >>> round(effective_frac(20 * 60, 20, 600, 2.78 * 3600), 3)
+    0.871
+    """
+    if mtbf_s <= 0:
+        raise ValueError(f"the mean time between failures must be positive, got {mtbf_s}")
+    if interval_s <= 0 or blocking_s < 0 or recovery_s < 0:
+        raise ValueError("the interval must be positive, waits cannot be negative")
+    if math.isinf(mtbf_s):
+        return interval_s / (interval_s + blocking_s)
+    if (recovery_s + interval_s + blocking_s) / mtbf_s > 700:
+        return 0.0
+    loop = math.expm1((interval_s + blocking_s) / mtbf_s)
+    return interval_s / (mtbf_s * math.exp(recovery_s / mtbf_s) * loop)
+
+
+def first_order_frac(
+    interval_s: float, blocking_s: float, recovery_s: float, mtbf_s: float
+) -> float:
+    """Useful time over elapsed time to first order [2]_, for failures that are rare.
+
+    ``(1 - (R + tau/2)/M) / (1 + d/tau)``; parts from the exact form where tau + R > M/5. [1].
+
+    Examples
+    --------
+    >>> round(first_order_frac(20 * 60, 20, 600, 2.78 * 3600), 3)
+    0.866
+    """
+    if mtbf_s <= 0 or interval_s <= 0:
+        raise ValueError("the interval and the mean time between failures must be positive")
+    lost = (recovery_s + interval_s / 2) / mtbf_s
+    return max(0.0, 1 - lost) / (1 + blocking_s / interval_s)
+
+
+def straggler_slowdown(cv: float, n_ranks: int) -> float:
+    """Factor on a step whose ranks vary at random by `cv` of their mean time. [1].
+
+    ``1 + cv sqrt(2 ln n)``, the mean of the largest of n normal times. For jitter alone: lasting
+    imbalance between stages or sequences belongs to the step.
+
+    Examples
+    --------
+    >>> round(straggler_slowdown(0.01, 1024), 4)
+    1.0372
+    """
+    if cv < 0 or n_ranks < 1:
+        raise ValueError("a variation of at least 0 and one rank are wanted")
+    return 1 + cv * math.sqrt(2 * math.log(n_ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a run meets."""
+
+    n_gpus: int
+    per_node_day: float  # stops per 8-GPU machine and day
+    recovery_s: float  # detect, diagnose, replace, start
+    load_s: float  # read the checkpoint
+    blocking_s: float  # of a save
+    write_s: float  # until a save is safe: no shorter interval
+    interval_s: float | None = None  # fixed by hand; None: the best
+    other_per_s: float = 0.0  # further stops of the job
+    straggler_frac: float = 0.0  # of the time, lost to slow machines
+    planned_frac: float = 0.0  # of the time, planned stops
+
+    def __post_init__(self) -> None:
+        """Refuse fractions that leave nothing."""
+        for name in ("straggler_frac", "planned_frac"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1")
+        if self.interval_s is not None and self.interval_s <= 0:
+            raise ValueError(f"the interval must be positive, got {self.interval_s}")
+
+    @property
+    def mtbf_s(self) -> float:
+        """Mean time between stops of the job. [s]."""
+        return mtbf_s(self.n_gpus, self.per_node_day, self.other_per_s)
+
+    @property
+    def restart_s(self) -> float:
+        """From a failure until work goes on. [s]."""
+        return self.recovery_s + self.load_s
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """What is left of the time, and where the rest goes; the fractions add up to 1."""
+
+    goodput_frac: float
+    mtbf_s: float
+    interval_s: float
+    saving_frac: float  # waiting for saves
+    rework_frac: float  # work done again after a failure
+    recovery_frac: float  # detecting, restarting, loading
+    straggler_frac: float
+    planned_frac: float
+
+
+def goodput(met: Conditions) -> Goodput:
+    """Part of the elapsed time that is useful training.
+
+    Parameters
+    ----------
+    met : Conditions
+        Failures, recovery, saves; without a fixed interval the best one, at least the time that a
+        save takes to be safe.
+
+    Examples
+    --------
+    >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
+    >>> found = goodput(llama3)
+    >>> round(found.goodput_frac, 3), round(found.interval_s / 60, 1)
+    (0.923, 2.3)
+    """
+    mean, restart = met.mtbf_s, met.restart_s
+    if math.isinf(mean):
+        ettr, interval = 1.0, met.interval_s or math.inf
+        if met.interval_s:
+            ettr = effective_frac(interval, met.blocking_s, restart, mean)
+        saving, recovering, rework = 1 - ettr, 0.0, 0.0
+    else:
+        shortest = max(met.write_s, mean / 1000)  # a save that costs nothing is not made always
+        interval = met.interval_s or max(exact_interval_s(met.blocking_s, mean), shortest)
+        ettr = effective_frac(interval, met.blocking_s, restart, mean)
+        saving = ettr * met.blocking_s / interval
+        recovering = min(1 - ettr - saving, restart / mean)
+        rework = 1 - ettr - saving - recovering
+    rest = (1 - met.straggler_frac) * (1 - met.planned_frac)
+    return Goodput(
+        goodput_frac=ettr * rest,
+        mtbf_s=mean,
+        interval_s=interval,
+        saving_frac=saving * (1 - met.planned_frac),
+        rework_frac=rework * (1 - met.planned_frac),
+        recovery_frac=recovering * (1 - met.planned_frac),
+        straggler_frac=ettr * met.straggler_frac * (1 - met.planned_frac),
+        planned_frac=met.planned_frac,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """One lever halved, and the time that it saves."""
+
+    lever: str
+    goodput_frac: float
+    saved_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How long a run takes with failures: the ideal, the expected, and the range."""
+
+    ideal_s: float
+    expected_s: float
+    low_s: float
+    high_s: float
+    goodput: Goodput
+    goodput_low_frac: float
+    goodput_high_frac: float
+    n_interruptions: float
+    n_interruptions_low: float
+    n_interruptions_high: float
+    helps: tuple[Help, ...]  # what would help most, first
+
+    @property
+    def expected_days(self) -> float:
+        """Expected time. [day]."""
+        return self.expected_s / SECONDS_PER_DAY
+
+
+LEVERS: dict[str, Callable[[Conditions], Conditions]] = {
+    "half the failures": lambda met: replace(
+        met, per_node_day=met.per_node_day / 2, other_per_s=met.other_per_s / 2
+    ),
+    "half the time to recover": lambda met: replace(
+        met, recovery_s=met.recovery_s / 2, load_s=met.load_s / 2
+    ),
+    "half the wait for a save": lambda met: replace(met, blocking_s=met.blocking_s / 2),
+    "no slow machines": lambda met: replace(met, straggler_frac=0.0),
+    "no planned stops": lambda met: replace(met, planned_frac=0.0),
+}
+"""What can be changed about a run."""
+
+
+def outlook(
+    ideal_s: float, met: Conditions, low_per_node_day: float, high_per_node_day: float
+) -> Outlook:
+    """Time of a run with failures, over the range of failure rates of published fleets.
+
+    Parameters
+    ----------
+    ideal_s : float
+        Time without any failure. [s]
+    met : Conditions
+        As expected.
+    low_per_node_day, high_per_node_day : float
+        Range of the failure rate. [1/day]
+
+    Examples
+    --------
+    >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
+    >>> run = outlook(54 * 86400, llama3, 1.6e-3, 8.5e-3)
+    >>> [round(s / 86400, 1) for s in (run.low_s, run.expected_s, run.high_s)]
+    [55.9, 58.5, 62.9]
+    >>> run.helps[0].lever
+    'half the failures'
+    """
+    middle = goodput(met)
+    best = goodput(replace(met, per_node_day=low_per_node_day))
+    worst = goodput(replace(met, per_node_day=high_per_node_day))
+    times = [
+        ideal_s / g.goodput_frac if g.goodput_frac > 0 else math.inf for g in (best, middle, worst)
+    ]
+    helps = []
+    for lever, change in LEVERS.items():
+        changed = goodput(change(met))
+        saved = times[1] - ideal_s / changed.goodput_frac if changed.goodput_frac else 0.0
+        if saved > 0:
+            helps.append(Help(lever, changed.goodput_frac, saved))
+    counts = [t / g.mtbf_s for t, g in zip(times, (best, middle, worst), strict=True)]
+    return Outlook(
+        ideal_s,
+        times[1],
+        times[0],
+        times[2],
+        middle,
+        worst.goodput_frac,
+        best.goodput_frac,
+        counts[1],
+        counts[0],
+        counts[2],
+        tuple(sorted(helps, key=lambda h: -h.saved_s)),
+    )

@@ -1,0 +1,143 @@
+"""Renting or owning: price of a GPU-hour, break-even, price of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+HOURS_PER_YEAR = 8760.0
+MONTHS_PER_YEAR = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What owning a cluster costs; every figure is an input, none is hidden."""
+
+    n_gpus: int
+    node_usd: float  # of one node
+    gpus_per_node: int
+    node_power_w: float  # mean draw of one node
+    life_years: float
+    utilisation_frac: float  # of all hours that are used
+    network_usd: float = 0.0  # switches, cables, optics, all of them
+    facility_usd: float = 0.0  # building, cooling, storage
+    interest_frac: float = 0.0  # per year
+    residual_usd: float = 0.0  # at the end, all of it
+    pue: float = 1.0
+    usd_per_kwh: float = 0.0
+    colocation_usd_per_kw_month: float = 0.0
+    staff_usd_per_year: float = 0.0
+    network_power_w: float = 0.0
+    maintenance_frac: float = 0.0  # of the capital, per year
+
+    def __post_init__(self) -> None:
+        """Refuse what no cluster has."""
+        if self.n_gpus < 1 or self.gpus_per_node < 1:
+            raise ValueError("an owned cluster needs GPUs")
+        if self.life_years <= 0:
+            raise ValueError(f"life_years must be positive, got {self.life_years}")
+        if not 0 < self.utilisation_frac <= 1:
+            raise ValueError(
+                f"utilisation_frac must be above 0, at most 1, got {self.utilisation_frac}"
+            )
+        if self.pue < 1:
+            raise ValueError(f"pue must be at least 1, got {self.pue}")
+        if self.interest_frac < 0 or self.node_usd < 0:
+            raise ValueError("interest and prices cannot be negative")
+
+    @property
+    def capital_usd(self) -> float:
+        """Price of everything bought. [USD]."""
+        return self.n_gpus / self.gpus_per_node * self.node_usd + self.network_usd + (
+            self.facility_usd
+        )
+
+    @property
+    def power_w(self) -> float:
+        """Draw of nodes and network, before the site's overhead. [W]."""
+        return self.n_gpus / self.gpus_per_node * self.node_power_w + self.network_power_w
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCost:
+    """Price of an owned GPU-hour by part; the parts add up. [USD per used GPU-hour]."""
+
+    capital_usd: float
+    energy_usd: float
+    colocation_usd: float
+    staff_usd: float
+    maintenance_usd: float
+    total_usd_per_gpu_hour: float
+
+
+def capital_recovery_frac(interest_frac: float, years: float) -> float:
+    """Yearly payment per dollar borrowed, ``i (1+i)^n / ((1+i)^n - 1)``; 1/n without interest. [1].
+
+    Examples
+    --------
+    >>> round(capital_recovery_frac(0.08, 4), 4), capital_recovery_frac(0.0, 4)
+    (0.3019, 0.25)
+    """
+    if years <= 0 or interest_frac < 0:
+        raise ValueError("a life above 0 and an interest of at least 0 are wanted")
+    if interest_frac == 0:
+        return 1 / years
+    growth = (1 + interest_frac) ** years
+    return interest_frac * growth / (growth - 1)
+
+
+def own_cost(owned: Owned) -> OwnCost:
+    """Price of a used GPU-hour of an owned cluster.
+
+    ``(CRF * capital - residual annuity + power * PUE * e * 8760 + colo * kW * 12 + staff +
+    maintenance) / (8760 * GPUs * utilisation)``
+
+    Examples
+    --------
+    >>> cluster = Owned(1024, 310e3, 8, 8e3, 4, 0.8, network_usd=4.35e6, usd_per_kwh=0.1, pue=1.3)
+    >>> round(own_cost(cluster).total_usd_per_gpu_hour, 2)
+    1.7
+    """
+    o = owned
+    factor = capital_recovery_frac(o.interest_frac, o.life_years)
+    growth = (1 + o.interest_frac) ** o.life_years
+    yearly = o.capital_usd * factor - o.residual_usd * factor / growth
+    kw = o.power_w * o.pue / 1e3
+    hours = HOURS_PER_YEAR * o.n_gpus * o.utilisation_frac
+    parts = (
+        yearly / hours,
+        kw * HOURS_PER_YEAR * o.usd_per_kwh / hours,
+        o.power_w / 1e3 * o.colocation_usd_per_kw_month * MONTHS_PER_YEAR / hours,
+        o.staff_usd_per_year / hours,
+        o.capital_usd * o.maintenance_frac / hours,
+    )
+    return OwnCost(*parts, sum(parts))
+
+
+def break_even_utilisation(owned: Owned, rent_usd_per_gpu_hour: float) -> float:
+    """Share of the hours to be used for owning to cost as much as renting; may exceed 1. [1].
+
+    Examples
+    --------
+    >>> cluster = Owned(1024, 310e3, 8, 8e3, 4, 0.8, usd_per_kwh=0.1, pue=1.3)
+    >>> round(break_even_utilisation(cluster, 2.5), 2)
+    0.49
+    """
+    if rent_usd_per_gpu_hour <= 0:
+        raise ValueError("a rent above 0 is wanted")
+    always = own_cost(replace(owned, utilisation_frac=1.0)).total_usd_per_gpu_hour
+    return always / rent_usd_per_gpu_hour
+
+
+def usd_per_million_tokens(usd_per_gpu_hour: float, n_gpus: float, tokens_per_s: float) -> float:
+    """Price of a million tokens at a rate. [USD].
+
+    ``p G / (rate * 3600) * 1e6``
+
+    Examples
+    --------
+    >>> round(usd_per_million_tokens(2.30, 96, 288e3), 2)  # Kimi K2 on 96 H200: 0.21
+    0.21
+    """
+    if tokens_per_s <= 0:
+        raise ValueError(f"tokens_per_s must be positive, got {tokens_per_s}")
+    return usd_per_gpu_hour * n_gpus / (tokens_per_s * 0.0036)
