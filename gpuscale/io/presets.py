@@ -18,6 +18,8 @@ KINDS = {
     "fabric": "fabric preset",
     "arch": "architecture preset",
     "link": "link preset",
+    "switch": "switch preset",
+    "run": "table of rates",
     "gpu/documents": "GPU of the documents' catalogue",
     "cluster/documents": "cluster of the documents' catalogue",
 }

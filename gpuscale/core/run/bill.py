@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscale.core.run.energy import (
-    J_PER_KWH,
-    Site,
-    carbon_kg,
-    embodied_kg,
-    energy_j,
-    mean_power_w,
-)
+from gpuscale.core.run.energy import J_PER_KWH, Site, carbon_kg, embodied_kg, energy_j, mean_power_w
 from gpuscale.core.run.ownership import usd_per_million_tokens
 from gpuscale.core.run.time import SECONDS_PER_HOUR, gpu_hours
 
@@ -133,28 +126,43 @@ def charge(
     if time_s < 0 or n_gpus <= 0:
         raise ValueError("a time of at least 0 and GPUs are wanted")
     hours = gpu_hours(n_gpus, time_s)
-    prices = (rate.usd_per_gpu_hour, rate.low_usd, rate.high_usd) if rate else None
-    usd = [hours * p for p in prices] if prices else [None, None, None]
+    usd = usd_low = usd_high = None
+    if rate is not None:
+        usd = hours * rate.usd_per_gpu_hour
+        usd_low, usd_high = hours * rate.low_usd, hours * rate.high_usd
     per_million = None
     if rate is not None and tokens and time_s > 0:
         per_million = usd_per_million_tokens(rate.usd_per_gpu_hour, n_gpus, tokens / time_s)
-    joule: list[float | None] = [None, None, None]
-    meter_w = paid = carbon = market = None
+    joule = joule_low = joule_high = meter_w = paid = carbon = market = None
     if draw is not None:
         node_w = mean_power_w(draw.work_w, draw.idle_w, work_frac)
         meter_w = (n_gpus / draw.gpus_per_node * node_w + network_w) * (site.pue if site else 1.0)
-        whole = energy_j(meter_w, time_s)
-        joule = [whole, whole * draw.low_frac, whole * draw.high_frac]
+        joule = energy_j(meter_w, time_s)
+        joule_low, joule_high = joule * draw.low_frac, joule * draw.high_frac
         if site is not None:
-            carbon = carbon_kg(whole, site.grid_g_per_kwh)
+            carbon = carbon_kg(joule, site.grid_g_per_kwh)
             if site.market_g_per_kwh is not None:
-                market = carbon_kg(whole, site.market_g_per_kwh)
+                market = carbon_kg(joule, site.market_g_per_kwh)
             if site.usd_per_kwh is not None:
-                paid = whole / J_PER_KWH * site.usd_per_kwh
+                paid = joule / J_PER_KWH * site.usd_per_kwh
     made = None
     if making is not None:
         made = embodied_kg(hours, making.kg_per_gpu, making.life_s, making.utilisation_frac)
-    return Charge(hours, *usd, per_million, meter_w, *joule, paid, carbon, market, made)
+    return Charge(
+        gpu_hours=hours,
+        usd=usd,
+        usd_low=usd_low,
+        usd_high=usd_high,
+        usd_per_million_tokens=per_million,
+        power_w=meter_w,
+        energy_j=joule,
+        energy_low_j=joule_low,
+        energy_high_j=joule_high,
+        energy_usd=paid,
+        carbon_kg=carbon,
+        carbon_market_kg=market,
+        embodied_kg=made,
+    )
 
 
 def spot_stops_per_s(stops_per_day: float) -> float:

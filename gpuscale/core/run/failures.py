@@ -67,7 +67,7 @@ def mtbf_s(n_gpus: float, per_node_day: float, other_per_s: float = 0.0) -> floa
 def network_stops_per_s(
     n_links: float, n_switches: float, link_per_month: float, switch_per_month: float
 ) -> float:
-    """Stops by failing links and switches. [1/s].
+    """Count the stops by failing links and switches. [1/s].
 
     Examples
     --------
@@ -80,7 +80,7 @@ def network_stops_per_s(
 
 
 def interruptions(elapsed_s: float, mtbf_s: float) -> float:
-    """Stops to expect in a time. [1].
+    """Count the stops to expect in a time. [1].
 
     Examples
     --------

@@ -19,7 +19,7 @@ from gpuscale.core.run.time import SECONDS_PER_DAY
 
 
 def effective_frac(interval_s: float, blocking_s: float, recovery_s: float, mtbf_s: float) -> float:
-    """Useful time over elapsed time with exponential failures, exactly [1]_.
+    """Get useful over elapsed time with exponential failures, exactly [1]_.
 
     ``tau / (M e^(R/M) (e^((tau + d)/M) - 1))``
 
@@ -59,7 +59,7 @@ def effective_frac(interval_s: float, blocking_s: float, recovery_s: float, mtbf
 def first_order_frac(
     interval_s: float, blocking_s: float, recovery_s: float, mtbf_s: float
 ) -> float:
-    """Useful time over elapsed time to first order [2]_, for failures that are rare.
+    """Get useful over elapsed time to first order [2]_, for failures that are rare.
 
     ``(1 - (R + tau/2)/M) / (1 + d/tau)``; parts from the exact form where tau + R > M/5. [1].
 

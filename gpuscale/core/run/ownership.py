@@ -47,8 +47,10 @@ class Owned:
     @property
     def capital_usd(self) -> float:
         """Price of everything bought. [USD]."""
-        return self.n_gpus / self.gpus_per_node * self.node_usd + self.network_usd + (
-            self.facility_usd
+        return (
+            self.n_gpus / self.gpus_per_node * self.node_usd
+            + self.network_usd
+            + (self.facility_usd)
         )
 
     @property
@@ -81,7 +83,7 @@ def capital_recovery_frac(interest_frac: float, years: float) -> float:
         raise ValueError("a life above 0 and an interest of at least 0 are wanted")
     if interest_frac == 0:
         return 1 / years
-    growth = (1 + interest_frac) ** years
+    growth = float((1 + interest_frac) ** years)
     return interest_frac * growth / (growth - 1)
 
 

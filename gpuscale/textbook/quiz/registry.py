@@ -16,7 +16,8 @@ CORE: dict[str, str] = {
     "core.network.collective": "approximate_time_s bandwidths_bytes_per_s collective_time_s "
     "in_switch_gain "
     "ring_sent_bytes",
-    "core.run.cost": "break_even_usd_per_hour difference premium_frac run_time_s saved_frac saved_s",
+    "core.run.cost": "break_even_usd_per_hour difference premium_frac run_time_s saved_frac "
+    "saved_s",
     "core.run.energy": "energy_usd power_w",
     "core.formats": "element_bytes weight_bytes",
     "core.network.hierarchy": "approximate_hierarchical_time_s hierarchical_time_s level_times",

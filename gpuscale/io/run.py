@@ -1,0 +1,330 @@
+"""Loading what a run meets: failure rates, savers, power, sites, prices, switches, parts."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import statistics
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpuscale.errors import unknown_name
+from gpuscale.io.presets import known_names, looks_like_path, preset_files, preset_path
+from gpuscale.io.toml import read_toml
+
+if TYPE_CHECKING:
+    from gpuscale.core.run.bill import Draw, Making, Rate
+    from gpuscale.core.run.checkpoint import Saver
+    from gpuscale.core.run.energy import Site
+    from gpuscale.core.run.failures import Fleet
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.fields import Spec
+    from gpuscale.specs.run import LinkRow, ModuleRow, OwnedSpec, PurchaseRow, SwitchSpec
+
+S = TypeVar("S", bound="Spec")
+
+FRESH_DAYS = 90
+"""Age beyond which a snapshot of prices is warned about."""
+
+KEPT_DAYS = 180
+"""Offers older than the newest by more than this are not averaged with it."""
+
+
+def today() -> datetime.date:
+    """Date that ages are counted to; `SOURCE_DATE_EPOCH` fixes it."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch.isdigit():
+        return datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc).date()
+    return datetime.date.today()
+
+
+@lru_cache(maxsize=32)
+def _table(name: str) -> dict[str, Any]:
+    return read_toml(preset_files("run")[name])
+
+
+def names(table: str) -> list[str]:
+    """Rows of a table of `presets/run`."""
+    return list(_table(table))
+
+
+def row(table: str, name: str, spec: type[S], noun: str) -> S:
+    """One row of a table of `presets/run`.
+
+    Raises
+    ------
+    GpuscaleError
+        If there is none of that name, with the closest one, or it does not hold.
+    """
+    rows = _table(table)
+    key = name.strip().lower()
+    if key not in rows:
+        raise unknown_name(noun, name, rows, f"known: {', '.join(list(rows)[:12])}")
+    return valid(spec, rows[key], f"{table}.toml: {key}")
+
+
+def valid(spec: type[S], table: dict[str, Any], where: str) -> S:
+    """Spec of a table, with errors that name the file."""
+    import pydantic
+
+    from gpuscale.io.spec_errors import spec_error
+
+    try:
+        return spec.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise spec_error(where, error, list(spec.model_fields)) from None
+
+
+def load_fleet(name: str = "general") -> Fleet:
+    """Failure rates of a fleet.
+
+    Examples
+    --------
+    >>> round(load_fleet().per_node_day, 6)
+    0.0042
+    """
+    from gpuscale.core.run.failures import Fleet
+    from gpuscale.specs.run import FleetRow
+
+    r = row("fleets", name, FleetRow, "fleet")
+    return Fleet(name, r.per_1000_node_days / 1e3, r.low / 1e3, r.high / 1e3, r.source)
+
+
+def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
+    """(Time from a failure until the job runs again, its source).
+
+    Examples
+    --------
+    >>> round(recovery_s("requeue", 8192)[0])
+    695
+    """
+    from math import log2
+
+    from gpuscale.specs.run import RecoveryRow
+
+    r = row("recovery", name, RecoveryRow, "way to recover")
+    restart = r.restart_s + r.per_doubling_s * log2(n_gpus / r.at_gpus)
+    return r.detect_s + max(r.least_s, restart), r.source
+
+
+def load_saver(name: str) -> Saver:
+    """How software saves."""
+    from gpuscale.core.run.checkpoint import Saver
+    from gpuscale.specs.run import SaverRow
+
+    return Saver(name, **row("savers", name, SaverRow, "way to save").model_dump())
+
+
+def load_site(name: str, pue: float | None = None) -> Site:
+    """Place by country or cloud region, `--pue` laid over it.
+
+    Examples
+    --------
+    >>> load_site("france").grid_g_per_kwh
+    56.039
+    """
+    from gpuscale.core.run.energy import Site
+    from gpuscale.specs.run import SiteRow
+
+    r = row("sites", name, SiteRow, "site")
+    when = f" ({r.year})" if r.year else ""
+    return Site(
+        name, r.grid_g_per_kwh, pue or r.pue, r.usd_per_kwh, r.market_g_per_kwh, f"{r.source}{when}"
+    )
+
+
+def load_draw(cluster: ClusterSpec) -> Draw | None:
+    """Power of a cluster's nodes at work; None where neither a rating nor a TDP is known.
+
+    Examples
+    --------
+    >>> from gpuscale.io.hardware import load_cluster
+    >>> round(load_draw(load_cluster("dgx-h100")).work_w)
+    7956
+    """
+    from gpuscale.core.run.bill import Draw
+    from gpuscale.core.run.energy import node_power_w
+    from gpuscale.specs.run import PowerRow
+
+    kind = cluster.gpu.architecture
+    kind = kind if kind in names("power") else "general"
+    r = row("power", kind, PowerRow, "power")
+    if cluster.node_power_w is not None:
+        work = node_power_w(cluster.node_power_w, r.load)
+        how = f"{100 * r.load:.0f} % of the node's rating"
+    elif cluster.gpu.tdp_w is not None:
+        work = cluster.gpu.tdp_w * cluster.gpus_per_node * r.per_tdp
+        how = f"{r.per_tdp:g} times the TDP of its GPUs"
+    else:
+        return None
+    idle = work * float(_table("power")["idle"]["of_work"])
+    return Draw(work, idle, r.low, r.high, cluster.gpus_per_node, f"{how}; {r.source}")
+
+
+def load_making(gpu: str, life_s: float, utilisation_frac: float) -> Making | None:
+    """Embodied carbon of a GPU, None where no figure is published."""
+    from gpuscale.core.run.bill import Making
+    from gpuscale.specs.run import EmbodiedRow
+
+    if gpu not in names("embodied"):
+        return None
+    r = row("embodied", gpu, EmbodiedRow, "GPU")
+    return Making(r.kg_per_gpu, life_s, utilisation_frac, r.source)
+
+
+# --- switches and parts --------------------------------------------------------------------------
+
+
+def load_switch(arg: str) -> SwitchSpec:
+    """Switch by preset name, alias or TOML file.
+
+    Examples
+    --------
+    >>> load_switch("QM9700").ports_at(50e9), load_switch("sn5600").ports_at(50e9)
+    (64, 128)
+    """
+    from gpuscale.specs.run import SwitchSpec
+
+    path = Path(arg) if looks_like_path(arg) else preset_path("switch", arg)
+    return valid(SwitchSpec, read_toml(path), str(path))
+
+
+def switch_names() -> list[str]:
+    """Names and aliases of switches."""
+    return known_names("switch")
+
+
+def load_module(name: str) -> ModuleRow | None:
+    """Load a module of `presets/run/parts.toml`; None for no name."""
+    from gpuscale.specs.run import ModuleRow
+
+    if not name:
+        return None
+    modules = _table("parts")["module"]
+    if name not in modules:
+        raise unknown_name("module", name, modules, f"known: {', '.join(modules)}")
+    return valid(ModuleRow, modules[name], f"parts.toml: module {name}")
+
+
+def load_link_price(link_bytes_per_s: float) -> LinkRow | None:
+    """Price of an optical link of a speed; None where none is published."""
+    from gpuscale.specs.run import LinkRow
+
+    rows = [valid(LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
+    return next((r for r in rows if abs(r.link_bytes_per_s / link_bytes_per_s - 1) < 1e-6), None)
+
+
+def load_purchase(gpu: str) -> PurchaseRow | None:
+    """Price of a machine with these GPUs; None where none is published."""
+    from gpuscale.specs.run import PurchaseRow
+
+    if gpu not in names("purchase"):
+        return None
+    return row("purchase", gpu, PurchaseRow, "GPU")
+
+
+def load_owned(path: str) -> OwnedSpec:
+    """Read the file of `--own`."""
+    from gpuscale.specs.run import OwnedSpec
+
+    return valid(OwnedSpec, read_toml(path), path)
+
+
+# --- offers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A dated offer to rent a GPU."""
+
+    gpu: str
+    provider: str
+    region: str
+    term: str  # on-demand, spot, capacity-block
+    usd_per_gpu_hour: float
+    as_of: str  # ISO date or month; empty where the source has none
+    source: str
+
+
+@lru_cache(maxsize=1)
+def offers() -> tuple[Offer, ...]:
+    """All offers of the shipped snapshot, `gpuscale/data/offers.csv`."""
+    import csv
+    import io
+
+    text = (resources.files("gpuscale") / "data" / "offers.csv").read_text(encoding="utf-8")
+    return tuple(
+        Offer(
+            r["gpu"],
+            r["provider"],
+            r["region"],
+            r["term"],
+            float(r["usd_per_gpu_hour"]),
+            r["as_of"],
+            r["source"],
+        )
+        for r in csv.DictReader(io.StringIO(text))
+    )
+
+
+def day_of(as_of: str) -> datetime.date | None:
+    """First day that a date or month means.
+
+    Examples
+    --------
+    >>> day_of("2024-12"), day_of("")
+    (datetime.date(2024, 12, 1), None)
+    """
+    match = re.fullmatch(r"(\d{4})-(\d{2})(?:-(\d{2}))?", as_of)
+    return datetime.date(int(match[1]), int(match[2]), int(match[3] or 1)) if match else None
+
+
+def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
+    """Median and range of the newest offers of a GPU; None where there is none.
+
+    Examples
+    --------
+    >>> rate = rent_of("h100-sxm")
+    >>> rate.low_usd < rate.usd_per_gpu_hour < rate.high_usd, rate.as_of
+    (True, '2025-10-25')
+    """
+    from gpuscale.core.run.bill import Rate
+
+    found = [o for o in offers() if o.gpu == gpu and o.term == term]
+    if not found:
+        return None
+    dated = [(d, o) for o in found if (d := day_of(o.as_of)) is not None]
+    age = None
+    if dated:
+        newest = max(d for d, _ in dated)
+        found = [o for d, o in dated if (newest - d).days <= KEPT_DAYS]
+        age = max(0, (today() - newest).days)
+    prices = sorted(o.usd_per_gpu_hour for o in found)
+    n = len(prices)
+    return Rate(
+        statistics.median(prices),
+        prices[0],
+        prices[-1],
+        term,
+        f"median of {n} offer{'s' * (n > 1)}",
+        newest.isoformat() if dated else "undated",
+        age,
+    )
+
+
+def age_text(rate: Rate) -> str:
+    """Say how old a price is.
+
+    Examples
+    --------
+    >>> from gpuscale.core.run.bill import Rate
+    >>> age_text(Rate(1.0, 1.0, 1.0, "spot", "", "2025-10-25", 40))
+    '40 days old'
+    """
+    if rate.as_of == "undated":
+        return "of no known date"
+    return "" if rate.age_days is None else f"{rate.age_days} days old"

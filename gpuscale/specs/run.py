@@ -1,0 +1,170 @@
+"""What files may say of switches, failures, saves, power, sites, parts and owned clusters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from gpuscale.core.quantity import MAX_ABS, parse
+from gpuscale.specs.fields import BytesPerS, Fraction, PositiveInt, Seconds, Spec, Watts
+
+
+def _priced(dim: str) -> BeforeValidator:
+    """Money always has its unit: a bare number may be meant per GPU, per node or per month."""
+
+    def read(value: Any) -> Any:
+        bare = not isinstance(value, str) or not value.strip(" +-.0123456789_eE")
+        if bare:
+            example = {"usd": "310000 USD", "usd_per_kwh": "0.08 USD/kWh"}[dim]
+            raise ValueError(f"a price needs its unit, such as '{example}'")
+        return parse(value, dim)
+
+    return BeforeValidator(read)
+
+
+Usd = Annotated[float, _priced("usd"), Field(ge=0, le=MAX_ABS)]
+UsdPerKwh = Annotated[float, _priced("usd_per_kwh"), Field(ge=0, le=1000)]
+Share = Annotated[
+    float,
+    BeforeValidator(lambda v: parse(v, "frac") if isinstance(v, str) else v),
+    Field(ge=0, le=1),
+]
+NonNegative = Annotated[float, Field(ge=0, le=MAX_ABS)]
+
+
+class SwitchSpec(Spec):
+    """A switch: cages, how a cage is split into ports, modules, power and price."""
+
+    name: str
+    title: str = ""
+    fabric: str = ""
+    n_cages: PositiveInt
+    cage_bytes_per_s: BytesPerS  # one direction
+    splits: tuple[PositiveInt, ...] = (1,)  # ports that a cage can be
+    manager_takes_ports: bool = True  # the fabric manager uses host ports
+    module_limit_w: Watts | None = None
+    switch_module: str = ""
+    host_module: str = ""
+    chassis_low_w: Watts | None = None
+    chassis_high_w: Watts | None = None
+    price_usd: Usd | None = None
+    price_date: str = ""
+    sources: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def native_bytes_per_s(self) -> float:
+        """Fastest port. [byte/s]."""
+        return self.cage_bytes_per_s / min(self.splits)
+
+    def ports_at(self, link_bytes_per_s: float) -> int | None:
+        """Ports at a link speed; None where a cage cannot be split so. [1]."""
+        for split in sorted(self.splits):
+            if abs(self.cage_bytes_per_s / split / link_bytes_per_s - 1) < 1e-6:
+                return self.n_cages * split
+        return None
+
+
+class FleetRow(Spec):
+    """A failure rate with its range."""
+
+    per_1000_node_days: NonNegative
+    low: NonNegative
+    high: NonNegative
+    source: str
+
+
+class RecoveryRow(Spec):
+    """Time from a failure until the job runs again."""
+
+    detect_s: Seconds
+    restart_s: Seconds
+    at_gpus: PositiveInt
+    per_doubling_s: Seconds
+    least_s: Seconds
+    source: str
+
+
+class SaverRow(Spec):
+    """How software saves."""
+
+    kind: str
+    fixed_s: Seconds = 0.0
+    host_copy_frac: Fraction = 0.5
+    interference_frac: Annotated[float, Field(ge=0, le=1)] = 0.0
+    readers: str = "one"
+    source: str
+
+
+class PowerRow(Spec):
+    """AC power of a kind of node."""
+
+    load: Fraction
+    per_tdp: NonNegative
+    low: NonNegative
+    high: NonNegative
+    source: str
+
+
+class SiteRow(Spec):
+    """A place: its grid, its PUE."""
+
+    grid_g_per_kwh: NonNegative
+    year: str = ""
+    pue: Annotated[float, Field(ge=1, le=10)]
+    usd_per_kwh: UsdPerKwh | None = None
+    market_g_per_kwh: NonNegative | None = None
+    place: str = ""
+    source: str
+
+
+class EmbodiedRow(Spec):
+    """Carbon of making a GPU."""
+
+    kg_per_gpu: NonNegative
+    source: str
+
+
+class ModuleRow(Spec):
+    """A pluggable module."""
+
+    links: PositiveInt
+    link_bytes_per_s: BytesPerS
+    power_w: Watts
+    source: str
+
+
+class LinkRow(Spec):
+    """Price of an optical link."""
+
+    link_bytes_per_s: BytesPerS
+    price_usd: Usd
+    price_date: str
+    source: str
+
+
+class PurchaseRow(Spec):
+    """Price of a machine to buy."""
+
+    node_usd: Usd
+    gpus_per_node: PositiveInt
+    date: str
+    source: str
+
+
+class OwnedSpec(Spec):
+    """An owned cluster, as `--own FILE` says it; what is left out is told in the answer."""
+
+    node_usd: Usd | None = None
+    network_usd: Usd | None = None
+    facility_usd: Usd = 0.0
+    residual_usd: Usd = 0.0
+    life_years: Annotated[float, Field(gt=0, le=50)] = 4.0
+    interest: Share = 0.0
+    utilisation: Fraction = 0.8
+    node_power_w: Watts | None = None
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    usd_per_kwh: UsdPerKwh | None = None
+    colocation_usd_per_kw_month: Usd = 0.0
+    staff_usd_per_year: Usd = 0.0
+    maintenance: Share = 0.0
