@@ -103,9 +103,12 @@ def doubled(value: Any, read: Any) -> tuple[Any, ...]:
     return tuple(sorted(set(found)))
 
 
-def sizes(
-    help: str, most: float, dim: str = "count", **more: Any
-) -> Converted[tuple[int, ...], Value | Sequence[int]]:
+Sizes = Converted[tuple[int, ...], Value | Sequence[int]]
+Amounts = Converted[tuple[float, ...], Value | Sequence[float]]
+Names = Converted[tuple[str, ...], str | Sequence[str]]
+
+
+def sizes(help: str, most: float, dim: str = "count", **more: Any) -> Sizes:
     """Field of whole numbers: one, a list, or a range in which they double."""
 
     def read(value: Any, label: str) -> tuple[int, ...]:
@@ -116,9 +119,7 @@ def sizes(
     return Converted(help, (), read, **more)
 
 
-def amounts(
-    help: str, dim: str, most: float
-) -> Converted[tuple[float, ...], Value | Sequence[float]]:
+def amounts(help: str, dim: str, most: float) -> Amounts:
     """Field of quantities: one, a list, or a range in which they double."""
 
     def read(value: Any, label: str) -> tuple[float, ...]:
@@ -136,9 +137,7 @@ def _doubled(value: Any, label: str, read: Any) -> tuple[Any, ...]:
         raise GpuscaleError(f"{label} {error}: write the smaller number first") from None
 
 
-def names(
-    help: str, default: Sequence[str] = ()
-) -> Converted[tuple[str, ...], str | Sequence[str]]:
+def names(help: str, default: Sequence[str] = ()) -> Names:
     """Field of names, comma-separated."""
 
     def read(value: Any, label: str) -> tuple[str, ...]:

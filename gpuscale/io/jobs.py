@@ -43,7 +43,7 @@ def read_job(path: str) -> JobSpec:
         raise spec_error(path, error, known) from None
 
 
-def job_toml(job: dict[str, Any], pins: dict[str, str]) -> str:
+def job_toml(job: dict[str, Any], pins: dict[str, int | str]) -> str:
     """Text of a job that `--job` reads back; keys without a value are left out."""
     from gpuscale.io.toml_out import table_to_toml
 

@@ -354,7 +354,7 @@ BAD = [
     (("llama3-70b", "--serve", "--gpus", "12"), "12 GPUs do not fill nodes of 8"),
     (("llama3-70b", "--gpus", "64", "--budget", "5MUSD"), "no price of dgx-h100 is known"),
     (("llama3-70b", "--gpus", "64", "--scaling", "weak"), "--scaling needs several sizes"),
-    (("llama3-70b", "--gpus", "8..64", "--scaling", "big"), "unknown --scaling"),
+    (("llama3-70b", "--gpus", "8..64", "--scaling", "big"), "unknown scaling"),
     (("llama3-70b", "--gpus", "8..64", "--pareto"), "is for one case"),
     (("deepseek-v3", "--gpus", "4096", "--cluster", "deepseek-h800"), "fewer than 4,096"),
     (("gpt2", "--gpus", "8", "--deadline", "3d"), "token budget of gpt2 is not known"),

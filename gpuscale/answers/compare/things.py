@@ -174,10 +174,10 @@ def _answer(path: str, found: Any) -> Thing:
 
 def _job(common: Common, path: str) -> Thing:
     """Plan a job, as `gpuscale plan --job` does."""
-    from gpuscale.answers.plan import plan
+    from gpuscale.answers.plan import Plan
     from gpuscale.render.data import plain
 
-    document = plan(job=path, set=common.set, calibration=common.calibration).answer()
+    document = Plan(job=path, set=common.set, calibration=common.calibration).answer()
     return Thing(
         path,
         plain(document.result),

@@ -1,25 +1,56 @@
-"""`gpuscale plan`: the best layout of a training job, what it costs, and what would help."""
+"""Plans: the best layout of a training job, what it costs, and what would help."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, flag, text, whole
+from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
-PIN = "one value, a list or a range: 8, 1,3, 4..16"
+OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
+SCALINGS = ("strong", "weak")
+MOST_GPUS = 4_194_304
+
+SERVING = ("weights", "kv", "context", "concurrency")
+SERVED = ("model", "gpus", "cluster", "gpu", "catalogue", "precision", "tp", "pp", *SERVING)
+"""Fields of a serving plan."""
 
 
-@command(
-    app,
-    "plan",
-    example="gpuscale plan llama3-70b --gpus 4096",
-    headlines=(
+def _prices(value: Any, label: str) -> dict[str, float]:
+    """Prices of a GPU-hour by cluster: ``2.5 USD/h``, or ``dgx-h100=2.5 USD/h,dgx-b200=4 USD/h``.
+
+    Examples
+    --------
+    >>> _prices("2.5 USD/h", "--price"), _prices("a=2 USD/h, b=3 USD/h", "--price")
+    ({'': 2.5}, {'a': 2.0, 'b': 3.0})
+    """
+    from gpuscale.answers.values import quantity
+
+    if isinstance(value, str):
+        parts = [part.rpartition("=") for part in value.split(",")]
+        if empty := [p for name, equals, p in parts if equals and not name.strip()]:
+            raise GpuscaleError(f"{label} ={empty[0].strip()[:60]}: an empty name before `=`")
+        value = {name.strip(): price for name, _, price in parts}
+    given = value if isinstance(value, Mapping) else {"": value}
+    return {name: quantity(p, "usd_per_hour", label, most=1e6) for name, p in given.items()}
+
+
+@dataclass
+class Plan(options.Pins, Swept):
+    """Best layout of a training job on a cluster, its time, memory and cost.
+
+    Every dimension that is not pinned is searched; the layout printed is the best of all.
+    """
+
+    NAME: ClassVar[str] = "plan"
+    EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
         "step_s",
         "roofline_s",
         "mfu",
@@ -38,124 +69,87 @@ PIN = "one value, a list or a range: 8, 1,3, 4..16"
         "times.prefill_s",
         "times.decode_s",
         "times.tokens_per_s",
-    ),
-)
-def plan(
-    common: Common,
-    model: Annotated[
-        str | None, typer.Argument(help="Model preset, TOML file, Hugging Face config or -.")
-    ] = None,
-    gpus: Annotated[
-        str | None, typer.Option(help="GPUs; a range 512..16384 or a list is a scan.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Cluster, or several, comma-separated. [default: dgx-h100]")
-    ] = None,
-    catalogue: Annotated[
-        str | None, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
-    ] = None,
-    seq_len: Annotated[
-        str | None, typer.Option("--seq-len", "--seq", help="Tokens of a sequence. [default: 8192]")
-    ] = None,
-    batch_tokens: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokens of a step, rounded to sequences that divide well. "
-            "[default: the model's, or 4M]"
-        ),
-    ] = None,
-    global_batch: Annotated[str | None, typer.Option(help="Sequences of a step, exactly.")] = None,
-    tokens: Annotated[
-        str | None, typer.Option(help="Tokens of the whole run, e.g. 15T. [default: the model's]")
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="bf16, fp16, fp8, mxfp8, nvfp4, a list, or all. [default: bf16]"),
-    ] = None,
-    software: Annotated[
-        str | None, typer.Option(help="Framework family preset. [default: megatron-core]")
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(help="step-time, tokens-per-dollar, memory-headroom or fewest-gpus."),
-    ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(help="Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster."),
-    ] = None,
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="PLAN.TOML", help="Read the job from a file.")
-    ] = None,
-    show_job: Annotated[
-        bool, typer.Option("--show-job", help="Print the job as plan.toml, to edit and reuse.")
-    ] = False,
-    tp: Annotated[str | None, typer.Option(help=f"Tensor parallelism: {PIN}.")] = None,
-    pp: Annotated[str | None, typer.Option(help="Pipeline stages.")] = None,
-    vpp: Annotated[str | None, typer.Option(help="Interleaved chunks of a stage.")] = None,
-    dp: Annotated[
-        str | None, typer.Option(help="Whole replicas: leaves out ZeRO-3 unless --zero says so.")
-    ] = None,
-    cp: Annotated[str | None, typer.Option(help="Context parallelism.")] = None,
-    cp_kind: Annotated[str | None, typer.Option(help="ring, all-gather, ulysses.")] = None,
-    ep: Annotated[str | None, typer.Option(help="Expert parallelism.")] = None,
-    etp: Annotated[str | None, typer.Option(help="Tensor parallelism of the experts.")] = None,
-    zero: Annotated[str | None, typer.Option(help="ZeRO stage 0 to 3; 3 is FSDP.")] = None,
-    shard_group: Annotated[str | None, typer.Option(help="GPUs of a shard group: HSDP.")] = None,
-    micro_batch: Annotated[str | None, typer.Option(help="Sequences of a micro-batch.")] = None,
-    sequence_parallel: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
-    recompute: Annotated[str | None, typer.Option(help="none, selective, full.")] = None,
-    recompute_layers: Annotated[
-        str | None, typer.Option(help="Layers of a stage that full recompute is for.")
-    ] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="1f1b, interleaved, zb-h1, dualpipe.")
-    ] = None,
-    overlap_tp: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
-    overlap_dp: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
-    overlap_pp: Annotated[str | None, typer.Option(help="on, off or both.")] = None,
-    offload: Annotated[str | None, typer.Option(help="none, optimizer.")] = None,
-    order: Annotated[
-        str | None, typer.Option(help="Innermost first: tp-cp-dp-pp, tp-cp-pp-dp, or both.")
-    ] = None,
-    alternatives: Annotated[
-        int, typer.Option(min=0, max=64, help="Next best process grids to show.")
-    ] = 3,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Search again for every changed figure.")
-    ] = False,
-    pareto: Annotated[
-        bool, typer.Option("--pareto", help="Fastest layout under each of some memory caps.")
-    ] = False,
-    deadline: Annotated[
-        str | None, typer.Option(help="Find the smallest size that trains in time, e.g. 30d.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="The same within a budget, e.g. 5MUSD.")
-    ] = None,
-    mfu_at_least: Annotated[str | None, typer.Option(help="The same with an MFU, 0.4.")] = None,
-    max_step_time: Annotated[
-        str | None, typer.Option(help="The same with a step time, e.g. 5s.")
-    ] = None,
-    scaling: Annotated[
-        str | None, typer.Option(help="Scaling over --gpus: strong (same batch) or weak.")
-    ] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Serving instead of training.")] = False,
-    weights: Annotated[
-        str | None, typer.Option(help="Format of served weights: bf16, fp8, int4.")
-    ] = None,
-    kv: Annotated[str | None, typer.Option(help="Format of the KV cache: bf16, fp8.")] = None,
-    context: Annotated[str | None, typer.Option(help="Tokens in the cache of a sequence.")] = None,
-    concurrency: Annotated[str | None, typer.Option(help="Sequences served at once.")] = None,
-) -> Document:
-    """Best layout of a training job on a cluster, its time, memory and cost.
+    )
+    model: Asked[str | None] = options.model()
+    _: KW_ONLY
+    gpus: options.Sizes = options.sizes(
+        "GPUs; a range 512..16384 or a list is a scan.", most=MOST_GPUS
+    )
+    cluster: options.Names = options.names(
+        f"Cluster, or several, comma-separated. [default: {options.DEFAULT_CLUSTER}]"
+    )
+    gpu: Asked[str | None] = text("GPU instead of a cluster: its usual node is taken.")
+    catalogue: Asked[str | None] = text(
+        "Hardware figures: vendor, or documents (as they round). [default: vendor]"
+    )
+    seq_len: options.Sizes = options.sizes(
+        "Tokens of a sequence; 32k is 32,768. [default: 8192]",
+        most=2**28,
+        dim="positions",
+        flags=("--seq",),
+    )
+    batch_tokens: options.Amounts = options.amounts(
+        "Tokens of a step, rounded to sequences that divide well. [default: the model's, or 4M]",
+        "tokens",
+        most=1e12,
+    )
+    global_batch: options.Sizes = options.sizes("Sequences of a step, exactly.", most=1e8)
+    tokens: Asked[float | None] = amount(
+        "Tokens of the whole run, e.g. 15T. [default: the model's]", "tokens", most=1e18
+    )
+    precision: Asked[str | None] = text(
+        "bf16, fp16, fp8, mxfp8, nvfp4, a list, or all. [default: bf16]"
+    )
+    software: Asked[str | None] = text(
+        f"Framework family preset. [default: {options.DEFAULT_SOFTWARE}]"
+    )
+    objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES)
+    price: Converted[dict[str, float] | None, float | Mapping[str, float]] = Converted(
+        "Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster.", None, _prices
+    )
+    job: Asked[str | None] = text("Read the job from a file.", metavar="PLAN.TOML")
+    show_job: Asked[bool] = flag("Print the job as plan.toml, to edit and reuse.")
+    alternatives: Asked[int] = whole("Next best process grids to show.", 3, least=0, most=64)
+    sensitivity: Asked[bool] = flag("Search again for every changed figure.")
+    pareto: Asked[bool] = flag("Fastest layout under each of some memory caps.")
+    deadline: Asked[float | None] = amount(
+        "Find the smallest size that trains in time, e.g. 30d.", "s", most=1e12
+    )
+    budget: Asked[float | None] = amount("The same within a budget, e.g. 5MUSD.", "usd", most=1e15)
+    mfu_at_least: Asked[float | None] = amount("The same with an MFU, 0.4.", "frac", most=1.0)
+    max_step_time: Asked[float | None] = amount(
+        "The same with a step time, e.g. 5s.", "s", most=1e9
+    )
+    scaling: Asked[str | None] = text(
+        "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS
+    )
+    serve: Asked[bool] = flag("Serving instead of training.")
+    weights: Asked[str | None] = text("Format of served weights: bf16, fp8, int4.")
+    kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.")
+    context: Asked[float | None] = options.context()
+    concurrency: Asked[int | None] = options.concurrency()
 
-    Every dimension that is not pinned is searched; the layout printed is the best of all.
-    """
-    flags: dict[str, Any] = dict(locals())
-    if serve:
-        from gpuscale.answers.plan.serve import serving_plan
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Clusters that are meant."""
+        if self.cluster and self.gpu is not None:
+            raise GpuscaleError("give --cluster or --gpu, not both")
+        return self.cluster or (self.gpu or options.DEFAULT_CLUSTER,)
 
-        return serving_plan(flags)
-    from gpuscale.answers.plan.train import training_plan
+    def answer(self) -> Document:
+        """Plan training, or serving."""
+        if self.serve:
+            always = {"set", "calibration", "sweep", "sweep_show", "serve", "alternatives"}
+            for name, (field, _) in fields_of(Plan).items():
+                if name not in always | set(SERVED) and getattr(self, name) != field.default:
+                    shown = name.replace("_", "-")
+                    raise GpuscaleError(f"--{shown} has no meaning with --serve")
+            from gpuscale.answers.plan.serve import serving_plan
 
-    return training_plan(flags)
+            return serving_plan(self)
+        for name in SERVING:
+            if getattr(self, name) is not None:
+                raise GpuscaleError(f"--{name} needs --serve")
+        from gpuscale.answers.plan.train import training_plan
+
+        return training_plan(self)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan import Plan
     from gpuscale.answers.plan.request import Batch, Request
-    from gpuscale.cli.common import Common
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
     from gpuscale.core.search.problem import Problem
@@ -52,13 +52,13 @@ class Case:
         return float(self.problem.facts.global_batch_size * self.problem.facts.seq_len)
 
 
-def load_case(common: Common, request: Request, cluster: str) -> Loaded:
+def load_case(asked: Plan, request: Request, cluster: str) -> Loaded:
     """Load what a request names, with one of its clusters."""
     from gpuscale.io.inputs import load_inputs
     from gpuscale.io.software import load_software
 
     return load_inputs(
-        common,
+        asked,
         cluster=cluster,
         model=request.model,
         catalogue=request.catalogue,
@@ -127,7 +127,7 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
     )
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
     try:
-        space, left_out = pin_space(replace(space, precision=names), request.pins, facts)
+        space, left_out = pin_space(replace(space, precision=names), request.pin_texts, facts)
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
     return Case(loaded, problem, space, batch, names[0], left_out)

@@ -1,22 +1,19 @@
-"""What `gpuscale plan` is asked: flags over a `plan.toml` over defaults, read into numbers."""
+"""A planning job: what is asked over a `plan.toml` over defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.values import quantity, whole
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.answers.options import DEFAULT_SEQ_LEN, DEFAULT_SOFTWARE
+from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan import Plan
     from gpuscale.specs.model import ModelSpec
 
-OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
-DEFAULT_CLUSTER = "dgx-h100"
 DEFAULT_BATCH_TOKENS = 4e6
-DEFAULT_SEQ_LEN = 8192
-MOST_GPUS = 4_194_304
 MOST_CASES = 64
 
 JOB_KEYS = (
@@ -74,8 +71,13 @@ class Request:
     objective: str
     prices: Mapping[str, float]  # by cluster as typed; "": any
     conditions: Conditions
-    pins: Mapping[str, str]
-    job: Mapping[str, str] = field(default_factory=dict)  # as text, for plan.toml
+    pins: Mapping[str, int | str]
+    job: Mapping[str, Any] = field(default_factory=dict)  # what was said, for plan.toml
+
+    @property
+    def pin_texts(self) -> dict[str, str]:
+        """Pins as `core.plan.pins.pin_space` reads them."""
+        return {name: str(value) for name, value in self.pins.items()}
 
     @property
     def n_cases(self) -> int:
@@ -84,50 +86,42 @@ class Request:
         return len(self.clusters) * max(1, len(self.gpus)) * max(1, len(self.seq_lens)) * batches
 
 
-def read_request(flags: Mapping[str, Any]) -> Request:
-    """Merge flags and job file, and read the values.
+def read_request(asked: Plan) -> Request:
+    """Put what is asked over the job file and the defaults.
 
     Raises
     ------
     GpuscaleError
-        For values that cannot be read, and combinations that mean nothing.
+        For combinations that mean nothing.
     """
-    texts, pins = _merged(flags)
-    if not texts.get("model"):
+    from gpuscale.answers.plan import OBJECTIVES
+
+    asked = with_job(asked)
+    if not asked.model:
         raise GpuscaleError(
             "give a model, or a job file that names one",
             "for example `gpuscale plan llama3-70b --gpus 4096`",
         )
-    if "batch_tokens" in texts and "global_batch" in texts:
+    if asked.batch_tokens and asked.global_batch:
         raise GpuscaleError("give --batch-tokens or --global-batch, not both")
-    objective = texts.get("objective", OBJECTIVES[0])
-    if objective not in OBJECTIVES:
-        raise unknown_name("objective", objective, OBJECTIVES, f"known: {', '.join(OBJECTIVES)}")
     request = Request(
-        model=texts["model"],
-        clusters=_names(texts.get("cluster", DEFAULT_CLUSTER)),
-        gpus=_sizes(texts["gpus"], "--gpus", MOST_GPUS) if "gpus" in texts else (),
-        catalogue=texts.get("catalogue", "vendor"),
-        seq_lens=_sizes(texts["seq_len"], "--seq-len", 2**28) if "seq_len" in texts else (),
-        batch_tokens=_tokens(texts["batch_tokens"]) if "batch_tokens" in texts else (),
-        global_batches=(
-            _sizes(texts["global_batch"], "--global-batch", 10**8)
-            if "global_batch" in texts
-            else ()
-        ),
-        tokens=_maybe(texts, "tokens", "tokens", 1e18),
-        precision=texts.get("precision"),
-        software=texts.get("software", "megatron-core"),
-        objective=objective,
-        prices=_prices(texts.get("price")),
+        model=asked.model,
+        clusters=asked.clusters,
+        gpus=asked.gpus,
+        catalogue=asked.catalogue or "vendor",
+        seq_lens=asked.seq_len,
+        batch_tokens=asked.batch_tokens,
+        global_batches=asked.global_batch,
+        tokens=asked.tokens,
+        precision=asked.precision,
+        software=asked.software or DEFAULT_SOFTWARE,
+        objective=asked.objective or OBJECTIVES[0],
+        prices=asked.price or {},
         conditions=Conditions(
-            _maybe(texts, "deadline", "s", 1e12),
-            _maybe(texts, "budget", "usd", 1e15),
-            _maybe(texts, "mfu_at_least", "frac", 1.0),
-            _maybe(texts, "max_step_time", "s", 1e9),
+            asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time
         ),
-        pins=pins,
-        job=texts,
+        pins=asked.pinned,
+        job=_said(asked),
     )
     if request.n_cases > MOST_CASES:
         raise GpuscaleError(
@@ -136,86 +130,43 @@ def read_request(flags: Mapping[str, Any]) -> Request:
     return request
 
 
-def _merged(flags: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """(job values, pins) as text: a flag wins over the job file."""
+def with_job(asked: Plan) -> Plan:
+    """Fill a question up from its job file: what is asked wins."""
+    if asked.job is None:
+        return asked
     from gpuscale.core.plan.pins import FLAGS
+    from gpuscale.io.jobs import read_job
 
-    texts: dict[str, str] = {}
-    pins: dict[str, str] = {}
-    if flags.get("job"):
-        from gpuscale.io.jobs import read_job
-
-        job = read_job(str(flags["job"]))
-        texts = {k: v for k in JOB_KEYS if (v := getattr(job, k)) is not None}
-        pins = {k: v for k in FLAGS if (v := getattr(job.layout, k)) is not None}
-        for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
-            if flags.get(one):
-                texts.pop(other, None)
-    texts |= {k: str(flags[k]) for k in JOB_KEYS if flags.get(k) is not None}
-    pins |= {k: str(flags[k]) for k in FLAGS if flags.get(k) is not None}
-    return texts, pins
+    job = read_job(asked.job)
+    values = {k: getattr(job, k) for k in JOB_KEYS} | {k: getattr(job.layout, k) for k in FLAGS}
+    if asked.gpu is not None:
+        values["cluster"] = None
+    for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
+        if getattr(asked, one):
+            values[other] = None
+    wanted = {k: v for k, v in values.items() if v is not None and not getattr(asked, k)}
+    return replace(asked, job=None, **wanted)
 
 
-def _maybe(texts: Mapping[str, str], key: str, dim: str, most: float) -> float | None:
-    if key not in texts:
-        return None
-    return quantity(texts[key], dim, f"--{key.replace('_', '-')}", most=most)
-
-
-def _prices(text: str | None) -> dict[str, float]:
-    """Prices of a GPU-hour by cluster: ``2.5 USD/h``, or ``dgx-h100=2.5 USD/h,dgx-b200=4 USD/h``.
-
-    Examples
-    --------
-    >>> _prices("2.5 USD/h"), _prices("a=2 USD/h, b=3 USD/h")
-    ({'': 2.5}, {'a': 2.0, 'b': 3.0})
-    """
-    found: dict[str, float] = {}
-    for part in text.split(",") if text is not None else ():
-        name, equals, price = part.rpartition("=")
-        if equals and not name.strip():
-            raise GpuscaleError(f"--price {part.strip()[:60]}: an empty name before `=`")
-        found[name.strip()] = quantity(price, "usd_per_hour", "--price", most=1e6)
+def _said(asked: Plan) -> dict[str, Any]:
+    """List what was said of a job, as `plan.toml` says it."""
+    found: dict[str, Any] = {}
+    for key in JOB_KEYS:
+        value = getattr(asked, key)
+        if key == "cluster":
+            value = ",".join(asked.cluster) or asked.gpu
+        elif key == "price" and value:
+            named = [f"{k}={v:g} USD/h" if k else f"{v:g} USD/h" for k, v in value.items()]
+            value = ",".join(named)
+        elif isinstance(value, tuple):
+            value = [_number(v) for v in value] if len(value) > 1 else next(iter(value), None)
+        if value:
+            found[key] = _number(value)
     return found
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if not all(names):
-        raise GpuscaleError(f"--cluster {text[:60]!r}: an empty name")
-    return names
-
-
-def _sizes(text: str, flag: str, most: float) -> tuple[int, ...]:
-    """One number, a list, or a range ``512..16384`` in which it doubles."""
-    found: list[int] = []
-    for part in text.split(","):
-        low, dots, high = part.partition("..")
-        first = whole(low, flag, most=most)
-        last = whole(high, flag, most=most) if dots else first
-        if last < first:
-            raise GpuscaleError(f"{flag} {part.strip()[:40]}: write the smaller number first")
-        while first < last:
-            found.append(first)
-            first *= 2
-        found.append(last)
-    return tuple(sorted(set(found)))
-
-
-def _tokens(text: str) -> tuple[float, ...]:
-    """Batches in tokens: one, a list, or a range in which it doubles."""
-    found: list[float] = []
-    for part in text.split(","):
-        low, dots, high = part.partition("..")
-        first = quantity(low, "tokens", "--batch-tokens", least=1.0, most=1e12)
-        last = quantity(high, "tokens", "--batch-tokens", least=1.0, most=1e12) if dots else first
-        if last < first:
-            raise GpuscaleError(f"--batch-tokens {part.strip()[:40]}: write the smaller first")
-        while first < last:
-            found.append(first)
-            first *= 2
-        found.append(last)
-    return tuple(sorted(set(found)))
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclass(frozen=True, slots=True)

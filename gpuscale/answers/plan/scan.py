@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,14 @@ from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan import Plan
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
 LARGEST = 131_072
-SCALINGS = ("strong", "weak")
 BETWEEN = (5 / 8, 3 / 4, 7 / 8)
 """Shares of a size that meets the conditions, tried before it is called the smallest."""
 
@@ -39,7 +39,7 @@ BETWEEN = (5 / 8, 3 / 4, 7 / 8)
 class Scan:
     """Rows so far, with the case of each."""
 
-    flags: Mapping[str, Any]
+    asked: Plan
     request: Request
     progress: Progress
     rows: list[ScanRow] = field(default_factory=list)
@@ -48,14 +48,14 @@ class Scan:
     interrupted: bool = False
 
 
-def scan_plan(flags: Mapping[str, Any], request: Request) -> Document:
+def scan_plan(asked: Plan, request: Request) -> Document:
     """Answer a question over several cases."""
     from gpuscale.answers.plan.scan_document import scan_document
 
-    _check(flags, request)
-    scan = Scan(flags, request, Progress(request.n_cases))
+    _check(asked, request)
+    scan = Scan(asked, request, Progress(request.n_cases))
     for cluster in request.clusters:
-        loaded = load_case(flags["common"], request, cluster)
+        loaded = load_case(asked, request, cluster)
         _check_prices(request, loaded)
         for seq_len in seq_len_of(request, loaded.model):
             for batch in batches_of(request, loaded.model, seq_len):
@@ -70,14 +70,12 @@ def scan_plan(flags: Mapping[str, Any], request: Request) -> Document:
     return scan_document(scan, rows, chosen)
 
 
-def _check(flags: Mapping[str, Any], request: Request) -> None:
-    scaling = flags["scaling"]
-    if scaling is not None and scaling not in SCALINGS:
-        raise unknown_name("--scaling", scaling, SCALINGS, f"known: {', '.join(SCALINGS)}")
+def _check(asked: Plan, request: Request) -> None:
+    scaling = asked.scaling
     if scaling is not None and len(request.gpus) < 2:
         raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
-    if flags["show_job"] or flags["pareto"] or flags["sensitivity"]:
-        name = next(n for n in ("show_job", "pareto", "sensitivity") if flags[n])
+    if asked.show_job or asked.pareto or asked.sensitivity:
+        name = next(n for n in ("show_job", "pareto", "sensitivity") if getattr(asked, n))
         raise GpuscaleError(f"--{name.replace('_', '-')} is for one case, not for a scan")
     many = len(request.seq_lens) + len(request.batch_tokens) + len(request.global_batches) > 2
     if not request.gpus and not request.conditions.any and many:
@@ -110,7 +108,7 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
         for n in request.gpus or _all_of(loaded):
             if scan.interrupted:
                 return
-            scaled = _scaled(batch, scan.flags["scaling"], n, request.gpus, seq_len)
+            scaled = _scaled(batch, scan.asked.scaling, n, request.gpus, seq_len)
             _try(scan, loaded, n, seq_len, scaled)
         return
     limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
@@ -252,7 +250,7 @@ def scan_inputs(scan: Scan) -> dict[str, Any]:
         "precision": list(scan.cases[0].space.precision),
         "objective": request.objective,
         "conditions": asdict(request.conditions),
-        "scaling": scan.flags["scaling"],
+        "scaling": scan.asked.scaling,
         "pins": dict(request.pins),
         "changed": list(scan.cases[0].loaded.changes),
     }

@@ -166,7 +166,7 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     table = scan_table(rows)
     blocks.append(table)
     if sum(r.fits for r in rows) > 1 and not scan.request.conditions.any:
-        blocks.append(picture(rows, scan.flags["scaling"]))
+        blocks.append(picture(rows, scan.asked.scaling))
     notes = f"{first.batch.origin} batch; " if len(rows) == 1 else ""
     stopped = "; interrupted, the cases so far" if scan.interrupted else ""
     blocks.append(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuscale.answers.memory.common import width_text
-from gpuscale.answers.plan.request import DEFAULT_CLUSTER
+from gpuscale.answers.memory.common import weight_format, width_text
 from gpuscale.answers.plan.text import gb, number, seconds
-from gpuscale.answers.values import quantity, whole
+from gpuscale.answers.values import whole
 from gpuscale.core.formats import FORMATS
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import ServingMemory
@@ -23,55 +22,21 @@ from gpuscale.core.memory.serving import (
 )
 from gpuscale.core.plan.serve import ServingTimes, serving_times
 from gpuscale.core.serving.ideal import instances, serving_layout
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan import Plan
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
 
+T = TypeVar("T")
+
 PUBLISHED_FORMATS = {8 * FORMATS[name].bytes: name for name in ("fp8", "mxfp4", "nvfp4")}
 """Bits of a published checkpoint's weights -> format."""
 
-DEFAULT_CONTEXT = "8192"
-
-TRAINING_ONLY = (
-    "vpp",
-    "dp",
-    "cp",
-    "cp_kind",
-    "ep",
-    "etp",
-    "zero",
-    "shard_group",
-    "micro_batch",
-    "sequence_parallel",
-    "recompute",
-    "recompute_layers",
-    "schedule",
-    "overlap_tp",
-    "overlap_dp",
-    "overlap_pp",
-    "offload",
-    "order",
-    "seq_len",
-    "batch_tokens",
-    "global_batch",
-    "tokens",
-    "objective",
-    "price",
-    "job",
-    "show_job",
-    "sensitivity",
-    "pareto",
-    "deadline",
-    "budget",
-    "mfu_at_least",
-    "max_step_time",
-    "scaling",
-    "software",
-)
+DEFAULT_CONTEXT = 8192.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +72,22 @@ class ServingPlan:
     fewest: FewestServing | None
 
 
-def serving_plan(flags: Mapping[str, Any]) -> Document:
+def serving_plan(asked: Plan) -> Document:
     """Answer a serving question."""
     from gpuscale.io.inputs import load_inputs
 
-    for name in TRAINING_ONLY:
-        if flags[name]:
-            raise GpuscaleError(f"--{name.replace('_', '-')} has no meaning with --serve")
-    if flags["model"] is None:
+    if asked.model is None:
         raise GpuscaleError("give a model", "for example `gpuscale plan llama3-70b --serve`")
     loaded = load_inputs(
-        flags["common"],
-        cluster=flags["cluster"] or DEFAULT_CLUSTER,
-        model=flags["model"],
-        catalogue=flags["catalogue"] or "vendor",
+        asked,
+        cluster=_one(asked.clusters, "--cluster"),
+        model=asked.model,
+        catalogue=asked.catalogue or "vendor",
     )
-    job = _job(flags, loaded.model)
+    job = _job(asked, loaded.model)
     usable = usable_bytes(loaded.gpu.hbm_bytes)
     fewest = fewest_serving(loaded.model, job, usable, loaded.cluster.gpus_per_node)
-    tp, pp, replicas = _degrees(flags, loaded, fewest)
+    tp, pp, replicas = _degrees(asked, loaded, fewest)
     memory = replica_memory(loaded.model, job, tp, pp, usable)
     times = serving_times(
         loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, _rate(loaded.gpu, job.weights)
@@ -147,7 +109,7 @@ def serving_plan(flags: Mapping[str, Any]) -> Document:
         _expected(loaded, job, tp, pp),
         fewest,
     )
-    return _document(flags, loaded, plan)
+    return _document(asked, loaded, plan)
 
 
 def _expected(loaded: Loaded, job: ServingJob, tp: int, pp: int) -> ExpectedServing | None:
@@ -207,25 +169,23 @@ def _times_table(r: ServingPlan) -> Table:
     )
 
 
-def _format(text: str, flag: str) -> str:
-    name = text.strip().lower()
-    if name not in FORMATS:
-        raise unknown_name(f"{flag} format", name, FORMATS, f"known: {', '.join(FORMATS)}")
-    return name
+def _one(values: Sequence[T], flag: str) -> T:
+    """Only value of an option that a training plan may scan."""
+    if len(values) > 1:
+        raise GpuscaleError(f"{flag}: a serving plan takes one", "scan with --sweep")
+    return values[0]
 
 
-def _job(flags: Mapping[str, Any], model: ModelSpec) -> ServingJob:
+def _job(asked: Plan, model: ModelSpec) -> ServingJob:
     """Read formats, context and concurrency; weights as published unless told otherwise."""
-    if flags["weights"] and flags["precision"]:
+    if asked.weights and asked.precision:
         raise GpuscaleError("give --weights or --precision, not both, with --serve")
     published = PUBLISHED_FORMATS.get(model.weight_bits or 16.0, "bf16")
     return ServingJob(
-        weights=_format(flags["weights"] or flags["precision"] or published, "--weights"),
-        kv=_format(flags["kv"] or "bf16", "--kv"),
-        context_tokens=quantity(
-            flags["context"] or DEFAULT_CONTEXT, "tokens", "--context", least=1.0, most=1e9
-        ),
-        concurrency=whole(flags["concurrency"] or "1", "--concurrency", most=1e9),
+        weights=weight_format(asked.weights or asked.precision, "--weights format", published),
+        kv=weight_format(asked.kv, "--kv format"),
+        context_tokens=asked.context or DEFAULT_CONTEXT,
+        concurrency=asked.concurrency or 1,
     )
 
 
@@ -238,14 +198,12 @@ def _rate(gpu: GpuSpec, weights: str) -> float:
     return rate
 
 
-def _degrees(
-    flags: Mapping[str, Any], loaded: Loaded, fewest: FewestServing | None
-) -> tuple[int, int, int]:
+def _degrees(asked: Plan, loaded: Loaded, fewest: FewestServing | None) -> tuple[int, int, int]:
     """(tp, pp, replicas): as pinned, else TP in a node and PP over nodes."""
     node = loaded.cluster.gpus_per_node
-    n = whole(flags["gpus"], "--gpus", most=1e6) if flags["gpus"] else None
-    tp = whole(flags["tp"], "--tp", most=1e4) if flags["tp"] else None
-    pp = whole(flags["pp"], "--pp", most=1e4) if flags["pp"] else None
+    n = _one(asked.gpus, "--gpus") if asked.gpus else None
+    tp = whole(asked.tp, "--tp", most=1e4) if asked.tp else None
+    pp = whole(asked.pp, "--pp", most=1e4) if asked.pp else None
     if tp or pp:
         tp, pp = tp or (min(n // (pp or 1), node) if n else node), pp or 1
         n = n or tp * pp
@@ -270,7 +228,7 @@ def _degrees(
     return tp, pp, replicas
 
 
-def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Document:
+def _document(asked: Plan, loaded: Loaded, r: ServingPlan) -> Document:
     from gpuscale.io.inputs import changed_text
 
     m, t = r.memory, r.times
@@ -333,7 +291,7 @@ def _document(flags: Mapping[str, Any], loaded: Loaded, r: ServingPlan) -> Docum
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "catalogue": flags["catalogue"] or "vendor",
+        "catalogue": asked.catalogue or "vendor",
         "serve": True,
         "n_gpus": r.n_gpus,
         "changed": list(loaded.changes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.plan.answer import (
@@ -39,6 +39,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan import Plan
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
@@ -55,22 +56,15 @@ HEADROOM_NOTE = (
 )
 
 
-def training_plan(flags: Mapping[str, Any]) -> Document:
+def training_plan(asked: Plan) -> Document:
     """Answer a training question."""
-    _refuse_serving(flags)
-    request = read_request(flags)
-    many = request.n_cases > 1 or request.conditions.any or flags["scaling"]
+    request = read_request(asked)
+    many = request.n_cases > 1 or request.conditions.any or asked.scaling
     if many or request.objective in ("fewest-gpus",):
         from gpuscale.answers.plan.scan import scan_plan
 
-        return scan_plan(flags, request)
-    return single_plan(flags, request)
-
-
-def _refuse_serving(flags: Mapping[str, Any]) -> None:
-    for name in ("weights", "kv", "context", "concurrency"):
-        if flags[name] is not None:
-            raise GpuscaleError(f"--{name} needs --serve")
+        return scan_plan(asked, request)
+    return single_plan(asked, request)
 
 
 def only_size(case_gpus: tuple[int, ...], n_gpus: int | None) -> int:
@@ -84,17 +78,17 @@ def only_size(case_gpus: tuple[int, ...], n_gpus: int | None) -> int:
     )
 
 
-def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
+def single_plan(asked: Plan, request: Request) -> Document:
     """One case in full."""
-    loaded = load_case(flags["common"], request, request.clusters[0])
+    loaded = load_case(asked, request, request.clusters[0])
     n_gpus = only_size(request.gpus, loaded.cluster.n_gpus)
     (seq_len,) = seq_len_of(request, loaded.model)
     (batch,) = batches_of(request, loaded.model, seq_len)
     case = make_case(loaded, request, n_gpus, seq_len, batch)
-    if flags["show_job"]:
+    if asked.show_job:
         return _job_document(case, request)
     progress = Progress()
-    result = solve(case, max(1, flags["alternatives"]), progress)
+    result = solve(case, max(1, asked.alternatives), progress)
     progress.clear()
     layout = _by_objective(case, request, result)
     if layout is None:
@@ -105,33 +99,33 @@ def single_plan(flags: Mapping[str, Any], request: Request) -> Document:
         request,
         best,
         result,
-        n_next=flags["alternatives"],
-        **_sections(flags, case, request, best, result),
+        n_next=asked.alternatives,
+        **_sections(asked, case, request, best, result),
     )
     return document_of(case, request, record, best, result)
 
 
 def _sections(
-    flags: Mapping[str, Any], case: Case, request: Request, best: Estimate, result: SearchResult
+    asked: Plan, case: Case, request: Request, best: Estimate, result: SearchResult
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
     try:
-        found["sensitivity"] = _sensitivity(flags, case, best)
+        found["sensitivity"] = _sensitivity(asked, case, best)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
-        found["pareto"] = _pareto(flags, case, result)
+        found["pareto"] = _pareto(asked, case, result)
     except KeyboardInterrupt:
         result.interrupted = True
     return found
 
 
-def _sensitivity(flags: Mapping[str, Any], case: Case, best: Estimate) -> tuple[Effect, ...]:
+def _sensitivity(asked: Plan, case: Case, best: Estimate) -> tuple[Effect, ...]:
     """Change each figure of the cluster, and the batch."""
     from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 
     if not best.fits:
         return ()
-    if flags["sensitivity"]:
+    if asked.sensitivity:
         return tuple(searched_sensitivity(case.problem, case.space, best.layout))
     return tuple(sensitivity(case.problem, best.layout))
 
@@ -149,14 +143,14 @@ def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...
         case.problem.facts, case.problem.hardware.scaleup_domain_gpus, case.precision
     )
     space = replace(space, precision=case.space.precision)
-    return find_remedies(case.problem, space, request.pins, best)
+    return find_remedies(case.problem, space, request.pin_texts, best)
 
 
-def _pareto(flags: Mapping[str, Any], case: Case, result: SearchResult) -> tuple[ParetoPoint, ...]:
+def _pareto(asked: Plan, case: Case, result: SearchResult) -> tuple[ParetoPoint, ...]:
     """Time against memory, where it is asked for."""
     from gpuscale.core.plan.pareto import time_against_memory
 
-    if not flags["pareto"] or result.best is None or result.interrupted:
+    if not asked.pareto or result.best is None or result.interrupted:
         return ()
     return time_against_memory(case.problem, case.space, result.best)
 
