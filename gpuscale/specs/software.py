@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpuscale.specs.fields import Spec
+from gpuscale.specs.software_finetune import SoftwareFinetune
 from gpuscale.specs.software_memory import SoftwareMemory
 
 
@@ -60,5 +61,6 @@ class SoftwareSpec(Spec):
     moe_kernels: Literal["2024", "2025", "2026a", "2026b"] = "2026a"
     calibration: SoftwareCalibration
     memory: SoftwareMemory = Field(default_factory=SoftwareMemory)
+    finetune: SoftwareFinetune | None = None  # None: nobody fine-tunes with it
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,32 @@
+"""One fine-tuning job, as memory and time take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.finetune.method import Method
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.optimizers import Optimizer
+    from gpuscale.core.layout import Layout
+
+OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
+"""What can be moved to the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One fine-tuning job: what is trained, how, and over how many GPUs."""
+
+    method: Method
+    optimizer: Optimizer
+    layout: Layout  # seq_len is the longest sequence of a micro-batch
+    loss: str = "eager"  # see `parameters.LOSSES`
+    offload: frozenset[str] = frozenset()
+    fused_attention: bool = True
+
+    @property
+    def accumulates(self) -> bool:
+        """Several micro-batches a step: gradients live through the next one's loss."""
+        return self.layout.n_micro_batches > 1

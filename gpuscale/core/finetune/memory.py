@@ -1,0 +1,236 @@
+"""Peak memory of a fine-tuning step by part, on the fullest GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.states import stage_states
+from gpuscale.core.memory.stages import in_flight, stage_params
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Counts, LayerCounts
+    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.finetune.states import States
+    from gpuscale.core.memory.facts import LayerFacts, ModelFacts
+    from gpuscale.core.memory.stages import StageParams
+    from gpuscale.specs.model import ModelSpec
+
+KEPT_ON_GPU = 2
+"""Layers whose offloaded inputs are still, or again, on the GPU: one leaves, one arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneMemory:
+    """Peak of one GPU by part, at the moment that decides. [byte]."""
+
+    stage: int
+    moment: str  # loss | backward | end of backward | optimizer step | loading
+    base_bytes: float  # weights: frozen, or those trained in full
+    adapter_bytes: float  # adapters and saved modules, with their gradients
+    gradients_bytes: float
+    optimizer_bytes: float  # states and master weights
+    kept_bytes: float  # activations kept for the backward pass
+    working_bytes: float  # the layer at work
+    logits_bytes: float
+    gathered_bytes: float  # gathered shards, unpacked matrices, copies of the optimizer step
+    workspace_bytes: float
+    fragmentation_bytes: float
+    context_bytes: float
+    host_bytes: float  # on the host, of this GPU
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What tensors and workspaces take. [byte]."""
+        return (
+            self.base_bytes
+            + self.adapter_bytes
+            + self.gradients_bytes
+            + self.optimizer_bytes
+            + self.kept_bytes
+            + self.working_bytes
+            + self.logits_bytes
+            + self.gathered_bytes
+            + self.workspace_bytes
+        )
+
+    @property
+    def reserved_bytes(self) -> float:
+        """Allocated and fragmentation: what the allocator holds. [byte]."""
+        return self.allocated_bytes + self.fragmentation_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """Reserved and context: what the device shows (nvidia-smi). [byte]."""
+        return self.reserved_bytes + self.context_bytes
+
+    def kind_bytes(self, kind: str) -> float:
+        """Bytes in one way of counting: allocated, reserved or nvidia-smi. [byte]."""
+        return {
+            "allocated": self.allocated_bytes,
+            "reserved": self.reserved_bytes,
+            "nvidia-smi": self.total_bytes,
+        }[kind]
+
+
+def layer_token_bytes(
+    facts: LayerFacts, kind: LayerCounts, hidden: int, job: Job, p: FinetuneParameters
+) -> float:
+    """Bytes per token that one layer keeps when nothing is recomputed, on one tensor rank. [byte].
+
+    The backward pass of attention, norms and activation functions needs their inputs whatever is
+    trained; the input of a linear map is needed for a weight gradient only, so a frozen map keeps
+    none, and an adapted one keeps it for its adapter.
+    """
+    tp = job.layout.tp
+    whole = tp if job.layout.sequence_parallel else 1
+    per_token = (p.hidden_bytes + p.norm_bytes) * hidden * facts.n_sublayers / whole
+    per_token += 2.0 * (facts.mixer.split / tp + facts.mixer.latent / whole + facts.ffn / tp)
+    per_token += 2.0 * facts.top_k * (facts.expert_width + facts.expert_ffn) / tp
+    if not job.method.adapts:
+        per_token += 2.0 * kind.trained_inputs / tp
+    elif p.adapter_casts:
+        per_token += p.adapter_input_bytes * kind.adapter_inputs / tp
+    else:
+        per_token += p.adapter_input_bytes * kind.distinct_inputs / tp
+    if job.method.kind == "dora":  # the product with W is scaled, so it is kept
+        per_token += 2.0 * kind.adapter_outputs / tp
+    if not job.fused_attention:
+        row = min(job.layout.seq_len, facts.mixer.window_tokens or job.layout.seq_len)
+        per_token += p.scores_bytes * facts.mixer.score_heads * row / tp
+    return per_token
+
+
+def stage_activations(
+    model: ModelFacts, stage: StageParams, whole: Counts, job: Job, p: FinetuneParameters
+) -> tuple[float, float]:
+    """(kept for the backward pass, the layer at work) of one micro-batch on one stage. [byte]."""
+    layout = job.layout
+    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    sizes = [
+        (n, tokens * layer_token_bytes(model.kinds[k], whole.kinds[k], model.hidden_size, job, p))
+        for k, n in stage.layers
+    ]
+    largest = max((b for _, b in sizes), default=0.0)
+    split = layout.tp if layout.sequence_parallel else 1
+    inputs = 2.0 * model.hidden_size * tokens / split
+    if layout.recompute == "full":
+        n = min(KEPT_ON_GPU, stage.n_layers) if layout.offload_activations else stage.n_layers
+        return n * inputs, p.working_factor * largest
+    kept = p.kept_factor * sum(n * b for n, b in sizes)
+    if layout.offload_activations:
+        kept *= min(1.0, KEPT_ON_GPU / max(1, stage.n_layers))
+    return kept, max(0.0, p.working_factor - p.kept_factor) * largest
+
+
+def logits_bytes(model: ModelFacts, job: Job, p: FinetuneParameters) -> float:
+    """Logits and what the loss makes of them, of one micro-batch. [byte]."""
+    layout = job.layout
+    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    each = {
+        "eager": p.logits_eager_bytes,
+        "chunked": p.logits_chunked_bytes,
+        "fused": p.logits_fused_bytes,
+    }[job.loss]
+    return each * tokens * model.vocab_size / layout.tp
+
+
+def _moments(
+    states: States, kept: float, working: float, logits: float, job: Job
+) -> dict[str, tuple[float, float, float, float]]:
+    """Moment -> (gradients, kept, working, logits and temporaries) that compete for the peak."""
+    grads = states.gradients_bytes
+    early = grads if job.accumulates and not job.optimizer.in_backward else 0.0
+    first = max(early, states.head_gradient_bytes)
+    return {
+        "loss": (first, kept, 0.0, logits),
+        "backward": (max(first, min(grads, 2 * states.head_gradient_bytes)), kept, working, 0.0),
+        "end of backward": (grads, 0.0, working, 0.0),
+        "optimizer step": (grads, 0.0, 0.0, states.step_bytes),
+    }
+
+
+def stage_memory(
+    model: ModelFacts,
+    stage: StageParams,
+    index: int,
+    whole: Counts,
+    job: Job,
+    p: FinetuneParameters,
+) -> FinetuneMemory:
+    """Assemble the peak of one stage: the largest of the moments of a step.
+
+    At the loss all kept activations and the logits are there, but only the gradients of earlier
+    micro-batches; in the first layer's backward pass (the last to run) all gradients are; at the
+    optimizer step no activations. Loading a model that is then sharded may need more than all.
+    """
+    states = stage_states(stage, index, whole, job, p)
+    kept, working = stage_activations(model, stage, whole, job, p)
+    layout = job.layout
+    schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
+    kept *= in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
+    logits = logits_bytes(model, job, p) if stage.has_head else 0.0
+    moments = _moments(states, kept, working, logits, job)
+    moment = max(moments, key=lambda name: sum(moments[name]))
+    grads, kept, working, extra = moments[moment]
+    at_step = moment == "optimizer step"
+    static = states.base_bytes + states.adapter_bytes + states.optimizer_bytes
+    gathered = extra if at_step else states.gathered_bytes
+    allocated = static + grads + kept + working + gathered + p.overhead_bytes
+    allocated += 0.0 if at_step else extra
+    loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0
+    if loading > allocated and layout.dp > 1:
+        moment, gathered = "loading", gathered + loading - allocated
+        allocated = loading
+    return FinetuneMemory(
+        stage=index,
+        moment=moment,
+        base_bytes=states.base_bytes,
+        adapter_bytes=states.adapter_bytes,
+        gradients_bytes=grads,
+        optimizer_bytes=states.optimizer_bytes,
+        kept_bytes=kept,
+        working_bytes=working,
+        logits_bytes=0.0 if at_step else extra,
+        gathered_bytes=gathered,
+        workspace_bytes=p.overhead_bytes,
+        fragmentation_bytes=(p.fragmentation - 1.0) * allocated,
+        context_bytes=p.context_bytes,
+        host_bytes=states.host_bytes + _host_activations(model, stage, job),
+    )
+
+
+def _host_activations(model: ModelFacts, stage: StageParams, job: Job) -> float:
+    """Layer inputs on the host, of one GPU. [byte]."""
+    if not job.layout.offload_activations:
+        return 0.0
+    tokens = job.layout.micro_batch_size * job.layout.seq_len / job.layout.cp
+    return 2.0 * model.hidden_size * tokens * max(0, stage.n_layers - KEPT_ON_GPU)
+
+
+def finetune_memory(
+    model: ModelSpec, facts: ModelFacts, job: Job, p: FinetuneParameters
+) -> FinetuneMemory:
+    """Peak memory of the fullest GPU of a fine-tuning job.
+
+    Parameters
+    ----------
+    model, facts : ModelSpec, ModelFacts
+        The model and its counts (`core.memory.facts.model_facts`).
+    job : Job
+        Method, optimizer, layout, loss, offload.
+    p : FinetuneParameters
+        Of the software family, or `parameters.IDEAL`.
+
+    Returns
+    -------
+    FinetuneMemory
+        Parts in byte at the deciding moment.
+    """
+    layout = job.layout
+    whole = counts(model, job.method)
+    stages = stage_params(facts, "even", layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp)
+    peaks = (stage_memory(facts, s, i, whole, job, p) for i, s in enumerate(stages))
+    return max(peaks, key=lambda m: m.total_bytes)

@@ -1,0 +1,286 @@
+"""What is trained: full weights or adapters, on which maps, over which base."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.model.linears import Linear, model_linears
+from gpuscale.core.model.params import count_params, head_params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuscale.specs.model import ModelSpec
+
+METHODS = ("full", "lora", "dora", "qlora")
+"""Ways to fine-tune; `qlora` is `lora` over a 4-bit base."""
+
+BASES = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+    "int8": "int8",
+    "int4-g128": "int4-g128",
+    "nf4": "nf4-dq",
+    "nf4-nodq": "nf4",
+    "mxfp4": "mxfp4",
+}
+"""Names of a frozen base -> number format; `nf4` is double-quantised, as QLoRA has it."""
+
+QUANTISED_BITS = 4.5
+"""Formats at or below it are unpacked to 16 bits before they are multiplied."""
+
+ALL = "all-linear"
+
+SYNONYMS = {
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "projection": "o",
+    "proj": "o",
+    "out": "o",
+    "dense": "o",
+    "wq": "q",
+    "wk": "k",
+    "wv": "v",
+    "wo": "o",
+    "w1": "gate",
+    "w2": "down",
+    "w3": "up",
+    "linear_proj": "o",
+    "linear_qkv": "qkv",
+    "query_key_value": "qkv",
+    "c_attn": "qkv",
+    "w_pack": "qkv",
+    "attention_qkv": "qkv",
+    "linear_fc1": "gate_up",
+    "linear_fc2": "down",
+    "fc1": "up",
+    "fc2": "down",
+}
+"""Names of maps in frameworks and checkpoints -> the names here (beside `*_proj`)."""
+
+FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+"""Maps that some frameworks keep as one matrix: one adapter over their joint output."""
+
+GROUPS = ("attention", "mlp")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What a fine-tuning job trains, and how the rest is stored."""
+
+    kind: str = "lora"  # full | lora | dora
+    rank: int = 16
+    targets: tuple[str, ...] = (ALL,)
+    base: str = "bf16"  # key of BASES: format of the frozen weights
+    train_embeddings: bool = False  # input embedding and head trained in full, beside adapters
+    frozen_layers: int = 0  # full training: lowest layers (and the embedding) left as they are
+    embeddings_frozen: bool = False  # full training without embedding and head
+
+    @property
+    def adapts(self) -> bool:
+        """Whether adapters are trained over a frozen base."""
+        return self.kind != "full"
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the base must be unpacked before it is multiplied."""
+        return BASES[self.base] not in ("bf16", "fp16", "fp8")
+
+    @property
+    def base_bytes(self) -> float:
+        """Bytes per weight of the frozen linear maps. [byte]."""
+        return element_bytes(BASES[self.base])
+
+
+def canonical(target: str) -> str:
+    """Name of a target here: `q_proj`, `Query` -> `q`.
+
+    >>> canonical("q_proj"), canonical("linear_qkv"), canonical("all linear")
+    ('q', 'qkv', 'all-linear')
+    """
+    name = target.strip().lower().replace(" ", "-")
+    if name in ("all", "all-linear", "all-linears", "all-layers", "all_linear"):
+        return ALL
+    name = name.replace("-", "_")
+    name = SYNONYMS.get(name, name)
+    bare = name.removesuffix("_proj")
+    return SYNONYMS.get(bare, bare)
+
+
+def chosen(maps: tuple[Linear, ...], targets: tuple[str, ...]) -> tuple[Linear, ...]:
+    """Maps of one layer that get an adapter; fused ones are joined.
+
+    >>> maps = tuple(Linear(n, 8, 8, "x", "attention") for n in "qkv")
+    >>> [m.n_out for m in chosen(maps, ("qkv",))], len(chosen(maps, ("q", "v")))
+    ([24], 2)
+    """
+    found: dict[str, Linear] = {}
+    for target in targets:
+        parts = FUSED.get(target)
+        if parts:
+            joint = [m for m in maps if m.name in parts]
+            if joint:
+                found[target] = joint[0]._replace(name=target, n_out=sum(m.n_out for m in joint))
+            continue
+        for m in maps:
+            bare = m.name.removeprefix("shared_").removeprefix("dense_")
+            if target in (ALL, m.part, m.name, bare):
+                found[m.name] = m
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCounts:
+    """One kind of layer: parameters by what becomes of them, and inputs that adapters keep."""
+
+    n_layers: int
+    linear_params: float  # quantisable, experts included
+    expert_params: float  # of the linear ones, those of routed experts
+    other_params: float  # norms, routers, biases
+    adapter_params: float  # DoRA's magnitudes included
+    expert_adapter_params: float
+    n_adapted: int
+    adapter_inputs: float  # elements per token read by adapted maps, each counted
+    distinct_inputs: float  # the same, each input once, without what attention keeps anyway
+    adapter_outputs: float  # elements per token that adapters add to
+    trained_inputs: float  # of all maps, counted like `distinct_inputs`
+    largest_matrix: float  # weights of the largest single map
+    maps: tuple[Linear, ...]
+    adapted: tuple[Linear, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A model under a method: parameters of its groups. [1]."""
+
+    kinds: tuple[LayerCounts, ...]
+    embedding_params: float
+    head_params: float  # 0 where tied
+    top_params: float  # final norm and what else is outside the layers
+    total_params: float
+    adapter_params: float
+    trained_params: float
+
+
+KEPT_ANYWAY = "attention out"
+"""Input that the attention core keeps for its own backward pass."""
+
+
+def _inputs(maps: tuple[Linear, ...]) -> float:
+    """Elements per token that the maps read, each input once."""
+    read = {m.reads: m.n_in * m.per_token for m in maps if m.reads != KEPT_ANYWAY}
+    return sum(read.values())
+
+
+def _adapter_params(maps: Iterable[Linear], method: Method) -> float:
+    magnitudes = 1.0 if method.kind == "dora" else 0.0
+    return sum((method.rank * (m.n_in + m.n_out) + magnitudes * m.n_out) * m.copies for m in maps)
+
+
+@lru_cache(maxsize=512)
+def _counts(model_key: _Key, method: Method) -> Counts:
+    model = model_key.model
+    whole = count_params(model)
+    kinds = []
+    for group, (n, maps) in zip(whole.groups, model_linears(model), strict=True):
+        linear = sum(m.params for m in maps)
+        adapted = chosen(maps, method.targets) if method.adapts else ()
+        kinds.append(
+            LayerCounts(
+                n_layers=n,
+                linear_params=linear,
+                other_params=max(0.0, group.layer_params - linear),
+                expert_params=sum(m.params for m in maps if m.copies > 1),
+                adapter_params=_adapter_params(adapted, method),
+                expert_adapter_params=_adapter_params((m for m in adapted if m.copies > 1), method),
+                n_adapted=len(adapted),
+                adapter_inputs=sum(m.n_in * m.per_token for m in adapted),
+                distinct_inputs=_inputs(adapted),
+                adapter_outputs=sum(m.n_out * m.per_token for m in adapted),
+                trained_inputs=_inputs(maps),
+                largest_matrix=max((m.n_in * m.n_out for m in maps), default=0.0),
+                maps=maps,
+                adapted=adapted,
+            )
+        )
+    head = head_params(model)
+    layers = sum(k.n_layers * (k.linear_params + k.other_params) for k in kinds)
+    adapters = sum(k.n_layers * k.adapter_params for k in kinds)
+    edges = whole.embedding_params + head
+    if method.adapts:
+        trained = adapters + (edges if method.train_embeddings else 0.0)
+    else:
+        share = 1.0 - min(method.frozen_layers, model.n_layers) / model.n_layers
+        frozen = method.embeddings_frozen or method.frozen_layers > 0
+        trained = layers * share + (0.0 if frozen else edges)
+    return Counts(
+        kinds=tuple(kinds),
+        embedding_params=whole.embedding_params,
+        head_params=head,
+        top_params=max(0.0, whole.total_params - layers - edges),
+        total_params=whole.total_params,
+        adapter_params=adapters,
+        trained_params=trained,
+    )
+
+
+class _Key:
+    """A model, hashed by identity: presets are cached, so counts are too."""
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: ModelSpec) -> None:
+        self.model = model
+
+    def __hash__(self) -> int:
+        return id(self.model)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.model is self.model
+
+
+def counts(model: ModelSpec, method: Method) -> Counts:
+    """Count a model's parameters by what a method makes of them.
+
+    Notes
+    -----
+    LoRA has r (in + out) parameters a map (arXiv:2106.09685, section 4.1), on every expert where
+    its maps are targets; DoRA adds a magnitude per output (arXiv:2402.09353, section 4).
+
+    Examples
+    --------
+    >>> from gpuscale.io.models import load_model
+    >>> counts(load_model("llama3-8b").spec, Method(rank=16)).adapter_params
+    41943040.0
+    """
+    return _counts(_Key(model), method)
+
+
+def check(model: ModelSpec, method: Method) -> None:
+    """Refuse a method that no framework can run on the model.
+
+    Raises
+    ------
+    ValueError
+        For a rank above a matrix's width, a target that no layer has, or a quantised base that
+        is to be trained in full.
+    """
+    if method.kind == "full":
+        if BASES[method.base] not in ("bf16", "fp16"):
+            raise ValueError(f"a base in {method.base} cannot be trained in full")
+        return
+    every = [m for _, maps in model_linears(model) for m in maps]
+    names = sorted({m.name for m in every})
+    for target in method.targets:
+        if not chosen(tuple(every), (target,)):
+            raise ValueError(f"target {target!r} is in no layer; there are {', '.join(names)}")
+    for m in chosen(tuple(every), method.targets):
+        if method.rank > min(m.n_in, m.n_out):
+            raise ValueError(
+                f"rank {method.rank} is above the width {min(m.n_in, m.n_out):,.0f} of {m.name}"
+            )

@@ -1,0 +1,62 @@
+"""What a fine-tuning framework keeps and costs: the physical parameters of a software family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOSSES = ("eager", "chunked", "fused")
+"""Cross entropies: whole logits; in pieces of tokens; head and loss in one kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneParameters:
+    """Parameters of one family; the defaults are the bare formulas (ideal).
+
+    Bytes are per parameter for weights and states, per element and token for activations, per
+    logit for the loss. `specs.software_finetune.SoftwareFinetune` has the same fields.
+    """
+
+    # what is stored
+    frozen_bytes: float = 2.0  # an unquantised frozen weight
+    edge_bytes: float = 2.0  # embedding, head, norms beside a quantised base
+    adapter_weights_bytes: float = 2.0
+    adapter_gradients_bytes: float = 2.0
+    adapter_moment_bytes: float = 2.0
+    full_weights_bytes: float = 2.0
+    full_gradients_bytes: float = 2.0
+    full_master_bytes: float = 0.0
+    full_moment_bytes: float = 2.0
+    saved_module_bytes: float = 8.0  # embedding and head trained beside adapters: all of it
+    step_bytes: float = 0.0  # temporary copies of the optimizer step, per trained parameter
+    # forward and backward
+    hidden_bytes: float = 2.0  # per hidden element and sublayer: the input of a norm
+    norm_bytes: float = 0.0  # the same, fp32 copies of unfused norms
+    adapter_input_bytes: float = 2.0
+    adapter_casts: bool = False  # each adapted map keeps an input of its own
+    kept_factor: float = 1.0  # of a layer's elements, when nothing is recomputed
+    working_factor: float = 1.0  # a layer's backward, in layers without recomputation
+    logits_eager_bytes: float = 6.0
+    logits_chunked_bytes: float = 2.0
+    logits_fused_bytes: float = 0.0
+    scores_bytes: float = 8.0  # attention that is not fused, per head and pair of tokens
+    gathered_layers: float = 1.0  # sharded weights: layers gathered at once
+    dequantised_copies: float = 1.0  # of the largest map
+    # around it
+    fragmentation: float = 1.0  # reserved over allocated
+    overhead_bytes: float = 0.0  # workspaces, inside the allocator
+    context_bytes: float = 0.0  # outside it
+    loading_factor: float = 0.0  # peak of loading a sharded model over its weights
+    printed_kind: str = "reserved"
+    # habits
+    loss: str = "eager"
+    recompute: str = "full"
+    zero_stage: int = 0
+    # time
+    dequantise_eff_frac: float = 1.0  # of the memory bandwidth
+    adapter_passes: float = 1.0  # memory passes over an adapter's inputs and outputs
+    adapter_launch_s: float = 0.0  # CPU time of one adapted map and pass
+    adapter_extra_flop: float = 0.0  # DoRA: products with W per adapted map, in its own forward
+
+
+IDEAL = FinetuneParameters()
+"""The formulas alone."""

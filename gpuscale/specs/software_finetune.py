@@ -1,0 +1,61 @@
+"""What a fine-tuning framework family keeps and costs: the `[finetune]` table of its preset."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpuscale.core.finetune.parameters import FinetuneParameters
+from gpuscale.specs.fields import Spec
+
+Factor = Annotated[float, Field(ge=0, le=1000)]
+Overhead = Annotated[float, Field(ge=0, le=1e12)]
+
+
+class SoftwareFinetune(Spec):
+    """Parameters of fine-tuning; see `core.finetune.parameters.FinetuneParameters`."""
+
+    frozen_bytes: Factor = 2.0
+    edge_bytes: Factor = 2.0
+    adapter_weights_bytes: Factor = 4.0
+    adapter_gradients_bytes: Factor = 4.0
+    adapter_moment_bytes: Factor = 4.0
+    full_weights_bytes: Factor = 2.0
+    full_gradients_bytes: Factor = 2.0
+    full_master_bytes: Factor = 0.0
+    full_moment_bytes: Factor = 2.0
+    saved_module_bytes: Factor = 11.0
+    step_bytes: Factor = 0.0
+    hidden_bytes: Factor = 2.0
+    norm_bytes: Factor = 4.0
+    adapter_input_bytes: Factor = 4.0
+    adapter_casts: bool = False
+    kept_factor: Factor = 1.0
+    working_factor: Factor = 1.4
+    logits_eager_bytes: Factor = 10.0
+    logits_chunked_bytes: Factor = 4.0
+    logits_fused_bytes: Factor = 0.1
+    scores_bytes: Factor = 8.0
+    gathered_layers: Factor = 2.0
+    dequantised_copies: Factor = 1.0
+    fragmentation: Annotated[float, Field(ge=1, le=3)] = 1.05
+    overhead_bytes: Overhead = 0.0
+    context_bytes: Overhead = 0.5e9
+    loading_factor: Factor = 0.0
+    printed_kind: Literal["allocated", "reserved", "nvidia-smi"] = "reserved"
+    loss: Literal["eager", "chunked", "fused"] = "eager"
+    recompute: Literal["none", "selective", "full"] = "full"
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
+    optimizer: str = "adamw"
+    dequantise_eff_frac: Annotated[float, Field(gt=0, le=1)] = 0.75
+    adapter_passes: Factor = 3.0
+    adapter_launch_s: Annotated[float, Field(ge=0, le=1)] = 0.0
+    adapter_extra_flop: Factor = 0.0
+    interval_factor_80: Annotated[float, Field(ge=1, le=10)] = 1.3  # memory
+    sources: dict[str, str] = Field(default_factory=dict)
+
+    def to_core(self) -> FinetuneParameters:
+        """Record for the formulas."""
+        skip = {"sources", "interval_factor_80", "optimizer"}
+        return FinetuneParameters(**self.model_dump(exclude=skip))
