@@ -31,6 +31,7 @@ class SoftwareFinetune(Spec):
     norm_bytes: Factor = 4.0
     adapter_input_bytes: Factor = 4.0
     adapter_casts: bool = False
+    packed_input_bytes: Factor = 0.0
     kept_factor: Factor = 1.0
     working_factor: Factor = 1.4
     logits_eager_bytes: Factor = 10.0
@@ -46,16 +47,19 @@ class SoftwareFinetune(Spec):
     printed_kind: Literal["allocated", "reserved", "nvidia-smi"] = "reserved"
     loss: Literal["eager", "chunked", "fused"] = "eager"
     recompute: Literal["none", "selective", "full"] = "full"
+    compiled: bool = False
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
     optimizer: str = "adamw"
     dequantise_eff_frac: Annotated[float, Field(gt=0, le=1)] = 0.75
+    dequantise_gptq_frac: Annotated[float, Field(gt=0, le=1)] = 0.08
+    attention_long_gain: Factor = 0.6
     adapter_passes: Factor = 3.0
     adapter_launch_s: Annotated[float, Field(ge=0, le=1)] = 0.0
-    adapter_extra_flop: Factor = 0.0
-    interval_factor_80: Annotated[float, Field(ge=1, le=10)] = 1.3  # memory
+    interval_factor_80: Annotated[float, Field(ge=1, le=10)] = 1.25  # memory
+    step_interval_factor_80: Annotated[float, Field(ge=1, le=10)] = 1.4
     sources: dict[str, str] = Field(default_factory=dict)
 
     def to_core(self) -> FinetuneParameters:
         """Record for the formulas."""
-        skip = {"sources", "interval_factor_80", "optimizer"}
+        skip = {"sources", "interval_factor_80", "step_interval_factor_80", "optimizer"}
         return FinetuneParameters(**self.model_dump(exclude=skip))

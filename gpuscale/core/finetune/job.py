@@ -24,7 +24,8 @@ class Job:
     layout: Layout  # seq_len is the longest sequence of a micro-batch
     loss: str = "eager"  # see `parameters.LOSSES`
     offload: frozenset[str] = frozenset()
-    fused_attention: bool = True
+    attention: str = "best"  # "best" kernel of the GPU, "flash2" (FlashAttention-2), "eager"
+    compiled: bool = False  # norms and activations fused by a compiler
 
     @property
     def accumulates(self) -> bool:

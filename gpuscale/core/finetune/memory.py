@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import stage_states
-from gpuscale.core.memory.stages import in_flight, stage_params
+from gpuscale.core.memory.stages import in_flight
+from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import States
     from gpuscale.core.memory.facts import LayerFacts, ModelFacts
-    from gpuscale.core.memory.stages import StageParams
+    from gpuscale.core.stages import StageParams
     from gpuscale.specs.model import ModelSpec
 
 KEPT_ON_GPU = 2
@@ -86,7 +87,8 @@ def layer_token_bytes(
     """
     tp = job.layout.tp
     whole = tp if job.layout.sequence_parallel else 1
-    per_token = (p.hidden_bytes + p.norm_bytes) * hidden * facts.n_sublayers / whole
+    norm = p.norm_bytes if kind.rms_norm and not job.compiled else 0.0
+    per_token = (p.hidden_bytes + norm) * max(1, kind.n_norms) * hidden / whole
     per_token += 2.0 * (facts.mixer.split / tp + facts.mixer.latent / whole + facts.ffn / tp)
     per_token += 2.0 * facts.top_k * (facts.expert_width + facts.expert_ffn) / tp
     if not job.method.adapts:
@@ -95,9 +97,11 @@ def layer_token_bytes(
         per_token += p.adapter_input_bytes * kind.adapter_inputs / tp
     else:
         per_token += p.adapter_input_bytes * kind.distinct_inputs / tp
+    if job.method.adapts and job.method.quantised:  # kernels that keep the input of frozen maps too
+        per_token += p.packed_input_bytes * kind.trained_inputs / tp
     if job.method.kind == "dora":  # the product with W is scaled, so it is kept
         per_token += 2.0 * kind.adapter_outputs / tp
-    if not job.fused_attention:
+    if job.attention == "eager":
         row = min(job.layout.seq_len, facts.mixer.window_tokens or job.layout.seq_len)
         per_token += p.scores_bytes * facts.mixer.score_heads * row / tp
     return per_token
@@ -143,7 +147,8 @@ def _moments(
     """Moment -> (gradients, kept, working, logits and temporaries) that compete for the peak."""
     grads = states.gradients_bytes
     early = grads if job.accumulates and not job.optimizer.in_backward else 0.0
-    first = max(early, states.head_gradient_bytes)
+    copies = 2.0 if job.loss == "chunked" else 1.0  # one of a chunk beside the sum so far
+    first = max(early, copies * states.head_gradient_bytes)
     return {
         "loss": (first, kept, 0.0, logits),
         "backward": (max(first, min(grads, 2 * states.head_gradient_bytes)), kept, working, 0.0),
@@ -231,6 +236,6 @@ def finetune_memory(
     """
     layout = job.layout
     whole = counts(model, job.method)
-    stages = stage_params(facts, "even", layout.tp, layout.pp, layout.vpp, layout.ep, layout.etp)
+    stages = layout_stages(facts.weights, "even", layout)
     peaks = (stage_memory(facts, s, i, whole, job, p) for i, s in enumerate(stages))
     return max(peaks, key=lambda m: m.total_bytes)

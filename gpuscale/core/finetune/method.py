@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.model.linears import Linear, model_linears
+from gpuscale.core.model.linears import model_maps
+from gpuscale.core.model.mixers.kind import Linear
 from gpuscale.core.model.params import count_params, head_params
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ def canonical(target: str) -> str:
 
 
 def chosen(maps: tuple[Linear, ...], targets: tuple[str, ...]) -> tuple[Linear, ...]:
-    """Maps of one layer that get an adapter; fused ones are joined.
+    """Choose the maps of one layer that get an adapter; fused ones are joined.
 
-    >>> maps = tuple(Linear(n, 8, 8, "x", "attention") for n in "qkv")
+    >>> maps = tuple(Linear(n, 8, 8, "x") for n in "qkv")
     >>> [m.n_out for m in chosen(maps, ("qkv",))], len(chosen(maps, ("q", "v")))
     ([24], 2)
     """
@@ -152,6 +153,8 @@ class LayerCounts:
     largest_matrix: float  # weights of the largest single map
     maps: tuple[Linear, ...]
     adapted: tuple[Linear, ...]
+    n_norms: int
+    rms_norm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ def _counts(model_key: _Key, method: Method) -> Counts:
     model = model_key.model
     whole = count_params(model)
     kinds = []
-    for group, (n, maps) in zip(whole.groups, model_linears(model), strict=True):
+    for group, (n, maps) in zip(whole.groups, model_maps(model), strict=True):
         linear = sum(m.params for m in maps)
         adapted = chosen(maps, method.targets) if method.adapts else ()
         kinds.append(
@@ -206,6 +209,8 @@ def _counts(model_key: _Key, method: Method) -> Counts:
                 largest_matrix=max((m.n_in * m.n_out for m in maps), default=0.0),
                 maps=maps,
                 adapted=adapted,
+                n_norms=model.norms_per_layer,
+                rms_norm=model.norm == "rmsnorm",
             )
         )
     head = head_params(model)
@@ -274,7 +279,7 @@ def check(model: ModelSpec, method: Method) -> None:
         if BASES[method.base] not in ("bf16", "fp16"):
             raise ValueError(f"a base in {method.base} cannot be trained in full")
         return
-    every = [m for _, maps in model_linears(model) for m in maps]
+    every = [m for _, maps in model_maps(model) for m in maps]
     names = sorted({m.name for m in every})
     for target in method.targets:
         if not chosen(tuple(every), (target,)):

@@ -54,7 +54,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
 IN_BACKWARD = "+in-backward"
 
 GALORE_RANK_FRAC = 0.25
-"""Rank of GaLore over the smaller side of a matrix: that of its paper's 7B runs (1,024 of 4,096)."""
+"""Rank of GaLore over the smaller side of a matrix: its paper's 7B runs, 1,024 of 4,096."""
 
 
 def optimizer(name: str) -> Optimizer:

@@ -33,6 +33,7 @@ class FinetuneParameters:
     norm_bytes: float = 0.0  # the same, fp32 copies of unfused norms
     adapter_input_bytes: float = 2.0
     adapter_casts: bool = False  # each adapted map keeps an input of its own
+    packed_input_bytes: float = 0.0  # input of a frozen, quantised map, where its kernel keeps it
     kept_factor: float = 1.0  # of a layer's elements, when nothing is recomputed
     working_factor: float = 1.0  # a layer's backward, in layers without recomputation
     logits_eager_bytes: float = 6.0
@@ -50,12 +51,14 @@ class FinetuneParameters:
     # habits
     loss: str = "eager"
     recompute: str = "full"
+    compiled: bool = False
     zero_stage: int = 0
     # time
-    dequantise_eff_frac: float = 1.0  # of the memory bandwidth
+    dequantise_eff_frac: float = 1.0  # of the memory bandwidth: nf4, fp8, int8 of bitsandbytes
+    dequantise_gptq_frac: float = 1.0  # the same of GPTQ's and AWQ's kernels
+    attention_long_gain: float = 0.0  # attention rate gained on very long sequences
     adapter_passes: float = 1.0  # memory passes over an adapter's inputs and outputs
     adapter_launch_s: float = 0.0  # CPU time of one adapted map and pass
-    adapter_extra_flop: float = 0.0  # DoRA: products with W per adapted map, in its own forward
 
 
 IDEAL = FinetuneParameters()

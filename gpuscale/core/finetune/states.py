@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.method import Counts, LayerCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.stages import StageParams
+    from gpuscale.core.stages import StageParams
+
+
+CAST = ("nf4", "nf4-nodq", "int8")
+"""Bases beside which PEFT casts embedding, head and norms to fp32 (bitsandbytes; not GPTQ, AWQ):
+peft/utils/other.py, prepare_model_for_kbit_training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def base_bytes_per_param(job: Job, p: FinetuneParameters) -> tuple[float, float]
     """Bytes of a frozen weight: (of the linear maps, of embedding, head and norms). [byte]."""
     if job.method.base in ("bf16", "fp16"):
         return p.frozen_bytes, p.frozen_bytes
-    return job.method.base_bytes, p.edge_bytes if job.method.quantised else p.frozen_bytes
+    return job.method.base_bytes, p.edge_bytes if job.method.base in CAST else p.frozen_bytes
 
 
 def _adapter_states(

@@ -129,14 +129,15 @@ def breakdown(
     layout: Layout,
     times: LayerTimes | None = None,
     weights: ModelWeights | None = None,
+    head: LayerTime | None = None,
 ) -> tuple[Breakdown, int]:
     """(parts of one step, number of the heaviest stage) for one set of parameters.
 
-    `times(mixer_name, ffn_name, shape)` may be given to serve memoised layer times, `weights`
-    where they are counted already.
+    `times(mixer_name, ffn_name, shape)` may be given to serve memoised or other layer times, `head`
+    for that of the head and loss, `weights` where they are counted already.
     """
     shape = shape_of(layout, hw, sw)
-    stages = model_stages(model, hw, sw, layout, shape, times, weights)
+    stages = model_stages(model, hw, sw, layout, shape, times, weights, head)
     heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
     stage = stages[heaviest]
     total = compose(
@@ -163,6 +164,7 @@ def model_stages(
     shape: Shape,
     times: LayerTimes | None = None,
     weights: ModelWeights | None = None,
+    head: LayerTime | None = None,
 ) -> list[Stage]:
     """Every pipeline stage of a layout, first to last."""
     weights = weights or model_weights(model)
@@ -174,7 +176,7 @@ def model_stages(
         )
         for names in weights.names
     ]
-    head = head_time(model.hidden_size, model.vocab_size, hw, sw, shape)
+    head = head or head_time(model.hidden_size, model.vocab_size, hw, sw, shape)
     tail = [(1 + model.n_mtp_layers, head)]
     if model.n_mtp_layers:
         tail.append((model.n_mtp_layers, kinds[weights.sequence[-1]]))

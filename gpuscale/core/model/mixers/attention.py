@@ -13,12 +13,14 @@ from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Count,
     Kept,
+    Linear,
     Mixer,
     NonNegativeInt,
     PositiveInt,
     Product,
     Softmax,
     Work,
+    low_rank_query,
     mean_context_tokens,
 )
 
@@ -71,6 +73,16 @@ class Attention(Mixer):
             vectors += q + k
         vectors += (self.n_heads if self.sinks else 0) + (self.q_lora_rank or 0)
         return matrices, vectors + self.extra_params
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """Q (or its two low-rank factors), k, v, o."""
+        h, kv = hidden_size, self.n_kv_heads
+        q_out = self.n_heads * self.head_dim * (2 if self.output_gate else 1)
+        found = low_rank_query(h, self.q_lora_rank, q_out)
+        if not self.reuses_kv:
+            found += (Linear("k", h, kv * self.head_dim, "x"),)
+            found += () if self.shared_kv else (Linear("v", h, kv * self.v_dim, "x"),)
+        return (*found, Linear("o", self.n_heads * self.v_dim, h, "attention out"))
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """``2 heads (qk + v)`` per key met (PaLM, appendix B); the indexer scores all keys."""

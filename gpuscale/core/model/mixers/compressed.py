@@ -11,12 +11,14 @@ from typing import ClassVar, Literal
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Kept,
+    Linear,
     Mixer,
     NonNegativeInt,
     Plain,
     PositiveInt,
     Product,
     Work,
+    low_rank_query,
     mean_context_tokens,
 )
 
@@ -54,6 +56,17 @@ class CompressedAttention(Mixer):
             matrices += h * self.index_n_heads
             vectors += self.compress_rate * width + self.index_head_dim
         return matrices, vectors
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """q_a, q_b, kv, and the grouped output's two factors."""
+        h, q = hidden_size, self.n_heads * self.head_dim
+        latent = self.o_groups * self.o_lora_rank
+        return (
+            *low_rank_query(h, self.q_lora_rank, q),
+            Linear("kv", h, self.head_dim, "x"),
+            Linear("o_a", q / self.o_groups, latent, "attention out"),
+            Linear("o_b", latent, h, "o latent"),
+        )
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """Keys of the window, and of the compressed entries that the indexer leaves."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import CacheShape, Kept, PositiveInt, Product, Scan, Work
+from gpuscale.core.model.mixers.kind import (
+    CacheShape,
+    Kept,
+    Linear,
+    PositiveInt,
+    Product,
+    Scan,
+    Work,
+)
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 CHUNK_TOKENS = 64
@@ -39,6 +47,14 @@ class GatedDelta(Recurrent):
         k, v = self.key, self.value
         matrices = hidden_size * (2 * k + 2 * v + 2 * self.n_v_heads) + v * hidden_size
         return matrices, (2 * k + v) * self.conv_kernel + 2 * self.n_v_heads + self.v_head_dim
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """in_proj (q, k, v, gate, beta, decay) and out_proj."""
+        projected = 2 * self.key + 2 * self.value + 2 * self.n_v_heads
+        return (
+            Linear("in_proj", hidden_size, projected, "x"),
+            Linear("out_proj", self.value, hidden_size, "attention out"),
+        )
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """Read, correct and write a state of k x v per head: 6 FLOP per element."""

@@ -65,6 +65,23 @@ class Kept:
     window_tokens: float = 0.0  # 0: the whole sequence
 
 
+class Linear(NamedTuple):
+    """A linear map by name, `copies` times (experts), met `per_token` times by a token."""
+
+    name: str  # as in `q_proj` without the ending
+    n_in: float
+    n_out: float
+    reads: str  # what it reads; maps that read the same keep their input once
+    part: str = "attention"  # attention | mlp
+    copies: float = 1.0
+    per_token: float = 1.0
+
+    @property
+    def params(self) -> float:
+        """Weights of all copies. [1]."""
+        return self.n_in * self.n_out * self.copies
+
+
 class Product(NamedTuple):
     """A matrix product of every token with a weight matrix of k x n, on one rank of TP."""
 
@@ -142,6 +159,10 @@ class Mixer(ABC):
         """(matrix weights, vector weights); each matrix weight costs 2 FLOP per token."""
 
     @abstractmethod
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """Linear maps by name: what adapters are put on and quantisation packs (no indexer)."""
+
+    @abstractmethod
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """FLOP per token of what is no projection: scores, values, indexer, recurrence."""
 
@@ -180,6 +201,13 @@ class Mixer(ABC):
     @abstractmethod
     def words(self) -> str:
         """Shape in words."""
+
+
+def low_rank_query(hidden_size: int, rank: int | None, width: int) -> tuple[Linear, ...]:
+    """Query map, or its two factors with a rank between them."""
+    if not rank:
+        return (Linear("q", hidden_size, width, "x"),)
+    return Linear("q_a", hidden_size, rank, "x"), Linear("q_b", rank, width, "q latent")
 
 
 def mean_context_tokens(seq_len: int, window_tokens: int | None, causal: bool) -> float:

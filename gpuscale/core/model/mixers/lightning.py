@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import CacheShape, Kept, Plain, PositiveInt, Product, Work
+from gpuscale.core.model.mixers.kind import (
+    CacheShape,
+    Kept,
+    Linear,
+    Plain,
+    PositiveInt,
+    Product,
+    Work,
+)
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 
@@ -22,6 +30,12 @@ class LightningAttention(Recurrent):
         """q, k, v, gate, output; a norm."""
         width = self.n_heads * self.head_dim
         return 5 * width * hidden_size, width
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """q, k, v, gate, o."""
+        width = self.n_heads * self.head_dim
+        inputs = (Linear(name, hidden_size, width, "x") for name in ("q", "k", "v", "g"))
+        return (*inputs, Linear("o", width, hidden_size, "attention out"))
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """Write and read of a state of d x d per head."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import CacheShape, Kept, PositiveInt, Product, Scan, Work
+from gpuscale.core.model.mixers.kind import (
+    CacheShape,
+    Kept,
+    Linear,
+    PositiveInt,
+    Product,
+    Scan,
+    Work,
+)
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 CHUNK_TOKENS = 256
@@ -38,6 +46,14 @@ class Mamba2(Recurrent):
         vectors = conv * (self.conv_kernel + int(self.conv_bias)) + 3 * self.n_heads + self.inner
         bias = projected + hidden_size if self.proj_bias else 0
         return hidden_size * projected + self.inner * hidden_size, vectors + bias
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """in_proj (gate, x, B, C, time step) and out_proj."""
+        projected = 2 * self.inner + 2 * self.n_groups * self.state_size + self.n_heads
+        return (
+            Linear("in_proj", hidden_size, projected, "x"),
+            Linear("out_proj", self.inner, hidden_size, "attention out"),
+        )
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """Write and read of the state: 4 FLOP per element."""

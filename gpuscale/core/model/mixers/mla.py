@@ -12,12 +12,14 @@ from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Count,
     Kept,
+    Linear,
     Mixer,
     NonNegativeInt,
     PositiveInt,
     Product,
     Softmax,
     Work,
+    low_rank_query,
     mean_context_tokens,
 )
 
@@ -66,6 +68,16 @@ class Mla(Mixer):
         if self.bias:
             vectors += (rank or 0) + self.latent + h
         return matrices, vectors + self.extra_params
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """Q (or q_a, q_b), kv_a, kv_b, o."""
+        h, up = hidden_size, self.n_heads * (self.qk_nope_head_dim + self.v_head_dim)
+        return (
+            *low_rank_query(h, self.q_lora_rank, self.n_heads * self.qk_dim),
+            Linear("kv_a", h, self.latent, "x"),
+            Linear("kv_b", self.kv_lora_rank, up, "kv latent"),
+            Linear("o", self.n_heads * self.v_head_dim, h, "attention out"),
+        )
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """As trained, with expanded heads; the indexer scores all keys."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import CacheShape, Kept, Work
+from gpuscale.core.model.mixers.kind import CacheShape, Kept, Linear, Work
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 
@@ -19,6 +19,10 @@ class NoMixer(Recurrent):
     def weights(self, hidden_size: int) -> tuple[float, float]:
         """None."""
         return 0, 0
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """None."""
+        return ()
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """None."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import CacheShape, Kept, PositiveInt, Product, Scan, Work
+from gpuscale.core.model.mixers.kind import (
+    CacheShape,
+    Kept,
+    Linear,
+    PositiveInt,
+    Product,
+    Scan,
+    Work,
+)
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 
@@ -23,6 +31,13 @@ class ShortConv(Recurrent):
         """Both gates and the input, output; the convolution."""
         bias = 4 * self.width + hidden_size if self.bias else 0
         return 4 * self.width * hidden_size, self.conv_kernel * self.width + bias
+
+    def maps(self, hidden_size: int) -> tuple[Linear, ...]:
+        """in_proj (two gates and the input) and out_proj."""
+        return (
+            Linear("in_proj", hidden_size, 3 * self.width, "x"),
+            Linear("out_proj", self.width, hidden_size, "attention out"),
+        )
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
         """One multiply-add per tap, and the two gates."""

@@ -1,0 +1,291 @@
+"""Time of a fine-tuning step: a training step whose frozen maps have no weight gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.optimizers import state_bytes
+from gpuscale.core.finetune.states import base_bytes_per_param
+from gpuscale.core.step.attention import mixer_s
+from gpuscale.core.step.layer import assemble_layer, head_time
+from gpuscale.core.step.moe import ffn_s
+from gpuscale.core.step.operators import stream_s
+from gpuscale.core.step.overlap import exposed_s
+from gpuscale.core.step.step import breakdown, shape_of
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Counts, LayerCounts
+    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
+    from gpuscale.specs.model import ModelSpec
+
+INPUT_GRADIENT_SHARE = 0.5
+"""Share of a linear map's backward pass that is the input gradient: one of two equal products."""
+
+ADAPTER_EFF = 0.35
+"""Rate of an adapter's thin products over that of large ones: prior, ranks fill part of a tile."""
+
+GPTQ = ("int4-g128",)
+"""Bases that GPTQ's and AWQ's kernels unpack."""
+
+LONG_TOKENS = 16384.0
+"""Sequence length at which half of the gain of long sequences is reached: prior."""
+
+OFFLOAD_EXPOSED = 0.5
+"""Share of a parameter offload's transfers that stays visible: prior, between the layers."""
+
+ACTIVATIONS_EXPOSED = 0.1
+"""The same for layer inputs, copied beside the computation: 0.1 to 5 % of a step (torchtune,
+prime-rl)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneStep:
+    """Time of one optimizer step, its parts and its tokens."""
+
+    step_s: float
+    parts: Breakdown  # of a training step, without the offload of parameters and activations
+    unpack_s: float  # part of matmul and recompute: unpacking the quantised base
+    offload_s: float  # exposed transfers of parameters and activations
+    tokens: float  # tokens of a step that are trained on (no padding)
+    padded_tokens: float  # tokens that are computed
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Trained tokens per second, all GPUs, without padding. [1/s]."""
+        return self.tokens / self.step_s
+
+
+def _unpack_bytes(kind: LayerCounts, job: Job, layout: Layout) -> float:
+    """Bytes moved to unpack the base of one layer once: packed read, 16-bit written. [byte]."""
+    if not (job.method.adapts and job.method.quantised):
+        return 0.0
+    dense = (kind.linear_params - kind.expert_params) / layout.tp
+    here = dense + kind.expert_params / (layout.ep * layout.etp)
+    return here * (job.method.base_bytes + 2.0)
+
+
+def unpack_s(n_bytes: float, job: Job, hw: Hardware, p: FinetuneParameters) -> float:
+    """Time to unpack that much of a quantised base. [s]."""
+    gptq = job.method.base in GPTQ
+    share = p.dequantise_gptq_frac if gptq else p.dequantise_eff_frac
+    return n_bytes / (hw.hbm_bytes_per_s * share)
+
+
+def long_context_gain(seq_len: float, gain: float) -> float:
+    """Attention rate on a sequence over that on a short one: fuller waves, less start and end. [1].
+
+    >>> long_context_gain(0, 0.6), round(long_context_gain(1e6, 0.6), 2)
+    (1.0, 1.59)
+    """
+    return 1.0 + gain * seq_len / (seq_len + LONG_TOKENS)
+
+
+def _adapter_s(
+    kind: LayerCounts, job: Job, hw: Hardware, p: FinetuneParameters, tokens: float
+) -> float:
+    """Time of one layer's adapters, forward. [s]."""
+    if not job.method.adapts or not kind.n_adapted:
+        return 0.0
+    tp = job.layout.tp
+    width = (kind.adapter_inputs + kind.adapter_outputs) / tp
+    flop = 2.0 * tokens * job.method.rank * width
+    time = flop / (hw.bf16_flop_per_s * hw.gemm_bf16_eff * ADAPTER_EFF)
+    time += p.adapter_passes * stream_s(hw, 2.0 * tokens * width)
+    if job.method.kind == "dora":  # the norm of W + B A: the product, three passes over the matrix
+        weights = sum(m.params for m in kind.adapted) / tp
+        time += 2.0 * job.method.rank * weights / (hw.bf16_flop_per_s * ADAPTER_EFF)
+        time += stream_s(hw, 6.0 * weights)
+    return time
+
+
+def layer_time(
+    model: ModelSpec,
+    names: tuple[str, str],
+    kind: LayerCounts,
+    job: Job,
+    hw: Hardware,
+    sw: Software,
+    p: FinetuneParameters,
+    shape: Shape,
+) -> LayerTime:
+    """Time of one layer and micro-batch: `core.step.layer` with what a method changes.
+
+    A frozen map has an input gradient alone (2 FLOP a weight and token instead of 4); a quantised
+    base is unpacked in each pass; adapters add thin products, memory passes and launches.
+    """
+    mixer, ffn = model.mixers[names[0]], model.ffns[names[1]]
+    tokens = shape.micro_batch_size * shape.seq_len / shape.cp
+    precision = shape.precision
+    mix = mixer_s(
+        mixer,
+        model.hidden_size,
+        hw,
+        sw,
+        tokens=tokens,
+        seq_len=shape.seq_len,
+        tp=shape.tp,
+        precision=precision,
+    )
+    mlp = ffn_s(
+        ffn,
+        model.hidden_size,
+        hw,
+        sw,
+        tokens=tokens,
+        tp=shape.tp,
+        ep=shape.ep,
+        etp=shape.etp,
+        precision=precision,
+    )
+    if job.method.adapts:
+        unpack = unpack_s(_unpack_bytes(kind, job, job.layout), job, hw, p)
+        adapters = _adapter_s(kind, job, hw, p, tokens)
+        mix = mix._replace(linear_bwd_s=mix.linear_bwd_s * INPUT_GRADIENT_SHARE)
+        mlp = mlp._replace(
+            linear_fwd_s=mlp.linear_fwd_s + unpack + adapters,
+            linear_bwd_s=mlp.linear_bwd_s * INPUT_GRADIENT_SHARE + unpack + 2.0 * adapters,
+        )
+        sw = replace(sw, host_layer_s=sw.host_layer_s + kind.n_adapted * p.adapter_launch_s)
+    return assemble_layer(
+        mix,
+        mlp,
+        mixer.kind != "none",
+        ffn.kind,
+        model.hidden_size,
+        hw,
+        sw,
+        shape,
+        getattr(ffn, "top_k", 0),
+    )
+
+
+def loss_time(model: ModelSpec, job: Job, hw: Hardware, sw: Software, shape: Shape) -> LayerTime:
+    """Head and loss of one micro-batch; a frozen head has no weight gradient.
+
+    A loss fused with the head computes its logits a second time.
+    """
+    fused = replace(sw, fused_cross_entropy=job.loss != "eager")
+    time = head_time(model.hidden_size, model.vocab_size, hw, fused, shape)
+    product = time.matmul_s / 3.0
+    less = product if job.method.adapts and not job.method.train_embeddings else 0.0
+    more = product if job.loss == "fused" else 0.0
+    return time._replace(
+        bwd_s=time.bwd_s - less + more,
+        matmul_s=time.matmul_s - less,
+        recompute_s=time.recompute_s + more,
+    )
+
+
+def _trained(
+    hw: Hardware, sw: Software, job: Job, whole: Counts, p: FinetuneParameters
+) -> tuple[Hardware, Software]:
+    """Hardware and software records with what is exchanged and updated per base parameter."""
+    share = whole.trained_params / whole.total_params
+    if not job.method.adapts:
+        moments = state_bytes(job.optimizer, p.full_moment_bytes)
+        update = 2.0 * (p.full_weights_bytes + p.full_master_bytes + moments)
+        update += p.full_gradients_bytes
+        return (
+            replace(hw, optimizer_bytes_per_param=share * update),
+            replace(sw, gradient_bytes=sw.gradient_bytes * share),
+        )
+    linear, _ = base_bytes_per_param(job, p)
+    moments = state_bytes(job.optimizer, p.adapter_moment_bytes)
+    update = 2.0 * (p.adapter_weights_bytes + moments) + p.adapter_gradients_bytes
+    gather = min(linear, 2.0) if job.layout.zero_stage == 3 else share * 2.0
+    return (
+        replace(hw, optimizer_bytes_per_param=share * update),
+        replace(
+            sw,
+            gradient_bytes=share * p.adapter_gradients_bytes,
+            parameter_gather_bytes=gather,
+            low_precision_gather=False,
+        ),
+    )
+
+
+def offload_time_s(
+    model: ModelSpec, job: Job, hw: Hardware, p: FinetuneParameters, compute_s: float
+) -> float:
+    """Exposed transfers of one micro-batch between host and GPU, all layers. [s].
+
+    Offloaded parameters come in for the forward and again for the backward pass, each GPU its own
+    shard; offloaded layer inputs go out and come back.
+    """
+    layout = job.layout
+    time = 0.0
+    if "parameters" in job.offload:
+        linear, _ = base_bytes_per_param(job, p)
+        each = linear if job.method.adapts else p.full_weights_bytes
+        shards = layout.dp * layout.cp if layout.zero_stage == 3 else 1
+        total = counts(model, job.method).total_params
+        moved = 2.0 * each * total / (layout.tp * layout.pp * shards)
+        time += exposed_s(compute_s, moved / hw.host_link_bytes_per_s, OFFLOAD_EXPOSED)
+    if layout.offload_activations:
+        tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+        moved = 4.0 * model.hidden_size * tokens * model.n_layers / layout.pp
+        time += exposed_s(compute_s, moved / hw.host_link_bytes_per_s, ACTIVATIONS_EXPOSED)
+    return time
+
+
+def finetune_step(
+    model: ModelSpec,
+    job: Job,
+    hw: Hardware,
+    sw: Software,
+    p: FinetuneParameters,
+    *,
+    useful_frac: float = 1.0,
+) -> FinetuneStep:
+    """Time of one optimizer step of a fine-tuning job.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    job : Job
+        Method, optimizer, layout; `layout.seq_len` are the tokens that a row is computed with.
+    hw, sw : Hardware, Software
+        As in `core.step.step_time`.
+    p : FinetuneParameters
+        Of the software family.
+    useful_frac : float
+        Tokens of the data over tokens computed: 1 packed, mean over padded length otherwise.
+
+    Returns
+    -------
+    FinetuneStep
+        Seconds; `parts` add to the step without the offload.
+    """
+    layout = job.layout
+    whole = counts(model, job.method)
+    gain = long_context_gain(layout.seq_len, p.attention_long_gain)
+    hw = replace(hw, attention_eff=hw.attention_eff * gain)
+    kinds = {(mixer, ffn): whole.kinds[i] for i, (mixer, ffn, _) in enumerate(model.named_groups)}
+    own_hw, own_sw = _trained(hw, sw, job, whole, p)
+
+    def times(mixer: str, ffn: str, shape: Shape) -> LayerTime:
+        return layer_time(model, (mixer, ffn), kinds[mixer, ffn], job, hw, own_sw, p, shape)
+
+    head = loss_time(model, job, hw, sw, shape_of(layout, hw, sw))
+    parts, _ = breakdown(model, own_hw, own_sw, layout, times, head=head)
+    n_micro = layout.n_micro_batches
+    computing = (parts.matmul_s + parts.attention_s + parts.elementwise_s) / n_micro
+    offload = n_micro * offload_time_s(model, job, hw, p, computing)
+    passes = 3.0 if layout.recompute == "full" else 2.0
+    unpacked = sum(k.n_layers * _unpack_bytes(k, job, layout) for k in whole.kinds) / layout.pp
+    unpack = n_micro * passes * unpack_s(unpacked, job, hw, p)
+    padded = float(layout.global_batch_size * layout.seq_len)
+    return FinetuneStep(
+        step_s=parts.total_s + offload,
+        parts=parts,
+        unpack_s=unpack,
+        offload_s=offload,
+        tokens=padded * useful_frac,
+        padded_tokens=padded,
+    )

@@ -1,0 +1,72 @@
+"""A cluster and a software family as the fine-tuning formulas take them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.software import software_record
+from gpuscale.io.step_calibration import load_calibration
+from gpuscale.io.step_hardware import step_hardware
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.step.records import Hardware, Software
+    from gpuscale.io.step_calibration import Calibration
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+
+class Site(NamedTuple):
+    """Figures of one job: hardware, software, what the family keeps."""
+
+    hw: Hardware
+    sw: Software
+    parameters: FinetuneParameters
+
+
+def finetune_parameters(software: SoftwareSpec) -> FinetuneParameters:
+    """Fine-tuning parameters of a family.
+
+    Raises
+    ------
+    GpuscaleError
+        If nobody fine-tunes with it.
+    """
+    if software.finetune is None:
+        raise GpuscaleError(
+            f"`{software.name[:60]}` is no fine-tuning software",
+            "for example --software hf-peft, unsloth, torchtune, hf-deepspeed, axolotl",
+        )
+    return software.finetune.to_core()
+
+
+def finetune_site(
+    cluster: ClusterSpec, software: SoftwareSpec, job: Job, calibration: Calibration | None = None
+) -> Site:
+    """Make the records of a job: the attention kernel and compilation are the job's own.
+
+    Raises
+    ------
+    GpuscaleError
+        As `finetune_parameters`.
+    """
+    cal = calibration or load_calibration()
+    gpu = cluster.gpu
+    hw = step_hardware(cluster, cal)
+    if gpu.peer_bytes_per_s is not None and gpu.scaleup_bytes_per_s is None:
+        hw = replace(hw, scaleup_bytes_per_s=min(hw.scaleup_bytes_per_s, gpu.peer_bytes_per_s))
+    flash = 1.0
+    if job.attention == "flash2":
+        flash = cal.arch(gpu.architecture, "flash2_factor", gpu.name)
+    options = {
+        "compiled": job.compiled,
+        "attention": "unfused" if job.attention == "eager" else "flash",
+        "flash_factor": flash,
+    }
+    sw = software_record(
+        software, gpu.architecture, options, precision=job.layout.precision, calibration=cal
+    )
+    return Site(hw, sw, finetune_parameters(software))
