@@ -55,6 +55,9 @@ def validate(
     inference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Served models: TTFT, TPOT, throughput.")
     ] = None,
+    finetune: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Fine-tuning runs: peak memory, step time.")
+    ] = None,
     rows: Annotated[
         str | None,
         typer.Option(metavar="OUT.csv", help="Write one line per input row: measured, predicted."),
@@ -74,6 +77,7 @@ def validate(
         "gemm": gemm,
         "collectives": collectives,
         "inference": inference,
+        "finetune": finetune,
     }
     chosen = {name: file for name, file in given.items() if file is not None}
     if rows is not None and not chosen:
@@ -93,6 +97,7 @@ def validate(
 
 def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
     from gpuscale.evidence.score.collectives import predict_collective_rows
+    from gpuscale.evidence.score.finetune import predict_finetune_rows
     from gpuscale.evidence.score.gemm import predict_gemm_rows
     from gpuscale.evidence.score.inference import predict_inference_rows
     from gpuscale.evidence.score.layouts import predict_layout_rows
@@ -104,6 +109,7 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         "gemm": lambda file: predict_gemm_rows(file, calibration),
         "collectives": lambda file: predict_collective_rows(file, calibration),
         "inference": lambda file: predict_inference_rows(file, calibration),
+        "finetune": predict_finetune_rows,
     }
     if chosen:
         return {name: predict[name](file) for name, file in chosen.items()}
@@ -114,6 +120,7 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         "gemm": predict["gemm"](folder / "gemm.csv"),
         "collectives": predict["collectives"](folder / "collectives.csv"),
         "inference": predict["inference"](own_copy("inference")),
+        "finetune": predict["finetune"](own_copy("finetune")),
     }
 
 
@@ -169,6 +176,7 @@ CLASSES = {
     "gemm": ("architecture", "dtype"),
     "collectives": ("op", "span"),
     "inference": ("quantity", "dense_or_moe", "gpu", "precision", "framework", "source"),
+    "finetune": ("quantity", "method", "family", "gpu", "memory_kind", "quality", "source"),
 }
 """Classes that each section is summarised by."""
 
@@ -180,11 +188,15 @@ def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
     from gpuscale.evidence.score.records import summarise, summarise_by, unpredicted, worst
 
     counted = [row for row in found if _counts(row)] if name == "runs" else found
+    if name == "finetune":
+        counted = _good(found)
     if not counted:
         counted = found
     by = {key: summarise_by(counted, key) for key in CLASSES[name]}
     if name == "runs":
         by = {"selection": _selections(found), **by}
+    if name == "finetune":
+        by = {"selection": _finetune_selections(found), **by}
     bad = [
         {
             "id": row.id,
@@ -212,6 +224,20 @@ def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
 def _counts(row: ScoredRow) -> bool:
     c = row.classes
     return c.get("full_spec") == "yes" and c.get("quality") == "good" and c.get("newest") == "yes"
+
+
+def _good(found: list[ScoredRow]) -> list[ScoredRow]:
+    """Rows of a fine-tuning file that count: those marked good, or all where nothing is marked."""
+    marked = [r for r in found if r.quantity != "fits" and r.classes.get("quality") == "good"]
+    return marked or [r for r in found if r.quantity != "fits"]
+
+
+def _finetune_selections(found: list[ScoredRow]) -> list[Summary]:
+    from gpuscale.evidence.score.finetune import scored_quantities, verdicts
+
+    qualities = dict.fromkeys(r.classes.get("quality", "") for r in found)
+    by = [s for q in qualities for s in scored_quantities(found, q).values()]
+    return [*by, verdicts(found)]
 
 
 def _selections(found: list[ScoredRow]) -> list[Summary]:

@@ -32,7 +32,7 @@ def test_every_kind_is_read_from_files_and_used_by_a_preset():
 
 
 def test_a_kind_with_a_column_left_out_cannot_be_defined():
-    with pytest.raises(TypeError, match="Halved leaves out cache, measured"):
+    with pytest.raises(TypeError, match="Halved leaves out cache, maps, measured"):
 
         @dataclass(frozen=True, kw_only=True)
         class Halved(Mixer):
