@@ -1,5 +1,6 @@
 """The documentation: commands print what it shows, its Python runs, it covers the code."""
 
+import dataclasses
 import doctest
 import re
 import runpy
@@ -8,11 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from gpuscale.answers.table import COMMANDS
 from gpuscale.cli.options import SHOWN
+from gpuscale.core.model.mixers import AnyMixer
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -64,6 +67,9 @@ def test_reference_has_every_key_of_a_file():
     text = reference["keys_page"]()
     for spec in (ClusterSpec, GpuSpec, ModelSpec):
         assert all(f"| `{name}` |" in text for name in spec.model_fields)
+    for cls in get_args(AnyMixer):
+        assert f'kind = "{cls.kind}"' in text
+        assert all(f"| `{field.name}` |" in text for field in dataclasses.fields(cls))
     assert "| of one node (gpus_per_node), one direction |" in text  # a comment of the code
 
 

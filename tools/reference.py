@@ -6,6 +6,7 @@ python tools/reference.py FOLDER    write them to a folder, to read or to check
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import os
@@ -13,7 +14,10 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from gpuscale.core.model import mixers
+from gpuscale.core.model.mixers import AnyMixer
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -75,17 +79,7 @@ SPECS = (
     (
         "A model",
         "model",
-        (
-            "ModelSpec",
-            "Attention",
-            "Mla",
-            "CompressedAttention",
-            "LightningAttention",
-            "GatedDelta",
-            "Mamba2",
-            "DenseFfn",
-            "MoeFfn",
-        ),
+        ("ModelSpec", *(cls.__name__ for cls in get_args(AnyMixer)), "DenseFfn", "MoeFfn"),
     ),
     ("A job for `gpuscale plan`", "job", ("JobSpec", "LayoutPins")),
 )
@@ -137,21 +131,27 @@ def _annotations(cls: type) -> dict[str, str]:
     return {n.target.id: ast.unparse(n.annotation) for n in body if isinstance(n, ast.AnnAssign)}
 
 
+def _keys(cls: Any) -> Iterator[tuple[str, bool, Any]]:
+    """(name, whether required, default) of the keys of a spec or a kind of mixer."""
+    if dataclasses.is_dataclass(cls):
+        for field in dataclasses.fields(cls):
+            yield field.name, field.default is dataclasses.MISSING, field.default
+        return
+    for name, known in cls.model_fields.items():
+        yield name, known.is_required(), known.default if known.default_factory is None else None
+
+
 def _spec_rows(cls: Any) -> Iterator[Sequence[str]]:
     comments, kinds = _comments(cls), _annotations(cls)
-    for name, field in cls.model_fields.items():
+    for name, required, value in _keys(cls):
         kind = kinds.get(name, "").replace(" | None", "")
         kind = re.sub(r"Literal\[(.*)\]", lambda m: "one of " + m[1].replace("'", ""), kind)
-        if field.is_required():
+        if required:
             default = "required"
-        elif field.default_factory is not None or field.default in (None, "", ()):
+        elif value in (None, "", ()):
             default = ""
         else:
-            default = (
-                str(field.default).lower()
-                if isinstance(field.default, bool)
-                else str(field.default)
-            )
+            default = str(value).lower() if isinstance(value, bool) else str(value)
         yield code(name), UNIT.get(kind, kind), default, comments.get(name, "")
 
 
@@ -168,10 +168,10 @@ def keys_page() -> str:
         found = importlib.import_module(f"gpuscale.specs.{module}")
         parts.append(f"## {title}")
         for i, name in enumerate(classes):
-            cls = getattr(found, name)
+            cls = getattr(found, name, None) or getattr(mixers, name)
             if i:
-                kind = cls.model_fields.get("kind")
-                shown = f'`kind = "{kind.default}"`' if kind else name
+                kind = {key: value for key, _, value in _keys(cls)}.get("kind")
+                shown = f'`kind = "{kind}"`' if kind else name
                 parts.append(f"### {shown}")
             parts.append(inspect.cleandoc(cls.__doc__ or ""))
             parts.append(table(("key", "value", "default", "meaning"), _spec_rows(cls)))
