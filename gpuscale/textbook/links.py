@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscale.core.network.fat_tree import NVLINK_LINKS, bits_to_bytes_per_s, links_bytes_per_s
+from gpuscale.textbook.networks import NVLINK_LINKS, bits_to_bytes_per_s, links_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)

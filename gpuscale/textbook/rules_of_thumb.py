@@ -124,21 +124,6 @@ def rule(name: str) -> Rule:
     return RULES[name]
 
 
-def largest_batch_per_gpu(
-    hbm_bytes: float, state_bytes: float, activation_bytes_per_sequence: float
-) -> int:
-    """Sequences that fill one GPU: ``floor((HBM - state) / activations)``, 0 if none fits. [1].
-
-    Examples
-    --------
-    >>> largest_batch_per_gpu(80e9, 30e9, 4e9)
-    12
-    """
-    if activation_bytes_per_sequence <= 0:
-        raise ValueError("activation_bytes_per_sequence must be positive")
-    return max(0, int((hbm_bytes - state_bytes) // activation_bytes_per_sequence))
-
-
 def advice(n_params: float, n_gpus: float, seq_len: float) -> tuple[str, ...]:
     """Rules that a job of this size meets, each with its source.
 

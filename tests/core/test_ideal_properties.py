@@ -12,7 +12,6 @@ from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.network import collective as co
 from gpuscale.core.network.all_to_all import (
     KINDS,
-    all_to_all_time_s,
     level_all_to_all_times_s,
     reached_frac,
     torus_bisection_time_s,
@@ -20,6 +19,8 @@ from gpuscale.core.network.all_to_all import (
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, level_times, spans
 from gpuscale.core.network.ideal import Routing, ideal_collective, sweep_sizes
 from gpuscale.core.network.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
+from gpuscale.textbook import kernels, networks
+from gpuscale.textbook.networks import all_to_all_time_s
 
 SIZES = st.floats(1.0, 1e15)
 RANKS = st.integers(2, 5000)
@@ -108,27 +109,29 @@ def test_formats_are_ordered_and_known():
 @given(SIZES, RANKS, RATES)
 def test_ring_bus_bandwidth_is_the_link(size, n, rate):
     for op in REDUCING:
-        time_s = co.collective_time_s(op, size, n, rate)
+        time_s = networks.collective_time_s(op, size, n, rate)
         assert co.bandwidths_bytes_per_s(op, size, n, time_s)[1] == pytest.approx(rate, rel=1e-9)
 
 
 @given(SIZES, RANKS, RATES, st.floats(0, 1e-3), st.sampled_from(("ring", "tree")))
 def test_bus_bandwidth_never_exceeds_the_link(size, n, rate, hop_s, algorithm):
     for op in (*ONE_FORM,):
-        time_s = co.collective_time_s(op, size, n, rate, hop_s, algorithm)
+        time_s = networks.collective_time_s(op, size, n, rate, hop_s, algorithm)
         assert co.bandwidths_bytes_per_s(op, size, n, time_s)[1] <= rate * (1 + 1e-9)
 
 
 @given(SIZES, RANKS, RATES)
 def test_all_reduce_is_reduce_scatter_and_all_gather(size, n, rate):
-    parts = [co.collective_time_s(op, size, n, rate) for op in ("reduce-scatter", "all-gather")]
-    assert co.collective_time_s("all-reduce", size, n, rate) == pytest.approx(sum(parts))
+    parts = [
+        networks.collective_time_s(op, size, n, rate) for op in ("reduce-scatter", "all-gather")
+    ]
+    assert networks.collective_time_s("all-reduce", size, n, rate) == pytest.approx(sum(parts))
 
 
 @given(SIZES, RANKS, RATES)
 def test_approximation_is_an_upper_bound(size, n, rate):
     for op in ONE_FORM:
-        exact = co.collective_time_s(op, size, n, rate)
+        exact = networks.collective_time_s(op, size, n, rate)
         assert exact <= co.approximate_time_s(op, size, rate) * (1 + 1e-12)
 
 
@@ -165,7 +168,7 @@ def test_more_bandwidth_is_never_slower(size, n, gain):
 def test_hierarchy_equals_the_flat_form_inside_a_node(op, log_n, log_inner):
     n = min(8, 2**log_n)
     assert hierarchical_time_s(op, 1e9, n, pod()) == pytest.approx(
-        co.collective_time_s(op, 1e9, n, 450e9)
+        networks.collective_time_s(op, 1e9, n, 450e9)
     )
 
 
@@ -240,8 +243,8 @@ def test_sweep_starts_and_ends_where_asked(first, ratio, factor):
         lambda: co.traffic_factor("all-gather", 0),
         lambda: co.traffic_factor("gather", 8),
         lambda: co.traffic_factor("all-reduce", 8, "star"),
-        lambda: co.collective_time_s("all-gather", -1.0, 8, 1e9),
-        lambda: co.collective_time_s("all-gather", 1.0, 8, 0.0),
+        lambda: networks.collective_time_s("all-gather", -1.0, 8, 1e9),
+        lambda: networks.collective_time_s("all-gather", 1.0, 8, 0.0),
         lambda: reached_frac(8, 0),
         lambda: reached_frac(8, 4, "without-replacement", 2),
         lambda: reached_frac(8, 4, "other"),
@@ -250,7 +253,7 @@ def test_sweep_starts_and_ends_where_asked(first, ratio, factor):
         lambda: sweep_sizes(2.0, 1.0),
         lambda: ideal_collective("all-to-all", 1.0, 8, pod(), inner=2),
         lambda: rl.roofline(1.0, 1.0, 0.0, 1.0),
-        lambda: rl.practical_time_s(1.0, 1.0, 1.0, 1.0, 1.5),
+        lambda: kernels.practical_time_s(1.0, 1.0, 1.0, 1.0, 1.5),
     ],
 )
 def test_bad_input_is_a_value_error(call):

@@ -1,26 +1,27 @@
 """Memory formulas against the documents' answers and the papers behind them."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.formats import weight_bytes
-from gpuscale.core.memory.activations import korthikanti_layer_bytes, layers_in_flight
-from gpuscale.core.memory.checkpointing import (
-    activations_held,
-    best_checkpoints,
-    forward_evaluations,
-    step_cost_ratio,
-)
-from gpuscale.core.memory.inference import block_scales, serving_memory
+from gpuscale.core.memory.inference import serving_memory
 from gpuscale.core.memory.states import (
     RECIPES,
     RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,
     gpus_to_hold,
-    hsdp_traffic_bytes,
     nodes_to_hold,
-    offload_time_s,
     sharded_states,
+)
+from gpuscale.textbook.memory import (
+    activations_held,
+    forward_evaluations,
+    hsdp_traffic_bytes,
+    korthikanti_layer_bytes,
+    offload_time_s,
+    step_cost_ratio,
     zero_saving_bytes,
     zero_traffic_ratio,
 )
@@ -85,7 +86,6 @@ def test_671b_cards():  # FSDP and deployment notes; errata E25, E34
     }
     assert weight_bytes(671e9, "bf16") > 16 * 80e9
     assert weight_bytes(671e9, "fp8") / 16 == 41.9375e9
-    assert block_scales((7168, 18432)) == (56, 144)
 
 
 def test_zero_savings_and_traffic():
@@ -104,7 +104,7 @@ def test_checkpointing_counts():  # lecture notes; errata E30
         550,
         200,
     ]
-    assert activations_held(100, "segment", best_checkpoints(100)) == 20
+    assert activations_held(100, "segment", 10) == 20
     assert step_cost_ratio() == pytest.approx(4 / 3)
 
 
@@ -117,7 +117,6 @@ def test_korthikanti_gpt3():  # Korthikanti et al. 2022, table 2, GPT-3 shape
         == 106954752
     )
     assert korthikanti_layer_bytes(*args, recompute="full") == 50331648
-    assert layers_in_flight(96, 8) == 96  # 1F1B: stage 1 holds a whole model of activations
 
 
 @given(
@@ -137,7 +136,8 @@ def test_more_sharding_never_holds_more(params, recipe, stage, shards):
 def test_one_recomputed_segment_costs_one_forward(n, c):
     c = min(c, n)
     assert forward_evaluations(n, "segment", c) == 2 * n
-    assert activations_held(n, "segment", best_checkpoints(n)) <= activations_held(n, "segment", c)
+    least = math.ceil(2 * math.sqrt(n))  # Chen et al. 2016 (arXiv:1604.06174): about 2 sqrt(N)
+    assert activations_held(n, "segment", c) >= least - 1
 
 
 @pytest.mark.parametrize(

@@ -104,17 +104,6 @@ def cuda_cores(n_units: int, subpartitions: int = 4, lanes: int = 32) -> int:
     return n_units * subpartitions * lanes
 
 
-def vpu_alus(n_tensor_cores: int, sublanes: int = 8, lanes: int = 128, alus: int = 4) -> int:
-    """Vector ALUs of a TPU: TensorCores x (sublanes x lanes) x ALUs per lane.
-
-    Examples
-    --------
-    >>> vpu_alus(2)
-    8192
-    """
-    return n_tensor_cores * sublanes * lanes * alus
-
-
 def tensor_cores(n_units: int, per_unit: int = 4) -> int:
     """Matrix units of a chip.
 
@@ -161,24 +150,6 @@ def tensor_flop_per_cycle(peak_flop_per_s: float, n_tensor_cores: float, clock_h
     1024.59
     """
     return peak_flop_per_s / (n_tensor_cores * clock_hz)
-
-
-def tensor_flop_per_cycle_from_fma(fma_per_cycle: float) -> float:
-    """FLOP per cycle of a matrix unit that does `fma_per_cycle` multiply-adds (V100: 64)."""
-    return 2.0 * fma_per_cycle
-
-
-def register_file_bytes(
-    subpartitions: int = 4, n_registers: int = 16384, register_bytes: float = 4.0
-) -> float:
-    """Register file of one compute unit. [byte].
-
-    Examples
-    --------
-    >>> register_file_bytes() / KIB
-    256.0
-    """
-    return subpartitions * n_registers * register_bytes
 
 
 def chip_total_bytes(n_units: int, bytes_per_unit: float) -> float:

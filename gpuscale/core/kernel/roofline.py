@@ -67,29 +67,6 @@ def roofline(
     )
 
 
-def practical_time_s(
-    flop: float,
-    moved_bytes: float,
-    flop_per_s: float,
-    bytes_per_s: float,
-    compute_efficiency_frac: float = 1.0,
-    memory_efficiency_frac: float = 1.0,
-    launch_s: float = 0.0,
-) -> float:
-    """Roofline with fractions of the peaks that a kernel reaches, not below the launch time. [s].
-
-    Examples
-    --------
-    >>> round(practical_time_s(0, 68681728, 2250e12, 8e12, 1.0, 0.78) * 1e6, 2)
-    11.01
-    """
-    if not (0 < compute_efficiency_frac <= 1 and 0 < memory_efficiency_frac <= 1):
-        raise ValueError("efficiencies must be above 0 and at most 1")
-    compute_s = flop / (compute_efficiency_frac * flop_per_s)
-    memory_s = moved_bytes / (memory_efficiency_frac * bytes_per_s)
-    return max(compute_s, memory_s, launch_s)
-
-
 def matmul_flop(m: float, k: float, n: float, batch: float = 1) -> float:
     """FLOP of `batch` products (m, k) @ (k, n): 2 m k n each.
 
@@ -101,17 +78,6 @@ def matmul_flop(m: float, k: float, n: float, batch: float = 1) -> float:
     34359738368
     """
     return 2 * m * k * n * batch
-
-
-def matmul_exact_operations(m: float, k: float, n: float) -> float:
-    """Multiplications and additions of one product: m n (2 k - 1).
-
-    Examples
-    --------
-    >>> matmul_exact_operations(3, 3, 3)
-    45
-    """
-    return 2 * m * k * n - m * n
 
 
 def matmul_bytes(
@@ -222,25 +188,3 @@ def elementwise_bytes(op: str, n_elements: float, element_size_bytes: float = 4.
     """
     spec = ELEMENTWISE[op]
     return (spec.reads + spec.writes) * element_size_bytes * n_elements
-
-
-def elements_per_s(op: str, bytes_per_s: float, element_size_bytes: float = 4.0) -> float:
-    """Elements per second of a memory-bound elementwise operation.
-
-    Examples
-    --------
-    >>> f"{elements_per_s('add', 3.35e12):.6e}"
-    '2.791667e+11'
-    """
-    return bytes_per_s / elementwise_bytes(op, 1.0, element_size_bytes)
-
-
-def efficiency_frac(ideal_s: float, measured_s: float) -> float:
-    """Ideal over measured time.
-
-    Examples
-    --------
-    >>> round(efficiency_frac(3.84623937e-3, 4.1e-3), 4)
-    0.9381
-    """
-    return ideal_s / measured_s

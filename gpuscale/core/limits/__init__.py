@@ -5,19 +5,8 @@ global batch. `collective_bytes_per_s` is the bandwidth of the collective: egres
 a node, egress of one node across nodes. Pipeline transfers are in `core.pipeline_ideal`.
 """
 
-from gpuscale.core.limits.cp import (
-    ring_attention_min_tokens_per_gpu,
-    ring_attention_times,
-    ulysses_bytes_per_gpu,
-    ulysses_max_cp,
-)
-from gpuscale.core.limits.dp import (
-    dp_comm_s,
-    dp_limit_levels,
-    dp_math_s,
-    dp_min_tokens_per_gpu,
-    spanned_nodes_limit,
-)
+from gpuscale.core.limits.cp import ring_attention_min_tokens_per_gpu, ring_attention_times
+from gpuscale.core.limits.dp import dp_comm_s, dp_limit_levels, dp_math_s, dp_min_tokens_per_gpu
 from gpuscale.core.limits.ep import (
     ep_comm_s,
     ep_large_min_ffn,
@@ -41,12 +30,9 @@ __all__ = [
     "ep_min_ffn",
     "ring_attention_min_tokens_per_gpu",
     "ring_attention_times",
-    "spanned_nodes_limit",
     "tp_comm_s",
     "tp_limit",
     "tp_math_s",
     "tp_max",
     "tp_max_spanning",
-    "ulysses_bytes_per_gpu",
-    "ulysses_max_cp",
 ]

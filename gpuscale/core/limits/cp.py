@@ -54,24 +54,3 @@ def ring_attention_min_tokens_per_gpu(
     19800.0
     """
     return flop_per_s / egress_bytes_per_s * kv_over_q_frac * (2 if causal else 1)
-
-
-def ulysses_max_cp(n_heads: int, n_kv_heads: int, replicate_kv: bool = False) -> int:
-    """Largest degree of Ulysses: KV heads, or all heads if K and V are replicated."""
-    return n_heads if replicate_kv else n_kv_heads
-
-
-def ulysses_bytes_per_gpu(
-    seq_len: float, micro_batch_size: float, width: float, kv_width: float, cp: float
-) -> float:
-    """Bytes that one GPU sends in the four all-to-alls (Q, K, V, output) of a layer. [byte].
-
-    ``2 (s b / P) (2 h + 2 h_kv) (P-1)/P`` in 2-byte elements.
-
-    Examples
-    --------
-    >>> ulysses_bytes_per_gpu(8192, 1, 4096, 1024, 8)
-    18350080.0
-    """
-    tokens = seq_len * micro_batch_size / cp
-    return 2 * tokens * (2 * width + 2 * kv_width) * (cp - 1) / cp

@@ -124,17 +124,3 @@ def dp_limit_levels(
     inside = flop_per_s / gpu_egress_bytes_per_s * (node_gpus - 1) / node_gpus
     over = flop_per_s / node_egress_bytes_per_s * (n_nodes - 1) / n_nodes
     return inside, over
-
-
-def spanned_nodes_limit(
-    flop_per_s: float, node_egress_bytes_per_s: float, nodes_spanned: float, n_replicas: float
-) -> float:
-    """Limit for replicas of several nodes, exact: ``C/(n W_node) (X-1)/X``. [token].
-
-    Examples
-    --------
-    >>> round(spanned_nodes_limit(990e12, 400e9, 16, 128), 4)
-    153.479
-    """
-    few = (n_replicas - 1) / n_replicas
-    return flop_per_s / (nodes_spanned * node_egress_bytes_per_s) * few

@@ -6,7 +6,14 @@ GPipe (Huang et al. 2018); Megatron-LM (Narayanan et al. 2021), section 2.2.
 from __future__ import annotations
 
 
-def _counts(n_stages: int, n_micro_batches: int, vpp: int = 1) -> None:
+def check_counts(n_stages: int, n_micro_batches: int, vpp: int = 1) -> None:
+    """Refuse counts below 1.
+
+    Raises
+    ------
+    ValueError
+        If one is.
+    """
     if min(n_stages, n_micro_batches, vpp) < 1:
         raise ValueError("stages, micro-batches and interleaved chunks must be at least 1")
 
@@ -35,7 +42,7 @@ def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> floa
     ----------
     .. [1] D. Narayanan et al., SC21, arXiv:2104.04473, section 2.2.
     """
-    _counts(n_stages, n_micro_batches, vpp)
+    check_counts(n_stages, n_micro_batches, vpp)
     return (n_stages - 1) / (vpp * n_micro_batches)
 
 
@@ -51,41 +58,6 @@ def bubble_frac(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
     return over_ideal / (1 + over_ideal)
 
 
-def max_mfu(n_stages: int, n_micro_batches: int = 1, vpp: int = 1) -> float:
-    """Largest MFU that the bubble leaves: 1/p without micro-batches. [1].
-
-    Examples
-    --------
-    >>> max_mfu(8)
-    0.125
-    """
-    return 1 - bubble_frac(n_stages, n_micro_batches, vpp)
-
-
-def makespan(n_stages: int, n_micro_batches: int, forward_s: float, backward_s: float) -> float:
-    """Length of a GPipe or 1F1B schedule: ``(m + p - 1) (t_f + t_b)``.
-
-    Parameters
-    ----------
-    n_stages, n_micro_batches : int
-        p and m. [1]
-    forward_s, backward_s : float
-        One micro-batch through one stage, in any unit of time. [s]
-
-    Returns
-    -------
-    float
-        In the unit of the two times. [s]
-
-    Examples
-    --------
-    >>> makespan(3, 4, 1, 1)
-    12
-    """
-    _counts(n_stages, n_micro_batches)
-    return (n_micro_batches + n_stages - 1) * (forward_s + backward_s)
-
-
 def hops(n_stages: int, n_micro_batches: int) -> int:
     """Transfers in a row of one forward pass: ``m + p - 2``. [1].
 
@@ -94,7 +66,7 @@ def hops(n_stages: int, n_micro_batches: int) -> int:
     >>> hops(8, 16)
     22
     """
-    _counts(n_stages, n_micro_batches)
+    check_counts(n_stages, n_micro_batches)
     return n_micro_batches + n_stages - 2
 
 
@@ -125,7 +97,7 @@ def hop_time_s(
     >>> hop_time_s(4e6, 8192, 16, 400e9)
     0.01024
     """
-    _counts(1, n_micro_batches)
+    check_counts(1, n_micro_batches)
     if link_bytes_per_s <= 0:
         raise ValueError(f"link_bytes_per_s must be positive, got {link_bytes_per_s}")
     return element_bytes * n_tokens * hidden_size / n_micro_batches / link_bytes_per_s
@@ -172,15 +144,3 @@ def transfer_time_per_layer_s(
         raise ValueError(f"n_layers must be at least 1, got {n_layers}")
     whole = hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s, element_bytes)
     return hops_per_micro_batch * whole / n_layers
-
-
-def layers_per_stage(n_layers: int, n_stages: int) -> int:
-    """Layers of the fullest stage when they are dealt out evenly. [1].
-
-    Examples
-    --------
-    >>> layers_per_stage(12, 3), layers_per_stage(126, 16)
-    (4, 8)
-    """
-    _counts(n_stages, 1)
-    return -(-n_layers // n_stages)

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-
-def block_scales(shape: tuple[int, int], block: tuple[int, int] = (128, 128)) -> tuple[int, int]:
-    """Shape of the scale tensor of a block-quantised matrix.
-
-    >>> block_scales((7168, 18432))
-    (56, 144)
-    """
-    return math.ceil(shape[0] / block[0]), math.ceil(shape[1] / block[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,56 +162,6 @@ def sharded_states(
     )
 
 
-def zero_saving_bytes(n_params: float, recipe: Recipe, zero_stage: int, n_shards: int) -> float:
-    """Bytes per GPU that a ZeRO stage saves against plain data parallelism. [byte].
-
-    >>> zero_saving_bytes(7.5e9, RECIPES["mixed-adam-nomaster"], 1, 64) / 1e9
-    59.0625
-    """
-    plain = sharded_states(n_params, recipe)
-    return plain.total_bytes - sharded_states(n_params, recipe, zero_stage, n_shards).total_bytes
-
-
-def zero_traffic_ratio(zero_stage: int) -> float:
-    """Gradient and parameter traffic of a ZeRO stage over plain data parallelism. [1].
-
-    Stages 1 and 2 replace the all-reduce by a reduce-scatter and an all-gather of the same
-    volume; stage 3 gathers the parameters twice (forward, backward): 3/2 (ZeRO, section 7).
-    """
-    check_zero(zero_stage, 1)
-    return 1.5 if zero_stage == 3 else 1.0
-
-
-def hsdp_traffic_bytes(
-    n_params: float, group_size: int, n_groups: int, bytes_per_param: float = 2.0
-) -> tuple[float, float]:
-    """Bytes sent by one GPU per step under HSDP: inside its shard group, and across groups.
-
-    Inside: two all-gathers and one reduce-scatter of the whole model; across: a ring all-reduce
-    of a 1/`group_size` shard.
-
-    >>> hsdp_traffic_bytes(7e9, 8, 16)
-    (36750000000.0, 3281250000.0)
-    """
-    check_zero(3, group_size)
-    check_zero(3, n_groups)
-    model_bytes = n_params * bytes_per_param
-    inside = 3 * (group_size - 1) / group_size * model_bytes
-    across = 2 * (n_groups - 1) / n_groups * model_bytes / group_size
-    return inside, across
-
-
-def offload_time_s(moved_bytes: float, link_bytes_per_s: float) -> float:
-    """Time to move offloaded states over the host link, one direction, not overlapped. [s].
-
-    >>> offload_time_s(8e9, 32e9)  # 8 bytes per parameter of a 1B model, PCIe 4.0 x16
-    0.25
-    """
-    if link_bytes_per_s <= 0:
-        raise ValueError(f"link_bytes_per_s must be positive, got {link_bytes_per_s}")
-    return moved_bytes / link_bytes_per_s
-
-
 def gpus_to_hold(total_bytes: float, usable_bytes_per_gpu: float) -> int:
     """Smallest number of GPUs whose memory adds up to `total_bytes`, at least one. [1].
 

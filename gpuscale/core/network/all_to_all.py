@@ -66,33 +66,6 @@ def _choose_ratio(of: float, total: float, k: int) -> float:
     return exp(lgamma(of + 1) - lgamma(of - k + 1) - lgamma(total + 1) + lgamma(total - k + 1))
 
 
-def all_to_all_time_s(
-    array_bytes: float,
-    n_ranks: int,
-    link_bytes_per_s: float,
-    top_k: int | None = None,
-    kind: str = "top-k",
-    n_experts: int | None = None,
-    hop_s: float = 0.0,
-) -> float:
-    """Ideal all-to-all among ranks with equal links and full connection. [s].
-
-    ``hop + reached * array (n-1) / (n^2 link)``
-
-    Examples
-    --------
-    >>> round(all_to_all_time_s(1e9, 8, 450e9) * 1e6, 3)  # us
-    243.056
-    >>> round(all_to_all_time_s(1e9, 8, 450e9, top_k=4) * 1e6, 3)
-    121.528
-    """
-    check_ranks(n_ranks, link_bytes_per_s, array_bytes)
-    if n_ranks == 1:
-        return 0.0
-    reached = reached_frac(n_ranks, top_k, kind, n_experts)
-    return hop_s + reached * array_bytes * (n_ranks - 1) / (n_ranks**2 * link_bytes_per_s)
-
-
 def approximate_all_to_all_s(
     array_bytes: float, n_ranks: int, link_bytes_per_s: float, reached: float = 1.0
 ) -> float:
@@ -105,18 +78,6 @@ def approximate_all_to_all_s(
     """
     check_ranks(n_ranks, link_bytes_per_s, array_bytes)
     return reached * array_bytes / (n_ranks * link_bytes_per_s)
-
-
-def torus_all_to_all_s(array_bytes: float, axis_bytes_per_s: float) -> float:
-    """All-to-all on one ring of a TPU torus, of any size: B / (4 W), W both ways of an axis. [s].
-
-    Examples
-    --------
-    >>> torus_all_to_all_s(1e9, 100e9) == torus_bisection_time_s(1e9, (16,), 50e9)
-    True
-    """
-    check_ranks(1, axis_bytes_per_s, array_bytes)
-    return array_bytes / (4 * axis_bytes_per_s)
 
 
 def torus_bisection_time_s(
@@ -144,22 +105,6 @@ def torus_bisection_time_s(
     check_ranks(min(dims), link_bytes_per_s, array_bytes)
     chips = prod(dims)
     return 0.0 if chips == 1 else array_bytes * max(dims) / (8 * chips * link_bytes_per_s)
-
-
-def nodes_all_to_all_time_s(
-    array_bytes: float, n_nodes: int, node_egress_bytes_per_s: float, reached: float = 1.0
-) -> float:
-    """All-to-all over nodes, by the traffic out of one node. [s].
-
-    ``reached * array (M-1) / (M^2 W_node)``
-
-    Examples
-    --------
-    >>> round(nodes_all_to_all_time_s(1e9, 2, 400e9) * 1e6, 3)  # us
-    625.0
-    """
-    check_ranks(n_nodes, node_egress_bytes_per_s, array_bytes)
-    return reached * array_bytes * (n_nodes - 1) / (n_nodes**2 * node_egress_bytes_per_s)
 
 
 def level_all_to_all_times_s(

@@ -109,45 +109,6 @@ def latency_steps(op: str, n_ranks: int, algorithm: str = "ring") -> int:
     return twice * (n_ranks - 1)
 
 
-def collective_time_s(
-    op: str,
-    array_bytes: float,
-    n_ranks: int,
-    link_bytes_per_s: float,
-    hop_s: float = 0.0,
-    algorithm: str = "ring",
-) -> float:
-    """Ideal time of a collective among ranks with equal links.
-
-    ``steps * hop + factor * array / link``, with `latency_steps` and `traffic_factor`.
-
-    Parameters
-    ----------
-    op : str
-        all-gather, reduce-scatter, all-reduce, broadcast or send-recv.
-    array_bytes : float
-        Bytes of the full array, as the module's docstring says for each operation. [byte]
-    n_ranks : int
-        Ranks; 1 takes no time. [1]
-    link_bytes_per_s : float
-        Bandwidth out of one rank, one direction. [byte/s]
-    hop_s : float
-        Latency of one hop. [s]
-    algorithm : str
-        ring, tree or sharp (all-reduce only; the others have one form).
-
-    Examples
-    --------
-    >>> round(collective_time_s("all-gather", 4096 * 65536 * 2, 8, 450e9) * 1e3, 4)  # ms
-    1.0439
-    >>> round(collective_time_s("all-reduce", 1e9, 8, 450e9, algorithm="sharp") * 1e3, 3)
-    2.222
-    """
-    check_ranks(n_ranks, link_bytes_per_s, array_bytes)
-    latency = latency_steps(op, n_ranks, algorithm) * hop_s
-    return latency + traffic_factor(op, n_ranks, algorithm) * array_bytes / link_bytes_per_s
-
-
 def approximate_time_s(
     op: str, array_bytes: float, link_bytes_per_s: float, algorithm: str = "ring"
 ) -> float:
@@ -203,19 +164,3 @@ def bandwidths_bytes_per_s(
         return 0.0, 0.0
     algbw = nccl_size_bytes(op, array_bytes, n_ranks) / time_s
     return algbw, algbw * busbw_factor(op, n_ranks)
-
-
-def ring_sent_bytes(array_bytes: float, n_ranks: int) -> float:
-    """Bytes that each rank sends in a ring all-reduce: 2 (n-1)/n of the buffer.
-
-    Examples
-    --------
-    >>> ring_sent_bytes(26e9, 8) / 1e9
-    45.5
-    """
-    return traffic_factor("all-reduce", n_ranks) * array_bytes
-
-
-def in_switch_gain(n_ranks: int) -> float:
-    """Ring over in-switch all-reduce time: 2 (n-1)/n (1.75 for 8 ranks, 2 for many)."""
-    return traffic_factor("all-reduce", n_ranks) / traffic_factor("all-reduce", n_ranks, "sharp")

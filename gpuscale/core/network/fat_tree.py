@@ -9,60 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-NVLINK_LINKS: dict[int, tuple[float, int]] = {
-    1: (20e9, 4),  # P100
-    2: (25e9, 6),  # V100
-    3: (25e9, 12),  # A100
-    4: (25e9, 18),  # H100
-    5: (50e9, 18),  # B200, GB200
-}
-"""NVLink generation -> bandwidth of one link one way [byte/s], links per GPU."""
-
-
-def links_bytes_per_s(link_bytes_per_s: float, n_links: int) -> float:
-    """Bandwidth of several links together. [byte/s].
-
-    Examples
-    --------
-    >>> links_bytes_per_s(*NVLINK_LINKS[4])
-    450000000000.0
-    """
-    return link_bytes_per_s * n_links
-
-
-def bits_to_bytes_per_s(bits_per_s: float) -> float:
-    """Network text is in bits: 400 Gb/s is 50 GB/s. [byte/s]."""
-    return bits_per_s / 8
-
-
-def coded_bits_per_s(bits_per_s: float, data_bits: int = 64, coded_bits: int = 66) -> float:
-    """Reduce a rate by a line code; NDR's 400 Gb/s are already after coding."""
-    return bits_per_s * data_bits / coded_bits
-
-
-def switches_bytes_per_s(n_switches: int, n_ports: int, port_bytes_per_s: float) -> float:
-    """Bandwidth of the switches of a node or a level. [byte/s].
-
-    Examples
-    --------
-    >>> switches_bytes_per_s(4, 64, 25e9)
-    6400000000000.0
-    """
-    return n_switches * n_ports * port_bytes_per_s
-
-
-def node_bytes_per_s(
-    n_gpus: int, gpu_egress_bytes_per_s: float, switch_bytes_per_s: float = math.inf
-) -> float:
-    """Bandwidth inside a node: what its GPUs can send, if the switches carry it. [byte/s].
-
-    Examples
-    --------
-    >>> node_bytes_per_s(8, 450e9, 6.4e12), node_bytes_per_s(72, 900e9)
-    (3600000000000.0, 64800000000000.0)
-    """
-    return min(switch_bytes_per_s, n_gpus * gpu_egress_bytes_per_s)
-
 
 def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
     """Bandwidth between two halves of a node, both directions added. [byte/s].
@@ -175,16 +121,3 @@ def fat_tree_reach(radix: int) -> int:
 def _even_spread(least: int, n_uplinks: int) -> int:
     """Smallest number of switches, at least `least`, over which the uplinks spread evenly."""
     return next(n for n in range(least, n_uplinks + 1) if n_uplinks % n == 0)
-
-
-def scalable_unit_bytes_per_s(
-    n_leaf_switches: int = 8, ports_down: int = 32, port_bytes_per_s: float = 50e9
-) -> float:
-    """Bandwidth of the leaf level of one scalable unit. [byte/s].
-
-    Examples
-    --------
-    >>> scalable_unit_bytes_per_s()
-    12800000000000.0
-    """
-    return n_leaf_switches * ports_down * port_bytes_per_s

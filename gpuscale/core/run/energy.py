@@ -53,17 +53,6 @@ def energy_j(power_w: float, time_s: float) -> float:
     return power_w * time_s
 
 
-def energy_usd(power_w: float, time_s: float, usd_per_kwh: float) -> float:
-    """Price of the electricity of a run. [USD].
-
-    Examples
-    --------
-    >>> round(energy_usd(3200, 110_000, 0.10), 2)
-    9.78
-    """
-    return energy_j(power_w, time_s) / (1e3 * SECONDS_PER_HOUR) * usd_per_kwh
-
-
 def node_power_w(rated_w: float, load_frac: float) -> float:
     """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W].
 

@@ -12,7 +12,14 @@ SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
 
 
-def _positive(**values: float) -> None:
+def require_positive(**values: float) -> None:
+    """Refuse values that are not above 0; their names are those of the caller.
+
+    Raises
+    ------
+    ValueError
+        If one is not.
+    """
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")
@@ -67,7 +74,7 @@ def job_time_s(flop: float, flop_per_s: float, utilisation_frac: float = 1.0) ->
     ValueError
         If the rate or the fraction is not positive.
     """
-    _positive(flop_per_s=flop_per_s, utilisation_frac=utilisation_frac)
+    require_positive(flop_per_s=flop_per_s, utilisation_frac=utilisation_frac)
     return flop / (flop_per_s * utilisation_frac)
 
 
@@ -121,7 +128,7 @@ def tokens_per_s(step_tokens: float, step_s: float) -> float:
     >>> tokens_per_s(65536, 0.25)
     262144.0
     """
-    _positive(step_s=step_s)
+    require_positive(step_s=step_s)
     return step_tokens / step_s
 
 
@@ -144,7 +151,7 @@ def utilisation(achieved_flop_per_s: float, peak_flop_per_s: float) -> float:
     >>> round(utilisation(400e12, 989e12), 4)
     0.4044
     """
-    _positive(peak_flop_per_s=peak_flop_per_s)
+    require_positive(peak_flop_per_s=peak_flop_per_s)
     return achieved_flop_per_s / peak_flop_per_s
 
 
@@ -179,11 +186,6 @@ def mfu(
     return training_time_s(n_params, step_tokens, n_gpus, peak_flop_per_s) / step_s
 
 
-def mfu_is_possible(mfu_frac: float) -> bool:
-    """Whether an MFU can have been measured: above 0 and at most 1."""
-    return 0 < mfu_frac <= 1
-
-
 def hfu(mfu_frac: float, recompute_forwards: float = 1.0) -> float:
     """Hardware FLOP utilisation: counts recomputed forward passes too. [1].
 
@@ -194,41 +196,6 @@ def hfu(mfu_frac: float, recompute_forwards: float = 1.0) -> float:
     """
     forward = 1 / (1 + BACKWARD_PER_FORWARD)
     return mfu_frac * (1 + recompute_forwards * forward)
-
-
-def speed_up(base_s: float, parallel_s: float) -> float:
-    """Time on one device over time on many. [1].
-
-    Examples
-    --------
-    >>> speed_up(0.85, 0.2)
-    4.25
-    """
-    _positive(parallel_s=parallel_s)
-    return base_s / parallel_s
-
-
-def strong_scaling_efficiency(base_s: float, parallel_s: float, n: float) -> float:
-    """Speed-up over the number of devices, the same problem on all. [1].
-
-    Examples
-    --------
-    >>> strong_scaling_efficiency(0.85, 0.2, 8)
-    0.53125
-    """
-    _positive(n=n)
-    return speed_up(base_s, parallel_s) / n
-
-
-def weak_scaling_efficiency(base_s: float, parallel_s: float) -> float:
-    """Time on one device over time on many, the problem growing with them. [1].
-
-    Examples
-    --------
-    >>> round(weak_scaling_efficiency(0.85, 0.926), 3)
-    0.918
-    """
-    return speed_up(base_s, parallel_s)
 
 
 def share(part: float, *others: float) -> float:
@@ -245,17 +212,6 @@ def share(part: float, *others: float) -> float:
     return part / whole
 
 
-def part_s(step_s: float, *fractions: float) -> float:
-    """Time of those parts of a step that make these fractions of it. [s].
-
-    Examples
-    --------
-    >>> round(part_s(0.110, 0.40, 0.45), 4)
-    0.0935
-    """
-    return step_s * sum(fractions)
-
-
 def exposed_s(communication_s: float, hidden_frac: float) -> float:
     """Communication left visible when a fraction is hidden under compute. [s].
 
@@ -267,26 +223,3 @@ def exposed_s(communication_s: float, hidden_frac: float) -> float:
     if not 0 <= hidden_frac <= 1:
         raise ValueError(f"hidden_frac must be between 0 and 1, got {hidden_frac}")
     return communication_s * (1 - hidden_frac)
-
-
-def exposed_beside_compute_s(communication_s: float, overlappable_compute_s: float) -> float:
-    """Communication that does not fit under the compute it may overlap with. [s].
-
-    Examples
-    --------
-    >>> exposed_beside_compute_s(0.75, 0.5)
-    0.25
-    """
-    return max(0.0, communication_s - overlappable_compute_s)
-
-
-def sync_frequency(accumulation_steps: int) -> float:
-    """Gradient synchronisations per micro-step with gradient accumulation. [1].
-
-    Examples
-    --------
-    >>> sync_frequency(8)
-    0.125
-    """
-    _positive(accumulation_steps=accumulation_steps)
-    return 1 / accumulation_steps

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from gpuscale.core.kernel.chip import UNIT_LAYOUTS, UnitLayout
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.states import RECIPES, Recipe
-from gpuscale.core.network.fat_tree import NVLINK_LINKS
 from gpuscale.core.network.hierarchy import Level, network_levels
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.textbook.links import Link
 from gpuscale.textbook.links import link as link_of_catalogue
+from gpuscale.textbook.networks import NVLINK_LINKS
 from gpuscale.textbook.rules_of_thumb import Rule
 from gpuscale.textbook.rules_of_thumb import rule as rule_of_thumb
 
