@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.fields import Spec
 
-FRAMEWORKS = ("trtllm", "vllm", "sglang")
+FRAMEWORKS = ("trtllm", "vllm", "sglang", "llamacpp")
 DEFAULT_FRAMEWORK = "trtllm"
 FORMATS = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "int8")
 SpecT = TypeVar("SpecT", bound="Spec")

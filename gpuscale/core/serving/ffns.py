@@ -26,19 +26,23 @@ def mlp_s(
 
 
 def ffn_s(
-    ffn: AnyFfn, hidden: int, tokens: float, replica: Replica, site: ServingSite
+    ffn: AnyFfn, hidden: int, tokens: float, local: float, replica: Replica, site: ServingSite
 ) -> tuple[float, float]:
-    """(dense products, expert products) of one FFN for all tokens of a replica. [s]."""
+    """(dense products, expert products) of one FFN. [s].
+
+    `tokens` of all ranks meet the routed experts; dense and shared MLPs work on the `local` ones
+    of their attention rank, split over its `tp` GPUs.
+    """
     if ffn.kind == "none":
         return 0.0, 0.0
-    n, fmt = replica.group, replica.ffn_format
+    n, fmt = replica.tp, replica.ffn_format
     if ffn.kind == "dense":
-        return mlp_s(site, tokens, ffn.ffn_hidden_size / n, hidden, ffn.gated, fmt), 0.0
+        return mlp_s(site, local, ffn.ffn_hidden_size / n, hidden, ffn.gated, fmt), 0.0
     beside = ffn.shared_ffn_hidden_size + ffn.dense_ffn_hidden_size
-    dense = mlp_s(site, tokens, beside / n, hidden, ffn.gated, fmt)
-    dense += product_s(site, tokens / replica.dp_attention, ffn.n_experts, hidden, "bf16")
+    dense = mlp_s(site, local, beside / n, hidden, ffn.gated, fmt)
+    dense += product_s(site, local, ffn.n_experts, hidden, "bf16")
     if ffn.latent_size:
-        dense += 2.0 * product_s(site, tokens, ffn.latent_size / n, hidden, fmt)
+        dense += 2.0 * product_s(site, local, ffn.latent_size / n, hidden, fmt)
     return dense, experts_s(ffn, hidden, tokens, replica, site)
 
 
@@ -57,11 +61,13 @@ def experts_s(
     """Products grouped by expert on the busiest GPU.
 
     The weights of every expert that is met are read once, ``met * weights / (W_hbm eff)``; its rows
-    are filled up to whole tiles, ``2 (rows + pad met) weights / (C eff)``; the longer of the two.
+    run at ``e_max r / (r + r0)`` of the peak, r rows an expert: ``2 (rows + r0 met) weights /
+    (C e_max)``; the longer of the two.
     """
     ep = min(replica.ep, replica.group, ffn.n_experts)
     local = ffn.n_experts / ep
-    rows = busiest(tokens * min(ffn.top_k, ffn.n_experts) / ep, ep)
+    mean = tokens * min(ffn.top_k, ffn.n_experts) / ep
+    rows = busiest(mean, ep) + site.kernels.expert_skew * mean * (1.0 - 1.0 / ep)
     met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens))
     met = min(local, rows, busiest(met, ep))
     width = ffn.latent_size or hidden
@@ -76,20 +82,17 @@ def experts_s(
 def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float, fmt: str) -> float:
     """Time of products of `rows` rows spread over `met` experts of `expert_weights` weights."""
     k = site.kernels
-    peak = site.peaks[multiplied_in(site, fmt)]
+    dtype = multiplied_in(site, fmt)
+    peak = site.peaks[dtype] * (k.widened_compute_eff if dtype != fmt else 1.0)
     read = met * expert_weights * element_bytes(fmt)
     memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
-    flop = 2.0 * (rows + PAD_ROWS * met) * expert_weights
+    flop = 2.0 * (rows + k.grouped_ramp_rows * met) * expert_weights
     compute_s = flop / (peak * k.grouped_compute_eff)
     return float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
 
 
 ROUTED_PASSES = 5.0
 """Hidden-sized rows moved for each routed token: two of the gather, one product, two to combine."""
-
-PAD_ROWS = 8.0
-"""Rows that the few tokens of an expert are filled up to: the smallest tile of the matrix units
-in that direction (PTX ISA, wgmma: n = 8)."""
 
 BLEND = 2.0
 """Exponent with which memory and compute time of grouped products add."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot
 from typing import TYPE_CHECKING
 
-from gpuscale.core.network.expected import expected_collective_time_s
+from gpuscale.core.serving.exchange import collective_s, layer_communication_s
 from gpuscale.core.serving.ffns import ffn_s
 from gpuscale.core.serving.mixers import decode_core_s, prefill_core_s, projections_s
-from gpuscale.core.serving.products import product_s, rounded
+from gpuscale.core.serving.products import product_s
 from gpuscale.core.serving.records import PassTime
 
 if TYPE_CHECKING:
@@ -50,111 +51,103 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     PassTime
         Parts that add to the time of the pass. [s]
     """
-    linear = attention = experts = communication = small = 0.0
-    k = site.kernels
+    linear = attention = experts = communication = small = exchanged = 0.0
+    k, soft = site.kernels, site.software
+    rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
     for group in model.layer_groups:
-        one = _layer(model, group, replica, site, batch)
+        one, exchange_s = _layer(model, group, replica, rank, site, batch, local)
         linear += group.n * one.linear_s
         attention += group.n * one.attention_s
         experts += group.n * one.experts_s
         communication += group.n * one.communication_s
+        exchanged += group.n * exchange_s
         small += group.n * one.small_s
-    ends = (batch.prompts + batch.sequences) / replica.dp_attention
+    ends = local.prompts + local.decode_tokens
     head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
     if replica.pp > 1:
-        hop = batch.tokens * model.hidden_size * 2.0 / replica.group
-        communication += (replica.pp - 1) * _collective_s(
-            site, "send-recv", hop, 2, replica.n_gpus > site.domain
-        )
-    soft = site.software
-    head *= k.linear_factor
-    linear *= k.linear_factor
-    host = soft.host_s + soft.host_per_sequence_s * batch.sequences
+        hop = local.tokens * model.hidden_size * 2.0 / replica.tp
+        away = replica.n_gpus > site.domain
+        communication += (replica.pp - 1) * collective_s(site, "send-recv", hop, 2, away)
+    factor = k.linear_factor * soft.linear_factor
+    head *= factor
+    linear *= factor
+    computed = linear + attention + experts + small
+    communication += exposed_s(computed, exchanged, overlap_frac(replica, site))
+    busy = computed + communication + head
+    host = soft.host_s + soft.host_per_sequence_s * local.sequences
     if batch.prompt_tokens > 0.0:  # launched layer by layer; a decode pass is one graph
-        busy = linear + attention + experts + communication + small + head
         moe = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
         launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
-        host += hypot(busy, launch) - busy
-    return PassTime(linear, attention, experts, communication, small, head, host)
+        host = hypot(host, launch)
+    waited = soft.step_s + side_by_side_s(busy, host, k.host_blend) - busy
+    return PassTime(linear, attention, experts, communication, small, head, waited)
+
+
+def layer_time_s(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> float:
+    """Time of one more layer like the model's last, and of the head: what proposes a draft. [s]."""
+    rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
+    group = model.layer_groups[-1]
+    one, exchanged = _layer(model, group, replica, rank, site, batch, local)
+    ends = local.decode_tokens
+    head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
+    factor = site.kernels.linear_factor * site.software.linear_factor
+    busy = one.attention_s + one.experts_s + one.small_s + one.communication_s + exchanged
+    return busy + factor * (one.linear_s + head)
+
+
+def side_by_side_s(gpu_s: float, host_s: float, blend: float) -> float:
+    """Time of two that run side by side and wait for each other now and then.
+
+    ``(gpu^p + host^p)^(1/p)``: asynchronous schedulers prepare a pass while the one before runs.
+
+    >>> round(side_by_side_s(4.0, 3.0, 2.0), 3)
+    5.0
+    """
+    long, short = (gpu_s, host_s) if gpu_s > host_s else (host_s, gpu_s)
+    return float(long * (1.0 + (short / long) ** blend) ** (1.0 / blend)) if long > 0.0 else 0.0
+
+
+def overlap_frac(replica: Replica, site: ServingSite) -> float:
+    """Share of the shorter of compute and exchange that is hidden; 0 where they take turns.
+
+    Two-batch overlap is for experts over several nodes (DeepSeek-V3, section 3.4).
+    """
+    wide = replica.dp_attention > 1 and replica.ep > site.domain
+    return site.kernels.exchange_overlap if wide else 0.0
+
+
+def exposed_s(compute_s: float, exchange_s: float, overlap: float) -> float:
+    """Time that an exchange adds: ``max(c, e) + (1 - o) min(c, e) - c``.
+
+    >>> exposed_s(5.0, 4.0, 0.0), exposed_s(5.0, 4.0, 1.0), exposed_s(4.0, 5.0, 1.0)
+    (4.0, 0.0, 1.0)
+    """
+    short, long = sorted((compute_s, exchange_s))
+    return long + (1.0 - overlap) * short - compute_s
 
 
 def _layer(
-    model: ModelSpec, group: LayerGroup, replica: Replica, site: ServingSite, batch: Batch
-) -> PassTime:
+    model: ModelSpec,
+    group: LayerGroup,
+    replica: Replica,
+    rank: Replica,
+    site: ServingSite,
+    batch: Batch,
+    local: Batch,
+) -> tuple[PassTime, float]:
+    """(time by part, exchange of experts) of one layer."""
     h, k = model.hidden_size, site.kernels
-    dense, experts = ffn_s(group.ffn, h, batch.tokens, replica, site)
-    local = batch.tokens / replica.dp_attention
-    passed = k.stream_passes * local * h * 2.0 / site.hbm_bytes_per_s
-    core = prefill_core_s(group.mixer, batch, replica, site)
-    core += decode_core_s(group.mixer, batch, replica, site)
+    dense, experts = ffn_s(group.ffn, h, batch.tokens, local.tokens, replica, site)
+    passed = k.stream_passes * local.tokens * h * 2.0 / site.hbm_bytes_per_s
+    core = prefill_core_s(group.mixer, local, rank, site)
+    core += decode_core_s(group.mixer, local, rank, site)
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
-    return PassTime(
-        linear_s=projections_s(group.mixer, h, batch, replica, site) + dense,
+    reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
+    found = PassTime(
+        linear_s=projections_s(group.mixer, h, local, rank, site) + dense,
         attention_s=core,
         experts_s=experts,
-        communication_s=layer_communication_s(group, h, replica, site, batch),
+        communication_s=reduced,
         small_s=n_small * k.small_kernel_s + passed,
     )
-
-
-def layer_communication_s(
-    group: LayerGroup, hidden: int, replica: Replica, site: ServingSite, batch: Batch
-) -> float:
-    """All-reduce after mixer and FFN; with data-parallel attention a gather and a scatter."""
-    local = batch.tokens / replica.dp_attention * hidden * 2.0
-    has_ffn, has_mixer = group.ffn.kind != "none", group.mixer.kind != "none"
-    time_s = 0.0
-    if replica.tp > 1 and has_mixer:
-        time_s += all_reduce_s(site, local, replica.tp)
-    if not has_ffn:
-        return time_s
-    if replica.dp_attention > 1:
-        whole = batch.tokens * hidden * 2.0
-        for op in ("all-gather", "reduce-scatter"):
-            time_s += _collective_s(site, op, whole, replica.group)
-    elif replica.tp > 1:
-        time_s += all_reduce_s(site, local, replica.tp)
-    return time_s
-
-
-def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
-    """All-reduce by the serving libraries' own kernel or the communication library's."""
-    size_bytes = rounded(size_bytes)
-    key = ("all-reduce", size_bytes, n)
-    found = site.memo.get(key)
-    if found is None:
-        found = min(
-            _raw_s(site, "all-reduce", size_bytes, n, "custom", False),
-            _raw_s(site, "all-reduce", size_bytes, n, "auto", False),
-        )
-        site.memo[key] = found
-    return found * site.kernels.all_reduce_factor
-
-
-def _collective_s(
-    site: ServingSite, op: str, size_bytes: float, n: int, away: bool = False
-) -> float:
-    size_bytes = rounded(size_bytes)
-    key = (op, size_bytes, n, away)
-    found = site.memo.get(key)
-    if found is None:
-        found = site.memo[key] = _raw_s(site, op, size_bytes, n, "auto", away)
-    return found * site.kernels.all_reduce_factor
-
-
-def _raw_s(
-    site: ServingSite, op: str, size_bytes: float, n: int, algorithm: str, away: bool
-) -> float:
-    inside = max(1, min(n, site.domain))
-    if away:
-        inside = 1
-    return expected_collective_time_s(
-        op,
-        size_bytes,
-        n,
-        inside,
-        site.fabric,
-        site.scaleup_bytes_per_s,
-        site.scaleout_bytes_per_s,
-        algorithm,
-    )
+    return found, exchanged

@@ -6,12 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import element_bytes
-from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.serving import SERVING_OVERHEAD_BYTES, kv_shards
-from gpuscale.core.model.kv_cache import kv_cache_bytes
-from gpuscale.core.model.params import count_params, embedding_params, head_params, mixer_params
-from gpuscale.core.serving.forward import pass_time
+from gpuscale.core.memory.engine import cache_bytes_per_sequence, cache_room
+from gpuscale.core.serving.forward import layer_time_s, pass_time
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad
 
 if TYPE_CHECKING:
@@ -26,6 +22,52 @@ TOLERANCE = 2e-3
 """Relative change of a request's time at which the rounds end."""
 
 
+def most_sequences(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float) -> float:
+    """Sequences of `tokens` tokens whose cache fits beside the weights, whole replica. [1]."""
+    room = cache_room(model, replica, site.software.memory, site.hbm_bytes).cache_bytes
+    each = cache_bytes_per_sequence(model, replica, tokens)
+    most = room / each if each > 0.0 else math.inf
+    most = min(most, site.software.max_sequences * replica.pp)
+    return max(0.0, most) * replica.dp_attention
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """One pass over decoding sequences, and the tokens that each gets of it."""
+
+    parts: PassTime
+    draft_s: float  # proposing, 0 without drafts
+    tokens: float  # 1, and the drafts accepted
+
+    @property
+    def time_s(self) -> float:
+        """Of the pass and the drafts."""
+        return self.parts.total_s + self.draft_s
+
+    @property
+    def per_token_s(self) -> float:
+        """Time per token of a sequence: ``(T(b (n+1)) + T_draft) / (1 + a)``."""
+        return self.time_s / self.tokens
+
+
+def decode_step(
+    model: ModelSpec, replica: Replica, site: ServingSite, sequences: float, context: float
+) -> DecodeStep:
+    """One decode pass of `sequences` sequences, with the replica's drafts (Leviathan 2023).
+
+    A draft costs one layer like the model's last (its prediction layer, or an EAGLE head) and the
+    output head, one after another.
+    """
+    drafts = replica.drafts
+    if drafts is None or drafts.n_tokens < 1:
+        batch = Batch(sequences=sequences, context=context)
+        return DecodeStep(pass_time(model, replica, site, batch), 0.0, 1.0)
+    batch = Batch(sequences=sequences, context=context, tokens_each=drafts.n_tokens + 1.0)
+    parts = pass_time(model, replica, site, batch)
+    one = layer_time_s(model, replica, site, Batch(sequences=sequences, context=context))
+    return DecodeStep(parts, drafts.n_tokens * one, 1.0 + drafts.accepted)
+
+
 @dataclass(frozen=True, slots=True)
 class Steady:
     """Steady state of a closed loop."""
@@ -33,28 +75,7 @@ class Steady:
     ttft_s: float
     tpot_s: float
     decoding: float
-    decode: PassTime
-
-
-def gpu_weight_bytes(model: ModelSpec, replica: Replica) -> float:
-    """Weights on one GPU: projections split over `tp` only, FFNs over the group. [byte]."""
-    total = count_params(model).total_params - model.vision_params
-    edges = embedding_params(model) + head_params(model)
-    mixers = sum(g.n * mixer_params(g.mixer, model.hidden_size) for g in model.layer_groups)
-    rest = total - edges - mixers
-    ffn = rest * element_bytes(replica.ffn_format) / replica.group
-    attention = mixers * element_bytes(replica.attention_format) / replica.tp
-    return (ffn + attention) / replica.pp + 2.0 * edges / replica.tp
-
-
-def most_sequences(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float) -> float:
-    """Sequences of `tokens` tokens whose cache fits beside the weights, whole replica. [1]."""
-    room = usable_bytes(site.hbm_bytes) - SERVING_OVERHEAD_BYTES - gpu_weight_bytes(model, replica)
-    each = kv_cache_bytes(model, tokens, element_bytes(replica.kv_format))
-    each /= kv_shards(model, replica.tp) * replica.pp
-    most = room * site.software.kv_memory_frac / each if each > 0.0 else math.inf
-    most = min(most, site.software.max_sequences * replica.pp)
-    return max(0.0, most) * replica.dp_attention
+    decode: DecodeStep
 
 
 def prompt_pass(
@@ -68,10 +89,21 @@ def prompt_pass(
 ) -> PassTime:
     """Time of the passes that read `prompts` prompts at a time, decoding along if asked.
 
-    A prompt longer than the chunk takes several passes, returned as their sum; `host_s` too.
+    A prompt longer than the chunk takes several passes, returned as their sum; `host_s` too. Each
+    attention rank reads prompts of its own, one chunk a pass.
     """
-    n_passes = max(1.0, tokens * prompts / site.software.chunk_tokens)
-    batch = Batch(tokens * prompts / n_passes, tokens / 2.0, prompts / n_passes, decoding, context)
+    ranks = max(1.0, min(replica.dp_attention, prompts))
+    n_passes = max(1.0, tokens * prompts / ranks / site.software.chunk_tokens)
+    each = replica.drafts.n_tokens + 1.0 if replica.drafts else 1.0
+    batch = Batch(
+        tokens * prompts / n_passes,
+        tokens / 2.0,
+        prompts / n_passes,
+        decoding,
+        context,
+        tokens_each=each,
+        prompt_ranks=ranks,
+    )
     one = pass_time(model, replica, site, batch)
     return (
         PassTime(*(n_passes * getattr(one, name) for name in PassTime.__slots__))
@@ -89,29 +121,32 @@ def steady_state(
     others' prompts are read too:
 
         TTFT = request + decode/2 + read (own + waiting),  waiting = queue in flight + burst
-        TPOT = decode + read * decoding (1 - burst_frac / 2) / (o - 1)
+        TPOT = decode + read * decoding (C - 1)/C (1 - burst_frac / 2) / (o - 1)
 
     `decoding = concurrency (1 - TTFT / (TTFT + (o - 1) TPOT))`, by Little's law. With pipeline
     stages a group of `concurrency / pp` sequences is in each stage at a time.
     """
     n, more = load.input_tokens, max(0.0, load.output_tokens - 1.0)
     context, soft = n + load.output_tokens / 2.0, site.software
+    chunk = soft.chunk_tokens * replica.dp_attention
     decoding, waiting, busy = concurrency, 0.0, 0.0
     others, stalled = (concurrency - 1.0) / concurrency, 1.0 - 0.5 * soft.burst_frac
     ttft = tpot = 0.0
-    decode = PassTime()
+    decode = DecodeStep(PassTime(), 0.0, 1.0)
     for _ in range(ROUNDS):
         inside = max(1.0, decoding / replica.pp)
-        decode = pass_time(model, replica, site, Batch(sequences=inside, context=context))
-        prompts = max(1.0, min(1.0 + waiting, soft.chunk_tokens / n))
-        n_passes = max(1.0, n * prompts / soft.chunk_tokens)
+        decode = decode_step(model, replica, site, inside, context)
+        prompts = max(1.0, min(1.0 + waiting, chunk / n))
+        ranks = max(1.0, min(replica.dp_attention, prompts))
+        n_passes = max(1.0, n * prompts / ranks / soft.chunk_tokens)
         along = inside if soft.mixed and concurrency > 1.0 else 0.0
         reading = prompt_pass(model, replica, site, n, prompts, along, context).total_s
-        taken = reading - n_passes * decode.total_s if along else reading
+        taken = reading - n_passes * decode.parts.total_s if along else reading
         each = max(0.0, taken) / prompts / replica.pp  # stages read different prompts at a time
         reading += each * max(0.0, waiting - (prompts - 1.0))
-        ttft_new = soft.request_s + 0.5 * decode.total_s + reading
-        tpot_new = decode.total_s + (each * decoding * stalled / more if more else 0.0)
+        ttft_new = soft.request_s + 0.5 * decode.time_s + reading
+        stall = each * decoding * others * stalled / more if more else 0.0
+        tpot_new = decode.per_token_s + stall
         cycle = ttft_new + more * tpot_new
         queue = site.kernels.queue_factor * others * concurrency * min(1.0, reading / cycle)
         burst = soft.burst_frac * (concurrency - 1.0) / 2.0
@@ -166,10 +201,10 @@ def closed_loop(
         tokens_per_s=asked * o / (stay + queue_s),
         decoding_sequences=steady.decoding,
         concurrency=inside,
-        decode_pass_s=steady.decode.total_s,
+        decode_pass_s=steady.decode.time_s,
         prefill_s=prefill.total_s,
         fits=room >= 1.0,
-        decode=steady.decode,
+        decode=steady.decode.parts,
         prefill=prefill,
     )
 
@@ -219,19 +254,19 @@ def static_batch(
     size, o = load.concurrency or 1.0, load.output_tokens
     context = load.input_tokens + o / 2.0
     prefill = prompt_pass(model, replica, site, load.input_tokens, size)
-    decode = pass_time(model, replica, site, Batch(sequences=size, context=context))
+    decode = decode_step(model, replica, site, size, context)
     ttft = prefill.total_s
-    total = ttft + (o - 1.0) * decode.total_s
+    total = ttft + (o - 1.0) * decode.per_token_s
     room = most_sequences(model, replica, site, load.input_tokens + o)
     return ServingLoad(
         ttft,
-        decode.total_s,
+        decode.per_token_s,
         size * o / total,
         size,
         size,
-        decode.total_s,
+        decode.time_s,
         prefill.total_s,
         room >= size,
-        decode,
+        decode.parts,
         prefill,
     )

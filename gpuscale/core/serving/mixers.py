@@ -33,7 +33,7 @@ def projections_s(
         if tokens > 0.0:
             time_s += product_s(site, tokens, p.n, p.k, fmt)
         if p.absorbed and batch.sequences > 0.0:
-            time_s += product_s(site, batch.sequences / ranks, p.n, p.k, "bf16")
+            time_s += product_s(site, batch.decode_tokens / ranks, p.n, p.k, "bf16")
     return time_s
 
 
@@ -65,7 +65,7 @@ def decode_core_s(mixer: AnyMixer, batch: Batch, replica: Replica, site: Serving
     k = site.kernels
     read = sequences * cache_read_bytes(mixer, batch.context, replica)
     time_s = read / (site.hbm_bytes_per_s * k.decode_attention_eff)
-    flop = sequences * decode_core_flop(mixer, batch.context) / replica.tp
+    flop = sequences * batch.tokens_each * decode_core_flop(mixer, batch.context) / replica.tp
     return max(time_s, flop / (site.peaks["bf16"] * k.decode_flop_eff))
 
 

@@ -49,23 +49,28 @@ def product_s(
 
     A format that the GPU does not multiply is multiplied in bf16, its weights read as stored.
     Activations in fp8 blocks are quantised by a kernel of their own; other formats within another.
+    Widening weights on the way costs part of the 16-bit product's rate and bandwidth.
     """
     if n <= 0.0 or k <= 0.0:
         return 0.0
     m, n, k = rounded(m), max(1.0, n), max(1.0, k)
-    key = (m, n, k, fmt, quantised)
+    dtype = multiplied_in(site, fmt)
+    peak, hbm = site.peaks[dtype], site.hbm_bytes_per_s
+    if dtype != fmt and dtype in ("bf16", "fp16"):
+        peak *= site.kernels.widened_compute_eff
+        hbm *= site.kernels.widened_memory_eff
+    key = (m, n, k, fmt, quantised, peak, hbm)
     found = site.memo.get(key)
     if found is not None:
         return found
-    dtype = multiplied_in(site, fmt)
     time_s = expected_matmul_time_s(
         m,
         n,
         k,
         dtype,
         site.arch,
-        site.peaks[dtype],
-        site.hbm_bytes_per_s,
+        peak,
+        hbm,
         n_units=site.n_units,
         l2_bytes=site.l2_bytes,
         include_quant=quantised and dtype == "fp8-block",

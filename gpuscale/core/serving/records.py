@@ -6,17 +6,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpuscale.core.memory.engine import EngineMemory
+
 if TYPE_CHECKING:
     from gpuscale.core.kernel.expected import ArchCalibration
     from gpuscale.core.network.expected import FabricCalibration
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """Speculative decoding: tokens proposed in a pass, and how likely each is kept.
+
+    `acceptance[i]` is the probability that draft i is kept where all before it were; the last
+    value holds for the drafts beyond the list.
+    """
+
+    n_tokens: int
+    acceptance: tuple[float, ...]
+
+    @property
+    def accepted(self) -> float:
+        """Mean drafts kept in a pass: ``sum_i prod_{j <= i} p_j`` (Leviathan 2023, eq. 1).
+
+        >>> Drafts(3, (0.8,)).accepted
+        1.952
+        """
+        kept, total = 1.0, 0.0
+        for i in range(self.n_tokens):
+            kept *= self.acceptance[min(i, len(self.acceptance) - 1)]
+            total += kept
+        return total
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
-    """Layout and number formats of one copy of a model.
+    """Layout, number formats and drafts of one copy of a model.
 
     `tp` x `dp_attention` GPUs share every layer; attention is split over `tp` of them and
-    repeated `dp_attention` times, the FFNs are split over all (whole experts over `ep`).
+    repeated `dp_attention` times, and so are dense and shared MLPs; routed experts are split over
+    all (whole experts over `ep`).
     """
 
     tp: int = 1
@@ -26,6 +54,7 @@ class Replica:
     ffn_format: str = "bf16"  # fp8, fp8-block, nvfp4, mxfp4, int4 ...
     attention_format: str = "bf16"  # of the projections
     kv_format: str = "bf16"
+    drafts: Drafts | None = None
 
     @property
     def group(self) -> int:
@@ -44,7 +73,11 @@ class Kernels:
 
     linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
-    grouped_compute_eff: float = 0.5  # of the peak, products grouped by expert
+    grouped_compute_eff: float = 0.6  # of the peak, products grouped by expert, many rows each
+    grouped_ramp_rows: float = 32.0  # rows of an expert at which half of it is reached
+    widened_compute_eff: float = 0.8  # of the 16-bit product's rate, weights widened on the way
+    widened_memory_eff: float = 0.85  # of the 16-bit product's bandwidth, the same
+    expert_skew: float = 0.2  # rows of the busiest GPU beyond random routing, many ranks
     prefill_attention_eff: float = 0.55  # of the bf16 peak
     prefill_ramp_tokens: float = 500.0  # keys at which half of it is reached
     decode_attention_eff: float = 0.7  # of the memory bandwidth, reading the cache
@@ -53,6 +86,8 @@ class Kernels:
     stream_passes: float = 10.0  # hidden-sized tensors read or written around the products
     all_reduce_factor: float = 1.0  # over the isolated collective
     queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
+    host_blend: float = 3.0  # exponent with which host and GPU, side by side, add up
+    exchange_overlap: float = 0.7  # of the shorter hidden, where two batches take turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +95,10 @@ class ServingSoftware:
     """What differs between frameworks."""
 
     name: str
-    host_s: float = 1e-3  # exposed host time of one iteration
-    host_per_sequence_s: float = 5e-6
+    host_s: float = 1e-3  # host time of one iteration, beside the GPU's
+    host_per_sequence_s: float = 5e-6  # more of it, for each sequence of one scheduler
+    step_s: float = 2e-4  # of one iteration during which the GPU waits
+    linear_factor: float = 1.0  # products over those of the kernels record
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
     prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
@@ -69,7 +106,7 @@ class ServingSoftware:
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
     max_sequences: float = 2048.0  # decoding sequences of one attention group
     burst_frac: float = 0.1  # of the requests arrive in waves, as usual with its load generator
-    kv_memory_frac: float = 0.9  # of the memory left by the weights
+    memory: EngineMemory = EngineMemory()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,13 +136,34 @@ class Batch:
     prompt_tokens: float = 0.0
     prompt_context: float = 0.0  # mean keys that one of them meets
     prompts: float = 0.0  # prompts that end in this pass
-    sequences: float = 0.0  # decoding, one token each
+    sequences: float = 0.0  # decoding
     context: float = 0.0  # of each of them
+    tokens_each: float = 1.0  # tokens of a decoding sequence: one, and the drafts to verify
+    prompt_ranks: float = 1.0  # attention ranks that read prompts at the same time
+
+    @property
+    def decode_tokens(self) -> float:
+        """Tokens of the decoding sequences."""
+        return self.sequences * self.tokens_each
 
     @property
     def tokens(self) -> float:
         """All tokens of the pass."""
-        return self.prompt_tokens + self.sequences
+        return self.prompt_tokens + self.decode_tokens
+
+    def on_rank(self, n_ranks: float) -> Batch:
+        """Share of the busiest of `n_ranks` attention ranks; a prompt stays on one rank."""
+        if n_ranks <= 1:
+            return self
+        reading = max(1.0, min(n_ranks, self.prompt_ranks))
+        return Batch(
+            self.prompt_tokens / reading,
+            self.prompt_context,
+            self.prompts / reading,
+            self.sequences / n_ranks,
+            self.context,
+            self.tokens_each,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.serving.pools import Pool, Pools
 from gpuscale.core.serving.records import Replica, Requests
-from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.measurements import number, whole
+from gpuscale.evidence.rows.served_names import (
+    drafts_of,
+    formats,
+    framework_of,
+    served_cluster,
+    served_model,
+)
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -43,6 +49,10 @@ RANDOM_LENGTHS = (1024, 8192)
 MEAN_OF_RANDOM = 0.9
 
 
+STATISTICS = ("mean", "median", "p50", "p90", "p95", "p99")
+"""What a TTFT or TPOT may be of; a blank counts as the mean."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServedRow:
     """One served model, ready to be predicted."""
@@ -56,65 +66,14 @@ class ServedRow:
     n_gpus: int
     requests: Requests
     nominal_output: float  # as printed
-    kind: str  # "closed", "offline", "static"
+    kind: str  # "closed", "offline", "burst", "static", "one", "pools", "prefill", "decode"
     limits: tuple[float, float] | None  # TTFT, TPOT of the scenario
     classes: Mapping[str, str]
+    statistic: str = "mean"
+    at_once: float | None = None  # requests that arrive together
+    spread: tuple[float, float] = (1.0, 1.0)  # lengths are drawn between these times the nominal
+    pools: tuple[Pools, ...] = ()  # prefill and decode pools, or those to choose from
     assumed: tuple[str, ...] = ()
-
-
-def framework_of(text: str) -> str:
-    """Framework family of a printed name; `trtllm` where none is known.
-
-    Examples
-    --------
-    >>> framework_of("vllm 0.15.1"), framework_of("TensorRT 10.11, CUDA 12.9")
-    ('vllm', 'trtllm')
-    """
-    lowered = text.lower()
-    return next((n for n in ("sglang", "vllm") if n in lowered), "trtllm")
-
-
-@lru_cache(maxsize=256)
-def served_model(name: str) -> tuple[ModelSpec | None, str]:
-    """(model, what was assumed) of a printed name, Hugging Face names included."""
-    from gpuscale.evidence.rows.models import model_of
-    from gpuscale.io.models import load_model
-
-    tail = name.split("/")[-1].lower().replace("_", "-")
-    tail = re.sub(r"^(meta-|nvidia-)", "", tail)
-    words = tail.split("-")
-    for n in range(len(words), 0, -1):
-        try:
-            return load_model("-".join(words[:n])).spec, ""
-        except (GpuscaleError, OSError):
-            continue
-    return model_of({"model": name})
-
-
-def formats(row: Row, model: ModelSpec, framework: str) -> tuple[str, str, str]:
-    """(format of FFN weights, of attention weights, of the cache) of a row.
-
-    Checkpoints in fp4 of mixture-of-experts models keep attention in 16 bits (NVIDIA's model
-    cards of DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1); models published in fp8
-    (DeepSeek-V3, section 3.3; Qwen3 FP8) are scaled in blocks.
-    """
-    text = row.get("precision", "").lower()
-    moe = any(f.kind == "moe" for f in model.ffns.values())
-    mla = any(m.kind == "mla" for m in model.mixers.values())
-    cache = "fp8" if framework == "trtllm" else "bf16"
-    if re.search(r"fp4|w4a4", text):
-        if model.weight_bits is not None and model.weight_bits < 4.4:
-            return "mxfp4", "bf16", cache
-        return "nvfp4", "bf16" if moe else "nvfp4", cache
-    if re.search(r"int4|w4a16|awq|gptq", text):
-        return "int4-g32", "bf16" if moe else "int4-g32", "bf16"
-    if re.search(r"mxfp8", text):
-        return "mxfp8", "mxfp8", cache
-    if re.search(r"fp8|int8|w8a8", text):
-        block = mla or "fp8" in row.get("model", "").lower() or "block" in text
-        one = "fp8-block" if block else "fp8"
-        return one, one, cache
-    return "bf16", "bf16", "bf16"
 
 
 def served_row(row: Row, index: int) -> ServedRow | str:
@@ -126,20 +85,35 @@ def served_row(row: Row, index: int) -> ServedRow | str:
     if cluster is None:
         return f"unknown GPU {row.get('gpu', '')[:40]!r}"
     n_gpus = whole(row.get("n_gpus"), 100_000) or whole(row.get("tp"), 4096) or 1
-    framework = framework_of(row.get("framework", ""))
-    assumed = [note] if note else []
-    found = _requests(row)
+    framework, taken = framework_of(row.get("framework", ""))
+    assumed = [text for text in (note, taken) if text and text != "engine not printed"]
+    kind = _kind(row)
+    found = _requests(row, kind)
     if isinstance(found, str):
         return found
-    requests, nominal, kind, more = found
-    replicas = _replicas(row, model, framework, cluster, n_gpus)
-    if len(replicas) > 1:
+    requests, nominal, spread, more = found
+    drafts, printed = drafts_of(row, model, whole(row.get("dp_attention"), 4096) or 1)
+    if not printed:
+        more.append("acceptance of the drafts not printed, a usual one taken")
+    ffn, attention, cache = formats(row, model, framework)
+    dtypes: dict[str, Any] = {
+        "ffn_format": ffn,
+        "attention_format": attention,
+        "kv_format": cache,
+        "drafts": drafts,
+    }
+    replicas = _replicas(row, model, cluster, n_gpus, dtypes)
+    pools: tuple[Pools, ...] = ()
+    if kind == "pools":
+        pools = _pools(row.get("prefill_layout", ""), model, dtypes)
+        if not pools:
+            return "disaggregated, and the pools are not printed"
+    if len(replicas) > 1 and kind != "pools":
         assumed.append("layout: the fastest that fits")
-    scenario = row.get("scenario", "").lower()
-    limits = MLPERF_LIMITS.get(model.name, {}).get(scenario)
-    if scenario in ("server", "interactive") and limits is None:
-        limits = (2.0, 0.2) if scenario == "server" else (0.5, 0.03)
-    moe = any(f.kind == "moe" for f in model.ffns.values())
+    elif len(pools) > 1:
+        assumed.append("workers not printed: the fastest")
+    statistic = row.get("statistic", "").lower()
+    burst = re.search(r"burst of ([\d,]+) requests", row.get("note", "").lower())
     return ServedRow(
         id=row.get("id") or f"row-{index}",
         gpu=row.get("gpu", ""),
@@ -151,37 +125,70 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         requests=requests,
         nominal_output=nominal,
         kind=kind,
-        limits=limits,
+        limits=_limits(row, model),
+        classes=_classes(row, model, cluster, framework, kind, drafts is not None, printed),
+        statistic=statistic if statistic in STATISTICS else "mean",
+        at_once=number(burst[1].replace(",", "")) if burst else None,
+        spread=spread,
+        pools=pools,
         assumed=(*assumed, *more),
-        classes={
-            "model": row.get("model", ""),
-            "framework": framework,
-            "kind": kind,
-            "source": row.get("source", "").split(":")[0],
-            "dense_or_moe": "moe" if moe else "dense",
-            "precision": row.get("precision", "") or "bf16 (blank)",
-            "architecture": cluster.gpu.architecture,
-        },
     )
 
 
-@lru_cache(maxsize=64)
-def served_cluster(gpu: str) -> ClusterSpec | None:
-    """Usual node of a printed GPU; None for an unknown one."""
-    from gpuscale.evidence.rows.hardware import gpu_preset
-    from gpuscale.io.hardware import load_cluster
+def _kind(row: Row) -> str:
+    scenario, mode = row.get("scenario", "").lower(), row.get("mode", "").lower()
+    for word, kind in (("prefill pool", "prefill"), ("decode pool", "decode")):
+        if word in mode:
+            return kind
+    if "disagg" in mode:
+        return "pools"
+    if "static" in scenario:
+        return "static"
+    if "one stream" in scenario:
+        return "one"
+    if "burst of" in row.get("note", "").lower():
+        return "burst"
+    return "offline" if number(row.get("concurrency"), high=1e6) is None else "closed"
 
-    try:
-        return load_cluster(gpu)
-    except (GpuscaleError, OSError):
-        preset, _, known = gpu_preset(gpu)
-    return load_cluster(preset) if known else None
+
+def _limits(row: Row, model: ModelSpec) -> tuple[float, float] | None:
+    scenario = row.get("scenario", "").lower()
+    limits = MLPERF_LIMITS.get(model.name, {}).get(scenario)
+    if scenario in ("server", "interactive") and limits is None:
+        limits = (2.0, 0.2) if scenario == "server" else (0.5, 0.03)
+    return limits
 
 
-def _requests(row: Row) -> tuple[Requests, float, str, list[str]] | str:
+def _classes(
+    row: Row,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    framework: str,
+    kind: str,
+    drafted: bool,
+    printed: bool,
+) -> dict[str, str]:
+    moe = any(f.kind == "moe" for f in model.ffns.values())
+    weak = "weak" in row.get("note", "").lower() or "weak" in row.get("quality", "").lower()
+    return {
+        "model": model.name,
+        "framework": framework,
+        "kind": kind,
+        "source": row.get("source", "").split(":")[0],
+        "dense_or_moe": "moe" if moe else "dense",
+        "precision": row.get("precision", "") or "bf16 (blank)",
+        "architecture": cluster.gpu.architecture,
+        "drafts": ("given" if printed else "assumed") if drafted else "none",
+        "quality": "weak" if weak else "good",
+    }
+
+
+def _requests(
+    row: Row, kind: str
+) -> tuple[Requests, float, tuple[float, float], list[str]] | str:
     n, o = number(row.get("input_len"), high=1e8), number(row.get("output_len"), high=1e8)
     concurrency = number(row.get("concurrency"), high=1e6)
-    note, scenario = row.get("note", "").lower(), row.get("scenario", "").lower()
+    note = row.get("note", "").lower()
     assumed = []
     if n is None or o is None:
         known = next(((a, b) for words, a, b in DATA_SETS if re.search(words, note)), None)
@@ -191,27 +198,25 @@ def _requests(row: Row) -> tuple[Requests, float, str, list[str]] | str:
         assumed.append("mean lengths of the data set")
     if max(n, o) < 1:
         return "lengths below 1"
-    nominal = o
-    drawn = "nominal maxima" in note and {n, o} <= set(RANDOM_LENGTHS)
-    if drawn:
+    nominal, spread = o, (1.0, 1.0)
+    if "nominal maxima" in note and {n, o} <= set(RANDOM_LENGTHS):
         n, o = MEAN_OF_RANDOM * n, MEAN_OF_RANDOM * o
-    if "static" in scenario:
-        kind = "static"
-    else:
-        kind = "offline" if concurrency is None else "closed"
+        spread = (0.8, 1.0)
+    if kind == "one":
+        concurrency = 1.0
     if concurrency is not None:
         concurrency = max(1.0, concurrency)
-    return Requests(max(1.0, n), max(1.0, o), concurrency), nominal, kind, assumed
+    if kind == "decode" and concurrency is None:
+        return "a decode pool, and its batch is not printed"
+    return Requests(max(1.0, n), max(1.0, o), concurrency), nominal, spread, assumed
 
 
 def _replicas(
-    row: Row, model: ModelSpec, framework: str, cluster: ClusterSpec, n_gpus: int
+    row: Row, model: ModelSpec, cluster: ClusterSpec, n_gpus: int, dtypes: Mapping[str, Any]
 ) -> tuple[Replica, ...]:
     tp, pp = whole(row.get("tp"), 4096), whole(row.get("pp"), 4096)
     dp, ep = whole(row.get("dp_attention"), 4096), whole(row.get("ep"), 4096)
-    ffn, attention, cache = formats(row, model, framework)
     moe = any(f.kind == "moe" for f in model.ffns.values())
-    dtypes = {"ffn_format": ffn, "attention_format": attention, "kv_format": cache}
     if tp is not None and dp is not None:
         return (Replica(tp, pp or 1, dp, ep or 1, **dtypes),)
     if tp is not None:
@@ -222,3 +227,32 @@ def _replicas(
     if moe:
         made += [Replica(1, 1, n, n, **dtypes) for n in sizes if n > 1]
     return tuple(made)
+
+
+POOL = re.compile(
+    r"(prefill|decode) (\d+) workers x tp(\d+) ep(\d+) dpa (true|false) \((\d+) gpus\)"
+)
+
+
+def _pools(text: str, model: ModelSpec, dtypes: Mapping[str, Any]) -> tuple[Pools, ...]:
+    """Prefill and decode pool of a printed layout; several where the workers are not counted."""
+    found = {m[0]: m[1:] for m in POOL.findall(text.lower())}
+    if set(found) != {"prefill", "decode"}:
+        return ()
+    choices = [_pool(found[name], dtypes) for name in ("prefill", "decode")]
+    return tuple(
+        Pools(replace(one, replica=replace(one.replica, drafts=None)), two)
+        for one in choices[0]
+        for two in choices[1]
+    )
+
+
+def _pool(printed: tuple[str, ...], dtypes: Mapping[str, Any]) -> list[Pool]:
+    workers, tp, ep, gpus = (int(printed[i]) for i in (0, 1, 2, 4))
+    if workers < 1:  # how many workers share the GPUs is not printed
+        sizes = [n for n in (4, 8, 16) if gpus % n == 0] or [gpus]
+        return [Pool(Replica(n, 1, 1, 1, **dtypes), gpus // n) for n in sizes]
+    each = max(1, gpus // workers)
+    if printed[3] == "true":
+        return [Pool(Replica(1, 1, each, max(ep, each if tp == 1 else ep), **dtypes), workers)]
+    return [Pool(Replica(each, 1, 1, ep if ep > 1 else 1, **dtypes), workers)]

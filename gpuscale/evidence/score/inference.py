@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.load import closed_loop, most_sequences, static_batch
+from gpuscale.core.serving.load import closed_loop, decode_step, most_sequences, static_batch
+from gpuscale.core.serving.pools import Pool, disaggregated_loop, prefill_pool
 from gpuscale.core.serving.records import Requests
 from gpuscale.evidence.rows.measurements import number
 from gpuscale.evidence.rows.serving import ServedRow, served_row
@@ -15,6 +16,7 @@ from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.evidence.score.runs import Rows
 
 if TYPE_CHECKING:
+    from gpuscale.core.serving.pools import Pools
     from gpuscale.core.serving.records import Replica, ServingLoad, ServingSite
 
 QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
@@ -53,10 +55,19 @@ def predict_served(row: ServedRow, site: ServingSite) -> tuple[dict[str, float],
     """Predict the quantities of a row, in the units of the columns, and say whether it fits.
 
     The throughput follows its printed definition: of a closed loop `concurrency * output /
-    (ttft + (output - 1) tpot)` with the printed output length, else all output tokens of all GPUs.
+    (ttft + (output - 1) tpot)` with the printed output length, else all output tokens of all GPUs;
+    of a prefill pool its input tokens.
     """
-    found = [_predict_one(row, replica, site) for replica in row.replicas]
+    if row.kind == "pools":
+        found = [_pools_one(row, pools, site) for pools in row.pools]
+    else:
+        found = [_predict_one(row, replica, site) for replica in row.replicas]
     return max(found, key=lambda one: (one[1], one[0]["throughput_tok_s"]))
+
+
+def _pools_one(row: ServedRow, pools: Pools, site: ServingSite) -> tuple[dict[str, float], bool]:
+    load = disaggregated_loop(row.model, pools, site, row.requests)
+    return _quantities(load, load.tokens_per_s)
 
 
 def _predict_one(
@@ -67,10 +78,20 @@ def _predict_one(
     if row.kind == "static":
         load = static_batch(row.model, replica, site, ask)
         return _quantities(load, load.tokens_per_s * copies)
-    if row.kind == "closed":
+    if row.kind == "prefill":
+        pool = prefill_pool(row.model, Pool(replica, int(copies)), site, ask.input_tokens)
+        return {"ttft_ms": pool.alone_s * 1e3, "throughput_tok_s": pool.tokens_per_s}, True
+    if row.kind == "decode":
+        each = (ask.concurrency or 1.0) / copies
+        context = ask.input_tokens + ask.output_tokens / 2.0
+        step = decode_step(row.model, replica, site, each, context)
+        rate = copies * each / step.per_token_s
+        fits = most_sequences(row.model, replica, site, context) >= each
+        return {"tpot_ms": step.per_token_s * 1e3, "throughput_tok_s": rate}, fits
+    if row.kind in ("closed", "one"):
         concurrency = max(1.0, (ask.concurrency or 1.0) / copies)
-        each = Requests(ask.input_tokens, ask.output_tokens, concurrency)
-        load = closed_loop(row.model, replica, site, each)
+        each_ask = Requests(ask.input_tokens, ask.output_tokens, concurrency)
+        load = closed_loop(row.model, replica, site, each_ask)
         o = row.nominal_output
         rate = (ask.concurrency or 1.0) * o / (load.ttft_s + (o - 1.0) * load.tpot_s)
         return _quantities(load, rate)

@@ -1,0 +1,177 @@
+"""Memory of a serving GPU as inference engines count it: weights, activations, room for the cache."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.serving import kv_shards
+from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.model.params import (
+    embedding_params,
+    ffn_params,
+    head_params,
+    mixer_params,
+    mtp_params,
+)
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica
+    from gpuscale.specs.model import AnyFfn, ModelSpec
+
+SAMPLER_COPIES = 8.0
+"""fp32 copies of the logits that a sampler with top-k and top-p holds at its peak: sorted values,
+64-bit indices, probabilities, their sums. vLLM issue 13061 prints 1.22 GiB more on the rank that
+samples 256 sequences of a vocabulary of 152,064: 8.4 copies."""
+
+STREAM_COPIES = 4.0
+"""Hidden-sized 16-bit tensors alive at a layer's peak: residual, its norm, the core's in and out."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """How an engine divides the memory of a GPU.
+
+    `rule` says what `utilisation_frac` is taken of: "device" (vLLM: the device's memory, from which
+    weights, the profiled peak and the sampler are subtracted), "static" (SGLang: what is free at
+    start; weights and cache share it and everything else has the rest), "free" (TensorRT-LLM: what
+    weights and the profiled peak leave), "all" (llama.cpp: no reserve).
+    """
+
+    rule: str = "device"
+    utilisation_frac: float = 0.9
+    context_bytes: float = 0.55e9  # CUDA context and libraries, outside of the engine's pool
+    collective_bytes: float = 0.4e9  # buffers of the communication library, a TP group of 2
+    sampler_sequences: float = 256.0
+    chunk_tokens: float = 8192.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRoom:
+    """Memory of one GPU when the engine has started. [byte]."""
+
+    weights_bytes: float
+    activations_bytes: float  # of one prefill chunk, and the sampler's logits
+    overhead_bytes: float  # context, communication buffers, what the engine leaves alone
+    cache_bytes: float  # room of the KV cache; negative: the engine does not start
+    usable_bytes: float  # of the device
+
+
+def expert_params(ffn: AnyFfn, hidden: int) -> float:
+    """Weights of the routed experts of one layer. [1]."""
+    if ffn.kind != "moe":
+        return 0.0
+    width = ffn.latent_size or hidden
+    return ffn.n_experts * (3.0 if ffn.gated else 2.0) * width * ffn.expert_ffn_hidden_size
+
+
+def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
+    """Weights on one GPU of the fullest stage. [byte].
+
+    Projections, dense and shared MLPs are split over `tp`, routed experts over the group; embedding
+    and head stay in 16 bits (published checkpoints), and so does attention where the replica says
+    so. Drafts of the model's own prediction layer add that layer.
+    """
+    h = model.hidden_size
+    narrow = element_bytes(replica.ffn_format)
+    wide = element_bytes(replica.attention_format)
+    layers = 0.0
+    for group in model.layer_groups:
+        routed = expert_params(group.ffn, h)
+        beside = ffn_params(group.ffn, h) - routed
+        mixer = mixer_params(group.mixer, h)
+        layers += group.n * (
+            narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
+        )
+    per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
+    edges = embedding_params(model) + head_params(model)
+    if replica.pp > 1:
+        edges = max(embedding_params(model), head_params(model) or embedding_params(model))
+    drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
+    return layers * per_stage + 2.0 * edges / replica.tp + drafts
+
+
+def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float:
+    """Peak of one pass over `tokens` tokens of a rank, 16 bits. [byte].
+
+    ``2 tokens (4 h + widest FFN)``: gate, up and their product of a dense MLP; of experts the
+    gathered rows of every chosen expert and their inner width.
+    """
+    h = model.hidden_size
+    widest = 0.0
+    for ffn in model.ffns.values():
+        if ffn.kind == "dense":
+            widest = max(widest, 3.0 * ffn.ffn_hidden_size / replica.tp)
+        elif ffn.kind == "moe":
+            inner = 3.0 * ffn.expert_ffn_hidden_size * replica.ep / replica.group
+            rows = ffn.top_k * replica.dp_attention / min(replica.ep, ffn.n_experts)
+            widest = max(widest, max(1.0, rows) * ((ffn.latent_size or h) + inner))
+    return 2.0 * tokens * (STREAM_COPIES * h + widest)
+
+
+def cache_room(
+    model: ModelSpec, replica: Replica, engine: EngineMemory, hbm_bytes: float
+) -> CacheRoom:
+    """Room that an engine leaves for the KV cache on one GPU.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    replica : Replica
+        Layout and formats.
+    engine : EngineMemory
+        Rule, fraction, buffers.
+    hbm_bytes : float
+        Nominal memory of the GPU. [byte]
+
+    References
+    ----------
+    .. [1] vLLM, `gpu_worker.py: determine_available_memory`.
+    .. [2] SGLang, `model_runner.py: profile_max_num_token`.
+    .. [3] TensorRT-LLM, `kv_cache_config.free_gpu_memory_fraction`.
+    """
+    device = usable_bytes(hbm_bytes)
+    weights = replica_weight_bytes(model, replica)
+    peak = activation_bytes(model, replica, engine.chunk_tokens)
+    sampler = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
+    group = replica.group
+    shared = engine.collective_bytes * (math.log2(group) if group > 1 else 0.0)
+    overhead = engine.context_bytes + shared
+    if engine.rule == "device":
+        room = engine.utilisation_frac * device - weights - peak - sampler - overhead
+        left = device - weights - peak - sampler - room
+    elif engine.rule == "static":
+        room = engine.utilisation_frac * (device - overhead) - weights
+        left, peak, sampler = device - weights - room, 0.0, 0.0
+    else:
+        frac = 1.0 if engine.rule == "all" else engine.utilisation_frac
+        room = frac * (device - weights - peak - sampler - overhead)
+        left = device - weights - peak - sampler - room
+    return CacheRoom(weights, peak + sampler, left, room, device)
+
+
+def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) -> float:
+    """Cache of one sequence of `tokens` tokens on one GPU of its attention rank. [byte]."""
+    each = kv_cache_bytes(model, tokens, element_bytes(replica.kv_format))
+    return each / (kv_shards(model, replica.tp) * replica.pp)
+
+
+def cache_tokens(
+    model: ModelSpec,
+    replica: Replica,
+    engine: EngineMemory,
+    hbm_bytes: float,
+    tokens: float = 8192.0,
+) -> float:
+    """Tokens that the cache of one attention rank holds, in sequences of `tokens` tokens. [1].
+
+    What vLLM prints as "GPU KV cache size" and SGLang as "max_total_num_tokens"; under attention
+    data parallelism each rank has as many.
+    """
+    room = cache_room(model, replica, engine, hbm_bytes).cache_bytes
+    each = cache_bytes_per_sequence(model, replica, tokens)
+    return max(0.0, room) / each * tokens if each > 0.0 else math.inf

@@ -1,0 +1,146 @@
+"""Communication of one layer in serving: all-reduces, and the exchange of experts."""
+
+from __future__ import annotations
+
+from math import log2
+from typing import TYPE_CHECKING
+
+from gpuscale.core.network.expected import (
+    Traffic,
+    destination_nodes,
+    expected_collective_time_s,
+    traffic_time_s,
+)
+from gpuscale.core.serving.products import rounded
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.specs.model import LayerGroup, MoeFfn
+
+DISPATCH_BYTES = 1.0
+"""Bytes of an activation on its way to the experts: fp8 (DeepSeek-V3, section 3.3.3)."""
+
+COMBINE_BYTES = 2.0
+"""Bytes of an activation on its way back: bf16 (DeepSeek-V3, section 3.3.3)."""
+
+
+def layer_communication_s(
+    group: LayerGroup,
+    hidden: int,
+    replica: Replica,
+    site: ServingSite,
+    tokens: float,
+    local_tokens: float,
+) -> tuple[float, float]:
+    """(all-reduces, exchange of experts) of one layer. [s].
+
+    Tensor parallelism reduces after mixer and FFN. Data-parallel attention keeps dense and shared
+    MLPs on the rank; around routed experts the ranks either gather all tokens and scatter the sums,
+    or send each token to its experts' GPUs and back, whichever is faster.
+    """
+    has_ffn, has_mixer = group.ffn.kind != "none", group.mixer.kind != "none"
+    local = local_tokens * hidden * 2.0
+    reduced = exchanged = 0.0
+    if replica.tp > 1 and has_mixer:
+        reduced += all_reduce_s(site, local, replica.tp)
+    if not has_ffn:
+        return reduced, 0.0
+    if replica.dp_attention > 1 and group.ffn.kind == "moe":
+        whole = local_tokens * replica.dp_attention * hidden * 2.0  # padded to the busiest rank
+        gathered = sum(
+            collective_s(site, op, whole, replica.group) for op in ("all-gather", "reduce-scatter")
+        )
+        sent = exchange_s(group.ffn, hidden, replica, site, local_tokens)
+        exchanged = gathered if sent is None else min(gathered, sent)
+    elif replica.tp > 1:
+        reduced += all_reduce_s(site, local, replica.tp)
+    return reduced, exchanged
+
+
+def exchange_s(
+    ffn: MoeFfn, hidden: int, replica: Replica, site: ServingSite, local_tokens: float
+) -> float | None:
+    """Dispatch and combine of one layer; None where the experts are not spread. [s].
+
+    A token goes once to each node that has one of its experts, ``u = N (1 - (1 - 1/N)^k)`` of N,
+    no more than the model's routing allows, and from there to the GPUs:
+
+        NIC bytes = m u (1 - 1/N) h b,  NVLink bytes = m k (1 - 1/g) h b
+
+    of m tokens a rank, width h, b bytes; both links work at once.
+    """
+    ep = min(replica.ep, replica.group, ffn.n_experts)
+    if ep <= 1:
+        return None
+    width = ffn.latent_size or hidden
+    inside = max(1, min(ep, site.domain))
+    nodes = ep / inside
+    each = local_tokens * replica.dp_attention / replica.group  # tokens of one GPU
+    met = destination_nodes(ffn.top_k, nodes, ffn.n_route_groups or None)
+    time_s = 0.0
+    for op, element in (("moe-dispatch", DISPATCH_BYTES), ("moe-combine", COMBINE_BYTES)):
+        one = rounded(each) * width * element
+        traffic = Traffic(
+            inner_bytes=one * min(ffn.top_k, ep) * (1.0 - 1.0 / inside),
+            outer_bytes=one * met * (1.0 - 1.0 / nodes),
+            inner_hops=log2(inside) if inside > 1 else 0.0,
+            outer_hops=log2(nodes) if nodes > 1.0 else 0.0,
+        )
+        key = (op, traffic, ep)
+        found = site.memo.get(key)
+        if found is None:
+            found = site.memo[key] = traffic_time_s(
+                traffic,
+                op,
+                ep,
+                inside,
+                site.fabric,
+                site.scaleup_bytes_per_s,
+                site.scaleout_bytes_per_s,
+            )
+        time_s += found
+    return time_s
+
+
+def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
+    """All-reduce by the serving libraries' own kernel or the communication library's."""
+    size_bytes = rounded(size_bytes)
+    key = ("all-reduce", size_bytes, n)
+    found = site.memo.get(key)
+    if found is None:
+        found = min(
+            _raw_s(site, "all-reduce", size_bytes, n, "custom", False),
+            _raw_s(site, "all-reduce", size_bytes, n, "auto", False),
+        )
+        site.memo[key] = found
+    return found * site.kernels.all_reduce_factor
+
+
+def collective_s(
+    site: ServingSite, op: str, size_bytes: float, n: int, away: bool = False
+) -> float:
+    """One collective of the communication library; `away`: every rank in a domain of its own."""
+    size_bytes = rounded(size_bytes)
+    key = (op, size_bytes, n, away)
+    found = site.memo.get(key)
+    if found is None:
+        found = site.memo[key] = _raw_s(site, op, size_bytes, n, "auto", away)
+    return found * site.kernels.all_reduce_factor
+
+
+def _raw_s(
+    site: ServingSite, op: str, size_bytes: float, n: int, algorithm: str, away: bool
+) -> float:
+    inside = max(1, min(n, site.domain))
+    if away:
+        inside = 1
+    return expected_collective_time_s(
+        op,
+        size_bytes,
+        n,
+        inside,
+        site.fabric,
+        site.scaleup_bytes_per_s,
+        site.scaleout_bytes_per_s,
+        algorithm,
+    )
