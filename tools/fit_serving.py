@@ -31,35 +31,57 @@ from gpuscale.io.serving import FRAMEWORKS, serving_site
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.15
-WEIGHTS = {"ttft_ms": 0.5, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
+WEIGHTS = {"ttft_ms": 0.25, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
 
 # name, prior, spread of the logarithm, lower and upper bound, unit, origin of the prior
 KERNELS = (
     ("linear_factor", 1.1, 0.15, 1.0, 2.0, "products in a model over the same ones alone"),
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
-    ("grouped_compute_eff", 0.5, 0.3, 0.1, 0.9, "prior: below the plain product's 0.7"),
+    ("grouped_compute_eff", 0.6, 0.2, 0.1, 0.9, "prior: below the plain product's 0.7"),
+    ("grouped_ramp_rows", 32.0, 0.7, 1.0, 1000.0, "prior: half a tile of 64 rows"),
+    ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
+    ("widened_memory_eff", 0.85, 0.15, 0.3, 1.0, "prior: Marlin, arXiv:2408.11743"),
+    ("expert_skew", 0.2, 0.7, 0.01, 2.0, "prior: busiest rank 20 % above random routing"),
     ("prefill_attention_eff", 0.55, 0.2, 0.2, 0.9, "prior: FlashAttention-3, arXiv:2407.08608"),
     ("decode_attention_eff", 0.7, 0.2, 0.2, 0.95, "prior: streams reach 0.7 to 0.9"),
+    ("decode_flop_eff", 0.3, 0.3, 0.05, 0.9, "prior: FlashMLA, 0.3 to 0.6 of the peak"),
     ("small_kernel_s", 1.5e-6, 0.4, 2e-7, 1e-5, "prior: a small kernel within a CUDA graph"),
-    ("all_reduce_factor", 1.0, 0.3, 1.0, 4.0, "isolated collective of serving libraries"),
+    ("all_reduce_factor", 1.0, 0.3, 0.5, 4.0, "isolated collective of serving libraries"),
     ("queue_factor", 1.0, 0.5, 0.1, 5.0, "prior: independent arrivals"),
+    ("host_blend", 3.0, 0.3, 1.2, 8.0, "prior: between a sum (1) and the longer one"),
+    ("exchange_overlap", 0.7, 0.2, 0.05, 1.0, "prior: DeepSeek-V3, section 3.4"),
 )
 SOFTWARE = (
-    ("host_s", 1e-3, 0.7, 1e-5, 1e-2, "prior: a scheduler step of 1 ms"),
+    ("host_s", 1e-3, 0.7, 1e-5, 2e-2, "prior: a scheduler step of 1 ms"),
     ("host_per_sequence_s", 5e-6, 0.8, 1e-7, 2e-4, "prior: sampling and text, 5 us a token"),
+    ("step_s", 2e-4, 0.7, 1e-6, 5e-3, "prior: a graph's launch and the copy of its inputs"),
+    ("linear_factor", 1.0, 0.05, 0.7, 2.0, "prior: the libraries' products are alike"),
     ("prompt_layer_s", 5e-4, 0.7, 1e-5, 5e-3, "prior: 50 launches of 10 us"),
     ("prompt_expert_layer_s", 5e-4, 0.7, 1e-5, 5e-3, "prior: 50 more launches of 10 us"),
     ("burst_frac", 0.15, 0.7, 0.01, 1.0, "prior: the first of ten waves, and what stays of it"),
     ("request_s", 0.02, 0.7, 1e-3, 0.3, "prior: HTTP, tokeniser"),
 )
+OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
+    "grouped_memory_eff": 0.15,
+    "grouped_compute_eff": 0.3,
+    "small_kernel_s": 0.3,
+    "all_reduce_factor": 0.3,
+}
+ARCHITECTURES = ("blackwell", "cdna3", "cdna4")
+"""Architectures with parameters of their own: their kernels and libraries are others than Hopper's,
+on which most rows were measured. The prior of each is the common value."""
 
 UNRECORDED = 0.25
-"""Weight of rows of models published with multi-token prediction whose use is not recorded."""
+"""Weight of rows with drafts of unknown acceptance, and of models with a prediction layer whose
+use is not recorded."""
 
 
-def speculative(row: ServedRow) -> bool:
-    """Whether a closed-loop row may be measured with drafts of the model's own prediction layer."""
-    return row.kind == "closed" and row.model.n_mtp_layers > 0
+def row_weight(row: ServedRow, quantity: str) -> float:
+    """Weight of a row in the fit: less where settings that matter are not printed."""
+    weight = UNRECORDED if row.classes["drafts"] in ("assumed", "not recorded") else 1.0
+    if row.kind == "pools" and quantity == "ttft_ms":
+        return 0.0  # the first wave of requests at a single prefill worker
+    return weight * (0.2 if row.kind == "burst" else 1.0)
 
 
 class Problem:
@@ -68,6 +90,11 @@ class Problem:
     def __init__(self, rows: Sequence[dict[str, str]]) -> None:
         self.names = [("kernels", *p) for p in KERNELS]
         self.names += [(f, *p) for f in FRAMEWORKS for p in SOFTWARE]
+        self.names += [
+            (f"architecture.{a}", n, 1.0, w, 0.3, 6.0, "prior: the common value")
+            for a in ARCHITECTURES
+            for n, w in OF_ARCHITECTURE.items()
+        ]
         self.prior = np.log([p[2] for p in self.names])
         self.spread = np.array([p[3] for p in self.names])
         self.low, self.high = np.log([p[4] for p in self.names]), np.log([p[5] for p in self.names])
@@ -76,45 +103,59 @@ class Problem:
             parsed = served_row(row, i)
             if isinstance(parsed, str):
                 continue
-            found = {q: v for q in QUANTITIES if (v := number(row.get(q))) is not None}
+            found = {q: v for q in QUANTITIES if (v := number(row.get(q))) and v > 0.0}
             if found:
                 self.rows.append((parsed, found))
         self.base: dict[tuple[str, str], ServingSite] = {}
         for parsed, _ in self.rows:
             key = (parsed.cluster.name, parsed.framework)
             if key not in self.base:
-                self.base[key] = serving_site(
-                    parsed.cluster, kernels=Kernels(), software=ServingSoftware(parsed.framework)
-                )
+                self.base[key] = serving_site(parsed.cluster, parsed.framework, kernels=Kernels())
         self.labels = [(i, q) for i, (_, found) in enumerate(self.rows) for q in found]
-        self.weight = np.array(
-            [
-                WEIGHTS[q] * (UNRECORDED if speculative(self.rows[i][0]) else 1.0)
-                for i, q in self.labels
-            ]
-        )
+        self.weight = np.array([WEIGHTS[q] * row_weight(self.rows[i][0], q) for i, q in self.labels])
 
     def parameters(self, x: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Parameter values by file."""
+        """Parameter values by file; of an architecture the products with the common ones."""
         out: dict[str, dict[str, Any]] = defaultdict(dict)
         for (file, name, *_), value in zip(self.names, x, strict=True):
-            out[file][name] = float(f"{math.exp(value):.4g}")
+            common = out["kernels"][name] if file.startswith("architecture") else 1.0
+            out[file][name] = float(f"{math.exp(value) * common:.4g}")
         return out
 
     def shipped(self) -> np.ndarray:
         """Logarithms of the parameters in the presets."""
         from gpuscale.io.serving import load_serving_kernels
 
-        found = {"kernels": load_serving_kernels(), **{f: framework_base(f) for f in FRAMEWORKS}}
-        return np.log([float(getattr(found[file], name)) for file, name, *_ in self.names])
+        common = load_serving_kernels()
+        found = []
+        for file, name, *_ in self.names:
+            if file.startswith("architecture"):
+                own = load_serving_kernels(file.split(".", 1)[1])
+                found.append(getattr(own, name) / getattr(common, name))
+            else:
+                record = common if file == "kernels" else framework_base(file)
+                found.append(float(getattr(record, name)))
+        return np.log(found)
+
+    def affected(self, j: int) -> set[int]:
+        """Rows that parameter j can change."""
+        file = self.names[j][0]
+        if file == "kernels":
+            return set(range(len(self.rows)))
+        key, name = ("architecture", file[13:]) if "." in file else ("framework", file)
+        return {i for i, (row, _) in enumerate(self.rows) if row.classes[key] == name}
 
     def residuals(self, x: np.ndarray, only: set[int] | None = None) -> np.ndarray:
         """ln(predicted / measured) of every quantity (of the rows `only`)."""
         values = self.parameters(x)
-        kernels = Kernels(**values["kernels"])
-        soft = {f: replace(framework_base(f), **values[f]) for f in FRAMEWORKS}
         sites = {
-            key: replace(site, kernels=kernels, software=soft[key[1]])
+            key: replace(
+                site,
+                kernels=Kernels(
+                    **{**values["kernels"], **values.get(f"architecture.{site.arch_name}", {})}
+                ),
+                software=replace(site.software, **values[key[1]]),
+            )
             for key, site in self.base.items()
         }
         out = []
@@ -122,7 +163,7 @@ class Problem:
             if only is not None and i not in only:
                 continue
             got, _ = predict_served(row, sites[(row.cluster.name, row.framework)])
-            out += [math.log(max(1e-9, got[q]) / v) for q, v in found.items()]
+            out += [math.log(max(1e-9, got.get(q, v)) / v) for q, v in found.items()]
         return np.array(out)
 
     def jacobian(self, x: np.ndarray, r: np.ndarray) -> np.ndarray:
@@ -132,7 +173,12 @@ class Problem:
             step = 0.03 if x[j] + 0.03 <= self.high[j] else -0.03
             moved = x.copy()
             moved[j] += step
-            columns.append((self.residuals(moved) - r) / step)
+            only = self.affected(j)
+            column = np.zeros(len(r))
+            if only:
+                at = np.array([i in only for i, _ in self.labels])
+                column[at] = (self.residuals(moved, only) - r[at]) / step
+            columns.append(column)
         return np.array(columns).T
 
     def step(
@@ -218,14 +264,16 @@ def write(problem: Problem, x: np.ndarray, r: np.ndarray) -> None:
     """Write kernels.toml, one file for each framework, and intervals.toml."""
     values = problem.parameters(x)
     for file, table in values.items():
+        if file.startswith("architecture"):
+            continue
         path = FOLDER / f"{file}.toml"
-        kept = fixed_lines(path)
+        head, memory = fixed_lines(path)
         origin = {n: o for f, n, *_, o in problem.names if f == file}
-        lines = [
-            *kept,
-            'source = "tools/fit_serving.py on gpuscale/data/validation/inference.csv.gz"',
-        ]
+        lines = [*head, 'source = "tools/fit_serving.py on the package\'s own serving rows"']
         lines += [f"{name} = {value:.4g}" for name, value in table.items()]
+        lines += ["", *memory] if memory else []
+        for own in (f for f in values if f.startswith("architecture") and file == "kernels"):
+            lines += ["", f"[{own}]", *(f"{n} = {v:.4g}" for n, v in values[own].items())]
         lines += ["", "[origin]  # of the prior that the fit starts from"]
         lines += [f'{name} = "{origin[name]}"' for name in table]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -235,15 +283,17 @@ def write(problem: Problem, x: np.ndarray, r: np.ndarray) -> None:
 FITTED = {n for n, *_ in (*KERNELS, *SOFTWARE)} | {"source"}
 
 
-def fixed_lines(path: Path) -> list[str]:
-    """Lines of a preset that the fit does not write: names, settings, comments."""
-    lines = []
+def fixed_lines(path: Path) -> tuple[list[str], list[str]]:
+    """Lines of a preset that the fit does not write: settings of its head, section of memory."""
+    parts: dict[str, list[str]] = {"": []}
+    section = ""
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        if line.startswith("[origin]"):
-            break
-        if line.strip() and line.split("=")[0].strip() not in FITTED:
-            lines.append(line)
-    return lines
+        if line.startswith("["):
+            section = line.strip("[] ").split("]")[0]
+            parts[section] = [line]
+        elif line.strip() and (section or line.split("=")[0].strip() not in FITTED):
+            parts[section].append(line)
+    return parts[""], parts.get("memory", [])
 
 
 def write_intervals(problem: Problem, r: np.ndarray) -> None:
@@ -277,12 +327,12 @@ def write_intervals(problem: Problem, r: np.ndarray) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Fit, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=Path, default=own_inference())
+    parser.add_argument("--rows", type=Path, nargs="*", default=[own_inference()])
     parser.add_argument("--check", action="store_true", help="do not write")
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--intervals", action="store_true", help="of the shipped parameters only")
     args: Any = parser.parse_args(argv)
-    problem = Problem(read_rows(args.rows))
+    problem = Problem([row for path in args.rows for row in read_rows(path)])
     if args.intervals:
         write_intervals(problem, problem.residuals(problem.shipped()))
         return
@@ -293,7 +343,7 @@ def main(argv: list[str] | None = None) -> None:
     if not args.check:
         write(problem, x, r)
     if args.held_out:
-        for key in ("source", "framework", "model", "architecture"):
+        for key in ("model", "framework", "architecture", "source"):
             problem.held_out(x, r, jac, key)
 
 

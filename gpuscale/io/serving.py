@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -42,17 +43,19 @@ def _read(model: type[SpecT], name: str) -> SpecT:
         raise spec_error(str(path), error, list(model.model_fields)) from None
 
 
-@lru_cache(maxsize=1)
-def load_serving_kernels() -> Kernels:
-    """Parameters that hold for all frameworks."""
+@lru_cache(maxsize=32)
+def load_serving_kernels(architecture: str = "") -> Kernels:
+    """Parameters that hold for all frameworks, with those that an architecture has of its own."""
     from gpuscale.specs.serving import KernelsSpec
 
-    return _read(KernelsSpec, "kernels").to_core()
+    return _read(KernelsSpec, "kernels").to_core(architecture)
 
 
-@lru_cache(maxsize=8)
-def load_framework(name: str = DEFAULT_FRAMEWORK) -> ServingSoftware:
-    """Framework family by name.
+@lru_cache(maxsize=32)
+def load_framework(
+    name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf
+) -> ServingSoftware:
+    """Framework family by name, with its settings for GPUs of so much memory.
 
     Raises
     ------
@@ -68,7 +71,7 @@ def load_framework(name: str = DEFAULT_FRAMEWORK) -> ServingSoftware:
 
     if name not in FRAMEWORKS:
         raise unknown_name("serving framework", name, FRAMEWORKS)
-    return _read(FrameworkSpec, name).to_core()
+    return _read(FrameworkSpec, name).to_core(hbm_bytes)
 
 
 def serving_site(
@@ -102,6 +105,8 @@ def serving_site(
     peaks.setdefault("fp16", bf16)
     return ServingSite(
         name=cluster.name,
+        vector_flop_per_s=gpu.fp32_flop_per_s or bf16,
+        arch_name=gpu.architecture,
         arch=load_arch(gpu, calibration),
         peaks=peaks,
         hbm_bytes=gpu.hbm_bytes,
@@ -115,8 +120,8 @@ def serving_site(
         or gpu.pcie_bytes_per_s
         or 25e9,
         scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
-        kernels=kernels or load_serving_kernels(),
-        software=software or load_framework(framework),
+        kernels=kernels or load_serving_kernels(gpu.architecture),
+        software=software or load_framework(framework, gpu.hbm_bytes),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpuscale.core.memory.engine import EngineMemory
 from gpuscale.core.serving.records import Kernels, ServingSoftware
@@ -35,12 +36,21 @@ class KernelsSpec(Spec):
     queue_factor: float = Field(default=_K.queue_factor, ge=0, le=10)
     host_blend: float = Field(default=_K.host_blend, ge=1, le=20)
     exchange_overlap: float = Field(default=_K.exchange_overlap, ge=0, le=1)
+    architecture: dict[str, dict[str, float]] = Field(default_factory=dict)  # where they differ
     origin: dict[str, str] = Field(default_factory=dict)
     source: str = ""
 
-    def to_core(self) -> Kernels:
-        """Record for the formulas."""
-        return Kernels(**self.model_dump(exclude={"origin", "source"}))
+    @model_validator(mode="after")
+    def _known(self) -> KernelsSpec:
+        for name, table in self.architecture.items():
+            if set(table) - set(Kernels.__slots__):
+                raise ValueError(f"architecture.{name}: {sorted(set(table))}: unknown parameter")
+        return self
+
+    def to_core(self, architecture: str = "") -> Kernels:
+        """Record for the formulas, with what an architecture has of its own."""
+        values = self.model_dump(exclude={"origin", "source", "architecture"})
+        return Kernels(**{**values, **self.architecture.get(architecture, {})})
 
 
 class EngineMemorySpec(Spec):
@@ -49,14 +59,13 @@ class EngineMemorySpec(Spec):
     rule: Literal["device", "static", "free", "all"] = "device"
     utilisation_frac: Efficiency = _M.utilisation_frac
     context_bytes: Bytes = _M.context_bytes
-    collective_bytes: Bytes = _M.collective_bytes
-    sampler_sequences: float = Field(default=_M.sampler_sequences, ge=0, le=1e6)
-    chunk_tokens: float = Field(default=_M.chunk_tokens, ge=1, le=1e7)
+    collective_bytes: float = Field(default=_M.collective_bytes, ge=0, le=1e11)
     source: str = ""
 
-    def to_core(self) -> EngineMemory:
+    def to_core(self, chunk_tokens: float, sequences: float) -> EngineMemory:
         """Record for the formulas."""
-        return EngineMemory(**self.model_dump(exclude={"source"}))
+        values = self.model_dump(exclude={"source"})
+        return EngineMemory(**values, chunk_tokens=chunk_tokens, sampler_sequences=sequences)
 
 
 class FrameworkSpec(Spec):
@@ -68,6 +77,8 @@ class FrameworkSpec(Spec):
     host_per_sequence_s: Seconds = _S.host_per_sequence_s
     step_s: Seconds = _S.step_s
     linear_factor: float = Field(default=_S.linear_factor, ge=0.5, le=10)
+    vector_rows: float = Field(default=_S.vector_rows, ge=0, le=1024)
+    vector_rate: float = Field(default=_S.vector_rate, ge=0, le=100)
     prompt_layer_s: Seconds = _S.prompt_layer_s
     prompt_expert_layer_s: Seconds = _S.prompt_expert_layer_s
     request_s: Seconds = _S.request_s
@@ -75,11 +86,18 @@ class FrameworkSpec(Spec):
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
     burst_frac: float = Field(default=_S.burst_frac, ge=0, le=1)
     max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)
+    small_gpu_bytes: Bytes | None = None  # GPUs with less memory get the two settings below
+    small_chunk_tokens: float = Field(default=2048, ge=1, le=1e7)
+    small_max_sequences: float = Field(default=256, ge=1, le=1e6)
     memory: EngineMemorySpec = Field(default_factory=lambda: EngineMemorySpec())
     origin: dict[str, str] = Field(default_factory=dict)
     source: str = ""
 
-    def to_core(self) -> ServingSoftware:
-        """Record for the formulas."""
-        values = self.model_dump(exclude={"origin", "source", "notes", "memory"})
-        return ServingSoftware(**values, memory=self.memory.to_core())
+    def to_core(self, hbm_bytes: float = math.inf) -> ServingSoftware:
+        """Record for the formulas, with the engine's settings for a GPU of so much memory."""
+        values = self.model_dump(include=set(ServingSoftware.__slots__) - {"memory"})
+        if self.small_gpu_bytes is not None and hbm_bytes < self.small_gpu_bytes:
+            values["chunk_tokens"] = self.small_chunk_tokens
+            values["max_sequences"] = self.small_max_sequences
+        memory = self.memory.to_core(values["chunk_tokens"], values["max_sequences"])
+        return ServingSoftware(**values, memory=memory)

@@ -44,7 +44,7 @@ class EngineMemory:
     rule: str = "device"
     utilisation_frac: float = 0.9
     context_bytes: float = 0.55e9  # CUDA context and libraries, outside of the engine's pool
-    collective_bytes: float = 0.4e9  # buffers of the communication library, a TP group of 2
+    collective_bytes: float = 0.65e9  # buffers of the communication library, a TP group of 2
     sampler_sequences: float = 256.0
     chunk_tokens: float = 8192.0
 

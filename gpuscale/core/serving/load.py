@@ -178,7 +178,8 @@ def closed_loop(
     Returns
     -------
     ServingLoad
-        TTFT includes waiting: for the memory (where not all fit) and for other prompts.
+        TTFT includes waiting: for the memory (where not all fit) and for other prompts. Where not
+        even one fits, the times are those of a GPU with enough memory and `fits` is false.
 
     Raises
     ------
@@ -190,7 +191,7 @@ def closed_loop(
     o = load.output_tokens
     room = most_sequences(model, replica, site, load.input_tokens + o / 2.0)
     asked = load.concurrency if load.concurrency is not None else max(1.0, room)
-    inside = max(1.0, min(asked, room))
+    inside = max(1.0, min(asked, room)) if room >= 1.0 else asked
     steady = steady_state(model, replica, site, load, inside)
     stay = steady.ttft_s + (o - 1.0) * steady.tpot_s
     queue_s = (asked - inside) * stay / inside

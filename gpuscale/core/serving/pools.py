@@ -115,14 +115,16 @@ def disaggregated_loop(
     room = most_sequences(model, pools.decode.replica, site, context)
     asked = load.concurrency if load.concurrency is not None else room * workers
     sent = transfer_s(model, pools, site, n)
-    decoding = min(asked / workers, max(1.0, room))
+    fits = room >= 1.0
+    room = room if fits else asked / workers
+    decoding = min(asked / workers, room)
     rate = ttft = 0.0
     for _ in range(ROUNDS):
         step = decode_step(model, pools.decode.replica, site, max(1.0, decoding), context)
         alone = soft.request_s + first.alone_s + sent + step.time_s
         stay = alone + more * step.per_token_s
         free = asked / stay
-        held = max(1.0, room) * workers / max(1e-9, more * step.per_token_s)
+        held = room * workers / max(1e-9, more * step.per_token_s)
         rate = (free**-SHARPNESS + first.prompts_per_s**-SHARPNESS + held**-SHARPNESS) ** (
             -1.0 / SHARPNESS
         )
@@ -140,7 +142,7 @@ def disaggregated_loop(
         concurrency=asked,
         decode_pass_s=step.time_s,
         prefill_s=first.alone_s,
-        fits=room >= 1.0,
+        fits=fits,
         decode=step.parts,
         prefill=prefill,
     )

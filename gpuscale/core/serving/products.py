@@ -6,7 +6,7 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import ServingSite
@@ -55,11 +55,14 @@ def product_s(
         return 0.0
     m, n, k = rounded(m), max(1.0, n), max(1.0, k)
     dtype = multiplied_in(site, fmt)
-    peak, hbm = site.peaks[dtype], site.hbm_bytes_per_s
-    if dtype != fmt and dtype in ("bf16", "fp16"):
+    peak, hbm, soft = site.peaks[dtype], site.hbm_bytes_per_s, site.software
+    if soft.vector_rate > 0.0:
+        peak = min(peak, soft.vector_rate * site.vector_flop_per_s)
+    widened = dtype != fmt and dtype in ("bf16", "fp16")
+    if widened:
         peak *= site.kernels.widened_compute_eff
         hbm *= site.kernels.widened_memory_eff
-    key = (m, n, k, fmt, quantised, peak, hbm)
+    key = (m, n, k, fmt, quantised, peak, hbm, soft.vector_rows)
     found = site.memo.get(key)
     if found is not None:
         return found
@@ -76,5 +79,8 @@ def product_s(
         include_quant=quantised and dtype == "fp8-block",
         weight_bytes=None if dtype == fmt else element_bytes(fmt),
     )
+    if m <= soft.vector_rows:
+        moved = element_bytes(fmt) * n * k + 2.0 * m * (n + k)
+        time_s = min(time_s, expected_elementwise_time_s(moved, 0.0, site.arch, hbm))
     site.memo[key] = time_s
     return time_s

@@ -99,6 +99,8 @@ class ServingSoftware:
     host_per_sequence_s: float = 5e-6  # more of it, for each sequence of one scheduler
     step_s: float = 2e-4  # of one iteration during which the GPU waits
     linear_factor: float = 1.0  # products over those of the kernels record
+    vector_rows: float = 0.0  # rows up to which products run without tiles, on the vector units
+    vector_rate: float = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
     prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
@@ -126,6 +128,8 @@ class ServingSite:
     scaleout_bytes_per_s: float
     kernels: Kernels
     software: ServingSoftware
+    vector_flop_per_s: float = 1e13  # fp32, outside of the matrix units
+    arch_name: str = ""  # of the GPU, for parameters of its own
     memo: dict[tuple[object, ...], float] = field(default_factory=dict)  # products already timed
 
 

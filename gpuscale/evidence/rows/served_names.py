@@ -30,7 +30,7 @@ NEAREST_ENGINE = (  # engines without parameters of their own -> the nearest one
 DECORATIONS = re.compile(
     r"(instruct|chat|base|it|hf|preview|thinking|reasoning|turbo|gguf|awq|gptq|fp8|fp4|nvfp4|mxfp4"
     r"|bf16|fp16|int4|int8|w8a8|w4a16|w4a4|dynamic|block|static|quantized|exl2|marlin|channel"
-    r"|q\d(_?\w)*|i?q\d|k|m|s|kl|v\d(\.\d+)?|\d{4}|\d+(\.\d+)?bpw|mtp|eagle\d?|tee|no|mini)"
+    r"|q\d(_?\w)*|i?q\d|k|m|s|kl|v\d(\.\d+)?|\d{4}|\d+(\.\d+)?bpw|mtp|eagle\d?)"
 )
 """What may follow a model's name without changing its shape: variants, formats, dates."""
 

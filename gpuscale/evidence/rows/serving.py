@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.serving.pools import Pool, Pools
-from gpuscale.core.serving.records import Replica, Requests
+from gpuscale.core.serving.records import Drafts, Replica, Requests
 from gpuscale.evidence.rows.measurements import number, whole
 from gpuscale.evidence.rows.served_names import (
     drafts_of,
@@ -126,7 +126,10 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         nominal_output=nominal,
         kind=kind,
         limits=_limits(row, model),
-        classes=_classes(row, model, cluster, framework, kind, drafts is not None, printed),
+        classes={
+            **_classes(row, model, cluster, framework, kind),
+            "drafts": _draft_class(row, model, drafts, printed),
+        },
         statistic=statistic if statistic in STATISTICS else "mean",
         at_once=number(burst[1].replace(",", "")) if burst else None,
         spread=spread,
@@ -159,14 +162,15 @@ def _limits(row: Row, model: ModelSpec) -> tuple[float, float] | None:
     return limits
 
 
+def _draft_class(row: Row, model: ModelSpec, drafts: Drafts | None, printed: bool) -> str:
+    if drafts is not None:
+        return "given" if printed else "assumed"
+    recorded = row.get("spec") or "not used" in row.get("note", "").lower()
+    return "none" if recorded or not model.n_mtp_layers else "not recorded"
+
+
 def _classes(
-    row: Row,
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    framework: str,
-    kind: str,
-    drafted: bool,
-    printed: bool,
+    row: Row, model: ModelSpec, cluster: ClusterSpec, framework: str, kind: str
 ) -> dict[str, str]:
     moe = any(f.kind == "moe" for f in model.ffns.values())
     weak = "weak" in row.get("note", "").lower() or "weak" in row.get("quality", "").lower()
@@ -178,7 +182,6 @@ def _classes(
         "dense_or_moe": "moe" if moe else "dense",
         "precision": row.get("precision", "") or "bf16 (blank)",
         "architecture": cluster.gpu.architecture,
-        "drafts": ("given" if printed else "assumed") if drafted else "none",
         "quality": "weak" if weak else "good",
     }
 
