@@ -112,7 +112,9 @@ class Problem:
             if key not in self.base:
                 self.base[key] = serving_site(parsed.cluster, parsed.framework, kernels=Kernels())
         self.labels = [(i, q) for i, (_, found) in enumerate(self.rows) for q in found]
-        self.weight = np.array([WEIGHTS[q] * row_weight(self.rows[i][0], q) for i, q in self.labels])
+        self.weight = np.array(
+            [WEIGHTS[q] * row_weight(self.rows[i][0], q) for i, q in self.labels]
+        )
 
     def parameters(self, x: np.ndarray) -> dict[str, dict[str, Any]]:
         """Parameter values by file; of an architecture the products with the common ones."""

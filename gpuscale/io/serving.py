@@ -52,9 +52,7 @@ def load_serving_kernels(architecture: str = "") -> Kernels:
 
 
 @lru_cache(maxsize=32)
-def load_framework(
-    name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf
-) -> ServingSoftware:
+def load_framework(name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf) -> ServingSoftware:
     """Framework family by name, with its settings for GPUs of so much memory.
 
     Raises

@@ -1,4 +1,4 @@
-"""Memory of a serving GPU as inference engines count it: weights, activations, room for the cache."""
+"""Memory of a serving GPU as engines count it: weights, activations, room for the cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gpuscale.core.memory.serving import kv_shards
 from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.model.params import (
     embedding_params,
+    expert_params,
     ffn_params,
     head_params,
     mixer_params,
@@ -28,7 +29,7 @@ SAMPLER_COPIES = 8.0
 samples 256 sequences of a vocabulary of 152,064: 8.4 copies."""
 
 STREAM_COPIES = 4.0
-"""Hidden-sized 16-bit tensors alive at a layer's peak: residual, its norm, the core's in and out."""
+"""Hidden-sized 16-bit tensors alive at a layer's peak: residual, norm, the core's in and out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,9 @@ class CacheRoom:
     usable_bytes: float  # of the device
 
 
-def expert_params(ffn: AnyFfn, hidden: int) -> float:
-    """Weights of the routed experts of one layer. [1]."""
-    if ffn.kind != "moe":
-        return 0.0
-    width = ffn.latent_size or hidden
-    return ffn.n_experts * (3.0 if ffn.gated else 2.0) * width * ffn.expert_ffn_hidden_size
+def routed_params(ffn: AnyFfn, hidden: int) -> float:
+    """Weights of all routed experts of one layer. [1]."""
+    return ffn.n_experts * expert_params(ffn, hidden) if ffn.kind == "moe" else 0.0
 
 
 def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
@@ -80,7 +78,7 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     wide = element_bytes(replica.attention_format)
     layers = 0.0
     for group in model.layer_groups:
-        routed = expert_params(group.ffn, h)
+        routed = routed_params(group.ffn, h)
         beside = ffn_params(group.ffn, h) - routed
         mixer = mixer_params(group.mixer, h)
         layers += group.n * (

@@ -23,6 +23,7 @@ SMALL_KERNELS = {
     "gated-delta": 6,
     "mamba2": 5,
     "lightning": 5,
+    "short-conv": 4,
     "dense": 2,
     "moe": 7,
     "none": 0,

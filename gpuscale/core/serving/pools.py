@@ -66,9 +66,7 @@ def prefill_pool(
     return PrefillPool(alone, rate, rate * input_tokens)
 
 
-def transfer_s(
-    model: ModelSpec, pools: Pools, site: ServingSite, input_tokens: float
-) -> float:
+def transfer_s(model: ModelSpec, pools: Pools, site: ServingSite, input_tokens: float) -> float:
     """Time by which the cache of a prompt arrives later than its first token. [s].
 
     Layers are sent while the next ones are read, so about one layer's cache is left:
@@ -83,7 +81,7 @@ def transfer_s(
 def disaggregated_loop(
     model: ModelSpec, pools: Pools, site: ServingSite, load: Requests
 ) -> ServingLoad:
-    """Closed loop of a concurrency over a prefill and a decode pool.
+    """Compute times and throughput of a prefill and a decode pool under a closed loop.
 
     A request is read, its cache sent, then decoded without the interference of prompts. The rate is
     what both pools allow: ``1/m`` prompts a second of the first, ``C / (TTFT + (o-1) TPOT)`` of the

@@ -176,7 +176,8 @@ def drafts_of(row: Row, model: ModelSpec, dp_attention: int) -> tuple[Drafts | N
     steps = re.search(r"num[-_](?:draft[-_]tokens|speculative[-_]tokens|steps)[ =:]+(\d+)", note)
     count = re.search(r"(?:mtp|drafts?)\D{0,3}(\d)\b", spec)
     usual = (1 if dp_attention > 1 else 3) if "mtp" in spec or model.n_mtp_layers else 4
-    n = int((steps or count)[1]) if (steps or count) else (1 if printed else usual)
+    counted = steps or count
+    n = int(counted[1]) if counted else (1 if printed else usual)
     if printed:
         return Drafts(n, (min(1.0, float(printed[1]) / 100.0),)), True
     values = [float(v) for v in re.findall(r"\d*\.?\d+", row.get("accepted") or "")]
@@ -193,7 +194,5 @@ def _of_mean(n: int, accepted: float) -> Drafts:
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        low, high = (
-            (middle, high) if Drafts(n, (middle,)).accepted < accepted else (low, middle)
-        )
+        low, high = (middle, high) if Drafts(n, (middle,)).accepted < accepted else (low, middle)
     return Drafts(n, (high,))

@@ -186,9 +186,7 @@ def _classes(
     }
 
 
-def _requests(
-    row: Row, kind: str
-) -> tuple[Requests, float, tuple[float, float], list[str]] | str:
+def _requests(row: Row, kind: str) -> tuple[Requests, float, tuple[float, float], list[str]] | str:
     n, o = number(row.get("input_len"), high=1e8), number(row.get("output_len"), high=1e8)
     concurrency = number(row.get("concurrency"), high=1e6)
     note = row.get("note", "").lower()
