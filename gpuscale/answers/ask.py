@@ -224,7 +224,8 @@ def _settings(value: Any, label: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _sweeps(value: Any, label: str) -> tuple[str, ...]:
+def read_sweeps(value: Any, label: str) -> tuple[str, ...]:
+    """Read sweeps, as texts."""
     if not isinstance(value, Mapping):
         return _settings(value, label)
     return tuple(
@@ -282,7 +283,7 @@ class Swept(WhatIf):
     sweep: Converted[tuple[str, ...], Sweeps] = Converted(
         "Table over a key of --set or an option: LOW..HIGH[:N] or A,B,C. Once or twice.",
         (),
-        _sweeps,
+        read_sweeps,
         kind="many",
         metavar="KEY=VALUES",
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
-from gpuscale.cli.completion import complete_gpu
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, amount, text, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -21,75 +18,59 @@ if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
 
 
-@command(
-    app,
-    "matmul-time",
-    example="gpuscale matmul-time b200 64 4096 8192 --dtype bf16",
-    headlines=("time_s", "expected.time_s", "bound"),
-)
-def matmul_time(
-    common: Common,
-    gpu: Annotated[
-        str, typer.Argument(help="GPU preset, TOML file or -.", autocompletion=complete_gpu)
-    ],
-    m: Annotated[str, typer.Argument(help="Rows M of [M,K] x [K,N]; with --op the elements.")],
-    k: Annotated[str | None, typer.Argument(help="Inner dimension K.")] = None,
-    n: Annotated[str | None, typer.Argument(help="Columns N.")] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="Number format of all operands. [default: bf16, or the GPU's best 16]"),
-    ] = None,
-    dtypes: Annotated[
-        str | None, typer.Option(metavar="X,W,OUT", help="Formats of the operands and the result.")
-    ] = None,
-    batch: Annotated[str, typer.Option(help="Independent products.")] = "1",
-    groups: Annotated[
-        str, typer.Option(help="Weights that the M rows are divided among (grouped product).")
-    ] = "1",
-    op: Annotated[
-        str | None,
-        typer.Option(help="Elementwise instead: add, mul, scale, relu, axpy, fma, copy, sum, dot."),
-    ] = None,
-    efficiency: Annotated[
-        str | None, typer.Option(help="Also show the time at this share of the roofline, as 0.78.")
-    ] = None,
-    catalogue: Annotated[
-        str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
-    ] = "vendor",
-) -> Document:
+@dataclass
+class MatmulTime(Swept):
     """Time of one matrix product or elementwise operation on one GPU.
 
     The roofline is a lower bound: each operand moved once, compute and memory overlapped.
     """
-    from gpuscale.answers.values import whole
-    from gpuscale.io.inputs import load_inputs
 
-    loaded = load_inputs(common, gpu=gpu, catalogue=catalogue)
-    spec = loaded.gpu
-    if op is not None:
-        sizes = [whole(v, label) for v, label in ((m, "M"), (k, "K"), (n, "N")) if v is not None]
-        _refuse(
-            dtypes=dtypes,
-            batch=batch if batch != "1" else None,
-            groups=groups if groups != "1" else None,
-        )
-        return _elementwise(
-            loaded, op, sizes, dtype or "fp32", efficiency, catalogue, common.calibration
-        )
-    if k is None or n is None:
-        raise GpuscaleError(
-            "M, K and N are wanted for a matrix product",
-            "for example `gpuscale matmul-time b200 64 4096 8192`; one size goes with --op add",
-        )
-    x, w, out = _formats(spec, dtype, dtypes)
-    sizes = [whole(v, label, most=1e10) for v, label in ((m, "M"), (k, "K"), (n, "N"))]
-    counts = whole(batch, "--batch", most=1e9), whole(groups, "--groups", most=1e9)
-    return _matmul(loaded, sizes, (x, w, out), counts, efficiency, catalogue, common.calibration)
+    NAME: ClassVar[str] = "matmul-time"
+    EXAMPLE: ClassVar[str] = "gpuscale matmul-time b200 64 4096 8192 --dtype bf16"
+    HEADLINES: ClassVar[tuple[str, ...]] = ("time_s", "expected.time_s", "bound")
+    gpu: Asked[str] = text("GPU preset, TOML file or -.", ...)
+    m: Asked[int] = whole("Rows M of [M,K] x [K,N]; with --op the elements.", ..., label="M")
+    k: Asked[int | None] = whole("Inner dimension K.", label="K")
+    n: Asked[int | None] = whole("Columns N.", label="N")
+    _: KW_ONLY
+    dtype: Asked[str | None] = text(
+        "Number format of all operands. [default: bf16, or the GPU's best 16]"
+    )
+    dtypes: Asked[str | None] = text("Formats of the operands and the result.", metavar="X,W,OUT")
+    batch: Asked[int] = whole("Independent products.", 1, most=1e9)
+    groups: Asked[int] = whole(
+        "Weights that the M rows are divided among (grouped product).", 1, most=1e9
+    )
+    op: Asked[str | None] = text(
+        "Elementwise instead: add, mul, scale, relu, axpy, fma, copy, sum, dot."
+    )
+    efficiency: Asked[float | None] = amount(
+        "Also show the time at this share of the roofline, as 0.78.", "frac", most=1.0
+    )
+    catalogue: Asked[str] = options.catalogue()
+
+    def answer(self) -> Document:
+        """Time the product, or the elementwise operation."""
+        from gpuscale.io.inputs import load_inputs
+
+        loaded = load_inputs(self, gpu=self.gpu, catalogue=self.catalogue)
+        sizes = [size for size in (self.m, self.k, self.n) if size is not None]
+        if self.op is not None:
+            _refuse(dtypes=self.dtypes is not None, batch=self.batch > 1, groups=self.groups > 1)
+            return _elementwise(self, loaded, self.op, sizes)
+        if len(sizes) < 3:
+            raise GpuscaleError(
+                "M, K and N are wanted for a matrix product",
+                "for example `gpuscale matmul-time b200 64 4096 8192`; one size goes with --op add",
+            )
+        if max(sizes) > 1e10:
+            raise GpuscaleError(f"M, K and N must be at most 1e10, got {max(sizes):g}")
+        return _matmul(self, loaded, sizes)
 
 
-def _refuse(**given: str | None) -> None:
-    for name, value in given.items():
-        if value is not None:
+def _refuse(**given: bool) -> None:
+    for name, wrong in given.items():
+        if wrong:
             raise GpuscaleError(f"--{name} has no meaning with --op")
 
 
@@ -139,28 +120,16 @@ def matrix_rate(spec: GpuSpec, dtype: str) -> float:
     return rate
 
 
-def _efficiency(text: str | None) -> float | None:
-    from gpuscale.answers.values import quantity
-
-    return None if text is None else quantity(text, "frac", "--efficiency", most=1.0)
-
-
-def _matmul(
-    loaded: Loaded,
-    sizes: list[int],
-    formats: tuple[str, str, str],
-    counts: tuple[int, int],
-    efficiency: str | None,
-    catalogue: str,
-    calibration: str | None,
-) -> Document:
+def _matmul(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Document:
     from gpuscale.core.formats import compute_dtype, element_bytes
     from gpuscale.core.kernel.ideal import SOURCE
     from gpuscale.core.kernel.ideal import matmul_time as compute
     from gpuscale.core.records import Term
 
     spec = loaded.gpu
-    (m, k, n), (x, w, out), (batch, groups) = sizes, formats, counts
+    m, k, n = sizes
+    x, w, out = _formats(spec, asked.dtype, asked.dtypes)
+    batch, groups = asked.batch, asked.groups
     if groups > m:
         raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
     rate_dtype = compute_dtype(x, w)
@@ -202,7 +171,7 @@ def _matmul(
     )
     inputs = {
         "gpu": spec.name,
-        "catalogue": catalogue,
+        "catalogue": asked.catalogue,
         "m": m,
         "k": k,
         "n": n,
@@ -213,26 +182,11 @@ def _matmul(
         "groups": groups,
     }
     return _document(
-        loaded,
-        found,
-        inputs,
-        f"{spec.name}  {product}  {shown}{more}",
-        efficiency,
-        (term, intensity),
-        catalogue,
-        calibration,
+        asked, loaded, found, inputs, f"{spec.name}  {product}  {shown}{more}", (term, intensity)
     )
 
 
-def _elementwise(
-    loaded: Loaded,
-    op: str,
-    sizes: list[int],
-    dtype: str,
-    efficiency: str | None,
-    catalogue: str,
-    calibration: str | None,
-) -> Document:
+def _elementwise(asked: MatmulTime, loaded: Loaded, op: str, sizes: list[int]) -> Document:
     from math import prod
 
     from gpuscale.core.formats import element_bytes
@@ -242,7 +196,7 @@ def _elementwise(
     from gpuscale.errors import unknown_name
 
     spec = loaded.gpu
-    op, dtype = op.strip().lower(), dtype.strip().lower()
+    op, dtype = op.strip().lower(), (asked.dtype or "fp32").strip().lower()
     if op not in ELEMENTWISE:
         raise unknown_name("operation", op, ELEMENTWISE, f"known: {', '.join(ELEMENTWISE)}")
     check_dtype(dtype)
@@ -266,9 +220,15 @@ def _elementwise(
         },
         SOURCE,
     )
-    inputs = {"gpu": spec.name, "catalogue": catalogue, "op": op, "elements": n, "dtype": dtype}
+    inputs = {
+        "gpu": spec.name,
+        "catalogue": asked.catalogue,
+        "op": op,
+        "elements": n,
+        "dtype": dtype,
+    }
     title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
-    return _document(loaded, found, inputs, title, efficiency, (term,), catalogue, calibration)
+    return _document(asked, loaded, found, inputs, title, (term,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,14 +369,12 @@ def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[li
 
 
 def _document(
+    asked: MatmulTime,
     loaded: Loaded,
     found: KernelTime,
     inputs: dict[str, Any],
     title: str,
-    efficiency: str | None,
     terms: tuple[Term, ...],
-    catalogue: str,
-    calibration: str | None,
 ) -> Document:
     from dataclasses import asdict
 
@@ -425,8 +383,8 @@ def _document(
     from gpuscale.render.document import Column, Document, Table, Text
 
     inputs = {**inputs, "changed": list(loaded.changes)}
-    share = _efficiency(efficiency)
-    expected = _expected(loaded.gpu, found, inputs, calibration)
+    share = asked.efficiency
+    expected = _expected(loaded.gpu, found, inputs, asked.calibration)
     result = asdict(found)
     result["expected"] = asdict(expected)
     if share is not None:
@@ -453,7 +411,7 @@ def _document(
         Column("intensity_flop_per_byte", "FLOP/byte"),
     ]
     flat = {**result, "expected_s": expected.time_s}
-    note = f"{_origin(loaded, catalogue)}\nexpected: {expected.source}"
+    note = f"{_origin(loaded, asked.catalogue)}\nexpected: {expected.source}"
     terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
     return Document(
         command="matmul-time",

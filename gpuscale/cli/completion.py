@@ -39,13 +39,6 @@ def complete_software(incomplete: str) -> list[str]:
     return _starting(("software",), incomplete)
 
 
-def complete_op(incomplete: str) -> list[str]:
-    """Names of collective operations."""
-    from gpuscale.core.network.collective import OPS
-
-    return [op for op in OPS if op.startswith(incomplete.strip().lower())]
-
-
 def complete_preset(incomplete: str) -> list[str]:
     """Names and aliases of all presets."""
     return _starting(("gpu", "cluster", "model", "software", "fabric", "arch", "link"), incomplete)

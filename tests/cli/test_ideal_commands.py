@@ -275,7 +275,7 @@ REFUSED = [  # command, words of the error
     ("roofline tp h100", "wants --ffn"),
     ("roofline moe-dp h100", "wants --experts"),
     ("roofline pp h100 --pp 4", "wants --batch-tokens"),
-    ("roofline dp h100 --scope rack", "--scope must be"),
+    ("roofline dp h100 --scope rack", "unknown scope"),
     ("roofline deepseek-v3 --ep 7 --gpus 2048", "ep 7 does not divide"),
 ]
 
@@ -337,7 +337,7 @@ def test_gpu_against_tpu(capsys):
         ("roofline ep h100 --ep 8 --top-k 4 --ffn 2048", 0, "compute-bound"),
         ("roofline ep h100 --ep 16 --top-k 4 --ffn 2048", 1, "communication-bound 2.42x"),
         ("roofline cp h100 --cp 8 --seq-len 64k", 0, "compute-bound"),
-        ("roofline cp h100 --cp 16 --seq-len 64k", 1, "communication-bound 9.89x"),
+        ("roofline cp h100 --cp 16 --seq-len 64000", 1, "communication-bound 9.89x"),
     ],
 )
 def test_exit_code_tells_the_verdict(line, code, words, capsys):

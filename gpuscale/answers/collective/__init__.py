@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
-from gpuscale.cli.completion import complete_cluster, complete_op
-from gpuscale.errors import GpuscaleError
+from gpuscale.answers import options
+from gpuscale.answers.ask import (
+    Asked,
+    Converted,
+    Sweeps,
+    Swept,
+    amount,
+    flag,
+    read_sweeps,
+    text,
+    whole,
+)
+from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.core.network.hierarchy import Level
@@ -31,125 +39,128 @@ ALIASES = {
 }
 
 
-@command(
-    app,
-    "collective",
-    example="gpuscale collective all-gather h100 --shape 4096x65536",
-    headlines=(
+ROUTINGS = {
+    "bound": "top-k",
+    "with-replacement": "with-replacement",
+    "without-replacement": "without-replacement",
+}
+
+
+def _op(value: str, label: str) -> str:
+    """Read an operation, as nccl-tests or people write it."""
+    from gpuscale.core.network.collective import OPS
+
+    name = value.strip().lower().replace("_", "-")
+    name = ALIASES.get(name, name)
+    if name not in OPS:
+        raise unknown_name("collective", name, OPS, f"known: {', '.join(OPS)}")
+    return name
+
+
+def complete_op(incomplete: str) -> list[str]:
+    """Names of collective operations."""
+    from gpuscale.core.network.collective import OPS
+
+    return [op for op in OPS if op.startswith(incomplete.strip().lower())]
+
+
+@dataclass
+class Collective(Swept):
+    """Time and bandwidth of one collective operation on a cluster.
+
+    The ideal: each level's links full, levels pipelined, the slowest one sets the time.
+    """
+
+    NAME: ClassVar[str] = "collective"
+    EXAMPLE: ClassVar[str] = "gpuscale collective all-gather h100 --shape 4096x65536"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
         "time_s",
         "in_switch_s",
         "expected.time_s",
         "busbw_bytes_per_s",
         "expected.busbw_bytes_per_s",
         "binding_level",
-    ),
-)
-def collective(
-    common: Common,
-    op: Annotated[
-        str,
-        typer.Argument(
-            help="all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, send-recv.",
-            autocompletion=complete_op,
-        ),
-    ],
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            help="Cluster preset, GPU name (its usual node), TOML file or -.",
-            autocompletion=complete_cluster,
-        ),
-    ],
-    bytes_: Annotated[
-        str | None,
-        typer.Option(
-            "--bytes",
-            help="Size of the array: all-gather: gathered; reduce-scatter, "
-            "all-reduce: one GPU's buffer; all-to-all: the array over all GPUs.",
-        ),
-    ] = None,
-    shape: Annotated[
-        str | None, typer.Option(help="Shape of the array instead of --bytes, as 4096x65536.")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="Number format of --shape.")] = "bf16",
-    gpus: Annotated[
-        str | None,
-        typer.Option(help="GPUs spanned, an inner axis included. [default: one NVLink domain]"),
-    ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help="ring, tree or sharp (in the switches) for all-reduce. [default: ring; "
-            "expected: as the library chooses]"
-        ),
-    ] = None,
-    inner: Annotated[
-        str, typer.Option(help="Ways the array is sharded on another axis that lies innermost.")
-    ] = "1",
-    top_k: Annotated[
-        str | None, typer.Option(help="Sparse all-to-all: destinations per token.")
-    ] = None,
-    routing: Annotated[
-        str,
-        typer.Option(
-            help="Sparse all-to-all: bound (k/n at most), with-replacement, or "
-            "without-replacement of --experts."
-        ),
-    ] = "bound",
-    experts: Annotated[
-        str | None, typer.Option(help="Experts, for --routing without-replacement.")
-    ] = None,
-    once_per_node: Annotated[
-        bool, typer.Option("--once-per-node", help="All-to-all sends a token to a node only once.")
-    ] = False,
-    per_gpu: Annotated[
-        bool, typer.Option("--per-gpu", help="All-to-all: --bytes is one GPU's send buffer.")
-    ] = False,
-    hop_latency: Annotated[
-        str, typer.Option(help="Latency of one hop, as '1 us'; the ideal has none.")
-    ] = "0",
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MIN:MAX[:FACTOR]",
-            help="Table over sizes, as 1KiB:10GiB; or over a key of --set or an option, "
-            "as KEY=LOW..HIGH[:N] or KEY=A,B,C (once or twice).",
-        ),
-    ] = None,
-    switch_bytes: Annotated[
-        bool, typer.Option("--switch-bytes", help="Also count the bytes through the switches.")
-    ] = False,
-    catalogue: Annotated[
-        str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
-    ] = "vendor",
-) -> Document:
-    """Time and bandwidth of one collective operation on a cluster.
+    )
+    OWN_SWEEP: ClassVar[bool] = True
+    op: Asked[str] = Asked(
+        "all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, send-recv.",
+        ...,
+        _op,
+        complete=complete_op,
+    )
+    cluster: Asked[str] = text(options.CLUSTER, ...)
+    _: KW_ONLY
+    bytes: Asked[float | None] = amount(
+        "Size of the array: all-gather: gathered; reduce-scatter, all-reduce: one GPU's buffer; "
+        "all-to-all: the array over all GPUs.",
+        "bytes",
+        most=1e18,
+    )
+    shape: Asked[str | None] = text("Shape of the array instead of --bytes, as 4096x65536.")
+    dtype: Asked[str] = text("Number format of --shape.", "bf16")
+    gpus: Asked[int | None] = whole(
+        "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
+    )
+    algorithm: Asked[str | None] = text(
+        "ring, tree or sharp (in the switches) for all-reduce. [default: ring; expected: as the "
+        "library chooses]",
+        known=("ring", "tree", "sharp"),
+    )
+    inner: Asked[int] = whole(
+        "Ways the array is sharded on another axis that lies innermost.", 1, most=1e8
+    )
+    top_k: Asked[int | None] = whole("Sparse all-to-all: destinations per token.", most=1e6)
+    routing: Asked[str] = text(
+        "Sparse all-to-all: bound (k/n at most), with-replacement, or without-replacement of "
+        "--experts.",
+        "bound",
+        known=ROUTINGS,
+    )
+    experts: Asked[int | None] = whole("Experts, for --routing without-replacement.", most=1e6)
+    once_per_node: Asked[bool] = flag("All-to-all sends a token to a node only once.")
+    per_gpu: Asked[bool] = flag("All-to-all: --bytes is one GPU's send buffer.")
+    hop_latency: Asked[float] = amount(
+        "Latency of one hop, as '1 us'; the ideal has none.", "s", 0.0, most=10.0, zero=True
+    )
+    sweep: Converted[tuple[str, ...], Sweeps] = Converted(
+        "Table over sizes, as 1KiB:10GiB; or over a key of --set or an option, as "
+        "KEY=LOW..HIGH[:N] or KEY=A,B,C (once or twice).",
+        (),
+        read_sweeps,
+        kind="many",
+        metavar="MIN:MAX[:FACTOR]",
+    )
+    switch_bytes: Asked[bool] = flag("Also count the bytes through the switches.")
+    catalogue: Asked[str] = options.catalogue()
 
-    The ideal: each level's links full, levels pipelined, the slowest one sets the time.
-    """
+    def answer(self) -> Document:
+        """Time it, at one size or at several."""
+        return _answer(self)
+
+
+def _answer(asked: Collective) -> Document:
     from gpuscale.answers.collective.document import document, expected_time, sweep_document
-    from gpuscale.answers.values import quantity, whole
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.inputs import load_inputs
 
-    op = _op(op)
-    loaded = load_inputs(common, cluster=cluster, catalogue=catalogue)
+    op, algorithm = asked.op, asked.algorithm
+    loaded = load_inputs(asked, cluster=asked.cluster, catalogue=asked.catalogue)
     spec = loaded.cluster
     levels = network_levels(spec)
-    n_gpus = whole(gpus, "--gpus", most=1e8) if gpus else _default_gpus(spec)
-    n_inner = whole(inner, "--inner", most=1e8)
+    n_gpus = asked.gpus or _default_gpus(spec)
+    n_inner = asked.inner
     _check_inner(op, n_gpus, n_inner)
     try:
         check_span(n_gpus, levels, n_inner)
     except ValueError as error:
         raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
-    used = _algorithm(op, (algorithm or "ring").strip().lower(), spec, n_gpus)
-    hop_s = quantity(hop_latency, "s", "--hop-latency", most=10.0, zero=True)
-    choice = _routing(op, top_k, routing, experts, once_per_node, n_gpus)
-    if sweep and len(sweep) > 1:
+    used = _algorithm(op, algorithm or "ring", spec, n_gpus)
+    hop_s = asked.hop_latency
+    choice = _routing(asked, n_gpus)
+    if len(asked.sweep) > 1:
         raise GpuscaleError("--sweep MIN:MAX is for one range of sizes")
-    sizes = _sizes(op, bytes_, shape, dtype, sweep[0] if sweep else None, per_gpu, n_gpus)
+    sizes = _sizes(asked, n_gpus)
     torus = _torus(spec)
     rows = [
         ideal_collective(op, size, n_gpus, levels, used, n_inner, hop_s, choice, torus)
@@ -158,7 +169,7 @@ def collective(
     inputs: dict[str, Any] = {
         "op": op,
         "cluster": spec.name,
-        "catalogue": catalogue,
+        "catalogue": asked.catalogue,
         "n_gpus": n_gpus,
         "inner": n_inner,
         "algorithm": used,
@@ -166,34 +177,22 @@ def collective(
         "top_k": choice.top_k,
         "routing": choice.kind,
         "n_experts": choice.n_experts,
-        "once_per_node": once_per_node,
+        "once_per_node": asked.once_per_node,
     }
     warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, used, levels)]
     inputs["changed"] = list(loaded.changes)
     chosen = used if algorithm else None
-    copies = choice.top_k or 1 if once_per_node else 1
+    copies = choice.top_k or 1 if asked.once_per_node else 1
     expected = [
-        expected_time(row, spec, levels, n_inner, chosen, common.calibration, copies)
-        for row in rows
+        expected_time(row, spec, levels, n_inner, chosen, asked.calibration, copies) for row in rows
     ]
-    if sweep:
+    if asked.sweep:
         return sweep_document(rows, expected, inputs, loaded, warnings)
     in_switch_s = None
     if op == "all-reduce" and algorithm is None and any(level.reduces for level in levels):
         sharp = ideal_collective(op, sizes[0], n_gpus, levels, "sharp", n_inner, hop_s)
         in_switch_s = sharp.time_s if sharp.time_s < rows[0].time_s else None
-    return document(rows[0], expected[0], inputs, loaded, in_switch_s, warnings, switch_bytes)
-
-
-def _op(text: str) -> str:
-    from gpuscale.core.network.collective import OPS
-    from gpuscale.errors import unknown_name
-
-    name = text.strip().lower().replace("_", "-")
-    name = ALIASES.get(name, name)
-    if name not in OPS:
-        raise unknown_name("collective", name, OPS, f"known: {', '.join(OPS)}")
-    return name
+    return document(rows[0], expected[0], inputs, loaded, in_switch_s, warnings, asked.switch_bytes)
 
 
 def _default_gpus(spec: ClusterSpec) -> int:
@@ -211,11 +210,6 @@ def _check_inner(op: str, n_gpus: int, inner: int) -> None:
 
 
 def _algorithm(op: str, name: str, spec: ClusterSpec, n_gpus: int) -> str:
-    from gpuscale.core.network.collective import ALGORITHMS
-    from gpuscale.errors import unknown_name
-
-    if name not in ALGORITHMS:
-        raise unknown_name("algorithm", name, ALGORITHMS, f"known: {', '.join(ALGORITHMS)}")
     if name != "ring" and op != "all-reduce":
         raise GpuscaleError(f"--algorithm {name} is for all-reduce; {op} has one ideal form")
     inside = n_gpus <= spec.scaleup_domain_gpus
@@ -229,25 +223,14 @@ def _algorithm(op: str, name: str, spec: ClusterSpec, n_gpus: int) -> str:
     return name
 
 
-def _routing(
-    op: str, top_k: str | None, kind: str, experts: str | None, once: bool, n_gpus: int
-) -> Routing:
-    from gpuscale.answers.values import whole
+def _routing(asked: Collective, n_gpus: int) -> Routing:
     from gpuscale.core.network.ideal import Routing
-    from gpuscale.errors import unknown_name
 
-    kinds = {
-        "bound": "top-k",
-        "with-replacement": "with-replacement",
-        "without-replacement": "without-replacement",
-    }
-    kind = kind.strip().lower()
-    if kind not in kinds:
-        raise unknown_name("routing", kind, kinds, f"known: {', '.join(kinds)}")
-    if op != "all-to-all" and (top_k or experts or once):
-        raise GpuscaleError(f"--top-k, --experts and --once-per-node are for all-to-all, not {op}")
-    k = whole(top_k, "--top-k", most=1e6) if top_k else None
-    n_experts = whole(experts, "--experts", most=1e6) if experts else None
+    kind, k, n_experts, once = asked.routing, asked.top_k, asked.experts, asked.once_per_node
+    if asked.op != "all-to-all" and (k or n_experts or once):
+        raise GpuscaleError(
+            f"--top-k, --experts and --once-per-node are for all-to-all, not {asked.op}"
+        )
     if kind == "without-replacement" and k is not None:
         if n_experts is None:
             raise GpuscaleError("--routing without-replacement wants --experts")
@@ -255,32 +238,24 @@ def _routing(
             raise GpuscaleError(
                 f"--experts {n_experts} must be at least --top-k {k} and the {n_gpus} GPUs"
             )
-    return Routing(k, kinds[kind] if k else "dense", n_experts, once)
+    return Routing(k, ROUTINGS[kind] if k else "dense", n_experts, once)
 
 
-def _sizes(
-    op: str,
-    bytes_: str | None,
-    shape: str | None,
-    dtype: str,
-    sweep: str | None,
-    per_gpu: bool,
-    n_gpus: int,
-) -> tuple[float, ...]:
+def _sizes(asked: Collective, n_gpus: int) -> tuple[float, ...]:
     from math import prod
 
     from gpuscale.answers.collective.document import COUNTED
     from gpuscale.answers.matmul_time import check_dtype
-    from gpuscale.answers.values import quantity
     from gpuscale.answers.values import shape as read_shape
     from gpuscale.core.formats import element_bytes
 
-    if (bytes_ is not None) + (shape is not None) + (sweep is not None) != 1:
+    op, shape, dtype = asked.op, asked.shape, asked.dtype
+    if (asked.bytes is not None) + (shape is not None) + bool(asked.sweep) != 1:
         raise GpuscaleError("give one of --bytes, --shape and --sweep", "for example --bytes 1GB")
-    if per_gpu and op != "all-to-all":
+    if asked.per_gpu and op != "all-to-all":
         raise GpuscaleError(f"--per-gpu is for all-to-all; --bytes of {op} is {COUNTED[op]}")
-    if sweep is not None:
-        sizes = _sweep_sizes(sweep)
+    if asked.sweep:
+        sizes = _sweep_sizes(asked.sweep[0])
     elif shape is not None:
         dtype = dtype.strip().lower()
         check_dtype(dtype)
@@ -289,8 +264,8 @@ def _sizes(
             raise GpuscaleError(f"--shape {shape[:40]} has {size:.3g} bytes; at most 1e18")
         sizes = (size,)
     else:
-        sizes = (quantity(bytes_ or "", "bytes", "--bytes", most=1e18),)
-    return tuple(s * n_gpus for s in sizes) if per_gpu else sizes
+        sizes = (asked.bytes or 0.0,)
+    return tuple(s * n_gpus for s in sizes) if asked.per_gpu else sizes
 
 
 def _sweep_sizes(text: str) -> tuple[float, ...]:

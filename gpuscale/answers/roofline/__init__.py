@@ -2,184 +2,151 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
-from gpuscale.cli.completion import complete_cluster, complete_gpu, complete_model
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, amount, text, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.answers.roofline.axes import Numbers
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
 AXES = ("dp", "fsdp", "moe-dp", "tp", "ep", "pp", "cp")
-DEFAULT_CLUSTER = "dgx-h100"
 
 
-def _complete_target(incomplete: str) -> list[str]:
-    words = [word for word in ("chip", *AXES) if word.startswith(incomplete)]
-    return words + complete_model(incomplete)
+def complete_target(incomplete: str) -> list[str]:
+    """Words that a target may be, and the names of models."""
+    from gpuscale.io.presets import known_names
+
+    words = ["chip", *AXES, *known_names("model")]
+    return [word for word in words if word.startswith(incomplete.lower())]
 
 
-@command(
-    app,
-    "roofline",
-    example="gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096",
-    headlines=(
+@dataclass
+class Roofline(options.Machine, Swept):
+    """Chip figures and the limits of each parallelism for a model.
+
+    Communication is compared with arithmetic that it could hide behind.
+    """
+
+    NAME: ClassVar[str] = "roofline"
+    EXAMPLE: ClassVar[str] = "gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
         "tokens_per_gpu",
         "rows.*.ratio",
         "rows.*.need",
         "bf16_flop_per_s",
         "bf16_ridge_flop_per_byte",
-    ),
-)
-def roofline(
-    common: Common,
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.",
-            autocompletion=_complete_target,
-        ),
-    ],
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            help="GPU of chip; cluster (or GPU) of one limit.", autocompletion=complete_cluster
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Cluster preset, GPU name or TOML. [default: {DEFAULT_CLUSTER}]",
-            autocompletion=complete_cluster,
-        ),
-    ] = None,
-    gpus: Annotated[str | None, typer.Option(help="GPUs of the job.")] = None,
-    batch_tokens: Annotated[
-        str | None, typer.Option(help="Tokens of the batch, as 4M; of one group for tp, ep, pp.")
-    ] = None,
-    seq_len: Annotated[
-        str | None, typer.Option("--seq-len", "--seq", help="Tokens of a sequence.")
-    ] = None,
-    tp: Annotated[str | None, typer.Option("--tp", help="Tensor parallel degree.")] = None,
-    pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages.")] = None,
-    cp: Annotated[str | None, typer.Option("--cp", help="Context parallel degree.")] = None,
-    ep: Annotated[str | None, typer.Option("--ep", help="Expert parallel degree.")] = None,
-    micro_batches: Annotated[str | None, typer.Option(help="Micro-batches of a step.")] = None,
-    zero: Annotated[int, typer.Option(help="ZeRO stage of the board.", min=0, max=3)] = 1,
-    hidden: Annotated[str | None, typer.Option(help="Model width D, for one limit.")] = None,
-    ffn: Annotated[str | None, typer.Option(help="FFN (or expert) width F.")] = None,
-    matrices: Annotated[
-        int, typer.Option(help="Weight matrices of the MLP: 2, gated 3.", min=1, max=3)
-    ] = 2,
-    experts: Annotated[str | None, typer.Option(help="Experts E.")] = None,
-    top_k: Annotated[str | None, typer.Option(help="Experts per token k.")] = None,
-    layers: Annotated[str | None, typer.Option(help="Layers, for pp.")] = None,
-    heads: Annotated[str | None, typer.Option(help="Heads, for tp and cp.")] = None,
-    kv_heads: Annotated[str | None, typer.Option(help="KV heads, for cp.")] = None,
-    nodes: Annotated[
-        str | None, typer.Option(help="Nodes that data parallelism spans, for its exact form.")
-    ] = None,
-    spans: Annotated[str | None, typer.Option(help="Nodes that one replica spans, for dp.")] = None,
-    max_nodes: Annotated[
-        str | None, typer.Option(help="Nodes a token is routed to at most, for ep.")
-    ] = None,
-    dispatch_bytes: Annotated[
-        float, typer.Option(help="Bytes per element sent to experts (fp8: 1).", min=0.1, max=8)
-    ] = 2.0,
-    scope: Annotated[
-        str | None, typer.Option(help="Only node or cluster, for dp, fsdp, moe-dp and tp.")
-    ] = None,
-    compare: Annotated[
-        str | None, typer.Option(help="Second GPU beside the chip.", autocompletion=complete_gpu)
-    ] = None,
-    clock: Annotated[str | None, typer.Option(help="Clock of the chip, as '1.98 GHz'.")] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="Number format of the matrix units. [default: bf16, or fp16 without it]"),
-    ] = None,
-    catalogue: Annotated[
-        str, typer.Option(help="Hardware figures: vendor, or documents (as they round).")
-    ] = "vendor",
-) -> Document:
-    """Chip figures and the limits of each parallelism for a model.
+    )
+    target: Asked[str] = text(
+        "A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.", ..., complete=complete_target
+    )
+    subject: Asked[str | None] = text(
+        "GPU of chip; cluster (or GPU) of one limit.", complete="cluster"
+    )
+    _: KW_ONLY
+    gpus: Asked[int | None] = whole("GPUs of the job.", most=1e7)
+    batch_tokens: Asked[float | None] = amount(
+        "Tokens of the batch, as 4M; of one group for tp, ep, pp.", "tokens", least=1, most=1e15
+    )
+    seq_len: Asked[int | None] = options.seq_len()
+    tp: Asked[int | None] = whole(options.LAYOUT["tp"], most=1e9)
+    pp: Asked[int | None] = whole(options.LAYOUT["pp"], most=1e9)
+    cp: Asked[int | None] = whole(options.LAYOUT["cp"], most=1e9)
+    ep: Asked[int | None] = whole(options.LAYOUT["ep"], most=1e9)
+    micro_batches: Asked[int | None] = whole("Micro-batches of a step.", most=1e9)
+    zero: Asked[int] = whole("ZeRO stage of the board, 0 to 3.", 1, least=0, most=3)
+    hidden: Asked[int | None] = whole("Model width D, for one limit.", most=1e9)
+    ffn: Asked[int | None] = whole("FFN (or expert) width F.", most=1e9)
+    matrices: Asked[int] = whole("Weight matrices of the MLP: 2, gated 3.", 2, most=3)
+    experts: Asked[int | None] = whole("Experts E.", most=1e9)
+    top_k: Asked[int | None] = whole("Experts per token k.", most=1e9)
+    layers: Asked[int | None] = whole("Layers, for pp.", most=1e9)
+    heads: Asked[int | None] = whole("Heads, for tp and cp.", most=1e9)
+    kv_heads: Asked[int | None] = whole("KV heads, for cp.", most=1e9)
+    nodes: Asked[int | None] = whole(
+        "Nodes that data parallelism spans, for its exact form.", most=1e9
+    )
+    spans: Asked[int] = whole("Nodes that one replica spans, for dp.", 1, most=1e9)
+    max_nodes: Asked[int | None] = whole("Nodes a token is routed to at most, for ep.", most=1e9)
+    dispatch_bytes: Asked[float] = amount(
+        "Bytes per element sent to experts (fp8: 1).", "bytes", 2.0, least=0.1, most=8
+    )
+    scope: Asked[str | None] = text(
+        "Only node or cluster, for dp, fsdp, moe-dp and tp.", known=("node", "cluster")
+    )
+    compare: Asked[str | None] = text("Second GPU beside the chip.", complete="gpu")
+    clock: Asked[float | None] = amount(
+        "Clock of the chip, as '1.98 GHz'.", "hz", least=1e6, most=1e11
+    )
+    dtype: Asked[str | None] = text(
+        "Number format of the matrix units. [default: bf16, or fp16 without it]"
+    )
 
-    Communication is compared with arithmetic that it could hide behind.
-    """
-    from gpuscale.answers.matmul_time import check_dtype
-    from gpuscale.answers.roofline.axes import Numbers
-    from gpuscale.answers.values import quantity, whole
+    def answer(self) -> Document:
+        """Answer for a chip, one limit, or the whole board of a model."""
+        from gpuscale.answers.matmul_time import check_dtype
+
+        if self.dtype is not None:
+            check_dtype(self.dtype.strip().lower())
+        name = self.target.strip().lower()
+        if name == "chip":
+            return _chip(self)
+        if self.compare or self.clock:
+            raise GpuscaleError("--compare and --clock go with `roofline chip`")
+        if name == "network":
+            raise GpuscaleError(
+                "networks have a command of their own", f"`gpuscale network {_where(self)}`"
+            )
+        return _axis(self, name) if name in AXES else _board(self)
+
+
+def _where(asked: Roofline) -> str:
+    """Cluster that is meant: the second argument, or the option."""
+    if asked.subject is None:
+        return asked.where
+    if asked.cluster is not None or asked.gpu is not None:
+        option = "--cluster" if asked.cluster else "--gpu"
+        raise GpuscaleError(f"the cluster is given twice: `{asked.subject[:40]}` and {option}")
+    return asked.subject
+
+
+def _chip(asked: Roofline) -> Document:
+    from gpuscale.answers.roofline.chip import chip_document
+    from gpuscale.io.hardware import load_gpu
     from gpuscale.io.inputs import load_inputs
 
-    def number(text: str | None, name: str, most: float = 1e9) -> int | None:
-        return None if text is None else whole(text, name, most=most)
+    gpu = asked.subject or asked.gpu
+    if gpu is None:
+        raise GpuscaleError("chip wants a GPU", "for example `gpuscale roofline chip h100`")
+    other = load_gpu(asked.compare, asked.catalogue) if asked.compare else None
+    loaded = load_inputs(asked, gpu=gpu, catalogue=asked.catalogue)
+    return chip_document(loaded, other, asked.clock, asked.catalogue)
 
-    def where() -> str:
-        if subject is not None and cluster is not None:
-            raise GpuscaleError(f"the cluster is given twice: `{subject[:40]}` and --cluster")
-        return subject or cluster or DEFAULT_CLUSTER
 
-    if dtype is not None:
-        dtype = dtype.strip().lower()
-        check_dtype(dtype)
-    name = target.strip().lower()
-    if name == "chip":
-        from gpuscale.answers.roofline.chip import chip_document
-        from gpuscale.io.hardware import load_gpu
+def _axis(asked: Roofline, name: str) -> Document:
+    from gpuscale.answers.roofline.limit import axis_document
+    from gpuscale.io.inputs import load_inputs
 
-        if subject is None:
-            raise GpuscaleError("chip wants a GPU", "for example `gpuscale roofline chip h100`")
-        other = load_gpu(compare, catalogue) if compare else None
-        hz = quantity(clock, "hz", "--clock", least=1e6, most=1e11) if clock else None
-        loaded = load_inputs(common, gpu=subject, catalogue=catalogue)
-        return chip_document(loaded, other, hz, catalogue)
-    if compare or clock:
-        raise GpuscaleError("--compare and --clock go with `roofline chip`")
-    n_gpus = number(gpus, "--gpus", 1e7)
-    if name == "network":
-        raise GpuscaleError("networks have a command of their own", f"`gpuscale network {where()}`")
-    numbers = Numbers(
-        quantity(batch_tokens, "tokens", "--batch-tokens", least=1, most=1e15)
-        if batch_tokens
-        else None,
-        n_gpus,
-        number(nodes, "--nodes"),
-        number(hidden, "--hidden"),
-        number(ffn, "--ffn"),
-        matrices,
-        number(experts, "--experts"),
-        number(top_k, "--top-k"),
-        number(tp, "--tp"),
-        number(ep, "--ep"),
-        number(pp, "--pp"),
-        number(cp, "--cp"),
-        number(micro_batches, "--micro-batches"),
-        number(layers, "--layers"),
-        number(seq_len, "--seq-len"),
-        number(heads, "--heads"),
-        number(kv_heads, "--kv-heads"),
-        number(max_nodes, "--max-nodes"),
-        dispatch_bytes,
-        number(spans, "--spans") or 1,
+    loaded = load_inputs(asked, cluster=_where(asked), catalogue=asked.catalogue)
+    return axis_document(
+        loaded, name, asked, asked.scope, asked.dtype or _default_dtype(loaded), asked.catalogue
     )
-    if name in AXES:
-        from gpuscale.answers.roofline.axes import axis_document
 
-        loaded = load_inputs(common, cluster=where(), catalogue=catalogue)
-        return axis_document(
-            loaded, name, numbers, _scope(scope), dtype or _default_dtype(loaded), catalogue
-        )
+
+def _board(asked: Roofline) -> Document:
     from gpuscale.answers.roofline.board import board_document
+    from gpuscale.io.inputs import load_inputs
 
-    _check_model(target)
-    loaded = load_inputs(common, cluster=where(), model=target, catalogue=catalogue)
-    _refuse_shape(numbers)
-    return board_document(loaded, numbers, dtype or _default_dtype(loaded), zero, catalogue)
+    _check_model(asked.target)
+    loaded = load_inputs(
+        asked, cluster=_where(asked), model=asked.target, catalogue=asked.catalogue
+    )
+    _refuse_shape(asked)
+    dtype = asked.dtype or _default_dtype(loaded)
+    return board_document(loaded, asked, dtype, asked.zero, asked.catalogue)
 
 
 def _default_dtype(loaded: Loaded) -> str:
@@ -188,13 +155,7 @@ def _default_dtype(loaded: Loaded) -> str:
     return "fp16" if gpu.bf16_flop_per_s is None and gpu.fp16_flop_per_s else "bf16"
 
 
-def _scope(text: str | None) -> str | None:
-    if text is not None and text not in ("node", "cluster"):
-        raise GpuscaleError(f"--scope must be node or cluster, got `{text[:40]}`")
-    return text
-
-
-def _refuse_shape(x: Numbers) -> None:
+def _refuse_shape(x: Roofline) -> None:
     """Refuse widths beside a model, which has its own."""
     given = {
         "--hidden": x.hidden,

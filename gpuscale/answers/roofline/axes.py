@@ -1,44 +1,15 @@
-"""`gpuscale roofline dp|fsdp|moe-dp|tp|ep|pp|cp`: one limit with plain numbers."""
+"""Limits of dp, fsdp, moe-dp, tp, ep, pp and cp with plain numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document
-
-SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What the options gave; None: not given."""
-
-    batch_tokens: float | None = None
-    n_gpus: int | None = None
-    nodes: int | None = None
-    hidden: int | None = None
-    ffn: int | None = None
-    matrices: int = 2
-    experts: int | None = None
-    top_k: int | None = None
-    tp: int | None = None
-    ep: int | None = None
-    pp: int | None = None
-    cp: int | None = None
-    micro_batches: int | None = None
-    layers: int | None = None
-    seq_len: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    max_nodes: int | None = None
-    dispatch_bytes: float = 2.0
-    spans: float = 1.0
+    from gpuscale.answers.roofline import Roofline
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +22,8 @@ class Links:
     node_gpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class AxisRow:
+@dataclass(frozen=True)
+class Limit:
     """One limit at one scope."""
 
     scope: str
@@ -65,6 +36,12 @@ class AxisRow:
     comm_s: float | None = None
     verdict: str = ""
     formula: str = ""
+
+
+@dataclass(frozen=True)
+class AxisRow(Limit):
+    """A limit with the inputs of its formula."""
+
     inputs: tuple[tuple[str, float], ...] = ()
 
 
@@ -89,7 +66,7 @@ def _need(value: float | int | None, option: str, axis: str) -> Any:
     return value
 
 
-def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Tokens per GPU that data parallelism needs."""
     from gpuscale.core import limits
 
@@ -98,17 +75,17 @@ def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
         _need(x.experts, "--experts and --top-k", axis)
         _need(x.top_k, "--experts and --top-k", axis)
     m = float(x.micro_batches or 1) if axis == "fsdp" else 1.0
-    have = x.batch_tokens / x.n_gpus if x.batch_tokens and x.n_gpus else None
-    over = links.node is not None and (x.n_gpus or 0) > links.node_gpus
+    have = x.batch_tokens / x.gpus if x.batch_tokens and x.gpus else None
+    over = links.node is not None and (x.gpus or 0) > links.node_gpus
     rows = []
     for scope, rate in _scopes(links):
         judged = have if over == (scope == "cluster") else None
         nodes = x.nodes if scope == "cluster" else None
         need = m * limits.dp_min_tokens_per_gpu(links.peak, rate, experts, k, nodes, x.spans)
         math_s = comm_s = None
-        if x.batch_tokens and x.n_gpus and x.hidden and x.ffn:
+        if x.batch_tokens and x.gpus and x.hidden and x.ffn:
             math_s = limits.dp_math_s(
-                x.batch_tokens, x.hidden, x.ffn, x.n_gpus, links.peak, k, x.matrices
+                x.batch_tokens, x.hidden, x.ffn, x.gpus, links.peak, k, x.matrices
             )
             comm_s = m * limits.dp_comm_s(x.hidden, x.ffn, rate, experts, x.matrices, nodes)
             comm_s /= x.spans
@@ -141,7 +118,7 @@ def _dp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-def _dp_levels(x: Numbers, links: Links, have: float | None, times: float) -> AxisRow:
+def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> AxisRow:
     """Exact limit of both levels together."""
     from gpuscale.core.limits import dp_limit_levels
 
@@ -172,7 +149,7 @@ def _dp_levels(x: Numbers, links: Links, have: float | None, times: float) -> Ax
     )
 
 
-def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Degree to which tensor parallelism is compute-bound."""
     from gpuscale.core import limits
 
@@ -256,11 +233,11 @@ def _tp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Expert width that expert parallelism needs."""
     from gpuscale.core import limits
 
-    ep, k = x.ep or x.n_gpus or 2 * links.node_gpus, x.top_k or 1
+    ep, k = x.ep or x.gpus or 2 * links.node_gpus, x.top_k or 1
     have = float(x.ffn) if x.ffn else None
     inside = ep <= links.node_gpus
     if not inside and links.node is None:
@@ -321,7 +298,7 @@ def _ep(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-def _pp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Transfers of a pipeline's forward pass."""
     from gpuscale.core.limits import pp as pipe
 
@@ -387,7 +364,7 @@ def _pp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-def _cp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
+def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Tokens of a sequence per GPU that ring attention needs."""
     from gpuscale.core import limits
 
@@ -424,7 +401,7 @@ def _cp(x: Numbers, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-AXES: dict[str, Callable[[Numbers, Links, str], list[AxisRow]]] = {
+AXES: dict[str, Callable[[Roofline, Links, str], list[AxisRow]]] = {
     "dp": _dp,
     "fsdp": _dp,
     "moe-dp": _dp,
@@ -434,134 +411,3 @@ AXES: dict[str, Callable[[Numbers, Links, str], list[AxisRow]]] = {
     "cp": _cp,
 }
 """Axis -> its rows."""
-
-
-_DP = ("batch_tokens", "n_gpus", "nodes", "hidden", "ffn", "matrices", "experts", "top_k", "spans")
-USED: dict[str, tuple[str, ...]] = {
-    "dp": _DP,
-    "moe-dp": _DP,
-    "fsdp": (*_DP, "micro_batches"),
-    "tp": ("batch_tokens", "hidden", "ffn", "matrices", "heads", "tp"),
-    "ep": (
-        "batch_tokens",
-        "n_gpus",
-        "hidden",
-        "ffn",
-        "matrices",
-        "top_k",
-        "ep",
-        "max_nodes",
-        "dispatch_bytes",
-    ),
-    "pp": ("batch_tokens", "hidden", "pp", "layers", "micro_batches"),
-    "cp": ("seq_len", "cp", "heads", "kv_heads"),
-}
-"""Axis -> the numbers that its limit depends on."""
-
-
-def unused(x: Numbers, axis: str) -> tuple[str, ...]:
-    """Warn of options that do not enter the answer.
-
-    >>> unused(Numbers(ffn=28672, experts=8), "tp")
-    ('--experts does not enter `roofline tp`',)
-    """
-    given = asdict(x)
-    flags = [
-        f"--{'gpus' if name == 'n_gpus' else name.replace('_', '-')}"
-        for name, default in asdict(Numbers()).items()
-        if given[name] != default and name not in USED[axis]
-    ]
-    return tuple(f"{flag} does not enter `roofline {axis}`" for flag in flags)
-
-
-def axis_links(loaded: Loaded, dtype: str) -> Links:
-    """Peak and bandwidths of a cluster in the two scopes."""
-    from gpuscale.answers.matmul_time import matrix_rate
-
-    spec = loaded.cluster
-    gpu = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s
-    share = spec.egress_bytes_per_s_per_gpu
-    if gpu is None and share is None:
-        raise GpuscaleError(f"{spec.name}: no link between GPUs is known")
-    domain = spec.scaleup_domain_gpus
-    node = share * domain if share is not None else None
-    return Links(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
-
-
-def axis_document(
-    loaded: Loaded, axis: str, numbers: Numbers, scope: str | None, dtype: str, catalogue: str
-) -> Document:
-    """One axis' limits as a table; a limit that the job exceeds answers no."""
-    from gpuscale.core.quantity import format_si
-    from gpuscale.core.records import Term
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Column, Document, Table, Text
-
-    links = axis_links(loaded, dtype)
-    rows = AXES[axis](numbers, links, axis)
-    if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):
-        rows = [r for r in rows if r.scope == scope] or rows
-
-    def time(v: float) -> str:
-        return format_si(v, "s")
-
-    def count(v: float) -> str:
-        return f"{v:,.1f}" if v < 1e6 else format_si(v, "count")
-
-    columns = [
-        Column("scope", "scope", right=False),
-        Column("bandwidth_bytes_per_s", "bandwidth", lambda v: format_si(v, "bytes_per_s")),
-        Column("math_s", "math", time),
-        Column("comm_s", "comm", time),
-        Column("have", "have", count),
-        Column("relation", ""),
-        Column("need", "limit", count),
-        Column("quantity", "of", right=False),
-        Column("verdict", "verdict", right=False),
-    ]
-    used = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
-    spec = loaded.cluster
-    title = (
-        f"{axis}  {spec.name}  {dtype} {format_si(links.peak, 'flop_per_s')} per GPU, "
-        f"{links.node_gpus} GPUs per NVLink domain"
-    )
-    blocks: list[Any] = [
-        Text(title),
-        Table(used, [[getattr(r, c.key) for c in used] for r in rows]),
-    ]
-    changed = changed_text(loaded)
-    if changed:
-        blocks.append(Text(changed))
-    judged = [r for r in rows if r.verdict.startswith(("compute", "communication"))]
-    exceeded = any(r.verdict.startswith("communication") for r in judged)
-    if axis in ("dp", "fsdp", "moe-dp") and judged:
-        exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
-    result_rows = [{k: v for k, v in asdict(r).items() if k != "inputs"} for r in rows]
-    terms = tuple(
-        Term(
-            f"{axis} {r.scope}",
-            value,
-            "" if r.need is not None else "s",
-            r.formula,
-            dict(r.inputs),
-            SOURCE,
-        )
-        for r in rows
-        if r.formula and (value := r.need if r.need is not None else r.comm_s) is not None
-    )
-    return Document(
-        "roofline",
-        {
-            "target": axis,
-            "cluster": spec.name,
-            "catalogue": catalogue,
-            "dtype": dtype,
-            **{k: v for k, v in asdict(numbers).items() if v is not None},
-            "changed": list(loaded.changes),
-        },
-        {"flop_per_s": links.peak, "rows": result_rows},
-        blocks,
-        (*loaded.warnings, *unused(numbers, axis)),
-        exceeded,
-        terms,
-    )

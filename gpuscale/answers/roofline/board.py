@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.answers.roofline.axes import Numbers
+    from gpuscale.answers.roofline import Roofline
     from gpuscale.core.layout import Layout
     from gpuscale.core.limits.board import LimitRow
     from gpuscale.io.inputs import Loaded
@@ -21,7 +21,17 @@ DEFAULT_SEQ_LEN = 8192
 DEFAULT_GPUS = 1024
 
 
-def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class BoardAnswer:
+    """Limits of every parallelism of a job."""
+
+    tokens_per_gpu: float
+    tokens_per_dp_rank: float
+    rows: tuple[LimitRow, ...]
+    exceeded: tuple[str, ...]
+
+
+def _degrees(model: ModelSpec, spec: ClusterSpec, x: Roofline, peak: float) -> tuple[int, int]:
     """(tp, ep) where they are not given: the largest that the limits and sizes allow in a node."""
     from gpuscale.core.limits import tp_limit, tp_max
     from gpuscale.core.model.layer_shape import layer_shape
@@ -46,7 +56,7 @@ def _degrees(model: ModelSpec, spec: ClusterSpec, x: Numbers, peak: float) -> tu
     return tp, ep
 
 
-def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, zero: int) -> Layout:
+def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, zero: int) -> Layout:
     """Layout by the options, with the defaults that the output states."""
     from math import ceil
 
@@ -57,10 +67,10 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Numbers, dtype: str, ze
     tp, ep = _degrees(model, spec, x, peak)
     pp, cp = x.pp or 1, x.cp or 1
     _check_divides(model, tp, ep, pp)
-    n_gpus = x.n_gpus or (spec.n_gpus if spec.kind in ("fabric", "cluster") else None)
+    n_gpus = x.gpus or (spec.n_gpus if spec.kind in ("fabric", "cluster") else None)
     domain = spec.scaleup_domain_gpus
     n_gpus = n_gpus or max(domain * max(1, round(DEFAULT_GPUS / domain)), tp * pp * cp)
-    if spec.egress_bytes_per_s_per_gpu is None and x.n_gpus is None:
+    if spec.egress_bytes_per_s_per_gpu is None and x.gpus is None:
         n_gpus = spec.scaleup_domain_gpus
     if n_gpus % (tp * pp * cp):
         raise GpuscaleError(
@@ -137,7 +147,7 @@ def board_table(rows: tuple[LimitRow, ...]) -> Table:
     return Table(columns, values)
 
 
-def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue: str) -> Document:
+def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue: str) -> Document:
     """All limits of a model; a limit exceeded by an axis in use answers no."""
     from gpuscale.core.limits.board import SOURCE, limits_board
     from gpuscale.core.quantity import format_count, format_si
@@ -163,7 +173,7 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
     peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
     head = (
         f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {degrees}"
-        + ("" if x.n_gpus else " (--gpus changes the number)")
+        + ("" if x.gpus else " (--gpus changes the number)")
         + f"\n{format_count(tokens)} tokens a batch ({origin}): "
         f"{tokens / layout.n_gpus:,.1f} per GPU, {tokens / (layout.dp * layout.cp):,.1f} per DP "
         f"rank, sequences of {layout.seq_len:,}\n"
@@ -202,12 +212,9 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
             "layout": asdict(layout),
             "changed": list(loaded.changes),
         },
-        {
-            "tokens_per_gpu": tokens / layout.n_gpus,
-            "tokens_per_dp_rank": tokens / (layout.dp * layout.cp),
-            "rows": [asdict(r) for r in rows],
-            "exceeded": exceeded,
-        },
+        BoardAnswer(
+            tokens / layout.n_gpus, tokens / (layout.dp * layout.cp), tuple(rows), tuple(exceeded)
+        ),
         blocks,
         loaded.warnings,
         bool(exceeded),
@@ -218,7 +225,7 @@ def board_document(loaded: Loaded, x: Numbers, dtype: str, zero: int, catalogue:
 
 
 def _pictures(
-    loaded: Loaded, x: Numbers, layout: Layout, dtype: str, zero: int, tokens: float
+    loaded: Loaded, x: Roofline, layout: Layout, dtype: str, zero: int, tokens: float
 ) -> list[Any]:
     from gpuscale.answers.roofline.pictures import board_pictures
 

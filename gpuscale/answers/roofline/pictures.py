@@ -14,7 +14,7 @@ from gpuscale.io.calibration import load_arch
 from gpuscale.render.pictures.roofline import limits_over_gpus, operator_roofline
 
 if TYPE_CHECKING:
-    from gpuscale.answers.roofline.axes import Numbers
+    from gpuscale.answers.roofline import Roofline
     from gpuscale.core.layout import Layout
     from gpuscale.io.inputs import Loaded
 
@@ -23,7 +23,7 @@ DECODED = 64
 
 
 def board_pictures(
-    loaded: Loaded, x: Numbers, layout: Layout, dtype: str, zero: int, tokens: float
+    loaded: Loaded, x: Roofline, layout: Layout, dtype: str, zero: int, tokens: float
 ) -> list[Any]:
     """Operators of the model under the roof of its GPU, and the board over the number of GPUs."""
     charts: list[Any] = [_operators(loaded, layout, dtype)]
@@ -71,7 +71,7 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
 
 
 def _limits(
-    loaded: Loaded, x: Numbers, layout: Layout, dtype: str, zero: int, tokens: float
+    loaded: Loaded, x: Roofline, layout: Layout, dtype: str, zero: int, tokens: float
 ) -> Any:
     from gpuscale.answers.roofline.board import board_layout
 
@@ -79,7 +79,7 @@ def _limits(
     width = layout.tp * layout.cp * layout.pp
     sizes = [width * 2**k for k in range(24) if width * 2**k <= 4 * layout.n_gpus]
     for n_gpus in [n for n in sizes if 16 * n >= layout.n_gpus]:
-        given = replace(x, n_gpus=n_gpus, tp=layout.tp, cp=layout.cp, pp=layout.pp, ep=layout.ep)
+        given = replace(x, gpus=n_gpus, tp=layout.tp, cp=layout.cp, pp=layout.pp, ep=layout.ep)
         try:
             here = board_layout(loaded.model, loaded.cluster, given, dtype, zero)
             rows = limits_board(loaded.model, loaded.cluster, here, tokens)

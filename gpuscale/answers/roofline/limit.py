@@ -1,0 +1,158 @@
+"""The answer about one limit: a table, and a warning for what does not enter it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.roofline.axes import AXES, Limit, Links
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.roofline import Roofline
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+
+SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
+
+_DP = ("batch_tokens", "gpus", "nodes", "hidden", "ffn", "matrices", "experts", "top_k", "spans")
+USED: dict[str, tuple[str, ...]] = {
+    "dp": _DP,
+    "moe-dp": _DP,
+    "fsdp": (*_DP, "micro_batches"),
+    "tp": ("batch_tokens", "hidden", "ffn", "matrices", "heads", "tp"),
+    "ep": (
+        "batch_tokens",
+        "gpus",
+        "hidden",
+        "ffn",
+        "matrices",
+        "top_k",
+        "ep",
+        "max_nodes",
+        "dispatch_bytes",
+    ),
+    "pp": ("batch_tokens", "hidden", "pp", "layers", "micro_batches"),
+    "cp": ("seq_len", "cp", "heads", "kv_heads"),
+}
+"""Axis -> the numbers that its limit depends on."""
+
+NUMBERS = tuple(dict.fromkeys(("tp", *(name for used in USED.values() for name in used), "spans")))
+"""Fields of a question that one limit or another depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitAnswer:
+    """Limits of one axis."""
+
+    flop_per_s: float
+    rows: tuple[Limit, ...]
+
+
+def unused(x: Roofline, axis: str) -> tuple[str, ...]:
+    """Warn of options that do not enter the answer.
+
+    >>> from gpuscale.answers.roofline import Roofline
+    >>> unused(Roofline("tp", ffn=28672, experts=8), "tp")
+    ('--experts does not enter `roofline tp`',)
+    """
+    flags = [
+        f"--{name.replace('_', '-')}"
+        for name, (field, _) in fields_of(type(x)).items()
+        if name in NUMBERS and getattr(x, name) != field.default and name not in USED[axis]
+    ]
+    return tuple(f"{flag} does not enter `roofline {axis}`" for flag in flags)
+
+
+def axis_links(loaded: Loaded, dtype: str) -> Links:
+    """Peak and bandwidths of a cluster in the two scopes."""
+    from gpuscale.answers.matmul_time import matrix_rate
+
+    spec = loaded.cluster
+    gpu = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s
+    share = spec.egress_bytes_per_s_per_gpu
+    if gpu is None and share is None:
+        raise GpuscaleError(f"{spec.name}: no link between GPUs is known")
+    domain = spec.scaleup_domain_gpus
+    node = share * domain if share is not None else None
+    return Links(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
+
+
+def axis_document(
+    loaded: Loaded, axis: str, asked: Roofline, scope: str | None, dtype: str, catalogue: str
+) -> Document:
+    """One axis' limits as a table; a limit that the job exceeds answers no."""
+    from gpuscale.core.quantity import format_si
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    links = axis_links(loaded, dtype)
+    rows = AXES[axis](asked, links, axis)
+    if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):
+        rows = [r for r in rows if r.scope == scope] or rows
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    def count(v: float) -> str:
+        return f"{v:,.1f}" if v < 1e6 else format_si(v, "count")
+
+    columns = [
+        Column("scope", "scope", right=False),
+        Column("bandwidth_bytes_per_s", "bandwidth", lambda v: format_si(v, "bytes_per_s")),
+        Column("math_s", "math", time),
+        Column("comm_s", "comm", time),
+        Column("have", "have", count),
+        Column("relation", ""),
+        Column("need", "limit", count),
+        Column("quantity", "of", right=False),
+        Column("verdict", "verdict", right=False),
+    ]
+    used = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
+    spec = loaded.cluster
+    title = (
+        f"{axis}  {spec.name}  {dtype} {format_si(links.peak, 'flop_per_s')} per GPU, "
+        f"{links.node_gpus} GPUs per NVLink domain"
+    )
+    blocks: list[Any] = [
+        Text(title),
+        Table(used, [[getattr(r, c.key) for c in used] for r in rows]),
+    ]
+    changed = changed_text(loaded)
+    if changed:
+        blocks.append(Text(changed))
+    judged = [r for r in rows if r.verdict.startswith(("compute", "communication"))]
+    exceeded = any(r.verdict.startswith("communication") for r in judged)
+    if axis in ("dp", "fsdp", "moe-dp") and judged:
+        exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
+    shown = tuple(Limit(*(getattr(r, f.name) for f in fields(Limit))) for r in rows)
+    terms = tuple(
+        Term(
+            f"{axis} {r.scope}",
+            value,
+            "" if r.need is not None else "s",
+            r.formula,
+            dict(r.inputs),
+            SOURCE,
+        )
+        for r in rows
+        if r.formula and (value := r.need if r.need is not None else r.comm_s) is not None
+    )
+    return Document(
+        "roofline",
+        {
+            "target": axis,
+            "cluster": spec.name,
+            "catalogue": catalogue,
+            "dtype": dtype,
+            **{k: v for k in NUMBERS if (v := getattr(asked, k)) is not None},
+            "changed": list(loaded.changes),
+        },
+        LimitAnswer(links.peak, shown),
+        blocks,
+        (*loaded.warnings, *unused(asked, axis)),
+        exceeded,
+        terms,
+    )
