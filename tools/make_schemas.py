@@ -41,6 +41,10 @@ network dgx-h100 --gpus 64
 network gb200-nvl72 --gpus 1152
 network dgx-b200 --gpus 256
 network dgx1-v100 --gpus 64
+network pod-tpu-v4 --gpus 512
+network superpod-h100-1su --cables
+network dgx-h100 --gpus 4096 --topology dragonfly
+network --gpus 8192 --oversubscription 7 --switch QM9700
 timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32
 memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8
 memory deepseek-v3 --cluster dgx-h100 --tp 8 --pp 16 --stages

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuscale.render.document import Document
 
-LISTED = ("gpu", "cluster", "model", "software", "fabric", "arch", "link")
+LISTED = ("gpu", "cluster", "model", "software", "fabric", "arch", "link", "switch")
 
 
 @command(app, "presets", example="gpuscale presets show dgx-h100 > mine.toml")

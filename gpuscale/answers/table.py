@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "network": (
         "gpuscale.answers.network",
-        "Bandwidth of every network level, bisection, and the switches for a number of GPUs.",
+        "Design of a network: bandwidth of every level, switches, cables, power, price, failures.",
     ),
     "model": (
         "gpuscale.answers.model",

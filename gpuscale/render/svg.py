@@ -7,10 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from gpuscale.render.output import clean
-from gpuscale.render.pictures.chart import Lines, Stack
+from gpuscale.render.pictures.chart import Lines, Stack, Tiers
 
 if TYPE_CHECKING:
-    from gpuscale.render.pictures.chart import Chart
+    from gpuscale.render.pictures.chart import Chart, Tiers
 
 WIDTH = 760.0
 SIZE = 13.0
@@ -99,6 +99,8 @@ def to_svg(chart: Chart, standalone: bool = True) -> str:
         from gpuscale.render.pictures.lines import draw_lines as draw
     elif isinstance(chart, Stack):
         from gpuscale.render.pictures.stack import draw_stack as draw  # type: ignore[assignment]
+    elif isinstance(chart, Tiers):
+        from gpuscale.render.pictures.tiers import draw_tiers as draw  # type: ignore[assignment]
     else:
         from gpuscale.render.pictures.gantt import draw_gantt as draw  # type: ignore[assignment]
     height, parts = draw(chart)  # type: ignore[arg-type]

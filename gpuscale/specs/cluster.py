@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from gpuscale.specs.fields import BytesPerS, NonNegativeInt, PositiveInt, Spec, UsdPerHour, Watts
 from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.network import NetworkSpec
 
 
 class NetworkLevel(Spec):
@@ -41,7 +42,8 @@ class ClusterSpec(Spec):
     n_scaleup_switches: NonNegativeInt | None = None  # NVSwitch chips of one scale-up domain
     in_switch_reduction_scaleup: bool = False  # NVLS
     in_switch_reduction_scaleout: bool = False  # SHARP
-    topology: str = ""
+    topology: str = ""  # in words; `network` is what is computed with
+    network: NetworkSpec = NetworkSpec()
     n_nodes: PositiveInt | None = None
     n_gpus: PositiveInt | None = None
     n_leaf_switches: NonNegativeInt | None = None

@@ -75,7 +75,7 @@ def test_show_as_json(capsys):
         (("presets", "--catalogue", "x"), "error: unknown catalogue `x`"),
         (("network", "dgx-h10"), "error: unknown cluster or GPU `dgx-h10`"),
         (("network", "h100", "--gpus", "0"), "error: --gpus must be between 1 and"),
-        (("network", "pod-tpu-v4", "--gpus", "10000"), "error: pod-tpu-v4: the network joins"),
+        (("network", "pod-tpu-v4", "--gpus", "10000"), "error: pod-tpu-v4: no box of 10000"),
         (("network", "h100", "--gpus", "999999999"), "error: --gpus must be between 1 and"),
         (("network", "h100", "--set", "model.n_layers=3"), "error: unknown --set key"),
     ],
@@ -91,9 +91,8 @@ def test_network_numbers(capsys):
         capsys, "network", "h100-superpod", "--gpus", "4096", "--catalogue", "documents", "--json"
     )
     result = json.loads(text)["result"]
-    tree = result["switches"]
     assert code == 0
-    counts = (tree["n_leaf_switches"], tree["n_spine_switches"], tree["n_core_switches"])
+    counts = (result["n_leaf_switches"], result["n_spine_switches"], result["n_core_switches"])
     assert counts == (128, 128, 64)  # quiz 3 of the GPU chapter
 
 
@@ -111,11 +110,9 @@ def test_network_of_every_cluster(capsys, name):
 
 
 def test_terms_evaluate():
-    from gpuscale.answers.network import _terms
-    from gpuscale.core.network.levels import network_report
+    from gpuscale.answers.network import Network
 
-    spec = load_cluster("h100-superpod")
-    terms = _terms(network_report(spec, 1016), spec)
+    terms = Network("h100-superpod", gpus=1016).answer().terms
     assert len(terms) == 4
     for term in terms:
         names = {"ceil": math.ceil, **term.inputs}

@@ -6,8 +6,10 @@ one direction.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from gpuscale.core.fabric.clos import tree
+from gpuscale.core.fabric.records import equal_ports
 
 
 def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
@@ -78,20 +80,14 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
     """
     if n_gpus < 1 or radix < 2:
         raise ValueError("a fat tree needs at least 1 GPU and switches of 2 ports")
-    half = radix // 2
-    leafs = math.ceil(n_gpus / half)
-    if n_gpus <= radix:
-        leafs, spines, cores, tiers = (math.ceil(n_gpus / radix), 0, 0, 1)
-    elif n_gpus <= radix * half:
-        spines, cores, tiers = _even_spread(math.ceil(leafs * half / radix), half), 0, 2
-    elif n_gpus <= fat_tree_reach(radix):
-        spines, cores, tiers = leafs, math.ceil(leafs * half / radix), 3
-    else:
+    if n_gpus > max(radix, fat_tree_reach(radix)):
         raise ValueError(
             f"three tiers of {radix}-port switches join at most {fat_tree_reach(radix)} GPUs, "
             f"got {n_gpus}"
         )
-    up = half if tiers > 1 else 0
+    made = tree([n_gpus], equal_ports(radix, port_bytes_per_s))
+    leafs, spines, cores = (*made.switches, 0, 0)[:3]
+    tiers, up = len(made.switches), made.splits[0].up if made.splits else 0
     return FatTree(
         n_gpus,
         tiers,
@@ -100,10 +96,10 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
         cores,
         up,
         up / spines if tiers == 2 else float(tiers == 3),
-        (half if tiers > 1 else radix) * port_bytes_per_s,
+        (made.splits[0].down if made.splits else radix) * port_bytes_per_s,
         spines * radix * port_bytes_per_s,
-        leafs * up,
-        spines * half if tiers == 3 else 0,
+        made.links_up[0] if tiers > 1 else 0,
+        made.links_up[1] if tiers > 2 else 0,
     )
 
 
@@ -116,8 +112,3 @@ def fat_tree_reach(radix: int) -> int:
     65536
     """
     return radix * (radix // 2) ** 2
-
-
-def _even_spread(least: int, n_uplinks: int) -> int:
-    """Smallest number of switches, at least `least`, over which the uplinks spread evenly."""
-    return next(n for n in range(least, n_uplinks + 1) if n_uplinks % n == 0)

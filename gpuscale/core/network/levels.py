@@ -1,4 +1,4 @@
-"""Bandwidth of every network level of a cluster, and the switches that it needs.
+"""Bandwidth of every network level of a cluster.
 
 "How to Scale Your Model", GPU chapter, "Networking", quiz 3; bandwidths are one direction except
 the bisection, which adds both as the chapter does.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.network.fat_tree import FatTree, bisection_bytes_per_s, fat_tree, fat_tree_reach
+from gpuscale.core.network.fat_tree import bisection_bytes_per_s
 from gpuscale.core.network.hierarchy import level_times, network_levels, spans
 
 if TYPE_CHECKING:
@@ -34,25 +34,23 @@ class LevelBandwidth:
 
 @dataclass(frozen=True, slots=True)
 class NetworkReport:
-    """Levels and switches for a number of GPUs."""
+    """Levels for a number of GPUs."""
 
     n_gpus: int
     n_nodes: int
     levels: tuple[LevelBandwidth, ...]
     collective_bytes_per_s: float | None  # of the slowest level
     slowest_level: str
-    switches: FatTree | None  # of one plane; None: none needed, or too large for 3 tiers
-    n_planes: int
     n_scaleup_switches: int | None  # NVSwitch chips of all domains
 
 
 def network_report(cluster: ClusterSpec, n_gpus: int) -> NetworkReport:
-    """Bandwidths per level and switch counts.
+    """Bandwidths per level.
 
     Parameters
     ----------
     cluster : ClusterSpec
-        Nodes, links, levels and the radix of its switches.
+        Nodes, links and levels.
     n_gpus : int
         GPUs in use, filled from the inside out. [1]
 
@@ -72,8 +70,6 @@ def network_report(cluster: ClusterSpec, n_gpus: int) -> NetworkReport:
         levels=levels,
         collective_bytes_per_s=slowest.collective_bytes_per_s if slowest else None,
         slowest_level=slowest.name if slowest else "",
-        switches=_switches(cluster, n_gpus),
-        n_planes=cluster.network_planes,
         n_scaleup_switches=None if per_domain is None else per_domain * -(-n_gpus // domain),
     )
 
@@ -104,14 +100,3 @@ def bandwidths(cluster: ClusterSpec, n_gpus: int) -> tuple[LevelBandwidth, ...]:
             )
         )
     return tuple(result)
-
-
-def _switches(cluster: ClusterSpec, n_gpus: int) -> FatTree | None:
-    """Full-bisection fat tree of one plane; None where there is none to build."""
-    egress = cluster.egress_bytes_per_s_per_gpu
-    radix = cluster.switch_radix
-    reach = fat_tree_reach(radix)
-    inside = n_gpus <= cluster.scaleup_domain_gpus
-    if egress is None or inside or cluster.fabric_class == "ici" or not 1 < radix or n_gpus > reach:
-        return None
-    return fat_tree(n_gpus, radix, egress / cluster.network_planes)

@@ -109,7 +109,27 @@ class Gantt:
     start: float = 0.0  # of the part that is shown
 
 
-Chart = Lines | Stack | Gantt
+@dataclass(frozen=True, slots=True)
+class TierRow:
+    """Equal devices of one tier."""
+
+    name: str
+    n: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Tiers of a network from the top, and what joins each to the next."""
+
+    key: str
+    title: str
+    rows: Sequence[TierRow]
+    between: Sequence[str]  # of each row and the one below it
+    note: str = ""
+
+
+Chart = Lines | Stack | Gantt | Tiers
 
 
 def nice_ticks(low: float, high: float, log: bool, most: int = 7) -> list[float]:

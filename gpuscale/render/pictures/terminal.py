@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuscale.render.output import clean
-from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, limits, nice_ticks
+from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, Tiers, limits, nice_ticks
 from gpuscale.render.pictures.lines import scale_of, values_of
 
 POINTS = "o*x+#@%&"
@@ -18,6 +18,8 @@ def to_lines(chart: Chart, width: int = 100) -> list[str]:
         body = _stack(chart, width)
     elif isinstance(chart, Gantt):
         body = gantt(chart, width)
+    elif isinstance(chart, Tiers):
+        body = _tiers(chart, width)
     else:
         body = _plot(chart, width)
     return [clean(text).rstrip() for text in (chart.title, *body)]
@@ -71,6 +73,22 @@ def _stack(chart: Stack, width: int) -> list[str]:
     if chart.limit:
         lines.append(f"{'':<{names}}  │ {chart.limit[1]}")
     return [*lines, *_key(chart.parts, marks, width)]
+
+
+def _tiers(chart: Tiers, width: int) -> list[str]:
+    """Tiers as rows of boxes, as many as there is room for."""
+    names = max(len(row.name) for row in chart.rows)
+    room = width - names - 2
+    lines = []
+    for i, row in enumerate(chart.rows):
+        most = min(row.n, max(1, room // 6))
+        boxes = " ".join(["[##]"] * most) if most == row.n else " ".join(["[##]"] * (most - 1))
+        boxes += "" if most == row.n else " ..."
+        lines += [f"{row.name:<{names}}  {boxes.center(room).rstrip()}"]
+        lines += [f"{'':<{names}}  {row.label.center(room).rstrip()}"]
+        if i < len(chart.between):
+            lines += [f"{'':<{names}}  {('|  ' + chart.between[i]).center(room).rstrip()}"]
+    return lines
 
 
 def _plot(chart: Lines, width: int, height: int = 16) -> list[str]:

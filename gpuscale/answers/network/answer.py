@@ -1,0 +1,213 @@
+"""The answer of `network`: levels, design, bill, losses, the all-reduce to expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers import options
+from gpuscale.answers.network import blocks as shown
+from gpuscale.answers.network.wish import levels_of, parts_of, wished
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.collective.document import Expected
+    from gpuscale.answers.network import Network
+    from gpuscale.core.fabric.bill import Bill
+    from gpuscale.core.fabric.cables import Cable
+    from gpuscale.core.fabric.faults import Loss
+    from gpuscale.core.fabric.of_cluster import Plan
+    from gpuscale.core.fabric.records import Design
+    from gpuscale.core.network.levels import LevelBandwidth
+    from gpuscale.render.document import Document
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.run import SwitchSpec
+
+ALL_REDUCE_BYTES = 1e9
+"""Buffer of one GPU whose all-reduce is shown."""
+
+MOST_LISTED = 2_000_000
+"""Longest cable list that is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAnswer:
+    """Levels of a cluster and the design of its network."""
+
+    n_gpus: int
+    n_nodes: int
+    levels: tuple[LevelBandwidth, ...]
+    collective_bytes_per_s: float | None  # of the slowest level
+    slowest_level: str
+    n_scaleup_switches: int | None  # NVSwitch chips of all domains
+    design: Design | None
+    n_switches: int | None
+    n_switches_by_ports: int | None  # least that have ports enough, as cost sheets count
+    n_leaf_switches: int | None
+    n_spine_switches: int | None
+    n_core_switches: int | None
+    n_links: int | None
+    n_cables: int | None
+    bill: Bill | None
+    losses: tuple[Loss, ...]
+    all_reduce: Expected | None  # of 1 GB per GPU
+    cables: tuple[Cable, ...] = ()
+
+
+def network_document(asked: Network) -> Document:
+    """Design the network that is asked for."""
+    from gpuscale.core.network.levels import network_report
+    from gpuscale.io.inputs import load_inputs
+
+    loaded = load_inputs(
+        asked, cluster=asked.cluster or options.DEFAULT_CLUSTER, catalogue=asked.catalogue
+    )
+    spec, switch = wished(asked, loaded.cluster)
+    alone = spec.node_egress_bytes_per_s is None  # no network known: the scale-up domain only
+    n_gpus = asked.gpus or spec.n_gpus or (spec.scaleup_domain_gpus if alone else 1024)
+    try:
+        plan, made = _design(spec, n_gpus)
+        spec = levels_of(asked, spec, made.bisection if made else ())
+        report = network_report(spec, n_gpus)
+    except ValueError as error:
+        raise GpuscaleError(
+            f"{spec.name}: {error}", "give fewer with --gpus, or more with --radix or --tiers"
+        ) from None
+    bill, losses = _bill(asked, spec, plan, made, switch)
+    answer = NetworkAnswer(
+        n_gpus=n_gpus,
+        n_nodes=report.n_nodes,
+        levels=report.levels,
+        collective_bytes_per_s=report.collective_bytes_per_s,
+        slowest_level=report.slowest_level,
+        n_scaleup_switches=report.n_scaleup_switches,
+        design=made,
+        **_counts(plan, made),
+        bill=bill,
+        losses=losses,
+        all_reduce=_all_reduce(asked, spec, n_gpus),
+        cables=tuple(_cables(plan, made)) if asked.cables else (),
+    )
+    return _document(asked, answer, loaded, spec, switch, plan)
+
+
+def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]:
+    """Plan and design of the scale-out network; none where one scale-up domain is enough."""
+    from gpuscale.core.fabric.of_cluster import design_of, plan_of
+
+    plan = plan_of(spec, n_gpus)
+    if plan is None:
+        return None, None
+    if plan.wish.topology != "torus" and n_gpus <= spec.scaleup_domain_gpus:
+        return None, None
+    return plan, design_of(plan)
+
+
+def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
+    from gpuscale.core.fabric.clos import CLOS, switches_by_ports
+
+    names = ("leaf", "spine", "core")
+    if plan is None or made is None:
+        keys = ("n_switches", "n_switches_by_ports", "n_links", "n_cables")
+        return dict.fromkeys([*keys, *(f"n_{t}_switches" for t in names)])
+    full = made.topology in CLOS and not plan.wish.oversubscription
+    return {
+        "n_switches": made.n_switches,
+        "n_switches_by_ports": switches_by_ports(made.n_host_links, plan.ports.up, made.n_tiers)
+        if full
+        else None,
+        "n_links": sum(g.n_links for g in made.links),
+        "n_cables": made.n_cables,
+        **{f"n_{t}_switches": made.switches(t) for t in names},
+    }
+
+
+def _bill(
+    asked: Network,
+    spec: ClusterSpec,
+    plan: Plan | None,
+    made: Design | None,
+    switch: SwitchSpec | None,
+) -> tuple[Bill | None, tuple[Loss, ...]]:
+    from gpuscale.core.fabric.bill import bill
+    from gpuscale.core.fabric.clos import CLOS
+    from gpuscale.core.fabric.faults import losses
+
+    if plan is None or made is None or made.topology == "torus":
+        return None, ()
+    parts = parts_of(asked, switch, plan.ports.down_bytes_per_s)
+    hit = losses(made, plan.hosts, spec.network.rack_gpus) if made.topology in CLOS else ()
+    return bill(made, parts), hit
+
+
+def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Expected | None:
+    from gpuscale.answers.collective.document import expected_time
+    from gpuscale.core.network.hierarchy import network_levels
+    from gpuscale.core.network.ideal import ideal_collective
+
+    levels = network_levels(spec)
+    if n_gpus < 2 or spec.scaleup_class == "ici" or not levels:
+        return None
+    found = ideal_collective("all-reduce", ALL_REDUCE_BYTES, n_gpus, levels)
+    return expected_time(found, spec, levels, 1, None, asked.calibration)
+
+
+def _cables(plan: Plan | None, made: Design | None) -> Any:
+    from gpuscale.core.fabric.cables import clos_cables
+    from gpuscale.core.fabric.clos import CLOS
+    from gpuscale.core.fabric.lattice_cables import dragonfly_cables, slim_fly_cables, torus_cables
+
+    if plan is None or made is None:
+        raise GpuscaleError("--cables: there is no network to cable", "give more with --gpus")
+    n = sum(g.n_links for g in made.links)
+    if n > MOST_LISTED:
+        raise GpuscaleError(f"--cables: {n:,} links are too many for a list", "list one zone")
+    try:
+        if made.topology in CLOS:
+            return list(clos_cables(made, plan.hosts, plan.wish))
+        if made.topology == "dragonfly":
+            return list(dragonfly_cables(made, plan.hosts))
+        if made.topology == "slim-fly":
+            return list(slim_fly_cables(made, plan.hosts))
+        if made.topology == "torus":
+            return list(torus_cables(plan.shape, plan.wrapped, plan.cube))
+    except ValueError as error:
+        raise GpuscaleError(f"--cables: {error}") from None
+    raise GpuscaleError(f"--cables: not written for {made.topology}", "counts are in the answer")
+
+
+def _document(
+    asked: Network,
+    answer: NetworkAnswer,
+    loaded: Any,
+    spec: ClusterSpec,
+    switch: SwitchSpec | None,
+    plan: Plan | None,
+) -> Document:
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Document, Text
+
+    title = f"{spec.name}  {answer.n_gpus} GPUs in {answer.n_nodes} nodes  "
+    title += f"{spec.fabric or 'no network named'}  catalogue {asked.catalogue}"
+    found = [Text(title)]
+    changed = changed_text(loaded)
+    found += [Text(changed)] if changed else []
+    return Document(
+        command="network",
+        inputs={
+            "cluster": spec.name,
+            "n_gpus": answer.n_gpus,
+            "switch": switch.name if switch else None,
+            "switch_radix": spec.switch_radix,
+            "topology": spec.network.topology,
+            "oversubscription": list(spec.network.oversubscription),
+            "catalogue": asked.catalogue,
+            "changes": list(loaded.changes),
+        },
+        result=answer,
+        blocks=[*found, *shown.blocks(answer, spec, switch, plan)],
+        warnings=[*loaded.warnings, *shown.warnings(answer, spec, switch, plan)],
+        terms=shown.terms(answer, spec),
+        csv_table=shown.cable_table(answer.cables) if asked.cables else None,
+        pictures=(lambda: shown.pictures(answer, spec)) if answer.design else None,
+    )

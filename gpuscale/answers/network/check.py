@@ -1,0 +1,89 @@
+"""`network check FILE`: a given cable list against ports, evenness, rails, planes, bisection."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.network import Network
+    from gpuscale.core.fabric.cables import Cable
+    from gpuscale.render.document import Document
+
+
+def read_cables(path: str) -> list[Cable]:
+    """Cables of a CSV with the columns a_device, a_port, b_device, b_port (and length).
+
+    Raises
+    ------
+    GpuscaleError
+        For a file without these columns or with an empty cell.
+    """
+    from gpuscale.core.fabric.cables import COLUMNS, Cable
+    from gpuscale.io.toml import read_text
+
+    rows = csv.DictReader(io.StringIO(read_text(path)))
+    names = [(n or "").strip().lower().replace(" ", "_") for n in rows.fieldnames or ()]
+    rows.fieldnames = names
+    missing = [c for c in COLUMNS[:4] if c not in names]
+    if missing:
+        raise GpuscaleError(
+            f"{path}: no column {', '.join(missing)}",
+            "a cable list has a_device,a_port,b_device,b_port,length; A is the lower device",
+        )
+    found = []
+    for n, row in enumerate(rows, 2):
+        cells = [(row.get(c) or "").strip() for c in COLUMNS]
+        if not all(cells[:4]):
+            raise GpuscaleError(f"{path}: line {n}: an end of the cable is empty")
+        found.append(Cable(cells[0], cells[1], cells[2], cells[3], cells[4]))
+    if not found:
+        raise GpuscaleError(f"{path}: holds no cable")
+    return found
+
+
+def check_document(asked: Network) -> Document:
+    """Check the list of `asked.file`; what is wrong makes the answer a no."""
+    from gpuscale.core.fabric.check import check_cables
+    from gpuscale.io.run import load_switch
+    from gpuscale.render.document import Column, Document, Facts, Table
+
+    if asked.file is None:
+        raise GpuscaleError("`network check` needs a file", "gpuscale network check cables.csv")
+    ports = asked.radix
+    if ports is None and asked.switch is not None:
+        switch = load_switch(asked.switch)
+        ports = switch.ports_at(asked.link or switch.native_bytes_per_s)
+    try:
+        report = check_cables(read_cables(asked.file), ports)
+    except ValueError as error:
+        raise GpuscaleError(f"{asked.file}: {error}") from None
+    tiers = ", ".join(f"{n} in {name}" for name, n in report.tiers)
+    losses = f"{100 * report.link_loss_frac:.3g} % of a host's links"
+    facts = [
+        ("cables", f"{report.n_cables:,}", f"{report.n_hosts:,} hosts"),
+        ("switches", f"{report.n_switches:,}", tiers),
+        ("networks", str(report.n_planes), "without a common switch"),
+        ("one link fails", losses, ""),
+        ("one leaf fails", f"{100 * report.leaf_loss_frac:.3g} % of all host links", ""),
+    ]
+    if report.spine_loss_frac is not None:
+        text = f"{100 * report.spine_loss_frac:.3g} % of all links between tiers"
+        facts.append(("one spine fails", text, ""))
+    columns = [
+        Column("check", "check", right=False),
+        Column("ok", "", lambda v: "ok" if v else "WRONG", right=False),
+        Column("detail", "found", right=False),
+    ]
+    rows = [[f.check, f.ok, f.detail] for f in report.findings]
+    return Document(
+        command="network",
+        inputs={"check": asked.file, "switch_radix": ports},
+        result={"ok": report.ok, "report": report},
+        blocks=[Facts(facts, asked.file), Table(columns, rows, "checks")],
+        warnings=[] if ports else ["ports of a switch not checked: give --switch or --radix"],
+        answered_no=not report.ok,
+    )

@@ -1,0 +1,186 @@
+"""From what is asked to the cluster that is designed: options laid over its file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.network import Network
+    from gpuscale.core.fabric.bill import Module, Parts
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.run import ModuleRow, SwitchSpec
+
+STRUCTURE = ("topology", "oversubscription", "tiers", "planes", "dual_tor", "rack", "zones")
+"""Options after which the levels of the cluster's file no longer hold."""
+
+
+def wished(asked: Network, spec: ClusterSpec) -> tuple[ClusterSpec, SwitchSpec | None]:
+    """Cluster with the options laid over it, and its switch where one is named."""
+    from gpuscale.io.run import load_switch
+
+    name = asked.switch or ("" if asked.radix else spec.network.switch)
+    switch = load_switch(name) if name else None
+    net = {
+        "topology": asked.topology,
+        "oversubscription": _ratios(asked.oversubscription),
+        "tiers": asked.tiers,
+        "dual_tor": asked.dual_tor or None,
+        "uplink_bytes_per_s": asked.uplink,
+        "rack_gpus": asked.rack,
+        "top_of_rack": True if asked.rack else None,
+        "zones": asked.zones,
+        "zone_switches": asked.zone_switches,
+        "manager_ports": asked.manager_ports,
+        "ports_per_nic": asked.ports_per_nic,
+        "shape": _shape(asked.shape),
+        "switch": asked.switch,
+    }
+    change: dict[str, Any] = {
+        "network": spec.network.model_copy(update={k: v for k, v in net.items() if v is not None}),
+        "nics_per_node": asked.nics or spec.nics_per_node,
+        "gpus_per_node": asked.gpus_per_node or spec.gpus_per_node,
+        "network_planes": asked.planes or spec.network_planes,
+        "switch_radix": asked.radix or spec.switch_radix,
+    }
+    spec = _linked(asked, spec, spec.model_copy(update=change), switch)
+    if switch is not None and not asked.radix and spec.network.topology != "torus":
+        spec = spec.model_copy(update={"switch_radix": _ports(switch, spec)})
+    return spec, switch
+
+
+def _linked(
+    asked: Network, old: ClusterSpec, spec: ClusterSpec, switch: SwitchSpec | None
+) -> ClusterSpec:
+    """Egress of a node: as many links as it has now, of the speed asked for or as before."""
+    per_nic = spec.network.ports_per_nic or spec.network_planes * (1 + spec.network.dual_tor)
+    nics = spec.nics_per_node or spec.gpus_per_node
+    link = asked.link
+    if link is None and asked.cluster is None and switch is not None:
+        link = switch.native_bytes_per_s  # a wish names no NIC: that of the switch
+    if (
+        link is None
+        and old.node_egress_bytes_per_s is not None
+        and (asked.nics or asked.ports_per_nic)
+    ):
+        link = old.node_egress_bytes_per_s / (old.nics_per_node or old.gpus_per_node) / per_nic
+    if link is None:
+        return spec
+    return spec.model_copy(update={"node_egress_bytes_per_s": nics * per_nic * link})
+
+
+def _ports(switch: SwitchSpec, spec: ClusterSpec) -> int:
+    """Ports of a switch at the speed of the uplinks."""
+    from gpuscale.core.quantity import format_si
+
+    if spec.node_egress_bytes_per_s is None:
+        return spec.switch_radix
+    per_nic = spec.network.ports_per_nic or spec.network_planes * (1 + spec.network.dual_tor)
+    link = spec.node_egress_bytes_per_s / (spec.nics_per_node or spec.gpus_per_node) / per_nic
+    link = spec.network.uplink_bytes_per_s or link
+    ports = switch.ports_at(link)
+    if ports is None:
+        speeds = ", ".join(f"{8 * switch.cage_bytes_per_s / n / 1e9:g}" for n in switch.splits)
+        raise GpuscaleError(
+            f"switch {switch.name}: no port of {format_si(link, 'bytes_per_s')} "
+            f"({8 * link / 1e9:g} Gb/s)",
+            f"its ports have {speeds} Gb/s; --link changes the speed, --radix the ports",
+        )
+    return ports
+
+
+def _ratios(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    from gpuscale.answers.values import quantity
+
+    found = []
+    for part in text.replace(":1", "").split(","):
+        value = quantity(part, "count", "--oversubscription", most=1000)
+        if value < 1:
+            raise GpuscaleError(
+                f"--oversubscription must be at least 1, got {value:g}",
+                "it is the bandwidth down over the bandwidth up: 1 is full bisection, 7 a seventh",
+            )
+        found.append(value)
+    return tuple(found)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    from gpuscale.answers.values import shape
+
+    return None if text is None else shape(text)
+
+
+def levels_of(asked: Network, spec: ClusterSpec, bisection: Any) -> ClusterSpec:
+    """Cluster whose levels are those of the design, where the wish changes them."""
+    from gpuscale.specs.cluster import NetworkLevel
+
+    if not any(getattr(asked, name) for name in STRUCTURE) or spec.network.topology == "torus":
+        return spec
+    egress = spec.egress_bytes_per_s_per_gpu
+    if egress is None or not bisection:
+        return spec
+    domain = spec.scaleup_domain_gpus
+    levels: list[NetworkLevel] = []
+    for n, level in enumerate(bisection):
+        top = n == len(bisection) - 1
+        above = levels[-1].gpus if levels else domain
+        if not top and not (above or 0) < level.n_gpus < bisection[-1].n_gpus:
+            continue
+        ratio = max(1.0, egress / level.bytes_per_s_per_gpu)
+        levels.append(
+            NetworkLevel(
+                name=level.level, gpus=None if top else level.n_gpus, oversubscription=ratio
+            )
+        )
+    return spec.model_copy(update={"levels": tuple(levels)})
+
+
+def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float) -> Parts:
+    """Prices and powers: as asked, else of the switch's file and the tables of parts."""
+    from gpuscale.answers.values import quantity
+    from gpuscale.core.fabric.bill import Parts
+    from gpuscale.io.run import load_link_price, load_module
+
+    def usd(text: str | None, label: str) -> float | None:
+        if text is None:
+            return None
+        if text.strip(" .0123456789_eE") == "":
+            raise GpuscaleError(f"{label} {text}: a price needs its unit", f"{label} '{text} USD'")
+        return quantity(text, "usd", label, most=1e12, zero=True)
+
+    link = load_link_price(link_bytes_per_s)
+    chassis = None
+    if asked.switch_power is not None:
+        chassis = (asked.switch_power, asked.switch_power)
+    elif switch is not None and switch.chassis_low_w and switch.chassis_high_w:
+        chassis = (switch.chassis_low_w, switch.chassis_high_w)
+    price = usd(asked.switch_price, "--switch-price")
+    of_link = usd(asked.link_price, "--link-price")
+    return Parts(
+        switch=f"switch {switch.name}" if switch else "switch",
+        switch_usd=price if price is not None else (switch.price_usd if switch else None),
+        switch_w=chassis,
+        link_usd=of_link if of_link is not None else (link.price_usd if link else None),
+        switch_module=_module(
+            load_module(switch.switch_module if switch else ""),
+            switch.switch_module if switch else "",
+            link_bytes_per_s,
+        ),
+        host_module=_module(
+            load_module(switch.host_module if switch else ""),
+            switch.host_module if switch else "",
+            link_bytes_per_s,
+        ),
+    )
+
+
+def _module(row: ModuleRow | None, name: str, link_bytes_per_s: float) -> Module | None:
+    """Take the module at the links' speed; one of another speed says nothing."""
+    from gpuscale.core.fabric.bill import Module
+
+    if row is None or abs(row.link_bytes_per_s / link_bytes_per_s - 1) > 1e-6:
+        return None
+    return Module(name, row.links, row.power_w)
