@@ -1,4 +1,4 @@
-"""Links, node and network bandwidth, fat trees.
+"""The full-bisection fat tree of the book, as the network design of `core.fabric` makes it.
 
 "How to Scale Your Model", GPU chapter, section "Networking", quizzes 2 and 3. All bandwidths are
 one direction.
