@@ -39,10 +39,11 @@ def search_rate(
     model: str, cluster: str, precision: str, seq_len: int, batch: int, n_gpus: int
 ) -> tuple[int, float]:
     """(layouts declared, CPU seconds) of one search, everything loaded before."""
+    from gpuscale.core.rules import facts_of
     from gpuscale.core.search.engine import search
     from gpuscale.core.search.space import declared_size, default_space
     from gpuscale.io.hardware import load_cluster
-    from gpuscale.io.jobs import facts_of, make_problem
+    from gpuscale.io.jobs import make_problem
     from gpuscale.io.models import load_model
     from gpuscale.io.software import load_software
 

@@ -55,16 +55,17 @@ def layout_of(
     Raises
     ------
     GpuscaleError
-        For degrees that no framework can run.
+        For a layout that the framework cannot run.
     """
+    from gpuscale.answers.legal import refuse_illegal
     from gpuscale.core.layout import Layout
+    from gpuscale.io.software import capabilities_of
 
     dp = data_parallel(asked, asked.tp * asked.pp * asked.cp)
-    _check_degrees(asked, model, dp)
     wanted = asked.sequence_parallel
     sequence_parallel = software.sequence_parallel if wanted is None else wanted == "on"
     batch = asked.global_batch or stage_batches * dp * asked.micro_batch * asked.pp
-    return Layout(
+    layout = Layout(
         seq_len=seq_len,
         global_batch_size=batch,
         micro_batch_size=asked.micro_batch,
@@ -76,33 +77,19 @@ def layout_of(
         vpp=asked.vpp,
         dp=dp,
         zero_stage=software.zero_stage if asked.zero is None else asked.zero,
-        shard_group_size=shard_group(asked, dp * asked.cp),
+        shard_group_size=asked.shard_group,
         sequence_parallel=sequence_parallel and asked.tp > 1,
         recompute=asked.recompute or software.recompute,
         recompute_layers=asked.recompute_layers,
         schedule=asked.schedule,
         precision=asked.precision,
+        cp_kind=asked.cp_kind or (capabilities_of(software).cp_kinds or ("ring",))[0],
+        overlap_tp=asked.overlap_tp == "on",
+        overlap_dp=asked.overlap_dp == "on",
+        overlap_pp=asked.overlap_pp == "on",
+        order=asked.order,
         offload_optimizer=asked.offload in ("optimizer", "both"),
         offload_activations=asked.offload in ("activations", "both"),
     )
-
-
-def _check_degrees(asked: Degrees, model: ModelSpec, dp: int) -> None:
-    """Refuse degrees that no framework can run."""
-    tp, pp, ep, etp = asked.tp, asked.pp, asked.ep, asked.etp
-    if pp * asked.vpp > model.n_layers:
-        raise GpuscaleError(f"pp*vpp = {pp * asked.vpp} is more than the {model.n_layers} layers")
-    if asked.vpp > 1 and pp == 1:
-        raise GpuscaleError("--vpp needs --pp above 1")
-    for mixer in model.mixers.values():
-        heads = getattr(mixer, "n_heads", tp)
-        if heads % tp:
-            raise GpuscaleError(f"--tp {tp} does not divide {heads} heads")
-    experts = [f.n_experts for f in model.ffns.values() if f.kind == "moe"]
-    if ep * etp > 1 and not experts:
-        raise GpuscaleError("--ep and --etp need a model with experts")
-    if any(n % ep for n in experts):
-        raise GpuscaleError(f"--ep {ep} does not divide {experts[0]} experts")
-    if (tp * asked.cp * dp) % (ep * etp):
-        over = tp * asked.cp * dp
-        raise GpuscaleError(f"ep*etp = {ep * etp} does not divide tp*cp*dp = {over}")
+    refuse_illegal(model, software, layout)
+    return layout

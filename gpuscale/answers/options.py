@@ -263,6 +263,9 @@ class Degrees(Question):
     vpp: Asked[int] = degree("vpp")
     dp: Asked[int | None] = whole(LAYOUT["dp"], most=1e6)
     cp: Asked[int] = degree("cp")
+    cp_kind: Asked[str | None] = text(
+        f"{LAYOUT['cp_kind']} [default: the software's]", known=("ring", "all-gather", "ulysses")
+    )
     ep: Asked[int] = degree("ep")
     etp: Asked[int] = degree("etp")
     zero: Asked[int | None] = whole(
@@ -284,6 +287,10 @@ class Degrees(Question):
     schedule: Asked[str] = text(
         LAYOUT["schedule"], "1f1b", known=("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe")
     )
+    overlap_tp: Asked[str] = text(LAYOUT["overlap_tp"], "on", known=("on", "off"))
+    overlap_dp: Asked[str] = text(LAYOUT["overlap_dp"], "on", known=("on", "off"))
+    overlap_pp: Asked[str] = text(LAYOUT["overlap_pp"], "on", known=("on", "off"))
+    order: Asked[str] = text(LAYOUT["order"], "tp-cp-dp-pp", known=("tp-cp-dp-pp", "tp-cp-pp-dp"))
     offload: Asked[str | None] = text(
         LAYOUT["offload"], known=("optimizer", "activations", "both", "none")
     )

@@ -55,6 +55,11 @@ class Layout:
         return self.tp * self.cp * self.pp * self.dp
 
     @property
+    def schedule_name(self) -> str:
+        """Schedule as it runs: 1F1B with chunks is interleaved."""
+        return "interleaved" if self.vpp > 1 and self.schedule == "1f1b" else self.schedule
+
+    @property
     def n_micro_batches(self) -> int:
         """Micro-batches per pipeline and step; a partial last one costs a whole one."""
         return math.ceil(self.global_batch_size / (self.dp * self.micro_batch_size))

@@ -23,7 +23,7 @@ prediction layer and loss on 8 stages; 16 x 3, 13 on 4)."""
 
 
 def split_layers(
-    n_layers: int, pp: int, rule: str = "even", head_layers: float = 0.0
+    n_layers: int, pp: int, rule: str = "even", head_layers: float = 0.0, vpp: int = 1
 ) -> tuple[int, ...]:
     """Layers of each pipeline stage, first to last; none is empty but by the greedy rule.
 
@@ -43,6 +43,9 @@ def split_layers(
         with the head alone (nanotron, `build_model`).
     head_layers : float
         Cost of what the last stage has beside its layers, in layers. [1]
+    vpp : int
+        Chunks of a stage; each holds a layer, but for the first of all, which may hold the
+        embedding alone, and the last, the head. [1]
 
     Raises
     ------
@@ -70,7 +73,7 @@ def split_layers(
     if rest == 0 and full > 1:
         return (full - 1, *([full] * (pp - 2)), full - 1)
     if rule == "balanced":
-        return _balanced(n_layers, pp, head_layers)
+        return _balanced(n_layers, pp, head_layers, vpp)
     base, extra = divmod(n_layers, pp)
     first = math.ceil((pp - extra) / 2)
     return tuple(base + (first <= i < first + extra) for i in range(pp))
@@ -87,13 +90,14 @@ def _greedy(n_layers: int, pp: int, head_layers: float) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _balanced(n_layers: int, pp: int, head_layers: float) -> tuple[int, ...]:
+def _balanced(n_layers: int, pp: int, head_layers: float, vpp: int) -> tuple[int, ...]:
     """Last stage with the head, the others even; of equally heavy splits the longest last one."""
 
     def heaviest(last: int) -> float:
         return max(math.ceil((n_layers - last) / (pp - 1)), last + head_layers)
 
-    last = min(range(1, n_layers - pp + 2), key=lambda n: (heaviest(n), -n))
+    most = n_layers - (pp - 1) * min(vpp, n_layers // pp)
+    last = min(range(max(1, vpp - 1), most + 1), key=lambda n: (heaviest(n), -n))
     base, more = divmod(n_layers - last, pp - 1)
     return (*(base + (i >= pp - 1 - more) for i in range(pp - 1)), last)
 
@@ -219,7 +223,7 @@ def stage_kinds(
 
     `given` are the layers of each stage where a layout names them.
     """
-    counts = given or split_layers(model.n_layers, pp, rule, model.head_layers)
+    counts = given or split_layers(model.n_layers, pp, rule, model.head_layers, vpp)
     found = []
     for chunks in deal(counts, vpp):
         kinds = [model.sequence[i] for chunk in chunks for i in chunk]

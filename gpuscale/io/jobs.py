@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.search.constraints import Facts
+from gpuscale.core.rules import Facts
 from gpuscale.core.search.problem import Problem
 from gpuscale.io.calibration import site_factor
 from gpuscale.io.software import software_record
@@ -51,41 +51,6 @@ def job_toml(job: dict[str, Any], pins: dict[str, int | str]) -> str:
     return table_to_toml(table | ({"layout": pins} if pins else {}))
 
 
-def _sizes(specs: Any, *names: str) -> tuple[int, ...]:
-    """Different sizes, above 0, that the parts of a model have under these names."""
-    found = (getattr(spec, name, None) for spec in specs for name in names)
-    return tuple(dict.fromkeys(int(size) for size in found if size))
-
-
-def facts_of(model: ModelSpec, seq_len: int, global_batch_size: int, n_gpus: int) -> Facts:
-    """Figures of a job that the rules of a layout need.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    seq_len, global_batch_size : int
-        Tokens of a sequence, sequences of a step. [1]
-    n_gpus : int
-        GPUs. [1]
-    """
-    mixers = list(model.mixers.values())
-    ffns = list(model.ffns.values())
-    return Facts(
-        n_layers=model.n_layers,
-        head_counts=_sizes(mixers, "n_heads", "n_v_heads"),
-        kv_head_counts=_sizes(mixers, "n_kv_heads", "n_k_heads", "n_groups"),
-        ffn_widths=_sizes(
-            ffns, "ffn_hidden_size", "shared_ffn_hidden_size", "dense_ffn_hidden_size"
-        ),
-        expert_widths=_sizes(ffns, "expert_ffn_hidden_size"),
-        n_experts=min(_sizes(ffns, "n_experts"), default=0),
-        seq_len=seq_len,
-        global_batch_size=global_batch_size,
-        n_gpus=n_gpus,
-    )
-
-
 def make_problem(
     model: ModelSpec,
     cluster: ClusterSpec,
@@ -101,7 +66,7 @@ def make_problem(
     model, cluster, software : spec
         As loaded, what-if changes applied.
     facts : Facts
-        Of the job, by `facts_of`.
+        Of the job, by `core.rules.facts_of`.
     precision : str
         Of the linear layers; decides the bytes of reduced gradients in some families.
     calibration : str, optional
@@ -109,6 +74,7 @@ def make_problem(
 
     Examples
     --------
+    >>> from gpuscale.core.rules import facts_of
     >>> from gpuscale.io.hardware import load_cluster
     >>> from gpuscale.io.models import load_model
     >>> from gpuscale.io.software import load_software

@@ -7,19 +7,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import looks_like_path, preset_path
 from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import SoftwareSpec
 
 if TYPE_CHECKING:
+    from gpuscale.core.rules import Capabilities
     from gpuscale.core.step.records import Software
     from gpuscale.io.step_calibration import Calibration
 
 DEFAULT_SOFTWARE = "megatron-core"
+ANY_SOFTWARE = "any"
 
 
 def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
-    """Framework family by preset name or TOML path.
+    """Framework family by preset name or TOML path; ``any``: the default's numbers, no rules.
 
     Raises
     ------
@@ -31,8 +34,35 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     >>> load_software("nanotron").flash_generation
     '2'
     """
+    if arg == ANY_SOFTWARE:
+        return load_software().model_copy(update={"capabilities": ""})
     path = Path(arg) if looks_like_path(arg) else preset_path("software", arg)
     return _load(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+def capabilities_of(spec: SoftwareSpec) -> Capabilities:
+    """Make the record of what a family can run, as the rules of a layout take it.
+
+    Raises
+    ------
+    GpuscaleError
+        If the family names another one that has none.
+
+    Examples
+    --------
+    >>> capabilities_of(load_software("nanotron")).schedules
+    ('1f1b', 'gpipe')
+    """
+    from gpuscale.core.rules import ANY, Capabilities
+
+    found = spec.capabilities
+    if isinstance(found, str) and found:
+        found = load_software(found).capabilities
+        if isinstance(found, str):
+            raise GpuscaleError(f"software {spec.name}: {spec.capabilities} has no capabilities")
+    if isinstance(found, str):
+        return ANY
+    return Capabilities(name=spec.name, **found.model_dump())
 
 
 @lru_cache(maxsize=64)

@@ -129,6 +129,11 @@ class ModelSpec(Spec):
         return tuple((mixer, ffn, n) for (mixer, ffn), n in counts.items())
 
     @property
+    def has_experts(self) -> bool:
+        """Whether some layer has routed experts."""
+        return any(ffn.kind == "moe" for ffn in self.ffns.values())
+
+    @property
     def n_layers(self) -> int:
         """Number of layers (without multi-token prediction)."""
         return len(self.layer_sequence)

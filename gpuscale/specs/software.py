@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpuscale.specs.capabilities import CapabilitiesSpec
 from gpuscale.specs.fields import Spec
 from gpuscale.specs.software_finetune import SoftwareFinetune
 from gpuscale.specs.software_memory import SoftwareMemory
@@ -59,6 +60,7 @@ class SoftwareSpec(Spec):
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
     moe_kernels: Literal["2024", "2025", "2026a", "2026b"] = "2026a"
+    capabilities: CapabilitiesSpec | str = ""  # or the preset that has them; "": everything
     calibration: SoftwareCalibration
     memory: SoftwareMemory = Field(default_factory=SoftwareMemory)
     finetune: SoftwareFinetune | None = None  # None: nobody fine-tunes with it

@@ -19,12 +19,12 @@ from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pa
 from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 from gpuscale.core.plan.serve import experts_met_frac, serving_times, weights_read_bytes
 from gpuscale.core.plan.why import why_worse
-from gpuscale.core.search.constraints import against
+from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import declared_size, default_space, grids
 from gpuscale.io.hardware import load_cluster
-from gpuscale.io.jobs import facts_of, make_problem
+from gpuscale.io.jobs import make_problem
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 
@@ -98,7 +98,7 @@ def test_what_is_found_obeys_the_pins_and_the_rules(pins):
         return
     layouts = [f.layout for f in (*result.families.values(), *result.next_best)]
     for layout in layouts:
-        assert against(layout, problem.facts) == ""
+        assert against(layout, problem.facts) is None
         assert layout.tp in pinned.tp
         assert layout.pp in pinned.pp
         assert layout.zero_stage in pinned.zero_stage

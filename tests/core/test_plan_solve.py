@@ -8,10 +8,11 @@ import pytest
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.solve import find, merged, problem_for
+from gpuscale.core.rules import facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import declared_size, default_space
 from gpuscale.io.hardware import load_cluster
-from gpuscale.io.jobs import facts_of, make_problem
+from gpuscale.io.jobs import make_problem
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 

@@ -51,9 +51,11 @@ def test_published_splits():
 )
 def test_every_layer_has_one_stage(n_layers, pp, rule, head_layers, vpp):
     pp = min(pp, n_layers)
-    counts = split_layers(n_layers, pp, rule, head_layers)
+    vpp = min(vpp, n_layers // pp)
+    counts = split_layers(n_layers, pp, rule, head_layers, vpp)
     assert (sum(counts), len(counts)) == (n_layers, pp)
-    assert min(counts) >= (0 if rule == "greedy" else 1)
+    assert min(counts) >= (0 if rule == "greedy" else max(1, vpp - 1))
+    assert rule == "greedy" or min(counts[1:-1], default=vpp) >= vpp
     chunks = deal(counts, vpp)
     assert [sum(len(c) for c in stage) for stage in chunks] == list(counts)
     in_order = [i for c in range(vpp) for stage in chunks for i in stage[c]]

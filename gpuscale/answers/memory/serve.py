@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import gb, rows_max, weight_format, width_text
 from gpuscale.errors import GpuscaleError
 
@@ -63,8 +64,7 @@ def serving_document(asked: Memory) -> Document:
         pp = n // tp
         if tp * pp != n:
             raise GpuscaleError(f"--gpus {n} is no whole number of nodes; give --tp and --pp")
-    if pp > loaded.model.n_layers:
-        raise GpuscaleError(f"--pp {pp} is more than the {loaded.model.n_layers} layers")
+    refuse_serving(loaded.model, tp, pp)
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm)
     split_kv = asked.dp_attention

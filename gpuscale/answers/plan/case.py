@@ -116,12 +116,16 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
         If the cluster, the model or a pin does not allow it.
     """
     from gpuscale.core.plan.pins import pin_space
+    from gpuscale.core.rules import facts_of
     from gpuscale.core.search.space import default_space
-    from gpuscale.io.jobs import facts_of, make_problem
+    from gpuscale.io.jobs import make_problem
+    from gpuscale.io.software import capabilities_of
 
     _check_size(loaded.cluster, n_gpus)
     names = precisions(request, loaded)
-    facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus)
+    facts = facts_of(
+        loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(loaded.specs["software"])
+    )
     problem = make_problem(
         loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0], loaded.calibration
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import weight_format, width_text
 from gpuscale.answers.plan.text import gb, number, seconds
 from gpuscale.answers.values import whole
@@ -220,11 +221,7 @@ def _degrees(asked: Plan, loaded: Loaded, fewest: FewestServing | None) -> tuple
         tp, pp, replicas = fewest.tp, fewest.pp, 1
     else:
         tp, pp, replicas = node, 1, 1
-    if pp > loaded.model.n_layers:
-        raise GpuscaleError(f"pp={pp} is more than the {loaded.model.n_layers} layers")
-    for heads in {h for m in loaded.model.mixers.values() if (h := getattr(m, "n_heads", 0))}:
-        if heads % tp:
-            raise GpuscaleError(f"tp={tp} does not divide {heads} heads")
+    refuse_serving(loaded.model, tp, pp)
     return tp, pp, replicas
 
 

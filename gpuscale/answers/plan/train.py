@@ -285,14 +285,12 @@ def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
 
 def timeline_of(problem: Problem, layout: Layout) -> Timeline:
     """Lay the step of a layout out in time."""
-    from gpuscale.core.plan.solve import problem_for
     from gpuscale.core.timeline import timeline
 
-    software = problem_for(problem, layout.schedule).software
     return timeline(
         problem.model,
         problem.hardware,
-        software,
+        problem.software,
         layout,
         problem.memory_facts,
         problem.memory_parameters,

@@ -60,13 +60,13 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, z
     """Layout by the options, with the defaults that the output states."""
     from math import ceil
 
+    from gpuscale.answers.legal import refuse_degrees
     from gpuscale.answers.matmul_time import matrix_rate
     from gpuscale.core.layout import Layout
 
     peak = matrix_rate(spec.gpu, dtype)
     tp, ep = _degrees(model, spec, x, peak)
     pp, cp = x.pp or 1, x.cp or 1
-    _check_divides(model, tp, ep, pp)
     n_gpus = x.gpus or (spec.n_gpus if spec.kind in ("fabric", "cluster") else None)
     domain = spec.scaleup_domain_gpus
     n_gpus = n_gpus or max(domain * max(1, round(DEFAULT_GPUS / domain)), tp * pp * cp)
@@ -78,8 +78,6 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, z
             "change --gpus, --tp, --pp or --cp",
         )
     dp = n_gpus // (tp * pp * cp)
-    if (tp * cp * dp) % ep:
-        raise GpuscaleError(f"ep {ep} does not divide the {tp * cp * dp} GPUs of a stage")
     seq_len = x.seq_len or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
     tokens = x.batch_tokens or model.batch_tokens or DEFAULT_BATCH_TOKENS
     sequences = max(1, ceil(tokens / seq_len))
@@ -88,38 +86,19 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, z
         micro = max(1, ceil(sequences / dp / x.micro_batches))
     elif pp == 1:
         micro = max(1, ceil(sequences / dp))
-    try:
-        return Layout(
-            seq_len=seq_len,
-            global_batch_size=sequences,
-            micro_batch_size=micro,
-            tp=tp,
-            cp=cp,
-            ep=ep,
-            pp=pp,
-            dp=dp,
-            zero_stage=zero,
-            precision=dtype,
-        )
-    except ValueError as error:
-        raise GpuscaleError(str(error)) from None
-
-
-def _check_divides(model: ModelSpec, tp: int, ep: int, pp: int) -> None:
-    """Refuse degrees that the model's sizes do not allow."""
-    from gpuscale.core.model.layer_shape import layer_shape
-
-    shape = layer_shape(model)
-    heads = [m.n_heads for m in model.mixers.values() if m.kind in ("attention", "mla")]
-    for count in heads:
-        if count % tp:
-            raise GpuscaleError(f"tp {tp} does not divide the {count} heads of {model.name}")
-    if shape.n_experts == 1 and shape.ffn_hidden_size % tp:
-        raise GpuscaleError(f"tp {tp} does not divide the FFN width {shape.ffn_hidden_size}")
-    if shape.n_experts % ep:
-        raise GpuscaleError(f"ep {ep} does not divide the {shape.n_experts} experts")
-    if pp > shape.n_layers:
-        raise GpuscaleError(f"pp {pp} is more than the {shape.n_layers} layers")
+    refuse_degrees(model, seq_len, tp=tp, pp=pp, cp=cp, ep=ep, dp=dp)
+    return Layout(
+        seq_len=seq_len,
+        global_batch_size=sequences,
+        micro_batch_size=micro,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        pp=pp,
+        dp=dp,
+        zero_stage=zero,
+        precision=dtype,
+    )
 
 
 def board_table(rows: tuple[LimitRow, ...]) -> Table:

@@ -10,11 +10,12 @@ from gpuscale.answers.memory.common import gb
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
+from gpuscale.core.rules import facts_of
 from gpuscale.core.timeline import timeline
 from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
-from gpuscale.io.jobs import facts_of, make_problem
+from gpuscale.io.jobs import make_problem
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Drawn, Table, Text
 

@@ -178,8 +178,7 @@ def one_stage(
     n_dense, n_expert = shards(layout)
     state = state_block(stage, layout, p, n_dense, n_expert)
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
-    schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
-    flying = in_flight(schedule, i, layout.pp, layout.vpp, layout.n_micro_batches)
+    flying = in_flight(layout.schedule_name, i, layout.pp, layout.vpp, layout.n_micro_batches)
     kept = flying * kept_bytes(stage, acts, layout, p.offloaded_layers)
     if stage.has_head:
         kept += model.n_mtp_layers * acts[model.weights.sequence[-1]].kept_bytes

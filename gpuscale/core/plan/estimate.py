@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import peak_stage, stage_memories
-from gpuscale.core.plan.solve import problem_for
 from gpuscale.core.run.cost import rental_usd
 from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours
 from gpuscale.core.search.families import family
@@ -51,7 +50,7 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
     problem : Problem
         Job, cluster, software.
     layout : Layout
-        Any layout; the rules of `core.search.constraints` are not checked here.
+        Any layout; the rules of `core.rules` are not checked here.
     """
     stages = stage_memories(problem.memory_facts, layout, problem.memory_parameters)
     fullest = peak_stage(stages)
@@ -60,9 +59,7 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
         family(
             layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage, layout.shard_group_size
         ),
-        step_time(
-            problem.model, problem.hardware, problem_for(problem, layout.schedule).software, layout
-        ),
+        step_time(problem.model, problem.hardware, problem.software, layout),
         fullest,
         tuple(s.n_layers for s in stages),
         fullest.total_bytes,

@@ -8,12 +8,18 @@ from itertools import islice, product
 from typing import Any
 
 from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE, SCHEDULES
-from gpuscale.core.search.constraints import (
+from gpuscale.core.rules import (
+    Broken,
     Facts,
     against_batch,
     against_cp,
     against_ep,
+    against_offload,
+    against_order,
+    against_pp,
+    against_recompute,
     against_schedule,
+    against_sequence_parallel,
     against_tp,
     against_zero,
 )
@@ -87,10 +93,13 @@ def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Spac
         if flag in SWITCHES:
             changed[flag] = _switch(flag, text)
         elif flag == "offload":
-            names = _read(flag, select_names, text, NAMES[flag])
+            names, _ = _possible(flag, _read(flag, select_names, text, NAMES[flag]), facts)
             changed["offload_optimizer"] = tuple(n == "optimizer" for n in names)
         elif flag in NAMES:
-            changed[flag] = _read(flag, select_names, text, NAMES[flag])
+            names = _read(flag, select_names, text, NAMES[flag])
+            names, reasons = _possible(flag, names, facts)
+            left_out += reasons
+            changed[flag] = names
         else:
             values = _read(flag, select_ints, text, _candidates(flag, space, facts))
             values, reasons = _possible(flag, values, facts)
@@ -133,35 +142,77 @@ def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
     return found
 
 
-def _alone(flag: str, value: int, facts: Facts) -> str:
+def _alone(flag: str, value: Any, facts: Facts) -> str:
     """Reason against one value whatever the others are; empty if there is none."""
+    if flag in NAMES:
+        broken = _name_against(flag, value, facts)
+        return broken.message if broken else ""
     if value < 1 and flag != "zero":
         return f"{flag} must be at least 1"
     if flag in ("tp", "cp", "pp", "dp") and facts.n_gpus % value:
         return f"{flag}={value} does not divide {facts.n_gpus:,} GPUs"
+    broken = _rule_against(flag, value, facts)
+    return broken.message if broken else ""
+
+
+def _name_against(flag: str, name: str, facts: Facts) -> Broken | None:
+    """Rule that a name breaks whatever the others are."""
+    soft = facts.runs_on
+    if flag == "cp_kind" and name not in soft.cp_kinds:
+        return Broken("cp-kind", f"{soft.name} has no context parallelism by {name}")
+    if flag == "schedule" and not soft.pipeline and name != "1f1b":
+        return against_pp(2, 1, facts)
+    if flag == "schedule" and name not in soft.schedules and name != "1f1b":
+        have = ", ".join(soft.schedules)
+        return Broken("schedule", f"{soft.name} has no {name} schedule: it has {have}")
+    if flag == "recompute":
+        return against_recompute(name, None, facts)
+    if flag == "offload":
+        return against_offload(name == "optimizer", False, facts)
+    return against_order(name, facts) if flag == "order" else None
+
+
+def _rule_against(flag: str, value: int, facts: Facts) -> Broken | None:
+    """Rule that a value breaks whatever the others are."""
     if flag == "tp":
         return against_tp(value, facts)
     if flag == "cp":
-        return against_cp(value, "ring", 1, facts)
-    if flag == "pp" and value > facts.n_layers:
-        return f"pp={value} is more than {facts.n_layers} layers"
+        kinds = facts.runs_on.cp_kinds or CP_KINDS[:1]
+        return against_cp(value, next((k for k in kinds if k != "ulysses"), "ulysses"), 1, facts)
+    if flag == "pp":
+        return against_pp(value, 1, facts)
+    if flag == "vpp":
+        return against_pp(2, value, facts) if value > 1 else None
     if flag == "dp":
-        return against_batch(1, value, facts).replace("dp*micro_batch_size", "dp")
+        return _said(against_batch(1, value, facts), "dp")
     if flag == "micro_batch":
-        return against_batch(value, 1, facts).replace("dp*micro_batch_size", "micro_batch_size")
+        return _said(against_batch(value, 1, facts), "micro_batch_size")
     if flag in ("ep", "etp"):
         ep, etp = (value, 1) if flag == "ep" else (1, value)
         return against_ep(ep, etp, ep * etp, 1, 1, facts)
     if flag == "zero" and value > 3:
-        return f"zero={value} is not one of 0, 1, 2, 3"
+        return Broken("zero", f"zero={value} is not one of 0, 1, 2, 3")
+    if flag == "zero":
+        return against_zero(value, None, 1, 2, 1, facts)
     if flag == "shard_group" and facts.n_gpus % value:
-        return f"shard_group={value} does not divide {facts.n_gpus:,} GPUs"
-    return ""
+        return Broken("shard-group", f"shard_group={value} does not divide {facts.n_gpus:,} GPUs")
+    if flag == "shard_group":
+        return against_zero(3, value, 1, value, 1, facts)
+    if flag == "recompute_layers":
+        return against_recompute("full", value, facts)
+    return None
+
+
+def _said(broken: Broken | None, name: str) -> Broken | None:
+    """Rule of the batch with the one degree that is meant."""
+    if broken is None:
+        return None
+    return broken._replace(message=broken.message.replace("dp*micro_batch_size", name))
 
 
 def _possible(
-    flag: str, values: tuple[int, ...], facts: Facts
-) -> tuple[tuple[int, ...], list[str]]:
+    flag: str, values: tuple[Any, ...], facts: Facts
+) -> tuple[tuple[Any, ...], list[str]]:
     reasons = {v: _alone(flag, v, facts) for v in values}
     kept = tuple(v for v in values if not reasons[v])
     if not kept:
@@ -184,6 +235,7 @@ def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) 
             if not more["schedule"]:
                 raise ValueError("--schedule interleaved needs --vpp of at least 2")
         more["vpp"] = tuple(v for v in wanted if v > 1)
+        more["even_chunks"] = False
     if "shard_group" in pins:
         more["fsdp"] = False
         if "zero" not in pins:
@@ -238,6 +290,9 @@ def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
             continue
         reasons = [
             all_or_none(against_cp(cp, kind, tp, facts) for kind in space.cp_kind),
+            all_or_none(
+                against_sequence_parallel(on, tp, cp, facts) for on in space.sequence_parallel
+            ),
             all_or_none(against_batch(b, dp, facts) for b in space.micro_batch_size),
             all_or_none(
                 against_ep(ep, etp or tp, tp, cp, dp, facts)
@@ -249,20 +304,21 @@ def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
                 for s in space.schedule
                 for v in (space.vpp if s == "interleaved" else (1,))
             ),
-            all_or_none(against_zero(z, None, pp, dp, cp) for z in space.zero_stage),
+            all_or_none(against_zero(z, None, pp, dp, cp, facts) for z in space.zero_stage),
         ]
         yield next(((i + 2, r) for i, r in enumerate(reasons) if r), (0, ""))
 
 
-def all_or_none(reasons: Iterable[str]) -> str:
+def all_or_none(reasons: Iterable[Broken | None]) -> str:
     """Return the first reason if every candidate has one, else nothing.
 
-    >>> all_or_none(["a", ""]), all_or_none(["a", "b"])
+    >>> a, b = Broken("gpus", "a"), Broken("gpus", "b")
+    >>> all_or_none([a, None]), all_or_none([a, b])
     ('', 'a')
     """
     first = ""
-    for reason in reasons:
-        if not reason:
+    for broken in reasons:
+        if broken is None:
             return ""
-        first = first or reason
+        first = first or broken.message
     return first

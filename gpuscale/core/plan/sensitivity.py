@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.plan.solve import fastest, problem_for
+from gpuscale.core.plan.solve import fastest
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
@@ -55,7 +55,7 @@ def with_better(hw: Hardware, figure: str, factor: float = CHANGE) -> Hardware:
 
 def times_of(problem: Problem, hw: Hardware, layout: Layout) -> tuple[float, float]:
     """Compute (expected, roofline) time of a step. [s]."""
-    sw = problem_for(problem, layout.schedule).software
+    sw = problem.software
     expected = breakdown(problem.model, hw, sw, layout)[0].total_s
     ideal = breakdown(problem.model, ideal_hardware(hw), ideal_software(sw), layout)[0].total_s
     return expected, min(expected, ideal)

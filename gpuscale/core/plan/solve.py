@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import FAMILY_CUTOFF, Counts, Found, SearchResult, grid_of
-from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
+from gpuscale.core.step.dispatch import dispatched
 
 if TYPE_CHECKING:
     from gpuscale.core.search.problem import Problem
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def problem_for(problem: Problem, schedule: str) -> Problem:
     """Problem as a schedule sees it: experts under DualPipe have their own dispatch."""
-    if schedule != "dualpipe" or problem.facts.n_experts == 0:
+    software = dispatched(problem.software, schedule, problem.facts.n_experts > 0)
+    if software is problem.software:
         return problem
-    cache = problem.cache.setdefault("dualpipe", {})
-    return replace(problem, software=replace(problem.software, **DUALPIPE_DISPATCH), cache=cache)
+    return replace(problem, software=software, cache=problem.cache.setdefault("dualpipe", {}))
 
 
 def find(

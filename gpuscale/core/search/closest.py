@@ -88,7 +88,7 @@ def _variants(
     p: Problem, space: Space, grid: Grid, ep: int, etp: int, batch: int, tail: Tail
 ) -> list[Closest]:
     choices = itertools.product(
-        sp.sequence_parallels(space, grid.tp),
+        sp.sequence_parallels(space, p.facts, grid),
         space.precision,
         sp.recomputes(space, p.facts, grid.pp),
     )

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from gpuscale.core.layout import Layout
+from gpuscale.core.rules import Facts
 from gpuscale.core.search import space as sp
-from gpuscale.core.search.constraints import Facts
 from gpuscale.core.search.problem import (
     Problem,
     compute_s,
@@ -69,7 +69,7 @@ def _groups(state: Walk) -> Iterator[Group]:
     facts, late = p.facts, p.late
     for grid in sp.grids(space, facts):
         outer = len(sp.recomputes(space, facts, grid.pp)) * len(sp.overlap_tps(space, grid.tp))
-        splits = sp.sequence_parallels(space, grid.tp)
+        splits = sp.sequence_parallels(space, facts, grid)
         batches = [(b, state.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
         batches = [(b, t) for b, t in batches if t.exchanges]
         orders = sp.orders(space, grid)
@@ -106,7 +106,7 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
         outer = itertools.product(
             sp.expert_degrees(space, facts, grid),
             sp.micro_batches(space, facts, grid),
-            sp.sequence_parallels(space, grid.tp),
+            sp.sequence_parallels(space, facts, grid),
             space.precision,
             sp.recomputes(space, facts, grid.pp),
             sp.overlap_tps(space, grid.tp),

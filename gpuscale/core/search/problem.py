@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import kept_bytes, layout_activations, one_stage, state_block
 from gpuscale.core.memory.peak import shards as memory_shards
-from gpuscale.core.search.constraints import Facts
+from gpuscale.core.rules import Facts
 from gpuscale.core.search.space import Grid, Tail
 from gpuscale.core.stages import StageParams, stage_params
 from gpuscale.core.step.attention import MixerTime, mixer_s

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.layout import ORDERS
-from gpuscale.core.search.constraints import (
+from gpuscale.core.layout import CP_KINDS, ORDERS, SCHEDULES
+from gpuscale.core.rules import (
     Facts,
     against_batch,
     against_cp,
     against_ep,
+    against_offload,
+    against_pp,
+    against_recompute,
     against_schedule,
+    against_sequence_parallel,
     against_tp,
     against_zero,
 )
@@ -58,6 +62,7 @@ class Space:
     dp: tuple[int, ...] = ()  # empty: whatever the others leave
     fsdp: bool = True  # ZeRO-3 over all ranks too, beside the shard groups
     whole_recompute: bool = True  # full recompute of all layers too, beside the parts
+    even_chunks: bool = False  # interleave in equal chunks where some number of them is equal
 
 
 class Grid(NamedTuple):
@@ -105,29 +110,32 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
 def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Space:
     """Space that is searched where nothing is pinned.
 
-    TP up to two scale-up domains, at most 64; CP and Ulysses up to 64; PP every divisor of the
-    GPUs up to the layers; EP every divisor of the experts; micro-batches to 16 sequences.
+    Everything that the framework of `facts` offers: TP up to two scale-up domains, at most 64; CP
+    up to 64; PP every divisor of the GPUs up to the layers; EP every divisor of the experts;
+    micro-batches to 16 sequences.
     """
     parts = divisors(facts.n_gpus)
-    moe = facts.n_experts > 0
+    moe, soft = facts.n_experts > 0, facts.runs_on
     widest = min(64, max(8, 2 * domain_gpus))
     return Space(
         tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
-        cp=tuple(d for d in parts if d in powers_of_two(64)),
-        cp_kind=("ring", "all-gather", "ulysses"),
-        pp=tuple(d for d in parts if d <= min(facts.n_layers, 128)),
-        ep=divisors(facts.n_experts) if moe else (1,),
+        cp=tuple(d for d in parts if d in powers_of_two(64 if soft.cp_kinds else 1)),
+        cp_kind=soft.cp_kinds or CP_KINDS[:1],
+        pp=tuple(d for d in parts if d <= min(facts.n_layers, 128) and not against_pp(d, 1, facts)),
+        ep=divisors(facts.n_experts) if moe and soft.expert_parallel else (1,),
         etp=(1, AS_TP) if moe else (1,),
         micro_batch_size=powers_of_two(16),
-        sequence_parallel=(True, False),
+        sequence_parallel=soft.sequence_parallel,
         precision=(precision,),
-        recompute=("none", "selective", "full"),
-        recompute_layers=None,
-        schedule=("1f1b", "interleaved", "zb-h1", "dualpipe"),
+        recompute=tuple(r for r in ("none", "selective", "full") if r in soft.recompute),
+        recompute_layers=None if soft.recompute_layers else (),
+        schedule=tuple(s for s in SCHEDULES if s in soft.schedules and s != "gpipe") or ("1f1b",),
         vpp=VPP,
-        zero_stage=(0, 1, 2, 3),
-        shard_group_size=SHARD_GROUPS,
+        zero_stage=soft.zero_stages,
+        shard_group_size=SHARD_GROUPS if soft.hybrid_shards else (),
+        order=soft.orders,
         domain_gpus=domain_gpus,
+        even_chunks=True,
     )
 
 
@@ -171,17 +179,22 @@ def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | Non
     parts = space.recompute_layers if space.recompute_layers is not None else sorted(quarters)
     chosen: list[tuple[str, int | None]] = []
     for mode in space.recompute:
+        if against_recompute(mode, None, facts):
+            continue
         whole = space.whole_recompute or any(n >= stage for n in parts)
         if mode != "full" or whole:
             chosen.append((mode, None))
         if mode == "full":
-            chosen += [(mode, n) for n in parts if n < stage]
+            chosen += [
+                (mode, n) for n in parts if n < stage and not against_recompute(mode, n, facts)
+            ]
     return chosen
 
 
-def sequence_parallels(space: Space, tp: int) -> tuple[bool, ...]:
-    """Sequence parallelism means something with TP only."""
-    return space.sequence_parallel if tp > 1 else space.sequence_parallel[:1]
+def sequence_parallels(space: Space, facts: Facts, grid: Grid) -> list[bool]:
+    """Return the allowed choices of sequence parallelism, which means something with TP only."""
+    tried = space.sequence_parallel if grid.tp > 1 else space.sequence_parallel[:1]
+    return [on for on in tried if not against_sequence_parallel(on, grid.tp, grid.cp, facts)]
 
 
 def orders(space: Space, grid: Grid) -> tuple[str, ...]:
@@ -219,13 +232,15 @@ def assemblies(
         for v in (space.vpp if s == "interleaved" else (1,))
         if not against_schedule(s, v, pp, m, facts)
     ]
+    if space.even_chunks:
+        schedules = _even_first(schedules, pp, facts.n_layers)
     ranks = dp * cp
     whole = (None,) if space.fsdp or ranks in space.shard_group_size else ()
     shards = [
         (z, g)
         for z in space.zero_stage
         for g in ((*whole, *space.shard_group_size) if z == 3 else (None,))
-        if not against_zero(z, g, pp, dp, cp) and (g is None or 1 < g < ranks)
+        if not against_zero(z, g, pp, dp, cp, facts) and (g is None or 1 < g < ranks)
         if ranks > 1 or z == space.zero_stage[0]
     ]
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
@@ -237,8 +252,16 @@ def assemblies(
         for opp in overlap_pp
         for opt in space.offload_optimizer
         for act in space.offload_activations
+        if not against_offload(opt, act, facts)
     ]
     return schedules, rest
+
+
+def _even_first(schedules: list[tuple[str, int]], pp: int, n_layers: int) -> list[tuple[str, int]]:
+    """Leave out unequal chunks where some number of chunks is equal, but for the two ends."""
+    chunks = {pp * v: v for _, v in schedules if v > 1}
+    even = {v for n, v in chunks.items() if 0 in (n_layers % n, (n_layers + 2) % n)}
+    return [(s, v) for s, v in schedules if v == 1 or not even or v in even]
 
 
 def dealings(
@@ -273,12 +296,12 @@ def least_states(tails: Sequence[Tail]) -> list[Tail]:
 
 
 def declared_size(space: Space, facts: Facts) -> int:
-    """Layouts in the space, every rule of `constraints` kept."""
+    """Layouts in the space, every rule of `core.rules` kept."""
     total = 0
     for grid in grids(space, facts):
         outer = (
             len(expert_degrees(space, facts, grid))
-            * len(sequence_parallels(space, grid.tp))
+            * len(sequence_parallels(space, facts, grid))
             * len(overlap_tps(space, grid.tp))
             * len(orders(space, grid))
             * len(space.precision)

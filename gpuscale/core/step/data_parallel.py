@@ -56,7 +56,8 @@ def replicated_s(
 ) -> float:
     """Exposed exchange once per step for ZeRO stages 0 to 2.
 
-    Window: the backward pass of one micro-batch on the heaviest stage. [s].
+    Window: the backward pass of one micro-batch on the heaviest stage. Stage 2 reduces the
+    gradients of the other micro-batches too: `reduced_s`. [s].
     """
     c = sw.dp_exposed_frac if overlap else 1.0
     if zero_stage == 0:
@@ -67,6 +68,16 @@ def replicated_s(
         return exposed_s(window_s, grads, c) + sw.gather_unoverlapped_frac * weights
     grads = _both(hw, shards, sw.gradient_bytes)
     return exposed_s(window_s, grads + weights, c)
+
+
+def reduced_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overlap: bool) -> float:
+    """Exposed reduction of the gradients of ONE micro-batch under ZeRO-2. [s].
+
+    Gradients are kept as shards, so every backward pass reduces its own (DeepSpeed,
+    `stage_1_and_2.py`: `reduce_independent_p_g_buckets_and_remove_grads`; ZeRO, section 7.2).
+    """
+    c = sw.dp_exposed_frac if overlap else 1.0
+    return exposed_s(window_s, _both(hw, shards, sw.gradient_bytes), c)
 
 
 def sharded_s(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscale.core.step.records import Software
 
 DUALPIPE_DISPATCH: dict[str, Any] = {
     "overlap_ep": True,
@@ -13,3 +17,10 @@ DUALPIPE_DISPATCH: dict[str, Any] = {
 """Fields of `Software` under DualPipe (DeepSeek-V3 report, arXiv:2412.19437, section 3.2): two
 micro-batches in opposite directions hide each other's all-to-all all but a tenth (prior), a token
 crosses to a node once, by RDMA kernels of its own."""
+
+
+def dispatched(sw: Software, schedule: str, has_experts: bool) -> Software:
+    """Software as a schedule sees it: experts under DualPipe have their own dispatch."""
+    if schedule != "dualpipe" or not has_experts or sw.rdma_dispatch:
+        return sw
+    return replace(sw, **DUALPIPE_DISPATCH)

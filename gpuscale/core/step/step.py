@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
-from gpuscale.core.step.data_parallel import Shards, hybrid_s, replicated_s, sharded_s
+from gpuscale.core.step.data_parallel import Shards, hybrid_s, reduced_s, replicated_s, sharded_s
+from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
 from gpuscale.core.step.optimizer import optimizer_s
@@ -136,6 +137,7 @@ def breakdown(
     `times(mixer_name, ffn_name, shape)` may be given to serve memoised or other layer times, `head`
     for that of the head and loss, `weights` where they are counted already.
     """
+    sw = dispatched(sw, layout.schedule, model.has_experts)
     shape = shape_of(layout, hw, sw)
     stages = model_stages(model, hw, sw, layout, shape, times, weights, head)
     heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
@@ -304,12 +306,30 @@ def data_parallel_s(
     n_layers: float,
 ) -> float:
     """Exposed data-parallel communication of the whole step. [s]."""
-    if layout.zero_stage < 3:
-        return replicated_s(
-            hw, sw, shards, layout.zero_stage, backward_s, layout.overlap_dp, layout.precision
-        )
-    per_micro = sharded_s(
-        hw, sw, shards, forward_s, backward_s, n_layers, layout.overlap_dp, layout.precision
-    )
-    once = hybrid_s(hw, sw, shards, backward_s, layout.overlap_dp)
+    per_micro, once = exchanges_s(hw, sw, layout, shards, forward_s, backward_s, n_layers)
     return layout.n_micro_batches * per_micro + once
+
+
+def exchanges_s(
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    shards: Shards,
+    forward_s: float,
+    backward_s: float,
+    n_layers: float,
+) -> tuple[float, float]:
+    """Exposed data-parallel communication of each micro-batch, and once per step. [s]."""
+    overlap = layout.overlap_dp
+    if layout.zero_stage < 3:
+        once = replicated_s(
+            hw, sw, shards, layout.zero_stage, backward_s, overlap, layout.precision
+        )
+        if layout.zero_stage < 2:
+            return 0.0, once
+        each = reduced_s(hw, sw, shards, backward_s, overlap)
+        return each, once - each
+    per_micro = sharded_s(
+        hw, sw, shards, forward_s, backward_s, n_layers, overlap, layout.precision
+    )
+    return per_micro, hybrid_s(hw, sw, shards, backward_s, overlap)

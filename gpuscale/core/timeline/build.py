@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.memory.peak import stage_memories
-from gpuscale.core.step.data_parallel import hybrid_s
-from gpuscale.core.step.step import breakdown, model_stages, shape_of, shards_of
+from gpuscale.core.step.dispatch import dispatched
+from gpuscale.core.step.step import breakdown, exchanges_s, model_stages, shape_of, shards_of
 from gpuscale.core.timeline.orders import SPLIT, Pass, orders
 from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
 from gpuscale.core.timeline.replay import replay, stretched
@@ -86,10 +86,11 @@ def timeline(
     ValueError
         For a schedule that cannot run with these degrees and micro-batches.
     """
+    sw = dispatched(sw, layout.schedule, model.has_experts)
     parts, heaviest = breakdown(model, hw, sw, layout)
     stages = model_stages(model, hw, sw, layout, shape_of(layout, hw, sw))
     m, pp, vpp = layout.n_micro_batches, layout.pp, layout.vpp
-    per_micro, once = _exchange(parts, hw, sw, layout, stages)
+    per_micro, once = _exchange(hw, sw, layout, stages)
     times = [_times(stage.time, per_micro) for stage in stages]
     base = parts.total_s - parts.straggler_s
     window = base - sw.step_host_s - once - parts.optimizer_s
@@ -169,21 +170,17 @@ class Placing(NamedTuple):
 def _schedule_name(layout: Layout) -> str:
     if layout.pp == 1:
         return "no pipeline"
-    return "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
+    return layout.schedule_name
 
 
 def _exchange(
-    parts: Breakdown, hw: Hardware, sw: Software, layout: Layout, stages: Sequence[Stage]
+    hw: Hardware, sw: Software, layout: Layout, stages: Sequence[Stage]
 ) -> tuple[float, float]:
-    """Exposed data-parallel exchange of one micro-batch (ZeRO-3), and once per step. [s]."""
-    if layout.zero_stage < 3:
-        return 0.0, parts.dp_comm_s
+    """Exposed data-parallel exchange of one micro-batch (ZeRO-2 and 3), and once per step. [s]."""
     wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
     slow = max(stages, key=lambda s: s.seconds)
-    domain = hw.scaleup_domain_gpus
-    shards = shards_of(layout, wide.dense_params, wide.expert_params, domain)
-    once = min(parts.dp_comm_s, hybrid_s(hw, sw, shards, slow.time.bwd_s, layout.overlap_dp))
-    return (parts.dp_comm_s - once) / layout.n_micro_batches, once
+    shards = shards_of(layout, wide.dense_params, wide.expert_params, hw.scaleup_domain_gpus)
+    return exchanges_s(hw, sw, layout, shards, slow.time.fwd_s, slow.time.bwd_s, slow.n_layers)
 
 
 def _times(time: LayerTime, gather_s: float) -> Times:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.rules import Facts, against
 from gpuscale.core.search.closest import least_memory
-from gpuscale.core.search.constraints import Facts, against
 from gpuscale.core.search.engine import brute_force, search
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, peak_bytes
@@ -186,7 +186,7 @@ def test_search_uses_the_step_and_memory_models() -> None:
         assert found.step_s == pytest.approx(whole.total_s, rel=1e-12)
         stages = stage_memories(p.memory_facts, found.layout, p.memory_parameters)
         assert found.peak_bytes == pytest.approx(peak_stage(stages).total_bytes, rel=1e-12)
-        assert against(found.layout, p.facts) == ""
+        assert against(found.layout, p.facts) is None
 
 
 def test_closest_is_the_least_memory() -> None:

@@ -1,0 +1,106 @@
+"""Layouts that a framework cannot run are refused, by every command alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.rules import Broken, Facts
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+
+def refusal(broken: Broken, facts: Facts, *, software_alone: bool = False) -> GpuscaleError:
+    """Error of a broken rule: what is wrong, and where the rule is from."""
+    from gpuscale.core.rules import RULES
+
+    soft = facts.runs_on
+    origin = next((soft.sources[f] for f in FIELDS.get(broken.rule, ()) if f in soft.sources), "")
+    source = f"{soft.version}: {origin}" if origin else RULES[broken.rule]
+    more = "; --software any lays out without a framework's rules" if software_alone else ""
+    return GpuscaleError(broken.message, f"rule {broken.rule} ({source}){more}")
+
+
+FIELDS = {
+    "tp-offered": ("tensor_parallel",),
+    "tp-kv-heads": ("kv_heads",),
+    "sequence-parallel": ("sequence_parallel",),
+    "sequence-parallel-experts": ("experts_need_sequence_parallel",),
+    "cp-kind": ("cp_kinds",),
+    "experts": ("expert_parallel", "expert_tensor_parallel"),
+    "pp-offered": ("pipeline",),
+    "pp-even": ("uneven_stages",),
+    "pp-tied": ("tied_pipeline",),
+    "schedule": ("schedules",),
+    "zero": ("zero_stages",),
+    "zero-pipeline": ("zero_pipeline",),
+    "shard-group": ("hybrid_shards",),
+    "recompute": ("recompute", "recompute_layers"),
+    "offload": ("offload_optimizer", "offload_activations"),
+    "order": ("orders",),
+}
+"""Rule -> fields of `Capabilities` that decide it."""
+
+
+def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> None:
+    """Refuse a layout that the framework cannot run.
+
+    Raises
+    ------
+    GpuscaleError
+        With the rule and its source.
+    """
+    from dataclasses import replace
+
+    from gpuscale.core.rules import ANY, against, facts_of
+    from gpuscale.io.software import capabilities_of
+
+    facts = facts_of(
+        model, layout.seq_len, layout.global_batch_size, layout.n_gpus, capabilities_of(software)
+    )
+    broken = against(layout, facts)
+    if broken is not None:
+        alone = against(layout, replace(facts, runs_on=ANY)) is None
+        raise refusal(broken, facts, software_alone=alone)
+
+
+def refuse_serving(model: ModelSpec, tp: int, pp: int) -> None:
+    """Refuse degrees of a replica that no serving engine can run.
+
+    Raises
+    ------
+    GpuscaleError
+        With the rule and its source.
+    """
+    from gpuscale.core.rules import against_pp, against_tp, facts_of
+
+    facts = facts_of(model, 1, 1, tp * pp)
+    broken = against_tp(tp, facts) or against_pp(pp, 1, facts)
+    if broken is not None:
+        raise refusal(broken, facts)
+
+
+def refuse_degrees(
+    model: ModelSpec, seq_len: int, *, tp: int, pp: int, cp: int, ep: int, dp: int
+) -> None:
+    """Refuse degrees that no framework can run, whatever batch and schedule are.
+
+    Raises
+    ------
+    GpuscaleError
+        With the rule and its source.
+    """
+    from gpuscale.core.rules import against_cp, against_ep, against_pp, against_tp, facts_of
+
+    facts = facts_of(model, seq_len, dp, tp * pp * cp * dp)
+    broken = (
+        against_tp(tp, facts)
+        or against_cp(cp, "ring", tp, facts)
+        or against_ep(ep, 1, tp, cp, dp, facts)
+        or against_pp(pp, 1, facts)
+    )
+    if broken is not None:
+        raise refusal(broken, facts)

@@ -1,0 +1,387 @@
+"""Every rule of a legal layout, with the framework as an argument; one book for every command.
+
+A rule is a name in `RULES` and its check in one of the `against_*` functions, each of which looks
+at the few dimensions that it needs, so that a search can ask before a layout is complete. `against`
+asks them all of a `Layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE, SCHEDULES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.model import ModelSpec
+
+RULES = {
+    "gpus": "tp * cp * pp * dp GPUs: Megatron-LM `parse_args`, torchtitan `ParallelDims`",
+    "tp-offered": "the framework's own documentation",
+    "tp-heads": "Megatron-Core `TransformerConfig`, torchtitan decoder, vLLM model config",
+    "tp-kv-heads": "Megatron-Core `TransformerConfig` (repeats); torchtitan, nanotron (divides)",
+    "tp-ffn": "column and row parallel linears split the FFN width evenly",
+    "sequence-parallel": "ranks split seq_len / cp evenly: torchtitan `trainer`, Megatron-Core",
+    "sequence-parallel-experts": "Megatron-Core `MoELayer`: TP with experts needs it",
+    "cp-kind": "the framework's own documentation",
+    "cp-sequence": "Megatron-LM `validate_args`, torchtitan trainer: seq_len % (2 cp)",
+    "cp-heads": "Transformer Engine `AttnFuncWithCPAndQKVOA2A`: heads and KV heads % cp",
+    "experts": "EP splits the routed experts of a model",
+    "ep-divides": "Megatron-LM `validate_args`: experts % ep",
+    "ep-ranks": "Megatron-Core `initialize_model_parallel`: ep * etp in the ranks of a stage",
+    "etp-width": "column and row parallel linears split the expert width evenly",
+    "batch": "Megatron-LM, DeepSpeed `_batch_assertion`: batch % (micro-batch * dp)",
+    "pp-offered": "the framework's own documentation",
+    "pp-layers": "every stage holds a layer",
+    "pp-even": "MaxText: stages * repeats * layers per stage; Megatron-LM until 2023",
+    "pp-tied": "torchtitan `pipeline_parallel`: tied embedding and head share no stage",
+    "schedule": "the framework's own documentation",
+    "interleaved": "Megatron-Core `schedules`: micro-batches in groups of pp; vpp above 1",
+    "dualpipe": "DeepSeek-V3 report, section 3.2.1: stages and micro-batches divide by 2",
+    "zero": "the framework's own documentation",
+    "zero-pipeline": "DeepSpeed `PipelineEngine`: no ZeRO-2 and 3; torch FSDP2 keeps stages whole",
+    "shard-group": "HSDP: ZeRO-3 in groups that divide dp * cp",
+    "recompute": "the framework's own documentation",
+    "offload": "the framework's own documentation",
+    "order": "Megatron-Core `RankGenerator`; others number ranks in one order",
+}
+"""Name of each rule -> where it is from, unless the framework's record says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a framework offers; the default is everything that a layout can say."""
+
+    name: str = "any"
+    version: str = ""
+    tensor_parallel: bool = True
+    kv_heads: str = "repeat"  # KV heads fewer than tp: "repeat" them, or tp must "divide" them
+    sequence_parallel: tuple[bool, ...] = (True, False)  # with TP
+    experts_need_sequence_parallel: bool = False  # with TP
+    cp_kinds: tuple[str, ...] = CP_KINDS  # empty: no CP
+    pipeline: bool = True
+    schedules: tuple[str, ...] = SCHEDULES
+    uneven_stages: bool = True
+    tied_pipeline: bool = True  # tied embedding and head with a pipeline
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    zero_pipeline: tuple[int, ...] = (0, 1, 3)  # stages that go with a pipeline
+    hybrid_shards: bool = True
+    expert_parallel: bool = True
+    expert_tensor_parallel: bool = True  # of a degree of its own
+    recompute: tuple[str, ...] = RECOMPUTE
+    recompute_layers: bool = True  # full recompute of some layers
+    recompute_modules: tuple[str, ...] = ()  # what `selective` can name
+    offload_optimizer: bool = True
+    offload_activations: bool = True
+    orders: tuple[str, ...] = ORDERS
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> source
+
+
+ANY = Capabilities()
+"""No framework in particular."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The figures of a model and a job that the rules need, and the framework that runs it."""
+
+    n_layers: int
+    head_counts: tuple[int, ...]  # query heads (or linear-attention heads) of each mixer
+    kv_head_counts: tuple[int, ...]  # KV heads of each mixer that has fewer than query heads
+    ffn_widths: tuple[int, ...]  # widths that TP splits: dense and shared FFNs
+    expert_widths: tuple[int, ...]  # widths that expert TP splits
+    n_experts: int  # 0 for a dense model; the smallest where layers differ
+    seq_len: int
+    global_batch_size: int
+    n_gpus: int
+    tied: bool = False  # embedding and head
+    runs_on: Capabilities = ANY
+
+
+class Broken(NamedTuple):
+    """A rule that a layout breaks."""
+
+    rule: str
+    message: str
+
+
+def _sizes(specs: Any, *names: str) -> tuple[int, ...]:
+    """Different sizes, above 0, that the parts of a model have under these names."""
+    found = (getattr(spec, name, None) for spec in specs for name in names)
+    return tuple(dict.fromkeys(int(size) for size in found if size))
+
+
+def facts_of(
+    model: ModelSpec, seq_len: int, global_batch_size: int, n_gpus: int, runs_on: Capabilities = ANY
+) -> Facts:
+    """Figures of a job that the rules of a layout need.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    seq_len, global_batch_size : int
+        Tokens of a sequence, sequences of a step. [1]
+    n_gpus : int
+        GPUs. [1]
+    runs_on : Capabilities
+        What the framework offers.
+    """
+    mixers = list(model.mixers.values())
+    ffns = list(model.ffns.values())
+    return Facts(
+        n_layers=model.n_layers,
+        head_counts=_sizes(mixers, "n_heads", "n_v_heads"),
+        kv_head_counts=_sizes(mixers, "n_kv_heads", "n_k_heads", "n_groups"),
+        ffn_widths=_sizes(
+            ffns, "ffn_hidden_size", "shared_ffn_hidden_size", "dense_ffn_hidden_size"
+        ),
+        expert_widths=_sizes(ffns, "expert_ffn_hidden_size"),
+        n_experts=min(_sizes(ffns, "n_experts"), default=0),
+        seq_len=seq_len,
+        global_batch_size=global_batch_size,
+        n_gpus=n_gpus,
+        tied=model.tie_embeddings,
+        runs_on=runs_on,
+    )
+
+
+def against_tp(tp: int, facts: Facts) -> Broken | None:
+    """TP splits heads, KV heads (or repeats them evenly) and FFN columns."""
+    if tp == 1:
+        return None
+    soft = facts.runs_on
+    if not soft.tensor_parallel:
+        return Broken("tp-offered", f"{soft.name} has no tensor parallelism: tp={tp}")
+    for heads in facts.head_counts:
+        if heads % tp:
+            return Broken("tp-heads", f"tp={tp} does not divide {heads} heads")
+    for kv_heads in facts.kv_head_counts:
+        if kv_heads % tp and soft.kv_heads == "divide":
+            why = f"tp={tp} does not divide {kv_heads} KV heads, which {soft.name} does not repeat"
+            return Broken("tp-kv-heads", why)
+        if kv_heads % tp and tp % kv_heads:
+            why = f"tp={tp} neither divides nor is a multiple of {kv_heads} KV heads"
+            return Broken("tp-kv-heads", why)
+    for width in facts.ffn_widths:
+        if width % tp:
+            return Broken("tp-ffn", f"tp={tp} does not divide the FFN width {width}")
+    return None
+
+
+def against_sequence_parallel(on: bool, tp: int, cp: int, facts: Facts) -> Broken | None:
+    """Sequence parallelism splits the tokens of a rank over TP; some frameworks decide it."""
+    if tp == 1:
+        return None
+    soft = facts.runs_on
+    if on not in soft.sequence_parallel:
+        has = "always has" if not on else "has no"
+        why = f"{soft.name} {has} sequence parallelism with tensor parallelism"
+        return Broken("sequence-parallel", why)
+    if on and (facts.seq_len // cp) % tp:
+        why = (
+            f"sequence parallelism: tp={tp} does not divide {facts.seq_len // cp} tokens of a rank"
+        )
+        return Broken("sequence-parallel", why)
+    if not on and facts.n_experts and soft.experts_need_sequence_parallel:
+        why = f"{soft.name} trains experts with tp={tp} with sequence parallelism only"
+        return Broken("sequence-parallel-experts", why)
+    return None
+
+
+def against_cp(cp: int, cp_kind: str, tp: int, facts: Facts) -> Broken | None:
+    """Ring and all-gather split the sequence in 2*cp chunks; Ulysses splits heads."""
+    if cp == 1:
+        return None
+    soft = facts.runs_on
+    if cp_kind not in soft.cp_kinds:
+        have = f"it has {', '.join(soft.cp_kinds)}" if soft.cp_kinds else "it has none"
+        return Broken("cp-kind", f"{soft.name} has no context parallelism by {cp_kind}: {have}")
+    if facts.seq_len % (2 * cp):
+        why = f"cp={cp} needs a sequence that 2*cp divides, not {facts.seq_len}"
+        return Broken("cp-sequence", why)
+    if cp_kind == "ulysses":
+        for heads in facts.head_counts:
+            if (heads // tp) % cp:
+                return Broken("cp-heads", f"Ulysses cp={cp} does not divide {heads}/{tp} heads")
+        for kv_heads in facts.kv_head_counts:
+            if max(1, kv_heads // tp) % cp:
+                why = f"Ulysses cp={cp} does not divide {kv_heads}/{tp} KV heads"
+                return Broken("cp-heads", why)
+    return None
+
+
+def against_ep(ep: int, etp: int, tp: int, cp: int, dp: int, facts: Facts) -> Broken | None:
+    """EP times expert-TP lies in the tp*cp*dp ranks of one stage; experts divide evenly."""
+    if facts.n_experts == 0:
+        return None if ep == etp == 1 else Broken("experts", "ep and etp need a model with experts")
+    soft = facts.runs_on
+    if ep > 1 and not soft.expert_parallel:
+        return Broken("experts", f"{soft.name} has no expert parallelism: ep={ep}")
+    if etp not in (1, tp) and not soft.expert_tensor_parallel:
+        return Broken("experts", f"{soft.name} has no expert TP of its own: etp={etp} with tp={tp}")
+    if facts.n_experts % ep:
+        return Broken("ep-divides", f"ep={ep} does not divide {facts.n_experts} experts")
+    if (tp * cp * dp) % (ep * etp):
+        return Broken("ep-ranks", f"ep*etp={ep * etp} does not divide tp*cp*dp={tp * cp * dp}")
+    for width in facts.expert_widths:
+        if width % etp:
+            return Broken("etp-width", f"etp={etp} does not divide the expert width {width}")
+    return None
+
+
+def against_batch(micro_batch_size: int, dp: int, facts: Facts) -> Broken | None:
+    """Split the global batch: it splits evenly into micro-batches of the data-parallel ranks."""
+    if facts.global_batch_size % (dp * micro_batch_size):
+        why = (
+            f"dp*micro_batch_size={dp * micro_batch_size} does not divide the global batch of "
+            f"{facts.global_batch_size} sequences"
+        )
+        return Broken("batch", why)
+    return None
+
+
+def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
+    """Every stage and chunk holds a layer; some frameworks want the same number in each."""
+    if pp == 1:
+        return None
+    soft, n = facts.runs_on, facts.n_layers
+    if not soft.pipeline:
+        return Broken("pp-offered", f"{soft.name} has no pipeline parallelism: pp={pp}")
+    if facts.tied and not soft.tied_pipeline:
+        return Broken(
+            "pp-tied", f"{soft.name} has no pipeline for tied embedding and head: pp={pp}"
+        )
+    if pp > n:
+        return Broken("pp-layers", f"pp={pp} is more than {n} layers")
+    if n // pp < vpp:
+        return Broken("pp-layers", f"vpp={vpp} chunks of a stage are more than {n // pp} layers")
+    if n % (pp * vpp) and not soft.uneven_stages:
+        chunks = f"pp={pp}" if vpp == 1 else f"pp*vpp={pp * vpp}"
+        return Broken("pp-even", f"{chunks} does not divide {n} layers, as {soft.name} needs")
+    return None
+
+
+def against_schedule(
+    schedule: str, vpp: int, pp: int, n_micro_batches: int, facts: Facts
+) -> Broken | None:
+    """Interleaving needs m % pp = 0; DualPipe an even pp and m >= 2*pp; others vpp = 1."""
+    if pp == 1:
+        alone = schedule == "1f1b" and vpp == 1
+        return None if alone else Broken("schedule", f"{schedule} needs pp > 1")
+    soft = facts.runs_on
+    if schedule not in soft.schedules:
+        why = f"{soft.name} has no {schedule} schedule: it has {', '.join(soft.schedules)}"
+        return Broken("schedule", why)
+    broken = against_pp(pp, vpp, facts)
+    if broken:
+        return broken
+    if schedule == "interleaved":
+        if vpp < 2:
+            return Broken("interleaved", "interleaved needs vpp of at least 2")
+        if n_micro_batches % pp:
+            why = f"interleaved needs micro-batches ({n_micro_batches}) that pp={pp} divides"
+            return Broken("interleaved", why)
+        return None
+    if vpp != 1:
+        return Broken("interleaved", f"vpp={vpp} needs the interleaved schedule")
+    if schedule == "dualpipe" and (pp % 2 or n_micro_batches < 2 * pp or n_micro_batches % 2):
+        why = (
+            f"DualPipe needs an even pp and an even number of at least 2*pp={2 * pp} micro-batches"
+        )
+        return Broken("dualpipe", why)
+    return None
+
+
+def against_zero(
+    zero_stage: int, shard_group: int | None, pp: int, dp: int, cp: int, facts: Facts
+) -> Broken | None:
+    """ZeRO stages as the framework has them, alone and with a pipeline; groups divide dp*cp."""
+    soft = facts.runs_on
+    if zero_stage not in soft.zero_stages:
+        have = ", ".join(map(str, soft.zero_stages))
+        return Broken("zero", f"{soft.name} has no ZeRO stage {zero_stage}: it has {have}")
+    if pp > 1 and zero_stage not in soft.zero_pipeline:
+        why = f"zero {zero_stage} with a pipeline: not in {soft.name}, which accumulates gradients"
+        return Broken("zero-pipeline", why)
+    if shard_group is not None:
+        if zero_stage != 3:
+            return Broken("shard-group", "a shard group (HSDP) needs zero 3")
+        if not soft.hybrid_shards:
+            return Broken("shard-group", f"{soft.name} has no shard groups (HSDP)")
+        if (dp * cp) % shard_group:
+            why = f"the shard group {shard_group} does not divide dp*cp={dp * cp}"
+            return Broken("shard-group", why)
+    return None
+
+
+def against_recompute(recompute: str, layers: int | None, facts: Facts) -> Broken | None:
+    """Ways to recompute that the framework has."""
+    soft = facts.runs_on
+    if recompute not in soft.recompute:
+        why = f"{soft.name} has no {recompute} recompute: it has {', '.join(soft.recompute)}"
+        return Broken("recompute", why)
+    if layers is not None and not soft.recompute_layers:
+        return Broken("recompute", f"{soft.name} recomputes all layers or none")
+    return None
+
+
+def against_offload(optimizer: bool, activations: bool, facts: Facts) -> Broken | None:
+    """States and activations are kept on the host where the framework can."""
+    soft = facts.runs_on
+    if optimizer and not soft.offload_optimizer:
+        return Broken("offload", f"{soft.name} does not offload the optimizer")
+    if activations and not soft.offload_activations:
+        return Broken("offload", f"{soft.name} does not offload activations")
+    return None
+
+
+def against_order(order: str, facts: Facts) -> Broken | None:
+    """Orders of the ranks that the framework has."""
+    if order not in facts.runs_on.orders:
+        return Broken("order", f"{facts.runs_on.name} does not order ranks as {order}")
+    return None
+
+
+def against(layout: Layout, facts: Facts) -> Broken | None:
+    """Return the first rule that a layout breaks; None if it is allowed.
+
+    Examples
+    --------
+    >>> from gpuscale.core.layout import Layout
+    >>> phi4 = Facts(40, (40,), (10,), (17920,), (), 0, 4096, 8, 8)
+    >>> against(Layout(4096, 8, tp=4, dp=2), phi4)
+    Broken(rule='tp-kv-heads', message='tp=4 neither divides nor is a multiple of 10 KV heads')
+    """
+    x = layout
+    if x.n_gpus != facts.n_gpus:
+        return Broken("gpus", f"tp*cp*pp*dp={x.n_gpus} is not the {facts.n_gpus} GPUs of the job")
+    return (
+        against_tp(x.tp, facts)
+        or against_cp(x.cp, x.cp_kind, x.tp, facts)
+        or against_sequence_parallel(x.sequence_parallel, x.tp, x.cp, facts)
+        or against_ep(x.ep, x.etp, x.tp, x.cp, x.dp, facts)
+        or against_batch(x.micro_batch_size, x.dp, facts)
+        or against_schedule(x.schedule_name, x.vpp, x.pp, x.n_micro_batches, facts)
+        or against_zero(x.zero_stage, x.shard_group_size, x.pp, x.dp, x.cp, facts)
+        or against_recompute(x.recompute, x.recompute_layers, facts)
+        or against_offload(x.offload_optimizer, x.offload_activations, facts)
+        or against_order(x.order, facts)
+        or _against_stage_layers(x, facts)
+    )
+
+
+def _against_stage_layers(layout: Layout, facts: Facts) -> Broken | None:
+    """Layers that a layout names for its stages: as many stages, none empty, all layers."""
+    given = layout.stage_layers
+    if given is None:
+        return None
+    if len(given) != layout.pp or sum(given) != facts.n_layers or min(given) < layout.vpp:
+        why = f"stages of {', '.join(map(str, given))} layers are not pp={layout.pp} stages of "
+        return Broken("pp-layers", f"{why}{facts.n_layers} layers")
+    if len(set(given)) > 1 and not facts.runs_on.uneven_stages:
+        return Broken("pp-even", f"{facts.runs_on.name} has stages of equal layers only")
+    return None

@@ -1,0 +1,39 @@
+"""What a training framework can run: the rules of its layouts, with version and sources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpuscale.specs.fields import Spec
+
+ZeroStage = Annotated[int, Field(ge=0, le=3)]
+Schedule = Literal["1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe"]
+
+
+class CapabilitiesSpec(Spec):
+    """The fields of `core.rules.Capabilities`, as a preset says them; `sources` by field."""
+
+    version: str
+    tensor_parallel: bool = True
+    kv_heads: Literal["repeat", "divide"] = "repeat"
+    sequence_parallel: tuple[bool, ...] = (True, False)
+    experts_need_sequence_parallel: bool = False
+    cp_kinds: tuple[Literal["ring", "all-gather", "ulysses"], ...] = ()
+    pipeline: bool = True
+    schedules: tuple[Schedule, ...] = ("1f1b",)
+    uneven_stages: bool = False
+    tied_pipeline: bool = True
+    zero_stages: Annotated[tuple[ZeroStage, ...], Field(min_length=1)]
+    zero_pipeline: tuple[ZeroStage, ...] = (0, 1)
+    hybrid_shards: bool = False
+    expert_parallel: bool = False
+    expert_tensor_parallel: bool = False
+    recompute: tuple[Literal["none", "selective", "full", "per-op"], ...]
+    recompute_layers: bool = False
+    recompute_modules: tuple[str, ...] = ()
+    offload_optimizer: bool = False
+    offload_activations: bool = False
+    orders: tuple[Literal["tp-cp-dp-pp", "tp-cp-pp-dp"], ...] = ("tp-cp-dp-pp",)
+    sources: dict[str, str]
