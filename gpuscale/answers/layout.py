@@ -64,7 +64,8 @@ def layout_of(
     dp = data_parallel(asked, asked.tp * asked.pp * asked.cp)
     wanted = asked.sequence_parallel
     sequence_parallel = software.sequence_parallel if wanted is None else wanted == "on"
-    batch = asked.global_batch or stage_batches * dp * asked.micro_batch * asked.pp
+    each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
+    batch = asked.global_batch or each * dp * asked.micro_batch * asked.pp
     layout = Layout(
         seq_len=seq_len,
         global_batch_size=batch,

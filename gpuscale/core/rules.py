@@ -257,8 +257,8 @@ def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
         )
     if pp > n:
         return Broken("pp-layers", f"pp={pp} is more than {n} layers")
-    if n // pp < vpp:
-        return Broken("pp-layers", f"vpp={vpp} chunks of a stage are more than {n // pp} layers")
+    if n + 2 < pp * vpp:  # the first and the last chunk may hold embedding and head alone
+        return Broken("pp-layers", f"pp*vpp={pp * vpp} chunks are more than {n} layers")
     if n % (pp * vpp) and not soft.uneven_stages:
         chunks = f"pp={pp}" if vpp == 1 else f"pp*vpp={pp * vpp}"
         return Broken("pp-even", f"{chunks} does not divide {n} layers, as {soft.name} needs")

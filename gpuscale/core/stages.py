@@ -96,7 +96,7 @@ def _balanced(n_layers: int, pp: int, head_layers: float, vpp: int) -> tuple[int
     def heaviest(last: int) -> float:
         return max(math.ceil((n_layers - last) / (pp - 1)), last + head_layers)
 
-    most = n_layers - (pp - 1) * min(vpp, n_layers // pp)
+    most = n_layers - (pp - 1) * min(vpp, (n_layers + 1) // pp)
     last = min(range(max(1, vpp - 1), most + 1), key=lambda n: (heaviest(n), -n))
     base, more = divmod(n_layers - last, pp - 1)
     return (*(base + (i >= pp - 1 - more) for i in range(pp - 1)), last)

@@ -266,8 +266,8 @@ REFUSED = [  # command, words of the error
     ("roofline network h100", "command of their own"),
     ("roofline llama-3-7b", "unknown model or word"),
     ("roofline llama3-70b --gpus 100", "does not divide 100 GPUs"),
-    ("roofline llama3-70b --tp 3 --gpus 96", "does not divide the 64 heads"),
-    ("roofline llama3-70b --pp 128", "more than the 80 layers"),
+    ("roofline llama3-70b --tp 3 --gpus 96", "does not divide 64 heads"),
+    ("roofline llama3-70b --pp 128", "more than 80 layers"),
     ("roofline llama3-70b --dtype fp4", "has no fp4 matrix rate"),
     ("roofline llama3-70b --hidden 8192", "--hidden goes with one limit"),
     ("roofline llama3-70b h100 --cluster b200", "given twice"),
@@ -276,7 +276,7 @@ REFUSED = [  # command, words of the error
     ("roofline moe-dp h100", "wants --experts"),
     ("roofline pp h100 --pp 4", "wants --batch-tokens"),
     ("roofline dp h100 --scope rack", "unknown scope"),
-    ("roofline deepseek-v3 --ep 7 --gpus 2048", "ep 7 does not divide"),
+    ("roofline deepseek-v3 --ep 7 --gpus 2048", "ep=7 does not divide"),
 ]
 
 

@@ -186,8 +186,8 @@ def evaluate(term):
 @pytest.mark.parametrize(
     "given",
     [
-        {"model": "deepseek-v3", "ep": "8", "dp": "16", "pp": "4", "zero": "3"},
-        {"model": "llama3-8b", "schedule": "dualpipe", "pp": "4"},
+        {"model": "deepseek-v3", "ep": "8", "dp": "16", "zero": "3"},
+        {"model": "llama3-8b", "schedule": "dualpipe", "pp": "4", "software": "any"},
         {"params": "70e9", "tp": "8", "zero": "2", "dp": "4"},
         {"model": "llama3-8b", "serve": True, "concurrency": "9"},
         {"params": "671e9", "serve": True, "weights": "fp8"},
@@ -209,8 +209,8 @@ BAD = [
     (("llama3-70b", "--tp", "nan"), "--tp"),
     (("llama3-70b", "--tp", "1e300"), "--tp"),
     (("llama3-70b", "--tp", "7"), "does not divide 64 heads"),
-    (("llama3-70b", "--pp", "81"), "more than the 80 layers"),
-    (("llama3-70b", "--vpp", "2"), "--vpp needs --pp"),
+    (("llama3-70b", "--pp", "81"), "more than 80 layers"),
+    (("llama3-70b", "--vpp", "2"), "interleaved needs pp > 1"),
     (("llama3-70b", "--ep", "2"), "need a model with experts"),
     (("deepseek-v3", "--ep", "3", "--dp", "3"), "does not divide 256 experts"),
     (("llama3-70b", "--gpus", "12", "--tp", "8"), "no multiple"),

@@ -348,7 +348,7 @@ def _terms(
     parts = {key: getattr(peak, key) for _, key in PARTS}
     children = (
         state("weights_bytes", 3, recipe),
-        state("gradients_bytes", 2, recipe),
+        state("gradients_bytes", 2 if layout.pp == 1 else 3, recipe),
         state("master_bytes", 1, recipe),
         state("optimizer_bytes", 1, recipe),
         Term(

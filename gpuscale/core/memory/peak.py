@@ -117,7 +117,8 @@ def state_block(
 ) -> StateBlock:
     """States of one stage on one GPU: recipe, ZeRO stage, offload.
 
-    ZeRO-3 keeps shards, and gathers `unsharded_layers` layers and the embedding or head with
+    ZeRO-2 keeps shards of the gradients, but whole ones where a pipeline accumulates them. ZeRO-3
+    keeps shards, and gathers `unsharded_layers` layers and the embedding or head with
     their gradients; with a pipeline it keeps the whole stage gathered over the micro-batches.
     """
     p, zero = parameters, layout.zero_stage
@@ -139,7 +140,7 @@ def state_block(
         unsharded = (p.weights_bytes + gradient) * gathered if n_dense > 1 else 0.0
     return StateBlock(
         weights_bytes=(p.sharded_weights_bytes if zero == 3 else p.weights_bytes) * at[zero >= 3],
-        gradients_bytes=gradient * at[zero >= 2],
+        gradients_bytes=gradient * at[zero == 3 or (zero == 2 and layout.pp == 1)],
         master_bytes=0.0 if host else master * at[zero >= 1],
         optimizer_bytes=0.0 if host else (p.optimizer_bytes + step) * at[zero >= 1],
         unsharded_bytes=unsharded,

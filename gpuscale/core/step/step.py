@@ -325,7 +325,7 @@ def exchanges_s(
         once = replicated_s(
             hw, sw, shards, layout.zero_stage, backward_s, overlap, layout.precision
         )
-        if layout.zero_stage < 2:
+        if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
             return 0.0, once
         each = reduced_s(hw, sw, shards, backward_s, overlap)
         return each, once - each
