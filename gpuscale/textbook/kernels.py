@@ -26,6 +26,7 @@ def register_file_bytes(
 
     Examples
     --------
+    >>> from gpuscale.core.quantity import KIB
     >>> register_file_bytes() / KIB
     256.0
     """

@@ -159,6 +159,7 @@ def step_cost_ratio(extra_forwards: float = 1.0, backward_over_forward: float = 
 def zero_saving_bytes(n_params: float, recipe: Recipe, zero_stage: int, n_shards: int) -> float:
     """Bytes per GPU that a ZeRO stage saves against plain data parallelism. [byte].
 
+    >>> from gpuscale.core.memory.states import RECIPES
     >>> zero_saving_bytes(7.5e9, RECIPES["mixed-adam-nomaster"], 1, 64) / 1e9
     59.0625
     """
