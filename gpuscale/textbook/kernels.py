@@ -26,7 +26,7 @@ def register_file_bytes(
 
     Examples
     --------
-    >>> from gpuscale.core.quantity import KIB
+    >>> from gpuscale.core.kernel.chip import KIB
     >>> register_file_bytes() / KIB
     256.0
     """

@@ -1,20 +1,15 @@
 """`gpuscale model`: what it prints, its TOML, and its errors."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from running import invoke
 
 DATA = Path(__file__).parent.parent / "data" / "hf_configs"
 
 
 def run(*args, stdin=""):
-    return subprocess.run(
-        [sys.executable, "-m", "gpuscale", "model", *args],
-        input=stdin,
-        capture_output=True,
-        text=True,
-    )
+    return invoke("model", *args, stdin=stdin)
 
 
 def test_json_holds_the_counts_and_terms():

@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import subprocess
-import sys
 
 import pytest
+from running import invoke, own_validation
 
 from gpuscale.evidence.score.runs import own_copy
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpuscale", "validate", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def run(*args):
+    return invoke("validate", *args)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +63,9 @@ def test_rows_file_has_one_line_per_row_in_order(files, tmp_path, option, file, 
     assert 0.0 < sections[0]["total"]["mape_frac"]
 
 
+@pytest.mark.xdist_group("own validation")
 def test_page_of_the_own_copy():
-    done = run()
-    assert (done.returncode, done.stderr) == (0, "")
+    page = str(own_validation())
     for text in (
         "MAPE",
         "p90",
@@ -79,7 +77,7 @@ def test_page_of_the_own_copy():
         "collectives",
         "gemm",
     ):
-        assert text in done.stdout
+        assert text in page
 
 
 def test_inference_rows_are_counted_with_the_reason(files, tmp_path):

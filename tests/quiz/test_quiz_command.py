@@ -4,22 +4,15 @@ import csv
 import io
 import json
 import resource
-import subprocess
-import sys
 
 import pytest
+from running import invoke
 
 from gpuscale.textbook.quiz import evaluate as quiz_module
 
 
 def run(*args):
-    return subprocess.run(
-        [sys.executable, "-m", "gpuscale", "quiz", *args],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    return invoke("quiz", *args)
 
 
 def result(*args):

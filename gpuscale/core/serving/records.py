@@ -28,7 +28,7 @@ class Drafts:
     def accepted(self) -> float:
         """Mean drafts kept in a pass: ``sum_i prod_{j <= i} p_j`` (Leviathan 2023, eq. 1).
 
-        >>> Drafts(3, (0.8,)).accepted
+        >>> round(Drafts(3, (0.8,)).accepted, 3)
         1.952
         """
         kept, total = 1.0, 0.0
