@@ -13,7 +13,8 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "GPUSCALE_FORMAT", 
 def pytest_cmdline_main(config):
     """Run the whole suite on two cores where pytest-xdist is there; `-n 0` for one process."""
     option = config.option
-    whole = not config.args or config.args == config.getini("testpaths")
+    worker = hasattr(config, "workerinput") or "PYTEST_XDIST_WORKER" in os.environ
+    whole = not worker and (not config.args or config.args == config.getini("testpaths"))
     if whole and getattr(option, "numprocesses", 0) is None and not option.usepdb:
         option.numprocesses = min(2, os.cpu_count() or 1)
         option.dist = "loadgroup"

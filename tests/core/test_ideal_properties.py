@@ -10,6 +10,7 @@ from gpuscale.core.formats import FORMATS, compute_dtype, element_bytes
 from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.network import collective as co
+from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.all_to_all import (
     KINDS,
     level_all_to_all_times_s,
@@ -259,3 +260,14 @@ def test_sweep_starts_and_ends_where_asked(first, ratio, factor):
 def test_bad_input_is_a_value_error(call):
     with pytest.raises(ValueError):
         call()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=lambda a: a.name)
+@given(n=st.integers(2, 4096))
+def test_every_algorithm_sends_what_an_all_reduce_must(algorithm, n):
+    """In a network each rank sends 2 (n-1)/n of the array (Patarasuk and Yuan 2009), and the news
+    of n ranks takes log2(n) hops; only switches that reduce do with less."""
+    least = 1.0 if algorithm.in_switch else 2 * (n - 1) / n
+    assert least * (1 - 1e-12) <= algorithm.sent(n) <= algorithm.sent_by_many
+    assert algorithm.hops(n) >= (2 if algorithm.in_switch else math.log2(n))
+    assert algorithm.sent(10**6) == pytest.approx(algorithm.sent_by_many, rel=1e-5)

@@ -17,6 +17,7 @@ from gpuscale.answers.ask import (
     text,
     whole,
 )
+from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -102,9 +103,9 @@ class Collective(Swept):
         "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
     )
     algorithm: Asked[str | None] = text(
-        "ring, tree or sharp (in the switches) for all-reduce. [default: ring; expected: as the "
-        "library chooses]",
-        known=("ring", "tree", "sharp"),
+        "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: ring; "
+        "expected: as the library chooses]",
+        known=tuple(ALGORITHMS),
     )
     inner: Asked[int] = whole(
         "Ways the array is sharded on another axis that lies innermost.", 1, most=1e8
@@ -213,7 +214,7 @@ def _algorithm(op: str, name: str, spec: ClusterSpec, n_gpus: int) -> str:
     if name != "ring" and op != "all-reduce":
         raise GpuscaleError(f"--algorithm {name} is for all-reduce; {op} has one ideal form")
     inside = n_gpus <= spec.scaleup_domain_gpus
-    if name == "sharp" and not (
+    if ALGORITHMS[name].in_switch and not (
         spec.in_switch_reduction_scaleup or (spec.in_switch_reduction_scaleout and not inside)
     ):
         raise GpuscaleError(

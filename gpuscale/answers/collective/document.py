@@ -55,6 +55,7 @@ def expected_time(
     """
     if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
         return None
+    from gpuscale.core.network.algorithms import ALGORITHMS
     from gpuscale.core.network.collective import bandwidths_bytes_per_s
     from gpuscale.core.network.expected import (
         collective_interval_s,
@@ -69,7 +70,9 @@ def expected_time(
     outs = [level.bytes_per_s_per_gpu for level in levels[1:]]
     slowest = [t.bytes_per_s_per_gpu for t in found.levels if t.name != levels[0].name]
     out = min(slowest) if slowest else (outs[0] if outs else 0.0)
-    kind = {None: "auto", "sharp": "nvls"}.get(algorithm, algorithm or "auto")
+    kind = ALGORITHMS[algorithm].measured_as if algorithm else "auto"
+    if kind is None:
+        return None
     time_s = expected_collective_time_s(
         found.op,
         found.nccl_size_bytes,

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 
+from gpuscale.core.network.algorithms import ALGORITHMS
+
 OPS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "send-recv")
-ALGORITHMS = ("ring", "tree", "sharp")
 
 
 def check_ranks(n_ranks: int, link_bytes_per_s: float = 1.0, array_bytes: float = 0.0) -> None:
@@ -29,27 +30,13 @@ def check_ranks(n_ranks: int, link_bytes_per_s: float = 1.0, array_bytes: float 
 def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
     """Bytes that the busiest rank sends, per byte of the array.
 
-    ============================  ===========================
-    all-gather, reduce-scatter    (n-1)/n
-    all-reduce, ring              2 (n-1)/n
-    all-reduce, tree              2 (two ranks: 1)
-    all-reduce, SHARP             1
-    broadcast, send-recv          1
-    ============================  ===========================
-
-    The tree is the double binary tree: a rank sends half the buffer up in each tree, and down to
-    two children in the one where it is an inner node. SHARP reduces in the switch: a rank sends
-    B (n-1)/n and then its reduced share B/n.
+    All-gather and reduce-scatter (n-1)/n; broadcast and send-recv 1; all-reduce as its algorithm
+    says (`core.network.algorithms`).
 
     Raises
     ------
     ValueError
         If `op` or `algorithm` is not known, or `n_ranks` < 1.
-
-    References
-    ----------
-    P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009 (two trees); "How to Scale
-    Your Model", GPU chapter, "In network reductions".
 
     Examples
     --------
@@ -64,11 +51,7 @@ def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
     if op in ("all-gather", "reduce-scatter"):
         return (n_ranks - 1) / n_ranks
     if op == "all-reduce":
-        if algorithm == "sharp":
-            return 1.0
-        if algorithm == "tree":
-            return 2.0 if n_ranks > 2 else 1.0
-        return 2 * (n_ranks - 1) / n_ranks
+        return ALGORITHMS[algorithm].sent(n_ranks)
     if op in ("broadcast", "send-recv"):
         return 1.0
     raise ValueError(f"unknown collective {op!r}; known: {', '.join(OPS)}")
@@ -82,14 +65,14 @@ def approximate_factor(op: str, algorithm: str = "ring") -> float:
     >>> approximate_factor("all-gather"), approximate_factor("all-reduce")
     (1.0, 2.0)
     """
-    return 2.0 if op == "all-reduce" and algorithm != "sharp" else 1.0
+    return ALGORITHMS[algorithm].sent_by_many if op == "all-reduce" else 1.0
 
 
 def latency_steps(op: str, n_ranks: int, algorithm: str = "ring") -> int:
     """Hops one after the other that the last byte waits for.
 
-    Ring: n-1 (all-reduce 2 (n-1)); tree: depth of the binary tree (all-reduce twice, up and
-    down); SHARP: up and down; all-to-all and send-recv: 1, as all pairs start together.
+    All-reduce as its algorithm says; ring n-1; broadcast the depth of a binary tree; all-to-all and
+    send-recv 1, as all pairs start together.
 
     Examples
     --------
@@ -101,12 +84,9 @@ def latency_steps(op: str, n_ranks: int, algorithm: str = "ring") -> int:
         return 0
     if op in ("all-to-all", "send-recv"):
         return 1
-    twice = 2 if op == "all-reduce" else 1
-    if algorithm == "sharp":
-        return 2
-    if algorithm == "tree" or op == "broadcast":
-        return twice * math.ceil(math.log2(n_ranks))
-    return twice * (n_ranks - 1)
+    if op == "all-reduce":
+        return ALGORITHMS[algorithm].hops(n_ranks)
+    return math.ceil(math.log2(n_ranks)) if op == "broadcast" else n_ranks - 1
 
 
 def approximate_time_s(

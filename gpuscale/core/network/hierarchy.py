@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import (
     approximate_factor,
     check_ranks,
@@ -162,7 +163,8 @@ def level_times(
     for level, span in zip(levels, spans(n_ranks, levels, inner), strict=True):
         if span.n_children <= 1:
             continue
-        used = "ring" if algorithm == "sharp" and not level.reduces else algorithm
+        in_switch = algorithm in ALGORITHMS and ALGORITHMS[algorithm].in_switch
+        used = "ring" if in_switch and not level.reduces else algorithm
         factor = traffic_factor(op, span.n_children, used)
         link = span.gpus_below * level.bytes_per_s_per_gpu
         steps = latency_steps(op, span.n_children, used)
