@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import Any, overload
 
 from gpuscale.answers.ask import Asked, Converted, Question, Value, amount, text, whole
+from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
 
 DEFAULT_CLUSTER = "dgx-h100"
@@ -191,7 +192,7 @@ LAYOUT = {
     "sequence_parallel": "Sequence parallelism beside TP: on or off.",
     "recompute": "Recomputed in the backward pass: none, selective, full (all layers) or per-op.",
     "recompute_layers": "Layers of a stage that full recompute is for. [default: all]",
-    "schedule": "Pipeline schedule: 1f1b, interleaved, zb-h1, dualpipe, gpipe.",
+    "schedule": "Pipeline schedule: 1f1b, interleaved, zb-h1, zb-h2, dualpipe, gpipe.",
     "overlap_tp": "TP's exchanges behind its products: on or off.",
     "overlap_dp": "DP's exchanges behind the passes: on or off.",
     "overlap_pp": "Transfers between stages behind the passes: on or off.",
@@ -284,9 +285,7 @@ class Degrees(Question):
         known=("none", "selective", "full", "per-op"),
     )
     recompute_layers: Asked[int | None] = whole(LAYOUT["recompute_layers"], most=1e6)
-    schedule: Asked[str] = text(
-        LAYOUT["schedule"], "1f1b", known=("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe")
-    )
+    schedule: Asked[str] = text(LAYOUT["schedule"], "1f1b", known=tuple(SCHEDULES))
     overlap_tp: Asked[str] = text(LAYOUT["overlap_tp"], "on", known=("on", "off"))
     overlap_dp: Asked[str] = text(LAYOUT["overlap_dp"], "on", known=("on", "off"))
     overlap_pp: Asked[str] = text(LAYOUT["overlap_pp"], "on", known=("on", "off"))

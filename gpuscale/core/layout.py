@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 RECOMPUTE = ("none", "selective", "full", "per-op")
-SCHEDULES = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 CP_KINDS = ("ring", "all-gather", "ulysses")
 ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")

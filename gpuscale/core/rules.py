@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE, SCHEDULES
+from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
+from gpuscale.core.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +64,7 @@ class Capabilities:
     experts_need_sequence_parallel: bool = False  # with TP
     cp_kinds: tuple[str, ...] = CP_KINDS  # empty: no CP
     pipeline: bool = True
-    schedules: tuple[str, ...] = SCHEDULES
+    schedules: tuple[str, ...] = tuple(SCHEDULES)
     uneven_stages: bool = True
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
@@ -282,18 +283,10 @@ def against_schedule(
     if schedule == "interleaved":
         if vpp < 2:
             return Broken("interleaved", "interleaved needs vpp of at least 2")
-        if n_micro_batches % pp:
-            why = f"interleaved needs micro-batches ({n_micro_batches}) that pp={pp} divides"
-            return Broken("interleaved", why)
-        return None
-    if vpp != 1:
+    elif vpp != 1:
         return Broken("interleaved", f"vpp={vpp} needs the interleaved schedule")
-    if schedule == "dualpipe" and (pp % 2 or n_micro_batches < 2 * pp or n_micro_batches % 2):
-        why = (
-            f"DualPipe needs an even pp and an even number of at least 2*pp={2 * pp} micro-batches"
-        )
-        return Broken("dualpipe", why)
-    return None
+    missing = SCHEDULES[schedule].needs(pp, n_micro_batches)
+    return Broken(schedule, missing) if missing else None
 
 
 def against_zero(

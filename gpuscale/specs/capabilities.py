@@ -9,7 +9,7 @@ from pydantic import Field
 from gpuscale.specs.fields import Spec
 
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
-Schedule = Literal["1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe"]
+Schedule = Literal["1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe", "gpipe"]
 
 
 class CapabilitiesSpec(Spec):

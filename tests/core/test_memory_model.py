@@ -13,8 +13,8 @@ from gpuscale.core.memory.fit import fewest_gpus, usable_bytes
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import expected_peak, peak_stage, shards, stage_memories
 from gpuscale.core.memory.serving import ServingJob, fewest_serving, replica_memory
-from gpuscale.core.memory.stages import in_flight
 from gpuscale.core.model.params import count_params
+from gpuscale.core.schedules import in_flight
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software

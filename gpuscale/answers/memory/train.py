@@ -315,12 +315,13 @@ def _terms(
 ) -> tuple[Term, ...]:
     from gpuscale.core.memory.peak import shards
     from gpuscale.core.records import Term
+    from gpuscale.core.schedules import schedule_of
     from gpuscale.core.stages import layout_stages
 
     peak = r.expected
     stage = layout_stages(facts.weights, p.stage_split, layout)[peak.stage]
     n_dense, n_expert = shards(layout)
-    copies = 2.0 if layout.schedule == "dualpipe" and layout.pp > 1 else 1.0
+    copies = schedule_of(layout.schedule, layout.pp, layout.vpp).weight_copies
     zero = layout.zero_stage
 
     def state(name: str, from_stage: int, source: str) -> Term:

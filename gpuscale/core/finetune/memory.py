@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import stage_states
-from gpuscale.core.memory.stages import in_flight
+from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from gpuscale.core.formats import is_narrow
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.layer import layer_bytes
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.memory.stages import StageMemory, in_flight
+from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.schedules import in_flight, schedule_of
 from gpuscale.core.stages import StageParams, layout_stages
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def state_block(
     """
     p, zero = parameters, layout.zero_stage
     gradient = p.gradients_bytes_fp16 if layout.precision == "fp16" else p.gradients_bytes
-    copies = 2.0 if layout.schedule == "dualpipe" and layout.pp > 1 else 1.0
+    copies = schedule_of(layout.schedule, layout.pp, layout.vpp).weight_copies
     dense, experts = copies * stage.dense_params, copies * stage.expert_params
     whole, part = dense + experts, dense / n_dense + experts / n_expert
     at = (whole, part)  # unsharded, sharded
@@ -179,7 +180,7 @@ def one_stage(
     n_dense, n_expert = shards(layout)
     state = state_block(stage, layout, p, n_dense, n_expert)
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
-    flying = in_flight(layout.schedule_name, i, layout.pp, layout.vpp, layout.n_micro_batches)
+    flying = in_flight(layout.schedule, i, layout.pp, layout.vpp, layout.n_micro_batches)
     kept = flying * kept_bytes(stage, acts, layout, p.offloaded_layers)
     if stage.has_head:
         kept += model.n_mtp_layers * acts[model.weights.sequence[-1]].kept_bytes

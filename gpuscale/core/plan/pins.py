@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE, SCHEDULES
+from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
 from gpuscale.core.rules import (
     Broken,
     Facts,
@@ -23,6 +23,7 @@ from gpuscale.core.rules import (
     against_tp,
     against_zero,
 )
+from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.ranges import select_ints, select_names
 from gpuscale.core.search.space import VPP, Space, divisors
 
@@ -44,7 +45,7 @@ INTS = {
 NAMES: dict[str, Sequence[str]] = {
     "cp_kind": CP_KINDS,
     "recompute": RECOMPUTE[:3],
-    "schedule": SCHEDULES[:4],
+    "schedule": tuple(s.name for s in SCHEDULES.values() if s.searched),
     "offload": ("none", "optimizer"),
     "order": ORDERS,
 }

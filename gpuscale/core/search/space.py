@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.layout import CP_KINDS, ORDERS, SCHEDULES
+from gpuscale.core.layout import CP_KINDS, ORDERS
 from gpuscale.core.rules import (
     Facts,
     against_batch,
@@ -20,6 +20,7 @@ from gpuscale.core.rules import (
     against_tp,
     against_zero,
 )
+from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.stages import stage_kinds
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
     parts = divisors(facts.n_gpus)
     moe, soft = facts.n_experts > 0, facts.runs_on
     widest = min(64, max(8, 2 * domain_gpus))
+    searched = [s for s in SCHEDULES.values() if s.searched]
     return Space(
         tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
         cp=tuple(d for d in parts if d in powers_of_two(64 if soft.cp_kinds else 1)),
@@ -129,7 +131,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
         precision=(precision,),
         recompute=tuple(r for r in ("none", "selective", "full") if r in soft.recompute),
         recompute_layers=None if soft.recompute_layers else (),
-        schedule=tuple(s for s in SCHEDULES if s in soft.schedules and s != "gpipe") or ("1f1b",),
+        schedule=tuple(s.name for s in searched if s.name in soft.schedules) or ("1f1b",),
         vpp=VPP,
         zero_stage=soft.zero_stages,
         shard_group_size=SHARD_GROUPS if soft.hybrid_shards else (),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import (
@@ -30,7 +31,7 @@ from gpuscale.core.search.results import (
     grid_of,
 )
 from gpuscale.core.search.space import Grid, Space, Tail
-from gpuscale.core.step.pipeline import BUBBLE, pipeline_s
+from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import Stage, shape_of
 
@@ -45,7 +46,7 @@ def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: 
 
 def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
     """Smallest bubble of some (schedule, vpp), in units of the other stages. [1]."""
-    return min((BUBBLE.get(s, 1.0) / v for s, v in schedules), default=0.0)
+    return min((SCHEDULES[s].bubble / v for s, v in schedules), default=0.0)
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.memory.peak import stage_memories
+from gpuscale.core.schedules import SCHEDULES, Pass, orders
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.step import breakdown, exchanges_s, model_stages, shape_of, shards_of
-from gpuscale.core.timeline.orders import SPLIT, Pass, orders
 from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
 from gpuscale.core.timeline.replay import replay, stretched
 
@@ -102,7 +102,7 @@ def timeline(
         )
     order = orders(layout.schedule, pp, vpp, drawn)
     left_out = (m - drawn) * times[heaviest].seconds
-    split = layout.schedule in SPLIT and pp > 1
+    split = SCHEDULES[layout.schedule].splits_backward and pp > 1
 
     def duration(op: Pass) -> float:
         t = times[op.stage % pp]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpuscale.core.timeline.orders import Pass
+from gpuscale.core.schedules import Pass
 
 Duration = Callable[[Pass], float]
 
@@ -47,7 +47,7 @@ def replay(
 
     Examples
     --------
-    >>> from gpuscale.core.timeline.orders import orders
+    >>> from gpuscale.core.schedules import orders
     >>> replay(orders("1f1b", 4, 1, 8), lambda op: 1.0 if op.kind == "F" else 2.0).length_s
     33.0
     """
@@ -107,7 +107,7 @@ def stretched(
 
     Examples
     --------
-    >>> from gpuscale.core.timeline.orders import orders
+    >>> from gpuscale.core.schedules import orders
     >>> run, hop = stretched(orders("1f1b", 4, 1, 8), lambda op: 1.0, 25.0)
     >>> round(run.length_s, 9), round(hop, 9)
     (25.0, 0.1875)

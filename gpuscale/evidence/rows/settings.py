@@ -108,7 +108,7 @@ def moe_kernel_generation(notes: str, framework: str = "") -> str:
 
 
 def schedule_of(row: Row) -> str:
-    """Read the pipeline schedule: a member of `core.layout.SCHEDULES`."""
+    """Read the pipeline schedule: a member of `core.schedules.SCHEDULES`."""
     text = row.get("pp_schedule", "").lower()
     if "dual" in text:
         return "dualpipe"
