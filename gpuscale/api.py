@@ -8,12 +8,21 @@ unit. What the command line refuses is raised as `gpuscale.GpuscaleError`.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.answer import Answer, asks
+from gpuscale.answers.calibrate import Calibrate
+from gpuscale.answers.collective import Collective
+from gpuscale.answers.compare import Compare
+from gpuscale.answers.explain import Explain
+from gpuscale.answers.matmul_time import MatmulTime
+from gpuscale.answers.memory import Memory
 from gpuscale.answers.model import Model
 from gpuscale.answers.network import Network
-from gpuscale.answers.table import question_of
+from gpuscale.answers.plan import Plan
+from gpuscale.answers.roofline import Roofline
+from gpuscale.answers.timeline import Timeline
+from gpuscale.answers.validate import Validate
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -24,7 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "GpuscaleError",
+    "calibrate",
     "collective",
+    "compare",
     "explain",
     "load_cluster",
     "load_gpu",
@@ -84,16 +95,15 @@ def load_model(name: str) -> ModelSpec:
     return found.spec
 
 
+plan = asks(Plan)
+memory = asks(Memory)
+roofline = asks(Roofline)
+matmul_time = asks(MatmulTime)
+collective = asks(Collective)
+timeline = asks(Timeline)
 network = asks(Network)
 model = asks(Model)
-
-# these go through the command line until they are questions of their own
-_ASKED: Any = question_of
-plan = asks(_ASKED("plan"))
-memory = asks(_ASKED("memory"))
-roofline = asks(_ASKED("roofline"))
-matmul_time = asks(_ASKED("matmul-time"))
-collective = asks(_ASKED("collective"))
-timeline = asks(_ASKED("timeline"))
-explain = asks(_ASKED("explain"))
-validate = asks(_ASKED("validate"))
+explain = asks(Explain)
+validate = asks(Validate)
+compare = asks(Compare)
+calibrate = asks(Calibrate)

@@ -166,7 +166,7 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     --------
     >>> from gpuscale.answers.network import Network
     >>> asks(Network)("h100-superpod", gpus=1024)
-    <gpuscale network: h100-superpod  1024 GPUs in 128 nodes  IB NDR 400G/GPU  catalogue vendor>
+    <gpuscale network: superpod-h100-4su  1024 GPUs in 128 nodes  InfiniBand NDR  catalogue vendor>
     """
     made = cast("type[Question]", question)
     name = made.NAME.replace("-", "_")
@@ -174,8 +174,12 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     def call(*args: P.args, **given: P.kwargs) -> Answer:
         from gpuscale.answers.ask import ask
 
-        asked = question(*args, **given)
-        return Answer(ask(asked), _call(name, call, args, given))
+        found = ask(question(*args, **given))
+        if found.files:
+            from gpuscale.render.save import save
+
+            save(found.files, "path")
+        return Answer(found, _call(name, call, args, given))
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = "gpuscale"

@@ -113,9 +113,14 @@ def text(help: str, default: None = None, **more: Any) -> Asked[str | None]: ...
 
 
 def text(
-    help: str, default: str | EllipsisType | None = None, *, known: Iterable[str] = (), **more: Any
+    help: str,
+    default: str | EllipsisType | None = None,
+    *,
+    known: Iterable[str] = (),
+    noun: str = "",
+    **more: Any,
 ) -> Any:
-    """Field of a name or a text; one of `known` where that is given."""
+    """Field of a name or a text; one of `known`, which are called `noun`, where that is given."""
     names = tuple(known)
 
     def read(value: Any, label: str) -> str:
@@ -123,8 +128,8 @@ def text(
             return _written(value)
         word = _written(value).strip().lower()
         if word not in names:
-            noun = label.strip("-").replace("-", " ")
-            raise unknown_name(noun, word, names, f"known: {', '.join(names)}")
+            what = noun or label.strip("-").replace("-", " ")
+            raise unknown_name(what, word, names, f"known: {', '.join(names)}")
         return word
 
     return Asked(help, default, read, **more)
@@ -250,7 +255,16 @@ class Question:
 
 
 @dataclass(kw_only=True)
-class WhatIf(Question):
+class Calibrated(Question):
+    """A question whose answer has expected figures."""
+
+    calibration: Asked[str | None] = text(
+        "Constants that `gpuscale calibrate` fitted to your own measurements.", metavar="FILE"
+    )
+
+
+@dataclass(kw_only=True)
+class WhatIf(Calibrated):
     """A question about specs, any key of which may be changed."""
 
     set: Converted[tuple[str, ...], Settings] = Converted(
@@ -259,9 +273,6 @@ class WhatIf(Question):
         _settings,
         kind="many",
         metavar="KEY=VALUE",
-    )
-    calibration: Asked[str | None] = text(
-        "Constants that `gpuscale calibrate` fitted to your own measurements.", metavar="FILE"
     )
 
     @property
@@ -298,7 +309,7 @@ def fields_of(question: type[Question]) -> dict[str, tuple[Asked[Any], bool]]:
     shared: dict[str, tuple[Asked[Any], bool]] = {}
     for f in fields(question):
         owner = next(c for c in question.__mro__ if f.name in vars(c))
-        group = shared if owner in (WhatIf, Swept) else found
+        group = shared if owner in (Calibrated, WhatIf, Swept) else found
         group[f.name] = (vars(owner)[f.name], not f.kw_only)
     return found | shared
 
@@ -326,7 +337,7 @@ def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
     GpuscaleError
         For whatever cannot be answered.
     """
-    if isinstance(question, WhatIf) and question.calibration is not None:
+    if isinstance(question, Calibrated) and question.calibration is not None:
         from gpuscale.io.calibration import load_calibration
 
         load_calibration(question.calibration)  # a bad file is told even where nothing uses it

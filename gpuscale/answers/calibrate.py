@@ -1,15 +1,15 @@
-"""`gpuscale calibrate`: constants of one's own machines, from one's own measurements."""
+"""Calibration: constants of one's own machines, from one's own measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers.ask import Asked, Calibrated, flag, text
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from gpuscale.evidence.fit.measure import Measured
@@ -31,56 +31,43 @@ TEMPLATES = {
 """Header and one example row of each file that can be given."""
 
 
-@command(app, "calibrate", example="gpuscale calibrate --template gemm")
-def calibrate(
-    common: Common,
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="[FILE]", help="CSV of measured training steps: one scalar."),
-    ] = None,
-    gemm: Annotated[
-        str | None, typer.Option(metavar="FILE", help="CSV of measured matrix products.")
-    ] = None,
-    collectives: Annotated[
-        str | None, typer.Option(metavar="FILE", help="CSV of measured collectives.")
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Time this machine's GPUs (needs gpuscale[gpu]).")
-    ] = False,
-    fabric: Annotated[
-        str, typer.Option(help="With --measure over nodes: the network, as 'IB NDR 400G/GPU'.")
-    ] = "",
-    save: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write the constants, for --calibration FILE."),
-    ] = None,
-    template: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Print a CSV to fill in: gemm, ...")
-    ] = None,
-) -> Document:
+@dataclass
+class Calibrate(Calibrated):
     """Fit constants to your own measurements, for --calibration of every command.
 
     Matrix products and collectives correct the shipped tables; training steps give one scalar
     per site, never a constant per model.
     """
-    if template is not None:
-        return _template(template)
-    if not (file or gemm or collectives or measure):
+
+    NAME: ClassVar[str] = "calibrate"
+    EXAMPLE: ClassVar[str] = "gpuscale calibrate --template gemm"
+    file: Asked[str | None] = text("CSV of measured training steps: one scalar.", metavar="[FILE]")
+    _: KW_ONLY
+    gemm: Asked[str | None] = text("CSV of measured matrix products.", metavar="FILE")
+    collectives: Asked[str | None] = text("CSV of measured collectives.", metavar="FILE")
+    measure: Asked[bool] = flag("Time this machine's GPUs (needs gpuscale[gpu]).")
+    fabric: Asked[str] = text("With --measure over nodes: the network, as 'IB NDR 400G/GPU'.", "")
+    save: Asked[str | None] = text("Write the constants, for --calibration FILE.", metavar="FILE")
+    template: Asked[str | None] = text("Print a CSV to fill in: gemm, ...", metavar="KIND")
+
+    def answer(self) -> Document:
+        """Fit, measure, or print a template."""
+        return _answer(self)
+
+
+def _answer(asked: Calibrate) -> Document:
+    if asked.template is not None:
+        return _template(asked.template)
+    if not (asked.file or asked.gemm or asked.collectives or asked.measure):
         raise GpuscaleError(
             "nothing to calibrate from",
             "give a CSV of training steps, --gemm, --collectives or --measure; "
             "`--template gemm` prints a CSV to fill in",
         )
-    overlay, lines, notes = _fit(common, file, gemm, collectives)
-    if measure:
-        _measure(common, fabric, overlay, lines, notes)
-    return _document(common, overlay, lines, notes, save, _inputs(file, gemm, collectives, measure))
-
-
-def _inputs(
-    file: str | None, gemm: str | None, collectives: str | None, measure: bool
-) -> dict[str, Any]:
-    return {"steps": file, "gemm": gemm, "collectives": collectives, "measure": measure}
+    overlay, lines, notes = _fit(asked, asked.file, asked.gemm, asked.collectives)
+    if asked.measure:
+        _measure(asked, asked.fabric, overlay, lines, notes)
+    return _document(asked, overlay, lines, notes)
 
 
 def _template(kind: str) -> Document:
@@ -94,7 +81,7 @@ def _template(kind: str) -> Document:
 
 
 def _fit(
-    common: Common, file: str | None, gemm: str | None, collectives: str | None
+    asked: Calibrate, file: str | None, gemm: str | None, collectives: str | None
 ) -> tuple[dict[str, Any], list[FitLine], list[str]]:
     from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay, site_overlay
     from gpuscale.io.calibration import merged
@@ -106,14 +93,14 @@ def _fit(
         from gpuscale.evidence.score.gemm import parse_row as parse_gemm
 
         rows = _parsed(gemm, parse_gemm, notes)
-        found, fitted = gemm_overlay(rows, common.calibration, f"own measurements: {gemm}")
+        found, fitted = gemm_overlay(rows, asked.calibration, f"own measurements: {gemm}")
         overlay, lines = merged(overlay, found), lines + fitted
     if collectives:
         from gpuscale.evidence.score.collectives import parse_row as parse_collective
 
         rows = _parsed(collectives, parse_collective, notes)
         source = f"own measurements: {collectives}"
-        found, fitted = collectives_overlay(rows, common.calibration, source)
+        found, fitted = collectives_overlay(rows, asked.calibration, source)
         overlay, lines = merged(overlay, found), lines + fitted
     if file:
         scored = _steps(file, notes)
@@ -163,7 +150,7 @@ def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
 
 
 def _measure(
-    common: Common, fabric: str, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
+    asked: Calibrate, fabric: str, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
 ) -> None:
     import sys
 
@@ -179,11 +166,11 @@ def _measure(
     measured = measure(backend, fabric, report)
     report("")
     backend.close()
-    add_measured(common, measured, overlay, lines, notes)
+    add_measured(asked, measured, overlay, lines, notes)
 
 
 def add_measured(
-    common: Common,
+    asked: Calibrate,
     measured: Measured,
     overlay: dict[str, Any],
     lines: list[FitLine],
@@ -203,10 +190,10 @@ def add_measured(
         raise GpuscaleError(f"measured, but no constants fit: {', '.join(sorted(reasons))}")
     notes += [f"left out: {reason}" for reason in sorted(reasons)]
     found, fitted = gemm_overlay(
-        [r for r in products if not isinstance(r, str)], common.calibration, source
+        [r for r in products if not isinstance(r, str)], asked.calibration, source
     )
     more, also = collectives_overlay(
-        [r for r in ops if not isinstance(r, str)], common.calibration, source
+        [r for r in ops if not isinstance(r, str)], asked.calibration, source
     )
     rates = {
         "gpu": measured.gemm[0]["gpu"],
@@ -222,12 +209,7 @@ def add_measured(
 
 
 def _document(
-    common: Common,
-    overlay: dict[str, Any],
-    lines: list[FitLine],
-    notes: list[str],
-    save: str | None,
-    inputs: dict[str, Any],
+    asked: Calibrate, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
 ) -> Document:
     from dataclasses import asdict
 
@@ -236,7 +218,7 @@ def _document(
     from gpuscale.io.calibration import load_calibration, merged
     from gpuscale.render.document import Column, Document, Table, Text
 
-    overlay = merged(load_calibration(common.calibration), overlay)
+    overlay = merged(load_calibration(asked.calibration), overlay)
     text = to_toml({"made_by": "gpuscale calibrate", **overlay})
 
     def percent(v: float) -> str:
@@ -253,19 +235,17 @@ def _document(
     )
     blocks: list[Block] = [table]
     blocks += [Text(note) for note in notes]
-    if save:
-        _write(save, text)
-        blocks.append(Text(f"written to {save}; use it with --calibration {save}"))
+    files: dict[Path, str] = {}
+    if asked.save:
+        files[check_target(asked.save, "--save", None)] = text
+        blocks.append(Text(f"written to {asked.save}; use it with --calibration {asked.save}"))
     else:
         blocks.append(Text("not saved: --save FILE writes the constants for --calibration FILE"))
-    result = {"fits": [asdict(x) for x in lines], "overlay_toml": text, "saved": save}
-    return Document("calibrate", inputs, result, blocks)
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise GpuscaleError(f"--save {path[:200]}: cannot be written: {reason}") from None
+    result = {"fits": [asdict(x) for x in lines], "overlay_toml": text, "saved": asked.save}
+    inputs = {
+        "steps": asked.file,
+        "gemm": asked.gemm,
+        "collectives": asked.collectives,
+        "measure": asked.measure,
+    }
+    return Document("calibrate", inputs, result, blocks, files=files)

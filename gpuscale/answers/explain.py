@@ -1,13 +1,11 @@
-"""`gpuscale explain`: the glossary of the field."""
+"""The glossary of the field."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers.ask import Asked, Question, text
 
 if TYPE_CHECKING:
     from gpuscale.io.glossary import Entry
@@ -21,18 +19,19 @@ def complete_term(incomplete: str) -> list[str]:
     return [name for name in load_glossary() if name.startswith(incomplete.lower())]
 
 
-@command(app, "explain", example="gpuscale explain mfu")
-def explain(
-    common: Common,
-    term: Annotated[
-        str | None,
-        typer.Argument(help="A word of the field; none lists all.", autocompletion=complete_term),
-    ] = None,
-) -> Document:
+@dataclass
+class Explain(Question):
     """Explain a term of the field: formula, example, limits of validity, references."""
-    from gpuscale.io.glossary import find_entry
 
-    return _list() if term is None else _show(find_entry(term))
+    NAME: ClassVar[str] = "explain"
+    EXAMPLE: ClassVar[str] = "gpuscale explain mfu"
+    term: Asked[str | None] = text("A word of the field; none lists all.", complete=complete_term)
+
+    def answer(self) -> Document:
+        """Explain it, or list all."""
+        from gpuscale.io.glossary import find_entry
+
+        return _list() if self.term is None else _show(find_entry(self.term))
 
 
 def _list() -> Document:

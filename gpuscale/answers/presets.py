@@ -1,14 +1,13 @@
-"""`gpuscale presets`: what is shipped, and one preset as TOML."""
+"""Presets: what is shipped, and one preset as TOML."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
-from gpuscale.cli.completion import complete_preset
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Converted, WhatIf, text, texts
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -19,40 +18,42 @@ if TYPE_CHECKING:
 LISTED = ("gpu", "cluster", "model", "software", "fabric", "arch", "link", "switch")
 
 
-@command(app, "presets", example="gpuscale presets show dgx-h100 > mine.toml")
-def presets(
-    common: Common,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILTER | show NAME]",
-            help="Text that a listed name, alias or title holds; or `show` and a preset's name.",
-            autocompletion=complete_preset,
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option("--kind", help=f"One kind only: {', '.join(LISTED)}.")
-    ] = None,
-    catalogue: Annotated[
-        str, typer.Option(help="`vendor` (data sheets) or `documents` (their rounded figures).")
-    ] = "vendor",
-) -> Document:
+@dataclass
+class Presets(WhatIf):
     """List the presets, or show one as TOML.
 
     What `show` prints can be saved, edited and given back wherever a preset's name is taken.
     """
+
+    NAME: ClassVar[str] = "presets"
+    EXAMPLE: ClassVar[str] = "gpuscale presets show dgx-h100 > mine.toml"
+    words: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "Text that a listed name, alias or title holds; or `show` and a preset's name.",
+        metavar="[FILTER | show NAME]",
+        complete="preset",
+    )
+    _: KW_ONLY
+    kind: Asked[str | None] = text(f"One kind only: {', '.join(LISTED)}.")
+    catalogue: Asked[str] = options.catalogue()
+
+    def answer(self) -> Document:
+        """List them, or show one."""
+        return _answer(self)
+
+
+def _answer(asked: Presets) -> Document:
     from gpuscale.io.hardware import check_catalogue
 
-    check_catalogue(catalogue)
-    if kind is not None and kind not in LISTED:
-        raise unknown_name("kind of preset", kind, LISTED, f"known: {', '.join(LISTED)}")
-    given = list(words or ())
-    kinds = _kinds(kind, catalogue)
+    check_catalogue(asked.catalogue)
+    if asked.kind is not None and asked.kind not in LISTED:
+        raise unknown_name("kind of preset", asked.kind, LISTED, f"known: {', '.join(LISTED)}")
+    given = list(asked.words)
+    kinds = _kinds(asked.kind, asked.catalogue)
     if given[:1] == ["show"]:
         if len(given) != 2:
             raise GpuscaleError("`presets show` takes one name", "gpuscale presets show h100")
-        return _show(common, given[1], kinds)
-    if common.set:
+        return _show(asked, given[1], kinds)
+    if asked.set:
         raise GpuscaleError("--set: nothing to change in a list", "use `presets show NAME`")
     return _list(" ".join(given), kinds)
 
@@ -95,7 +96,7 @@ def _list(text: str, kinds: tuple[str, ...]) -> Document:
     )
 
 
-def _show(common: Common, name: str, kinds: tuple[str, ...]) -> Document:
+def _show(asked: Presets, name: str, kinds: tuple[str, ...]) -> Document:
     from gpuscale.io.toml import parse_toml, read_text
     from gpuscale.render.document import Document, Text
 
@@ -103,8 +104,8 @@ def _show(common: Common, name: str, kinds: tuple[str, ...]) -> Document:
     text = read_text(path)
     table: dict[str, Any] = parse_toml(text, str(path))
     changes: tuple[str, ...] = ()
-    if common.set:
-        text, changes = _changed(common, kind, path)
+    if asked.set:
+        text, changes = _changed(asked, kind, path)
         table = parse_toml(text, "changed preset")
     text = "".join(f"# {line}\n" for line in changes) + text
     return Document(
@@ -125,7 +126,7 @@ def _find(name: str, kinds: tuple[str, ...]) -> tuple[str, Path]:
     raise unknown_name("preset", name, [n for kind in kinds for n in known_names(kind)])
 
 
-def _changed(common: Common, kind: str, path: Path) -> tuple[str, tuple[str, ...]]:
+def _changed(asked: Presets, kind: str, path: Path) -> tuple[str, tuple[str, ...]]:
     from gpuscale.io.inputs import load_inputs
     from gpuscale.io.toml_out import spec_to_toml
 
@@ -134,7 +135,7 @@ def _changed(common: Common, kind: str, path: Path) -> tuple[str, tuple[str, ...
         raise GpuscaleError(f"--set: {kind} presets are changed in a file", "save and edit it")
     named = {base: str(path)}
     loaded = load_inputs(
-        common,
+        asked,
         gpu=named.get("gpu"),
         cluster=named.get("cluster"),
         model=named.get("model"),

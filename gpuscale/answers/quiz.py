@@ -1,13 +1,13 @@
-"""`gpuscale quiz`: every answer of the documents, computed and compared."""
+"""The quiz: every answer of the documents, computed and compared."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers import ask
+from gpuscale.answers.ask import Asked, Converted, texts
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -18,45 +18,46 @@ ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
 
 
-def _complete(incomplete: str) -> list[str]:
+def complete_id(incomplete: str) -> list[str]:
     """Ids of answers."""
     from gpuscale.textbook.quiz.evaluate import load_questions
 
     return [q.id for q in load_questions() if q.id.startswith(incomplete)]
 
 
-@command(app, "quiz", example="gpuscale quiz llm.quiz5.q2.3.tokens")
-def quiz(
-    common: Common,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ID | TEXT]",
-            help="The id of one answer, to explain it; or words to search questions for.",
-            autocompletion=_complete,
-        ),
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option("--only", help=f"One verdict only: {', '.join(ONLY)}.")
-    ] = None,
-    document: Annotated[
-        str | None, typer.Option("--document", help="One document only: 000, 001, 002, 003, 004.")
-    ] = None,
-) -> Document:
+@dataclass
+class Quiz(ask.Question):
     """Answer every question of the documents, and say where they are wrong.
 
     Computed with the documents' own hardware figures by the functions of the other commands.
     """
+
+    NAME: ClassVar[str] = "quiz"
+    EXAMPLE: ClassVar[str] = "gpuscale quiz llm.quiz5.q2.3.tokens"
+    text: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "The id of one answer, to explain it; or words to search questions for.",
+        metavar="[ID | TEXT]",
+        complete=complete_id,
+    )
+    _: KW_ONLY
+    only: Asked[str | None] = ask.text(
+        f"One verdict only: {', '.join(ONLY)}.", known=ONLY, noun="verdict"
+    )
+    document: Asked[str | None] = ask.text("One document only: 000, 001, 002, 003, 004.")
+
+    def answer(self) -> Document:
+        """Answer them all, or explain one."""
+        return _answer(self)
+
+
+def _answer(asked: Quiz) -> Document:
     from gpuscale.textbook.quiz.evaluate import DOCUMENTS, load_questions, select
 
-    if common.set:
-        raise GpuscaleError("--set: the quiz computes with the documents' own figures")
-    if only is not None and only not in ONLY:
-        raise unknown_name("verdict", only, ONLY, f"known: {', '.join(ONLY)}")
+    only, document = asked.only, asked.document
     if document is not None and document not in DOCUMENTS:
         raise unknown_name("document", document, DOCUMENTS, f"known: {', '.join(DOCUMENTS)}")
     questions = load_questions()
-    words = " ".join(text or ())
+    words = " ".join(asked.text)
     chosen = select(questions, words, only or "", document or "")
     for question in chosen:
         if question.id == words:

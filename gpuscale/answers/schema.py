@@ -1,15 +1,13 @@
-"""`gpuscale schema`: the JSON Schema of a command's answer."""
+"""Schemas: the JSON Schema of a command's answer."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, ClassVar
 
-import typer
-
+from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.answers.table import COMMANDS
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
 from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -23,17 +21,22 @@ def complete_command(incomplete: str) -> list[str]:
     return [name for name in (*COMMANDS, "sweep") if name.startswith(incomplete)]
 
 
-@command(app, "schema", example="gpuscale schema memory")
-def schema(
-    common: Common,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="COMMAND", help="A command, or sweep.", autocompletion=complete_command
-        ),
-    ],
-) -> Document:
+@dataclass
+class Schema(Question):
     """Print the JSON Schema of a command's answer."""
+
+    NAME: ClassVar[str] = "schema"
+    EXAMPLE: ClassVar[str] = "gpuscale schema memory"
+    name: Asked[str] = text(
+        "A command, or sweep.", ..., metavar="COMMAND", complete=complete_command
+    )
+
+    def answer(self) -> Document:
+        """Print it."""
+        return _answer(self.name)
+
+
+def _answer(name: str) -> Document:
     import json
 
     from gpuscale.render.document import Document, Text

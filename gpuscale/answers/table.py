@@ -57,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Explain a term of the field: formula, example, limits of validity, references.",
     ),
     "check": (
-        "gpuscale.answers.check",
+        "gpuscale.cli.check",
         "Run the jobs of a file and hold their answers against the requirements in it.",
     ),
     "compare": (

@@ -1,14 +1,13 @@
-"""`gpuscale validate`: score the model on measured runs, its own copy or a file of yours."""
+"""Validation: score the model on measured runs, its own copy or a file of yours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers.ask import Asked, Calibrated, text
+from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,52 +38,47 @@ class Scores:
     sections: list[Section]
 
 
-@command(app, "validate", example="gpuscale validate --runs my_runs.csv --rows scored.csv")
-def validate(
-    common: Common,
-    runs: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Training runs to score (CSV).")
-    ] = None,
-    layouts: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Layout grids: the choice is scored too.")
-    ] = None,
-    gemm: Annotated[str | None, typer.Option(metavar="FILE", help="Measured matmuls.")] = None,
-    collectives: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Measured collectives.")
-    ] = None,
-    inference: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Served models: TTFT, TPOT, throughput.")
-    ] = None,
-    finetune: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Fine-tuning runs: peak memory, step time.")
-    ] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="OUT.csv", help="Write one line per input row: measured, predicted."),
-    ] = None,
-) -> Document:
+FILES = ("runs", "layouts", "gemm", "collectives", "inference")
+
+
+@dataclass
+class Validate(Calibrated):
     """Score the predictions on measured runs: MAPE, median, p90 and bias, by class.
 
     Without a file, the package's own copy of published measurements is scored; with files, each
     of them, in the columns of the published sets.
     """
+
+    NAME: ClassVar[str] = "validate"
+    EXAMPLE: ClassVar[str] = "gpuscale validate --runs my_runs.csv --rows scored.csv"
+    _: KW_ONLY
+    runs: Asked[str | None] = text("Training runs to score (CSV).", metavar="FILE")
+    layouts: Asked[str | None] = text("Layout grids: the choice is scored too.", metavar="FILE")
+    gemm: Asked[str | None] = text("Measured matmuls.", metavar="FILE")
+    collectives: Asked[str | None] = text("Measured collectives.", metavar="FILE")
+    inference: Asked[str | None] = text("Served models: TTFT, TPOT, throughput.", metavar="FILE")
+    rows: Asked[str | None] = text(
+        "Write one line per input row: measured, predicted.", metavar="OUT.csv"
+    )
+
+    def answer(self) -> Document:
+        """Score them."""
+        return _answer(self)
+
+
+def _answer(asked: Validate) -> Document:
     from gpuscale.errors import GpuscaleError
     from gpuscale.render.document import Document
 
-    given = {
-        "runs": runs,
-        "layouts": layouts,
-        "gemm": gemm,
-        "collectives": collectives,
-        "inference": inference,
-        "finetune": finetune,
-    }
+    given = {name: getattr(asked, name) for name in FILES}
     chosen = {name: file for name, file in given.items() if file is not None}
-    if rows is not None and not chosen:
+    if asked.rows is not None and not chosen:
         raise GpuscaleError("--rows needs a file to score", "add for example --runs FILE.csv")
-    scored = _score(chosen, common.calibration)
-    if rows is not None:
-        _write_rows(rows, [row for found in scored.values() for row in found])
+    scored = _score(chosen, asked.calibration)
+    files: dict[Path, str] = {}
+    if asked.rows is not None:
+        found = [row for rows in scored.values() for row in rows]
+        files[check_target(asked.rows, "--rows", None)] = _rows_csv(found)
     sections = [_section(name, found, bool(chosen)) for name, found in scored.items()]
     return Document(
         "validate",
@@ -92,6 +86,7 @@ def validate(
         Scores(sections),
         _blocks(sections),
         csv_table=_summary_table(sections),
+        files=files,
     )
 
 
@@ -149,25 +144,18 @@ def _at_site(rows: list[ScoredRow], calibration: str | None) -> list[ScoredRow]:
     ]
 
 
-def _write_rows(path: str, found: Sequence[ScoredRow]) -> None:
+def _rows_csv(found: Sequence[ScoredRow]) -> str:
     import csv
-    import sys
+    import io
 
-    from gpuscale.errors import GpuscaleError
     from gpuscale.evidence.score.records import ROW_COLUMNS, row_cells
 
     extra = list(dict.fromkeys(key for row in found for key in row.extra))
-    try:
-        file = sys.stdout if path == "-" else open(path, "w", newline="", encoding="utf-8")
-    except OSError as error:
-        raise GpuscaleError(f"{path}: cannot be written: {error.strerror}") from None
-    try:
-        writer = csv.DictWriter(file, [*ROW_COLUMNS, *extra], restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row_cells(row) for row in found)
-    finally:
-        if file is not sys.stdout:
-            file.close()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*ROW_COLUMNS, *extra], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row_cells(row) for row in found)
+    return text.getvalue()
 
 
 CLASSES = {

@@ -54,6 +54,8 @@ BY_NAME = {
     "cluster": complete_cluster,
     "gpu": complete_gpu,
     "software": complete_software,
+    "preset": complete_preset,
+    "comparable": complete_comparable,
 }
 """What completes a field of this name or kind, in every command."""
 

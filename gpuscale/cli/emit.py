@@ -35,12 +35,13 @@ def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> 
 
         verdicts = check_all(held, document.result, document.command)
         extra["requirements"] = verdicts
-    if shown.output:
+    if shown.output or document.files:
         from gpuscale.cli.invoked import command_line
         from gpuscale.render.save import file_content, save
 
         line = command_line(document.command)
-        save({path: file_content(document, path, extra, line) for path in shown.output})
+        made = {path: file_content(document, path, extra, line) for path in shown.output}
+        save({**document.files, **made})
     _print(document, shown, extra)
     if shown.format != "json":
         for warning in document.warnings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gpuscale.core.records import Term
@@ -83,3 +84,4 @@ class Document:
     interrupted: bool = False  # Ctrl-C: the best so far; exit code 130
     pictures: Callable[[], Sequence[Any]] | None = None  # charts beside those of the result
     timeline: Callable[[], Any] | None = None  # `core.timeline.Timeline` of the step
+    files: Mapping[Path, str | bytes] = field(default_factory=dict)  # to be written beside it

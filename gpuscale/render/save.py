@@ -39,10 +39,13 @@ def rendered(
     return plain.to_text(document, explain="explain" in extra)
 
 
-def check_target(text: str, flag: str = "-o", endings: Iterable[str] = ENDINGS) -> Path:
-    """Refuse a file that could not be written, before anything is computed."""
+def check_target(text: str, flag: str = "-o", endings: Iterable[str] | None = ENDINGS) -> Path:
+    """Refuse a file that could not be written, before anything is computed.
+
+    Without `endings` a file may end as it likes.
+    """
     path = Path(text)
-    if path.suffix not in endings:
+    if endings is not None and path.suffix not in endings:
         raise GpuscaleError(
             f"{flag} {text}: the ending `{path.suffix}` is not known",
             f"known endings: {' '.join(endings)}",

@@ -96,7 +96,7 @@ def test_csv_and_markdown():
         (["nothing", "here"], "unknown question `nothing here`"),
         (["--only", "bad"], "unknown verdict `bad`"),
         (["--document", "5"], "unknown document `5`"),
-        (["--set", "gpu.hbm_bytes=1"], "--set: the quiz computes"),
+        (["--set", "gpu.hbm_bytes=1"], "no such option: --set"),
         (["gpu.quiz1.q3.h100", "--only", "wrong"], "unknown question"),
     ],
 )

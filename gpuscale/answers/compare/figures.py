@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuscale.cli.common import Common
+    from gpuscale.answers.ask import WhatIf
     from gpuscale.specs.cluster import ClusterSpec
 
 GPU = {
@@ -81,13 +81,13 @@ MODEL = {
 LABELS = {"gpu": GPU, "cluster": CLUSTER, "model": MODEL}
 
 
-def figures(common: Common, kind: str, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+def figures(asked: WhatIf, kind: str, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
     """Name, key figures and warnings of a preset or a file, what-if changes applied."""
     if kind == "model":
-        return _model(common, arg)
+        return _model(asked, arg)
     from gpuscale.io.inputs import load_inputs
 
-    loaded = load_inputs(common, **{kind: arg})  # type: ignore[arg-type]
+    loaded = load_inputs(asked, **{kind: arg})  # type: ignore[arg-type]
     if kind == "gpu":
         return loaded.gpu.name, {k: getattr(loaded.gpu, k) for k in GPU}, loaded.warnings
     return loaded.cluster.name, _cluster(loaded.cluster), loaded.warnings
@@ -105,12 +105,12 @@ def _cluster(spec: ClusterSpec) -> dict[str, Any]:
     return found | {"gpu": spec.gpu.name, "levels": ", ".join(levels) or "one, flat"}
 
 
-def _model(common: Common, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 4,096 tokens."""
     from gpuscale.answers.model import Model
     from gpuscale.render.data import plain
 
-    document = Model(arg, set=common.set, calibration=common.calibration).answer()
+    document = Model(arg, set=asked.set, calibration=asked.calibration).answer()
     result = plain(document.result)
     groups = result["groups"]
     result["mixers"] = "; ".join(dict.fromkeys(g["mixer"] for g in groups))

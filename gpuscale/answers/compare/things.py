@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.cli.common import Common
+    from gpuscale.answers.ask import WhatIf
 
 SPECS = ("gpu", "cluster", "model")
 KIND_TEXT = {
@@ -46,7 +46,7 @@ class Given:
     data: Any = None
 
 
-def read_things(common: Common, args: Sequence[str]) -> tuple[str, list[Thing]]:
+def read_things(asked: WhatIf, args: Sequence[str]) -> tuple[str, list[Thing]]:
     """Tell what the arguments are and read them.
 
     Returns
@@ -62,7 +62,7 @@ def read_things(common: Common, args: Sequence[str]) -> tuple[str, list[Thing]]:
     found = [given(arg) for arg in args]
     shared = [k for k in found[0].kinds if all(k in g.kinds for g in found)]
     if shared and shared[0] in SPECS:
-        return shared[0], _distinct([_figures(common, shared[0], arg) for arg in args], args)
+        return shared[0], _distinct([_figures(asked, shared[0], arg) for arg in args], args)
     if not all(g.kinds[0] in ("answer", "job") for g in found):
         other = next(g for g in found if not set(g.kinds) & set(found[0].kinds))
         raise GpuscaleError(
@@ -70,10 +70,10 @@ def read_things(common: Common, args: Sequence[str]) -> tuple[str, list[Thing]]:
             f"{KIND_TEXT[other.kinds[0]]}",
             "things of one kind can be compared",
         )
-    if common.set and not any(g.kinds[0] == "job" for g in found):
+    if asked.set and not any(g.kinds[0] == "job" for g in found):
         raise GpuscaleError("--set: a saved answer cannot be changed", "change the job")
     things = [
-        _answer(g.arg, g.data) if g.kinds[0] == "answer" else _job(common, g.arg) for g in found
+        _answer(g.arg, g.data) if g.kinds[0] == "answer" else _job(asked, g.arg) for g in found
     ]
     for thing in things[1:]:
         if thing.command != things[0].command:
@@ -172,12 +172,12 @@ def _answer(path: str, found: Any) -> Thing:
     )
 
 
-def _job(common: Common, path: str) -> Thing:
+def _job(asked: WhatIf, path: str) -> Thing:
     """Plan a job, as `gpuscale plan --job` does."""
     from gpuscale.answers.plan import Plan
     from gpuscale.render.data import plain
 
-    document = Plan(job=path, set=common.set, calibration=common.calibration).answer()
+    document = Plan(job=path, set=asked.set, calibration=asked.calibration).answer()
     return Thing(
         path,
         plain(document.result),
@@ -188,10 +188,10 @@ def _job(common: Common, path: str) -> Thing:
     )
 
 
-def _figures(common: Common, kind: str, arg: str) -> Thing:
+def _figures(asked: WhatIf, kind: str, arg: str) -> Thing:
     from gpuscale.answers.compare.figures import figures
 
-    name, found, warnings = figures(common, kind, arg)
+    name, found, warnings = figures(asked, kind, arg)
     return Thing(name, found, warnings=warnings)
 
 

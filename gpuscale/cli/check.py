@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from gpuscale.answers.table import COMMANDS
-from gpuscale.cli.app import app
-from gpuscale.cli.common import Common, command
+from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
+from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+    from gpuscale.render.document import Block, Document
 
 KEYS = {"name": str, "command": str, "require": list, "answer": str}
 MOST_JOBS = 1000
@@ -42,26 +41,36 @@ class Outcome:
     details: tuple[str, ...]
 
 
-@command(app, "check", example="gpuscale check jobs.toml --junit report.xml")
-def check(
-    common: Common,
-    file: Annotated[str, typer.Argument(help="TOML with [[job]]: name, command, require.")],
-    junit: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also write a JUnit XML report.")
-    ] = None,
-) -> Document:
+@dataclass
+class Check(WhatIf):
     """Run the jobs of a file and hold their answers against the requirements in it."""
-    from gpuscale.io.toml import read_toml
-    from gpuscale.render.save import check_target
 
-    target = check_target(junit, "--junit", {".xml": "junit"}) if junit else None
-    jobs = read_jobs(read_toml(file), file)
-    outcomes = [run_job(job) for job in jobs]
-    if target:
-        from gpuscale.render.save import save
+    NAME: ClassVar[str] = "check"
+    EXAMPLE: ClassVar[str] = "gpuscale check jobs.toml --junit report.xml"
+    file: Asked[str] = text("TOML with [[job]]: name, command, require.", ...)
+    _: KW_ONLY
+    junit: Asked[str | None] = text("Also write a JUnit XML report.", metavar="FILE")
 
-        save({target: to_junit(outcomes)}, "--junit")
-    return _document(outcomes, file)
+    def answer(self) -> Document:
+        """Run them."""
+        from gpuscale.io.toml import read_toml
+        from gpuscale.render.save import check_target
+
+        target = check_target(self.junit, "--junit", {".xml": "junit"}) if self.junit else None
+        jobs = read_jobs(read_toml(self.file), self.file)
+        outcomes = [run_job(job, shared_options(self, job)) for job in jobs]
+        return _document(outcomes, self.file, {target: to_junit(outcomes)} if target else {})
+
+
+def shared_options(asked: Check, job: Job) -> tuple[str, ...]:
+    """Options that ``--set`` and ``--calibration`` of the check mean for one of its jobs."""
+    takes = fields_of(question_of(job.args[0]))
+    found: list[str] = []
+    if asked.set and "set" in takes:
+        found += [word for change in asked.set for word in ("--set", change)]
+    if asked.calibration is not None and "calibration" in takes:
+        found += ["--calibration", asked.calibration]
+    return tuple(found)
 
 
 def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
@@ -112,7 +121,7 @@ def _job(table: Any, where: str) -> Job:
     return Job(name, tuple(args), tuple(table.get("require", [])), answer)
 
 
-def run_job(job: Job) -> Outcome:
+def run_job(job: Job, shared: Sequence[str] = ()) -> Outcome:
     """Run one job in this process."""
     import contextlib
     import io
@@ -123,9 +132,9 @@ def run_job(job: Job) -> Outcome:
     asked = [word for r in job.require for word in ("--require", r)]
     out, err, start = io.StringIO(), io.StringIO(), time.perf_counter()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([*job.args, "--json", *asked])
+        code = run([*job.args, *shared, "--json", *asked])
     took_s = time.perf_counter() - start
-    line = " ".join(["gpuscale", *job.args])
+    line = " ".join(["gpuscale", *job.args, *shared])
     if code not in (0, 1):
         last = [t for t in err.getvalue().splitlines() if t.startswith("error: ")] or ["error"]
         return Outcome(job.name, line, "error", took_s, (last[-1],))
@@ -165,7 +174,7 @@ def to_junit(outcomes: list[Outcome]) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode")
 
 
-def _document(outcomes: list[Outcome], file: str) -> Document:
+def _document(outcomes: list[Outcome], file: str, files: dict[Path, str]) -> Document:
     from gpuscale.render.document import Column, Document, Table, Text
 
     columns = [
@@ -183,6 +192,5 @@ def _document(outcomes: list[Outcome], file: str) -> Document:
     bad = len(outcomes) - n_passed
     result = {"total": len(outcomes), "passed": n_passed, "jobs": outcomes}
     summary = f"{n_passed} passed" + (f", {bad} failed" if bad else "")
-    return Document(
-        "check", {"file": file}, result, [Table(columns, rows), Text(summary)], answered_no=bad > 0
-    )
+    blocks: list[Block] = [Table(columns, rows), Text(summary)]
+    return Document("check", {"file": file}, result, blocks, answered_no=bad > 0, files=files)
