@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from gpuscale.api import (
         Answer,
         GpuscaleError,
+        calibrate,
         collective,
+        compare,
         explain,
         load_cluster,
         load_gpu,
@@ -32,7 +34,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "GpuscaleError",
+    "calibrate",
     "collective",
+    "compare",
     "explain",
     "load_cluster",
     "load_gpu",

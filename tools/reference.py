@@ -63,7 +63,8 @@ def cli_page() -> str:
     parts = [
         "# Command line",
         "Written from `--help` when this site is built. Every command takes `--json`, `--format`, "
-        "`--explain`, `--require`, `-o` and `--plot`; those about specs `--set` and `--calibration`.",
+        "`--explain`, `--require`, `-o` and `--plot`; those about specs take `--set` and "
+        "`--calibration`.",
         f"```text\n{help_text('').rstrip()}\n```",
     ]
     for name, (_, line) in COMMANDS.items():

@@ -118,7 +118,7 @@ def test_measuring_fits_what_the_device_shows(capsys, tmp_path):
     assert measured.copy_bytes_per_s == pytest.approx(2.5e12, rel=0.01)
     assert 300e12 < measured.attention_flop_per_s < 400e12
     overlay, lines, notes = {}, [], []
-    calibrate_module.add_measured(calibrate_module.Common(), measured, overlay, lines, notes)
+    calibrate_module.add_measured(calibrate_module.Calibrate(), measured, overlay, lines, notes)
     assert {x.name for x in lines} >= {"arch.hopper.matmul.bf16", "fabric.nvlink4.ops.ring"}
     product = next(x for x in lines if x.name == "arch.hopper.matmul.bf16")
     assert product.error_after_frac < 0.5 * product.error_before_frac
