@@ -16,7 +16,7 @@ POD = load_cluster("h100-superpod")
 
 
 def loaded(*settings, **names):
-    return load_inputs(SimpleNamespace(set_=settings), **names)
+    return load_inputs(SimpleNamespace(settings=settings, calibration=None), **names)
 
 
 def test_change_is_made_and_told():
