@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuscale.core.kernel.expected import MatmulCalibration  # noqa: E402
+from gpuscale.core.kernel.calibration import MatmulCalibration  # noqa: E402
 from gpuscale.evidence.fit.gemm_fit import (  # noqa: E402
     AXES,
     PRIORS,

@@ -10,7 +10,7 @@ from gpuscale.answers.ask import Asked, Swept, amount, text, whole
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.expected import ArchCalibration
+    from gpuscale.core.kernel.calibration import ArchCalibration
     from gpuscale.core.kernel.ideal import KernelTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
@@ -247,7 +247,8 @@ def _expected(
     spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], calibration: str | None
 ) -> Expected:
     """Return the expected time of a product or of an elementwise kernel."""
-    from gpuscale.core.kernel.expected import expected_elementwise_time_s, matmul_interval_s
+    from gpuscale.core.kernel.calibration import matmul_interval_s
+    from gpuscale.core.kernel.expected import expected_elementwise_time_s
     from gpuscale.io.calibration import load_arch
 
     arch = load_arch(spec, calibration)

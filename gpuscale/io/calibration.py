@@ -12,8 +12,8 @@ from gpuscale.io.presets import find_preset
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.expected import ArchCalibration
-    from gpuscale.core.network.expected import FabricCalibration, LinkCalibration
+    from gpuscale.core.kernel.calibration import ArchCalibration
+    from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration
     from gpuscale.specs.arch import ArchSpec
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.fabric import LinkSpec
@@ -134,11 +134,27 @@ def _load_link(name: str, calibration: str | Path | None) -> LinkCalibration:
 
 def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> FabricCalibration:
     """Calibration of a cluster's links: inside the scale-up domain, and between domains."""
-    from gpuscale.core.network.expected import FabricCalibration
-
-    inner = scaleup_class(cluster.gpu.scaleup_link)
     nic = cluster.egress_bytes_per_s_per_gpu or 0.0
-    outer = network_class(cluster.fabric_class, nic, cluster.gpus_per_node)
+    link = cluster.gpu.scaleup_link
+    return links(link, cluster.fabric_class, nic, cluster.gpus_per_node, calibration)
+
+
+def links(
+    scaleup_link: str,
+    fabric_class: str,
+    nic_bytes_per_s: float,
+    gpus_per_node: int,
+    calibration: str | Path | None = None,
+) -> FabricCalibration:
+    """Calibration of a scale-up link as the data sheet calls it, and of a class of network."""
+    outer = network_class(fabric_class, nic_bytes_per_s, gpus_per_node)
+    return _links(scaleup_class(scaleup_link), outer, calibration)
+
+
+@lru_cache(maxsize=64)
+def _links(inner: str, outer: str, calibration: str | Path | None) -> FabricCalibration:
+    from gpuscale.core.network.calibration import FabricCalibration
+
     return FabricCalibration(load_link(inner, calibration), load_link(outer, calibration))
 
 

@@ -85,7 +85,7 @@ def make_problem(
     >>> round(problem.capacity_bytes / 1e9, 1)
     85.0
     """
-    hardware = step_hardware(cluster)
+    hardware = step_hardware(cluster, overlay=calibration)
     if calibration is not None:
         hardware = replace(hardware, site_factor=site_factor(calibration))
     return Problem(

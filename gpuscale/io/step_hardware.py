@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.step.records import Hardware
+from gpuscale.io.calibration import links, load_arch
 from gpuscale.io.step_calibration import Calibration, load_calibration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuscale.evidence.rows.hardware import HardwareFacts
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
 
 KERNELS = (
     "kernel_floor_s",
-    "k_ramp",
-    "wave_exponent",
-    "hbm_eff",
+    "kernel_gap_s",
     "misaligned_eff",
     "half_tile_eff",
     "attention_backward_eff",
@@ -35,9 +37,8 @@ KERNELS = (
     "mxfp8_slowdown",
     "scan_eff",
     "optimizer_bytes_per_param",
-    "scaleup_latency_s",
-    "all_to_all_eff",
-    "all_to_all_scaleout_eff",
+    "scaleup_latency_factor",
+    "all_to_all_frac",
     "expert_launch_s",
     "p2p_latency_s",
     "bucket_bytes",
@@ -47,8 +48,20 @@ UNITS_DEFAULT = 148
 """Compute units where the data sheet does not say."""
 
 
-def step_hardware(cluster: ClusterSpec, calibration: Calibration | None = None) -> Hardware:
+def step_hardware(
+    cluster: ClusterSpec, calibration: Calibration | None = None, overlay: str | Path | None = None
+) -> Hardware:
     """Hardware record of a cluster.
+
+    Parameters
+    ----------
+    cluster : ClusterSpec
+        GPU, node and network.
+    calibration : Calibration, optional
+        Parameters of a step; default: those shipped.
+    overlay : path, optional
+        A person's own measurements of products and collectives, as `gpuscale calibrate` wrote
+        them; they change the step through the same functions as `matmul-time` and `collective`.
 
     Examples
     --------
@@ -66,6 +79,7 @@ def step_hardware(cluster: ClusterSpec, calibration: Calibration | None = None) 
         scaleout=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
         fabric_class=cluster.fabric_class,
         name=cluster.name,
+        overlay=overlay,
     )
 
 
@@ -97,11 +111,12 @@ def _hardware(
     scaleout: float,
     fabric_class: str,
     name: str,
+    overlay: str | Path | None = None,
 ) -> Hardware:
     arch = gpu.architecture
     kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
-    if arch.startswith("tpu") or (gpu.n_compute_units or 99) < 16:
-        kernels["wave_exponent"] = 0.0
+    kernels_alone = load_arch(gpu, overlay)
+    fabric = links(gpu.scaleup_link, fabric_class, scaleout, gpus_per_node, overlay)
     power = 1.0
     reference = cal.arch(arch, "reference_tdp_w", gpu.name)
     if gpu.tdp_w and reference > 10.0:
@@ -125,13 +140,17 @@ def _hardware(
         scaleout_bytes_per_s=scaleout,
         host_link_bytes_per_s=gpu.pcie_bytes_per_s or 25e9,
         fabric_class=fabric_class,
-        gemm_bf16_eff=cal.arch(arch, "gemm_bf16_eff", gpu.name) * power,
-        gemm_fp8_eff=cal.arch(arch, "gemm_fp8_eff", gpu.name) * power,
-        gemm_fp4_eff=cal.arch(arch, "gemm_fp4_eff", gpu.name) * power,
+        l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0),
+        in_switch_reduction=reduces_in_switch(fabric, domain),
+        arch=kernels_alone,
+        fabric=fabric,
+        hbm_eff=kernels_alone.for_dtype("bf16").memory_eff_frac * cal["kernels.stream_frac"],
+        product_bf16_frac=cal.arch(arch, "product_bf16_frac", gpu.name) * power,
+        product_fp8_frac=cal.arch(arch, "product_fp8_frac", gpu.name) * power,
+        product_fp4_frac=cal.arch(arch, "product_fp4_frac", gpu.name) * power,
         attention_eff=cal.arch(arch, "attention_eff", gpu.name) * power,
-        scaleup_eff=cal.arch(arch, "scaleup_eff", gpu.name),
-        scaleout_eff=cal.fabric(fabric_class, "scaleout_eff"),
-        scaleout_latency_s=cal.fabric(fabric_class, "scaleout_latency_s"),
-        ring_hop_s=cal.fabric(fabric_class, "ring_hop_s"),
+        scaleup_frac=cal.arch(arch, "scaleup_frac", gpu.name),
+        scaleout_frac=cal.fabric(fabric_class, "scaleout_frac"),
+        scaleout_latency_factor=cal.fabric(fabric_class, "latency_factor"),
         **kernels,
     )

@@ -36,7 +36,7 @@ class SoftwareCalibration(Spec):
     ep_exposed_frac: Calibrated
     pipeline_launch_s: Calibrated | None = None
     gather_unoverlapped_frac: Calibrated | None = None
-    zero3_latencies_per_layer: Calibrated | None = None
+    gathers_per_layer: Calibrated | None = None
 
 
 class SoftwareSpec(Spec):

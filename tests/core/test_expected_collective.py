@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.network.expected import (
+from gpuscale.core.network.calibration import (
     GENERAL_FABRIC,
-    OPS,
     FabricCalibration,
     collective_interval_s,
+)
+from gpuscale.core.network.expected import (
+    OPS,
     deduplicated_frac,
     destination_nodes,
     expected_collective_time_s,

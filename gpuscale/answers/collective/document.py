@@ -56,12 +56,10 @@ def expected_time(
     if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
         return None
     from gpuscale.core.network.algorithms import ALGORITHMS
+    from gpuscale.core.network.calibration import collective_interval_s
+    from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
     from gpuscale.core.network.collective import bandwidths_bytes_per_s
-    from gpuscale.core.network.expected import (
-        collective_interval_s,
-        deduplicated_frac,
-        expected_collective_time_s,
-    )
+    from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
     from gpuscale.io.calibration import load_fabric, scaleup_class
 
     fabric = load_fabric(spec, calibration)

@@ -3,26 +3,33 @@
 An analytic form with a few physical constants per architecture and number format (kernel floor,
 latency of the K loop, wave quantisation over tiles, saturating compute and memory efficiency)
 times a smooth table of what remains, derived from published measurements and held at its edges.
+The time never falls where the rows m grow.
 
 Use::
 
     time_s = expected_matmul_time_s(m, n, k, "bf16", arch, gpu.bf16_flop_per_s,
                                     gpu.hbm_bytes_per_s, n_units=gpu.n_compute_units,
                                     l2_bytes=gpu.l2_bytes)
-    util = expected_matmul_utilisation(...)   # same arguments: 2mnk / (peak * time)
 
 `arch` is an `ArchCalibration`, from `gpuscale.io.calibration.load_arch(gpu)`. The functions are
-pure and take float m, n, k, so they may be memoised.
+pure and take float m, n, k, so they may be memoised. `matmul-time`, serving and the training step
+all call this one; a step adds named parameters of its own (`core.step.operators.matmul_s`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from functools import lru_cache
 from math import ceil, exp, floor, log, tanh
+from typing import NamedTuple
 
-from gpuscale.core.formats import element_bytes, number_format
-from gpuscale.core.residual_table import ResidualTable
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.kernel.calibration import (
+    GENERAL,
+    ArchCalibration,
+    MatmulCalibration,
+    measured_format,
+)
 
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 """Output tiles of one thread block that libraries choose from."""
@@ -34,148 +41,120 @@ SPLIT_K = 512
 SUSTAINED_REF_S = 1e-4
 """Ideal time at which `compute_eff_frac` holds; longer products sag under the power limit."""
 
-
-@dataclass(frozen=True, slots=True)
-class MatmulCalibration:
-    """Constants of matrix products in one number format on one architecture.
-
-    The defaults are the medians over the measured architectures.
-    """
-
-    floor_s: float = 2.3e-6  # launch, prologue and epilogue of one kernel
-    latency_s: float = 1.5e-6  # the K loop of one block at k = 1024
-    latency_exponent: float = 0.55  # 1: no split-K; the loop's time grows as k**exponent
-    compute_eff_frac: float = 0.74  # of the data-sheet peak, at an ideal time of 0.1 ms
-    ramp_k: float = 100.0  # filling the pipeline costs as much as this many more k
-    memory_eff_frac: float = 0.86  # of the data-sheet memory bandwidth
-    blend: float = 2.0  # exponent with which compute, memory and latency add up
-    wave_exponent: float = 0.35  # 1: a partial last wave costs a whole one; 0: nothing
-    tile_area: float = 1200.0  # output elements at which a tile reaches half efficiency
-    l2_gain: float = 0.85  # memory speed of operands that stay in the L2 cache, over HBM
-    sustained_slope: float = 0.13  # slowing per factor e**3 of ideal time (clocks under load)
-    quant_floor_s: float = 1.5e-6  # the kernel that quantises the activations
-    quant_eff_frac: float = 0.6  # of memory bandwidth, in that kernel
-    table: ResidualTable | None = None  # log corrections
-    low_frac: float = 0.7  # 80 % interval: measured / expected
-    high_frac: float = 1.4
-    borrowed: bool = False  # measured on another architecture
-    source: str = ""
+L2_SHARE = 0.6
+"""Share of the cache that operands of this size half stay in; the rest is other lines (form)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchCalibration:
-    """What is calibrated for one GPU architecture."""
+class Product(NamedTuple):
+    """Everything of a product (m, k) @ (k, n) and its GPU but the rows m."""
 
-    name: str
-    matmul: Mapping[str, MatmulCalibration] = field(default_factory=dict)
-    source: str = ""
+    n: float
+    k: float
+    in_bytes: float  # per element of both operands
+    peak_flop_per_s: float
+    hbm_bytes_per_s: float
+    n_units: int = 1
+    l2_bytes: float = 0.0
+    include_quant: bool = False
+    out_bytes: float = 2.0
+    warm_l2: bool = False
+    weight_bytes: float | None = None
+    products: float = 1.0
 
-    def format_used(self, dtype: str, kernels: str = "") -> str:
-        """Key of `matmul` that serves a number format, "" for the general constants."""
-        for name in (dtype, *number_format(dtype).measured_as):
-            for key in (f"{name}-{kernels}", name) if kernels else (name,):
-                if key in self.matmul:
-                    return key
-        return ""
+    def moved_bytes(self, m: float) -> float:
+        """Bytes of (m, k), (k, n) and the result of one product, each moved once."""
+        w = self.in_bytes if self.weight_bytes is None else self.weight_bytes
+        return self.in_bytes * m * self.k + w * self.n * self.k + self.out_bytes * m * self.n
 
-    def for_dtype(self, dtype: str, kernels: str = "") -> MatmulCalibration:
-        """Constants of a number format; of the nearest measured one where it has none."""
-        return self.matmul.get(self.format_used(dtype, kernels), GENERAL)
+    def ideal_s(self, m: float) -> float:
+        """Roofline of all products [1]_ of `expected_matmul_time_s`. [s]."""
+        compute_s = 2.0 * m * self.n * self.k / self.peak_flop_per_s
+        return self.products * max(compute_s, self.moved_bytes(m) / self.hbm_bytes_per_s)
 
 
-GENERAL = MatmulCalibration()
-
-
-def compute_time_s(
-    m: float,
-    n: float,
-    k: float,
-    c: MatmulCalibration,
-    peak_flop_per_s: float,
-    n_units: int,
-    products: float = 1.0,
-) -> float:
-    """Time on the matrix units: the best tile, whole waves of tiles over the units.
+def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+    """Time on the matrix units: the best tile, whole waves of tiles over the units. [s].
 
     ``waves * tile * 2 (k + ramp_k) / (peak / units * eff)``; fewer tiles than units may split K.
-    The tiles of `products` equal products in one launch share the waves.
+    The tiles of equal products in one launch share the waves. NVIDIA, "Matrix Multiplication
+    Background User's Guide": tile and wave quantisation.
     """
     best = float("inf")
     area0 = c.tile_area
-    most_split = max(1.0, floor(k / SPLIT_K))
+    most_split = max(1.0, floor(p.k / SPLIT_K))
     for rows, columns in TILES:
-        tiles = products * ceil(m / rows) * ceil(n / columns) / n_units
-        area = rows * columns
+        tiles = p.products * ceil(m / rows) * ceil(p.n / columns) / p.n_units
         if tiles <= 1.0:
             waves = 1.0 / min(max(1.0, floor(1.0 / tiles)), most_split)
         else:
             waves = tiles * (ceil(tiles) / tiles) ** c.wave_exponent
-        cost = waves * (area + area0)
-        best = min(best, cost)
+        best = min(best, waves * (rows * columns + area0))
     best *= LARGEST_TILE / (LARGEST_TILE + area0)
-    time_s = best * n_units * 2.0 * (k + c.ramp_k) / (peak_flop_per_s * c.compute_eff_frac)
-    ideal_s = 2.0 * m * n * k * products / peak_flop_per_s
+    rate = p.peak_flop_per_s * c.compute_eff_frac
+    time_s = best * p.n_units * 2.0 * (p.k + c.ramp_k) / rate
+    ideal_s = 2.0 * m * p.n * p.k * p.products / p.peak_flop_per_s
     return time_s * (1.0 + c.sustained_slope * tanh(log(ideal_s / SUSTAINED_REF_S) / 3.0))
 
 
-def memory_time_s(
-    moved_bytes: float, c: MatmulCalibration, hbm_bytes_per_s: float, l2_bytes: float, warm: bool
-) -> float:
-    """Time on the memory; operands that fit the L2 cache run at `l2_gain` times the speed."""
-    rate = hbm_bytes_per_s * c.memory_eff_frac
-    if l2_bytes > 0.0 and (warm or c.l2_gain < 1.0):
-        resident = 1.0 / (1.0 + (moved_bytes / (0.6 * l2_bytes)) ** 3)
+def memory_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+    """Time on the memory; operands that fit the L2 cache run at `l2_gain` times the speed. [s]."""
+    moved = p.products * p.moved_bytes(m)
+    rate = p.hbm_bytes_per_s * c.memory_eff_frac
+    if p.l2_bytes > 0.0 and (p.warm_l2 or c.l2_gain < 1.0):
+        resident = 1.0 / (1.0 + (moved / (L2_SHARE * p.l2_bytes)) ** 3)
         rate *= 1.0 + (c.l2_gain - 1.0) * resident
-    return moved_bytes / rate
+    return moved / rate
 
 
-def quantise_time_s(
-    n_elements: float, in_bytes: float, c: MatmulCalibration, hbm_bytes_per_s: float
-) -> float:
-    """Time to quantise bf16 activations: read 2 bytes, write `in_bytes` each."""
-    return c.quant_floor_s + n_elements * (2.0 + in_bytes) / (hbm_bytes_per_s * c.quant_eff_frac)
+def quantise_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+    """Time to quantise bf16 activations: read 2 bytes, write the narrow format. [s]."""
+    n_elements = p.products * m * p.k
+    rate = p.hbm_bytes_per_s * c.quant_eff_frac
+    return c.quant_floor_s + n_elements * (2.0 + p.in_bytes) / rate
 
 
-def analytic_time_s(
-    m: float,
-    n: float,
-    k: float,
-    dtype: str,
-    c: MatmulCalibration,
-    peak_flop_per_s: float,
-    hbm_bytes_per_s: float,
-    n_units: int = 1,
-    l2_bytes: float = 0.0,
-    include_quant: bool = False,
-    out_bytes: float = 2.0,
-    warm_l2: bool = False,
-    weight_bytes: float | None = None,
-    products: float = 1.0,
-) -> float:
-    """Time of one product without the table: ``floor + (compute^p + memory^p + latency^p)^(1/p)``.
+def analytic_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+    """Time without the table: ``floor + (compute^b + memory^b + latency^b)^(1/b)``. [s].
 
-    The arguments are those of `expected_matmul_time_s`.
+    It never falls with m: each part is a growing function of it.
     """
-    in_bytes = element_bytes(dtype)
-    moved = products * moved_bytes(m, n, k, in_bytes, out_bytes, weight_bytes)
-    p = c.blend
-    compute_s = compute_time_s(m, n, k, c, peak_flop_per_s, n_units, products)
-    memory_s = memory_time_s(moved, c, hbm_bytes_per_s, l2_bytes, warm_l2)
-    latency_s = c.latency_s * (k / 1024.0) ** c.latency_exponent
+    b = c.blend
+    compute_s, memory_s = compute_time_s(m, p, c), memory_time_s(m, p, c)
+    latency_s = c.latency_s * (p.k / 1024.0) ** c.latency_exponent
     top = max(compute_s, memory_s, latency_s)
-    sum_p = (compute_s / top) ** p + (memory_s / top) ** p + (latency_s / top) ** p
-    time_s = float(c.floor_s + top * sum_p ** (1.0 / p))
-    if include_quant:
-        time_s += quantise_time_s(products * m * k, in_bytes, c, hbm_bytes_per_s)
-    return time_s
+    sum_b = (compute_s / top) ** b + (memory_s / top) ** b + (latency_s / top) ** b
+    time_s = float(c.floor_s + top * sum_b ** (1.0 / b))
+    return time_s + quantise_time_s(m, p, c) if p.include_quant else time_s
 
 
-def moved_bytes(
-    m: float, n: float, k: float, in_bytes: float, out_bytes: float, weight_bytes: float | None
-) -> float:
-    """Bytes of (m, k), (k, n) and the result, each moved once."""
-    w = in_bytes if weight_bytes is None else weight_bytes
-    return in_bytes * m * k + w * n * k + out_bytes * m * n
+ROWS = tuple(float(m) for i in range(17) for m in (2**i, 3 * 2 ** (i - 1)) if m >= 1 and m != 1.5)
+"""Rows m at which a corrected time is computed; between them it is interpolated."""
+
+
+@lru_cache(maxsize=16384)
+def _ladder(p: Product, c: MatmulCalibration) -> tuple[float, ...]:
+    """Corrected time at each of `ROWS`, where it would fall that of the row before. [s]."""
+    assert c.table is not None
+    times, most = [], 0.0
+    for m in ROWS:
+        most = max(most, analytic_time_s(m, p, c) * exp(c.table.at(m, p.n, p.k)))
+        times.append(most)
+    return tuple(times)
+
+
+def corrected_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+    """Analytic time and the table's correction; never falls with m, nor with slower hardware. [s].
+
+    The largest time of any fewer rows, on a grid of two rows per doubling.
+    """
+    if c.table is None:
+        return analytic_time_s(m, p, c)
+    times = _ladder(p, c)
+    if m >= ROWS[-1]:
+        return max(times[-1], analytic_time_s(m, p, c) * exp(c.table.at(m, p.n, p.k)))
+    i = bisect_right(ROWS, m) - 1
+    share = (m - ROWS[i]) / (ROWS[i + 1] - ROWS[i])
+    return times[i] + share * (times[i + 1] - times[i])
 
 
 def expected_matmul_time_s(
@@ -260,12 +239,10 @@ def expected_matmul_time_s(
         raise ValueError("peak rate and memory bandwidth must be positive")
     used = arch.format_used(dtype, kernels)
     c = arch.matmul.get(used, GENERAL)
-    time_s = analytic_time_s(
-        m,
+    p = Product(
         n,
         k,
-        dtype,
-        c,
+        element_bytes(dtype),
         peak_flop_per_s,
         hbm_bytes_per_s,
         n_units or 1,
@@ -276,13 +253,9 @@ def expected_matmul_time_s(
         weight_bytes,
         products,
     )
-    if c.table is not None and products == 1.0 and measured_format(used, dtype, kernels):
-        time_s *= exp(c.table.at(m, n, k))
-    if warm_l2:
-        return time_s
-    moved = moved_bytes(m, n, k, element_bytes(dtype), out_bytes, weight_bytes)
-    ideal_s = max(2.0 * m * n * k / peak_flop_per_s, moved / hbm_bytes_per_s)
-    return max(time_s, products * ideal_s)
+    measured = products == 1.0 and measured_format(used, dtype, kernels)
+    time_s = corrected_time_s(m, p, c) if measured else analytic_time_s(m, p, c)
+    return time_s if warm_l2 else max(time_s, p.ideal_s(m))
 
 
 def expected_elementwise_time_s(
@@ -314,64 +287,3 @@ def expected_elementwise_time_s(
         raise ValueError("bytes and times must not be negative, the bandwidth must be positive")
     c = arch.for_dtype("bf16")
     return c.floor_s + max(compute_s, moved / (c.memory_eff_frac * hbm_bytes_per_s))
-
-
-def expected_matmul_utilisation(
-    m: float,
-    n: float,
-    k: float,
-    dtype: str,
-    arch: ArchCalibration,
-    peak_flop_per_s: float,
-    hbm_bytes_per_s: float,
-    *,
-    n_units: int | None = None,
-    l2_bytes: float | None = None,
-    include_quant: bool = False,
-    out_bytes: float = 2.0,
-    warm_l2: bool = False,
-    kernels: str = "",
-) -> float:
-    """Fraction of the peak rate that the product is expected to reach; see the time's arguments."""
-    time_s = expected_matmul_time_s(
-        m,
-        n,
-        k,
-        dtype,
-        arch,
-        peak_flop_per_s,
-        hbm_bytes_per_s,
-        n_units=n_units,
-        l2_bytes=l2_bytes,
-        include_quant=include_quant,
-        out_bytes=out_bytes,
-        warm_l2=warm_l2,
-        kernels=kernels,
-    )
-    return 2.0 * m * n * k / (peak_flop_per_s * time_s)
-
-
-def matmul_interval_s(
-    time_s: float, dtype: str, arch: ArchCalibration, kernels: str = "", unseen: bool = False
-) -> tuple[float, float]:
-    """80 % interval of an expected matmul time, from the validation of its class. [s].
-
-    `unseen`: a kind of kernel that was not measured, such as batched or grouped products.
-    """
-    c = arch.for_dtype(dtype, kernels)
-    low, high = c.low_frac, c.high_frac
-    own = measured_format(arch.format_used(dtype, kernels), dtype, kernels)
-    if unseen or c.borrowed or not own:
-        low, high = min(low, UNSEEN_LOW_FRAC), max(high, UNSEEN_HIGH_FRAC)
-    return time_s * low, time_s * high
-
-
-def measured_format(used: str, dtype: str, kernels: str = "") -> bool:
-    """Whether the constants in use come from this format; fp16 runs as bf16 does."""
-    return used in (dtype, f"{dtype}-{kernels}") or (used, dtype) == ("bf16", "fp16")
-
-
-UNSEEN_LOW_FRAC = 0.75
-UNSEEN_HIGH_FRAC = 1.4
-"""Interval where another format or architecture serves: 10 and 90 % quantiles when the constants
-of one architecture or format predict the measurements of another (medians of 9 to 15 %)."""

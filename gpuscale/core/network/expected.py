@@ -18,11 +18,11 @@ GPU, one direction. All functions are pure, sizes are floats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import exp, log2, sqrt
+from dataclasses import dataclass
+from math import exp, log2
 
-from gpuscale.core.residual_table import PlaneTable
+from gpuscale.core.network.bound import bound_s
+from gpuscale.core.network.calibration import KIND, FabricCalibration, soft_min
 
 OPS = (
     "all-gather",
@@ -40,93 +40,7 @@ NVLS_MIN_RANKS = 8
 """Fewest ranks of a domain for which the in-switch reduction is used."""
 
 LEVEL_BLEND = 6.0
-PROTOCOL_BLEND = 8.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpCalibration:
-    """Constants of one kind of collective on one kind of link."""
-
-    base_s: float = 5e-6  # start of the kernel, once
-    hop_s: float = 1.5e-6  # each step from rank to rank (network: each crossing)
-    eff_frac: float = 0.75  # of the data-sheet bandwidth, large sizes
-    small_group_loss: float = 0.4  # efficiency is eff_frac (1 - small_group_loss / n)
-    ll_eff_frac: float = 0.4  # bandwidth of the low-latency protocol over the bulk one
-    bulk_factor: float = 2.5  # start-up of the bulk protocol over the low-latency one
-    ramp_s: float = 5e-6  # pipeline filling: adds sqrt(ramp * transfer time)
-    table: PlaneTable | None = None  # log corrections over (size_bytes, n_ranks), one domain
-    low_frac: float = 0.7  # 80 % interval: measured / expected
-    high_frac: float = 1.4
-    source: str = ""
-
-    def transfer_s(self, moved_bytes: float, n: float, bytes_per_s: float) -> float:
-        """Time of `moved_bytes` on one link at the efficiency of `n` ranks."""
-        eff = self.eff_frac * max(0.1, 1.0 - self.small_group_loss / n)
-        return moved_bytes / (bytes_per_s * eff)
-
-    def protocol_s(self, latency_s: float, transfer_s: float) -> float:
-        """Faster of the low-latency and the bulk protocol, smoothly."""
-        low = latency_s + transfer_s / self.ll_eff_frac
-        bulk = latency_s * self.bulk_factor + transfer_s + sqrt(self.ramp_s * transfer_s)
-        return soft_min(low, bulk)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCalibration:
-    """Constants of one class of link: nvlink4, infiniband, efa ..."""
-
-    name: str
-    ops: Mapping[str, OpCalibration] = field(default_factory=dict)
-    source: str = ""
-    mesh_ranks: int = 0  # full mesh of so many: a smaller group uses only the links among it
-
-    def share_frac(self, n: float) -> float:
-        """Share of a GPU's links that a group of `n` ranks can use."""
-        return min(1.0, (n - 1.0) / (self.mesh_ranks - 1.0)) if self.mesh_ranks > 2 else 1.0
-
-    def op(self, name: str) -> OpCalibration:
-        """Constants of one kind, of the nearest kind where it is not measured."""
-        for key in (name, *NEAREST_OP.get(name, ()), "ring"):
-            if key in self.ops:
-                return self.ops[key]
-            if key == "custom":
-                return GENERAL_CUSTOM_OP
-        return GENERAL_OP
-
-
-@dataclass(frozen=True, slots=True)
-class FabricCalibration:
-    """Links of a cluster: inside the scale-up domain, and between domains."""
-
-    inner: LinkCalibration
-    outer: LinkCalibration
-
-
-NEAREST_OP = {
-    "ring": ("all-reduce",),
-    "nvls": ("all-reduce",),
-    "all-to-all": ("ring", "all-reduce"),
-    "send-recv": ("ring", "all-reduce"),
-    "moe-dispatch": ("all-to-all", "ring", "all-reduce"),
-    "moe-combine": ("moe-dispatch", "all-to-all", "ring", "all-reduce"),
-}
-KIND = {"all-gather": "ring", "reduce-scatter": "ring", "broadcast": "ring"}
-GENERAL_OP = OpCalibration()
-GENERAL_CUSTOM_OP = OpCalibration(
-    base_s=3e-6, hop_s=2e-7, eff_frac=0.65, small_group_loss=0.45, bulk_factor=6.5
-)
-GENERAL_NETWORK_OP = OpCalibration(hop_s=8e-6, eff_frac=0.85, small_group_loss=0.0, ramp_s=2e-5)
-GENERAL_FABRIC = FabricCalibration(
-    LinkCalibration("general"), LinkCalibration("general", {"ring": GENERAL_NETWORK_OP})
-)
-
-
-def soft_min(a: float, b: float, power: float = PROTOCOL_BLEND) -> float:
-    """Smooth minimum of two times, at most 8 % below it."""
-    low, high = (a, b) if a < b else (b, a)
-    if low <= 0.0:
-        return low
-    return float(low * (1.0 + (low / high) ** power) ** (-1.0 / power))
+"""Exponent with which the times of two levels add up (form)."""
 
 
 def blend_levels(a: float, b: float) -> float:
@@ -202,6 +116,11 @@ def traffic_time_s(
     return outer.protocol_s(latency_s, blend_levels(transfer_s, out_s))
 
 
+def reduces_in_switch(fabric: FabricCalibration, n_in_domain: float) -> bool:
+    """Whether the library lets the switches of the domain reduce (NVLS)."""
+    return "nvls" in fabric.inner.ops and n_in_domain >= NVLS_MIN_RANKS
+
+
 def _all_reduce_s(
     size_bytes: float,
     n: float,
@@ -215,7 +134,7 @@ def _all_reduce_s(
     if algorithm in ("auto", "ring", "custom"):
         ring = ring_traffic(size_bytes, n, n_in, 2.0)
         times.append(traffic_time_s(ring, "all-reduce", n, n_in, fabric, up, out))
-    switch = "nvls" in fabric.inner.ops and n_in >= NVLS_MIN_RANKS
+    switch = reduces_in_switch(fabric, n_in)
     if algorithm == "nvls" or (algorithm in ("auto", "custom") and switch):
         tree = tree_traffic(size_bytes, n, n_in, True)
         times.append(traffic_time_s(tree, "nvls", n, n_in, fabric, up, out))
@@ -232,21 +151,6 @@ def _all_reduce_s(
     for time_s in times[1:]:
         best = soft_min(best, time_s)
     return best
-
-
-def _ideal_s(op: str, size: float, n: float, n_in: float, up: float, out: float) -> float:
-    """Bytes that no algorithm can avoid over the data-sheet bandwidths."""
-    n_out = n / n_in
-    if op in ("all-to-all", "moe-dispatch", "moe-combine"):
-        return max(size * (n_in - 1.0) / n / up, size * (n - n_in) / n / out if n_out > 1 else 0.0)
-    if op in ("broadcast", "send-recv", "all-reduce"):
-        share = size if n_in > 1 else 0.0
-        passes = 1.0
-    else:
-        share = size * (n_in - 1.0) / n_in
-        passes = 1.0
-    outer = passes * size * (n_out - 1.0) / n_out / n_in / out if n_out > 1.0 else 0.0
-    return max(share / up if n_in > 1.0 else 0.0, outer)
 
 
 def expected_collective_time_s(
@@ -301,6 +205,7 @@ def expected_collective_time_s(
 
     Examples
     --------
+    >>> from gpuscale.core.network.calibration import GENERAL_FABRIC
     >>> t = expected_collective_time_s("all-gather", 2**30, 8, 8, GENERAL_FABRIC, 450e9)
     >>> 2**30 * 7 / 8 / 450e9 < t < 4e-3
     True
@@ -326,8 +231,11 @@ def expected_collective_time_s(
     table = fabric.inner.op(kind).table
     if table is not None and n_in >= n and size_bytes >= 1.0:
         time_s *= exp(table.at(size_bytes, n))
-    ideal_s = _ideal_s(op, size_bytes, n, n_in, up, out / network_frac)
-    return max(time_s, ideal_s) + host_launch_s
+    in_switch = algorithm == "nvls" or (
+        algorithm in ("auto", "custom") and reduces_in_switch(fabric, n_in)
+    )
+    least_s = bound_s(op, size_bytes, n, n_in, up, out / network_frac, in_switch=in_switch)
+    return max(time_s, least_s) + host_launch_s
 
 
 def _traffic(
@@ -378,20 +286,6 @@ def _check(
         raise ValueError("a scale-out bandwidth is needed for a group of several domains")
     if not 0.0 < network_frac <= 1.0:
         raise ValueError(f"network_frac must lie in (0, 1], got {network_frac}")
-
-
-def collective_interval_s(
-    time_s: float,
-    op: str,
-    n_ranks: float,
-    n_in_domain: float,
-    fabric: FabricCalibration,
-    algorithm: str = "auto",
-) -> tuple[float, float]:
-    """80 % interval of an expected collective time, from the validation of its class. [s]."""
-    kind = "custom" if algorithm == "custom" else KIND.get(op, op)
-    c = (fabric.inner if n_in_domain >= n_ranks else fabric.outer).op(kind)
-    return time_s * c.low_frac, time_s * c.high_frac
 
 
 def destination_nodes(top_k: float, n_nodes: float, limit: float | None = None) -> float:

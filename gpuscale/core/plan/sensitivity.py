@@ -28,8 +28,8 @@ FIGURES: dict[str, tuple[str, ...]] = {
 """Rates, made larger."""
 
 LATENCIES: dict[str, tuple[str, ...]] = {
-    "network latency": ("scaleout_latency_s", "ring_hop_s", "p2p_latency_s", "scaleup_latency_s"),
-    "kernel floor": ("kernel_floor_s",),
+    "network latency": ("scaleout_latency_factor", "scaleup_latency_factor", "p2p_latency_s"),
+    "kernel floor": ("kernel_floor_s", "kernel_gap_s"),
 }
 """Times, made smaller by the same factor."""
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpuscale.core.memory.engine import EngineMemory
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.expected import ArchCalibration
-    from gpuscale.core.network.expected import FabricCalibration
+    from gpuscale.core.kernel.calibration import ArchCalibration
+    from gpuscale.core.network.calibration import FabricCalibration
 
 
 @dataclass(frozen=True, slots=True)

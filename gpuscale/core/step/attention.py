@@ -59,7 +59,7 @@ def unfused_core_s(
     hw: Hardware, tokens: float, seq_len: float, heads: float, head_dim: int
 ) -> tuple[float, float]:
     """(forward, backward) time of an unfused core: the full square in memory (2019-22 stacks)."""
-    rate = hw.bf16_flop_per_s * hw.gemm_bf16_eff * hw.unfused_gemm_eff
+    rate = hw.bf16_flop_per_s * hw.unfused_gemm_eff
     rate *= head_dim / (head_dim + hw.unfused_head_ramp)
     if head_dim % 64:
         rate *= hw.head_misaligned_eff

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.step.overlap import exposed_s
-from gpuscale.core.step.parallel_comm import bucketed_s, gather_s
+from gpuscale.core.step.parallel_comm import buckets, gather_s
 from gpuscale.core.step.records import Hardware, Software
 
 
@@ -33,8 +33,8 @@ def _both(
     ):
         if params > 0.0 and ranks > 1:
             n_bytes = params * bytes_per_param
-            part = gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all)
-            total += bucketed_s(hw, part, n_bytes)
+            calls = buckets(hw, n_bytes)
+            total += gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all, calls=calls)
     return total
 
 
@@ -92,22 +92,21 @@ def sharded_s(
 ) -> float:
     """Exposed exchange of ONE micro-batch with sharded weights (ZeRO-3, FSDP).
 
-    `forward_s` and `backward_s` are the windows of the stage; latency is paid per layer. [s].
+    `forward_s` and `backward_s` are the windows of the stage; each layer is a call of its own. [s].
     """
     n = shards.shard_ranks
     if n <= 1:
         return 0.0
     c = sw.dp_exposed_frac if overlap else 1.0
     params = shards.dense_params
-    latencies = n_layers * sw.zero3_latencies_per_layer
-    weights = gather_s(hw, n, shards.dense_stride, params * gather_bytes(sw, precision))
-    grads = gather_s(hw, n, shards.dense_stride, params * sw.gradient_bytes)
-    gather = weights.transfer_s + weights.latency_s * latencies
-    reduce = grads.transfer_s + grads.latency_s * latencies
+    calls = max(1.0, n_layers * sw.gathers_per_layer)
+    weight_bytes = params * gather_bytes(sw, precision)
+    gather = gather_s(hw, n, shards.dense_stride, weight_bytes, calls=calls)
+    reduce = gather_s(hw, n, shards.dense_stride, params * sw.gradient_bytes, calls=calls)
     if shards.expert_params > 0.0 and shards.expert_ranks > 1:
-        expert = shards.expert_params
-        more = gather_s(hw, shards.expert_ranks, shards.expert_stride, 2.0 * expert)
-        gather, reduce = gather + sum(more), reduce + sum(more)
+        size, stride = 2.0 * shards.expert_params, shards.expert_stride
+        more = gather_s(hw, shards.expert_ranks, stride, size, calls=max(1.0, n_layers))
+        gather, reduce = gather + more, reduce + more
     return exposed_s(forward_s, gather, c) + exposed_s(backward_s, gather + reduce, c)
 
 
@@ -118,6 +117,6 @@ def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overla
         return 0.0
     n_bytes = shards.dense_params / shards.shard_ranks * sw.gradient_bytes
     stride = shards.dense_stride * shards.shard_ranks
-    part = gather_s(hw, replicas, stride, n_bytes, reduce_all=True)
-    c = sw.dp_exposed_frac if overlap else 1.0
-    return exposed_s(window_s, bucketed_s(hw, part, n_bytes), c)
+    calls = buckets(hw, n_bytes)
+    time_s = gather_s(hw, replicas, stride, n_bytes, reduce_all=True, calls=calls)
+    return exposed_s(window_s, time_s, sw.dp_exposed_frac if overlap else 1.0)

@@ -22,6 +22,8 @@ _SHEET = (
     "scaleout_bytes_per_s",
     "host_link_bytes_per_s",
     "fabric_class",
+    "l2_bytes",
+    "in_switch_reduction",
 )
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Hardware) if f.name not in _SHEET}
 
@@ -51,7 +53,7 @@ def ideal_software(sw: Software) -> Software:
         dp_exposed_frac=0.0,
         pp_exposed_frac=0.0,
         gather_unoverlapped_frac=0.0,
-        zero3_latencies_per_layer=0.0,
+        gathers_per_layer=1.0,
         attention="flash",
         flash_factor=1.0,
         fused_cross_entropy=True,

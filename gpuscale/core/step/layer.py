@@ -226,30 +226,28 @@ def layer_comm(
         n = int(has_mixer) + int(ffn_kind == "dense")
         n_bytes = tokens * hidden * 2.0
         if shape.sequence_parallel:
-            one = sum(gather_s(hw, shape.tp, shape.tp_stride, n_bytes))
+            one = gather_s(hw, shape.tp, shape.tp_stride, n_bytes)
             tp_f, tp_b = 2 * n * one, 3 * n * one
         else:
-            one = sum(gather_s(hw, shape.tp, shape.tp_stride, n_bytes, reduce_all=True))
+            one = gather_s(hw, shape.tp, shape.tp_stride, n_bytes, reduce_all=True)
             tp_f = tp_b = n * one
     if shape.cp > 1 and mix.kv_bytes:
         cp_f = _context_comm(mix, hidden, hw, shape, tokens)
         cp_b = 2.0 * cp_f
     if ffn_kind == "moe":
         if shape.etp > 1:
-            one = sum(gather_s(hw, shape.etp, 1, mlp.dispatched_bytes * shape.etp))
+            one = gather_s(hw, shape.etp, 1, mlp.dispatched_bytes * shape.etp)
             tp_f, tp_b = tp_f + 2 * one, tp_b + 2 * one
         if shape.ep > 1:
             copies = top_k if sw.deduplicated_all_to_all else 0
-            one = sum(
-                all_to_all_s(
-                    hw,
-                    shape.ep,
-                    shape.ep_stride,
-                    mlp.dispatched_bytes,
-                    copies,
-                    mlp.route_domains,
-                    sw.rdma_dispatch,
-                )
+            one = all_to_all_s(
+                hw,
+                shape.ep,
+                shape.ep_stride,
+                mlp.dispatched_bytes,
+                copies,
+                mlp.route_domains,
+                sw.rdma_dispatch,
             )
             ep_f = ep_b = 2.0 * one
     return Comm(tp_f, tp_b, cp_f, cp_b, ep_f, ep_b)
@@ -258,8 +256,8 @@ def layer_comm(
 def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, tokens: float) -> float:
     if shape.cp_kind == "ulysses":
         n_bytes = tokens / shape.tp * (2.0 * hidden * 2.0) + tokens * mix.kv_bytes
-        return sum(all_to_all_s(hw, shape.cp, shape.cp_stride, n_bytes))
-    return sum(gather_s(hw, shape.cp, shape.cp_stride, tokens * shape.cp * mix.kv_bytes))
+        return all_to_all_s(hw, shape.cp, shape.cp_stride, n_bytes)
+    return gather_s(hw, shape.cp, shape.cp_stride, tokens * shape.cp * mix.kv_bytes)
 
 
 def recompute_s(
@@ -305,7 +303,7 @@ def head_time(
     comm = 0.0
     if shape.tp > 1:
         one = gather_s(hw, shape.tp, shape.tp_stride, tokens * hidden_size * 2.0, reduce_all=True)
-        comm = sum(one) * (sw.tp_exposed_frac if shape.overlap_tp else 1.0)
+        comm = one * (sw.tp_exposed_frac if shape.overlap_tp else 1.0)
     return LayerTime(
         fwd + loss / 2.0,
         bwd + loss / 2.0 + comm,

@@ -1,101 +1,158 @@
-"""Single kernels: matrix multiplies, grouped multiplies and memory-bound passes."""
+"""Single kernels of a training step: multiplies, grouped multiplies and memory-bound passes.
+
+A multiply is the product model of `core.kernel.expected` that `matmul-time` and serving use; what
+a training step adds are the named parameters of `Hardware` that this module reads.
+"""
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 
 from gpuscale.core.formats import element_bytes, is_narrow
+from gpuscale.core.kernel.calibration import ArchCalibration
+from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop, roofline
 from gpuscale.core.step.records import Hardware
 
 
-def peak_flop_per_s(hw: Hardware, precision: str) -> float:
-    """Peak rate of a number format; bf16 where the format is not offered. [FLOP/s]."""
-    if precision == "nvfp4" and hw.fp4_flop_per_s > 0.0:
-        return hw.fp4_flop_per_s
-    if is_narrow(precision) and hw.fp8_flop_per_s > 0.0:
-        return hw.fp8_flop_per_s
-    return hw.bf16_flop_per_s
-
-
-def gemm_rate(hw: Hardware, precision: str) -> float:
-    """Attained rate of a large, aligned multiply in training. [FLOP/s]."""
-    if precision in ("bf16", "fp16"):
-        return hw.bf16_flop_per_s * hw.gemm_bf16_eff
-    if precision == "nvfp4" and hw.fp4_flop_per_s > 0.0:
-        return hw.fp4_flop_per_s * hw.gemm_fp4_eff
-    if hw.fp8_flop_per_s <= 0.0:
-        return hw.bf16_flop_per_s * hw.gemm_bf16_eff
-    rate = hw.fp8_flop_per_s * hw.gemm_fp8_eff
-    return rate / hw.mxfp8_slowdown if precision == "mxfp8" else rate
-
-
-def wave_fill(m: float, n: float, n_units: int, groups: int = 1) -> float:
-    """Fraction of the tile slots that carry work: tile and wave quantisation.
-
-    The better of 128x256 and 128x128 output tiles (the smaller at 93 % of the rate), over whole
-    waves of `n_units` tiles ("How to Scale Your Model", GPU chapter; matrix multiplication guide
-    of the vendor). `groups` multiplies share the waves.
+def multiplied_in(hw: Hardware, precision: str) -> str:
+    """Format in which a linear is multiplied: its own, or the next wider one that is offered.
 
     Examples
     --------
-    >>> wave_fill(128 * 132, 256, 132)
-    1.0
+    >>> a100 = Hardware("a100", "ampere", 312e12, 0, 0, 8e10, 2e12, 108, 8, 8, 3e11, 2.5e10)
+    >>> multiplied_in(a100, "fp8"), multiplied_in(a100, "fp16")
+    ('bf16', 'fp16')
     """
-    rows = -(-m // 128) * groups
-    work = m * n * groups / n_units
-    large = work / (128 * 256 * math.ceil(rows * -(-n // 256) / n_units))
-    small = 0.93 * work / (128 * 128 * math.ceil(rows * -(-n // 128) / n_units))
-    return min(1.0, max(large, small))
+    if precision == "nvfp4" and hw.fp4_flop_per_s > 0.0:
+        return precision
+    if is_narrow(precision):
+        if hw.fp8_flop_per_s <= 0.0:
+            return "bf16"
+        return "fp8" if precision == "nvfp4" else precision
+    return precision
+
+
+def peak_flop_per_s(hw: Hardware, precision: str) -> float:
+    """Peak rate of the format that a precision is multiplied in. [FLOP/s]."""
+    used = multiplied_in(hw, precision)
+    if used == "nvfp4":
+        return hw.fp4_flop_per_s
+    return hw.fp8_flop_per_s if is_narrow(used) else hw.bf16_flop_per_s
+
+
+def training_frac(hw: Hardware, precision: str) -> float:
+    """Speed of a product in a training step over that of the same kernel alone. [1]."""
+    used = multiplied_in(hw, precision)
+    if used == "nvfp4":
+        return hw.product_fp4_frac
+    if is_narrow(used):
+        return hw.product_fp8_frac / (hw.mxfp8_slowdown if used == "mxfp8" else 1.0)
+    return hw.product_bf16_frac
 
 
 def matmul_s(
-    hw: Hardware, m: float, n: float, k: float, precision: str = "bf16", groups: int = 1
+    hw: Hardware,
+    m: float,
+    n: float,
+    k: float,
+    precision: str = "bf16",
+    groups: int = 1,
+    out_bytes: float = 2.0,
 ) -> float:
-    """Time of one (m, k) x (k, n) multiply, or of `groups` of them in one grouped kernel.
+    """Time of one (m, k) x (k, n) multiply in a step, or of `groups` of them in one kernel.
 
-    ``floor + max(2mnk / (rate fill^w align) (1 + k0/k), (w(mk + nk) + 2mn) / HBM)``
+    ``kernel gap + isolated kernel / (training_frac alignment)``
 
     Parameters
     ----------
     hw : Hardware
-        Rates and calibration.
+        Rates and calibration; without an architecture's constants, the roofline.
     m, n, k : float
         Shape after all parallel splits.
     precision : str
-        Format of the inputs; the output has 2 bytes.
+        Format of the inputs.
     groups : int
         Multiplies of that shape in one launch.
+    out_bytes : float
+        Bytes moved per element of the result. [byte]
 
     Returns
     -------
     float
-        Time. [s]
+        Time; 0 where a size is 0. [s]
     """
     if m <= 0.0 or n <= 0.0 or k <= 0.0:
         return 0.0
-    rate = gemm_rate(hw, precision)
-    if hw.wave_exponent:
-        rate *= wave_fill(m, n, hw.n_compute_units, groups) ** hw.wave_exponent
+    peak = peak_flop_per_s(hw, precision)
+    if hw.arch is None:
+        width = element_bytes(precision)
+        moved = groups * matmul_bytes(m, k, n, width, width, out_bytes)
+        return roofline(matmul_flop(m, k, n, groups), moved, peak, hw.hbm_bytes_per_s).time_s
+    time_s = isolated_s(
+        hw.arch,
+        multiplied_in(hw, precision),
+        max(1.0, m),
+        max(1.0, n),
+        max(1.0, k),
+        groups,
+        peak,
+        hw.hbm_bytes_per_s,
+        hw.n_compute_units,
+        hw.l2_bytes,
+        out_bytes,
+    )
+    frac = training_frac(hw, precision)
     if n % 64 or k % 64:
-        rate *= hw.misaligned_eff
+        frac *= hw.misaligned_eff
     elif hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
-        rate *= hw.half_tile_eff
-    compute = 2.0 * m * n * k * groups / rate * (1.0 + hw.k_ramp / k)
-    width = element_bytes(precision)
-    traffic = groups * (width * (m * k + n * k) + 2.0 * m * n)
-    return hw.kernel_floor_s + max(compute, traffic / (hw.hbm_bytes_per_s * hw.hbm_eff))
+        frac *= hw.half_tile_eff
+    return hw.kernel_gap_s + time_s / frac
+
+
+@lru_cache(maxsize=65536)
+def isolated_s(
+    arch: ArchCalibration,
+    dtype: str,
+    m: float,
+    n: float,
+    k: float,
+    groups: int,
+    peak: float,
+    hbm: float,
+    n_units: int,
+    l2_bytes: float,
+    out_bytes: float,
+) -> float:
+    """Time of the kernel alone, as `matmul-time` gives it; memoised. [s]."""
+    return expected_matmul_time_s(
+        m,
+        n,
+        k,
+        dtype,
+        arch,
+        peak,
+        hbm,
+        n_units=n_units,
+        l2_bytes=l2_bytes,
+        out_bytes=out_bytes,
+        products=groups,
+    )
 
 
 def linear_s(
     hw: Hardware, m: float, n: float, k: float, precision: str = "bf16", groups: int = 1
 ) -> tuple[float, float]:
-    """(forward, backward) time of a linear layer: fprop, dgrad, wgrad and the casts of fp8. [s]."""
+    """(forward, backward) time of a linear layer: fprop, dgrad, wgrad and the casts of fp8. [s].
+
+    Three multiplies of equal FLOP (Korthikanti et al. 2022, arXiv:2205.05198, appendix A); an
+    8- or 4-bit linear also casts its input and its output gradient, the latter twice.
+    """
     forward = matmul_s(hw, m, n, k, precision, groups)
     backward = matmul_s(hw, m, k, n, precision, groups) + matmul_s(hw, n, k, m, precision, groups)
-    if hw.cast_passes and is_narrow(precision) and hw.fp8_flop_per_s > 0.0:
-        per_element = 3.0 * hw.cast_passes * groups / (hw.hbm_bytes_per_s * hw.hbm_eff)
-        forward += per_element * m * k
-        backward += 2.0 * per_element * m * n
+    if hw.cast_passes and is_narrow(multiplied_in(hw, precision)):
+        forward += stream_s(hw, 3.0 * hw.cast_passes * groups * m * k)
+        backward += stream_s(hw, 6.0 * hw.cast_passes * groups * m * n)
     return forward, backward
 
 

@@ -1,10 +1,18 @@
-"""Collectives of the parallel dimensions on two fabric levels: alpha-beta, ring latency."""
+"""Collectives of the parallel dimensions: the model of `collective`, with a step's own parameters.
+
+A group of ranks is placed on the two fabric levels, and `core.network.expected` gives its time
+over links whose bandwidth and latency are those of the isolated benchmark times the named factors
+of `Hardware`; without a calibrated fabric, `core.network.bound` gives the roofline.
+"""
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 
-from gpuscale.core.step.records import Collective, Hardware
+from gpuscale.core.network.bound import bound_s
+from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link
+from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
+from gpuscale.core.step.records import Hardware
 
 
 def split_group(hw: Hardware, n_ranks: int, stride: int) -> tuple[int, int]:
@@ -22,51 +30,89 @@ def split_group(hw: Hardware, n_ranks: int, stride: int) -> tuple[int, int]:
     return inside, n_ranks // inside
 
 
-def gather_s(
-    hw: Hardware, n_ranks: int, stride: int, n_bytes: float, *, reduce_all: bool = False
-) -> Collective:
-    """All-gather or reduce-scatter of `n_bytes` gathered; an all-reduce moves them twice.
+@lru_cache(maxsize=256)
+def _slowed(
+    fabric: FabricCalibration, up: float, out: float, up_latency: float, out_latency: float
+) -> FabricCalibration:
+    inner: LinkCalibration = slowed_link(fabric.inner, up, up_latency)
+    return FabricCalibration(inner, slowed_link(fabric.outer, out, out_latency))
 
-    Hierarchical bound of "How to Scale Your Model" (GPU chapter): inside the domain at the
-    scale-up rate, across at the NIC of each GPU; rings across nodes pay a hop per rank.
+
+def step_fabric(hw: Hardware, frac: float = 1.0) -> FabricCalibration | None:
+    """Links as a training step finds them; `frac` is a further share of the bandwidth."""
+    if hw.fabric is None:
+        return None
+    return _slowed(
+        hw.fabric,
+        hw.scaleup_frac * frac,
+        hw.scaleout_frac * frac,
+        hw.scaleup_latency_factor,
+        hw.scaleout_latency_factor,
+    )
+
+
+def collective_s(
+    hw: Hardware,
+    op: str,
+    n_ranks: int,
+    stride: int,
+    n_bytes: float,
+    *,
+    calls: float = 1.0,
+    frac: float = 1.0,
+    network_frac: float = 1.0,
+) -> float:
+    """Time of a collective in a step.
 
     Parameters
     ----------
     hw : Hardware
         Bandwidths, domain size and calibration.
+    op : str
+        A name of `core.network.expected.OPS`.
     n_ranks : int
         Ranks of the group.
     stride : int
         Distance of neighbouring ranks in the global numbering; decides the level.
     n_bytes : float
-        Size of the gathered (all-gather) or reduced (reduce-scatter, all-reduce) buffer. [byte]
-    reduce_all : bool
-        All-reduce.
+        Size as `expected_collective_time_s` counts it: gathered (all-gather), reduced
+        (reduce-scatter, all-reduce), sent by one rank (all-to-all and the like). [byte]
+    calls : float
+        Calls that the bytes go out in, each with its own latency. [1]
+    frac : float
+        Further share of the bandwidth. [1]
+    network_frac : float
+        Share of the bytes for other domains that crosses the network. [1]
 
     Returns
     -------
-    Collective
-        Transfer and latency. [s]
+    float
+        Time of all calls; 0 for one rank or no bytes. [s]
     """
     if n_ranks <= 1 or n_bytes <= 0.0:
-        return Collective(0.0, 0.0)
-    inside, outside = split_group(hw, n_ranks, stride)
-    up = (inside - 1) / inside * n_bytes / (hw.scaleup_bytes_per_s * hw.scaleup_eff)
-    out = (outside - 1) / n_ranks * n_bytes / (hw.scaleout_bytes_per_s * hw.scaleout_eff)
-    latency = hw.scaleup_latency_s * (1.0 + math.log2(inside)) / 4.0
-    if outside > 1:
-        latency += hw.scaleout_latency_s * math.log2(outside)
-        latency += hw.ring_hop_s * min(n_ranks - 1, 256) * (0.5 if reduce_all else 1.0)
-    if reduce_all:
-        return Collective(2.0 * max(up, out), 1.5 * latency)
-    return Collective(max(up, out), latency)
+        return 0.0
+    inside = split_group(hw, n_ranks, stride)[0]
+    fabric, up, out = step_fabric(hw, frac), hw.scaleup_bytes_per_s, hw.scaleout_bytes_per_s
+    if fabric is None:
+        in_switch = hw.in_switch_reduction
+        return bound_s(op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch)
+    return calls * expected_collective_time_s(
+        op, n_bytes / calls, n_ranks, inside, fabric, up, out, network_frac=network_frac
+    )
 
 
-RDMA_DISPATCH_EFF = 0.9
-"""NIC rate that dedicated dispatch kernels reach (DeepEP README: 43 to 58 GB/s at 50 GB/s)."""
-
-RDMA_DISPATCH_BYTES = 0.75
-"""Mean bytes of dispatch in fp8 and combine in bf16, relative to bf16."""
+def gather_s(
+    hw: Hardware,
+    n_ranks: int,
+    stride: int,
+    n_bytes: float,
+    *,
+    reduce_all: bool = False,
+    calls: float = 1.0,
+) -> float:
+    """All-gather or reduce-scatter of `n_bytes` gathered, or an all-reduce of them. [s]."""
+    op = "all-reduce" if reduce_all else "all-gather"
+    return collective_s(hw, op, n_ranks, stride, n_bytes, calls=calls)
 
 
 def all_to_all_s(
@@ -76,41 +122,35 @@ def all_to_all_s(
     n_bytes: float,
     copies: int = 0,
     max_domains: int = 0,
-    rdma: bool = False,
-) -> Collective:
-    """All-to-all of `n_bytes` sent by each rank; with `copies` tokens go once per node.
+    dispatcher: bool = False,
+) -> float:
+    """All-to-all of `n_bytes` sent by each rank; with `copies` tokens go once per node. [s].
 
     `copies` is the number of experts of a token when the library de-duplicates by destination
-    domain, at most `max_domains` of them; 0 sends every copy. Expected distinct domains of k
-    copies over N: N(1-(1-1/N)^k).
+    domain, at most `max_domains` of them; 0 sends every copy. `dispatcher`: the dedicated kernels
+    of DeepEP, whose mean of dispatch and combine is taken.
     """
-    if n_ranks <= 1 or n_bytes <= 0.0:
-        return Collective(0.0, 0.0)
-    inside, outside = split_group(hw, n_ranks, stride)
-    up = n_bytes * (inside - 1) / n_ranks / (hw.scaleup_bytes_per_s * hw.all_to_all_eff)
-    across = n_bytes * (n_ranks - inside) / n_ranks
-    if copies and outside > 1:
-        distinct = outside * (1.0 - (1.0 - 1.0 / outside) ** copies)
-        distinct = min(distinct, float(max_domains or outside))
-        across *= min(1.0, distinct / copies)
-        up = n_bytes * (inside - 1) / inside / (hw.scaleup_bytes_per_s * hw.all_to_all_eff)
-    eff = hw.all_to_all_scaleout_eff
-    if rdma:
-        across, eff = across * RDMA_DISPATCH_BYTES, max(eff, RDMA_DISPATCH_EFF)
-    out = across / (hw.scaleout_bytes_per_s * eff)
-    latency = hw.scaleup_latency_s * (1.0 + math.log2(inside)) / 4.0
-    if outside > 1:
-        latency += hw.scaleout_latency_s * math.log2(outside)
-    return Collective(max(up, out), latency)
+    outside = split_group(hw, max(1, n_ranks), stride)[1]
+    share = deduplicated_frac(copies, outside, max_domains or None) if copies else 1.0
+    if dispatcher:
+        return 0.5 * sum(
+            collective_s(hw, op, n_ranks, stride, size * n_bytes, network_frac=share)
+            for op, size in (("moe-dispatch", DISPATCH_BYTES), ("moe-combine", 1.0))
+        )
+    return collective_s(
+        hw, "all-to-all", n_ranks, stride, n_bytes, frac=hw.all_to_all_frac, network_frac=share
+    )
+
+
+DISPATCH_BYTES = 0.5
+"""Bytes of a token dispatched in fp8 and combined in bf16, relative to bf16 (DeepEP, README)."""
 
 
 def point_to_point_s(hw: Hardware, stride: int, n_bytes: float) -> float:
-    """Send of `n_bytes` to the rank `stride` away, without latency. [s]."""
-    if stride < hw.scaleup_domain_gpus:
-        return n_bytes / (hw.scaleup_bytes_per_s * hw.scaleup_eff)
-    return n_bytes / (hw.scaleout_bytes_per_s * hw.scaleout_eff)
+    """Send of `n_bytes` to the rank `stride` away. [s]."""
+    return collective_s(hw, "send-recv", 2, stride, n_bytes) + hw.p2p_latency_s
 
 
-def bucketed_s(hw: Hardware, part: Collective, n_bytes: float) -> float:
-    """Time of a collective that goes out in buckets, each paying the latency. [s]."""
-    return part.transfer_s + part.latency_s * max(1.0, n_bytes / hw.bucket_bytes)
+def buckets(hw: Hardware, n_bytes: float) -> float:
+    """Count the calls that gradients or weights of so many bytes go out in. [1]."""
+    return max(1.0, n_bytes / hw.bucket_bytes)

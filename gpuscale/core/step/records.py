@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gpuscale.core.kernel.calibration import ArchCalibration
+    from gpuscale.core.network.calibration import FabricCalibration
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """A GPU in its cluster: data sheet figures and calibrated efficiencies, flat.
 
-    Rates are peaks of the data sheet; each `_eff` is the attained fraction in training; each
-    calibrated value carries its origin in the preset that it was read from.
+    Rates are peaks of the data sheet. `arch` and `fabric` are what kernels and collectives reach
+    alone, as `matmul-time` and `collective` use them; each `_frac` is the share of that which is
+    left in a training step. Each calibrated value carries its origin in the preset that it was
+    read from. Without `arch` and `fabric`, the roofline.
     """
 
     name: str
@@ -28,17 +34,19 @@ class Hardware:
     scaleout_bytes_per_s: float  # egress of one GPU to the network, one direction
     host_link_bytes_per_s: float = 25e9
     fabric_class: str = "infiniband"
+    l2_bytes: float = 0.0
+    in_switch_reduction: bool = False  # the scale-up switches can reduce
     # calibration: kernels
-    gemm_bf16_eff: float = 1.0
-    gemm_fp8_eff: float = 1.0
-    gemm_fp4_eff: float = 1.0
+    arch: ArchCalibration | None = None
+    product_bf16_frac: float = 1.0  # speed in a step over the kernel alone
+    product_fp8_frac: float = 1.0
+    product_fp4_frac: float = 1.0
+    kernel_gap_s: float = 0.0  # before each multiply
     attention_eff: float = 1.0
     attention_backward_eff: float = 1.0  # relative to forward
     attention_ramp_tokens: float = 0.0
     hbm_eff: float = 1.0
     kernel_floor_s: float = 0.0
-    k_ramp: float = 0.0
-    wave_exponent: float = 0.0
     misaligned_eff: float = 1.0  # a width that is no multiple of 64
     half_tile_eff: float = 1.0  # one that is no multiple of 128, from Hopper on
     head_misaligned_eff: float = 1.0  # head dim no multiple of 64, unfused attention
@@ -57,13 +65,12 @@ class Hardware:
     scan_eff: float = 1.0  # linear attention and state space cores, relative to attention
     optimizer_bytes_per_param: float = 28.0
     # calibration: fabric
-    scaleup_eff: float = 1.0
-    scaleout_eff: float = 1.0
-    all_to_all_eff: float = 1.0
-    all_to_all_scaleout_eff: float = 1.0
-    scaleup_latency_s: float = 0.0
-    scaleout_latency_s: float = 0.0
-    ring_hop_s: float = 0.0
+    fabric: FabricCalibration | None = None
+    scaleup_frac: float = 1.0  # bandwidth in a step over the collective alone
+    scaleout_frac: float = 1.0
+    all_to_all_frac: float = 1.0  # the same of an all-to-all, on top
+    scaleup_latency_factor: float = 1.0  # latency in a step over the collective alone
+    scaleout_latency_factor: float = 1.0
     p2p_latency_s: float = 0.0
     bucket_bytes: float = 1e30
     straggler_per_log2_hosts: float = 0.0
@@ -86,7 +93,7 @@ class Software:
     dp_exposed_frac: float = 0.0
     pp_exposed_frac: float = 0.0
     gather_unoverlapped_frac: float = 0.0  # of the ZeRO-1 parameter all-gather
-    zero3_latencies_per_layer: float = 1.0
+    gathers_per_layer: float = 1.0  # weight all-gathers of ZeRO-3, of which each pays latency
     attention: str = "flash"  # "flash" | "unfused"
     flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
     gradient_bytes: float = 2.0
@@ -146,13 +153,6 @@ class LayerTime(NamedTuple):
     ep_comm_s: float = 0.0
     recompute_s: float = 0.0
     host_s: float = 0.0
-
-
-class Collective(NamedTuple):
-    """Seconds of a data-parallel exchange: bandwidth and latency."""
-
-    transfer_s: float
-    latency_s: float
 
 
 PARTS = (

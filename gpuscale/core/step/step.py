@@ -291,7 +291,7 @@ def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int
     split = layout.sequence_parallel or sw.scatter_gather
     n_bytes = tokens * hidden * 2.0 / (layout.tp if split else 1)
     stride = strides(layout, hw.scaleup_domain_gpus).pp
-    one = point_to_point_s(hw, stride, n_bytes) + hw.p2p_latency_s
+    one = point_to_point_s(hw, stride, n_bytes)
     n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)
     return n * one * (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
 

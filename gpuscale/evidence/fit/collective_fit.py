@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuscale.core.network.expected import (
+from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,
     GENERAL_OP,
     FabricCalibration,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuscale.core.kernel.expected import GENERAL, ArchCalibration, MatmulCalibration
+from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCalibration
 from gpuscale.core.residual_table import Axis, ResidualTable, tabulate
 from gpuscale.evidence.fit.least_squares import Vector, fit, smooth
 from gpuscale.evidence.score.gemm import GemmRow
@@ -31,7 +31,7 @@ PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation 
 """Weakly informative priors: what a few measurements cannot tell stays near the general value."""
 
 ERROR_SCALE = 0.08  # log error beyond which a row counts linearly
-LENGTH, SPREAD, NOISE = 2.5, 0.12, 0.04  # of the smoothing, in natural logarithms
+LENGTH, SPREAD, NOISE = 2.5, 0.12, 0.03  # of the smoothing, in natural logarithms
 CLIP = 0.5  # largest log residual that the table follows
 AXES = (Axis(0, 2, 9), Axis(7, 2, 6), Axis(8, 2, 5))  # m 1..65536, n 128..131072, k 256..65536
 N_FOLDS = 6

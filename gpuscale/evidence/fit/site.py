@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuscale.core.kernel.expected import MatmulCalibration
-from gpuscale.core.network.expected import KIND, FabricCalibration, LinkCalibration, OpCalibration
+from gpuscale.core.kernel.calibration import MatmulCalibration
+from gpuscale.core.network.calibration import (
+    KIND,
+    FabricCalibration,
+    LinkCalibration,
+    OpCalibration,
+)
 from gpuscale.core.residual_table import Axis
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit import collective_fit, gemm_fit

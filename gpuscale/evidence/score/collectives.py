@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuscale.core.network.expected import (
-    FabricCalibration,
-    collective_interval_s,
-    expected_collective_time_s,
-)
+from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
+from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.evidence.score.gemm import measured_gpu, read_gemm, short_source
 from gpuscale.evidence.score.records import ScoredRow
 

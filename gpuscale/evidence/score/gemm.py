@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.kernel.expected import ArchCalibration, expected_matmul_time_s, matmul_interval_s
+from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
+from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:

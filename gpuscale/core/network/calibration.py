@@ -1,0 +1,136 @@
+"""What is calibrated of collectives: constants and corrections per class of link and operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import sqrt
+
+from gpuscale.core.residual_table import PlaneTable
+
+PROTOCOL_BLEND = 8.0
+"""Exponent of the smooth minimum of two protocols (form)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCalibration:
+    """Constants of one kind of collective on one kind of link."""
+
+    base_s: float = 5e-6  # start of the kernel, once
+    hop_s: float = 1.5e-6  # each step from rank to rank (network: each crossing)
+    eff_frac: float = 0.75  # of the data-sheet bandwidth, large sizes
+    small_group_loss: float = 0.4  # efficiency is eff_frac (1 - small_group_loss / n)
+    ll_eff_frac: float = 0.4  # bandwidth of the low-latency protocol over the bulk one
+    bulk_factor: float = 2.5  # start-up of the bulk protocol over the low-latency one
+    ramp_s: float = 5e-6  # pipeline filling: adds sqrt(ramp * transfer time)
+    table: PlaneTable | None = None  # log corrections over (size_bytes, n_ranks), one domain
+    low_frac: float = 0.7  # 80 % interval: measured / expected
+    high_frac: float = 1.4
+    source: str = ""
+
+    __hash__ = object.__hash__  # by identity: keys of memos are records
+
+    def transfer_s(self, moved_bytes: float, n: float, bytes_per_s: float) -> float:
+        """Time of `moved_bytes` on one link at the efficiency of `n` ranks."""
+        eff = self.eff_frac * max(0.1, 1.0 - self.small_group_loss / n)
+        return moved_bytes / (bytes_per_s * eff)
+
+    def protocol_s(self, latency_s: float, transfer_s: float) -> float:
+        """Faster of the low-latency and the bulk protocol, smoothly."""
+        low = latency_s + transfer_s / self.ll_eff_frac
+        bulk = latency_s * self.bulk_factor + transfer_s + sqrt(self.ramp_s * transfer_s)
+        return soft_min(low, bulk)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCalibration:
+    """Constants of one class of link: nvlink4, infiniband, efa ..."""
+
+    name: str
+    ops: Mapping[str, OpCalibration] = field(default_factory=dict)
+    source: str = ""
+    mesh_ranks: int = 0  # full mesh of so many: a smaller group uses only the links among it
+
+    __hash__ = object.__hash__
+
+    def share_frac(self, n: float) -> float:
+        """Share of a GPU's links that a group of `n` ranks can use."""
+        return min(1.0, (n - 1.0) / (self.mesh_ranks - 1.0)) if self.mesh_ranks > 2 else 1.0
+
+    def op(self, name: str) -> OpCalibration:
+        """Constants of one kind, of the nearest kind where it is not measured."""
+        for key in (name, *NEAREST_OP.get(name, ()), "ring"):
+            if key in self.ops:
+                return self.ops[key]
+            if key == "custom":
+                return GENERAL_CUSTOM_OP
+        return GENERAL_OP
+
+
+@dataclass(frozen=True, slots=True)
+class FabricCalibration:
+    """Links of a cluster: inside the scale-up domain, and between domains."""
+
+    inner: LinkCalibration
+    outer: LinkCalibration
+
+    __hash__ = object.__hash__
+
+
+NEAREST_OP = {
+    "ring": ("all-reduce",),
+    "nvls": ("all-reduce",),
+    "all-to-all": ("ring", "all-reduce"),
+    "send-recv": ("ring", "all-reduce"),
+    "moe-dispatch": ("all-to-all", "ring", "all-reduce"),
+    "moe-combine": ("moe-dispatch", "all-to-all", "ring", "all-reduce"),
+}
+KIND = {"all-gather": "ring", "reduce-scatter": "ring", "broadcast": "ring"}
+GENERAL_OP = OpCalibration()
+GENERAL_CUSTOM_OP = OpCalibration(
+    base_s=3e-6, hop_s=2e-7, eff_frac=0.65, small_group_loss=0.45, bulk_factor=6.5
+)
+GENERAL_NETWORK_OP = OpCalibration(hop_s=8e-6, eff_frac=0.85, small_group_loss=0.0, ramp_s=2e-5)
+GENERAL_FABRIC = FabricCalibration(
+    LinkCalibration("general"), LinkCalibration("general", {"ring": GENERAL_NETWORK_OP})
+)
+
+
+def soft_min(a: float, b: float, power: float = PROTOCOL_BLEND) -> float:
+    """Smooth minimum of two times, at most 8 % below it."""
+    low, high = (a, b) if a < b else (b, a)
+    if low <= 0.0:
+        return low
+    return float(low * (1.0 + (low / high) ** power) ** (-1.0 / power))
+
+
+def slowed_link(
+    link: LinkCalibration, bandwidth_frac: float, latency_factor: float
+) -> LinkCalibration:
+    """Link at a share of its bandwidth and a multiple of its latencies, as a job finds it."""
+    if bandwidth_frac == 1.0 == latency_factor:
+        return link
+    ops = {
+        name: replace(
+            op,
+            eff_frac=op.eff_frac * bandwidth_frac,
+            base_s=op.base_s * latency_factor,
+            hop_s=op.hop_s * latency_factor,
+        )
+        for name, op in link.ops.items()
+    }
+    return replace(link, ops=ops)
+
+
+def collective_interval_s(
+    time_s: float,
+    op: str,
+    n_ranks: float,
+    n_in_domain: float,
+    fabric: FabricCalibration,
+    algorithm: str = "auto",
+) -> tuple[float, float]:
+    """80 % interval of an expected collective time, from the validation of its class. [s]."""
+    kind = "custom" if algorithm == "custom" else KIND.get(op, op)
+    c = (fabric.inner if n_in_domain >= n_ranks else fabric.outer).op(kind)
+    return time_s * c.low_frac, time_s * c.high_frac
