@@ -122,6 +122,7 @@ def software_record(
         gradient_bytes=gradients,
         parameter_gather_bytes=spec.parameter_gather_bytes,
         low_precision_gather=spec.low_precision_gather,
+        overlap_gather=spec.overlap_gather,
         zero1_all_reduce=spec.zero1_all_reduce,
         stage_split=spec.stage_split,
         scatter_gather=spec.scatter_gather,
@@ -132,6 +133,7 @@ def software_record(
         grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),
         dispatch_factor=cal.get(f"kernels.moe_dispatch_{kernels}", 1.0),
     )
+    values["dp_network_exposed_frac"] = fitted["dp_exposed_frac"]
     values.update(fitted)
     values.update(chosen)
     return Software(**values)

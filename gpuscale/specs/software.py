@@ -34,6 +34,7 @@ class SoftwareCalibration(Spec):
     pp_exposed_frac: Calibrated
     cp_exposed_frac: Calibrated
     ep_exposed_frac: Calibrated
+    dp_network_exposed_frac: Calibrated | None = None  # where not given, as inside a node
     pipeline_launch_s: Calibrated | None = None
     gather_unoverlapped_frac: Calibrated | None = None
     gathers_per_layer: Calibrated | None = None
@@ -51,6 +52,7 @@ class SoftwareSpec(Spec):
     gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
     parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
     low_precision_gather: bool = False
+    overlap_gather: bool = False  # ZeRO-1 weights behind the next forward pass
     zero1_all_reduce: bool = False
     stage_split: Literal["even", "balanced", "greedy"] = "even"  # see core.stages.split_layers
     scatter_gather: bool = False  # between stages; Narayanan et al. 2021, section 4.1

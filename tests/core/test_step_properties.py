@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
+from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.step import PARTS, Hardware, Software, step_time
 from gpuscale.core.step.data_parallel import Shards, replicated_s
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import layer_time
-from gpuscale.core.step.operators import linear_s, matmul_s, wave_fill
+from gpuscale.core.step.operators import linear_s, matmul_s
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s, split_group
 from gpuscale.core.step.pipeline import pipeline_s
@@ -122,8 +124,9 @@ def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):
             "bf16_flop_per_s",
             "fp8_flop_per_s",
             "hbm_eff",
-            "scaleout_eff",
-            "gemm_bf16_eff",
+            "scaleout_frac",
+            "scaleup_frac",
+            "product_bf16_frac",
             "attention_eff",
         ]
     ),
@@ -189,15 +192,45 @@ def test_ideal_records_are_the_data_sheet():
     hw, sw = records("dgx-h100", "nanotron")
     ideal, perfect = ideal_hardware(hw), ideal_software(sw)
     assert ideal.bf16_flop_per_s == hw.bf16_flop_per_s
-    assert ideal.gemm_bf16_eff == ideal.hbm_eff == ideal.scaleout_eff == 1.0
-    assert ideal.kernel_floor_s == ideal.ring_hop_s == perfect.host_layer_s == 0.0
+    assert ideal.product_bf16_frac == ideal.hbm_eff == ideal.scaleout_frac == 1.0
+    assert ideal.arch is ideal.fabric is None
+    assert ideal.kernel_floor_s == ideal.p2p_latency_s == perfect.host_layer_s == 0.0
     shape = (8192.0, 8192.0, 8192.0)
     assert matmul_s(ideal, *shape) == pytest.approx(2 * 8192**3 / 989.4e12)
 
 
-@given(st.floats(1, 1e5), st.floats(1, 1e5), st.integers(1, 300), st.integers(1, 64))
-def test_wave_fill_is_a_fraction(m, n, units, groups):
-    assert 0.0 < wave_fill(m, n, units, groups) <= 1.0
+def test_a_product_in_a_step_is_the_product_alone_and_named_parameters():
+    hw, _ = records("dgx-h100", "megatron-core")
+    alone = expected_matmul_time_s(
+        8192,
+        4096,
+        8192,
+        "bf16",
+        hw.arch,
+        hw.bf16_flop_per_s,
+        hw.hbm_bytes_per_s,
+        n_units=hw.n_compute_units,
+        l2_bytes=hw.l2_bytes,
+    )
+    in_step = matmul_s(hw, 8192, 4096, 8192)
+    assert in_step == pytest.approx(hw.kernel_gap_s + alone / hw.product_bf16_frac)
+
+
+@pytest.mark.parametrize(("op", "reduce_all"), [("all-gather", False), ("all-reduce", True)])
+@pytest.mark.parametrize("n_ranks", [4, 8, 64])
+def test_a_collective_in_a_step_is_the_one_alone_at_its_share(op, reduce_all, n_ranks):
+    hw, _ = records("dgx-h100", "megatron-core")
+    hw = replace(
+        hw,
+        scaleup_frac=1.0,
+        scaleout_frac=1.0,
+        scaleup_latency_factor=1.0,
+        scaleout_latency_factor=1.0,
+    )
+    alone = expected_collective_time_s(op, 1e9, n_ranks, min(8, n_ranks), hw.fabric, 450e9, 50e9)
+    assert gather_s(hw, n_ranks, 1, 1e9, reduce_all=reduce_all) == pytest.approx(alone)
+    slower = replace(hw, scaleup_frac=0.5, scaleout_frac=0.5)
+    assert gather_s(slower, n_ranks, 1, 1e9, reduce_all=reduce_all) > 1.5 * alone
 
 
 def test_a_linear_costs_three_multiplies():
@@ -222,14 +255,14 @@ def test_the_level_of_a_group_follows_the_rank_order():
     assert split_group(hw, 64, 2) == (4, 16)
     assert split_group(rack, 64, 1) == (64, 1)
     assert split_group(rack, 128, 1) == (64, 2)
-    inside, across = (sum(gather_s(hw, 8, stride, 1e9)) for stride in (1, 8))
+    inside, across = (gather_s(hw, 8, stride, 1e9) for stride in (1, 8))
     assert inside < across
 
 
 def test_deduplication_never_sends_more():
     hw, _ = records("dgx-h100", "megatron-core")
-    plain, once = (sum(all_to_all_s(hw, 64, 1, 1e9, copies)) for copies in (0, 8))
-    limited = sum(all_to_all_s(hw, 64, 1, 1e9, 8, max_domains=4))
+    plain, once = (all_to_all_s(hw, 64, 1, 1e9, copies) for copies in (0, 8))
+    limited = all_to_all_s(hw, 64, 1, 1e9, 8, max_domains=4)
     assert limited < once < plain
 
 
@@ -242,7 +275,7 @@ def test_zero_1_moves_what_an_all_reduce_moves():
     hw = ideal_hardware(records("dgx-h100", "megatron-core")[0])
     sw = replace(records("dgx-h100", "megatron-core")[1], dp_exposed_frac=0.0)
     shards = Shards(1e9, 0.0, 16, 1, 1, 1, 16)
-    plain, sharded = (replicated_s(hw, sw, shards, z, 0.0, True, "bf16") for z in (0, 1))
+    plain, sharded = (replicated_s(hw, sw, shards, z, 0.0, 0.0, True, "bf16") for z in (0, 1))
     assert plain == pytest.approx(sharded)
 
 

@@ -57,7 +57,6 @@ def expected_time(
         return None
     from gpuscale.core.network.algorithms import ALGORITHMS
     from gpuscale.core.network.calibration import collective_interval_s
-    from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
     from gpuscale.core.network.collective import bandwidths_bytes_per_s
     from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
     from gpuscale.io.calibration import load_fabric, scaleup_class

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.step.overlap import exposed_s
-from gpuscale.core.step.parallel_comm import buckets, gather_s
+from gpuscale.core.step.parallel_comm import buckets, gather_s, split_group
 from gpuscale.core.step.records import Hardware, Software
 
 
@@ -38,6 +38,18 @@ def _both(
     return total
 
 
+def exposed_frac(hw: Hardware, sw: Software, ranks: int, stride: int, overlap: bool) -> float:
+    """Part of the overlapped exchange that stays visible: less where the network moves the bytes.
+
+    Inside a domain the collective's kernels take compute units from the multiplies beside them;
+    over a network the slower NIC needs few of them.
+    """
+    if not overlap:
+        return 1.0
+    crosses = split_group(hw, max(1, ranks), stride)[1] > 1
+    return sw.dp_network_exposed_frac if crosses else sw.dp_exposed_frac
+
+
 def gather_bytes(sw: Software, precision: str) -> float:
     """Bytes per parameter of the weight all-gather. [byte]."""
     if sw.low_precision_gather and is_narrow(precision):
@@ -50,24 +62,29 @@ def replicated_s(
     sw: Software,
     shards: Shards,
     zero_stage: int,
-    window_s: float,
+    forward_s: float,
+    backward_s: float,
     overlap: bool,
     precision: str,
 ) -> float:
-    """Exposed exchange once per step for ZeRO stages 0 to 2.
+    """Exposed exchange once per step for ZeRO stages 0 to 2 (Rajbhandari et al. 2020).
 
-    Window: the backward pass of one micro-batch on the heaviest stage. Stage 2 reduces the
-    gradients of the other micro-batches too: `reduced_s`. [s].
+    Windows: the passes of one micro-batch on the heaviest stage. Gradients go out behind the
+    backward pass; the weights of the next step come in behind its forward pass where the family
+    overlaps them (Megatron-Core, `overlap_param_gather`), else with the gradients. Stage 2
+    reduces the gradients of the other micro-batches too: `reduced_s`. [s].
     """
-    c = sw.dp_exposed_frac if overlap else 1.0
+    c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
     if zero_stage == 0:
-        return exposed_s(window_s, _both(hw, shards, sw.gradient_bytes, reduce_all=True), c)
+        return exposed_s(backward_s, _both(hw, shards, sw.gradient_bytes, reduce_all=True), c)
     weights = _both(hw, shards, gather_bytes(sw, precision))
     if sw.zero1_all_reduce:
         grads = _both(hw, shards, sw.gradient_bytes, reduce_all=True)
-        return exposed_s(window_s, grads, c) + sw.gather_unoverlapped_frac * weights
+        return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
     grads = _both(hw, shards, sw.gradient_bytes)
-    return exposed_s(window_s, grads + weights, c)
+    if sw.overlap_gather and overlap:
+        return exposed_s(backward_s, grads, c) + exposed_s(forward_s, weights, c)
+    return exposed_s(backward_s, grads + weights, c)
 
 
 def reduced_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overlap: bool) -> float:
@@ -76,7 +93,7 @@ def reduced_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overl
     Gradients are kept as shards, so every backward pass reduces its own (DeepSpeed,
     `stage_1_and_2.py`: `reduce_independent_p_g_buckets_and_remove_grads`; ZeRO, section 7.2).
     """
-    c = sw.dp_exposed_frac if overlap else 1.0
+    c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
     return exposed_s(window_s, _both(hw, shards, sw.gradient_bytes), c)
 
 
@@ -97,7 +114,7 @@ def sharded_s(
     n = shards.shard_ranks
     if n <= 1:
         return 0.0
-    c = sw.dp_exposed_frac if overlap else 1.0
+    c = exposed_frac(hw, sw, n, shards.dense_stride, overlap)
     params = shards.dense_params
     calls = max(1.0, n_layers * sw.gathers_per_layer)
     weight_bytes = params * gather_bytes(sw, precision)
@@ -119,4 +136,4 @@ def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overla
     stride = shards.dense_stride * shards.shard_ranks
     calls = buckets(hw, n_bytes)
     time_s = gather_s(hw, replicas, stride, n_bytes, reduce_all=True, calls=calls)
-    return exposed_s(window_s, time_s, sw.dp_exposed_frac if overlap else 1.0)
+    return exposed_s(window_s, time_s, exposed_frac(hw, sw, replicas, stride, overlap))

@@ -51,6 +51,7 @@ def ideal_software(sw: Software) -> Software:
         cp_exposed_frac=0.0,
         ep_exposed_frac=0.0,
         dp_exposed_frac=0.0,
+        dp_network_exposed_frac=0.0,
         pp_exposed_frac=0.0,
         gather_unoverlapped_frac=0.0,
         gathers_per_layer=1.0,

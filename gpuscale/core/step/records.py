@@ -91,7 +91,9 @@ class Software:
     cp_exposed_frac: float = 0.0
     ep_exposed_frac: float = 0.0
     dp_exposed_frac: float = 0.0
+    dp_network_exposed_frac: float = 0.0  # the same where the exchange crosses nodes
     pp_exposed_frac: float = 0.0
+    overlap_gather: bool = False  # ZeRO-1 weights come in behind the next forward pass
     gather_unoverlapped_frac: float = 0.0  # of the ZeRO-1 parameter all-gather
     gathers_per_layer: float = 1.0  # weight all-gathers of ZeRO-3, of which each pays latency
     attention: str = "flash"  # "flash" | "unfused"
