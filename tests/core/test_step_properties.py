@@ -273,7 +273,9 @@ def test_bubble_of_equal_stages_is_the_published_one():
 
 def test_zero_1_moves_what_an_all_reduce_moves():
     hw = ideal_hardware(records("dgx-h100", "megatron-core")[0])
-    sw = replace(records("dgx-h100", "megatron-core")[1], dp_exposed_frac=0.0)
+    hw = replace(hw, in_switch_reduction=False)
+    sw = ideal_software(records("dgx-h100", "megatron-core")[1])
+    sw = replace(sw, overlap_gather=False)
     shards = Shards(1e9, 0.0, 16, 1, 1, 1, 16)
     plain, sharded = (replicated_s(hw, sw, shards, z, 0.0, 0.0, True, "bf16") for z in (0, 1))
     assert plain == pytest.approx(sharded)

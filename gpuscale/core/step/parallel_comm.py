@@ -11,7 +11,11 @@ from functools import lru_cache
 
 from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link
-from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
+from gpuscale.core.network.expected import (
+    NVLS_MIN_RANKS,
+    deduplicated_frac,
+    expected_collective_time_s,
+)
 from gpuscale.core.step.records import Hardware
 
 
@@ -94,7 +98,7 @@ def collective_s(
     inside = split_group(hw, n_ranks, stride)[0]
     fabric, up, out = step_fabric(hw, frac), hw.scaleup_bytes_per_s, hw.scaleout_bytes_per_s
     if fabric is None:
-        in_switch = hw.in_switch_reduction
+        in_switch = hw.in_switch_reduction and inside >= NVLS_MIN_RANKS
         return bound_s(op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch)
     return calls * expected_collective_time_s(
         op, n_bytes / calls, n_ranks, inside, fabric, up, out, network_frac=network_frac
