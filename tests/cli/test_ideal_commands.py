@@ -36,7 +36,7 @@ DOCUMENTS = [  # command, key, value: answers of the GPU chapter and its notes
     ("collective all-gather h100 --shape 4096x65536", "time_s", 1.043915662e-3),
     ("collective all-gather h100 --shape 4096x65536", "approximate_s", 1.193046471e-3),
     ("collective reduce-scatter h100 --bytes 1e9", "time_s", 1.944444444e-3),
-    ("collective all-reduce h100 --bytes 1e9", "time_s", 3.888888889e-3),
+    ("collective all-reduce h100 --bytes 1e9", "ring_s", 3.888888889e-3),
     ("collective all-reduce h100 --bytes 1e9 --algorithm sharp", "time_s", 2.222222222e-3),
     ("collective all-to-all h100 --bytes 1e9", "time_s", 2.430555556e-4),
     ("collective all-to-all h100 --bytes 1e9 --top-k 4", "time_s", 1.215277778e-4),
@@ -196,7 +196,7 @@ def test_board_as_json_has_every_row(capsys):
 
 
 def test_sweep_is_a_table_with_raw_values_in_csv(capsys):
-    line = "collective all-reduce h100 --sweep 1KiB:1GiB --hop-latency '1 us'"
+    line = "collective all-reduce h100 --algorithm ring --sweep 1KiB:1GiB --hop-latency '1 us'"
     _, out, _ = call(f"{line} --format csv", capsys)
     rows = list(csv.DictReader(io.StringIO(out)))
     assert float(rows[0]["array_bytes"]) == 1024 and float(rows[-1]["array_bytes"]) == 2**30
@@ -224,9 +224,12 @@ def test_what_if_is_applied_and_said(capsys):
     assert "changed: cluster.scaleup_bytes_per_s: 450 GB/s -> 900 GB/s" in call(line, capsys)[1]
 
 
-def test_the_default_all_reduce_names_the_ideal_in_the_switches(capsys):
+def test_the_default_all_reduce_is_bounded_by_the_algorithm_in_use(capsys):
     found = result("collective all-reduce h100 --bytes 10GB", capsys)
-    assert found["in_switch_s"] <= found["expected"]["time_s"]
+    assert found["time_s"] <= found["expected"]["time_s"] < found["ring_s"]
+    ring = result("collective all-reduce h100 --bytes 10GB --algorithm ring", capsys)
+    assert ring["time_s"] == pytest.approx(found["ring_s"]) and "ring_s" not in ring
+    assert ring["time_s"] <= ring["expected"]["time_s"]
 
 
 REFUSED = [  # command, words of the error
@@ -350,7 +353,7 @@ def test_exit_code_tells_the_verdict(line, code, words, capsys):
 def test_expected_collective_is_never_below_the_ideal(cluster, op, capsys):
     for size in ("1KiB", "16MiB", "4GiB"):
         found = result(f"collective {op} {cluster} --bytes {size} --gpus 8", capsys)
-        ideal = min(found["time_s"], found.get("in_switch_s", found["time_s"]))
+        ideal = found["time_s"]
         expected = found["expected"]
         assert ideal * (1 - 1e-12) <= expected["low_s"] <= expected["time_s"] <= expected["high_s"]
 

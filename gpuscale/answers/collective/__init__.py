@@ -76,7 +76,7 @@ class Collective(Swept):
     EXAMPLE: ClassVar[str] = "gpuscale collective all-gather h100 --shape 4096x65536"
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "time_s",
-        "in_switch_s",
+        "ring_s",
         "expected.time_s",
         "busbw_bytes_per_s",
         "expected.busbw_bytes_per_s",
@@ -103,8 +103,8 @@ class Collective(Swept):
         "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
     )
     algorithm: Asked[str | None] = text(
-        "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: ring; "
-        "expected: as the library chooses]",
+        "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: as the "
+        "library chooses]",
         known=tuple(ALGORITHMS),
     )
     inner: Asked[int] = whole(
@@ -156,7 +156,8 @@ def _answer(asked: Collective) -> Document:
         check_span(n_gpus, levels, n_inner)
     except ValueError as error:
         raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
-    used = _algorithm(op, algorithm or "ring", spec, n_gpus)
+    usual = _usual(op, spec, levels, n_gpus, n_inner)
+    used = _algorithm(op, algorithm or usual, spec, n_gpus)
     hop_s = asked.hop_latency
     choice = _routing(asked, n_gpus)
     if len(asked.sweep) > 1:
@@ -180,7 +181,7 @@ def _answer(asked: Collective) -> Document:
         "n_experts": choice.n_experts,
         "once_per_node": asked.once_per_node,
     }
-    warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, used, levels)]
+    warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, algorithm or "", levels)]
     inputs["changed"] = list(loaded.changes)
     chosen = used if algorithm else None
     copies = choice.top_k or 1 if asked.once_per_node else 1
@@ -189,11 +190,21 @@ def _answer(asked: Collective) -> Document:
     ]
     if asked.sweep:
         return sweep_document(rows, expected, inputs, loaded, warnings)
-    in_switch_s = None
-    if op == "all-reduce" and algorithm is None and any(level.reduces for level in levels):
-        sharp = ideal_collective(op, sizes[0], n_gpus, levels, "sharp", n_inner, hop_s)
-        in_switch_s = sharp.time_s if sharp.time_s < rows[0].time_s else None
-    return document(rows[0], expected[0], inputs, loaded, in_switch_s, warnings, asked.switch_bytes)
+    ring_s = None
+    if used != "ring" and not algorithm:
+        ring_s = ideal_collective(op, sizes[0], n_gpus, levels, "ring", n_inner, hop_s).time_s
+    return document(rows[0], expected[0], inputs, loaded, ring_s, warnings, asked.switch_bytes)
+
+
+def _usual(op: str, spec: ClusterSpec, levels: tuple[Level, ...], n_gpus: int, inner: int) -> str:
+    """Algorithm that the library takes for a large buffer, so that the roofline bounds it."""
+    from gpuscale.core.network.expected import reduces_in_switch
+    from gpuscale.io.calibration import load_fabric
+
+    if op != "all-reduce" or not levels or not levels[0].reduces:
+        return "ring"
+    in_domain = min(levels[0].gpus or n_gpus, n_gpus) // inner
+    return "sharp" if reduces_in_switch(load_fabric(spec), in_domain) else "ring"
 
 
 def _default_gpus(spec: ClusterSpec) -> int:

@@ -173,7 +173,7 @@ def document(
     expected: Expected | None,
     inputs: dict[str, Any],
     loaded: Loaded,
-    in_switch_s: float | None,
+    ring_s: float | None,
     warnings: list[str],
     switch_bytes: bool,
 ) -> Document:
@@ -192,13 +192,13 @@ def document(
         title += f", array sharded {inputs['inner']} ways on an inner axis"
     blocks: list[Block] = [
         Text(f"{title}\nbytes counted: {COUNTED[op]}"),
-        _answer(found, expected, in_switch_s, hop_s),
+        _answer(found, expected, ring_s, hop_s),
     ]
     if found.levels:
         blocks.append(_level_table(found))
     result = {**asdict(found), "expected": asdict(expected) if expected else None}
-    if in_switch_s is not None:
-        result["in_switch_s"] = in_switch_s
+    if ring_s is not None:
+        result["ring_s"] = ring_s
     if switch_bytes:
         facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
         result["switch_bytes"] = extra
@@ -227,7 +227,7 @@ def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -
 
 
 def _answer(
-    found: CollectiveTime, expected: Expected | None, in_switch_s: float | None, hop_s: float
+    found: CollectiveTime, expected: Expected | None, ring_s: float | None, hop_s: float
 ) -> Table:
     """Time and bandwidths, the expected ones in a column of their own."""
     from gpuscale.core.quantity import format_si
@@ -252,15 +252,9 @@ def _answer(
         chosen = "as the library chooses" if e.algorithm == "auto" else e.algorithm
         interval = f"{time(e.low_s)} to {time(e.high_s)}"
         rows.append(["80 % interval", None, interval, f"from validation; {chosen}"])
-    if in_switch_s is not None:
-        rows.append(
-            [
-                "in the switches",
-                time(in_switch_s),
-                None,
-                "ideal with NVLS or SHARP: --algorithm sharp",
-            ]
-        )
+    if ring_s is not None:
+        where = "ideal without reduction in the switches: --algorithm ring"
+        rows.append(["ring", time(ring_s), None, where])
     rows += [
         ["rounded", time(found.approximate_s), None, f"the documents' form, {over:+.1f} %"],
         ["latency", time(found.latency_s), None, latency],

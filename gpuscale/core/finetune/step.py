@@ -94,7 +94,7 @@ def _adapter_s(
     tp = job.layout.tp
     width = (kind.adapter_inputs + kind.adapter_outputs) / tp
     flop = 2.0 * tokens * job.method.rank * width
-    time = flop / (hw.bf16_flop_per_s * hw.gemm_bf16_eff * ADAPTER_EFF)
+    time = flop / (hw.bf16_flop_per_s * hw.product_bf16_frac * ADAPTER_EFF)
     time += p.adapter_passes * stream_s(hw, 2.0 * tokens * width)
     if job.method.kind == "dora":  # the norm of W + B A: the product, three passes over the matrix
         weights = sum(m.params for m in kind.adapted) / tp

@@ -323,14 +323,7 @@ def exchanges_s(
     overlap = layout.overlap_dp
     if layout.zero_stage < 3:
         once = replicated_s(
-            hw,
-            sw,
-            shards,
-            layout.zero_stage,
-            forward_s,
-            backward_s,
-            overlap,
-            layout.precision,
+            hw, sw, shards, layout.zero_stage, forward_s, backward_s, overlap, layout.precision
         )
         if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
             return 0.0, once
