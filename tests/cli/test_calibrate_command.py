@@ -82,6 +82,35 @@ def test_own_collectives_shift_the_expected_time(capsys, tmp_path):
     assert load_link("nvlink4", str(saved)).op("ring").source.startswith("own measurements")
 
 
+def planned(capsys, layout, *more):
+    args = ("plan", "llama3-8b", "--gpus", 64, *layout, "--json", *more)
+    code, text, err = out(capsys, *args)
+    assert code == 0, err
+    return json.loads(text)["result"]["step"]["expected"]
+
+
+def test_own_products_change_the_plan(capsys, tmp_path):
+    gemm = sample(tmp_path, "gemm.csv", is_h100_bf16, 1.3)
+    saved = tmp_path / "mine.toml"
+    assert out(capsys, "calibrate", "--gemm", gemm, "--save", saved)[0] == 0
+    layout = ("--tp", 1, "--pp", 1, "--cp", 1, "--recompute", "none")
+    before, after = planned(capsys, layout), planned(capsys, layout, "--calibration", saved)
+    assert 1.15 < after["matmul_s"] / before["matmul_s"] < 1.45
+    assert after["total_s"] > 1.05 * before["total_s"]
+
+
+def test_own_collectives_change_the_plan(capsys, tmp_path):
+    def keep(row):
+        return row["gpu"] == "H100-SXM-80GB" and row["op"] in ("all_gather", "reduce_scatter")
+
+    path = sample(tmp_path, "collectives.csv", keep, 2.0)
+    saved = tmp_path / "mine.toml"
+    assert out(capsys, "calibrate", "--collectives", path, "--save", saved)[0] == 0
+    layout = ("--tp", 8, "--pp", 1, "--cp", 1, "--sequence-parallel", "on")
+    before, after = planned(capsys, layout), planned(capsys, layout, "--calibration", saved)
+    assert after["tp_comm_s"] > 1.3 * before["tp_comm_s"]
+
+
 def test_overlays_accumulate(capsys, tmp_path):
     gemm = sample(tmp_path, "gemm.csv", is_h100_bf16, 1.0)
     first, second = tmp_path / "one.toml", tmp_path / "two.toml"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import (
     GENERAL_FABRIC,
     FabricCalibration,
@@ -15,6 +16,7 @@ from gpuscale.core.network.expected import (
     destination_nodes,
     expected_collective_time_s,
 )
+from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 from gpuscale.io.calibration import load_fabric, load_link, network_class
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -154,3 +156,20 @@ def test_one_evaluation_is_cheap():
     for i in range(2000):
         h100("all-reduce", 1e6 + i, 64)
     assert (time.perf_counter() - start) / 2000 < 100e-6
+
+
+@given(
+    st.sampled_from(["all-gather", "reduce-scatter", "all-reduce"]),
+    st.integers(0, 3).map(lambda i: 2**i),
+    st.integers(0, 6).map(lambda i: 2**i),
+    st.booleans(),
+)
+def test_the_bound_is_the_hierarchical_roofline(op, n_in, n_out, in_switch):
+    if n_in * n_out == 1:
+        return
+    in_switch = in_switch and op == "all-reduce"
+    levels = (Level("node", n_in, 450e9, True), Level("network", None, 50e9))
+    algorithm = "sharp" if in_switch else "ring"
+    want = hierarchical_time_s(op, 1e9, n_in * n_out, levels, algorithm)
+    got = bound_s(op, 1e9, n_in * n_out, n_in, 450e9, 50e9, in_switch=in_switch)
+    assert got == pytest.approx(want, rel=1e-9) or (n_in == 2 and in_switch)
