@@ -39,6 +39,7 @@ class SoftwareFinetune(Spec):
     logits_fused_bytes: Factor = 0.1
     scores_bytes: Factor = 8.0
     gathered_layers: Factor = 2.0
+    root_gathered: bool = False
     dequantised_copies: Factor = 1.0
     fragmentation: Annotated[float, Field(ge=1, le=3)] = 1.05
     overhead_bytes: Overhead = 0.0

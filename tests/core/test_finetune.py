@@ -117,8 +117,8 @@ def test_offload_moves_bytes_to_the_host():
 
 
 REFUSED = [
-    (Method("lora", rank=8192), "rank 8192 is above the width"),
-    (Method("lora", targets=("q", "wrong")), "target 'wrong' is in no layer"),
+    (Method("lora", rank=8192), "rank 8,192 is above the width 1,024 of k"),
+    (Method("lora", targets=("q", "wrong")), "target `wrong` is in no layer"),
     (Method("full", base="nf4"), "cannot be trained in full"),
 ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, fields_of, flag, text
+from gpuscale.answers.finetune.asked import TUNING, Tuning, refuse_without_method
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -15,15 +16,20 @@ if TYPE_CHECKING:
 
 FITTED = ("gpus", "tp", "pp", "cluster", "gpu", "catalogue", "min_gpus")
 SERVING = ("weights", "kv", "context", "concurrency", "dp_attention")
+MAXIMA = ("seq-len", "micro-batch")
+OWN = ("max", "smallest_gpu")
+"""Options of fine-tuning that are those of memory alone."""
+
 STATES = ("gpus", "tp", "pp", "cp", "dp", "zero", "shard_group", "recipe")
 """Fields that serving, and the states of a bare number of parameters, take."""
 
 
 @dataclass
-class Memory(options.Degrees, options.Machine, Swept):
+class Memory(options.Degrees, options.Machine, Tuning, Swept):
     """Memory per GPU of training or serving a model, by part, and whether it fits.
 
-    Two columns: ideal is the formulas alone; expected adds the framework's overheads.
+    Two columns: ideal is the formulas alone; expected adds the framework's overheads. With
+    --method it is fine-tuning, with what would make it fit.
     """
 
     NAME: ClassVar[str] = "memory"
@@ -38,7 +44,18 @@ class Memory(options.Degrees, options.Machine, Swept):
     model: Asked[str | None] = options.model()
     _: KW_ONLY
     params: Asked[float | None] = options.params()
-    seq_len: Asked[int] = options.seq_len(4096)
+    seq_len: Asked[int | None] = options.seq_len()
+    offload: Asked[str | None] = text(
+        "Moved to the host: optimizer, activations, both or none; fine-tuning also parameters, "
+        "gradients, a list."
+    )
+    software: Asked[str] = text(
+        f"Framework family preset. [default: {options.DEFAULT_SOFTWARE}; fine-tuning: hf-peft]", ""
+    )
+    max: Asked[str | None] = text(
+        "Fine-tuning: the largest that fits, seq-len or micro-batch.", known=MAXIMA
+    )
+    smallest_gpu: Asked[bool] = flag("Fine-tuning: the smallest GPUs that hold it.")
     imbalance: Asked[float] = amount(
         "MoE: tokens of the busiest expert rank over the mean.", "count", 1.0, least=1, most=1e4
     )
@@ -58,6 +75,11 @@ class Memory(options.Degrees, options.Machine, Swept):
                 "give a model or --params, one of them",
                 "for example `gpuscale memory llama3-70b --tp 8 --pp 8` or `--params 70e9`",
             )
+        if self.method is not None:
+            from gpuscale.answers.finetune.memory import tuning_memory
+
+            return tuning_memory(self)
+        refuse_without_method(self, (*TUNING, *OWN))
         if self.serve:
             _refuse(self, (*FITTED, *SERVING), "has no meaning with --serve", _SERVE_HINT)
             from gpuscale.answers.memory.serve import serving_document

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import gb, recipe_of, rows_max, verdict, width_text
+from gpuscale.answers.options import DEFAULT_SOFTWARE
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -70,13 +71,13 @@ def training_document(asked: Memory) -> Document:
         cluster=asked.where,
         model=asked.model,
         catalogue=asked.catalogue,
-        others={"software": load_software(asked.software)},
+        others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
     )
     software: SoftwareSpec = loaded.specs["software"]
     parameters = parameters_of(software, {"expert_imbalance": asked.imbalance})
     if asked.recipe is not None:
         parameters = _with_recipe(recipe_of(asked.recipe), parameters)
-    layout = layout_of(asked, asked.seq_len, loaded.model, software)
+    layout = layout_of(asked, asked.seq_len or 4096, loaded.model, software)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)
@@ -169,7 +170,7 @@ def _document(
     peak, gpu = r.expected, loaded.gpu
     head = (
         f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
-        f"{asked.software}, "
+        f"{loaded.specs['software'].name}, "
         + (f"recipe {asked.recipe}" if asked.recipe else "its own recipe")
         + f", sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
         f"{layout.recompute}, {layout.precision}"
@@ -303,7 +304,7 @@ def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue,
-        "software": asked.software,
+        "software": loaded.specs["software"].name,
         "recipe": asked.recipe or "",
         "imbalance": asked.imbalance,
         "n_gpus": layout.n_gpus,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, flag, text, whole
+from gpuscale.answers.finetune.asked import TUNING, Tuning, refuse_without_method
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ def _prices(value: Any, label: str) -> dict[str, float]:
 
 
 @dataclass
-class Plan(options.Pins, Swept):
+class Plan(options.Pins, Tuning, Swept):
     """Best layout of a training job on a cluster, its time, memory and cost.
 
-    Every dimension that is not pinned is searched; the layout printed is the best of all.
+    Every dimension that is not pinned is searched; the layout printed is the best of all. With
+    --method it is fine-tuning: hours and dollars for one's own tokens.
     """
 
     NAME: ClassVar[str] = "plan"
@@ -103,6 +105,8 @@ class Plan(options.Pins, Swept):
     software: Asked[str | None] = text(
         f"Framework family preset. [default: {options.DEFAULT_SOFTWARE}]"
     )
+    examples: Asked[int | None] = whole("Fine-tuning: examples of the data, with --mean-len.")
+    epochs: Asked[float | None] = amount("Fine-tuning: passes over the data.", "count", most=1e4)
     objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES)
     price: Converted[dict[str, float] | None, float | Mapping[str, float]] = Converted(
         "Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster.", None, _prices
@@ -138,6 +142,11 @@ class Plan(options.Pins, Swept):
 
     def answer(self) -> Document:
         """Plan training, or serving."""
+        if self.method is not None:
+            from gpuscale.answers.finetune.plan import tuning_plan
+
+            return tuning_plan(self)
+        refuse_without_method(self, (*TUNING, "examples", "epochs"))
         if self.serve:
             always = {"set", "calibration", "sweep", "sweep_show", "serve", "alternatives"}
             for name, (field, _) in fields_of(Plan).items():

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gpuscale.core.stages import StageParams
     from gpuscale.specs.model import ModelSpec
 
+HEAD_OF_EDGES = 0.5
+"""Share of embedding and head that is gathered at the loss where each is a unit of its own."""
+
 KEPT_ON_GPU = 2
 """Layers whose offloaded inputs are still, or again, on the GPU: one leaves, one arrives."""
 
@@ -182,7 +185,9 @@ def stage_memory(
     grads, kept, working, extra = moments[moment]
     at_step = moment == "optimizer step"
     static = states.base_bytes + states.adapter_bytes + states.optimizer_bytes
-    gathered = extra if at_step else states.gathered_bytes
+    share = 1.0 if p.root_gathered else HEAD_OF_EDGES if moment == "loss" else 0.0
+    gathered = states.gathered_bytes + share * states.gathered_edge_bytes
+    gathered = extra if at_step else gathered
     allocated = static + grads + kept + working + gathered + p.overhead_bytes
     allocated += 0.0 if at_step else extra
     loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0

@@ -283,9 +283,7 @@ def check(model: ModelSpec, method: Method) -> None:
     names = sorted({m.name for m in every})
     for target in method.targets:
         if not chosen(tuple(every), (target,)):
-            raise ValueError(f"target {target!r} is in no layer; there are {', '.join(names)}")
-    for m in chosen(tuple(every), method.targets):
-        if method.rank > min(m.n_in, m.n_out):
-            raise ValueError(
-                f"rank {method.rank} is above the width {min(m.n_in, m.n_out):,.0f} of {m.name}"
-            )
+            raise ValueError(f"target `{target[:40]}` is in no layer: {', '.join(names)}")
+    width, name = min((min(m.n_in, m.n_out), m.name) for m in chosen(tuple(every), method.targets))
+    if method.rank > width:
+        raise ValueError(f"rank {method.rank:,} is above the width {width:,.0f} of {name}")

@@ -41,6 +41,7 @@ class FinetuneParameters:
     logits_fused_bytes: float = 0.0
     scores_bytes: float = 8.0  # attention that is not fused, per head and pair of tokens
     gathered_layers: float = 1.0  # sharded weights: layers gathered at once
+    root_gathered: bool = False  # embedding and head stay gathered (FSDP 1, ZeRO-3)
     dequantised_copies: float = 1.0  # of the largest map
     # around it
     fragmentation: float = 1.0  # reserved over allocated

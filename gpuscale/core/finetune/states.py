@@ -29,7 +29,8 @@ class States:
     adapter_bytes: float  # adapters and saved modules with their gradients
     gradients_bytes: float
     optimizer_bytes: float
-    gathered_bytes: float  # gathered shards, unpacked matrices
+    gathered_bytes: float  # gathered layers, unpacked matrices
+    gathered_edge_bytes: float  # embedding and head, where they are gathered
     step_bytes: float  # temporary, at the optimizer step
     head_gradient_bytes: float  # the first gradient to appear
     host_bytes: float
@@ -113,10 +114,10 @@ def _adapter_states(
     states = state_bytes(opt, p.adapter_moment_bytes) * stateful
     saved = p.saved_module_bytes * here.edges / by[0] if method.train_embeddings else 0.0
     adapter = (p.adapter_weights_bytes + p.adapter_gradients_bytes) * adapters + saved
-    gathered = 0.0
+    gathered = edge = 0.0
     if layout.zero_stage == 3 and n_dense > 1:
         largest = max((layer_params(k, layout) for k in here.layers), default=0.0)
-        gathered = p.gathered_layers * linear_bytes * largest + 2.0 * here.edges
+        gathered, edge = p.gathered_layers * linear_bytes * largest, 2.0 * here.edges
     if method.quantised:
         gathered += 2.0 * p.dequantised_copies * here.largest_matrix
     host = 0.0
@@ -130,6 +131,7 @@ def _adapter_states(
         gradients_bytes=0.0,
         optimizer_bytes=0.0 if opt.paged else states,
         gathered_bytes=gathered,
+        gathered_edge_bytes=edge,
         step_bytes=p.step_bytes * adapters,
         head_gradient_bytes=0.0,
         host_bytes=host,
@@ -166,9 +168,9 @@ def _full_states(
     layer = max((layer_params(k, layout) for k in here.layers), default=0.0)
     if opt.in_backward:
         gradients = p.full_gradients_bytes * min(grads, max(layer, here.head))
-    gathered = 0.0
+    gathered = edge = 0.0
     if zero == 3 and n_dense > 1:
-        gathered = 2.0 * p.gathered_layers * layer + 2.0 * here.edges
+        gathered, edge = 2.0 * p.gathered_layers * layer, 2.0 * here.edges
     step = 0.0 if opt.in_backward else p.step_bytes * states * share
     host = 0.0
     if "parameters" in job.offload:
@@ -184,6 +186,7 @@ def _full_states(
         gradients_bytes=gradients,
         optimizer_bytes=held_states,
         gathered_bytes=gathered,
+        gathered_edge_bytes=edge,
         step_bytes=step,
         head_gradient_bytes=min(gradients, p.full_gradients_bytes * here.head * share),
         host_bytes=host,

@@ -12,6 +12,7 @@ from gpuscale.core.step.attention import mixer_s
 from gpuscale.core.step.layer import assemble_layer, head_time
 from gpuscale.core.step.moe import ffn_s
 from gpuscale.core.step.operators import stream_s
+from gpuscale.core.step.optimizer import HOST_MEMORY_BYTES_PER_S
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
@@ -37,6 +38,10 @@ LONG_TOKENS = 16384.0
 
 OFFLOAD_EXPOSED = 0.5
 """Share of a parameter offload's transfers that stays visible: prior, between the layers."""
+
+GRADIENT_AND_WEIGHT_BYTES = 6.0
+"""Bytes of one parameter over the host link at an update on the CPU: gradient in fp32 out, weight
+in 16 bits back (ZeRO-Offload, arXiv:2101.06840)."""
 
 ACTIVATIONS_EXPOSED = 0.1
 """The same for layer inputs, copied beside the computation: 0.1 to 5 % of a step (torchtune,
@@ -233,6 +238,19 @@ def offload_time_s(
     return time
 
 
+def host_update_s(whole: Counts, job: Job, hw: Hardware) -> float:
+    """Time of an optimizer step on the CPU, over what a step on the GPU costs anyway. [s].
+
+    Gradients go out, weights come back, the states pass through the host's memory.
+    """
+    layout = job.layout
+    shards = layout.tp * layout.pp * (layout.dp * layout.cp if layout.zero_stage else 1)
+    mine = whole.trained_params / shards
+    update = hw.optimizer_bytes_per_param * whole.total_params / whole.trained_params
+    moved = GRADIENT_AND_WEIGHT_BYTES / hw.host_link_bytes_per_s
+    return mine * (moved + update / HOST_MEMORY_BYTES_PER_S)
+
+
 def finetune_step(
     model: ModelSpec,
     job: Job,
@@ -273,10 +291,13 @@ def finetune_step(
         return layer_time(model, (mixer, ffn), kinds[mixer, ffn], job, hw, own_sw, p, shape)
 
     head = loss_time(model, job, hw, sw, shape_of(layout, hw, sw))
-    parts, _ = breakdown(model, own_hw, own_sw, layout, times, head=head)
+    on_gpu = replace(layout, offload_optimizer=False)
+    parts, _ = breakdown(model, own_hw, own_sw, on_gpu, times, head=head)
     n_micro = layout.n_micro_batches
     computing = (parts.matmul_s + parts.attention_s + parts.elementwise_s) / n_micro
     offload = n_micro * offload_time_s(model, job, hw, p, computing)
+    if layout.offload_optimizer:
+        offload += host_update_s(whole, job, own_hw)
     passes = 3.0 if layout.recompute == "full" else 2.0
     unpacked = sum(k.n_layers * _unpack_bytes(k, job, layout) for k in whole.kinds) / layout.pp
     unpack = n_micro * passes * unpack_s(unpacked, job, hw, p)

@@ -1,0 +1,1 @@
+"""Fine-tuning: what `memory` and `plan` answer when a `--method` is named."""

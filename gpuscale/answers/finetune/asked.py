@@ -1,0 +1,93 @@
+"""Options of fine-tuning, said once for `memory` and `plan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Question, amount, fields_of, flag, text, whole
+from gpuscale.errors import GpuscaleError
+
+METHODS = ("full", "lora", "dora", "qlora")
+DEFAULT_RANK = 16
+DEFAULT_SEQ_LEN = 4096
+
+
+@dataclass(kw_only=True)
+class Tuning(Question):
+    """What is fine-tuned, and how; nothing of it has a meaning without a method."""
+
+    method: Asked[str | None] = text(
+        "Fine-tuning instead of pretraining: full, lora, dora or qlora.", known=METHODS
+    )
+    rank: Asked[int | None] = whole(f"Rank of the adapters. [default: {DEFAULT_RANK}]", most=1e6)
+    targets: options.Names = options.names(
+        "Maps with an adapter: all-linear, attention, mlp, q,v, ... [default: all-linear]"
+    )
+    base: Asked[str | None] = text(
+        "Frozen weights in nf4, nf4-nodq, int8, int4-g128, fp8, mxfp4 or bf16. "
+        "[default: nf4 for qlora, else bf16]",
+        known=("nf4", "nf4-nodq", "int8", "int4-g128", "fp8", "mxfp4", "bf16", "fp16"),
+    )
+    train_embeddings: Asked[bool] = flag("Train embedding and head in full beside the adapters.")
+    freeze: Asked[str | None] = text(
+        "Full training without these: embeddings, or the lowest N layers."
+    )
+    optimizer: Asked[str | None] = text(
+        "adamw, adamw-8bit, paged-adamw-8bit, adafactor, lion, muon, galore, sgd, ...; "
+        "+in-backward behind it. [default: the software's]"
+    )
+    loss: Asked[str | None] = text(
+        "Cross entropy: eager (whole logits), chunked or fused. [default: the software's]",
+        known=("eager", "chunked", "fused"),
+    )
+    attention: Asked[str | None] = text(
+        "Attention kernel: best (of the GPU), flash2 or eager. [default: the software's]",
+        known=("best", "flash2", "eager"),
+    )
+    compiled: Asked[bool] = flag("With torch.compile.")
+    packing: Asked[bool] = flag("Rows packed to the full length: no padding.")
+    mean_len: Asked[float | None] = amount(
+        "Mean tokens of an example, where rows are padded.", "positions", least=1.0, most=2**30
+    )
+    max_len: Asked[int | None] = whole(
+        "Tokens of the longest example: the sequence length.", dim="positions", most=2**30
+    )
+    host_memory: Asked[float | None] = amount(
+        "Memory of a host, e.g. '256 GB': offload must fit it.", "bytes", most=1e15
+    )
+
+
+TUNING = tuple(fields_of(Tuning))
+"""Names of the fields of fine-tuning."""
+
+
+def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:
+    """Refuse options of fine-tuning where no method is named.
+
+    Raises
+    ------
+    GpuscaleError
+        With the option.
+    """
+    fields = fields_of(type(asked))
+    for name in names:
+        if name != "method" and getattr(asked, name) != fields[name][0].default:
+            raise GpuscaleError(
+                f"--{name.replace('_', '-')} needs --method",
+                "for example --method lora; full trains all weights",
+            )
+
+
+def refuse_others(asked: Question, taken: tuple[str, ...]) -> None:
+    """Refuse options of pretraining and serving, which would silently do nothing.
+
+    Raises
+    ------
+    GpuscaleError
+        With the option.
+    """
+    always = {"model", "set", "calibration", "sweep", "sweep_show", *TUNING, *taken}
+    for name, (field, _) in fields_of(type(asked)).items():
+        if name not in always and getattr(asked, name) != field.default:
+            raise GpuscaleError(f"--{name.replace('_', '-')} has no meaning with --method")

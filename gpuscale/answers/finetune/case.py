@@ -1,0 +1,298 @@
+"""A fine-tuning question read: model, machine, software, and the job as the formulas take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuscale.answers.ask import WhatIf
+    from gpuscale.answers.finetune.asked import Tuning
+    from gpuscale.core.finetune.bench import Bench
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Method
+    from gpuscale.core.layout import Layout
+    from gpuscale.io.finetune import Site
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Layout options of either command, as far as fine-tuning takes them."""
+
+    n_gpus: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int | None = None
+    micro_batch: int = 1
+    global_batch: int | None = None
+    recompute: str | None = None
+    precision: str | None = None
+    offload: tuple[str, ...] = ()
+    seq_len: int | None = None
+    software: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One model on one kind of GPU with one software family."""
+
+    loaded: Loaded
+    software: SoftwareSpec
+    bench: Bench
+    job: Job
+    assumed: tuple[str, ...] = field(default=())
+
+
+def offloads_of(value: Any) -> tuple[str, ...]:
+    """Read `--offload`: parts separated by commas, `both` for optimizer and activations.
+
+    >>> offloads_of("parameters,optimizer"), offloads_of("none")
+    (('parameters', 'optimizer'), ())
+    """
+    words = [w.strip() for w in str(value or "none").lower().split(",")]
+    if words == ["none"]:
+        return ()
+    if words == ["both"]:
+        return ("optimizer", "activations")
+    for word in words:
+        if word not in OFFLOADS:
+            raise unknown_name("offload", word, OFFLOADS, f"known: {', '.join(OFFLOADS)}, none")
+    return tuple(dict.fromkeys(words))
+
+
+def default_software(method: str, n_gpus: int) -> str:
+    """Family that people take where they name none.
+
+    >>> default_software("lora", 1), default_software("full", 4), default_software("qlora", 2)
+    ('hf-peft', 'hf-deepspeed', 'fsdp-qlora')
+    """
+    if n_gpus == 1:
+        return "hf-peft"
+    return "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
+
+
+def method_of(asked: Tuning, model: ModelSpec) -> Method:
+    """Read the method as asked, refused where no framework can run it."""
+    from gpuscale.core.finetune.method import Method, canonical, check
+
+    kind = asked.method or "lora"
+    if kind == "full":
+        for name in ("rank", "targets", "train_embeddings"):
+            if getattr(asked, name):
+                raise GpuscaleError(
+                    f"--{name.replace('_', '-')} is for adapters, not for --method full",
+                    "for adapters write --method lora",
+                )
+    elif asked.freeze is not None:
+        raise GpuscaleError("--freeze is for --method full: with adapters the base is frozen")
+    base = asked.base or ("nf4" if kind == "qlora" else "bf16")
+    if kind == "qlora" and base in ("bf16", "fp16"):
+        raise GpuscaleError(f"--method qlora over a base in {base} is --method lora")
+    frozen = asked.freeze or "0"
+    if frozen != "embeddings" and not frozen.isdecimal():
+        raise GpuscaleError(
+            f"--freeze {frozen[:40]!r}: neither `embeddings` nor a number of layers"
+        )
+    method = Method(
+        kind="lora" if kind == "qlora" else kind,
+        rank=asked.rank or DEFAULT_RANK,
+        targets=tuple(map(canonical, asked.targets)) or ("all-linear",),
+        base=base,
+        train_embeddings=asked.train_embeddings,
+        frozen_layers=0 if frozen == "embeddings" else int(frozen[:9]),
+        embeddings_frozen=frozen == "embeddings",
+    )
+    if method.frozen_layers >= model.n_layers:
+        raise GpuscaleError(f"--freeze {frozen}: the model has {model.n_layers} layers")
+    try:
+        check(model, method)
+    except ValueError as error:
+        hint = "--method qlora trains adapters over it" if kind == "full" else ""
+        raise GpuscaleError(str(error), hint) from None
+    return method
+
+
+def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec) -> int:
+    """Longest sequence of a row."""
+    if asked.max_len is not None and wanted.seq_len is not None:
+        raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
+    return (
+        asked.max_len
+        or wanted.seq_len
+        or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
+    )
+
+
+def _check_lengths(asked: Tuning, seq_len: int) -> None:
+    if asked.packing and asked.mean_len is not None:
+        raise GpuscaleError("--packing has no padding: leave --mean-len out")
+    if asked.mean_len is not None and asked.mean_len > seq_len:
+        raise GpuscaleError(
+            f"--mean-len {asked.mean_len:g} is above the longest sequence, {seq_len}",
+            "give --max-len too",
+        )
+
+
+def layout_of(
+    asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec, seq_len: int
+) -> Layout:
+    """Layout of a job, blanks by the software's habits."""
+    from gpuscale.core.layout import Layout
+    from gpuscale.io.finetune import finetune_parameters
+
+    habits = finetune_parameters(software)
+    split = wanted.tp * wanted.pp * wanted.cp
+    if wanted.n_gpus % split:
+        raise GpuscaleError(f"--gpus {wanted.n_gpus} is no multiple of tp*pp*cp = {split}")
+    if wanted.pp > model.n_layers:
+        raise GpuscaleError(f"--pp {wanted.pp} is more than the {model.n_layers} layers")
+    experts = max((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
+    if experts % wanted.ep:
+        raise GpuscaleError(f"--ep {wanted.ep} does not divide {experts} experts")
+    dp = wanted.n_gpus // split
+    micro = wanted.micro_batch
+    batch = wanted.global_batch or dp * micro
+    if batch % (dp * micro):
+        raise GpuscaleError(
+            f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",
+            f"{-(-batch // (dp * micro)) * dp * micro} would be",
+        )
+    zero = habits.zero_stage if wanted.zero is None else wanted.zero
+    parameters = "parameters" in wanted.offload
+    return Layout(
+        seq_len=seq_len,
+        global_batch_size=batch,
+        micro_batch_size=micro,
+        tp=wanted.tp,
+        pp=wanted.pp,
+        cp=wanted.cp,
+        ep=wanted.ep,
+        dp=dp,
+        zero_stage=3 if parameters and wanted.zero is None else zero,
+        sequence_parallel=software.sequence_parallel and wanted.tp > 1,
+        recompute=wanted.recompute or habits.recompute,
+        precision=wanted.precision or "bf16",
+        cp_kind="ulysses",
+        offload_optimizer="optimizer" in wanted.offload,
+        offload_activations="activations" in wanted.offload,
+    )
+
+
+def optimizer_of(asked: Tuning, software: SoftwareSpec) -> Any:
+    """Optimizer as asked, or the family's."""
+    from gpuscale.core.finetune.optimizers import OPTIMIZERS, optimizer
+
+    habit = software.finetune.optimizer if software.finetune else "adamw"
+    name = (asked.optimizer or habit).strip().lower()
+    try:
+        return optimizer(name)
+    except ValueError:
+        raise unknown_name(
+            "optimizer", name, OPTIMIZERS, f"known: {', '.join(OPTIMIZERS)}"
+        ) from None
+
+
+def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Site]:
+    """Make the function that gives a job's figures on a cluster, each kind of job once."""
+    from gpuscale.io.finetune import finetune_site
+
+    known: dict[tuple[str, bool, str], Site] = {}
+
+    def site(job: Job) -> Site:
+        key = (job.attention, job.compiled, job.layout.precision)
+        if key not in known:
+            known[key] = finetune_site(cluster, software, job)
+        return known[key]
+
+    return site
+
+
+def make_case(asked: Tuning, question: WhatIf, where: str, wanted: Wanted, catalogue: str) -> Case:
+    """Read a question about one kind of GPU.
+
+    Raises
+    ------
+    GpuscaleError
+        For names that are not known, and jobs that no framework can run.
+    """
+    from gpuscale.core.finetune.bench import Bench
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.memory.facts import model_facts
+    from gpuscale.core.memory.fit import usable_bytes
+    from gpuscale.io.finetune import finetune_parameters
+    from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.software import load_software
+
+    name = getattr(question, "model", None)
+    if name is None:
+        raise GpuscaleError(
+            "give a model", "for example `gpuscale memory llama3-8b --method qlora --gpu rtx-3090`"
+        )
+    chosen = wanted.software or default_software(asked.method or "lora", wanted.n_gpus)
+    loaded = load_inputs(
+        question,
+        cluster=where,
+        model=name,
+        catalogue=catalogue,
+        others={"software": load_software(chosen)},
+    )
+    software: SoftwareSpec = loaded.specs["software"]
+    habits = finetune_parameters(software)
+    model, gpu = loaded.model, loaded.gpu
+    seq_len = seq_len_of(asked, wanted, model)
+    _check_lengths(asked, seq_len)
+    flash = "flash2" if software.flash_generation == "2" else "best"
+    job = Job(
+        method=method_of(asked, model),
+        optimizer=optimizer_of(asked, software),
+        layout=layout_of(asked, wanted, model, software, seq_len),
+        loss=asked.loss or habits.loss,
+        offload=frozenset(wanted.offload),
+        attention=asked.attention or flash,
+        compiled=asked.compiled or habits.compiled,
+    )
+    bench = Bench(
+        model=model,
+        facts=model_facts(model),
+        site=site_of(loaded.cluster, software),
+        usable_bytes=usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes),
+        gpus_per_node=loaded.cluster.gpus_per_node,
+        mean_tokens=asked.mean_len,
+    )
+    return Case(loaded, software, bench, job, _assumed(asked, wanted, seq_len))
+
+
+def _assumed(asked: Tuning, wanted: Wanted, seq_len: int) -> tuple[str, ...]:
+    """Say what the question leaves open and the answer takes."""
+    found = []
+    if asked.max_len is None and wanted.seq_len is None:
+        found.append(f"sequences of {seq_len:,} tokens (--seq-len)")
+    if asked.mean_len is None and not asked.packing:
+        found.append("rows full, without padding (--mean-len changes it)")
+    if wanted.software is None:
+        kind = default_software(asked.method or "lora", wanted.n_gpus)
+        found.append(f"software {kind} (--software)")
+    return tuple(found)
+
+
+def with_offloads(job: Job, moved: Sequence[str]) -> Job:
+    """Return the job with these parts on the host."""
+    layout = replace(
+        job.layout,
+        offload_optimizer="optimizer" in moved,
+        offload_activations="activations" in moved,
+    )
+    return replace(job, offload=frozenset(moved), layout=layout)

@@ -1,0 +1,142 @@
+"""Terms of the fine-tuning answers: the formula of each part with its numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.finetune.words import PARTS
+
+if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.memory import FinetuneMemory
+    from gpuscale.core.records import Term
+
+
+def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
+    """Terms of the peak: the sum, and the parts that are one formula."""
+    from gpuscale.core.records import Term
+
+    parts = {key: getattr(memory, key) for _, key in PARTS}
+    children = [
+        *_base_terms(case, job, memory),
+        *_activation_terms(case, job, memory),
+        Term(
+            "fragmentation_bytes",
+            memory.fragmentation_bytes,
+            "bytes",
+            "(reserved_over_allocated - 1) * allocated_bytes",
+            {
+                "reserved_over_allocated": case.bench.site(job)[2].fragmentation,
+                "allocated_bytes": memory.allocated_bytes,
+            },
+            "software preset, [finetune.sources]",
+        ),
+    ]
+    return (
+        Term(
+            "total_bytes",
+            memory.total_bytes,
+            "bytes",
+            " + ".join(parts),
+            parts,
+            f"sum of the parts at the {memory.moment}",
+            tuple(children),
+        ),
+    )
+
+
+def _base_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
+    """Frozen weights and adapters of one stage that holds the whole model."""
+    from gpuscale.core.finetune.method import counts
+    from gpuscale.core.finetune.states import base_bytes_per_param
+    from gpuscale.core.memory.peak import shards
+    from gpuscale.core.records import Term
+
+    layout = job.layout
+    whole = counts(case.loaded.model, job.method)
+    experts = sum(k.n_layers * k.expert_params for k in whole.kinds)
+    if layout.pp * layout.tp * layout.ep > 1 or experts or not job.method.adapts:
+        return []
+    if "parameters" in job.offload:
+        return []
+    p = case.bench.site(job)[2]
+    linear, edge = base_bytes_per_param(job, p)
+    n = float(shards(layout)[0] if layout.zero_stage == 3 else 1)
+    linears = sum(k.n_layers * k.linear_params for k in whole.kinds)
+    terms = [
+        Term(
+            "base_bytes",
+            memory.base_bytes,
+            "bytes",
+            "(bytes_per_linear * linear_params + bytes_per_other * other_params) / shards",
+            {
+                "bytes_per_linear": linear,
+                "linear_params": linears,
+                "bytes_per_other": edge,
+                "other_params": whole.total_params - linears,
+                "shards": n,
+            },
+            "formats table (QLoRA, arXiv:2305.14314 section 3, for nf4); casts of the software",
+        )
+    ]
+    if not job.method.train_embeddings:
+        terms.append(
+            Term(
+                "adapter_bytes",
+                memory.adapter_bytes,
+                "bytes",
+                "(weight_bytes + gradient_bytes) * adapter_params / shards",
+                {
+                    "weight_bytes": p.adapter_weights_bytes,
+                    "gradient_bytes": p.adapter_gradients_bytes,
+                    "adapter_params": whole.adapter_params,
+                    "shards": n,
+                },
+                "LoRA, arXiv:2106.09685 section 4.1: rank * (in + out) of each map",
+            )
+        )
+    return terms
+
+
+def _activation_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
+    from gpuscale.core.records import Term
+
+    layout, model = job.layout, case.loaded.model
+    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    terms = []
+    whole = layout.pp == 1 and not (layout.tp > 1 and layout.sequence_parallel)
+    if whole and layout.recompute == "full" and not layout.offload_activations:
+        if memory.kept_bytes:
+            terms.append(
+                Term(
+                    "kept_bytes",
+                    memory.kept_bytes,
+                    "bytes",
+                    "2 * layers * hidden_size * tokens",
+                    {
+                        "layers": float(model.n_layers),
+                        "hidden_size": float(model.hidden_size),
+                        "tokens": tokens,
+                    },
+                    "full checkpointing keeps the input of each layer (arXiv:2205.05198)",
+                )
+            )
+    if memory.logits_bytes and layout.tp == 1:
+        p = case.bench.site(job)[2]
+        each = {
+            "eager": p.logits_eager_bytes,
+            "chunked": p.logits_chunked_bytes,
+            "fused": p.logits_fused_bytes,
+        }[job.loss]
+        terms.append(
+            Term(
+                "logits_bytes",
+                memory.logits_bytes,
+                "bytes",
+                "bytes_per_logit * tokens * vocab_size",
+                {"bytes_per_logit": each, "tokens": tokens, "vocab_size": float(model.vocab_size)},
+                "logits, their fp32 copy, softmax and gradient: software preset",
+            )
+        )
+    return terms

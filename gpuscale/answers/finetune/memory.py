@@ -1,0 +1,353 @@
+"""`gpuscale memory --method ...`: what a fine-tuning job takes, and what would make it fit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.finetune.asked import refuse_others
+from gpuscale.answers.finetune.case import Wanted, make_case, offloads_of, site_of
+from gpuscale.answers.finetune.explain import memory_terms
+from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
+from gpuscale.answers.memory.common import rows_max, verdict, width_text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.memory import Memory
+    from gpuscale.core.finetune.bench import Trial
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.memory import FinetuneMemory
+    from gpuscale.core.finetune.remedy import Remedy
+    from gpuscale.render.document import Block, Document, Table
+
+TAKEN = (
+    "cluster",
+    "gpu",
+    "catalogue",
+    "gpus",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "dp",
+    "zero",
+    "micro_batch",
+    "global_batch",
+    "recompute",
+    "offload",
+    "precision",
+    "software",
+    "seq_len",
+    "min_gpus",
+    "max",
+    "smallest_gpu",
+)
+"""Options of `memory` that fine-tuning takes beside its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU that holds the job alone."""
+
+    gpu: str
+    hbm_bytes: float
+    usable_bytes: float
+    step_s: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TuningMemory:
+    """Memory of the fullest GPU of a fine-tuning job. [byte]."""
+
+    fits: bool
+    total_bytes: float
+    usable_bytes: float
+    hbm_bytes: float
+    headroom_bytes: float
+    interval_factor_80: float
+    allocated_bytes: float
+    reserved_bytes: float
+    nvidia_smi_bytes: float
+    ideal_total_bytes: float
+    host_bytes_per_node: float
+    trained_params: float
+    seq_len: int
+    micro_batch_size: int
+    longest_seq_len: int  # with all else as it is; 0: none fits
+    largest_micro_batch: int
+    step_s: float
+    tokens_per_s: float
+    expected: FinetuneMemory
+    ideal: FinetuneMemory
+    fewest_gpus: int | None  # None: not asked for, or no number holds it
+    remedies: tuple[Remedy, ...]
+    cards: tuple[Card, ...]  # of --smallest-gpu
+    against: dict[str, FinetuneMemory]  # other software families
+
+
+def tuning_memory(asked: Memory) -> Document:
+    """Answer a question about the memory of a fine-tuning job."""
+    refuse_others(asked, TAKEN)
+    families = [s.strip() for s in asked.software.split(",") if s.strip()]
+    cases = [_case(asked, family) for family in families or (None,)]
+    case = cases[0]
+    if asked.max is not None:
+        case = replace(case, job=_at_most(case, asked.max))
+    result, trial = _result(asked, case, cases[1:])
+    return _document(asked, case, trial, result)
+
+
+def _case(asked: Memory, family: str | None) -> Case:
+    n_gpus = asked.gpus or (asked.dp or 1) * asked.tp * asked.pp * asked.cp
+    wanted = Wanted(
+        n_gpus=n_gpus,
+        tp=asked.tp,
+        pp=asked.pp,
+        cp=asked.cp,
+        ep=asked.ep,
+        zero=asked.zero,
+        micro_batch=asked.micro_batch,
+        global_batch=asked.global_batch,
+        recompute=asked.recompute,
+        precision=asked.precision,
+        offload=offloads_of(asked.offload),
+        seq_len=asked.seq_len,
+        software=family,
+    )
+    return make_case(asked, asked, asked.where, wanted, asked.catalogue)
+
+
+def _at_most(case: Case, what: str) -> Job:
+    """Return the job pushed to the longest sequence, or the largest micro-batch, that fits."""
+    from gpuscale.core.finetune import bench as b
+
+    if what == "seq-len":
+        longest = b.longest_seq_len(case.bench, case.job)
+        return b.with_seq_len(case.job, longest) if longest else case.job
+    most = b.largest_micro_batch(case.bench, case.job)
+    return b.with_micro_batch(case.job, most) if most else case.job
+
+
+def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory, Trial]:
+    from gpuscale.core.finetune import bench as b
+    from gpuscale.core.finetune.memory import finetune_memory
+    from gpuscale.core.finetune.method import counts
+    from gpuscale.core.finetune.parameters import IDEAL
+    from gpuscale.core.finetune.remedy import remedies
+
+    bench, job, model = case.bench, case.job, case.loaded.model
+    trial = bench.trial(job)
+    memory = trial.memory
+    fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
+    table = case.software.finetune
+    result = TuningMemory(
+        fits=trial.fits,
+        total_bytes=memory.total_bytes,
+        usable_bytes=bench.usable_bytes,
+        hbm_bytes=case.loaded.gpu.hbm_bytes,
+        headroom_bytes=bench.usable_bytes - memory.total_bytes,
+        interval_factor_80=table.interval_factor_80 if table else 1.3,
+        allocated_bytes=memory.allocated_bytes,
+        reserved_bytes=memory.reserved_bytes,
+        nvidia_smi_bytes=memory.total_bytes,
+        ideal_total_bytes=finetune_memory(model, bench.facts, job, IDEAL).total_bytes,
+        host_bytes_per_node=b.host_bytes_per_node(trial, bench.gpus_per_node),
+        trained_params=counts(model, job.method).trained_params,
+        seq_len=job.layout.seq_len,
+        micro_batch_size=job.layout.micro_batch_size,
+        longest_seq_len=b.longest_seq_len(bench, job),
+        largest_micro_batch=b.largest_micro_batch(bench, job),
+        step_s=trial.step.step_s,
+        tokens_per_s=trial.step.tokens_per_s,
+        expected=memory,
+        ideal=finetune_memory(model, bench.facts, job, IDEAL),
+        fewest_gpus=fewest.layout.n_gpus if fewest else None,
+        remedies=remedies(bench, trial),
+        cards=_cards(case, trial) if asked.smallest_gpu else (),
+        against={c.software.name: c.bench.memory(c.job) for c in others},
+    )
+    return result, trial
+
+
+def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
+    """GPUs that hold the job, the smallest memory first."""
+    from gpuscale.core.memory.fit import usable_bytes
+    from gpuscale.io.hardware import load_cluster, load_gpu
+    from gpuscale.io.presets import preset_names
+
+    found = []
+    for name in preset_names("gpu"):
+        gpu = load_gpu(name)
+        usable = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+        if gpu.vendor in ("NVIDIA", "AMD") and usable >= trial.memory.total_bytes:
+            found.append((gpu.hbm_bytes, gpu.hbm_bytes_per_s, name, usable))
+    cards = []
+    for hbm, _, name, usable in sorted(found, key=lambda f: (f[0], -f[1]))[:8]:
+        own = replace(case.bench, site=site_of(load_cluster(name), case.software))
+        step = own.step(trial.job)
+        cards.append(Card(name, hbm, usable, step.step_s, step.tokens_per_s))
+    return tuple(cards)
+
+
+def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Document:
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Bars, Document, Facts, Text
+
+    rows = part_rows(r.expected)
+    bars = Bars(
+        [(label, value, gb(value)) for label, value in rows],
+        limit=r.usable_bytes,
+        limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
+    )
+    table = _parts_table(case, r)
+    head = head_text(case, trial.job)
+    if case.assumed:
+        head += "\ntaken: " + "; ".join(case.assumed)
+    blocks: list[Block] = [Text(head), table, bars, Facts(_facts(asked, case, trial, r))]
+    if r.remedies:
+        blocks.append(_remedy_table(r))
+    elif not r.fits:
+        blocks.append(Text("nothing on the list of changes makes it fit this GPU"))
+    if r.cards:
+        blocks.append(_card_table(r))
+    elif asked.smallest_gpu:
+        blocks.append(Text("no GPU preset holds it alone: see --gpus and the changes above"))
+    if changed := changed_text(case.loaded):
+        blocks.append(Text(changed))
+    n_host = asked.host_memory
+    warnings = [*case.loaded.warnings, *format_warnings(case)]
+    if n_host is not None and r.host_bytes_per_node > n_host:
+        warnings.append(f"host memory: {gb(r.host_bytes_per_node)} needed of {gb(n_host)}")
+    too_much = n_host is not None and r.host_bytes_per_node > n_host
+    return Document(
+        command="memory",
+        inputs=inputs_of(case, trial.job),
+        result=r,
+        blocks=blocks,
+        warnings=warnings,
+        answered_no=not r.fits or too_much,
+        terms=memory_terms(case, trial.job, r.expected),
+        csv_table=table,
+    )
+
+
+def format_warnings(case: Case) -> list[str]:
+    """Say what the GPU cannot do as asked."""
+    gpu = case.loaded.gpu
+    if gpu.bf16_flop_per_s is None and case.job.layout.precision == "bf16":
+        return [f"{gpu.name} has no bf16: fp16 is meant, with the same bytes"]
+    return []
+
+
+def inputs_of(case: Case, job: Job) -> dict[str, Any]:
+    """Return the inputs of an answer as its JSON has them."""
+    return {
+        "model": case.loaded.model.name,
+        "cluster": case.loaded.cluster.name,
+        "gpu": case.loaded.gpu.name,
+        "software": case.software.name,
+        "method": asdict(job.method),
+        "optimizer": job.optimizer.name,
+        "loss": job.loss,
+        "attention": job.attention,
+        "offload": sorted(job.offload),
+        "n_gpus": job.layout.n_gpus,
+        "mean_tokens": case.bench.mean_tokens,
+        **asdict(job.layout),
+    }
+
+
+def _parts_table(case: Case, r: TuningMemory) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    many = {case.software.name: r.expected, **r.against}
+    if r.against:
+        columns = [Column("part", "per GPU", right=False)]
+        columns += [Column(f"{n}_bytes", n, gb) for n in many]
+        keys = [(label, key) for label, key in PARTS if any(getattr(m, key) for m in many.values())]
+        rows = [(label, *(getattr(m, key) for m in many.values())) for label, key in keys]
+        return Table(columns, [*rows, ("total", *(m.total_bytes for m in many.values()))])
+    rows = [
+        (label, getattr(r.ideal, key), getattr(r.expected, key))
+        for label, key in PARTS
+        if getattr(r.expected, key) or getattr(r.ideal, key)
+    ]
+    return Table(
+        (
+            Column("part", "per GPU", right=False),
+            Column("ideal_bytes", "ideal", gb),
+            Column("expected_bytes", "expected", gb),
+        ),
+        [*rows, ("total", r.ideal.total_bytes, r.expected.total_bytes)],
+    )
+
+
+def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tuple[str, str, str]]:
+    low, high = r.total_bytes / r.interval_factor_80, r.total_bytes * r.interval_factor_80
+    seconds = trial.step
+    rows = [
+        (
+            "verdict",
+            "fits" if r.fits else "does not fit",
+            verdict(r.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1],
+        ),
+        (
+            "likely range",
+            f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
+            "holds 80 % of published peaks of this family",
+        ),
+        ("as allocated", gb(r.allocated_bytes), f"{r.allocated_bytes / 2**30:,.2f} GiB"),
+        ("as reserved", gb(r.reserved_bytes), f"{r.reserved_bytes / 2**30:,.2f} GiB"),
+        ("as nvidia-smi", gb(r.total_bytes), f"{r.total_bytes / 2**30:,.2f} GiB"),
+        ("peak at", r.expected.moment, ""),
+        ("trained", f"{r.trained_params / 1e6:,.1f} M", "parameters"),
+        ("longest sequence", f"{r.longest_seq_len:,}", "tokens, all else as it is"),
+        ("largest micro-batch", f"{r.largest_micro_batch:,}", "sequences, all else as it is"),
+        (
+            "host memory",
+            gb(r.host_bytes_per_node),
+            "per node: offloaded parts and their copies, processes",
+        ),
+        (
+            "step",
+            time_text(r.step_s),
+            f"{r.tokens_per_s:,.0f} tokens/s over {trial.job.layout.n_gpus} GPU"
+            + ("s" if trial.job.layout.n_gpus > 1 else "")
+            + (" without padding" if seconds.tokens < seconds.padded_tokens else ""),
+        ),
+    ]
+    if asked.min_gpus or not r.fits:
+        words = "as asked, sharded" if r.fewest_gpus else "no number of them holds it as asked"
+        rows.append(("fewest GPUs", f"{r.fewest_gpus or 'none'}", words))
+    return rows
+
+
+def _remedy_table(r: TuningMemory) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    return Table(
+        (
+            Column("words", "to make it fit, each on top", right=False),
+            Column("saved_bytes", "saves", gb),
+            Column("total_bytes", "then", gb),
+            Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
+            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
+        ),
+        [(m.words, m.saved_bytes, m.total_bytes, m.lost_s, m.fits) for m in r.remedies],
+    )
+
+
+def _card_table(r: TuningMemory) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    return Table(
+        (
+            Column("gpu", "smallest GPUs that hold it", right=False),
+            Column("hbm_bytes", "memory", lambda v: f"{v / 2**30:,.0f} GiB"),
+            Column("usable_bytes", "usable", gb),
+            Column("step_s", "step", time_text),
+            Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
+        ),
+        [(c.gpu, c.hbm_bytes, c.usable_bytes, c.step_s, c.tokens_per_s) for c in r.cards],
+    )

@@ -1,0 +1,543 @@
+"""`gpuscale plan --method ...`: how to fine-tune on what one has, how long it takes and costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.finetune.asked import refuse_others
+from gpuscale.answers.finetune.case import (
+    Wanted,
+    default_software,
+    make_case,
+    offloads_of,
+    with_offloads,
+)
+from gpuscale.answers.finetune.memory import format_warnings, inputs_of
+from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.plan import Plan
+    from gpuscale.core.finetune.bench import Trial
+    from gpuscale.core.finetune.memory import FinetuneMemory
+    from gpuscale.core.finetune.remedy import Remedy
+    from gpuscale.core.finetune.search import Space
+    from gpuscale.core.records import Term
+    from gpuscale.core.step.records import Breakdown
+    from gpuscale.render.document import Block, Document, Table
+
+TAKEN = (
+    "gpus",
+    "cluster",
+    "gpu",
+    "catalogue",
+    "seq_len",
+    "global_batch",
+    "tokens",
+    "precision",
+    "software",
+    "price",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "zero",
+    "micro_batch",
+    "recompute",
+    "offload",
+    "examples",
+    "epochs",
+)
+"""Options of `plan` that fine-tuning takes beside its own."""
+
+COUNTS = (1, 2, 4, 8)
+"""GPUs tried where no number is given: what one machine has."""
+
+DEFAULT_BATCH = 16
+"""Sequences of a step, where none are given: a usual value of fine-tuning recipes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to run the job."""
+
+    gpu: str
+    cluster: str
+    n_gpus: int
+    software: str
+    zero_stage: int
+    micro_batch_size: int
+    global_batch_size: int
+    recompute: str
+    offload: tuple[str, ...]
+    fits: bool
+    total_bytes: float
+    usable_bytes: float
+    step_s: float
+    tokens_per_s: float  # without padding
+    run_s: float  # of all tokens
+    usd_per_gpu_hour: float | None
+    price_origin: str
+    cost_usd: float | None
+    host_bytes_per_node: float
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlan:
+    """The chosen way, the others, and what would help where none fits."""
+
+    fits: bool
+    tokens: float
+    chosen: Option
+    step_s: float
+    step_interval_factor_80: float
+    tokens_per_s: float
+    total_bytes: float
+    run_s: float
+    cost_usd: float | None
+    expected: FinetuneMemory
+    breakdown: Breakdown
+    unpack_s: float
+    offload_s: float
+    options: tuple[Option, ...]
+    remedies: tuple[Remedy, ...]
+
+
+def tuning_plan(asked: Plan) -> Document:
+    """Answer a question about a fine-tuning run."""
+    refuse_others(asked, TAKEN)
+    tokens, told = _tokens(asked)
+    found: list[tuple[Case, Trial]] = []
+    cases: list[Case] = []
+    for where in _places(asked):
+        for n in _counts(asked):
+            case = _case(asked, where, n)
+            cases.append(case)
+            found += [(case, t) for t in _tried(asked, case, n)]
+    usd = _prices(asked, cases)
+    if found:
+        case, trial = min(found, key=lambda f: _rank(f, usd, asked))
+    else:
+        case = cases[-1]
+        trial = case.bench.trial(case.job)
+    return _document(asked, case, trial, found, tokens, told, usd)
+
+
+def _tokens(asked: Plan) -> tuple[float, str]:
+    """(tokens of the run, how they are counted)."""
+    epochs = asked.epochs or 1.0
+    if asked.examples is not None and asked.tokens is not None:
+        raise GpuscaleError("give --examples or --tokens, not both")
+    if asked.tokens is not None:
+        times = f" x {epochs:g} epochs" if asked.epochs else ""
+        return asked.tokens * epochs, f"{asked.tokens:,.0f} tokens{times}"
+    if asked.examples is None:
+        if asked.epochs:
+            raise GpuscaleError("--epochs needs --examples or --tokens")
+        return 1e6, "per million tokens (--examples or --tokens for a run)"
+    if asked.mean_len is None:
+        raise GpuscaleError(
+            "--examples needs --mean-len: the mean tokens of one",
+            "for example --examples 52k --mean-len 180 --max-len 1024",
+        )
+    total = asked.examples * asked.mean_len * epochs
+    return total, f"{asked.examples:,} examples of {asked.mean_len:g} tokens x {epochs:g} epochs"
+
+
+def _places(asked: Plan) -> tuple[str, ...]:
+    """Clusters and GPUs to compare."""
+    if asked.cluster and asked.gpu is not None:
+        raise GpuscaleError("give --cluster or --gpu, not both")
+    if asked.cluster:
+        return asked.cluster
+    if asked.gpu is not None:
+        return tuple(dict.fromkeys(g.strip() for g in asked.gpu.split(",") if g.strip()))
+    from gpuscale.io.presets import preset_names
+    from gpuscale.io.run import rent_of
+
+    return tuple(g for g in preset_names("gpu") if not g.startswith("tpu") and rent_of(g))
+
+
+def _counts(asked: Plan) -> tuple[int, ...]:
+    return tuple(asked.gpus) if asked.gpus else COUNTS
+
+
+def _one(asked: Plan, name: str, default: int) -> int:
+    """Whole number of a pinned dimension."""
+    value = getattr(asked, name)
+    if value is None:
+        return default
+    if not isinstance(value, int):
+        raise GpuscaleError(f"--{name.replace('_', '-')}: one number is wanted with --method")
+    return value
+
+
+def _case(asked: Plan, where: str, n_gpus: int) -> Case:
+    if asked.seq_len and len(asked.seq_len) > 1:
+        raise GpuscaleError("--seq-len: one length is wanted with --method")
+    batch = asked.global_batch[0] if asked.global_batch else None
+    split = _one(asked, "tp", 1) * _one(asked, "pp", 1) * _one(asked, "cp", 1)
+    micro = _one(asked, "micro_batch", 1)
+    dp = max(1, n_gpus // split)
+    if batch is None and asked.micro_batch is None:
+        batch = -(-DEFAULT_BATCH // dp) * dp
+    zero = None if asked.zero is None else _one(asked, "zero", 0)
+    wanted = Wanted(
+        n_gpus=n_gpus,
+        tp=_one(asked, "tp", 1),
+        pp=_one(asked, "pp", 1),
+        cp=_one(asked, "cp", 1),
+        ep=_one(asked, "ep", 1),
+        zero=zero,
+        micro_batch=micro,
+        global_batch=batch,
+        recompute=None if asked.recompute is None else str(asked.recompute),
+        precision=asked.precision,
+        offload=offloads_of(asked.offload),
+        seq_len=asked.seq_len[0] if asked.seq_len else None,
+        software=asked.software or default_software(asked.method or "lora", n_gpus),
+    )
+    return make_case(asked, asked, where, wanted, asked.catalogue or "vendor")
+
+
+def _space(asked: Plan, case: Case, n: int) -> Space:
+    from gpuscale.core.finetune.search import MICRO_BATCHES, Space
+
+    layout = case.job.layout
+    stages = (layout.zero_stage,) if asked.zero is not None else (layout.zero_stage, 3)
+    pinned = asked.micro_batch is not None
+    return Space(
+        n_gpus=(n,),
+        zero_stages=tuple(dict.fromkeys(stages)) if n > 1 else (layout.zero_stage,),
+        micro_batches=(layout.micro_batch_size,) if pinned else MICRO_BATCHES,
+        recomputes=(layout.recompute,) if asked.recompute is not None else ("none", "full"),
+        offloads=(case.job.offload,),
+    )
+
+
+FALLBACKS = (
+    ("optimizer", "gradients"),
+    ("parameters", "optimizer", "gradients"),
+    ("parameters", "optimizer", "gradients", "activations"),
+)
+"""Offloads tried, in turn, where nothing fits without."""
+
+
+def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
+    """Best way on n GPUs, offloading only where it must."""
+    from dataclasses import replace
+
+    from gpuscale.core.finetune.search import best_by_count
+
+    space = _space(asked, case, n)
+    found = best_by_count(case.bench, case.job, space)
+    if found or asked.offload is not None:
+        return found
+    for moved in FALLBACKS:
+        at = replace(space, offloads=(frozenset(moved),), zero_stages=(3,))
+        found = best_by_count(case.bench, with_offloads(case.job, moved), at)
+        if found and not _host_is_short(asked, case, found[0]):
+            return found
+    return ()
+
+
+def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
+    from gpuscale.core.finetune.bench import host_bytes_per_node
+
+    needed = host_bytes_per_node(trial, case.bench.gpus_per_node)
+    return asked.host_memory is not None and needed > asked.host_memory
+
+
+def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:
+    """(price of a GPU-hour, its origin) by cluster."""
+    from gpuscale.io.run import age_text, rent_of
+
+    found: dict[str, tuple[float | None, str]] = {}
+    for case in cases:
+        cluster = case.loaded.cluster
+        given = (asked.price or {}).get(cluster.name) or (asked.price or {}).get(
+            case.loaded.gpu.name
+        )
+        given = given or (asked.price or {}).get("")
+        rate = None if given else rent_of(case.loaded.gpu.name)
+        if given:
+            found[cluster.name] = given, "given"
+        elif rate is not None:
+            found[cluster.name] = rate.usd_per_gpu_hour, f"{rate.origin} {age_text(rate)}".strip()
+        else:
+            found[cluster.name] = cluster.price_usd_per_gpu_hour, cluster.price_kind
+    return found
+
+
+def _rank(
+    found: tuple[Case, Trial], usd: dict[str, tuple[float | None, str]], asked: Plan
+) -> tuple[float, float]:
+    """Order of preference: the fastest on the GPUs that one has, else the cheapest."""
+    case, trial = found
+    n, rate = trial.job.layout.n_gpus, trial.step.tokens_per_s
+    price = usd[case.loaded.cluster.name][0]
+    cost = n / rate * (price if price is not None else 1.0)
+    unpriced = 0.0 if price is not None or all(p is None for p, _ in usd.values()) else 1.0
+    if asked.gpus:  # the number is given: use them
+        return unpriced, 1.0 / rate if len(asked.gpus) == 1 else cost
+    return unpriced, cost
+
+
+def _option(
+    case: Case, trial: Trial, tokens: float, usd: dict[str, tuple[float | None, str]]
+) -> Option:
+    from gpuscale.core.finetune.bench import host_bytes_per_node
+    from gpuscale.core.run.cost import rental_usd
+
+    layout = trial.job.layout
+    price, origin = usd[case.loaded.cluster.name]
+    run_s = tokens / trial.step.tokens_per_s
+    return Option(
+        gpu=case.loaded.gpu.name,
+        cluster=case.loaded.cluster.name,
+        n_gpus=layout.n_gpus,
+        software=case.software.name,
+        zero_stage=layout.zero_stage,
+        micro_batch_size=layout.micro_batch_size,
+        global_batch_size=layout.global_batch_size,
+        recompute=layout.recompute,
+        offload=tuple(sorted(trial.job.offload)),
+        fits=trial.fits,
+        total_bytes=trial.memory.total_bytes,
+        usable_bytes=trial.usable_bytes,
+        step_s=trial.step.step_s,
+        tokens_per_s=trial.step.tokens_per_s,
+        run_s=run_s,
+        usd_per_gpu_hour=price,
+        price_origin=origin,
+        cost_usd=None if price is None else rental_usd(layout.n_gpus, run_s, price),
+        host_bytes_per_node=host_bytes_per_node(trial, case.bench.gpus_per_node),
+    )
+
+
+def _document(
+    asked: Plan,
+    case: Case,
+    trial: Trial,
+    found: list[tuple[Case, Trial]],
+    tokens: float,
+    told: str,
+    usd: dict[str, tuple[float | None, str]],
+) -> Document:
+    from gpuscale.core.finetune.remedy import remedies
+    from gpuscale.io.inputs import changed_text
+    from gpuscale.render.document import Bars, Document, Facts, Text
+
+    chosen = _option(case, trial, tokens, usd)
+    table = case.software.finetune
+    r = TuningPlan(
+        fits=trial.fits,
+        tokens=tokens,
+        chosen=chosen,
+        step_s=trial.step.step_s,
+        step_interval_factor_80=table.step_interval_factor_80 if table else 1.5,
+        tokens_per_s=trial.step.tokens_per_s,
+        total_bytes=trial.memory.total_bytes,
+        run_s=chosen.run_s,
+        cost_usd=chosen.cost_usd,
+        expected=trial.memory,
+        breakdown=trial.step.parts,
+        unpack_s=trial.step.unpack_s,
+        offload_s=trial.step.offload_s,
+        options=tuple(_option(c, t, tokens, usd) for c, t in found),
+        remedies=remedies(case.bench, trial),
+    )
+    head = head_text(case, trial.job)
+    if case.assumed:
+        head += "\ntaken: " + "; ".join(a for a in case.assumed if "software" not in a)
+    rows = part_rows(trial.memory)
+    blocks: list[Block] = [
+        Text(head),
+        Facts(_facts(case, trial, r, told)),
+        Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory"),
+        _time_table(r),
+    ]
+    if len(r.options) > 1:
+        blocks.append(_option_table(r))
+    if r.remedies:
+        blocks.append(_remedy_table(r))
+    if changed := changed_text(case.loaded):
+        blocks.append(Text(changed))
+    return Document(
+        command="plan",
+        inputs=inputs_of(case, trial.job) | {"tokens": tokens},
+        result=r,
+        blocks=blocks,
+        warnings=[*case.loaded.warnings, *format_warnings(case)],
+        answered_no=not r.fits,
+        terms=_terms(r),
+        csv_table=_option_table(r),
+    )
+
+
+def _facts(case: Case, trial: Trial, r: TuningPlan, told: str) -> list[tuple[str, str, str]]:
+    c, step = r.chosen, trial.step
+    width = r.step_interval_factor_80
+    which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
+    rows = [
+        (
+            "memory",
+            gb(c.total_bytes),
+            f"of {gb(c.usable_bytes)} usable" if c.fits else f"does not fit {gb(c.usable_bytes)}",
+        ),
+        (
+            "step",
+            time_text(c.step_s),
+            f"{time_text(c.step_s / width)} to {time_text(c.step_s * width)}, "
+            f"{c.global_batch_size} sequences",
+        ),
+        (
+            "tokens/s",
+            f"{c.tokens_per_s:,.0f}",
+            f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}",
+        ),
+        ("run", time_text(c.run_s), told),
+    ]
+    if c.cost_usd is not None:
+        price = f"{c.usd_per_gpu_hour:,.2f} USD per GPU-hour, {c.price_origin}".rstrip(", ")
+        rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
+    else:
+        rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
+    rows.append(("host memory", gb(c.host_bytes_per_node), "per node"))
+    return rows
+
+
+def _time_table(r: TuningPlan) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    words = {
+        "matmul_s": "matrix products, adapters",
+        "attention_s": "attention",
+        "elementwise_s": "norms, activations, loss",
+        "moe_s": "routing of experts",
+        "recompute_s": "recomputation",
+        "host_s": "launches",
+        "bubble_s": "pipeline bubble",
+        "tp_comm_s": "tensor parallelism",
+        "cp_comm_s": "context parallelism",
+        "ep_comm_s": "expert parallelism",
+        "pp_comm_s": "pipeline transfers",
+        "dp_comm_s": "gathering and reducing",
+        "optimizer_s": "optimizer",
+        "straggler_s": "stragglers",
+    }
+    rows = [(words[k], v) for k, v in r.breakdown.parts().items() if v > 5e-4 * r.step_s]
+    rows += [("offload", r.offload_s)] if r.offload_s > 5e-4 * r.step_s else []
+    return Table(
+        (
+            Column("part", "step by part", right=False),
+            Column("time_s", "time", time_text),
+            Column("share", "share", lambda v: f"{100 * v:.1f} %"),
+        ),
+        [(name, v, v / r.step_s) for name, v in rows],
+    )
+
+
+def _option_table(r: TuningPlan) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    def money(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.2f} USD"
+
+    return Table(
+        (
+            Column("gpu", "ways that fit", right=False),
+            Column("n_gpus", "GPUs"),
+            Column("zero_stage", "ZeRO"),
+            Column("micro_batch_size", "micro-batch"),
+            Column("recompute", "recompute", right=False),
+            Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
+            Column("total_bytes", "memory", gb),
+            Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
+            Column("run_s", "run", time_text),
+            Column("cost_usd", "cost", money),
+        ),
+        [
+            (
+                o.gpu,
+                o.n_gpus,
+                o.zero_stage,
+                o.micro_batch_size,
+                o.recompute,
+                o.offload,
+                o.total_bytes,
+                o.tokens_per_s,
+                o.run_s,
+                o.cost_usd,
+            )
+            for o in r.options
+        ],
+    )
+
+
+def _remedy_table(r: TuningPlan) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    return Table(
+        (
+            Column("words", "to make it fit, each on top", right=False),
+            Column("saved_bytes", "saves", gb),
+            Column("total_bytes", "then", gb),
+            Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
+            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
+        ),
+        [(m.words, m.saved_bytes, m.total_bytes, m.lost_s, m.fits) for m in r.remedies],
+    )
+
+
+def _terms(r: TuningPlan) -> tuple[Term, ...]:
+    from gpuscale.core.records import Term
+
+    parts = {name: v for name, v in r.breakdown.parts().items() if v}
+    parts["offload_s"] = r.offload_s
+    memory = {key: getattr(r.expected, key) for _, key in PARTS}
+    terms: list[Any] = [
+        Term(
+            "run_s",
+            r.run_s,
+            "s",
+            "tokens / tokens_per_s",
+            {"tokens": r.tokens, "tokens_per_s": r.tokens_per_s},
+            "tokens of the data, without padding",
+        ),
+        Term(
+            "step_s",
+            r.step_s,
+            "s",
+            " + ".join(parts),
+            parts,
+            "parts of a training step; frozen maps have an input gradient alone",
+        ),
+        Term(
+            "total_bytes",
+            r.total_bytes,
+            "bytes",
+            " + ".join(memory),
+            memory,
+            f"sum of the parts at the {r.expected.moment}",
+        ),
+    ]
+    c = r.chosen
+    if c.cost_usd is not None and c.usd_per_gpu_hour is not None:
+        terms.append(
+            Term(
+                "cost_usd",
+                c.cost_usd,
+                "usd",
+                "n_gpus * run_s / 3600 * usd_per_gpu_hour",
+                {
+                    "n_gpus": float(c.n_gpus),
+                    "run_s": c.run_s,
+                    "usd_per_gpu_hour": c.usd_per_gpu_hour,
+                },
+                c.price_origin or "price of the cluster preset",
+            )
+        )
+    return tuple(terms)

@@ -1,0 +1,166 @@
+"""A job on a machine: what it takes, how long a step is, and how far it can be pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
+from gpuscale.core.finetune.step import FinetuneStep, finetune_step
+from gpuscale.core.run.lengths import padded_mean
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.step.records import Hardware, Software
+    from gpuscale.specs.model import ModelSpec
+
+HOST_FACTOR = 1.5
+"""Host memory over the bytes that are offloaded: pinned buffers and copies. Prior; verl's GRPO of
+DeepSeek-V3 takes 1,500 GB a node for 1,006 GB of states (docs/perf/dpsk.md)."""
+
+HOST_PROCESS_BYTES = 4e9
+"""Host memory of one training process without offload: prior."""
+
+LONGEST = 2**24
+"""Longest sequence tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One job tried: memory of the fullest GPU, time of a step."""
+
+    job: Job
+    memory: FinetuneMemory
+    step: FinetuneStep
+    usable_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits the GPU."""
+        return self.memory.total_bytes <= self.usable_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bench:
+    """A model, a GPU and a software family: what every job of one question shares."""
+
+    model: ModelSpec
+    facts: ModelFacts
+    site: Callable[[Job], tuple[Hardware, Software, FinetuneParameters]]
+    usable_bytes: float
+    gpus_per_node: int
+    mean_tokens: float | None = None  # of the data, where rows are padded
+
+    def memory(self, job: Job) -> FinetuneMemory:
+        """Peak memory of a job."""
+        return finetune_memory(self.model, self.facts, job, self.site(job)[2])
+
+    def fits(self, job: Job) -> bool:
+        """Whether a job fits the GPU."""
+        return self.memory(job).total_bytes <= self.usable_bytes
+
+    def step(self, job: Job) -> FinetuneStep:
+        """Time of a job's step, at the lengths that its rows are padded to."""
+        layout = job.layout
+        if self.mean_tokens is None or self.mean_tokens >= layout.seq_len:
+            return finetune_step(self.model, job, *self.site(job))
+        padded = padded_mean(self.mean_tokens, layout.seq_len, layout.micro_batch_size)
+        usual = replace(job, layout=replace(layout, seq_len=max(1, round(padded))))
+        frac = min(1.0, self.mean_tokens / usual.layout.seq_len)
+        return finetune_step(self.model, usual, *self.site(usual), useful_frac=frac)
+
+    def trial(self, job: Job) -> Trial:
+        """Memory and time of a job."""
+        return Trial(job, self.memory(job), self.step(job), self.usable_bytes)
+
+
+def host_bytes_per_node(trial: Trial, gpus_per_node: int) -> float:
+    """Host memory that a node of a job needs: offloaded bytes with their copies, processes. [byte].
+
+    Parameters
+    ----------
+    trial : Trial
+        The job.
+    gpus_per_node : int
+        GPUs of a node. [1]
+    """
+    local = min(gpus_per_node, trial.job.layout.n_gpus)
+    return local * (HOST_FACTOR * trial.memory.host_bytes + HOST_PROCESS_BYTES)
+
+
+def with_seq_len(job: Job, seq_len: int) -> Job:
+    """Return the same job at another longest sequence."""
+    return replace(job, layout=replace(job.layout, seq_len=seq_len))
+
+
+def with_micro_batch(job: Job, micro_batch: int) -> Job:
+    """Return the same job at another micro-batch, the batch of a step not below one per rank."""
+    layout = job.layout
+    batch = max(layout.global_batch_size, layout.dp * micro_batch)
+    return replace(
+        job, layout=replace(layout, micro_batch_size=micro_batch, global_batch_size=batch)
+    )
+
+
+def longest_seq_len(bench: Bench, job: Job, step: int = 64) -> int:
+    """Longest sequence that fits, in multiples of `step`; 0 if none does. [token]."""
+    return step * _largest(lambda n: bench.fits(with_seq_len(job, n * step)), LONGEST // step)
+
+
+def largest_micro_batch(bench: Bench, job: Job) -> int:
+    """Largest micro-batch that fits; 0 if not even one sequence does. [1]."""
+    return _largest(lambda n: bench.fits(with_micro_batch(job, n)), 65_536)
+
+
+def _largest(holds: Callable[[int], bool], most: int) -> int:
+    """Largest n up to `most` that holds, memory growing with n."""
+    if not holds(1):
+        return 0
+    low = 1
+    while low < most and holds(min(2 * low, most)):
+        low = min(2 * low, most)
+    high = min(2 * low, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def sharded(job: Job, n_gpus: int, zero_stage: int | None = None) -> Job:
+    """Return the same job on another number of GPUs, the rest data-parallel.
+
+    The batch of a step grows to one micro-batch a rank where it was smaller.
+    """
+    layout = job.layout
+    dp = max(1, n_gpus // (layout.tp * layout.pp * layout.cp))
+    batch = max(layout.global_batch_size, dp * layout.micro_batch_size)
+    batch = -(-batch // (dp * layout.micro_batch_size)) * dp * layout.micro_batch_size
+    stage = layout.zero_stage if zero_stage is None else zero_stage
+    return replace(job, layout=replace(layout, dp=dp, zero_stage=stage, global_batch_size=batch))
+
+
+def counts_of_gpus(gpus_per_node: int, most: int = 1024) -> Iterator[int]:
+    """Yield numbers of GPUs worth trying: 1, 2, 4 ... of a machine, then whole machines.
+
+    >>> list(counts_of_gpus(8, 32))
+    [1, 2, 4, 8, 16, 32]
+    """
+    n = 1
+    while n <= most:
+        yield n
+        n *= 2
+
+
+def fewest_gpus(bench: Bench, job: Job, most: int = 1024) -> Job | None:
+    """Job on the smallest number of GPUs that fits, sharded over them; None if none does."""
+    for n in counts_of_gpus(bench.gpus_per_node, most):
+        if n % (job.layout.tp * job.layout.pp * job.layout.cp):
+            continue
+        for stage in dict.fromkeys((job.layout.zero_stage, 3)):
+            tried = sharded(job, n, stage)
+            if bench.fits(tried):
+                return tried
+    return None

@@ -1,0 +1,82 @@
+"""The best way to run a fine-tuning job: counts of GPUs, sharding, micro-batch, recompute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.finetune.bench import Trial, sharded, with_micro_batch
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.bench import Bench
+    from gpuscale.core.finetune.job import Job
+
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What may be chosen; a dimension with one value is pinned."""
+
+    n_gpus: tuple[int, ...]
+    zero_stages: tuple[int, ...]
+    micro_batches: tuple[int, ...] = MICRO_BATCHES
+    recomputes: tuple[str, ...] = ("none", "full")
+    offloads: tuple[frozenset[str], ...] = (frozenset(),)
+
+
+def _offloaded(job: Job, moved: frozenset[str]) -> Job:
+    layout = replace(
+        job.layout,
+        offload_optimizer="optimizer" in moved,
+        offload_activations="activations" in moved,
+    )
+    return replace(job, offload=moved, layout=layout)
+
+
+def candidates(job: Job, space: Space) -> Iterator[Job]:
+    """Yield every job of a space, the batch of a step kept where it divides."""
+    for n in space.n_gpus:
+        if n % (job.layout.tp * job.layout.pp * job.layout.cp):
+            continue
+        for stage in space.zero_stages:
+            if n == 1 and stage != space.zero_stages[0] and not any(space.offloads):
+                continue
+            for recompute in space.recomputes:
+                for moved in space.offloads:
+                    at = sharded(job, n, stage)
+                    at = replace(at, layout=replace(at.layout, recompute=recompute))
+                    at = _offloaded(at, moved)
+                    for micro in space.micro_batches:
+                        batch = at.layout.global_batch_size
+                        if micro > 1 and at.layout.dp * micro > max(
+                            batch, job.layout.global_batch_size
+                        ):
+                            break
+                        yield sharded(with_micro_batch(at, micro), n, stage)
+
+
+def best_by_count(bench: Bench, job: Job, space: Space) -> tuple[Trial, ...]:
+    """Return the fastest job that fits for each number of GPUs, in time per token."""
+    best: dict[int, Trial] = {}
+    for tried in candidates(job, space):
+        if not bench.fits(tried):
+            continue
+        trial = bench.trial(tried)
+        n = tried.layout.n_gpus
+        if n not in best or trial.step.tokens_per_s > best[n].step.tokens_per_s:
+            best[n] = trial
+    return tuple(best[n] for n in sorted(best))
+
+
+def cheapest(trials: Sequence[Trial]) -> Trial | None:
+    """Return the one with the fewest GPU-seconds a token, of near equals the fastest."""
+    if not trials:
+        return None
+
+    def cost(t: Trial) -> float:
+        return t.job.layout.n_gpus / t.step.tokens_per_s
+
+    least = min(map(cost, trials))
+    return max((t for t in trials if cost(t) <= 1.05 * least), key=lambda t: t.step.tokens_per_s)

@@ -1,0 +1,135 @@
+"""`memory` and `plan` with a method, as people call them."""
+
+import json
+
+import pytest
+
+from gpuscale.cli.app import run
+
+
+def out(capsys, *args):
+    code = run(args)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def result(capsys, *args):
+    code, text, err = out(capsys, *args, "--json")
+    assert text, err
+    return code, json.loads(text)["result"]
+
+
+def test_qlora_of_8b_fits_a_24_gb_card(capsys):
+    code, text, err = out(capsys, "memory", "llama3-8b", "--gpu", "rtx-4090", "--method", "qlora")
+    assert (code, err) == (0, "")
+    for word in ("base weights", "logits and loss", "longest sequence", "host memory", "fits"):
+        assert word in text
+
+
+def test_what_does_not_fit_gets_an_ordered_list(capsys):
+    code, r = result(capsys, "memory", "llama3-8b", "--gpu", "rtx-3090", "--method", "full")
+    assert code == 1 and not r["fits"]
+    assert r["remedies"][-1]["fits"]
+    totals = [r["total_bytes"], *(m["total_bytes"] for m in r["remedies"])]
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_longest_sequence_fits_and_the_next_does_not(capsys):
+    ask = ("memory", "qwen2.5-7b", "--gpu", "l4", "--method", "qlora")
+    code, r = result(capsys, *ask, "--max", "seq-len")
+    assert code == 0 and r["fits"] and r["seq_len"] == r["longest_seq_len"]
+    code, more = result(capsys, *ask, "--seq-len", str(r["seq_len"] + 64))
+    assert code == 1 and not more["fits"]
+
+
+def test_smallest_gpu_is_named(capsys):
+    _, r = result(capsys, "memory", "llama3.2-1b", "--method", "lora", "--smallest-gpu")
+    sizes = [c["hbm_bytes"] for c in r["cards"]]
+    assert sizes and sizes == sorted(sizes)
+    assert all(c["usable_bytes"] >= r["total_bytes"] for c in r["cards"])
+
+
+def test_two_frameworks_side_by_side(capsys):
+    args = ("memory", "llama2-7b", "--method", "lora", "--software", "hf-peft,unsloth")
+    _, text, _ = out(capsys, *args)
+    assert "hf-peft" in text and "unsloth" in text
+    _, r = result(capsys, *args)
+    assert list(r["against"]) == ["unsloth"]
+
+
+def test_plan_answers_for_the_tokens_that_one_has(capsys):
+    args = ("plan", "llama3-8b", "--method", "lora", "--gpu", "a100-80gb", "--tokens", "50M")
+    code, r = result(capsys, *args)
+    assert code == 0 and r["tokens"] == 50e6
+    assert r["run_s"] == pytest.approx(50e6 / r["tokens_per_s"])
+    assert r["cost_usd"] == pytest.approx(
+        r["chosen"]["n_gpus"] * r["run_s"] / 3600 * r["chosen"]["usd_per_gpu_hour"]
+    )
+
+
+def test_padding_counts_the_tokens_of_the_examples(capsys):
+    ask = ("plan", "llama3-8b", "--method", "qlora", "--gpu", "rtx-4090", "--gpus", "1")
+    _, r = result(
+        capsys,
+        *ask,
+        "--examples",
+        "1000",
+        "--mean-len",
+        "100",
+        "--max-len",
+        "1024",
+        "--epochs",
+        "2",
+    )
+    assert r["tokens"] == 200_000
+
+
+def test_cards_compared(capsys):
+    args = ("plan", "llama3-8b", "--method", "qlora", "--gpu", "rtx-3090,rtx-4090", "--gpus", "1")
+    _, r = result(capsys, *args)
+    assert {o["gpu"] for o in r["options"]} == {"rtx-3090", "rtx-4090"}
+    assert r["chosen"]["gpu"] == "rtx-4090"
+
+
+def test_offloading_the_optimizer_needs_host_memory(capsys):
+    ask = ("memory", "qwen2.5-7b", "--method", "full", "--gpu", "a100-80gb", "--gpus", "4")
+    _, without = result(capsys, *ask, "--zero", "3")
+    _, moved = result(capsys, *ask, "--zero", "3", "--offload", "optimizer")
+    assert moved["total_bytes"] < without["total_bytes"]
+    assert moved["host_bytes_per_node"] > without["host_bytes_per_node"]
+    assert moved["step_s"] > without["step_s"]
+    code, _, err = out(
+        capsys, *ask, "--zero", "3", "--offload", "optimizer", "--host-memory", "16GB"
+    )
+    assert code == 1 and "host memory" in err
+
+
+REFUSED = [
+    (("memory", "llama3-8b", "--method", "lora", "--rank", "9999"), "rank 9,999"),
+    (("memory", "llama3-8b", "--method", "lora", "--targets", "q,wrong"), "`wrong`"),
+    (("memory", "llama3-8b", "--method", "full", "--base", "nf4"), "cannot be trained in full"),
+    (("memory", "llama3-8b", "--method", "full", "--rank", "8"), "--rank is for adapters"),
+    (("memory", "llama3-8b", "--method", "lora", "--freeze", "2"), "--freeze is for --method full"),
+    (("memory", "llama3-8b", "--method", "qlora", "--base", "bf16"), "is --method lora"),
+    (("memory", "llama3-8b", "--rank", "8"), "--rank needs --method"),
+    (("memory", "llama3-8b", "--method", "lora", "--vpp", "2"), "--vpp has no meaning"),
+    (("memory", "llama3-8b", "--method", "lora", "--software", "nanotron"), "no fine-tuning"),
+    (("memory", "llama3-8b", "--method", "lora", "--optimizer", "adam9"), "optimizer `adam9`"),
+    (("plan", "llama3-8b", "--method", "lora", "--examples", "0"), "--examples must be"),
+    (("plan", "llama3-8b", "--method", "lora", "--examples", "10"), "--examples needs --mean-len"),
+    (("plan", "llama3-8b", "--examples", "10"), "--examples needs --method"),
+    (("memory", "--method", "lora"), "give a model"),
+]
+
+
+@pytest.mark.parametrize(("args", "words"), REFUSED)
+def test_what_cannot_be_is_refused(capsys, args, words):
+    code, text, err = out(capsys, *args)
+    assert (code, text) == (2, "")
+    assert err.startswith("error: ") and words in err
+
+
+def test_terms_add_up(capsys):
+    ask = ("memory", "llama3-8b", "--gpu", "rtx-4090", "--method", "qlora", "--explain")
+    code, text, _ = out(capsys, *ask)
+    assert code == 0 and "bytes_per_linear" in text and "2 * layers" in text
