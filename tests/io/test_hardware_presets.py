@@ -231,7 +231,8 @@ def test_any_count_of_a_card_is_one_machine(name):
 
 
 def test_peer_rate_of_a_card_changes_its_machine():
-    class Common:
-        set_ = ("gpu.peer_bytes_per_s=56 GB/s",)
+    class Asked:
+        settings = ("gpu.peer_bytes_per_s=56 GB/s",)
+        calibration = None
 
-    assert load_inputs(Common(), cluster="rtx-3090").cluster.scaleup_bytes_per_s == 56e9
+    assert load_inputs(Asked(), cluster="rtx-3090").cluster.scaleup_bytes_per_s == 56e9
