@@ -1,4 +1,7 @@
-"""A compact table of log corrections on a regular grid in log2 space, interpolated linearly."""
+"""A compact table of log corrections on a regular grid in log2 space, interpolated linearly.
+
+Multilinear interpolation: Press et al. 2007, Numerical Recipes, section 3.6.
+"""
 
 from __future__ import annotations
 

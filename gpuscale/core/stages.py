@@ -1,4 +1,8 @@
-"""The split of layers and weights over pipeline stages: one for time, memory, timeline, search."""
+"""The split of layers and weights over pipeline stages: one for time, memory, timeline, search.
+
+Splits as Megatron-LM makes them (github.com/NVIDIA/Megatron-LM, transformer_block.py), and of
+Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.
+"""
 
 from __future__ import annotations
 

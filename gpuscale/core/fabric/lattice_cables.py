@@ -1,4 +1,7 @@
-"""Cable lists of networks that are no trees: dragonfly, Slim Fly, torus."""
+"""Cable lists of networks that are no trees: dragonfly, Slim Fly, torus.
+
+Kim et al. 2008 (dragonfly, ISCA); Besta and Hoefler 2014 (Slim Fly, arXiv:1912.08968).
+"""
 
 from __future__ import annotations
 

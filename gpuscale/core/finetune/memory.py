@@ -1,4 +1,8 @@
-"""Peak memory of a fine-tuning step by part, on the fullest GPU."""
+"""Peak memory of a fine-tuning step by part, on the fullest GPU.
+
+Activations are counted by element as in Korthikanti et al. 2022 (arXiv:2205.05198); what frozen
+maps need for their input gradient alone: Hu et al. 2021 (LoRA, arXiv:2106.09685).
+"""
 
 from __future__ import annotations
 

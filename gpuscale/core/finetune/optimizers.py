@@ -1,4 +1,7 @@
-"""Optimizers: the states that each keeps for a trained parameter."""
+"""Optimizers: the states that each keeps for a trained parameter.
+
+Each row cites its paper (Loshchilov and Hutter, arXiv:1711.05101, and others).
+"""
 
 from __future__ import annotations
 

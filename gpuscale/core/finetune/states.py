@@ -1,4 +1,8 @@
-"""Weights, adapters, gradients and optimizer states of a fine-tuning job on one GPU."""
+"""Weights, adapters, gradients and optimizer states of a fine-tuning job on one GPU.
+
+Hu et al. 2021 (LoRA, arXiv:2106.09685), section 4.1; Dettmers et al. 2023 (QLoRA,
+arXiv:2305.14314), section 3.
+"""
 
 from __future__ import annotations
 

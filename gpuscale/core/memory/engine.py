@@ -1,4 +1,8 @@
-"""Memory of a serving GPU as engines count it: weights, activations, room for the cache."""
+"""Memory of a serving GPU as engines count it: weights, activations, room for the cache.
+
+Blocks of cache beside weights and a profiled peak: Kwon et al. 2023 (vLLM, arXiv:2309.06180),
+section 4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the memory of a model depends on: weights, and elements of its kinds of layer."""
+"""What the memory of a model depends on: weights, and elements of its kinds of layer.
+
+Korthikanti et al. 2022 (arXiv:2205.05198), section 4, by element.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The peak memory of a training step on one GPU of each pipeline stage."""
+"""The peak memory of a training step on one GPU of each pipeline stage.
+
+States by Rajbhandari et al. 2019 (ZeRO, arXiv:1910.02054), activations by Korthikanti et al. 2022
+(arXiv:2205.05198).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Memory of a serving replica: shares of weights and cache per GPU, the smallest replica."""
+"""Memory of a serving replica: shares of weights and cache per GPU, the smallest replica.
+
+Weights and cache of a replica under TP: Pope et al. 2022 (arXiv:2211.05102), section 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Model states: bytes per parameter by recipe, and how ZeRO, FSDP and HSDP shard them."""
+"""Model states: bytes per parameter by recipe, and how ZeRO, FSDP and HSDP shard them.
+
+Rajbhandari et al. 2019 (ZeRO, arXiv:1910.02054), section 3; Zhao et al. 2023 (FSDP,
+arXiv:2304.11277), section 3.
+"""
 
 from __future__ import annotations
 

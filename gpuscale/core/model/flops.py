@@ -1,6 +1,9 @@
 """Model FLOPs: the arithmetic that a model needs, whatever the machine; the numerator of MFU.
 
 One multiply-add is 2 FLOP. Recomputation is not counted: HFU is `(4 or so) / 3` of MFU.
+
+Chowdhery et al. 2022 (PaLM, arXiv:2204.02311), appendix B; Narayanan et al. 2021
+(arXiv:2104.04473), appendix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Cache of past tokens: KV of attention layers, latent of MLA, state of linear layers."""
+"""Cache of past tokens: KV of attention layers, latent of MLA, state of linear layers.
+
+Pope et al. 2022 (arXiv:2211.05102), section 2; of latents DeepSeek-V2 (arXiv:2405.04434), section
+2.1.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operators of one layer of a model and its head, as work and memory traffic."""
+"""Operators of one layer of a model and its head, as work and memory traffic.
+
+Traffic of a fused core: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Serving one replica: prefill and decode by the roofline, communication left out."""
+"""Serving one replica: prefill and decode by the roofline, communication left out.
+
+Experts met by a small batch: expectation of distinct draws (Feller 1968, volume 1, chapter IV);
+prefill and decode: Pope et al. 2022 (arXiv:2211.05102), section 2.
+"""
 
 from __future__ import annotations
 

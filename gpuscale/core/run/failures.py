@@ -1,4 +1,7 @@
-"""How often a job is stopped, and how many spare machines to keep."""
+"""How often a job is stopped, and how many spare machines to keep.
+
+Spares of Poisson demand in a repair time: Palm 1938; Sherbrooke 2004, chapter 2.
+"""
 
 from __future__ import annotations
 

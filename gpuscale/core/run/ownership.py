@@ -1,4 +1,7 @@
-"""Renting or owning: price of a GPU-hour, break-even, price of tokens."""
+"""Renting or owning: price of a GPU-hour, break-even, price of tokens.
+
+Capital recovery: Short, Packey and Holt 1995, NREL/TP-462-5173.
+"""
 
 from __future__ import annotations
 

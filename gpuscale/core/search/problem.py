@@ -1,4 +1,8 @@
-"""What is searched: model, hardware, software, memory limit; time and memory of one layout."""
+"""What is searched: model, hardware, software, memory limit; time and memory of one layout.
+
+The formulas are those of `core.step` and `core.memory`, assembled from memoised blocks; memory
+floor: Rajbhandari et al. 2019 (arXiv:1910.02054), section 3.
+"""
 
 from __future__ import annotations
 

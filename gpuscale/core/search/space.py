@@ -1,4 +1,8 @@
-"""The declared space of layouts: candidate values of every dimension, and its exact size."""
+"""The declared space of layouts: candidate values of every dimension, and its exact size.
+
+Dimensions of Narayanan et al. 2021 (arXiv:2104.04473) and Rajbhandari et al. 2019
+(arXiv:1910.02054).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One walk over a space: bounds, evaluation of groups, incumbents."""
+"""One walk over a space: bounds, evaluation of groups, incumbents.
+
+Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960; bubble: Narayanan et al. 2021
+(arXiv:2104.04473), section 2.2.
+"""
 
 from __future__ import annotations
 

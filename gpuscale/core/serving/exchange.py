@@ -1,4 +1,8 @@
-"""Communication of one layer in serving: all-reduces, and the exchange of experts."""
+"""Communication of one layer in serving: all-reduces, and the exchange of experts.
+
+All-reduces of tensor parallelism: Shoeybi et al. 2019 (arXiv:1909.08053), section 3; exchange of
+experts: Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One FFN in serving: dense MLPs, and experts of which a small batch meets only some."""
+"""One FFN in serving: dense MLPs, and experts of which a small batch meets only some.
+
+Grouped products: Gale et al. 2022 (MegaBlocks, arXiv:2211.15841).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One pass of a replica over prompt tokens and decoding sequences."""
+"""One pass of a replica over prompt tokens and decoding sequences.
+
+A pass may hold prompt tokens and decoding sequences: Yu et al. 2022 (Orca, OSDI), section 3;
+Agrawal et al. 2024 (Sarathi-Serve, arXiv:2403.02310).
+"""
 
 from __future__ import annotations
 

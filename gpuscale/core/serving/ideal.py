@@ -1,4 +1,7 @@
-"""Ideal inference arithmetic: prefill and decode FLOP, decode time, batching, quantisation."""
+"""Ideal inference arithmetic: prefill and decode FLOP, decode time, batching, quantisation.
+
+Pope et al. 2022 (arXiv:2211.05102), section 2.
+"""
 
 from __future__ import annotations
 

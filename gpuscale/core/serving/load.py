@@ -1,4 +1,7 @@
-"""A replica under load: a closed loop, as many sequences as fit, one static batch."""
+"""A replica under load: a closed loop, as many sequences as fit, one static batch.
+
+Sequences, rate and time are tied by Little's law (J. D. C. Little, Operations Research 9(3), 1961).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One mixer in serving: projections, the core on prompt tokens, the core on decoding sequences."""
+"""One mixer in serving: projections, the core on prompt tokens, the core on decoding sequences.
+
+Latents: DeepSeek-V2 (arXiv:2405.04434), section 2.1.2; fused attention: Dao 2023
+(arXiv:2307.08691).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Disaggregated serving: a pool of workers that read prompts, and one that decodes."""
+"""Disaggregated serving: a pool of workers that read prompts, and one that decodes.
+
+Zhong et al. 2024 (DistServe, arXiv:2401.09670), section 4.
+"""
 
 from __future__ import annotations
 

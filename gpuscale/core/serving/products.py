@@ -1,4 +1,7 @@
-"""Matrix products of serving: formats, missing hardware support, memo."""
+"""Matrix products of serving: formats, missing hardware support, memo.
+
+Weights narrower than the products: Frantar et al. 2024 (Marlin, arXiv:2408.11743), section 3.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ arrival differ in their context alone, so they are one event:
     k passes take  k A(n) + B(n) (k S + g n k (k-1) / 2),   S: tokens of context of the n sequences
 
 with a pass linear in the context, `StepTimes.decode`. Pure Python, a few events a request.
+
+Iteration-level scheduling: Yu et al. 2022 (Orca, OSDI), section 3.
 """
 
 from __future__ import annotations

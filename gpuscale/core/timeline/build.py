@@ -1,4 +1,7 @@
-"""A step of the step model as events: the same seconds, laid out in time."""
+"""A step of the step model as events: the same seconds, laid out in time.
+
+Order of work as in `core.schedules` (Narayanan et al. 2021, arXiv:2104.04473, and others).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""When each pass of a pipeline starts: a replay of the schedule with its dependencies."""
+"""When each pass of a pipeline starts: a replay of the schedule with its dependencies.
+
+Dependencies of the passes: Narayanan et al. 2021 (arXiv:2104.04473), figure 4; Qi et al. 2023
+(arXiv:2401.10241), figure 3.
+"""
 
 from __future__ import annotations
 

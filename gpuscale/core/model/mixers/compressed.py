@@ -1,6 +1,8 @@
 """Attention of DeepSeek-V4: one shared K=V head, a window, and a compressed far context.
 
 Shape and key names: config.json and model code of deepseek-ai/DeepSeek-V4-Flash.
+
+Public copy of the config: github.com/ai-dynamo/aiconfigurator @095f58a.
 """
 
 from __future__ import annotations
