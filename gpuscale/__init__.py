@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         network,
         plan,
         roofline,
+        serve,
         timeline,
     )
 
@@ -47,6 +48,7 @@ __all__ = [
     "network",
     "plan",
     "roofline",
+    "serve",
     "timeline",
 ]
 

@@ -21,6 +21,7 @@ from gpuscale.answers.model import Model
 from gpuscale.answers.network import Network
 from gpuscale.answers.plan import Plan
 from gpuscale.answers.roofline import Roofline
+from gpuscale.answers.serve import Serve
 from gpuscale.answers.timeline import Timeline
 from gpuscale.answers.validate import Validate
 from gpuscale.errors import GpuscaleError
@@ -46,6 +47,7 @@ __all__ = [
     "network",
     "plan",
     "roofline",
+    "serve",
     "timeline",
     "validate",
 ]
@@ -98,6 +100,7 @@ def load_model(name: str) -> ModelSpec:
 plan = asks(Plan)
 memory = asks(Memory)
 roofline = asks(Roofline)
+serve = asks(Serve)
 matmul_time = asks(MatmulTime)
 collective = asks(Collective)
 timeline = asks(Timeline)

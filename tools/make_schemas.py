@@ -36,6 +36,11 @@ plan deepseek-v3 --gpus 2048
 plan llama3-8b --gpus 64..256 --deadline 300d
 timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32
 timeline llama3-8b --gpus 8
+serve llama3.1-70b --gpus 8 --weights fp8 --rate 5/s --ttft p95:500ms --tpot p95:30ms
+serve llama3-8b --gpus 1 --concurrency 8
+serve llama3-8b --gpus 1 --burst 20
+serve llama3-8b --gpus 4 --disagg 1xTP1+3xTP1 --rate 5
+serve llama3.1-70b --gpu rtx-4090 --gpus 1
 network h100-superpod --gpus 1024
 network dgx-h100 --gpus 64
 network gb200-nvl72 --gpus 1152

@@ -15,6 +15,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "gpuscale.answers.memory",
         "Memory per GPU of training or serving a model, by part, and whether it fits.",
     ),
+    "serve": (
+        "gpuscale.answers.serve",
+        "How many GPUs a traffic needs, with which layout, and what its users see.",
+    ),
     "roofline": (
         "gpuscale.answers.roofline",
         "Chip figures and the limits of each parallelism for a model.",

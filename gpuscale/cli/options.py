@@ -34,6 +34,15 @@ class Shown:
     plot: bool = False  # draw the pictures in the terminal too
 
 
+def _files(*flags: str) -> Any:
+    return typer.Option(
+        *flags,
+        metavar="FILE",
+        help="Also write the answer to a file: .json .csv .md .txt .html, a picture: "
+        ".svg .png, the step: .trace.json. Repeatable.",
+    )
+
+
 SHOWN: dict[str, tuple[Any, Any]] = {
     "json_": (bool, typer.Option("--json", help="Print the result as JSON (SI units).")),
     "format_": (
@@ -57,16 +66,7 @@ SHOWN: dict[str, tuple[Any, Any]] = {
             "Repeatable.",
         ),
     ),
-    "output": (
-        list[str] | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Also write the answer to a file: .json .csv .md .txt .html, a picture: "
-            ".svg .png, the step: .trace.json. Repeatable.",
-        ),
-    ),
+    "files": (list[str] | None, _files("-o", "--output")),
     "plot": (bool, typer.Option("--plot", help="Draw the pictures in the terminal too.")),
 }
 """Name -> (type, option) of what every command takes beside its question's fields."""
@@ -93,7 +93,10 @@ def command_of(question: type[Question]) -> Any:
     parameters = [
         _parameter(name, asked, argument) for name, (asked, argument) in fields_of(question).items()
     ]
+    own_output = "output" in fields_of(question)  # of serve: the tokens of an answer
     for name, (kind, option) in SHOWN.items():
+        if name == "files" and own_output:
+            option = _files("-o")
         default = False if kind is bool else None
         parameters.append(_keyword(name, Annotated[kind, option], default))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -138,7 +141,7 @@ def _shown_default(value: Any) -> str:
 
 def read_shown(given: Mapping[str, Any]) -> Shown:
     """Read how to show the answer; a wrong option is told before anything is computed."""
-    require, output = given["require"], given["output"]
+    require, output = given["require"], given["files"]
     if require:
         from gpuscale.answers.requirements import read_requirement
 

@@ -5,6 +5,7 @@ OCP Microscaling Formats (MX) Specification 1.0, 2023; each row cites its own so
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -121,6 +122,9 @@ RATE_ORDER = tuple(name for name, f in FORMATS.items() if f.rate)
 """Formats that matrix units multiply; a mixed product runs at the first."""
 
 
+_BITS = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)bpw")
+
+
 def number_format(name: str) -> Format:
     """Look a format up.
 
@@ -133,11 +137,15 @@ def number_format(name: str) -> Format:
     --------
     >>> number_format("nf4-dq").bits + number_format("nf4-dq").scale_bits
     4.126953125
+    >>> number_format("2.5bpw").bytes  # a free number of bits a weight, as EXL2 has
+    0.3125
     """
-    try:
-        return FORMATS[name]
-    except KeyError:
-        raise ValueError(f"unknown dtype {name!r}; known: {', '.join(FORMATS)}") from None
+    found = FORMATS.get(name)
+    if found is None and (bits := _BITS.fullmatch(name)) and 1.0 <= float(bits[1]) <= 16.0:
+        return Format(name, float(bits[1]), 0.0, "", (), "bits of a weight with its scales")
+    if found is None:
+        raise ValueError(f"unknown dtype {name!r}; known: {', '.join(FORMATS)}")
+    return found
 
 
 def element_bytes(dtype: str) -> float:

@@ -50,12 +50,19 @@ class LoadResult:
     tokens_per_s_per_user: float  # of a request in the middle
     decoding_sequences: float  # mean while busy
     busy_frac: float
+    most_sequences: int  # running at a time
     n_requests: int  # counted
     n_preempted: int
     n_refused: int  # longer than the cache
     ttft_error_frac: float  # of the highest percentile asked for, one standard error
     tpot_error_frac: float
     time_s: float  # from the first arrival to the last token
+
+
+_NONE = Latency(0.0, 0.0, 0.0, 0.0, 0.0)
+
+NOTHING = LoadResult(_NONE, _NONE, _NONE, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+"""Of a service without room for one request."""
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -73,7 +80,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def latency(values: Sequence[float]) -> Latency:
     """Distribution of some latencies; zeros where there are none."""
     if not values:
-        return Latency(0.0, 0.0, 0.0, 0.0, 0.0)
+        return _NONE
     ordered = sorted(values)
     shares = (percentile(ordered, share) for share in (0.5, 0.9, 0.95, 0.99))
     return Latency(math.fsum(ordered) / len(ordered), *shares)
@@ -113,21 +120,20 @@ def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95)
         (run.end_s[i] - run.first_s[i]) / (run.outputs[i] - 1) for i in kept if run.outputs[i] > 1
     ]
     whole = [run.end_s[i] - run.arrival_s[i] for i in kept]
-    everything = [e for e in run.end_s if e == e]
-    time_s = max(everything) - run.arrival_s[0] if everything else 0.0
-    span_s = _span_s(run, kept, time_s, skipped)
+    counted, time_s, span_s = _answered(run, skipped)
     per_s = 1.0 / span_s if span_s > 0.0 else 0.0
     of_tpot = latency(tpot)
     return LoadResult(
         ttft=latency(ttft),
         tpot=of_tpot,
         end_to_end=latency(whole),
-        requests_per_s=len(kept) * per_s,
-        input_tokens_per_s=sum(run.inputs[i] for i in kept) * per_s,
-        output_tokens_per_s=sum(run.outputs[i] for i in kept) * per_s,
+        requests_per_s=len(counted) * per_s,
+        input_tokens_per_s=sum(run.inputs[i] for i in counted) * per_s,
+        output_tokens_per_s=sum(run.outputs[i] for i in counted) * per_s,
         tokens_per_s_per_user=1.0 / of_tpot.p50_s if of_tpot.p50_s > 0.0 else 0.0,
         decoding_sequences=run.sequence_s / run.busy_s if run.busy_s > 0.0 else 0.0,
         busy_frac=min(1.0, run.busy_s / time_s) if time_s > 0.0 else 0.0,
+        most_sequences=run.most_sequences,
         n_requests=len(kept),
         n_preempted=run.n_preempted,
         n_refused=run.n_refused,
@@ -137,11 +143,15 @@ def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95)
     )
 
 
-def _span_s(run: Simulated, kept: Sequence[int], time_s: float, skipped: int) -> float:
-    """Time over which the counted requests are spread: of all, or of the arrivals counted."""
-    if not kept or not skipped:
-        return time_s
-    first, last = run.arrival_s[kept[0]], run.arrival_s[kept[-1]]
-    done = sorted(run.end_s[i] for i in kept)
-    # a queue that grows ends later than it comes: the slower of the two spans counts
-    return max(last - first, done[-1] - done[0])
+def _answered(run: Simulated, skipped: int) -> tuple[list[int], float, float]:
+    """Find the requests whose end counts for the rate, the time of all, and that of those.
+
+    Of an open load those that end between the first arrival that is counted and the last arrival:
+    what comes after is the emptying of a system that would go on.
+    """
+    done = [i for i, end in enumerate(run.end_s) if end == end]
+    time_s = max((run.end_s[i] for i in done), default=0.0) - run.arrival_s[0]
+    if not skipped or not done:
+        return done, time_s if done else 0.0, time_s if done else 0.0
+    first, last = run.arrival_s[skipped], run.arrival_s[-1]
+    return [i for i in done if first < run.end_s[i] <= last], time_s, last - first

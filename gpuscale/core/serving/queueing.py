@@ -57,7 +57,8 @@ def open_load(
         TTFT = request + R + passes T + x + 2 r x R
 
     the last term being the prompts that came in the same pass and are read before or with it. While
-    nothing decodes, T is nothing and x(0) the whole pass.
+    nothing decodes a prompt meets others alone, ``TTFT = request + x(0) + r x(0)^2 (1 + cv^2) /
+    (2 (1 - r x(0)))``; the two are weighted by the chance that something decodes.
 
     Parameters
     ----------
@@ -75,8 +76,8 @@ def open_load(
 
     References
     ----------
-    Residual life of a renewal process and the compound Poisson variance of a pass (Kleinrock,
-    Queueing Systems I, sections 5.2 and 5.6); Little's law for n.
+    Pollaczek-Khinchine formula; residual life of a renewal process and the compound Poisson
+    variance of a pass (Kleinrock, Queueing Systems I, sections 5.2 and 5.6); Little's law for n.
     """
     more = max(0.0, load.output_tokens - 1.0)
     rate = load.rate_per_s
@@ -97,7 +98,13 @@ def open_load(
     added, decode_s = prompt_s(n), pass_s(max(1.0, n))
     length_s = decode_s / (1.0 - rho)
     busy = 1.0 - math.exp(-n)  # something decodes when a request comes
-    rest_s = busy * 0.5 * length_s + 0.5 * rate * added * added * (1.0 + load.prompt_cv2)
-    own_s = busy * (load.prompt_passes * decode_s + added) + (1.0 - busy) * prompt_s(0.0)
-    ttft_s = load.request_s + rest_s + own_s + 2.0 * rate * added * rest_s
+    rest_s = 0.5 * length_s + 0.5 * rate * added * added * (1.0 + load.prompt_cv2)
+    along_s = rest_s + load.prompt_passes * decode_s + added + 2.0 * rate * added * rest_s
+    alone_s = prompt_s(0.0)
+    idle_frac = 1.0 - rate * alone_s
+    if idle_frac > 0.0:
+        alone_s += 0.5 * rate * alone_s * alone_s * (1.0 + load.prompt_cv2) / idle_frac
+    elif busy < 0.5:
+        return NO_END
+    ttft_s = load.request_s + busy * along_s + (1.0 - busy) * alone_s
     return Steady(ttft_s, length_s / load.tokens_per_pass, rho, n)

@@ -39,10 +39,10 @@ class StepTimes(Protocol):
     def decode(self, n: int) -> tuple[float, float]:
         """Time of a decode pass of `n` sequences without context [s], and of a token of it [s]."""
 
-    def prompt(self, tokens: int, keys: float, n: int, ends: int) -> float:
+    def prompt(self, tokens: int, keys: float, n: int, prompts: int) -> float:
         """Time that `tokens` prompt tokens add to a pass of `n` sequences; the pass if n is 0. [s].
 
-        `keys` is the mean number of keys that one of them meets, `ends` the prompts that end.
+        `keys` is the mean number of keys that one of them meets, `prompts` those that are read.
         """
 
 
@@ -59,6 +59,7 @@ class Scheduler:
     tokens_per_pass: float = 1.0  # decoded per sequence: more than 1 with drafts
     stages: int = 1  # pipeline stages: as many prompts are read at a time
     request_s: float = 0.0  # of a request outside the engine: HTTP, tokeniser
+    prefilled: bool = False  # prompts come with their cache: the decode pool of two
 
 
 @dataclass(slots=True)
@@ -174,6 +175,9 @@ class Engine:
     def _read(self) -> bool:
         """One pass with prompt tokens; False where none can be let in."""
         s = self.s
+        if s.prefilled:
+            self._let_in()
+            return False
         n = len(self.running)
         if n and s.mixed and not s.reserve_output and self._make_room(n * self.gen):
             return False
@@ -209,10 +213,37 @@ class Engine:
         self._pass_with(tokens, keys / tokens, along, done)
         return True
 
+    def _let_in(self) -> None:
+        """Let prompts that come with their cache decode, as far as there is room."""
+        s, waiting = self.s, self.waiting
+        limit = s.cache_tokens * (1.0 - WATERMARK_FRAC)
+        while waiting and len(self.running) < s.max_sequences:
+            need = self._room(waiting[0])
+            if self.held + need > limit and self.running:
+                break
+            self.held += need
+            self._start(waiting.popleft(), 0.0)
+
+    def _start(self, i: int, late_s: float) -> None:
+        """Give a request its first token, `late_s` from now, and let it decode."""
+        left = self.left
+        if self.out.first_s[i] != self.out.first_s[i]:  # not a number: its first token
+            self.out.first_s[i] = self.now + late_s
+            self.late[i] = late_s
+        else:
+            left[i] -= 1
+        if left[i] <= 0:
+            self._finish(i, self.prompt[i])
+            return
+        last = self.steps + math.ceil(left[i] / self.gen)
+        self.running[i] = last
+        heappush(self.ends, (last, i))
+        self.context += self.prompt[i]
+
     def _pass_with(self, tokens: int, keys: float, along: int, done: list[int]) -> None:
         """Time a pass with prompt tokens; let those whose prompt is read decode."""
         s, out = self.s, self.out
-        whole_s = self.times.prompt(tokens, keys, along, len(done))
+        whole_s = self.times.prompt(tokens, keys, along, len(done) + (self.partial >= 0))
         time_s = whole_s / s.stages
         if along:
             base, each = self.times.decode(along)
@@ -227,21 +258,8 @@ class Engine:
         out.sequence_s += time_s * len(self.running)
         if along:
             self._end_due()
-        late = whole_s - whole_s / s.stages
-        first, left, now = out.first_s, self.left, self.now
         for i in done:
-            if first[i] != first[i]:  # not a number: its first token
-                first[i] = now + late
-                self.late[i] = late
-            else:
-                left[i] -= 1
-            if left[i] <= 0:
-                self._finish(i, self.prompt[i])
-                continue
-            last = self.steps + math.ceil(left[i] / self.gen)
-            self.running[i] = last
-            heappush(self.ends, (last, i))
-            self.context += self.prompt[i]
+            self._start(i, whole_s - whole_s / s.stages)
         out.most_sequences = max(out.most_sequences, len(self.running))
 
     def _jump(self) -> None:
@@ -270,6 +288,7 @@ class Engine:
         out.busy_s += time_s
         out.n_passes += k
         out.sequence_s += time_s * n
+        out.most_sequences = max(out.most_sequences, n)
         self.steps += k
         self.context += k * grow
         if not s.reserve_output:

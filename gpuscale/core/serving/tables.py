@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.forward import pass_time
+from gpuscale.core.serving.load import decode_step
 from gpuscale.core.serving.records import Batch
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ ALONGSIDE = (1, 16, 128, 1024, 8192, 65536)
 KEYS = (128.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0)
 """Mean keys of a prompt token in the table."""
 
+SAMPLE_TOKENS = 4096
+"""Prompt tokens with which the time of attention over more keys is computed."""
+
 PassOf = Callable[[Batch], float]
+DecodeOf = Callable[[float, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +48,46 @@ class ContextRange:
 
 
 class StepTable:
-    """Times of passes by interpolation between those that `pass_of` computes."""
+    """Times of passes by interpolation between those that are computed.
 
-    __slots__ = ("_attention", "_decode", "_nodes", "contexts", "pass_of", "per_pass")
+    Parameters
+    ----------
+    pass_of : callable
+        Time of a pass by its `Batch`. [s]
+    decode_of : callable
+        Time of a decode pass by its sequences and their context, drafts included. [s]
+    contexts : ContextRange
+        Contexts of the load.
+    ranks : int
+        Attention ranks: a prompt is read by one of them.
+    drafted_tokens : int
+        Tokens that a decoding sequence computes in a pass: 1, and the drafts it verifies.
+    """
 
-    def __init__(self, pass_of: PassOf, contexts: ContextRange, *, decoded_tokens: int = 1) -> None:
-        """Keep what is tabulated.
+    __slots__ = (
+        "_attention",
+        "_decode",
+        "_nodes",
+        "contexts",
+        "decode_of",
+        "each",
+        "pass_of",
+        "ranks",
+    )
 
-        Parameters
-        ----------
-        pass_of : callable
-            Time of a pass by its `Batch`. [s]
-        contexts : ContextRange
-            Contexts of the load.
-        decoded_tokens : int
-            Tokens that a decode pass computes for each sequence: 1, and the drafts it verifies.
-        """
-        self.pass_of, self.contexts, self.per_pass = pass_of, contexts, decoded_tokens
+    def __init__(
+        self,
+        pass_of: PassOf,
+        decode_of: DecodeOf,
+        contexts: ContextRange,
+        *,
+        ranks: int = 1,
+        drafted_tokens: int = 1,
+    ) -> None:
+        self.pass_of, self.decode_of, self.contexts = pass_of, decode_of, contexts
+        self.ranks, self.each = ranks, drafted_tokens
         self._decode: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
-        self._nodes: dict[tuple[int, int], float] = {}
+        self._nodes: dict[tuple[int, int, int], float] = {}
         self._attention: dict[float, float] = {}
 
     def decode(self, n: int) -> tuple[float, float]:
@@ -73,19 +99,9 @@ class StepTable:
 
     def _between(self, n: int) -> tuple[float, float]:
         """Interpolate between two tabulated numbers of sequences."""
-        if n in SEQUENCES:
+        low, high = neighbours(n)
+        if low == n:
             return self._line(n)
-        top = SEQUENCES[-1]
-        if n < top:
-            at = bisect_right(SEQUENCES, n)
-            low, high = SEQUENCES[at - 1], SEQUENCES[at]
-        else:
-            low = top
-            while 2 * low <= n:
-                low *= 2
-            high = 2 * low
-            if n == low:
-                return self._line(n)
         share = (n - low) / (high - low)
         (a, b), (c, d) = self.decode(low), self.decode(high)
         # the part of the context is that of the sequences, so it is n B that is interpolated
@@ -94,47 +110,54 @@ class StepTable:
 
     def _line(self, n: int) -> tuple[float, float]:
         low, high = self.contexts.low, self.contexts.high
-        first = self.decode_pass_s(n, low)
-        each = (self.decode_pass_s(n, high) - first) / (high - low) if high > low else 0.0
+        first = self.decode_of(n, low)
+        each = (self.decode_of(n, high) - first) / (high - low) if high > low else 0.0
         return first - each * low, each / n
 
-    def decode_pass_s(self, n: float, context: float) -> float:
-        """Time of one decode pass, computed. [s]."""
-        d = self.per_pass
-        return self.pass_of(Batch(sequences=n * d, context=context / d))
-
-    def prompt(self, tokens: int, keys: float, n: int, ends: int) -> float:
+    def prompt(self, tokens: int, keys: float, n: int, prompts: int) -> float:
         """Time that prompt tokens add to a pass of `n` sequences; the whole pass if n is 0. [s]."""
-        return self._products_s(tokens, n) + tokens * self._attention_s(keys)
+        reading = min(self.ranks, prompts)
+        return self._added_s(tokens, n, reading) + tokens / reading * self._attention_s(keys)
 
-    def _products_s(self, tokens: int, n: int) -> float:
-        """Time added by the tokens at few keys, interpolated in both numbers."""
-        if n == 0:
-            return self._row_s(tokens, 0)
+    def _added_s(self, tokens: int, n: int, reading: int) -> float:
+        """Time added by the tokens at few keys, ``a + b / ranks`` with the ranks that read."""
+        one = self._along_s(tokens, n, 1)
+        if reading == 1:
+            return one
+        spread = self._along_s(tokens, n, self.ranks)
+        return one + (spread - one) * (1.0 - 1.0 / reading) / (1.0 - 1.0 / self.ranks)
+
+    def _along_s(self, tokens: int, n: int, reading: int) -> float:
         if n <= ALONGSIDE[0]:
-            return self._row_s(tokens, ALONGSIDE[0])
+            return self._row_s(tokens, n, reading)
         at = min(bisect_right(ALONGSIDE, n), len(ALONGSIDE) - 1)
         low, high = ALONGSIDE[at - 1], ALONGSIDE[at]
         share = (n - low) / (high - low)
-        first = self._row_s(tokens, low)
-        return first + share * (self._row_s(tokens, high) - first)
+        first = self._row_s(tokens, low, reading)
+        return first + share * (self._row_s(tokens, high, reading) - first)
 
-    def _row_s(self, tokens: int, n: int) -> float:
+    def _row_s(self, tokens: int, n: int, reading: int) -> float:
         at = min(bisect_right(TOKENS, tokens), len(TOKENS) - 1)
         low, high = TOKENS[at - 1], TOKENS[at]
         share = (tokens - low) / (high - low)
-        first = self._node_s(low, n)
-        return first + share * (self._node_s(high, n) - first)
+        first = self._node_s(low, n, reading)
+        return first + share * (self._node_s(high, n, reading) - first)
 
-    def _node_s(self, tokens: int, n: int) -> float:
-        found = self._nodes.get((tokens, n))
+    def _node_s(self, tokens: int, n: int, reading: int) -> float:
+        found = self._nodes.get((tokens, n, reading))
         if found is None:
             context = 0.5 * (self.contexts.low + self.contexts.high)
-            d = self.per_pass
-            along = Batch(sequences=n * d, context=context / d) if n else Batch()
-            batch = Batch(tokens, KEYS[0], 1.0, along.sequences, along.context)
-            alone = self.decode_pass_s(n, context) if n else 0.0
-            found = self._nodes[tokens, n] = max(0.0, self.pass_of(batch) - alone)
+            along = Batch(sequences=n, context=context, tokens_each=self.each)
+            batch = replace(
+                along,
+                prompt_tokens=tokens,
+                prompt_context=KEYS[0],
+                prompts=reading,
+                prompt_ranks=reading,
+            )
+            alone = self.pass_of(along) if n else 0.0
+            found = max(0.0, self.pass_of(batch) - alone)
+            self._nodes[tokens, n, reading] = found
         return found
 
     def _attention_s(self, keys: float) -> float:
@@ -150,19 +173,30 @@ class StepTable:
     def _keys_s(self, keys: float) -> float:
         found = self._attention.get(keys)
         if found is None:
-            tokens = 4096
-            with_keys = self.pass_of(Batch(tokens, keys, 1.0))
-            found = self._attention[keys] = (with_keys - self._node_s(tokens, 0)) / tokens
+            batch = Batch(prompt_tokens=SAMPLE_TOKENS, prompt_context=keys, prompts=1.0)
+            beyond = self.pass_of(batch) - self._node_s(SAMPLE_TOKENS, 0, 1)
+            found = self._attention[keys] = max(0.0, beyond) / SAMPLE_TOKENS
         return found
 
 
+def neighbours(n: int) -> tuple[int, int]:
+    """Tabulated numbers of sequences around `n`; both are `n` where it is one of them.
+
+    >>> neighbours(5), neighbours(8), neighbours(1500), neighbours(4096)
+    ((4, 6), (8, 8), (1024, 2048), (4096, 4096))
+    """
+    top = SEQUENCES[-1]
+    if n < top:
+        at = bisect_right(SEQUENCES, n)
+        low, high = SEQUENCES[at - 1], SEQUENCES[at]
+    else:
+        low = top << ((n // top).bit_length() - 1)
+        high = 2 * low
+    return (n, n) if low == n else (low, high)
+
+
 def replica_table(
-    model: ModelSpec,
-    replica: Replica,
-    site: ServingSite,
-    contexts: ContextRange,
-    *,
-    decoded_tokens: int = 1,
+    model: ModelSpec, replica: Replica, site: ServingSite, contexts: ContextRange
 ) -> StepTable:
     """Table of a replica's passes.
 
@@ -171,25 +205,26 @@ def replica_table(
     model : ModelSpec
         The model.
     replica : Replica
-        Layout and formats. With pipeline stages a pass goes through all of them with its share of
-        the sequences.
+        Layout, formats, drafts. With pipeline stages a pass goes through all of them with its share
+        of the sequences.
     site : ServingSite
         Hardware and calibration.
     contexts : ContextRange
         Contexts of the load.
-    decoded_tokens : int
-        Tokens that a decode pass computes for each sequence. [1]
     """
     pp = replica.pp
 
-    def pass_of(batch: Batch) -> float:
-        share = Batch(
-            batch.prompt_tokens,
-            batch.prompt_context,
-            batch.prompts,
-            max(1.0, batch.sequences / pp) if batch.sequences else 0.0,
-            batch.context,
-        )
-        return pass_time(model, replica, site, share).total_s
+    def share(n: float) -> float:
+        return max(1.0, n / pp) if n else 0.0
 
-    return StepTable(pass_of, contexts, decoded_tokens=decoded_tokens)
+    def pass_of(batch: Batch) -> float:
+        one = replace(batch, sequences=share(batch.sequences)) if pp > 1 else batch
+        return pass_time(model, replica, site, one).total_s
+
+    def decode_of(n: float, context: float) -> float:
+        return decode_step(model, replica, site, share(n), context).time_s
+
+    drafted = 1 + (replica.drafts.n_tokens if replica.drafts else 0)
+    return StepTable(
+        pass_of, decode_of, contexts, ranks=replica.dp_attention, drafted_tokens=drafted
+    )

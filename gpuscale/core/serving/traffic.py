@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 MOST_TOKENS = 100_000_000
@@ -15,7 +15,7 @@ MOST_TOKENS = 100_000_000
 class Lengths:
     """Distribution of a number of tokens, at least 1.
 
-    `kind` says what the two numbers are: ``fixed`` (value, -), ``lognormal`` (median, sigma of the
+    `kind` says what the two numbers are: ``fixed`` (value, -), ``lognormal`` (mean, sigma of the
     logarithm), ``exp`` (mean, -), ``uniform`` (lowest, highest), ``sampled`` (`values` in order,
     repeated).
     """
@@ -29,13 +29,11 @@ class Lengths:
     def mean(self) -> float:
         """Mean number of tokens. [1].
 
-        >>> Lengths("fixed", 7).mean, round(Lengths("lognormal", 2000, 0.7).mean)
-        (7.0, 2555)
+        >>> Lengths("fixed", 7).mean, Lengths("uniform", 100, 200).mean
+        (7.0, 150.0)
         """
         if self.kind == "sampled":
             return sum(self.values) / len(self.values)
-        if self.kind == "lognormal":
-            return self.a * math.exp(self.b * self.b / 2.0)
         return (self.a + self.b) / 2.0 if self.kind == "uniform" else float(self.a)
 
     @property
@@ -60,14 +58,18 @@ class Lengths:
         if self.kind == "sampled":
             return float(max(self.values))
         if self.kind == "lognormal":
-            return min(float(MOST_TOKENS), self.a * math.exp(3.09 * self.b))
+            return min(
+                float(MOST_TOKENS), self.a * math.exp(min(50.0, (3.09 - self.b / 2.0) * self.b))
+            )
         if self.kind == "exp":
             return 6.9 * self.a
         return float(max(self.a, self.b))
 
 
 def draw(lengths: Lengths, n: int, rng: random.Random) -> list[int]:
-    """Draw `n` lengths, whole and at least 1.
+    """Draw `n` lengths, whole and at least 1, one from each n-th part of the distribution.
+
+    Stratified, so that a few thousand requests already have the distribution's own percentiles.
 
     Examples
     --------
@@ -81,23 +83,33 @@ def draw(lengths: Lengths, n: int, rng: random.Random) -> list[int]:
         return [known[i % len(known)] for i in range(n)]
     if lengths.kind == "fixed":
         return [max(1, round(lengths.a))] * n
+    shares = [(i + rng.random()) / n for i in range(n)]
+    rng.shuffle(shares)
+    quantile = _quantile(lengths)
+    return [min(MOST_TOKENS, max(1, round(quantile(share)))) for share in shares]
+
+
+def _quantile(lengths: Lengths) -> Callable[[float], float]:
+    """Inverse of the distribution function."""
+    a, b = lengths.a, lengths.b
     if lengths.kind == "uniform":
-        low, high = max(1, round(lengths.a)), max(1, round(lengths.b))
-        return [rng.randint(low, high) for _ in range(n)]
+        low, high = max(1, round(a)), max(1, round(b))
+        return lambda share: low - 0.5 + share * (high - low + 1)
     if lengths.kind == "exp":
-        mean = lengths.a
-        drawn = (rng.expovariate(1.0) * mean for _ in range(n))
-    else:
-        mu, sigma = math.log(lengths.a), lengths.b
-        drawn = (math.exp(min(300.0, rng.gauss(mu, sigma))) for _ in range(n))
-    return [min(MOST_TOKENS, max(1, round(value))) for value in drawn]
+        return lambda share: -a * math.log1p(-share)
+    from statistics import NormalDist
+
+    normal = NormalDist(math.log(a) - 0.5 * b * b, b) if b else None
+    if normal is None:
+        return lambda share: a
+    return lambda share: math.exp(min(300.0, normal.inv_cdf(max(share, 1e-12))))
 
 
 def poisson_arrivals(rate_per_s: float, n: int, rng: random.Random) -> list[float]:
-    """Draw the moments of `n` independent arrivals.
+    """Draw the moments of `n` independent arrivals, of which `n` come in a time of `n / rate`.
 
-    The intervals are drawn for rate 1 and divided, so that two rates with the same seed see the
-    same random numbers and a comparison of them is smooth.
+    Independent arrivals whose number in a time is known are uniform in it, in order; so the rate is
+    exact, and two rates with the same seed see the same random numbers.
 
     Raises
     ------
@@ -112,11 +124,8 @@ def poisson_arrivals(rate_per_s: float, n: int, rng: random.Random) -> list[floa
     """
     if not rate_per_s > 0.0:
         raise ValueError(f"rate_per_s must be above 0, got {rate_per_s}")
-    at, arrivals = 0.0, []
-    for _ in range(n):
-        at += rng.expovariate(1.0)
-        arrivals.append(at / rate_per_s)
-    return arrivals
+    span_s = n / rate_per_s
+    return [span_s * share for share in sorted(rng.random() for _ in range(n))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ def open_traffic(
     prefix_frac: float = 0.0,
 ) -> Traffic:
     """`n` requests that come at random at a rate; the same seed gives the same requests."""
-    sizes, times = random.Random(seed), random.Random(seed + 1)
+    sizes, times = random.Random(f"sizes {seed}"), random.Random(f"times {seed}")
     return Traffic(
         draw(inputs, n, sizes),
         draw(outputs, n, sizes),
@@ -163,7 +172,7 @@ def closed_traffic(
     prefix_frac: float = 0.0,
 ) -> Traffic:
     """`n` requests of a benchmark that keeps `concurrency` in flight."""
-    sizes = random.Random(seed)
+    sizes = random.Random(f"sizes {seed}")
     return Traffic(
         draw(inputs, n, sizes),
         draw(outputs, n, sizes),

@@ -23,9 +23,6 @@ QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Concurrencies per replica tried where a scenario limits the latency."""
 
-VALIDATED = ("ampere", "hopper", "blackwell", "blackwell-ultra", "cdna3")
-"""Architectures with rows behind the stated intervals."""
-
 SiteOf = Callable[[ServedRow], "ServingSite"]
 
 
@@ -173,6 +170,8 @@ def _lines(
     parsed: ServedRow | None,
 ) -> list[ScoredRow]:
     """Lines of one row: every quantity that it prints, the throughput if it prints none."""
+    from gpuscale.io.serving import MEASURED
+
     printed = [q for q in QUANTITIES if number(row.get(q)) is not None] or ["throughput_tok_s"]
     lines = []
     for quantity in printed:
@@ -181,7 +180,7 @@ def _lines(
             value = None
         kind = f"{parsed.kind}/{parsed.classes['dense_or_moe']}" if parsed else ""
         width = widths.get(f"{kind}/{quantity}", widths["unknown"])
-        if parsed and parsed.classes["architecture"] not in VALIDATED:
+        if parsed and parsed.classes["architecture"] not in MEASURED:
             width = max(width, widths["unseen-architecture"])
         lines.append(
             ScoredRow(

@@ -1,0 +1,155 @@
+"""Serving: how many GPUs for a traffic, with which layout, and what its users see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, whole
+from gpuscale.answers.serve import reading
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.capacity import Limit
+    from gpuscale.render.document import Document
+
+OBJECTIVES = ("gpus", "cost", "energy")
+LAUNCH = ("vllm", "sglang", "trtllm", "llama.cpp", "k8s")
+OFFLOADS = ("none", "auto", "layers", "experts")
+
+LengthsField = Converted[Any, Value]
+
+
+def _share(value: Any, label: str) -> float:
+    from gpuscale.answers.values import quantity
+
+    return quantity(value, "frac", label, most=0.99, zero=True)
+
+
+def _launches(value: Any, label: str) -> tuple[str, ...]:
+    from gpuscale.errors import unknown_name
+
+    given = value.split(",") if isinstance(value, str) else list(value)
+    found = tuple(str(v).strip().lower() for v in given)
+    for name in found:
+        if name not in LAUNCH:
+            raise unknown_name(label, name, LAUNCH, f"known: {', '.join(LAUNCH)}")
+    return found
+
+
+@dataclass
+class Serve(options.Machine, Swept):
+    """How many GPUs a traffic needs, with which layout, and what its users see.
+
+    What is left open is solved for: GPUs, layout, replicas or the highest rate.
+    """
+
+    NAME: ClassVar[str] = "serve"
+    EXAMPLE: ClassVar[str] = (
+        "gpuscale serve llama3.3-70b --gpus 8 --weights fp8 --rate 5/s --ttft p95:500ms"
+    )
+    HEADLINES: ClassVar[tuple[str, ...]] = (
+        "n_gpus",
+        "layout",
+        "at_most_per_s",
+        "ttft_p95_s",
+        "tpot_p95_s",
+        "output_tokens_per_s",
+        "tokens_per_s_per_gpu",
+        "usd_per_million_output_tokens",
+    )
+    model: Asked[str] = options.model(...)
+    _: KW_ONLY
+    gpus: Asked[int | None] = whole("GPUs to use; left out, as few as needed.", most=1e5)
+    engine: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
+        "vllm, sglang, trtllm, llama.cpp, a list, or any. [default: vllm]", (), reading.engines
+    )
+    weights: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
+        "Format of the weights: bf16, fp8, nvfp4, awq, q4_k_m, 2.5bpw, ..., or a list. "
+        "[default: as published]",
+        (),
+        reading.formats,
+    )
+    kv: Asked[str | None] = text("Format of the cache: bf16 or fp8.", known=("bf16", "fp8", "fp16"))
+    input: LengthsField = Converted(
+        f"Tokens of a prompt: {reading.LENGTHS_HINT}.",
+        "1024",
+        reading.lengths,
+        flags=("--input-len",),
+    )
+    output: LengthsField = Converted(
+        f"Tokens of an answer: {reading.LENGTHS_HINT}.",
+        "256",
+        reading.lengths,
+        flags=("--output-len",),
+    )
+    rate: Converted[float | None, Value] = Converted(
+        "Requests that come at random, e.g. 5/s or 300/min.", None, reading.rate
+    )
+    concurrency: Asked[int | None] = whole(
+        "Requests in flight: a benchmark's closed loop.", most=1e5
+    )
+    burst: Asked[int | None] = whole("Requests that all come at once.", most=1e5)
+    trace: Asked[str | None] = text(
+        "Traffic of a CSV file: time, input, output[, prefix].", metavar="FILE"
+    )
+    scale_lag: Asked[float] = amount(
+        "With --trace: time to start a replica.", "s", 300.0, zero=True
+    )
+    ttft: Converted[Limit | None, Value] = Converted(
+        "Limit of the time to the first token, e.g. p95:500ms.", None, reading.limit
+    )
+    tpot: Converted[Limit | None, Value] = Converted(
+        "Limit of the time per token after it, e.g. p95:30ms.", None, reading.limit
+    )
+    tp: Asked[int | None] = whole("Tensor-parallel degree of a replica.", most=4096)
+    pp: Asked[int | None] = whole("Pipeline stages of a replica.", most=4096)
+    dp_attention: Asked[int | None] = whole("Ranks of data-parallel attention.", most=4096)
+    ep: Asked[int | None] = whole("GPUs that whole experts are spread over.", most=4096)
+    disagg: Asked[str | None] = text("Prefill and decode pools: auto, or by hand as 4xTP2+1xDEP16.")
+    only: Asked[str | None] = text(
+        "One pool of a disaggregated service alone.", known=("prefill", "decode")
+    )
+    chunk: Asked[int | None] = whole("Prompt tokens of a pass.", dim="positions", most=1e6)
+    max_seqs: Asked[int | None] = whole("Sequences that run at a time.", most=1e6)
+    context: Asked[int | None] = whole(
+        "Longest context to be served; 128k is 131,072.", dim="positions", most=1e9
+    )
+    memory_frac: Converted[float | None, Value] = Converted(
+        "Share of the GPU's memory that the engine takes. [default: the engine's]", None, _share
+    )
+    eager: Asked[bool] = flag("No CUDA graphs: every kernel is launched by the host.")
+    draft: Converted[reading.Draft | None, str] = Converted(
+        "Speculative decoding, e.g. mtp:3 or eagle:4.", None, reading.draft
+    )
+    accept: Converted[tuple[float, ...], Value | Sequence[float]] = Converted(
+        "Probability that each draft is kept, e.g. 0.8,0.6,0.4.", (), reading.acceptance
+    )
+    prefix_hit: Converted[float, Value] = Converted(
+        "Share of the prompt tokens found in the prefix cache.", 0.0, _share
+    )
+    lora: Converted[reading.Adapters | None, str] = Converted(
+        "Adapters in memory, e.g. rank=16,n=8.", None, reading.adapters
+    )
+    offload: Asked[str] = text(
+        "Weights that do not fit on the host: none, auto, layers, experts.", "none", known=OFFLOADS
+    )
+    objective: Asked[str] = text(
+        "Best is: fewest gpus, lowest cost or energy.", "gpus", known=OBJECTIVES
+    )
+    price: Asked[float | None] = amount("Of a GPU, e.g. '2.5 USD/h'.", "usd_per_hour", most=1e6)
+    pareto: Asked[bool] = flag("Tokens/s of a user against tokens/s of a GPU, every layout.")
+    launch: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
+        "Lines to start it and to check it: vllm, sglang, trtllm, llama.cpp, k8s. "
+        "[default: of the engine]",
+        (),
+        _launches,
+    )
+    seed: Asked[int] = whole("Of the simulated requests.", 0, least=0, most=1e9)
+
+    def answer(self) -> Document:
+        """Answer by the kind of traffic."""
+        from gpuscale.answers.serve.document import serve_document
+
+        return serve_document(self)

@@ -1,0 +1,310 @@
+"""The serving answer in words and tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.serve import reading
+from gpuscale.answers.serve.measured import Price
+from gpuscale.core.serving.capacity import Limit
+from gpuscale.core.serving.choose import Choice, Wanted, copies_needed
+from gpuscale.render.document import Column, Facts, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.answers.serve.case import Case
+    from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
+    from gpuscale.core.serving.traffic import Lengths
+
+
+def blocks_of(
+    asked: Serve, case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
+) -> list[Any]:
+    """Verdict, table of layouts, what it rests on, lines to start and to check it."""
+    from gpuscale.io.inputs import changed_text
+
+    blocks: list[Any] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
+    rest = others(choice)
+    if rest:
+        blocks.append(Text(rest))
+    blocks.append(Facts(facts(wanted, r)))
+    if r.pools:
+        blocks.append(pool_table(r.pools))
+    blocks.append(Text("\n".join(footing(case, r, price))))
+    if case.loaded.changes:
+        blocks.append(Text(changed_text(case.loaded)))
+    blocks.append(Text("\n".join((*r.launch, r.benchmark))))
+    return blocks
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def ms(value: float | None) -> str:
+    """Time in milliseconds, or seconds from ten on.
+
+    >>> ms(0.01234), ms(0.4567), ms(12.34), ms(None)
+    ('12.3', '457', '12,340', '-')
+    """
+    if value is None:
+        return "-"
+    value *= 1e3
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def figure(value: float | None) -> str:
+    """Show a number with three digits that count.
+
+    >>> figure(0.0123), figure(5.87), figure(312.4), figure(12345.6)
+    ('0.0123', '5.87', '312', '12,346')
+    """
+    if value is None:
+        return "-"
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def limit_text(name: str, limit: Limit | None) -> str:
+    """``TTFT p95 500 ms``."""
+    return f"{name} {limit.statistic} {ms(limit.at_most_s)} ms" if limit else ""
+
+
+def limits_text(wanted: Wanted) -> str:
+    """All limits in words."""
+    both = (limit_text("TTFT", wanted.limits.ttft), limit_text("TPOT", wanted.limits.tpot))
+    return " and ".join(t for t in both if t)
+
+
+def copies_text(r: ServeAnswer | Row) -> str:
+    """``2 x (TP 4 x PP 2)``, ``TP 8``."""
+    inner = f"({r.layout})" if " x " in r.layout or " + " in r.layout else r.layout
+    return r.layout if r.replicas == 1 else f"{r.replicas} x {inner}"
+
+
+def head(case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
+    """First sentence: what was asked is answered."""
+    name = f"{case.model.name}, {r.weights} on {r.n_gpus:,} {case.loaded.gpu.name}, {r.engine}"
+    limits = limits_text(wanted)
+    if wanted.concurrency is not None or wanted.burst is not None:
+        load = (
+            f"{wanted.concurrency:,} in flight"
+            if wanted.concurrency is not None
+            else f"{wanted.burst:,} at once"
+        )
+        kept = f", {'meets' if r.meets else 'misses'} {limits}" if limits else ""
+        return (
+            f"{name}: {copies_text(r)} gives {figure(r.output_tokens_per_s)} output tokens/s "
+            f"with {load}{kept}."
+        )
+    if r.meets:
+        within = f" within {limits}" if limits else ""
+        if wanted.rate_per_s is None:
+            return (
+                f"{name}: {copies_text(r)} serves up to {figure(r.at_most_per_s)} requests/s"
+                f"{within} (bound by {r.binding})."
+            )
+        spare = (r.at_most_per_s or 0.0) / wanted.rate_per_s
+        return (
+            f"{name}: {copies_text(r)} serves {figure(wanted.rate_per_s)} requests/s{within}; "
+            f"up to {figure(r.at_most_per_s)} (bound by {r.binding}), {spare:.1f} times the rate."
+        )
+    return f"{name}: no layout{_within(limits)}. {remedy(wanted, choice)}"
+
+
+def _within(limits: str) -> str:
+    return f" keeps {limits}" if limits else " takes the rate"
+
+
+def remedy(wanted: Wanted, choice: Choice) -> str:
+    """Say what would do: more GPUs, or a limit that can be kept."""
+    able = [f for f in choice.found if f.at_most_per_s > 0.0]
+    if able:
+        most = max(able, key=lambda f: f.at_most_per_s)
+        text = f"At most {figure(most.at_most_per_s)} requests/s ({most.candidate.label})"
+        if wanted.rate_per_s is None:
+            return text + "."
+        rate = wanted.rate_per_s
+        needed = min(
+            copies_needed(rate, f.at_most_per_s / f.copies) * f.candidate.what.n_gpus for f in able
+        )
+        return text + f"; {needed:,.0f} GPUs would do."
+    texts = []
+    for name, limit in (("ttft", wanted.limits.ttft), ("tpot", wanted.limits.tpot)):
+        loads = [(f, f.load) for f in choice.found if f.load is not None]
+        if limit is None or not loads:
+            continue
+        best, load = min(loads, key=lambda one: getattr(one[1], name).at(limit.statistic))
+        fastest = getattr(load, name).at(limit.statistic)
+        if fastest > limit.at_most_s:
+            texts.append(
+                f"the fastest {name.upper()} {limit.statistic} without load is {ms(fastest)} ms "
+                f"({best.candidate.label})"
+            )
+    together = "no layout keeps both limits at once, even without load"
+    found = "; ".join(texts) or together
+    return found[0].upper() + found[1:] + "."
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def table(case: Case, wanted: Wanted, r: ServeAnswer, price: Price) -> Table:
+    """Layouts, best first."""
+    several = len({(row.engine, row.weights) for row in r.rows}) > 1
+    columns = [Column("layout", "layout", right=False)]
+    if several:
+        columns += [Column("engine", "engine", right=False), Column("weights", "", right=False)]
+    columns += [
+        Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
+        Column("at_most_per_s", "at most", lambda v: f"{figure(v)}/s"),
+        Column("ttft_p50_s", "TTFT p50", ms),
+        Column("ttft_p95_s", "p95 ms", ms),
+        Column("tpot_p50_s", "TPOT p50", ms),
+        Column("tpot_p95_s", "p95 ms", ms),
+        Column("tokens_per_s_per_user", "tok/s/user", figure),
+        Column("tokens_per_s_per_gpu", "tok/s/GPU", figure),
+    ]
+    priced = price.usd_per_gpu_hour is not None
+    if priced:
+        columns.append(Column("usd_per_million_output_tokens", "USD/Mtok", figure))
+    if any(row.j_per_output_token is not None for row in r.rows):
+        columns.append(Column("j_per_output_token", "J/tok", figure))
+    columns.append(Column("verdict", "verdict", right=False))
+    return Table(columns, [[_cell(row, c.key) for c in columns] for row in r.rows])
+
+
+def _cell(row: Row, key: str) -> Any:
+    if key == "layout":
+        return copies_text(row)
+    name, _, rest = key.partition("_")
+    if name in ("ttft", "tpot"):
+        found = getattr(row, name)
+        return None if found is None else getattr(found, rest)
+    return getattr(row, key)
+
+
+def pool_table(pools: tuple[PoolLine, ...]) -> Table:
+    """Pools, their share of the GPUs and how idle they are."""
+    columns = (
+        Column("role", "pool", right=False),
+        Column("workers", "workers", lambda v: f"{v:,}"),
+        Column("layout", "layout", right=False),
+        Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
+        Column("at_most_per_s", "at most", lambda v: f"{figure(v)}/s"),
+        Column("idle_frac", "idle", lambda v: f"{100 * v:.0f} %"),
+    )
+    return Table(columns, [[getattr(p, c.key) for c in columns] for p in pools])
+
+
+def others(choice: Choice) -> str:
+    """Say what was left out, and why."""
+    lines = []
+    if choice.no_room:
+        labels = ", ".join(dict.fromkeys(c.label for c in choice.no_room))
+        lines.append(f"{labels}: no room for the cache.")
+    hidden = len(choice.bounded) + max(0, len(choice.found) - 6)
+    if hidden:
+        lines.append(f"{hidden} more layouts are worse.")
+    return " ".join(lines)
+
+
+def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
+    """Throughput, times, cache."""
+    rows = []
+    if r.output_tokens_per_s is not None and r.total_tokens_per_s is not None:
+        rows.append(
+            (
+                "throughput",
+                f"{figure(r.output_tokens_per_s)} output tokens/s",
+                f"{figure(r.total_tokens_per_s)} with prompts, {figure(r.requests_per_s)} "
+                "requests/s",
+            )
+        )
+    if r.ttft_mean_s is not None and r.tpot_mean_s is not None:
+        rows.append(("TTFT", f"{ms(r.ttft_mean_s)} ms mean", f"p99 {ms(r.ttft_p99_s)} ms"))
+        rows.append(("TPOT", f"{ms(r.tpot_mean_s)} ms mean", f"p99 {ms(r.tpot_p99_s)} ms"))
+    if r.time_s is not None:
+        rows.append(("all requests", f"{figure(r.time_s)} s", f"{r.n_requests:,} simulated"))
+    rows.append(
+        (
+            "cache",
+            f"{r.kv_tokens:,.0f} tokens" if math.isfinite(r.kv_tokens) else "no limit",
+            f"of an attention rank, {r.kv}; {figure(r.sequences_with_room)} sequences of the mean "
+            "length in a replica",
+        )
+    )
+    if r.usd_per_million_output_tokens is not None and r.usd_per_million_tokens is not None:
+        rows.append(
+            (
+                "cost",
+                f"{r.usd_per_million_output_tokens:.3g} USD/M output",
+                f"{r.usd_per_million_tokens:.3g} USD/M tokens in all",
+            )
+        )
+    return rows
+
+
+def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
+    """Say what the numbers rest on: simulation, intervals, price."""
+    lines = []
+    if r.n_requests and r.ttft_error_frac is not None and r.tpot_error_frac is not None:
+        error = max(r.ttft_error_frac, r.tpot_error_frac)
+        waits = f", {r.n_preempted:,} pre-emptions" if r.n_preempted else ""
+        lines.append(
+            f"{r.n_requests:,} requests simulated{waits}; p95 +- {math.ceil(100 * error)} %."
+        )
+    from gpuscale.answers.serve.document import widths
+
+    ttft, tpot = (math.exp(w) for w in widths(case))
+    kind = f"{case.loaded.gpu.architecture}, {r.engine}"
+    known = "" if case.measured else "; not calibrated on this architecture"
+    lines.append(
+        f"80 % of such estimates: TPOT x/÷ {tpot:.2f}, TTFT x/÷ {ttft:.2f} ({kind}{known})."
+    )
+    if price.usd_per_gpu_hour is not None:
+        lines.append(f"{price.usd_per_gpu_hour:.2f} USD a GPU-hour ({price.origin}).")
+    return lines
+
+
+# --- inputs ------------------------------------------------------------------------------------
+
+
+def length_text(lengths: Lengths) -> str:
+    """Distribution as it is typed.
+
+    >>> from gpuscale.answers.serve.reading import lengths
+    >>> length_text(lengths("lognormal:2k,0.7", ""))
+    'lognormal:2048,0.7'
+    """
+    if lengths.kind == "fixed":
+        return f"{lengths.a:g}"
+    both = f"{lengths.a:g},{lengths.b:g}" if lengths.kind in ("lognormal", "uniform") else ""
+    return f"{lengths.kind}:{both or f'{lengths.a:g}'}"
+
+
+def inputs_of(asked: Serve, case: Case) -> dict[str, Any]:
+    """Repeat what was asked, with the defaults filled in."""
+    shown = [reading.SHOWN.get(e, e) for e in case.engines]
+    return {
+        "model": case.model.name,
+        "cluster": case.loaded.cluster.name,
+        "gpu": case.loaded.gpu.name,
+        "catalogue": asked.catalogue,
+        "engine": shown,
+        "weights": list(case.weights),
+        "kv": case.kv,
+        "input": length_text(asked.input),
+        "output": length_text(asked.output),
+        "rate_per_s": asked.rate,
+        "concurrency": asked.concurrency,
+        "burst": asked.burst,
+        "trace": asked.trace,
+        "ttft": limit_text("", asked.ttft).strip() or None,
+        "tpot": limit_text("", asked.tpot).strip() or None,
+        "n_gpus": asked.gpus,
+        "prefix_frac": asked.prefix_hit,
+        "seed": asked.seed,
+        "changed": list(case.loaded.changes),
+    }

@@ -1,0 +1,274 @@
+"""From a question to candidates: model, machine, engines, formats, layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.serve import reading
+from gpuscale.core.serving import layouts
+from gpuscale.core.serving.capacity import Limits
+from gpuscale.core.serving.choose import Candidate, Wanted
+from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
+from gpuscale.core.serving.records import Replica
+from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.core.serving.records import ServingSite
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.model import ModelSpec
+
+GGUF = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
+"""Formats that llama.cpp reads; a free number of bits counts too."""
+
+PUBLISHED = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4", 4.16: "int4-g128"}
+"""Bits of a published checkpoint's weights -> format."""
+
+ATTENTION_KEPT = ("nvfp4", "mxfp4", "int4-g128", "int4-g32")
+"""Formats whose mixture-of-experts checkpoints keep attention in 16 bits: model cards of
+DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is served, on what, under which load."""
+
+    loaded: Loaded
+    engines: tuple[str, ...]
+    weights: tuple[str, ...]
+    kv: str
+    demand: Demand
+    limits: Limits
+    sites: dict[str, ServingSite]
+    notes: tuple[str, ...] = ()
+    tight: bool = False  # the engine is given more memory than by default
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model."""
+        return self.loaded.model
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are measured rows of the architecture."""
+        from gpuscale.io.serving import MEASURED
+
+        return self.loaded.gpu.architecture in MEASURED
+
+
+def case_of(asked: Serve) -> Case:
+    """Load what a question is about, and check what goes together."""
+    from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.serving import serving_site
+
+    loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
+    weights = asked.weights or (published(loaded.model),)
+    engines = asked.engine or (_engine_of(weights),)
+    kv = (asked.kv or "bf16").replace("fp16", "bf16")
+    notes = []
+    gpu = loaded.gpu
+    for name in weights:
+        if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not gpu.flop_per_s(name):
+            notes.append(
+                f"{gpu.name} does not multiply {name}: weights are read in {name} and multiplied "
+                "in 16 bits"
+            )
+    sites = {}
+    for engine in engines:
+        site = serving_site(loaded.cluster, engine, asked.calibration)
+        sites[engine] = _set_by_hand(asked, loaded.model, site)
+    demand = Demand(asked.input, asked.output, asked.prefix_hit, float(asked.context or 0))
+    limits = Limits(asked.ttft, asked.tpot)
+    return Case(loaded, engines, weights, kv, demand, limits, sites, tuple(notes))
+
+
+def published(model: ModelSpec) -> str:
+    """Format of the published weights."""
+    return PUBLISHED.get(model.weight_bits or 16.0, "bf16")
+
+
+def _engine_of(weights: tuple[str, ...]) -> str:
+    gguf = all(w in GGUF or w.endswith("bpw") for w in weights)
+    return "llamacpp" if gguf else "vllm"
+
+
+def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSite:
+    """Engine with the memory share, the chunk and the launches that were asked for."""
+    soft = site.software
+    if asked.memory_frac:
+        soft = replace(soft, memory=replace(soft.memory, utilisation_frac=asked.memory_frac))
+    if asked.chunk:
+        soft = replace(soft, memory=replace(soft.memory, chunk_tokens=float(asked.chunk)))
+    if asked.eager:
+        launches_s = soft.eager_layer_s * model.n_layers
+        soft = replace(soft, host_s=soft.host_s + launches_s)
+    return replace(site, software=soft) if soft is not site.software else site
+
+
+TIGHT_FRAC = 0.95
+TIGHT_CHUNK = 2048
+TIGHT_SEQUENCES = 64
+"""Settings that people use where the engine's own leave no room for the cache."""
+
+
+def tightened(case: Case) -> Case:
+    """Give engines more of the memory and smaller passes, and say so."""
+    sites = {}
+    for engine, site in case.sites.items():
+        memory = replace(
+            site.software.memory,
+            utilisation_frac=max(TIGHT_FRAC, site.software.memory.utilisation_frac),
+            chunk_tokens=min(float(TIGHT_CHUNK), site.software.memory.chunk_tokens),
+            sampler_sequences=min(float(TIGHT_SEQUENCES), site.software.memory.sampler_sequences),
+        )
+        soft = replace(
+            site.software,
+            memory=memory,
+            chunk_tokens=memory.chunk_tokens,
+            max_sequences=min(float(TIGHT_SEQUENCES), site.software.max_sequences),
+        )
+        sites[engine] = replace(site, software=soft)
+    note = (
+        f"the engine's own settings leave no room: it takes {100 * TIGHT_FRAC:.0f} % of the memory,"
+        f" {TIGHT_CHUNK:,} tokens a pass and {TIGHT_SEQUENCES} sequences"
+    )
+    return replace(case, sites=sites, notes=(*case.notes, note), tight=True)
+
+
+def formats_of(model: ModelSpec, weights: str, kv: str) -> Replica:
+    """Find the formats of a checkpoint: experts, attention, cache; a replica without degrees.
+
+    Models published in fp8 with a latent cache are scaled in blocks (DeepSeek-V3, section 3.3).
+    """
+    moe = layouts.n_experts(model) > 0
+    if weights == "fp8" and layouts.latent(model):
+        weights = "fp8-block"
+    attention = "bf16" if moe and weights in ATTENTION_KEPT else weights
+    return Replica(ffn_format=weights, attention_format=attention, kv_format=kv)
+
+
+def candidates(asked: Serve, case: Case) -> list[Candidate]:
+    """Everything that may be deployed: engines x formats x layouts, and pools where asked."""
+    found: list[Candidate] = []
+    drafts = reading.drafts(asked.draft, asked.accept)
+    if asked.draft is not None and asked.draft.kind == "mtp" and not case.model.n_mtp_layers:
+        raise GpuscaleError(
+            f"--draft mtp: {case.model.name} has no layer for multi-token prediction",
+            "give --draft eagle:N, a head trained beside the model",
+        )
+    tuning = Tuning(asked.chunk, asked.max_seqs)
+    refused = ""
+    for engine in case.engines:
+        for weights in case.weights:
+            formats = replace(formats_of(case.model, weights, case.kv), drafts=drafts)
+            shown = reading.SHOWN.get(engine, engine)
+            if asked.disagg not in (None, "auto"):
+                pools = pools_by_hand(asked, case, engine, formats, tuning)
+                found.append(Candidate(pool_text(pools), shown, weights, pools))
+                continue
+            for replica in _replicas(asked, case, engine, formats):
+                why = layouts.refusal(case.model, replica, engine)
+                if why:
+                    refused = refused or why
+                    continue
+                what = _worker(asked, case, replica, case.sites[engine], tuning)
+                found.append(Candidate(layouts.layout_text(replica), shown, weights, what))
+    if not found:
+        raise GpuscaleError(refused or "no layout is left", "give other degrees, or none of them")
+    return found
+
+
+def _worker(
+    asked: Serve, case: Case, replica: Replica, site: ServingSite, tuning: Tuning
+) -> Service:
+    """Make a replica, or a worker of the one pool that is asked for."""
+    if asked.only == "prefill":
+        return prefill_worker(case.model, replica, site, case.demand, tuning)
+    if asked.only == "decode":
+        return decode_worker(case.model, replica, site, case.demand, tuning)
+    return Service(case.model, replica, site, case.demand, tuning)
+
+
+def by_hand(asked: Serve) -> bool:
+    """Whether the layout is given."""
+    return any(v is not None for v in (asked.tp, asked.pp, asked.dp_attention, asked.ep))
+
+
+def _replicas(asked: Serve, case: Case, engine: str, formats: Replica) -> list[Replica]:
+    """Layouts of a replica: the one asked for, or those worth trying."""
+    if by_hand(asked):
+        dp = asked.dp_attention or 1
+        ep = asked.ep or (dp * (asked.tp or 1) if dp > 1 else 1)
+        one = replace(formats, tp=asked.tp or 1, pp=asked.pp or 1, dp_attention=dp, ep=ep)
+        if asked.gpus is not None and one.n_gpus > asked.gpus:
+            raise GpuscaleError(
+                f"a replica has {one.n_gpus} GPUs, more than --gpus {asked.gpus}",
+                "give fewer, or smaller degrees",
+            )
+        return [one]
+    cluster = case.loaded.cluster
+    inside = max(cluster.scaleup_domain_gpus, cluster.gpus_per_node)
+    most = asked.gpus or inside
+    if cluster.scaleup_class == "pcie" or engine not in layouts.TENSOR_ENGINES:
+        inside = 1  # links so slow that stages may be better anywhere
+    return _grown(asked, case, engine, formats, most, (cluster.scaleup_domain_gpus, inside))
+
+
+def _grown(
+    asked: Serve, case: Case, engine: str, formats: Replica, most: int, domain: tuple[int, int]
+) -> list[Replica]:
+    """Layouts up to a size, doubled where the weights do not fit and the size is open."""
+    while True:
+        found = layouts.replica_layouts(case.model, formats, most, domain, engine)
+        if asked.gpus is not None or most >= 512 or not found:
+            return found
+        site = case.sites[engine]
+        last = Service(case.model, found[-1], site, case.demand)
+        if last.fits or any(
+            Service(case.model, r, site, case.demand).fits for r in reversed(found)
+        ):
+            return found
+        most *= 2
+
+
+def pools_by_hand(
+    asked: Serve, case: Case, engine: str, formats: Replica, tuning: Tuning
+) -> PooledService:
+    """Pools as typed."""
+    first, second = reading.pools(asked.disagg, "--disagg")
+    made = []
+    for text in (first, second):
+        replica = replace(formats, tp=text.tp, pp=text.pp, dp_attention=text.dp, ep=text.ep)
+        why = layouts.refusal(case.model, replica, engine)
+        if why:
+            raise GpuscaleError(f"--disagg: {why}", "give other degrees")
+        made.append(replica)
+    site = case.sites[engine]
+    return PooledService(
+        prefill_worker(case.model, made[0], site, case.demand, tuning),
+        first.workers,
+        decode_worker(case.model, made[1], site, case.demand, tuning),
+        second.workers,
+    )
+
+
+def pool_text(pools: PooledService) -> str:
+    """Pools in words: ``4 x TP 2 read, 1 x DPA 16 x EP 16 decode``."""
+    one, two = (layouts.layout_text(s.replica) for s in (pools.prefill, pools.decode))
+    return f"{pools.n_prefill} x ({one}) read + {pools.n_decode} x ({two}) decode"
+
+
+def wanted_of(asked: Serve, case: Case, found: list[Candidate]) -> Wanted:
+    """Say what is to be solved for; without GPUs and load the smallest replica that fits."""
+    gpus = asked.gpus
+    concurrency = asked.concurrency
+    if asked.rate is None and gpus is None:
+        fitting = [c.what.n_gpus for c in found if c.what.fits]
+        gpus = min(fitting, default=None)
+    if concurrency is None and asked.rate is None and asked.burst is None and not asked.trace:
+        only_local = case.engines == ("llamacpp",)
+        if only_local and case.limits == Limits():
+            concurrency = 1
+    return Wanted(case.limits, asked.rate, gpus, concurrency, asked.burst)

@@ -1,0 +1,211 @@
+"""The serving answer as a document."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.serve import case as cases
+from gpuscale.answers.serve.launch import benchmark_line, launch_lines
+from gpuscale.answers.serve.measured import FINAL_REQUESTS, Price, price_of, row_of
+from gpuscale.answers.serve.records import MemoryLine, PoolLine, Row, ServeAnswer
+from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
+from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.service import Service
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.answers.serve.case import Case
+    from gpuscale.core.serving.percentiles import LoadResult
+    from gpuscale.render.document import Document
+
+ROWS = 6
+"""Layouts in the table."""
+
+
+def serve_document(asked: Serve) -> Document:
+    """Answer a serving question."""
+    loads = [n for n in ("rate", "concurrency", "burst", "trace") if getattr(asked, n) is not None]
+    if len(loads) > 1:
+        raise GpuscaleError(
+            f"give one kind of load, not --{loads[0]} and --{loads[1]}",
+            "--rate at random, --concurrency a closed loop, --burst all at once, --trace a file",
+        )
+    case = cases.case_of(asked)
+    found = cases.candidates(asked, case)
+    if not asked.memory_frac and all(not c.what.fits for c in found):
+        case = cases.tightened(case)
+        found = cases.candidates(asked, case)
+    wanted = cases.wanted_of(asked, case, found)
+    if all(not c.what.fits for c in found):
+        from gpuscale.answers.serve.no_room import no_room_document
+
+        return no_room_document(asked, case, found)
+    choice = choose(found, wanted, asked.seed)
+    return _document(asked, case, wanted, choice)
+
+
+def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Document:
+    from gpuscale.answers.serve.blocks import blocks_of, inputs_of
+    from gpuscale.answers.serve.terms import terms_of
+    from gpuscale.render.document import Document
+
+    price = price_of(asked, case)
+    best = choice.best
+    if best is None:
+        raise GpuscaleError("no replica is as small as the GPUs given", "give more with --gpus")
+    rows: list[Row] = []
+    shown: LoadResult | None = None
+    for found in choice.found[:ROWS]:
+        n = FINAL_REQUESTS if found is best else 3_000
+        row, load = row_of(found, wanted, price, None, n)
+        rows.append(row)
+        shown = load if found is best else shown
+    result = _answer(asked, case, wanted, choice, (best, rows, shown, price))
+    return Document(
+        "serve",
+        inputs_of(asked, case),
+        result,
+        blocks_of(asked, case, wanted, choice, result, price),
+        warnings=(*case.loaded.warnings, *case.notes),
+        answered_no=not result.meets,
+        terms=terms_of(case, best, result),
+    )
+
+
+def _answer(
+    asked: Serve,
+    case: Case,
+    wanted: Wanted,
+    choice: Choice,
+    shown: tuple[Found, list[Row], LoadResult | None, Price],
+) -> ServeAnswer:
+    best, rows, load, price = shown
+    what, row = best.candidate.what, rows[0]
+    service = what.decode if isinstance(what, PooledService) else what
+    replica = None if isinstance(what, PooledService) else service.replica
+    ttft_width, tpot_width = widths(case)
+    ttft, tpot = row.ttft, row.tpot
+    limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
+    meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
+    return ServeAnswer(
+        meets=meets,
+        fits=True,
+        engine=row.engine,
+        weights=row.weights,
+        kv=case.kv,
+        layout=row.layout,
+        tp=replica.tp if replica else None,
+        pp=replica.pp if replica else None,
+        dp_attention=replica.dp_attention if replica else None,
+        ep=replica.ep if replica else None,
+        replicas=best.copies,
+        n_gpus=best.n_gpus,
+        rate_per_s=wanted.rate_per_s,
+        at_most_per_s=row.at_most_per_s,
+        binding=best.binding,
+        ttft_mean_s=ttft.mean_s if ttft else None,
+        ttft_p50_s=ttft.p50_s if ttft else None,
+        ttft_p95_s=ttft.p95_s if ttft else None,
+        ttft_p99_s=ttft.p99_s if ttft else None,
+        ttft_low_s=ttft.mean_s / math.exp(ttft_width) if ttft else None,
+        ttft_high_s=ttft.mean_s * math.exp(ttft_width) if ttft else None,
+        tpot_mean_s=tpot.mean_s if tpot else None,
+        tpot_p50_s=tpot.p50_s if tpot else None,
+        tpot_p95_s=tpot.p95_s if tpot else None,
+        tpot_p99_s=tpot.p99_s if tpot else None,
+        tpot_low_s=tpot.mean_s / math.exp(tpot_width) if tpot else None,
+        tpot_high_s=tpot.mean_s * math.exp(tpot_width) if tpot else None,
+        end_to_end_mean_s=load.end_to_end.mean_s if load else None,
+        ttft_error_frac=load.ttft_error_frac if load else None,
+        tpot_error_frac=load.tpot_error_frac if load else None,
+        time_s=load.time_s if load and wanted.rate_per_s is None and _closed(wanted) else None,
+        requests_per_s=row.requests_per_s,
+        output_tokens_per_s=row.output_tokens_per_s,
+        total_tokens_per_s=row.total_tokens_per_s,
+        tokens_per_s_per_user=row.tokens_per_s_per_user,
+        tokens_per_s_per_gpu=row.tokens_per_s_per_gpu,
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        usd_per_million_output_tokens=row.usd_per_million_output_tokens,
+        usd_per_million_tokens=row.usd_per_million_tokens,
+        j_per_output_token=row.j_per_output_token,
+        kv_tokens=kv_tokens(service),
+        sequences_with_room=service.sequences_with_room,
+        n_requests=load.n_requests if load else 0,
+        n_preempted=load.n_preempted if load else 0,
+        memory=memory_line(service),
+        pools=_pool_lines(what, row),
+        rows=tuple(rows),
+        no_room=tuple(c.label for c in choice.no_room),
+        launch=launch_lines(asked, case, best),
+        benchmark=benchmark_line(asked, case, best),
+    )
+
+
+def _closed(wanted: Wanted) -> bool:
+    return wanted.concurrency is not None or wanted.burst is not None
+
+
+def kv_tokens(service: Service) -> float:
+    """Tokens that the cache of one attention rank holds, as engines print it. [1]."""
+    from gpuscale.core.memory.engine import cache_tokens
+
+    site = service.site
+    return cache_tokens(
+        service.model,
+        service.replica,
+        site.software.memory,
+        site.hbm_bytes,
+        service.demand.mean_context,
+    )
+
+
+def memory_line(service: Service) -> MemoryLine:
+    """Memory of one GPU."""
+    room = service.room
+    return MemoryLine(
+        room.weights_bytes,
+        room.activations_bytes,
+        room.overhead_bytes,
+        room.cache_bytes,
+        room.usable_bytes,
+    )
+
+
+def _pool_lines(what: Any, row: Row) -> tuple[PoolLine, ...]:
+    """Pools with what each could take; none of an aggregated service."""
+    from gpuscale.core.serving.layouts import layout_text
+
+    if not isinstance(what, PooledService):
+        return ()
+    lines = []
+    rate = row.requests_per_s or row.at_most_per_s or 0.0
+    for role, workers, service in (
+        ("prefill", what.n_prefill, what.prefill),
+        ("decode", what.n_decode, what.decode),
+    ):
+        most = workers * service.most_rate()
+        idle = max(0.0, 1.0 - rate / max(1, row.replicas) / most) if most > 0.0 else 0.0
+        lines.append(
+            PoolLine(
+                role, workers, layout_text(service.replica), workers * service.n_gpus, most, idle
+            )
+        )
+    return tuple(lines)
+
+
+def widths(case: Case) -> tuple[float, float]:
+    """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
+    from gpuscale.core.serving.layouts import n_experts
+    from gpuscale.io.serving import serving_intervals
+
+    known = serving_intervals()
+    kind = "moe" if n_experts(case.model) else "dense"
+    found = []
+    for quantity in ("ttft_ms", "tpot_ms"):
+        width = known.get(f"closed/{kind}/{quantity}", known["unknown"])
+        if not case.measured:
+            width = max(width, known["unseen-architecture"])
+        found.append(width)
+    return found[0], found[1]

@@ -1,0 +1,220 @@
+"""Lines that start an engine as planned, and the benchmark that checks the plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.serving.disaggregated import PooledService
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.answers.serve.case import Case
+    from gpuscale.core.serving.choose import Found
+    from gpuscale.core.serving.service import Service
+
+QUANTISED = {"fp8": "fp8", "int4-g128": "awq", "int4-g32": "compressed-tensors"}
+"""Format -> `--quantization` of engines that quantise or check on loading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One replica as an engine is told to start it."""
+
+    model: str
+    service: Service
+    weights: str
+    kv: str
+    sequences: int
+    context: int | None
+    tight: bool = False  # more of the memory than the engine would take
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of a pass of one attention rank."""
+        return self.service.scheduler.token_budget // self.service.replica.dp_attention
+
+
+def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
+    """Lines of each engine asked for; without any, of the engine that was chosen."""
+    what = found.candidate.what
+    names = asked.launch or (found.candidate.engine,)
+    services = (what.prefill, what.decode) if isinstance(what, PooledService) else (what,)
+    lines = []
+    for name in names:
+        for service in services:
+            most = found.load.most_sequences if found.load else 0
+            one = Started(
+                asked.model,
+                service,
+                found.candidate.weights,
+                case.kv,
+                rounded_up(most),
+                asked.context,
+                case.tight,
+            )
+            lines.append(WRITERS[name](asked, one))
+    return tuple(lines)
+
+
+def rounded_up(sequences: float) -> int:
+    """Sequences with a tenth to spare, on a round number.
+
+    >>> rounded_up(3), rounded_up(83), rounded_up(300)
+    (8, 96, 352)
+    """
+    step = 8 if sequences < 64 else 32
+    return max(8, step * math.ceil(1.1 * sequences / step))
+
+
+def vllm_line(asked: Serve, one: Started) -> str:
+    """``vllm serve`` [1]_.
+
+    .. [1] vLLM, engine arguments (docs/configuration/engine_args).
+    """
+    r = one.service.replica
+    words = [f"vllm serve {one.model}", f"--tensor-parallel-size {r.tp}"]
+    if r.pp > 1:
+        words.append(f"--pipeline-parallel-size {r.pp}")
+    if r.dp_attention > 1:
+        words.append(f"--data-parallel-size {r.dp_attention}")
+    if r.ep > 1:
+        words.append("--enable-expert-parallel")
+    words += [f"--max-num-seqs {one.sequences}", f"--max-num-batched-tokens {one.chunk}"]
+    if one.context:
+        words.append(f"--max-model-len {one.context}")
+    if asked.memory_frac or one.tight:
+        share = one.service.site.software.memory.utilisation_frac
+        words.append(f"--gpu-memory-utilization {share:g}")
+    if one.weights in QUANTISED:
+        words.append(f"--quantization {QUANTISED[one.weights]}")
+    if one.kv != "bf16":
+        words.append(f"--kv-cache-dtype {one.kv}")
+    if asked.eager:
+        words.append("--enforce-eager")
+    if r.drafts:
+        method = {"mtp": "mtp", "eagle": "eagle3"}.get(asked.draft.kind if asked.draft else "", "")
+        words.append(
+            "--speculative-config '"
+            + f'{{"method": "{method or "ngram"}", "num_speculative_tokens": {r.drafts.n_tokens}}}'
+            + "'"
+        )
+    if asked.lora:
+        words.append(f"--enable-lora --max-loras {asked.lora.n} --max-lora-rank {asked.lora.rank}")
+    return " ".join(words)
+
+
+def sglang_line(asked: Serve, one: Started) -> str:
+    """``sglang.launch_server`` [1]_; attention ranks divide its tensor-parallel ones.
+
+    .. [1] SGLang, server arguments (docs/advanced_features/server_arguments).
+    """
+    r = one.service.replica
+    words = [f"python -m sglang.launch_server --model-path {one.model}", f"--tp-size {r.group}"]
+    if r.pp > 1:
+        words.append(f"--pp-size {r.pp}")
+    if r.dp_attention > 1:
+        words.append(f"--dp-size {r.dp_attention} --enable-dp-attention")
+    if r.ep > 1:
+        words.append(f"--ep-size {r.ep}")
+    words += [f"--max-running-requests {one.sequences}", f"--chunked-prefill-size {one.chunk}"]
+    if one.context:
+        words.append(f"--context-length {one.context}")
+    if asked.memory_frac or one.tight:
+        share = one.service.site.software.memory.utilisation_frac
+        words.append(f"--mem-fraction-static {share:g}")
+    if one.weights in QUANTISED:
+        words.append(f"--quantization {QUANTISED[one.weights]}")
+    if one.kv != "bf16":
+        words.append("--kv-cache-dtype fp8_e4m3")
+    if r.drafts:
+        n = r.drafts.n_tokens
+        words.append(
+            f"--speculative-algorithm EAGLE --speculative-num-steps {n} "
+            f"--speculative-eagle-topk 1 --speculative-num-draft-tokens {n + 1}"
+        )
+    return " ".join(words)
+
+
+def trtllm_line(asked: Serve, one: Started) -> str:
+    """``trtllm-serve`` [1]_.
+
+    .. [1] TensorRT-LLM, trtllm-serve (docs/source/commands/trtllm-serve).
+    """
+    r = one.service.replica
+    words = [f"trtllm-serve {one.model} --backend pytorch --tp_size {r.group}"]
+    if r.pp > 1:
+        words.append(f"--pp_size {r.pp}")
+    if r.ep > 1:
+        words.append(f"--ep_size {r.ep}")
+    words += [f"--max_batch_size {one.sequences}", f"--max_num_tokens {one.chunk}"]
+    if one.context:
+        words.append(f"--max_seq_len {one.context}")
+    if r.dp_attention > 1 or one.kv != "bf16" or r.drafts:
+        words.append("--extra_llm_api_options options.yaml")
+    return " ".join(words)
+
+
+def llama_cpp_line(asked: Serve, one: Started) -> str:
+    """``llama-server`` [1]_.
+
+    .. [1] llama.cpp, tools/server/README.md.
+    """
+    s = one.service
+    slots = max(1, min(one.sequences, asked.concurrency or 1))
+    context = one.context or 1 << math.ceil(math.log2(max(512.0, s.demand.contexts.high)))
+    return (
+        f"llama-server -m {one.model}-{one.weights}.gguf -ngl 99 -fa on "
+        f"-c {context * slots} -np {slots} -ub {one.chunk}"
+    )
+
+
+def k8s_manifest(asked: Serve, one: Started) -> str:
+    """Deployment of one replica with vLLM, for `kubectl apply`."""
+    args = vllm_line(asked, one).split()[3:]
+    r = one.service.replica
+    listed = "\n".join(f"            - {arg!r}" for arg in args)
+    return (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: serve}\nspec:\n  replicas: 1\n"
+        "  selector: {matchLabels: {app: serve}}\n  template:\n"
+        "    metadata: {labels: {app: serve}}\n    spec:\n      containers:\n"
+        "        - name: vllm\n          image: vllm/vllm-openai:latest\n          args:\n"
+        f"            - '--model={one.model}'\n{listed}\n"
+        f"          resources: {{limits: {{nvidia.com/gpu: {r.n_gpus}}}}}\n"
+        "          ports: [{containerPort: 8000}]"
+    )
+
+
+WRITERS = {
+    "vllm": vllm_line,
+    "sglang": sglang_line,
+    "trtllm": trtllm_line,
+    "llama.cpp": llama_cpp_line,
+    "k8s": k8s_manifest,
+}
+
+
+def benchmark_line(asked: Serve, case: Case, found: Found) -> str:
+    """Benchmark that measures what was predicted, of the whole service."""
+    demand, engine = case.demand, found.candidate.engine
+    n, o = round(demand.inputs.mean), round(demand.outputs.mean)
+    if engine == "llama.cpp":
+        return f"llama-bench -m {asked.model}-{found.candidate.weights}.gguf -p {n} -n {o}"
+    if asked.concurrency:
+        load = f"--max-concurrency {asked.concurrency} --num-prompts {10 * asked.concurrency}"
+    elif asked.burst:
+        load = f"--num-prompts {asked.burst}"
+    else:
+        rate = asked.rate or found.at_most_per_s
+        load = f"--request-rate {rate:.3g} --num-prompts {max(100, round(300 * rate))}"
+    tool = "vllm bench serve" if engine != "sglang" else "python -m sglang.bench_serving"
+    backend = (
+        ""
+        if engine == "vllm"
+        else " --backend sglang"
+        if engine == "sglang"
+        else " --backend openai"
+    )
+    names = f"--dataset-name random --random-input-len {n} --random-output-len {o}"
+    return f"{tool}{backend} --model {asked.model} {names} {load} --ignore-eos"

@@ -1,0 +1,107 @@
+"""From what the search found to the rows that are shown: rates, money, energy, verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.serve.records import Row
+from gpuscale.core.run.ownership import usd_per_million_tokens
+from gpuscale.core.serving.capacity import REQUESTS, keeps_up
+from gpuscale.core.serving.choose import Found, Wanted, at_rate
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.answers.serve.case import Case
+    from gpuscale.core.serving.percentiles import LoadResult
+
+FINAL_REQUESTS = 10_000
+"""Requests of the simulation of the best layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Price of a GPU-hour, and where it is from."""
+
+    usd_per_gpu_hour: float | None
+    origin: str
+
+
+def price_of(asked: Serve, case: Case) -> Price:
+    """Price as given, of the cluster's preset, or of dated offers."""
+    from gpuscale.io.run import rent_of
+
+    if asked.price is not None:
+        return Price(asked.price, "given")
+    cluster = case.loaded.cluster
+    if cluster.price_usd_per_gpu_hour is not None:
+        kind = ", ".join(t for t in (cluster.price_kind, cluster.price_date) if t)
+        return Price(cluster.price_usd_per_gpu_hour, kind)
+    rent = rent_of(case.loaded.gpu.name)
+    if rent is None:
+        return Price(None, "")
+    return Price(rent.usd_per_gpu_hour, f"{rent.origin}, {rent.as_of}")
+
+
+def load_shown(found: Found, wanted: Wanted, n: int) -> LoadResult | None:
+    """Load of one copy at the rate asked for; None where its queue would grow without end."""
+    if wanted.concurrency is not None or wanted.rate_per_s is None:
+        return found.load if found.copies else None
+    if not found.copies:
+        return None
+    load = at_rate(found, wanted.rate_per_s, n)
+    return load if keeps_up(load, wanted.rate_per_s / found.copies) else None
+
+
+def verdict(found: Found, wanted: Wanted, load: LoadResult | None) -> str:
+    """Say in a word what a layout does with the load."""
+    if found.copies == 0:
+        return "no room"
+    limits = wanted.limits
+    if load is None:
+        return "too slow"
+    missed = limits.missed(load)
+    if missed:
+        return "misses " + " and ".join(missed)
+    if limits.ttft is None and limits.tpot is None:
+        return f"bound by {found.binding}" if wanted.rate_per_s is None else "keeps up"
+    return "meets" if found.meets else f"misses {found.binding}"
+
+
+def row_of(
+    found: Found, wanted: Wanted, price: Price, power_w: float | None, n: int = REQUESTS
+) -> tuple[Row, LoadResult | None]:
+    """One row, and the load behind it."""
+    c, load = found.candidate, load_shown(found, wanted, n)
+    gpus = max(1, found.n_gpus)
+    out = total = per_gpu = usd_out = usd_all = joule = None
+    if load is not None:
+        out = load.output_tokens_per_s * found.copies
+        total = out + load.input_tokens_per_s * found.copies
+        per_gpu = out / gpus
+        if price.usd_per_gpu_hour and out > 0.0:
+            usd_out = usd_per_million_tokens(price.usd_per_gpu_hour, gpus, out)
+            usd_all = usd_per_million_tokens(price.usd_per_gpu_hour, gpus, total)
+        if power_w is not None and out > 0.0:
+            joule = power_w * gpus / out
+    closed = wanted.concurrency is not None
+    row = Row(
+        engine=c.engine,
+        weights=c.weights,
+        layout=c.label,
+        replicas=found.copies,
+        n_gpus=found.n_gpus,
+        at_most_per_s=None if closed or not found.copies else found.at_most_per_s,
+        ttft=load.ttft if load else None,
+        tpot=load.tpot if load else None,
+        requests_per_s=load.requests_per_s * found.copies if load else None,
+        output_tokens_per_s=out,
+        total_tokens_per_s=total,
+        tokens_per_s_per_user=load.tokens_per_s_per_user if load else None,
+        tokens_per_s_per_gpu=per_gpu,
+        usd_per_million_output_tokens=usd_out,
+        usd_per_million_tokens=usd_all,
+        j_per_output_token=joule,
+        verdict=verdict(found, wanted, load),
+    )
+    return row, load

@@ -1,0 +1,144 @@
+"""The answer where no layout has room: how much is missing, and what would fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.serve.blocks import inputs_of
+from gpuscale.answers.serve.case import formats_of
+from gpuscale.answers.serve.records import MemoryLine
+from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.layouts import replica_layouts
+from gpuscale.core.serving.service import Service
+from gpuscale.render.document import Column, Document, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.answers.serve.case import Case
+    from gpuscale.core.serving.choose import Candidate
+
+SMALLER = ("fp8", "int4-g128", "q4_k_m", "q3_k_m")
+"""Formats tried where the one asked for does not fit, widest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Nothing fits. [byte]."""
+
+    meets: bool
+    fits: bool
+    engine: str
+    weights: str
+    layout: str
+    n_gpus: int
+    kv_tokens: float
+    memory: MemoryLine
+    missing_bytes: float
+    smallest_format: str | None  # that fits the same GPUs
+    fewest_gpus: int | None  # of the same format
+
+
+def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
+    """Say how many bytes are missing by part, the format and the GPUs that would do."""
+    from gpuscale.answers.memory.common import gb
+    from gpuscale.answers.serve.document import kv_tokens, memory_line
+
+    best, service = max(
+        ((c, s) for c in found for s in services(c)), key=lambda one: one[1].room.cache_bytes
+    )
+    memory = memory_line(service)
+    needed = _one_sequence_bytes(service)
+    missing = needed - memory.cache_bytes
+    smaller = _smaller_format(case, service)
+    fewest = _fewest(case, service)
+    result = NoRoom(
+        False,
+        False,
+        best.engine,
+        best.weights,
+        best.label,
+        service.n_gpus,
+        max(0.0, kv_tokens(service)),
+        memory,
+        missing,
+        smaller,
+        fewest,
+    )
+    rows = [
+        ("weights", memory.weights_bytes),
+        ("activations, sampler", memory.activations_bytes),
+        ("kept from the engine", memory.overhead_bytes),
+        ("cache of one request", needed),
+    ]
+    columns = (Column("part", "per GPU", right=False), Column("bytes", "bytes", gb))
+    total = sum(value for _, value in rows)
+    table = Table(columns, [*rows, ("total", total), ("device", memory.usable_bytes)])
+    hints = []
+    if smaller:
+        hints.append(f"--weights {smaller} fits")
+    if fewest:
+        hints.append(f"{fewest} GPUs hold {best.weights}")
+    blocks: list[Any] = [
+        Text(
+            f"{case.model.name}, {best.weights}, does not fit on {service.n_gpus} "
+            f"{case.loaded.gpu.name} ({best.label}): {gb(missing)} a GPU too much."
+        ),
+        table,
+    ]
+    if hints:
+        blocks.append(Text("; ".join(hints) + "."))
+    return Document(
+        "serve",
+        inputs_of(asked, case),
+        result,
+        blocks,
+        warnings=(*case.loaded.warnings, *case.notes),
+        answered_no=True,
+    )
+
+
+def services(c: Candidate) -> tuple[Service, ...]:
+    """Replicas of a candidate: one, or a worker of each pool."""
+    what = c.what
+    if isinstance(what, PooledService):
+        return (what.prefill, what.decode)
+    return (what,)
+
+
+def _one_sequence_bytes(service: Service) -> float:
+    from gpuscale.core.memory.engine import cache_bytes_per_sequence
+
+    return cache_bytes_per_sequence(service.model, service.replica, service.demand.mean_context)
+
+
+def _smaller_format(case: Case, service: Service) -> str | None:
+    """Widest format that fits the same layout."""
+    from dataclasses import replace
+
+    from gpuscale.core.formats import element_bytes
+
+    now = element_bytes(service.replica.ffn_format)
+    for name in SMALLER:
+        formats = formats_of(case.model, name, case.kv)
+        one = replace(
+            service.replica,
+            ffn_format=formats.ffn_format,
+            attention_format=formats.attention_format,
+        )
+        if element_bytes(name) < now and Service(case.model, one, service.site, case.demand).fits:
+            return name
+    return None
+
+
+def _fewest(case: Case, service: Service) -> int | None:
+    """Fewest GPUs that hold the same format."""
+    domain = case.loaded.cluster.scaleup_domain_gpus
+    for most in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096):
+        for replica in replica_layouts(
+            case.model, service.replica, most, (domain, domain), service.site.software.name
+        ):
+            one = Service(case.model, replica, service.site, case.demand)
+            if replica.n_gpus == most and one.fits:
+                return most
+    return None

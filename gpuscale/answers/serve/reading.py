@@ -1,0 +1,280 @@
+"""Reading what a serving question is given: lengths, limits, rates, pools, drafts, adapters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError, unknown_name
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.records import Drafts
+    from gpuscale.core.serving.traffic import Lengths
+
+MOST_TOKENS = 1e8
+MOST_RATE = 1e9
+LENGTHS_HINT = "a number, lognormal:MEAN,SIGMA, exp:MEAN or uniform:LOW,HIGH"
+PER = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0}
+ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "trtllm": "trtllm",
+    "trt-llm": "trtllm",
+    "tensorrt-llm": "trtllm",
+    "llama.cpp": "llamacpp",
+    "llamacpp": "llamacpp",
+}
+"""What people call the engines."""
+
+SHOWN = {"trtllm": "trtllm", "llamacpp": "llama.cpp"}
+
+
+def lengths(value: Any, label: str) -> Lengths:
+    """Read a length or its distribution.
+
+    Examples
+    --------
+    >>> lengths("2k", "--input"), lengths("uniform:100,200", "--input").mean
+    (Lengths(kind='fixed', a=2048.0, b=0.0, values=()), 150.0)
+    """
+    from gpuscale.core.serving.traffic import Lengths
+
+    if isinstance(value, Lengths):
+        return value
+    kind, colon, rest = str(value).strip().partition(":")
+    if not colon:
+        return Lengths("fixed", _tokens(value, label))
+    kind = kind.strip().lower().replace("-", "")
+    parts = rest.split(",")
+    wanted = {"fixed": 1, "lognormal": 2, "exp": 1, "exponential": 1, "uniform": 2}
+    if kind not in wanted:
+        raise unknown_name(f"distribution in {label}:", kind, wanted, LENGTHS_HINT)
+    if len(parts) != wanted[kind]:
+        raise GpuscaleError(f"{label}: {kind} takes {wanted[kind]} numbers", LENGTHS_HINT)
+    a = _tokens(parts[0], label)
+    if kind == "lognormal":
+        return Lengths(kind, a, _number(parts[1], f"{label}: sigma", 0.0, 3.0))
+    if kind == "uniform":
+        b = _tokens(parts[1], label)
+        if b < a:
+            raise GpuscaleError(f"{label}: write the smaller length first, uniform:{b:g},{a:g}")
+        return Lengths(kind, a, b)
+    return Lengths("exp" if kind.startswith("exp") else kind, a)
+
+
+def _tokens(value: Any, label: str) -> float:
+    from gpuscale.answers.values import quantity
+
+    return quantity(value, "positions", label, least=1.0, most=MOST_TOKENS)
+
+
+def _number(text: str, label: str, least: float, most: float) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        raise GpuscaleError(f"{label}: {text.strip()[:40]!r} is not a number") from None
+    if not least <= found <= most:
+        raise GpuscaleError(f"{label} must be between {least:g} and {most:g}, got {found:g}")
+    return found
+
+
+def rate(value: Any, label: str) -> float:
+    """Read a rate of requests: ``5/s``, ``300/min``, ``20k/h``; a bare number is per second.
+
+    >>> rate("300/min", "--rate"), rate(5, "--rate")
+    (5.0, 5.0)
+    """
+    from gpuscale.answers.values import quantity
+
+    number, slash, unit = str(value).partition("/")
+    unit = unit.strip().lower()
+    if unit not in PER or (slash and not unit):
+        raise GpuscaleError(f"{label}: per {unit[:20]!r} is not known", "as 5/s, 300/min or 20k/h")
+    return quantity(number, "count", label, least=1e-9, most=MOST_RATE * PER[unit]) / PER[unit]
+
+
+def limit(value: Any, label: str) -> Limit:
+    """Read a limit of a latency: ``p95:500ms``, ``mean:30ms``; a bare time is of p95.
+
+    >>> limit("p99:1s", "--ttft"), limit("30ms", "--tpot")
+    (Limit(statistic='p99', at_most_s=1.0), Limit(statistic='p95', at_most_s=0.03))
+    """
+    from gpuscale.answers.values import quantity
+    from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.percentiles import STATISTICS
+
+    statistic, colon, time = str(value).partition(":")
+    if not colon:
+        statistic, time = "p95", str(value)
+    statistic = {"median": "p50", "avg": "mean"}.get(statistic.strip().lower(), statistic.strip())
+    if statistic.lower() not in STATISTICS:
+        known = ", ".join(STATISTICS)
+        raise unknown_name(f"statistic in {label}:", statistic, STATISTICS, f"known: {known}")
+    return Limit(statistic.lower(), quantity(time, "s", label, least=1e-6, most=1e6))
+
+
+def engines(value: Any, label: str) -> tuple[str, ...]:
+    """Read engines: one, a list, or any.
+
+    >>> engines("vllm, trt-llm", "--engine"), len(engines("any", "--engine"))
+    (('vllm', 'trtllm'), 3)
+    """
+    from gpuscale.core.serving.layouts import TENSOR_ENGINES
+
+    given = value.split(",") if isinstance(value, str) else list(value)
+    found: list[str] = []
+    for text in given:
+        name = str(text).strip().lower()
+        if name == "any":
+            found += TENSOR_ENGINES
+            continue
+        if name not in ENGINES:
+            known = ", ".join((*dict.fromkeys(ENGINES.values()), "any"))
+            raise unknown_name("engine", name, ENGINES, f"known: {known}")
+        found.append(ENGINES[name])
+    return tuple(dict.fromkeys(found))
+
+
+def formats(value: Any, label: str) -> tuple[str, ...]:
+    """Read number formats: one or a list; ``2.5bpw`` is a free number of bits a weight."""
+    from gpuscale.core.formats import FORMATS, number_format
+
+    given = value.split(",") if isinstance(value, str) else list(value)
+    names = {"awq": "int4-g128", "gptq": "int4-g128", "fp16": "bf16", "int4": "int4-g128"}
+    found = []
+    for text in given:
+        name = str(text).strip().lower()
+        try:
+            found.append(number_format(names.get(name, name)).name)
+        except ValueError:
+            hint = f"known: {', '.join(FORMATS)}, or bits such as 2.5bpw"
+            raise unknown_name(f"{label} format", name, FORMATS, hint) from None
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Speculative decoding as typed: who drafts, and how many tokens."""
+
+    kind: str  # mtp, eagle, ngram, model
+    n_tokens: int
+
+
+def draft(value: Any, label: str) -> Draft:
+    """Read ``mtp:3``.
+
+    >>> draft("mtp:3", "--draft")
+    Draft(kind='mtp', n_tokens=3)
+    """
+    kind, colon, count = str(value).strip().lower().partition(":")
+    kinds = ("mtp", "eagle", "eagle3", "medusa", "ngram")
+    if kind not in kinds:
+        raise unknown_name(f"{label}:", kind, kinds, f"as mtp:3; known: {', '.join(kinds)}")
+    n = _number(count, f"{label}: tokens", 1, 64) if colon else 1.0
+    return Draft(kind, int(n))
+
+
+def acceptance(value: Any, label: str) -> tuple[float, ...]:
+    """Read probabilities by position: ``0.8,0.6,0.4``.
+
+    >>> acceptance("0.8,60%", "--accept")
+    (0.8, 0.6)
+    """
+    given = value.split(",") if isinstance(value, str) else value
+    given = [given] if isinstance(given, (int, float)) else given
+    found = []
+    for part in given:
+        text = str(part).strip()
+        share = text.removesuffix("%")
+        one = _number(share, label, 0.0, 100.0 if text != share else 1.0)
+        found.append(one / 100.0 if text != share else one)
+    return tuple(found)
+
+
+def drafts(what: Draft | None, accepted: tuple[float, ...]) -> Drafts | None:
+    """Put drafts and their acceptance together."""
+    from gpuscale.core.serving.records import Drafts
+
+    if what is None:
+        if accepted:
+            raise GpuscaleError("--accept needs --draft", "as --draft mtp:3 --accept 0.8,0.6,0.4")
+        return None
+    if not accepted:
+        raise GpuscaleError(
+            "--draft needs --accept: how likely each draft is kept",
+            f"as --draft {what.kind}:{what.n_tokens} --accept 0.8,0.6; a serving log prints it",
+        )
+    return Drafts(what.n_tokens, accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """LoRA adapters in memory."""
+
+    rank: int
+    n: int
+
+
+def adapters(value: Any, label: str) -> Adapters:
+    """Read ``rank=16,n=8``.
+
+    >>> adapters("rank=16,n=8", "--lora")
+    Adapters(rank=16, n=8)
+    """
+    found = {"rank": 16.0, "n": 1.0}
+    for part in str(value).split(","):
+        name, equals, number = part.partition("=")
+        if name.strip() not in found or not equals:
+            raise GpuscaleError(f"{label}: {part.strip()[:40]!r} is not known", "as rank=16,n=8")
+        found[name.strip()] = _number(number, f"{label}: {name.strip()}", 1, 1e5)
+    return Adapters(int(found["rank"]), int(found["n"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolText:
+    """One pool by hand: workers of a layout."""
+
+    workers: int
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+
+_PART = re.compile(r"(tp|pp|dep|dpa|dp|ep)(\d{1,5})")
+
+
+def pools(value: Any, label: str) -> tuple[PoolText, PoolText]:
+    """Read a prefill and a decode pool: ``4xTP2+1xDEP16``.
+
+    ``TP2`` splits every layer; ``DEP16`` is data-parallel attention with experts over 16 GPUs;
+    ``PP2`` adds stages; parts are joined by ``-``.
+
+    >>> pools("4xTP2+1xDEP16", "--disagg")[1]
+    PoolText(workers=1, tp=1, pp=1, dp=16, ep=16)
+    """
+    sides = str(value).lower().replace(" ", "").split("+")
+    if len(sides) != 2:
+        raise GpuscaleError(
+            f"{label}: a prefill and a decode pool are wanted", "as --disagg 4xTP2+1xDEP16"
+        )
+    return _pool(sides[0], label), _pool(sides[1], label)
+
+
+def _pool(text: str, label: str) -> PoolText:
+    match = re.fullmatch(r"(?:(\d{1,6})x)?((?:[a-z]+\d+-?)+)", text)
+    parts = _PART.findall(match[2]) if match else []
+    if match is None or not parts or "-".join(a + b for a, b in parts) != match[2].strip("-"):
+        raise GpuscaleError(f"{label}: {text[:40]!r} is not a pool", "as 4xTP2, 1xDEP16, 2xTP8-PP2")
+    found = {"tp": 1, "pp": 1, "dp": 1, "ep": 1}
+    for name, number in parts:
+        n = int(number)
+        if n < 1:
+            raise GpuscaleError(f"{label}: {name}{n} must be at least 1")
+        if name == "dep":
+            found |= {"dp": n, "ep": n}
+        else:
+            found["dp" if name == "dpa" else name] = n
+    return PoolText(int(match[1] or 1), **found)

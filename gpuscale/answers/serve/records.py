@@ -1,0 +1,109 @@
+"""What a serving question answers. Field names are the JSON keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.core.serving.percentiles import Latency
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One layout under the load that is shown."""
+
+    engine: str
+    weights: str
+    layout: str
+    replicas: int
+    n_gpus: int
+    at_most_per_s: float | None  # requests within the limits, all replicas
+    ttft: Latency | None  # None where the queue would grow without end
+    tpot: Latency | None
+    requests_per_s: float | None
+    output_tokens_per_s: float | None
+    total_tokens_per_s: float | None
+    tokens_per_s_per_user: float | None
+    tokens_per_s_per_gpu: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_tokens: float | None  # prompts counted too
+    j_per_output_token: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """Memory of one GPU when the engine has started. [byte]."""
+
+    weights_bytes: float
+    activations_bytes: float
+    overhead_bytes: float
+    cache_bytes: float  # negative: that much is missing
+    usable_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """One pool of a disaggregated service."""
+
+    role: str
+    workers: int
+    layout: str
+    n_gpus: int
+    at_most_per_s: float  # requests that all workers could take
+    idle_frac: float  # at the rate shown
+
+
+@dataclass(frozen=True, slots=True)
+class ServeAnswer:
+    """The answer: the best layout, its latencies, and the others."""
+
+    meets: bool
+    fits: bool
+    engine: str
+    weights: str
+    kv: str
+    layout: str
+    tp: int | None
+    pp: int | None
+    dp_attention: int | None
+    ep: int | None
+    replicas: int
+    n_gpus: int
+    rate_per_s: float | None  # asked for
+    at_most_per_s: float | None
+    binding: str
+    ttft_mean_s: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    ttft_p99_s: float | None
+    ttft_low_s: float | None  # 80 % interval of the mean
+    ttft_high_s: float | None
+    tpot_mean_s: float | None
+    tpot_p50_s: float | None
+    tpot_p95_s: float | None
+    tpot_p99_s: float | None
+    tpot_low_s: float | None
+    tpot_high_s: float | None
+    end_to_end_mean_s: float | None
+    ttft_error_frac: float | None  # of the 95th percentile, one standard error of the simulation
+    tpot_error_frac: float | None
+    time_s: float | None  # of all requests of a closed loop or burst
+    requests_per_s: float | None
+    output_tokens_per_s: float | None
+    total_tokens_per_s: float | None
+    tokens_per_s_per_user: float | None
+    tokens_per_s_per_gpu: float | None  # output
+    usd_per_gpu_hour: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_tokens: float | None
+    j_per_output_token: float | None
+    kv_tokens: float  # that the cache of one attention rank holds
+    sequences_with_room: float
+    n_requests: int
+    n_preempted: int
+    memory: MemoryLine | None
+    pools: tuple[PoolLine, ...]
+    rows: tuple[Row, ...]
+    no_room: tuple[str, ...]
+    launch: tuple[str, ...]
+    benchmark: str

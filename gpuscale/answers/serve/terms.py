@@ -1,0 +1,97 @@
+"""Terms behind a serving answer: a decode pass and a prompt, part by part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.core.records import Term
+from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.forward import pass_time
+from gpuscale.core.serving.load import decode_step
+from gpuscale.core.serving.records import Batch
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve.case import Case
+    from gpuscale.answers.serve.records import ServeAnswer
+    from gpuscale.core.serving.choose import Found
+    from gpuscale.core.serving.records import PassTime
+    from gpuscale.core.serving.service import Service
+
+PARTS = {
+    "linear_s": "projections and dense MLPs: products of their shapes, core/serving/products.py",
+    "attention_s": "cache read once, or its multiplications; core/serving/mixers.py",
+    "experts_s": "experts met, read once, rows filled up to tiles; core/serving/ffns.py",
+    "communication_s": "all-reduces, exchange of experts, hops; core/serving/exchange.py",
+    "small_s": "norms, rotary, routing, residuals; core/serving/forward.py",
+    "head_s": "output head",
+    "host_s": "scheduler beside the GPU, launches that it waits for",
+}
+
+
+def terms_of(case: Case, best: Found, r: ServeAnswer) -> tuple[Term, ...]:
+    """Terms of the best layout."""
+    what = best.candidate.what
+    reads, decodes = (
+        (what.prefill, what.decode) if isinstance(what, PooledService) else (what, what)
+    )
+    n = best.load.decoding_sequences if best.load else 1.0
+    terms = [_decode(decodes, max(1.0, n)), _prompt(reads)]
+    if r.output_tokens_per_s and r.usd_per_gpu_hour and r.usd_per_million_output_tokens:
+        terms.append(
+            Term(
+                "usd_per_million_output_tokens",
+                r.usd_per_million_output_tokens,
+                "usd",
+                "1e6 * n_gpus * usd_per_gpu_hour / (3600 * output_tokens_per_s)",
+                {
+                    "n_gpus": float(r.n_gpus),
+                    "usd_per_gpu_hour": r.usd_per_gpu_hour,
+                    "output_tokens_per_s": r.output_tokens_per_s,
+                },
+                "rented GPUs, all of them",
+            )
+        )
+    return tuple(terms)
+
+
+def _parts(parts: PassTime) -> tuple[Term, ...]:
+    return tuple(
+        Term(name, getattr(parts, name), "s", source=source) for name, source in PARTS.items()
+    )
+
+
+def _decode(service: Service, sequences: float) -> Term:
+    """Time per token without prompts: one pass over the mean number of sequences."""
+    each = max(1.0, sequences / service.replica.pp)
+    step = decode_step(
+        service.model, service.replica, service.site, each, service.demand.mean_context
+    )
+    inputs = {name: getattr(step.parts, name) for name in PARTS}
+    inputs |= {"draft_s": step.draft_s, "tokens_per_pass": step.tokens}
+    total = " + ".join(PARTS)
+    return Term(
+        "decode_pass_per_token_s",
+        step.per_token_s,
+        "s",
+        f"({total} + draft_s) / tokens_per_pass",
+        inputs,
+        f"{sequences:.1f} sequences of {service.demand.mean_context:,.0f} tokens",
+        _parts(step.parts),
+    )
+
+
+def _prompt(service: Service) -> Term:
+    """One prompt of mean length alone, in one pass."""
+    tokens = max(1.0, service.demand.inputs.mean * (1.0 - service.demand.prefix_frac))
+    keys = service.demand.inputs.mean - 0.5 * tokens
+    batch = Batch(prompt_tokens=tokens, prompt_context=keys, prompts=1.0)
+    parts = pass_time(service.model, service.replica, service.site, batch)
+    return Term(
+        "prompt_s",
+        parts.total_s,
+        "s",
+        " + ".join(PARTS),
+        {name: getattr(parts, name) for name in PARTS},
+        f"{tokens:,.0f} tokens, no other request",
+        _parts(parts),
+    )

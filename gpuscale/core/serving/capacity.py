@@ -1,0 +1,166 @@
+"""The highest rate at which a service keeps its limits, and what binds it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuscale.core.serving.percentiles import NOTHING, LoadResult
+
+FIRST_REQUESTS = 400
+"""Requests of the simulation without load."""
+
+REQUESTS = 3_000
+"""Requests of a simulation that decides."""
+
+PRECISION = 0.015
+"""Part of a limit, or width of the bracket, at which the search for the highest rate ends."""
+
+MOST_TRIALS = 12
+
+OFFERED_FRAC = 0.95
+"""Least share of the requests that a system without a growing queue answers while they come; the
+rest is chance, about the square root of those inside."""
+
+SLACK = 1.15
+"""By how much the highest rate of the formula's means may lie below that of the percentiles."""
+
+LOW_FRAC = 1e-3
+"""Rate, relative to the highest stable one, that stands for a service without load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Most that a statistic of a latency may be. [s]."""
+
+    statistic: str
+    at_most_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the users are promised."""
+
+    ttft: Limit | None = None
+    tpot: Limit | None = None
+
+    def uses(self, load: LoadResult) -> tuple[tuple[str, float], ...]:
+        """(name, value over limit) of every limit, most used first."""
+        found = [
+            (name, of.at(limit.statistic) / limit.at_most_s)
+            for name, limit, of in (("TTFT", self.ttft, load.ttft), ("TPOT", self.tpot, load.tpot))
+            if limit is not None
+        ]
+        return tuple(sorted(found, key=lambda one: -one[1]))
+
+    def use(self, load: LoadResult) -> float:
+        """Largest value over limit; above 1 one is missed, 0 without limits."""
+        return max((share for _, share in self.uses(load)), default=0.0)
+
+    def missed(self, load: LoadResult) -> tuple[str, ...]:
+        """Names of the limits that are missed."""
+        return tuple(name for name, share in self.uses(load) if share > 1.0)
+
+
+class Loaded(Protocol):
+    """What can be put under a rate: a replica, or pools."""
+
+    def open(self, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
+        """Simulate `n` requests at a rate."""
+
+    def most_rate(self, ttft_s: float = ..., tpot_s: float = ...) -> float:
+        """Highest rate by formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Highest rate of one copy under limits; 0 where they are missed without any load."""
+
+    rate_per_s: float
+    load: LoadResult  # at that rate; without load where the rate is 0
+    binding: str  # "TTFT", "TPOT", or "throughput" where the queue grows before a limit is met
+
+
+def keeps_up(load: LoadResult, rate_per_s: float) -> bool:
+    """Whether requests are answered as fast as they come."""
+    return load.requests_per_s >= OFFERED_FRAC * rate_per_s
+
+
+def formula_bound(service: Loaded, limits: Limits) -> float:
+    """Rate above which no limit can be kept: that of the means, with some slack. [1/s].
+
+    A percentile from the 90th on is above the mean; a median may be below it, and is then not used.
+    """
+    ttft_s = tpot_s = math.inf
+    if limits.ttft is not None and limits.ttft.statistic != "p50":
+        ttft_s = limits.ttft.at_most_s
+    if limits.tpot is not None and limits.tpot.statistic != "p50":
+        tpot_s = limits.tpot.at_most_s
+    bound = service.most_rate(ttft_s, tpot_s)
+    return SLACK * bound if bound else LOW_FRAC * service.most_rate()
+
+
+def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
+    """Find the highest rate of one copy that keeps the limits.
+
+    Latencies grow like ``1 / (1 - r / r_most)``, so the inverse of the largest use of a limit is
+    nearly a straight line over the rate r: the next rate to try is where the line through the
+    bracket's ends crosses 1. All rates see the same random numbers.
+
+    Parameters
+    ----------
+    service : Loaded
+        A replica or pools.
+    limits : Limits
+        Without any, the rate is that at which the queue begins to grow.
+    seed : int
+        Of the requests.
+    """
+    top = formula_bound(service, limits)
+    if top <= 0.0:
+        return Capacity(0.0, NOTHING, "cache")
+    trial = Trial(service, limits, seed)
+    idle = LOW_FRAC * top
+    low, low_spare = idle, trial.spare(idle, FIRST_REQUESTS)
+    if low_spare < 0.0:
+        low_spare = trial.spare(idle, REQUESTS)
+    if low_spare < 0.0:
+        return Capacity(0.0, trial.load, trial.binding)
+    kept, used = trial.load, trial.binding
+    high, high_spare = 1.3 * top, -1.0
+    for _ in range(MOST_TRIALS):
+        share = low_spare / (low_spare - high_spare) if low_spare < 1.0 else 0.6
+        rate = low + min(0.95, max(0.05, share)) * (high - low)
+        spare = trial.spare(rate, REQUESTS)
+        if spare >= 0.0:
+            low, low_spare, kept, used = rate, spare, trial.load, trial.binding
+        else:
+            high, high_spare = rate, max(-1.0, spare)
+        if 0.0 <= spare < PRECISION or high < (1.0 + PRECISION) * low:
+            break
+    return Capacity(low, kept, used)
+
+
+class Trial:
+    """Rates tried on a service, and the last result."""
+
+    def __init__(self, service: Loaded, limits: Limits, seed: int) -> None:
+        self.service, self.limits, self.seed = service, limits, seed
+        self.load = NOTHING
+
+    def spare(self, rate_per_s: float, n: int) -> float:
+        """Find what is left of the limits at a rate, ``1/use - 1``; negative: one is missed.
+
+        Without limits, or well below them, 1; where the queue grows at most -0.5.
+        """
+        self.load = self.service.open(rate_per_s, n, self.seed)
+        use = self.limits.use(self.load)
+        spare = min(1.0, 1.0 / use - 1.0) if use > 0.0 else 1.0
+        return spare if keeps_up(self.load, rate_per_s) else min(spare, -0.5)
+
+    @property
+    def binding(self) -> str:
+        """What is used most at the last rate."""
+        uses = self.limits.uses(self.load)
+        return uses[0][0] if uses else "throughput"

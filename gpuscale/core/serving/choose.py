@@ -1,0 +1,193 @@
+"""Which layout, how many of it: candidates bounded by formula, the promising ones simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.serving.capacity import Capacity, Limits, capacity, formula_bound
+from gpuscale.core.serving.percentiles import LoadResult
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.disaggregated import PooledService
+    from gpuscale.core.serving.service import Service
+
+SIMULATED = 20
+"""Most candidates that are simulated."""
+
+SHOWN = 4
+"""Candidates that are simulated even where another is known to be better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked; None is to be found."""
+
+    limits: Limits
+    rate_per_s: float | None = None
+    n_gpus: int | None = None
+    concurrency: int | None = None  # in flight
+    burst: int | None = None  # requests that all come at once
+    most_gpus: int = 4096  # where the number of GPUs is to be found
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica or a set of pools with what to call it."""
+
+    label: str
+    engine: str
+    weights: str
+    what: Service | PooledService
+    usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a candidate can do."""
+
+    candidate: Candidate
+    copies: int  # replicas; 0 where it does not fit
+    at_most_per_s: float  # all copies, within the limits
+    load: LoadResult | None  # of one copy: at the rate asked for, or at the highest
+    binding: str
+    missed: tuple[str, ...]  # limits missed at the rate asked for
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of all copies."""
+        return self.copies * self.candidate.what.n_gpus
+
+    @property
+    def meets(self) -> bool:
+        """Whether the rate asked for is served within the limits."""
+        return self.copies > 0 and not self.missed and self.at_most_per_s > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best candidate and the others, best first."""
+
+    found: tuple[Found, ...]  # simulated
+    bounded: tuple[Candidate, ...]  # worse by formula alone
+    no_room: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Found | None:
+        """The best one."""
+        return self.found[0] if self.found else None
+
+
+def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Choice:
+    """Choose the best candidate.
+
+    With GPUs given the best serves the highest rate within the limits; with a rate alone it needs
+    the fewest GPUs (or dollars an hour, where candidates have prices), then has the highest rate.
+    A candidate is simulated unless the formula's bound says that it cannot be better than the best
+    so far.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        Everything that may be deployed.
+    wanted : Wanted
+        Rate, GPUs, limits.
+    seed : int
+        Of the requests.
+
+    Returns
+    -------
+    Choice
+        Found, best first; those that only the formula bounded; those without room.
+    """
+    fitting = [c for c in candidates if c.what.fits and _copies_at_most(c, wanted) >= 1]
+    lost = tuple(c for c in candidates if not c.what.fits)
+    if wanted.concurrency is not None or wanted.burst is not None:
+        loops = [_looped(c, wanted, seed) for c in fitting]
+        return Choice(tuple(sorted(loops, key=_loop_order)), (), lost)
+    bounds = {id(c): formula_bound(c.what, wanted.limits) for c in fitting}
+    order = sorted(fitting, key=lambda c: _best_case(c, bounds[id(c)], wanted))
+    found: list[Found] = []
+    left: list[Candidate] = []
+    for c in order:
+        best = min((_score(f, wanted) for f in found), default=None)
+        worse = best is not None and _best_case(c, bounds[id(c)], wanted) > best
+        if (worse and len(found) >= SHOWN) or len(found) >= SIMULATED:
+            left.append(c)
+            continue
+        found.append(_found(c, capacity(c.what, wanted.limits, seed), wanted))
+    found.sort(key=lambda f: _score(f, wanted))
+    return Choice(tuple(found), tuple(left), lost)
+
+
+def _copies_at_most(c: Candidate, wanted: Wanted) -> int:
+    return (wanted.n_gpus or wanted.most_gpus) // c.what.n_gpus
+
+
+def copies_needed(rate_per_s: float, each_per_s: float) -> float:
+    """Count the copies that serve a rate; infinite where one serves nothing. [1].
+
+    >>> copies_needed(10.0, 4.0), copies_needed(10.0, 0.0)
+    (3, inf)
+    """
+    return math.ceil(rate_per_s / each_per_s - 1e-9) if each_per_s > 0.0 else math.inf
+
+
+def _hourly(c: Candidate) -> float:
+    """GPUs of a copy, in dollars an hour where prices are compared."""
+    return c.what.n_gpus * (1.0 if c.usd_per_gpu_hour is None else c.usd_per_gpu_hour)
+
+
+def _best_case(c: Candidate, bound_per_s: float, wanted: Wanted) -> tuple[float, float]:
+    """Score of a candidate that does what its bound says; lower is better."""
+    if wanted.n_gpus is None and wanted.rate_per_s is not None:
+        return copies_needed(wanted.rate_per_s, bound_per_s) * _hourly(c), -math.inf
+    return -bound_per_s * _copies_at_most(c, wanted), -math.inf
+
+
+def _score(f: Found, wanted: Wanted) -> tuple[float, float]:
+    """Score of what was found; lower is better."""
+    if wanted.n_gpus is None and wanted.rate_per_s is not None:
+        if not f.meets:
+            return math.inf, -f.at_most_per_s
+        return f.copies * _hourly(f.candidate), -f.at_most_per_s
+    return -f.at_most_per_s, float(f.n_gpus)
+
+
+def _found(c: Candidate, one: Capacity, wanted: Wanted) -> Found:
+    """Count the copies, and hold the rate asked for against the limits."""
+    rate, most = wanted.rate_per_s, _copies_at_most(c, wanted)
+    copies = most
+    if wanted.n_gpus is None:
+        needed = copies_needed(rate, one.rate_per_s) if rate is not None else 1
+        copies = int(min(needed, most))
+    at_most = copies * one.rate_per_s
+    missed: tuple[str, ...] = ()
+    if one.rate_per_s <= 0.0 or (rate is not None and at_most < rate * (1.0 - 1e-9)):
+        missed = wanted.limits.missed(one.load) or (one.binding,)
+    return Found(c, copies, at_most, one.load, one.binding, missed)
+
+
+def _looped(c: Candidate, wanted: Wanted, seed: int) -> Found:
+    """Simulate a closed loop or a burst, shared by the copies."""
+    together = wanted.concurrency or wanted.burst or 1
+    copies = min(_copies_at_most(c, wanted) if wanted.n_gpus is not None else 1, together)
+    each = max(1, round(together / copies))
+    load = c.what.closed(each, None, seed) if wanted.concurrency else c.what.burst(each, seed)
+    uses = wanted.limits.uses(load)
+    rate = load.requests_per_s * copies
+    return Found(
+        c, copies, rate, load, uses[0][0] if uses else "the load", wanted.limits.missed(load)
+    )
+
+
+def _loop_order(f: Found) -> tuple[bool, float]:
+    """Those within the limits first, then by throughput a GPU that is given."""
+    return not f.meets, -f.at_most_per_s / f.n_gpus
+
+
+def at_rate(f: Found, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
+    """Simulate one copy of a choice at its share of a rate."""
+    return f.candidate.what.open(rate_per_s / f.copies, n, seed)

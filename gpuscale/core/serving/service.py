@@ -1,0 +1,285 @@
+"""One replica as a service: its tables, its scheduler, what it delivers under a load."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuscale.core.memory.engine import CacheRoom, cache_bytes_per_sequence, cache_room
+from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
+from gpuscale.core.serving.queueing import OpenLoad, Steady, open_load
+from gpuscale.core.serving.simulator import Scheduler, Simulated, simulate
+from gpuscale.core.serving.tables import ContextRange, StepTable, replica_table
+from gpuscale.core.serving.traffic import Lengths, Traffic, closed_traffic, draw, open_traffic
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.specs.model import ModelSpec
+
+BLOCK_TOKENS = 16
+"""Tokens of a cache block of vLLM and of most engines; half of one is lost a sequence."""
+
+CLOSED_ROUNDS = 10
+"""Requests of a closed loop over its concurrency, as public benchmarks take."""
+
+MOST_CLOSED = 10_000
+"""Requests of a closed loop at which fewer rounds are enough."""
+
+
+def rounds(concurrency: int) -> int:
+    """Find the requests of a simulated closed loop over its concurrency.
+
+    >>> rounds(64), rounds(4096)
+    (10, 3)
+    """
+    return min(CLOSED_ROUNDS, max(3, MOST_CLOSED // max(1, concurrency)))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked of a service, apart from how often."""
+
+    inputs: Lengths
+    outputs: Lengths
+    prefix_frac: float = 0.0  # of a prompt whose cache is there already
+    most_context: float = 0.0  # tokens that one request may have; 0: no promise
+
+    @property
+    def mean_context(self) -> float:
+        """Mean context of a decoding token: prompts, and answers weighted by their length. [1]."""
+        return self.inputs.mean + 0.5 * self.outputs.mean * (1.0 + self.outputs.cv2)
+
+    @property
+    def contexts(self) -> ContextRange:
+        """Contexts around which decode passes are tabulated."""
+        low = max(16.0, 0.5 * self.inputs.mean)
+        return ContextRange(low, max(low + 64.0, self.inputs.mean + self.outputs.mean))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What is set by hand of an engine; None is the engine's own."""
+
+    chunk_tokens: float | None = None
+    max_sequences: float | None = None
+
+
+class Service:
+    """A replica under load; everything is computed when it is first asked for.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    replica : Replica
+        Layout, formats, drafts.
+    site : ServingSite
+        Hardware and engine.
+    demand : Demand
+        Lengths of the requests.
+    tuning : Tuning
+        Chunk and sequences by hand.
+    prefilled : bool
+        Prompts come with their cache: a worker of a decode pool.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        replica: Replica,
+        site: ServingSite,
+        demand: Demand,
+        tuning: Tuning | None = None,
+        *,
+        prefilled: bool = False,
+    ) -> None:
+        self.model, self.replica, self.site, self.demand = model, replica, site, demand
+        self.tuning, self.prefilled = tuning or Tuning(), prefilled
+
+    @cached_property
+    def room(self) -> CacheRoom:
+        """Memory of one GPU."""
+        return cache_room(self.model, self.replica, self.site.software.memory, self.site.hbm_bytes)
+
+    @cached_property
+    def table(self) -> StepTable:
+        """Times of its passes."""
+        return replica_table(self.model, self.replica, self.site, self.demand.contexts)
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """Limits of a pass and of the cache, of all attention ranks together."""
+        soft, ranks, demand = self.site.software, self.replica.dp_attention, self.demand
+        low, high = demand.contexts.low, demand.contexts.high
+        one = cache_bytes_per_sequence(self.model, self.replica, low)
+        each = (cache_bytes_per_sequence(self.model, self.replica, high) - one) / (high - low)
+        fixed = max(0.0, one - each * low)
+        most = self.tuning.max_sequences or soft.max_sequences * self.replica.pp
+        tokens, beside = math.inf, 0.0
+        free = max(0.0, self.room.cache_bytes)
+        if each > 0.0:
+            tokens, beside = ranks * free / each, fixed / each + BLOCK_TOKENS / 2.0
+            tokens = max(0.0, tokens - demand.prefix_frac * demand.inputs.mean * ranks)
+        elif fixed > 0.0:
+            most = min(most, free / fixed)
+        drafts = self.replica.drafts
+        return Scheduler(
+            token_budget=int((self.tuning.chunk_tokens or soft.chunk_tokens) * ranks),
+            max_sequences=max(1, int(most * ranks)),
+            cache_tokens=tokens,
+            sequence_tokens=beside,
+            mixed=soft.mixed,
+            tokens_per_pass=1.0 + (drafts.accepted if drafts else 0.0),
+            stages=self.replica.pp,
+            request_s=soft.request_s,
+            prefilled=self.prefilled,
+        )
+
+    @property
+    def sequences_with_room(self) -> float:
+        """Sequences of mean length that the cache holds, whole replica. [1]."""
+        s = self.scheduler
+        each = self.demand.mean_context - self.demand.prefix_frac * self.demand.inputs.mean
+        return min(float(s.max_sequences), s.cache_tokens / (each + s.sequence_tokens))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the weights and one request fit, and the longest context that is promised."""
+        s = self.scheduler
+        longest = s.cache_tokens / self.replica.dp_attention - s.sequence_tokens
+        return (
+            self.room.cache_bytes > 0.0
+            and self.sequences_with_room >= 1.0
+            and longest >= self.demand.most_context
+        )
+
+    # --- formula ---------------------------------------------------------------------------
+
+    def pass_s(self, n: float) -> float:
+        """Time of a decode pass of `n` sequences at the mean context. [s]."""
+        low = max(1, int(n))
+        first, more = self._decode_s(low), self._decode_s(low + 1)
+        return first + max(0.0, n - low) * (more - first)
+
+    def _decode_s(self, n: int) -> float:
+        base, each = self.table.decode(n)
+        return base + each * n * self.demand.mean_context
+
+    def prompt_s(self, n: float, together: int = 1) -> float:
+        """Time that a prompt of mean length adds to the passes of `n` sequences. [s].
+
+        `together` prompts share a pass: the weights are read once, and attention ranks read one
+        each.
+        """
+        if self.prefilled:
+            return 0.0
+        inputs, hit = self.demand.inputs, self.demand.prefix_frac
+        keys = 0.5 * inputs.mean * (1.0 + hit) * (1.0 + inputs.cv2)
+        passes = self._prompt_passes
+        tokens = max(1, round(together * self._prompt_tokens / passes))
+        whole = passes * self.table.prompt(tokens, keys, round(n), together)
+        return whole / together / self.scheduler.stages
+
+    @property
+    def _prompt_tokens(self) -> float:
+        return max(1.0, self.demand.inputs.mean * (1.0 - self.demand.prefix_frac))
+
+    @property
+    def _prompt_passes(self) -> float:
+        chunk = self.scheduler.token_budget / self.replica.dp_attention
+        return max(1.0, math.ceil(self._prompt_tokens / chunk))
+
+    def steady(self, rate_per_s: float) -> Steady:
+        """Mean latencies by the formula, requests at random.
+
+        As many prompts share a pass as come during one, up to the token budget.
+        """
+        s, demand = self.scheduler, self.demand
+        load = OpenLoad(
+            rate_per_s,
+            demand.outputs.mean,
+            demand.inputs.cv2,
+            0.0 if self.prefilled else self._prompt_passes,
+            s.request_s,
+            s.tokens_per_pass,
+            self.sequences_with_room,
+        )
+        most = max(1, int(s.token_budget / self._prompt_tokens))
+        found, together = Steady(math.inf, math.inf, 1.0, math.inf), most
+        for _ in range(4):
+            new = open_load(self.pass_s, functools.partial(self.prompt_s, together=together), load)
+            if not new.stable:
+                break
+            found = new
+            length_s = max(found.tpot_s * s.tokens_per_pass, self.prompt_s(0.0, together))
+            share = max(1, min(most, round(rate_per_s * length_s)))
+            if share == together:
+                break
+            together = share
+        return found
+
+    def most_rate(self, ttft_s: float = math.inf, tpot_s: float = math.inf) -> float:
+        """Highest rate at which the formula's means stay within limits. [1/s]."""
+
+        def holds(rate: float) -> bool:
+            found = self.steady(rate)
+            return found.stable and found.ttft_s <= ttft_s and found.tpot_s <= tpot_s
+
+        high = 1.0 / max(self.pass_s(1.0) / 1024.0, 1e-9)
+        low = 0.0
+        for _ in range(60):
+            middle = math.sqrt(low * high) if low else high / 4.0
+            if holds(middle):
+                low = middle
+            else:
+                high = middle
+            if high < 1e-9 or (low and high < 1.003 * low):
+                break
+        return low
+
+    # --- simulation ------------------------------------------------------------------------
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of it."""
+        return self.replica.n_gpus
+
+    def open(self, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
+        """Simulate `n` requests that come at random."""
+        return summarise(self.came(rate_per_s, n, seed), warm_up_frac=WARM_UP_FRAC)
+
+    def came(self, rate_per_s: float, n: int, seed: int = 0) -> Simulated:
+        """Moments of `n` requests that come at random."""
+        demand, hit = self.demand, self.demand.prefix_frac
+        traffic = open_traffic(
+            demand.inputs, demand.outputs, rate_per_s, n, seed=seed, prefix_frac=hit
+        )
+        return self.simulated(traffic)
+
+    def closed(self, concurrency: int, n: int | None = None, seed: int = 0) -> LoadResult:
+        """Simulate a benchmark with `concurrency` requests in flight, all started at once."""
+        demand = self.demand
+        traffic = closed_traffic(
+            demand.inputs,
+            demand.outputs,
+            concurrency,
+            n or rounds(concurrency) * concurrency,
+            seed=seed,
+            prefix_frac=demand.prefix_frac,
+        )
+        return summarise(self.simulated(traffic))
+
+    def burst(self, n: int, seed: int = 0) -> LoadResult:
+        """Simulate `n` requests that all come at once, to the last token."""
+        rng, demand = random.Random(f"sizes {seed}"), self.demand
+        inputs, outputs = draw(demand.inputs, n, rng), draw(demand.outputs, n, rng)
+        at_once = Traffic(inputs, outputs, [0.0] * n, prefix_frac=demand.prefix_frac)
+        return summarise(self.simulated(at_once))
+
+    def simulated(self, traffic: Traffic) -> Simulated:
+        """Simulate any traffic."""
+        return simulate(self.table, self.scheduler, traffic)

@@ -1,0 +1,189 @@
+"""`gpuscale serve`: answers, refusals, what it agrees with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuscale.answers.serve import reading
+from gpuscale.errors import GpuscaleError
+from tests.running import invoke
+
+CHAT = ("--weights", "fp8", "--input", "1000", "--output", "200")
+
+
+def answer(*args, code=0):
+    done = invoke("serve", *args, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+def test_rate_within_limits_on_given_gpus():
+    r = answer(
+        "llama3.1-70b", "--gpus", "8", *CHAT, "--rate", "5/s", "--ttft", "500ms", "--tpot", "40ms"
+    )
+    assert r["meets"]
+    assert r["n_gpus"] <= 8
+    assert r["at_most_per_s"] >= 5
+    assert r["ttft_p95_s"] <= 0.5
+    assert r["tpot_p95_s"] <= 0.04
+    assert r["requests_per_s"] == pytest.approx(5, rel=0.05)
+    assert r["output_tokens_per_s"] == pytest.approx(1000, rel=0.05)
+    assert r["ttft_low_s"] < r["ttft_mean_s"] < r["ttft_high_s"]
+    assert r["launch"][0].startswith("vllm serve llama3.1-70b --tensor-parallel-size")
+    assert "--request-rate 5" in r["benchmark"]
+    price = r["usd_per_gpu_hour"] * r["n_gpus"] / 3600
+    assert r["usd_per_million_output_tokens"] == pytest.approx(
+        1e6 * price / r["output_tokens_per_s"]
+    )
+
+
+def test_fewest_gpus_grow_with_the_rate():
+    small, large = (
+        answer("llama3.1-70b", *CHAT, "--rate", rate, "--tpot", "p95:30ms")["n_gpus"]
+        for rate in ("4/s", "40/s")
+    )
+    assert small < large
+
+
+def test_rate_above_capacity_says_what_would_do():
+    r = answer("llama3-8b", "--gpus", "1", "--rate", "500", code=1)
+    assert not r["meets"]
+    assert r["ttft_mean_s"] is None  # no time of an endless queue
+    done = invoke("serve", "llama3-8b", "--gpus", "1", "--rate", "500")
+    assert "GPUs would do" in done.stdout
+
+
+def test_limit_that_nothing_keeps():
+    done = invoke("serve", "llama3.1-70b", "--gpus", "8", "--rate", "1", "--tpot", "1ms")
+    assert done.returncode == 1
+    assert "fastest TPOT p95 without load" in done.stdout.replace("The f", "f")
+
+
+def test_does_not_fit_by_part():
+    r = answer("llama3.1-70b", "--gpu", "rtx-4090", "--gpus", "1", code=1)
+    assert not r["fits"]
+    assert r["missing_bytes"] > 100e9
+    assert r["fewest_gpus"] == 8
+    assert sum(v for k, v in r["memory"].items() if k != "usable_bytes") == pytest.approx(
+        r["memory"]["usable_bytes"]
+    )
+
+
+def test_context_is_promised_or_refused():
+    two = ("deepseek-r1-distill-qwen-14b", "--gpu", "rtx-4090", "--gpus", "2", "--tp", "2")
+    assert answer(*two, "--memory-frac", "0.98", "--context", "64k")["fits"]
+    r = answer(*two, "--memory-frac", "0.98", "--context", "128k", code=1)
+    assert 60_000 < r["kv_tokens"] < 131_072
+
+
+def test_closed_loop_and_burst():
+    loop = answer("llama3-8b", "--gpus", "1", "--concurrency", "16")
+    assert loop["output_tokens_per_s"] == pytest.approx(
+        16 * 256 / loop["end_to_end_mean_s"], rel=0.1
+    )
+    burst = answer("llama3-8b", "--gpus", "1", "--burst", "200")
+    assert burst["output_tokens_per_s"] == pytest.approx(200 * 256 / burst["time_s"])
+    assert burst["ttft_p99_s"] > burst["ttft_p50_s"]
+
+
+def test_one_stream_of_a_local_card():
+    r = answer("llama3.1-8b", "--gpu", "rtx-3080", "--weights", "q4_k_m")
+    assert r["engine"] == "llama.cpp"
+    assert 60 < r["tokens_per_s_per_user"] < 160
+    assert r["launch"][0].startswith("llama-server -m llama3.1-8b-q4_k_m.gguf")
+
+
+def test_pools_by_hand():
+    r = answer(
+        "llama3-8b", "--disagg", "1xTP1+3xTP1", "--input", "4000", "--output", "300", "--rate", "4"
+    )
+    assert [p["role"] for p in r["pools"]] == ["prefill", "decode"]
+    assert r["n_gpus"] == 4
+    assert len(r["launch"]) == 2
+    assert all(0 <= p["idle_frac"] < 1 for p in r["pools"])
+
+
+def test_explain_adds_up():
+    done = invoke("serve", "llama3-8b", "--gpus", "1", "--concurrency", "4", "--explain", "--json")
+    terms = {t["name"]: t for t in json.loads(done.stdout)["explain"]}
+    for name in ("decode_pass_per_token_s", "prompt_s"):
+        parts = sum(child["value"] for child in terms[name]["children"])
+        assert parts == pytest.approx(terms[name]["value"])
+
+
+def test_same_seed_same_answer():
+    one, two = (answer("llama3-8b", "--gpus", "1", "--rate", "5", "--seed", "3") for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--rate", "-1"), "above 0"),
+        (("--rate", "5/fortnight"), "not known"),
+        (("--output", "0"), "above 0"),
+        (("--input", "zipf:5"), "unknown distribution"),
+        (("--input", "uniform:9,5"), "smaller length first"),
+        (("--input", "lognormal:5"), "takes 2 numbers"),
+        (("--ttft", "p42:1s"), "unknown statistic"),
+        (("--engine", "vlm"), "unknown engine"),
+        (("--weights", "fp9"), "unknown --weights format"),
+        (("--prefix-hit", "1.5"), "between"),
+        (("--draft", "mtp:3", "--accept", "0.8"), "no layer for multi-token prediction"),
+        (("--draft", "eagle:3"), "needs --accept"),
+        (("--draft", "eagle:3", "--accept", "1.2"), "between 0 and 1"),
+        (("--accept", "0.8"), "needs --draft"),
+        (("--tp", "6"), "does not divide"),
+        (("--ep", "8", "--tp", "8"), "no experts"),
+        (("--disagg", "4xTP2"), "prefill and a decode pool"),
+        (("--disagg", "2xFOO1+1xTP1"), "is not a pool"),
+        (("--rate", "5", "--concurrency", "3"), "one kind of load"),
+        (("--gpus", "2", "--tp", "4"), "more than --gpus"),
+        (("--lora", "r=5"), "not known"),
+        (("--input", "1e9"), "between"),
+        (("--rate", "1e12"), "between"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_told_in_one_line(args, words):
+    done = invoke("serve", "llama3-8b", *args)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    assert words in done.stderr.splitlines()[0], done.stderr
+    assert "hint:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--rate", "1e9"),
+        ("--input", "1e8", "--rate", "1"),
+        ("--output", "1e8", "--rate", "1"),
+        ("--input", "lognormal:1M,3", "--output", "exp:1M", "--gpus", "8"),
+        ("--concurrency", "100000", "--gpus", "1", "--input", "10", "--output", "2"),
+    ],
+    ids=str,
+)
+def test_extremes_end_without_nan(args):
+    done = invoke("serve", "llama3-8b", *args, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    assert "NaN" not in done.stdout
+    assert "Infinity" not in done.stdout
+
+
+def test_narrow_weights_on_a_gpu_that_widens_them():
+    done = invoke(
+        "serve", "llama3.1-70b", "--gpus", "8", "--weights", "nvfp4", "--concurrency", "4"
+    )
+    assert "multiplied in 16 bits" in done.stderr
+
+
+def test_reading_pools_and_lengths():
+    assert reading.pools("4xTP2+1xDEP16", "")[0] == reading.PoolText(4, tp=2)
+    assert reading.pools("TP8-PP2+2xDPA4-EP8", "")[1] == reading.PoolText(2, dp=4, ep=8)
+    assert reading.lengths("32k", "").a == 32768
+    assert reading.engines("any", "") == ("vllm", "sglang", "trtllm")
+    with pytest.raises(GpuscaleError, match="is not a pool"):
+        reading.pools("0TP1+1xTP1", "")
