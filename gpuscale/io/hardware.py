@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
+from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, this_cluster
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -24,7 +25,7 @@ def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
     Parameters
     ----------
     arg : str
-        For example ``h100``, ``mi300x``, ``./mine.toml``.
+        For example ``h100``, ``mi300x``, ``./mine.toml``; ``auto``: the one in this machine.
     catalogue : str
         ``vendor`` (data sheets) or ``documents`` (H100 990 TFLOP/s and 80e9 byte; GB200
         2250 TFLOP/s), for names only.
@@ -40,6 +41,8 @@ def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
     (989400000000000.0, 990000000000000.0)
     """
     check_catalogue(catalogue)
+    if arg == AUTO:
+        arg = preset_of(gpus_here().name)
     if arg == "-" or looks_like_path(arg):
         table, where = _read(arg)
         return gpu_from_table(table, where)
@@ -57,7 +60,8 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
     Parameters
     ----------
     arg : str
-        For example ``dgx-h100``, ``h100-superpod``, ``h100``, ``./mine.toml``.
+        For example ``dgx-h100``, ``h100-superpod``, ``h100``, ``./mine.toml``; ``auto``: this
+        machine.
     catalogue : str
         As in `load_gpu`; it holds for the cluster and for the GPU that it names.
 
@@ -74,6 +78,8 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
     200000000000.0
     """
     check_catalogue(catalogue)
+    if arg == AUTO:
+        return this_cluster(catalogue)
     if arg == "-" or looks_like_path(arg):
         table, where = _read(arg)
         if "hbm_bytes" in table:  # a GPU's file: its usual node

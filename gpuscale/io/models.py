@@ -65,9 +65,25 @@ def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
     path = _as_path(arg)
     if path is None:
-        path = find_preset("model", _hub_name(arg)) or preset_path("model", arg)
-        return _loaded(read_text(path), f"preset {path.stem}", True)
+        return _by_name(arg)
     return _loaded(read_text(path), os.fspath(path), None)
+
+
+def _by_name(arg: str) -> LoadedModel:
+    """Load a preset, or what a hub id has in the local cache."""
+    path = find_preset("model", _hub_name(arg))
+    if path is None and _hub_name(arg) != arg:
+        from gpuscale.io.this_machine import cached_config
+
+        path = cached_config(arg)
+        if path is None:
+            raise GpuscaleError(
+                f"{arg}: no preset of this name, and its config.json is not in the local hub cache",
+                f"fetch it with `hf download {arg} config.json`, or give the file itself",
+            )
+        return _loaded(read_text(path), os.fspath(path), None)
+    path = path or preset_path("model", arg)
+    return _loaded(read_text(path), f"preset {path.stem}", True)
 
 
 def _hub_name(arg: str) -> str:
