@@ -64,7 +64,7 @@ def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
     if not arg.strip():
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
     path = _as_path(arg)
-    if path is None:
+    if path is None or (not path.exists() and _hub_name(arg) != arg):
         return _by_name(arg)
     return _loaded(read_text(path), os.fspath(path), None)
 

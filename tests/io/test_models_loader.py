@@ -49,7 +49,7 @@ def test_name_of_a_model_hub(name, tmp_path, monkeypatch):
         load_model(name)
 
 
-@pytest.mark.parametrize("name", ["meta-llama/no-such-70b", "./llama3-70b", "a/b/llama3-70b"])
+@pytest.mark.parametrize("name", ["./llama3-70b", "a/b/llama3-70b"])
 def test_other_paths_are_files(name):
     with pytest.raises(GpuscaleError, match="no such file"):
         load_model(name)
