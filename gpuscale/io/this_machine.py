@@ -40,7 +40,7 @@ class Found(NamedTuple):
     """GPUs of one kind in this machine."""
 
     name: str  # as the driver says it
-    count: int
+    n: int
 
 
 @lru_cache(maxsize=1)
