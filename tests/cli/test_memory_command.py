@@ -7,6 +7,7 @@ import pytest
 
 from gpuscale.answers.memory import Memory
 from gpuscale.cli.app import run
+from gpuscale.io.software import load_software
 
 
 def out(capsys, *args):
@@ -198,6 +199,22 @@ def test_terms_evaluate(given):
     assert document.terms
     for term in document.terms:
         evaluate(term)
+
+
+def test_terms_have_the_inputs_of_the_formula():
+    """Bytes per parameter are the recipe's, layers are counted: nothing is solved back."""
+    given = {"model": "deepseek-v3", "dp": "8", "pp": "8", "ep": "8", "recompute": "full"}
+    document = Memory(**given, recompute_layers="3", software="megatron-core").answer()
+    (total,) = document.terms
+    terms = {term.name: term.inputs for term in total.children}
+    recipe = load_software("megatron-core").memory
+    for part in ("weights_bytes", "gradients_bytes", "master_bytes", "optimizer_bytes"):
+        assert terms[part]["bytes_per_param"] == getattr(recipe, part)
+    kept = terms["activations_bytes"]
+    assert kept["layers_1"] + kept.get("layers_2", 0) == 8
+    assert kept["recomputed_frac"] == 3 / 8
+    assert kept["in_flight"] == document.result.expected.in_flight_micro_batches
+    assert terms["usable_bytes"]["reserved_frac"] == 0.011
 
 
 BAD = [

@@ -94,10 +94,12 @@ def expected_time(
 
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
     """Array bandwidth of a level from its links."""
+    from gpuscale.core.network.algorithms import ALGORITHMS
+    from gpuscale.core.network.collective import traffic_factor
     from gpuscale.core.network.ideal import SOURCE
     from gpuscale.core.records import Term
 
-    link = level.gpus_below * level.bytes_per_s_per_gpu
+    used = level.algorithm if level.algorithm in ALGORITHMS else "ring"
     return Term(
         key,
         level.bandwidth_bytes_per_s,
@@ -106,7 +108,7 @@ def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
         {
             "gpus_below": float(level.gpus_below),
             "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
-            "traffic_factor": link / level.bandwidth_bytes_per_s,
+            "traffic_factor": traffic_factor(found.op, level.n_children, used),
         },
         SOURCE,
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block, Document
+    from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.software import SoftwareSpec
 
 PARTS = (
@@ -225,7 +226,7 @@ def _document(
         blocks=blocks,
         warnings=loaded.warnings,
         answered_no=not r.fits,
-        terms=_terms(facts, layout, parameters, r),
+        terms=_terms(facts, layout, parameters, r, loaded.gpu),
         csv_table=table if not asked.stages else _stage_table(r),
     )
 
@@ -312,83 +313,30 @@ def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
 
 
 def _terms(
-    facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory
+    facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory, gpu: GpuSpec
 ) -> tuple[Term, ...]:
-    from gpuscale.core.memory.peak import shards
+    from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC
+    from gpuscale.core.memory.terms import stage_terms
     from gpuscale.core.records import Term
-    from gpuscale.core.schedules import schedule_of
-    from gpuscale.core.stages import layout_stages
 
-    peak = r.expected
-    stage = layout_stages(facts.weights, p.stage_split, layout)[peak.stage]
-    n_dense, n_expert = shards(layout)
-    copies = schedule_of(layout.schedule, layout.pp, layout.vpp).weight_copies
-    zero = layout.zero_stage
-
-    def state(name: str, from_stage: int, source: str) -> Term:
-        value: float = getattr(peak, name)
-        sharded = zero >= from_stage
-        inputs = {
-            "dense_params": copies * stage.dense_params,
-            "expert_params": copies * stage.expert_params,
-            "dense_shards": float(n_dense if sharded else 1),
-            "expert_shards": float(n_expert if sharded else 1),
-        }
-        held = inputs["dense_params"] / inputs["dense_shards"]
-        held += inputs["expert_params"] / inputs["expert_shards"]
-        inputs["bytes_per_param"] = value / held if held else 0.0
-        return Term(
-            name,
-            value,
-            "bytes",
-            "bytes_per_param * (dense_params / dense_shards + expert_params / expert_shards)",
-            inputs,
-            source,
-        )
-
-    recipe = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
-    parts = {key: getattr(peak, key) for _, key in PARTS}
-    children = (
-        state("weights_bytes", 3, recipe),
-        state("gradients_bytes", 2 if layout.pp == 1 else 3, recipe),
-        state("master_bytes", 1, recipe),
-        state("optimizer_bytes", 1, recipe),
-        Term(
-            "activations_bytes",
-            peak.activations_bytes,
-            "bytes",
-            "in_flight * bytes_per_micro_batch",
-            {
-                "in_flight": peak.in_flight_micro_batches,
-                "bytes_per_micro_batch": peak.activations_bytes / peak.in_flight_micro_batches,
-            },
-            "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer",
-        ),
-        Term(
-            "fragmentation_bytes",
-            peak.fragmentation_bytes,
-            "bytes",
-            "(reserved_over_allocated - 1) * allocated_bytes",
-            {"reserved_over_allocated": p.fragmentation, "allocated_bytes": peak.allocated_bytes},
-            "software preset, [memory.sources]",
-        ),
-        Term(
-            "usable_bytes",
-            r.usable_bytes,
-            "bytes",
-            "hbm_bytes * (1 - reserved_frac)",
-            {"hbm_bytes": r.hbm_bytes, "reserved_frac": 1 - r.usable_bytes / r.hbm_bytes},
-            "memory that PyTorch reports of the nominal HBM",
-        ),
+    parts = {key: getattr(r.expected, key) for _, key in PARTS}
+    hbm = {"hbm_bytes": r.hbm_bytes, "reserved_frac": DEVICE_RESERVED_FRAC}
+    usable = Term(
+        "usable_bytes",
+        r.usable_bytes,
+        "bytes",
+        "" if gpu.usable_hbm_bytes else "hbm_bytes * (1 - reserved_frac)",
+        {} if gpu.usable_hbm_bytes else hbm,
+        "memory that PyTorch reports of the nominal HBM",
     )
     return (
         Term(
             "total_bytes",
-            peak.total_bytes,
+            r.expected.total_bytes,
             "bytes",
             " + ".join(parts),
             parts,
             "sum of the parts of the fullest stage",
-            children,
+            (*stage_terms(facts, layout, p, r.expected), usable),
         ),
     )

@@ -146,12 +146,11 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
     return job
 
 
-def terms_of(r: PlanResult) -> tuple[Any, ...]:
+def terms_of(r: PlanResult, peak_flop_per_s: float) -> tuple[Any, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
     from gpuscale.core.records import Term
 
     expected, ideal = r.step.expected.parts(), r.step.roofline.parts()
-    peak = r.step.model_flop / (r.mfu * r.n_gpus * r.step_s)
     m = r.memory
     parts = {
         name: getattr(m, name)
@@ -192,7 +191,7 @@ def terms_of(r: PlanResult) -> tuple[Any, ...]:
             {
                 "model_flop": r.step.model_flop,
                 "n_gpus": float(r.n_gpus),
-                "peak_flop_per_s": peak,
+                "peak_flop_per_s": peak_flop_per_s,
                 "step_s": r.step_s,
             },
             "model FLOP without recomputation over 16-bit peak (PaLM, appendix B)",

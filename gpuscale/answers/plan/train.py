@@ -260,7 +260,7 @@ def document_of(
         blocks,
         warnings=(*case.loaded.warnings, *case.left_out),
         answered_no=not r.fits,
-        terms=terms_of(r),
+        terms=terms_of(r, case.problem.hardware.bf16_flop_per_s),
         csv_table=layouts_table(r),
         interrupted=result.interrupted,
         pictures=_pictures(case, r),

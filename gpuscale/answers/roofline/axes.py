@@ -313,8 +313,8 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             ("batch_tokens", tokens),
             ("hidden", float(hidden)),
             ("m", float(m)),
-            ("p", float(stages)),
             ("bytes_per_s", rate),
+            ("p", float(stages)),
         )
         rows.append(
             AxisRow(
@@ -327,8 +327,8 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 None,
                 hop_s,
                 "",
-                "2 * batch_tokens * hidden / (bytes_per_s * m) + 0 * p",
-                given,
+                "2 * batch_tokens * hidden / (bytes_per_s * m)",
+                given[:-1],
             )
         )
         rows.append(

@@ -117,54 +117,77 @@ def shards(layout: Layout) -> tuple[int, int]:
     return dense, min(experts, max(1, dense * layout.tp // (layout.ep * layout.etp)))
 
 
+def held_params(stage: StageParams, layout: Layout) -> tuple[float, float]:
+    """(dense, expert) parameters of a stage on one GPU, unsharded: DualPipe holds two stages."""
+    copies = schedule_of(layout.schedule, layout.pp, layout.vpp).weight_copies
+    return copies * stage.dense_params, copies * stage.expert_params
+
+
+def state_rules(layout: Layout, parameters: MemoryParameters) -> dict[str, tuple[float, bool]]:
+    """Part of the states -> (bytes per parameter, whether ZeRO shards it) [1]_.
+
+    ZeRO-2 keeps shards of the gradients, but whole ones where a pipeline accumulates them.
+
+    References
+    ----------
+    .. [1] Rajbhandari et al. 2019, arXiv:1910.02054, section 3.1.
+    """
+    p, zero = parameters, layout.zero_stage
+    on_gpu = 0.0 if layout.offload_optimizer else 1.0
+    step = p.step_bytes if zero else 0.0  # without ZeRO they live only while no activation does
+    master = 0.0 if zero == 3 and p.sharded_weights_bytes >= 4 else p.master_bytes
+    weights = p.sharded_weights_bytes if zero == 3 else p.weights_bytes
+    gradients = p.gradients_bytes_fp16 if layout.precision == "fp16" else p.gradients_bytes
+    return {
+        "weights_bytes": (weights, zero >= 3),
+        "gradients_bytes": (gradients, zero == 3 or (zero == 2 and layout.pp == 1)),
+        "master_bytes": (on_gpu * master, zero >= 1),
+        "optimizer_bytes": (on_gpu * (p.optimizer_bytes + step), zero >= 1),
+    }
+
+
 def state_block(
     stage: StageParams, layout: Layout, parameters: MemoryParameters, n_dense: int, n_expert: int
 ) -> StateBlock:
     """States of one stage on one GPU: recipe, ZeRO stage, offload.
 
-    ZeRO-2 keeps shards of the gradients, but whole ones where a pipeline accumulates them. ZeRO-3
-    keeps shards, and gathers `unsharded_layers` layers and the embedding or head with
+    ZeRO-3 keeps shards, and gathers `unsharded_layers` layers and the embedding or head with
     their gradients; with a pipeline it keeps the whole stage gathered over the micro-batches.
     """
-    p, zero = parameters, layout.zero_stage
-    gradient = p.gradients_bytes_fp16 if layout.precision == "fp16" else p.gradients_bytes
-    copies = schedule_of(layout.schedule, layout.pp, layout.vpp).weight_copies
-    dense, experts = copies * stage.dense_params, copies * stage.expert_params
+    p = parameters
+    dense, experts = held_params(stage, layout)
     whole, part = dense + experts, dense / n_dense + experts / n_expert
-    at = (whole, part)  # unsharded, sharded
-    host = layout.offload_optimizer
-    step = p.step_bytes if zero else 0.0  # without ZeRO they live only while no activation does
-    master = 0.0 if zero == 3 and p.sharded_weights_bytes >= 4 else p.master_bytes
+    rules = state_rules(layout, p)
+    states = {name: each * (part if sharded else whole) for name, (each, sharded) in rules.items()}
     unsharded = 0.0
-    if zero == 3:
-        gathered = (
-            whole
-            if layout.pp > 1
-            else min(whole, p.unsharded_layers * stage.largest_layer_params + stage.edge_params)
-        )
-        unsharded = (p.weights_bytes + gradient) * gathered if n_dense > 1 else 0.0
-    return StateBlock(
-        weights_bytes=(p.sharded_weights_bytes if zero == 3 else p.weights_bytes) * at[zero >= 3],
-        gradients_bytes=gradient * at[zero == 3 or (zero == 2 and layout.pp == 1)],
-        master_bytes=0.0 if host else master * at[zero >= 1],
-        optimizer_bytes=0.0 if host else (p.optimizer_bytes + step) * at[zero >= 1],
-        unsharded_bytes=unsharded,
-    )
+    if layout.zero_stage == 3 and n_dense > 1:
+        layers = p.unsharded_layers * stage.largest_layer_params + stage.edge_params
+        gathered = whole if layout.pp > 1 else min(whole, layers)
+        unsharded = (p.weights_bytes + rules["gradients_bytes"][0]) * gathered
+    return StateBlock(**states, unsharded_bytes=unsharded)
+
+
+def kept_share(stage: StageParams, layout: Layout, offloaded: int) -> tuple[float, float]:
+    """(share of the layers that recompute, share that stays on the GPU) of a stage."""
+    recomputed, n = 1.0, max(1, stage.n_layers)
+    if layout.recompute_layers is not None and layout.recompute != "none":
+        recomputed = min(1.0, layout.recompute_layers / n)
+    on_host = stage.n_layers - 1 if layout.offload_activations else offloaded
+    return recomputed, max(0.0, 1 - min(on_host, n) / n)
 
 
 def kept_bytes(
     stage: StageParams, acts: tuple[KindActivations, ...], layout: Layout, offloaded: int
 ) -> float:
     """Activations of one micro-batch over the layers of a stage."""
-    kept = sum(n * acts[k].kept_bytes for k, n in stage.layers)
     if not stage.n_layers:
         return 0.0
-    if layout.recompute_layers is not None and layout.recompute != "none":
+    recomputed, on_gpu = kept_share(stage, layout, offloaded)
+    kept = sum(n * acts[k].kept_bytes for k, n in stage.layers)
+    if recomputed < 1.0:
         whole = sum(n * acts[k].whole_bytes for k, n in stage.layers)
-        share = min(1.0, layout.recompute_layers / stage.n_layers)
-        kept = share * kept + (1 - share) * whole
-    on_host = stage.n_layers - 1 if layout.offload_activations else offloaded
-    return kept * max(0.0, 1 - min(on_host, stage.n_layers) / stage.n_layers)
+        kept = recomputed * kept + (1 - recomputed) * whole
+    return kept * on_gpu
 
 
 def one_stage(

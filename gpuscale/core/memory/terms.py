@@ -1,0 +1,88 @@
+"""Terms of a training memory: the formulas of `core.memory.peak` with the inputs that they took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.core.memory.peak import (
+    held_params,
+    kept_share,
+    layout_activations,
+    shards,
+    state_rules,
+)
+from gpuscale.core.records import Term
+from gpuscale.core.stages import layout_stages
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.parameters import MemoryParameters
+    from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.stages import StageParams
+
+ZERO = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
+KORTHIKANTI = "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer"
+
+
+def stage_terms(
+    facts: ModelFacts, layout: Layout, p: MemoryParameters, peak: StageMemory
+) -> tuple[Term, ...]:
+    """States, activations and fragmentation of the stage of `peak`."""
+    stage = layout_stages(facts.weights, p.stage_split, layout)[peak.stage]
+    return (
+        *_states(stage, layout, p, peak),
+        _activations(facts, stage, layout, p, peak),
+        Term(
+            "fragmentation_bytes",
+            peak.fragmentation_bytes,
+            "bytes",
+            "(reserved_over_allocated - 1) * allocated_bytes",
+            {"reserved_over_allocated": p.fragmentation, "allocated_bytes": peak.allocated_bytes},
+            "software preset, [memory.sources]",
+        ),
+    )
+
+
+def _states(
+    stage: StageParams, layout: Layout, p: MemoryParameters, peak: StageMemory
+) -> list[Term]:
+    n_dense, n_expert = shards(layout)
+    dense, experts = held_params(stage, layout)
+    found = []
+    for name, (bytes_per_param, sharded) in state_rules(layout, p).items():
+        inputs = {
+            "bytes_per_param": bytes_per_param,
+            "dense_params": dense,
+            "dense_shards": float(n_dense if sharded else 1),
+            "expert_params": experts,
+            "expert_shards": float(n_expert if sharded else 1),
+        }
+        formula = "bytes_per_param * (dense_params / dense_shards + expert_params / expert_shards)"
+        found.append(Term(name, getattr(peak, name), "bytes", formula, inputs, ZERO))
+    return found
+
+
+def _activations(
+    facts: ModelFacts, stage: StageParams, layout: Layout, p: MemoryParameters, peak: StageMemory
+) -> Term:
+    acts = layout_activations(facts, p, layout)
+    recomputed, on_gpu = kept_share(stage, layout, p.offloaded_layers)
+    inputs = {"in_flight": peak.in_flight_micro_batches}
+    sums = []
+    for i, (kind, n) in enumerate(stage.layers, 1):
+        inputs |= {f"layers_{i}": float(n), f"layer_bytes_{i}": acts[kind].kept_bytes}
+        one = f"layer_bytes_{i}"
+        if recomputed < 1.0:
+            inputs |= {"recomputed_frac": recomputed, f"whole_bytes_{i}": acts[kind].whole_bytes}
+            one = f"(recomputed_frac * {one} + (1 - recomputed_frac) * whole_bytes_{i})"
+        sums.append(f"layers_{i} * {one}")
+    formula = f"in_flight * ({' + '.join(sums) or '0'})"
+    if on_gpu < 1.0:
+        inputs["on_gpu_frac"] = on_gpu
+        formula = formula.replace("in_flight", "in_flight * on_gpu_frac")
+    if stage.has_head and facts.n_mtp_layers:
+        last = acts[facts.weights.sequence[-1]].kept_bytes
+        inputs |= {"mtp_layers": float(facts.n_mtp_layers), "mtp_layer_bytes": last}
+        formula += " + mtp_layers * mtp_layer_bytes"
+    return Term("activations_bytes", peak.activations_bytes, "bytes", formula, inputs, KORTHIKANTI)
