@@ -27,8 +27,7 @@ import numpy as np
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
 from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.layouts import is_stalled
-from gpuscale.evidence.score.runs import own_runs
+from gpuscale.evidence.score.runs import is_stalled, own_runs
 from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import FILES, Calibration, calibrated_tables, train_folder

@@ -15,9 +15,8 @@ import math
 from collections import defaultdict
 
 from gpuscale.core.step.interval import interval_classes
-from gpuscale.evidence.score.layouts import is_stalled
 from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import feasible, own_runs, records_of, step_seconds
+from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, records_of, step_seconds
 from gpuscale.io.step_calibration import train_folder
 
 MIN_ROWS = 8

@@ -123,7 +123,7 @@ class Answer:
             If the answer has no such picture.
         """
         from gpuscale.render.files import chosen
-        from gpuscale.render.svg import to_svg
+        from gpuscale.render.pictures.draw import to_svg
 
         return to_svg(chosen(self.document, Path(f"picture.{key}.svg" if key else "picture.svg")))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
-from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, this_cluster
+from gpuscale.io.this_machine import AUTO, gpus_here, preset_of
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -271,3 +271,18 @@ def _maybe_file(error: GpuscaleError, arg: str) -> GpuscaleError:
     if is_file:
         return GpuscaleError(error.message, f"for the file of that name write `./{arg[:60]}`")
     return error
+
+
+def this_cluster(catalogue: str = "vendor") -> ClusterSpec:
+    """Describe this machine as a cluster of one node.
+
+    Raises
+    ------
+    GpuscaleError
+        If its GPUs cannot be told.
+    """
+    name, count = gpus_here()
+    node = usual_node(load_gpu(preset_of(name), catalogue), catalogue)
+    change = {"name": f"this-machine-{count}x-{node.gpu.name}", "gpus_per_node": count}
+    domain = min(count, node.scaleup_domain_gpus) if count > 1 else count
+    return node.model_copy(update=change | {"n_gpus": count, "scaleup_domain_gpus": domain})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
+    pass
 
 AUTO = "auto"
 WAIT_S = 10.0
@@ -141,23 +141,6 @@ def preset_of(name: str) -> str:
         "give its figures: a TOML file as in `gpuscale presets show rtx-4090`, or the nearest GPU "
         "with --set gpu.hbm_bytes=... and the like",
     )
-
-
-def this_cluster(catalogue: str = "vendor") -> ClusterSpec:
-    """Describe this machine as a cluster of one node.
-
-    Raises
-    ------
-    GpuscaleError
-        If its GPUs cannot be told.
-    """
-    from gpuscale.io.hardware import load_gpu, usual_node
-
-    name, count = gpus_here()
-    node = usual_node(load_gpu(preset_of(name), catalogue), catalogue)
-    change = {"name": f"this-machine-{count}x-{node.gpu.name}", "gpus_per_node": count}
-    domain = min(count, node.scaleup_domain_gpus) if count > 1 else count
-    return node.model_copy(update=change | {"n_gpus": count, "scaleup_domain_gpus": domain})
 
 
 def cached_config(hub_id: str) -> Path | None:

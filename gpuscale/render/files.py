@@ -70,7 +70,7 @@ def content(document: Document, path: Path, command: str) -> bytes:
             )
         about = {"command": command}
         return (to_trace(document.timeline(), about) + "\n").encode("ascii", "backslashreplace")
-    from gpuscale.render.svg import to_svg
+    from gpuscale.render.pictures.draw import to_svg
 
     drawing = to_svg(chosen(document, path))
     if ending == ".svg":

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from gpuscale.render.output import clean
-from gpuscale.render.pictures.chart import Lines, Stack, Tiers
-
-if TYPE_CHECKING:
-    from gpuscale.render.pictures.chart import Chart, Tiers
 
 WIDTH = 760.0
 SIZE = 13.0
@@ -83,35 +78,6 @@ def style() -> str:
     # not when printing: paper is white
     darker = "".join(f"{k}{{{v}}}" for k, v in dark.items())
     return f".gs {text}{rules}@media screen and (prefers-color-scheme:dark){{{darker}}}"
-
-
-def to_svg(chart: Chart, standalone: bool = True) -> str:
-    """Draw a chart.
-
-    Parameters
-    ----------
-    chart : Chart
-        What to draw.
-    standalone : bool
-        A file of its own, with its rules; else a part of a page that has them.
-    """
-    if isinstance(chart, Lines):
-        from gpuscale.render.pictures.lines import draw_lines as draw
-    elif isinstance(chart, Stack):
-        from gpuscale.render.pictures.stack import draw_stack as draw  # type: ignore[assignment]
-    elif isinstance(chart, Tiers):
-        from gpuscale.render.pictures.tiers import draw_tiers as draw  # type: ignore[assignment]
-    else:
-        from gpuscale.render.pictures.gantt import draw_gantt as draw  # type: ignore[assignment]
-    height, parts = draw(chart)  # type: ignore[arg-type]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="gs" viewBox="0 0 {WIDTH:g} {height:g}" '
-        f'width="{WIDTH:g}" height="{height:g}" role="img" aria-label="{attribute(chart.title)}">'
-    )
-    rules = f"<style>{style()}</style>" if standalone else ""
-    body = "\n".join(parts)
-    background = rect(0, 0, WIDTH, height, "gs-bg")
-    return f"{head}{rules}<title>{words(chart.title)}</title>{background}\n{body}\n</svg>"
 
 
 def words(text: str) -> str:

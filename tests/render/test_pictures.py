@@ -8,8 +8,9 @@ import pytest
 
 from gpuscale.cli.app import run
 from gpuscale.render.pictures.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
+from gpuscale.render.pictures.draw import to_svg
 from gpuscale.render.pictures.terminal import letters, to_lines
-from gpuscale.render.svg import COLOURS, DARK_TEXT_ON, to_svg
+from gpuscale.render.svg import COLOURS, DARK_TEXT_ON
 
 SVG = "{http://www.w3.org/2000/svg}"
 

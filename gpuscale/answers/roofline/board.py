@@ -208,4 +208,7 @@ def _pictures(
 ) -> list[Any]:
     from gpuscale.answers.roofline.pictures import board_pictures
 
-    return board_pictures(loaded, x, layout, dtype, zero, tokens)
+    def laid_out(given: Roofline) -> Layout:
+        return board_layout(loaded.model, loaded.cluster, given, dtype, zero)
+
+    return board_pictures(loaded, x, layout, dtype, tokens, laid_out)

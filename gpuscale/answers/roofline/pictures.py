@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,16 @@ DECODED = 64
 
 
 def board_pictures(
-    loaded: Loaded, x: Roofline, layout: Layout, dtype: str, zero: int, tokens: float
+    loaded: Loaded,
+    x: Roofline,
+    layout: Layout,
+    dtype: str,
+    tokens: float,
+    laid_out: Callable[[Roofline], Layout],
 ) -> list[Any]:
     """Operators of the model under the roof of its GPU, and the board over the number of GPUs."""
     charts: list[Any] = [_operators(loaded, layout, dtype)]
-    limits = _limits(loaded, x, layout, dtype, zero, tokens)
+    limits = _limits(loaded, x, layout, tokens, laid_out)
     return [*charts, limits] if limits else charts
 
 
@@ -71,17 +77,19 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
 
 
 def _limits(
-    loaded: Loaded, x: Roofline, layout: Layout, dtype: str, zero: int, tokens: float
+    loaded: Loaded,
+    x: Roofline,
+    layout: Layout,
+    tokens: float,
+    laid_out: Callable[[Roofline], Layout],
 ) -> Any:
-    from gpuscale.answers.roofline.board import board_layout
-
     boards: dict[int, dict[str, float]] = {}
     width = layout.tp * layout.cp * layout.pp
     sizes = [width * 2**k for k in range(24) if width * 2**k <= 4 * layout.n_gpus]
     for n_gpus in [n for n in sizes if 16 * n >= layout.n_gpus]:
         given = replace(x, gpus=n_gpus, tp=layout.tp, cp=layout.cp, pp=layout.pp, ep=layout.ep)
         try:
-            here = board_layout(loaded.model, loaded.cluster, given, dtype, zero)
+            here = laid_out(given)
             rows = limits_board(loaded.model, loaded.cluster, here, tokens)
         except (ValueError, GpuscaleError):
             continue

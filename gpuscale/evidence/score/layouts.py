@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import ScoredRow
-from gpuscale.evidence.score.runs import Rows, predicted_memory, read_runs, records_of, step_seconds
+from gpuscale.evidence.score.runs import Rows, is_stalled, predicted_memory, read_runs, step_seconds
 from gpuscale.io.step_calibration import Calibration
 
-STALL_COMPUTE_RATE = 0.25
 """MFU at which a step is taken to compute when an unexplained stall is looked for."""
 
 
@@ -26,26 +24,6 @@ class Choice:
     best_of_three_frac: float
     spearman: float
     worst_first_pick_frac: float
-
-
-def is_stalled(run: TrainingRun) -> bool:
-    """Whether a row of the nanotron grid carries an unexplained stall of each micro-batch.
-
-    Needs no model of time: (time - compute at 25 % MFU with bubble) / m above 0.3 s at tp <= 8,
-    above 0.6 s from 32 nodes, or above 1.5 s; and all groups of 64 nodes.
-    """
-    if run.model is None or run.layout is None or run.step_time_s is None:
-        return False
-    lay, nodes = run.layout, run.n_gpus / run.hardware.gpus_per_node
-    if nodes >= 64:
-        return True
-    hw, _ = records_of(run)
-    tokens = lay.global_batch_size * lay.seq_len
-    flop = model_flop_per_token(run.model, lay.seq_len) * tokens
-    m = lay.n_micro_batches
-    rate = STALL_COMPUTE_RATE * hw.bf16_flop_per_s * run.n_gpus
-    stall = (run.step_time_s - flop / rate * (1.0 + (lay.pp - 1) / m)) / m
-    return stall > 1.5 or (nodes >= 32 and stall > 0.6) or (lay.tp <= 8 and stall > 0.3)
 
 
 def predict_layout_rows(rows: Rows, calibration: Calibration | None = None) -> list[ScoredRow]:

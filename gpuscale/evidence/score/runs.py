@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
@@ -139,10 +140,31 @@ def predict_run_rows(rows: Rows, calibration: Calibration | None = None) -> list
     return [scored_run(run, calibration) for run in read_runs(rows)]
 
 
+STALL_COMPUTE_RATE = 0.25
+
+
+def is_stalled(run: TrainingRun) -> bool:
+    """Whether a row of the nanotron grid carries an unexplained stall of each micro-batch.
+
+    Needs no model of time: (time - compute at 25 % MFU with bubble) / m above 0.3 s at tp <= 8,
+    above 0.6 s from 32 nodes, or above 1.5 s; and all groups of 64 nodes.
+    """
+    if run.model is None or run.layout is None or run.step_time_s is None:
+        return False
+    lay, nodes = run.layout, run.n_gpus / run.hardware.gpus_per_node
+    if nodes >= 64:
+        return True
+    hw, _ = records_of(run)
+    tokens = lay.global_batch_size * lay.seq_len
+    flop = model_flop_per_token(run.model, lay.seq_len) * tokens
+    m = lay.n_micro_batches
+    rate = STALL_COMPUTE_RATE * hw.bf16_flop_per_s * run.n_gpus
+    stall = (run.step_time_s - flop / rate * (1.0 + (lay.pp - 1) / m)) / m
+    return stall > 1.5 or (nodes >= 32 and stall > 0.6) or (lay.tp <= 8 and stall > 0.3)
+
+
 def scored_run(run: TrainingRun, calibration: Calibration | None = None) -> ScoredRow:
     """Predict one run."""
-    from gpuscale.evidence.score.layouts import is_stalled
-
     extra: dict[str, float | None] = dict.fromkeys(MEMORY_COLUMNS)
     extra["measured_memory_bytes"] = run.memory_bytes
     base: dict[str, Any] = {
