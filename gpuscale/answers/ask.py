@@ -248,6 +248,8 @@ class Question:
 
     NAME: ClassVar[str] = ""
     EXAMPLE: ClassVar[str] = ""
+    RESULTS: ClassVar[tuple[str, ...]] = ()
+    """``module:class`` of the records that an answer may hold, for its schema."""
 
     def answer(self) -> Document:
         """Answer this one question; `ask` also answers sweeps of it."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Calibrated, flag, text
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.evidence.fit.records import FitLine
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from gpuscale.evidence.fit.measure import Measured
-    from gpuscale.evidence.fit.site import FitLine
     from gpuscale.evidence.score.records import ScoredRow
     from gpuscale.render.document import Block, Document
 
@@ -40,6 +40,10 @@ class Calibrate(Calibrated):
     """
 
     NAME: ClassVar[str] = "calibrate"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.calibrate:Fits",
+        "gpuscale.answers.calibrate:Template",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale calibrate --template gemm"
     file: Asked[str | None] = text("CSV of measured training steps: one scalar.", metavar="[FILE]")
     _: KW_ONLY
@@ -53,6 +57,22 @@ class Calibrate(Calibrated):
     def answer(self) -> Document:
         """Fit, measure, or print a template."""
         return _answer(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """What was fitted, and the file that holds it."""
+
+    fits: tuple[FitLine, ...]
+    overlay_toml: str
+    saved: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Columns of a file of measurements."""
+
+    columns: tuple[str, ...]
 
 
 def _answer(asked: Calibrate) -> Document:
@@ -77,7 +97,7 @@ def _template(kind: str) -> Document:
         raise unknown_name("template", kind, TEMPLATES, f"known: {', '.join(TEMPLATES)}")
     text = TEMPLATES[kind]
     columns = text.split("\n")[0].split(",")
-    return Document("calibrate", {"template": kind}, {"columns": columns}, [Text(text)])
+    return Document("calibrate", {"template": kind}, Template(tuple(columns)), [Text(text)])
 
 
 def _fit(
@@ -211,8 +231,6 @@ def add_measured(
 def _document(
     asked: Calibrate, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
 ) -> Document:
-    from dataclasses import asdict
-
     from gpuscale.core.quantity import format_si
     from gpuscale.evidence.fit.overlay import to_toml
     from gpuscale.io.calibration import load_calibration, merged
@@ -241,7 +259,7 @@ def _document(
         blocks.append(Text(f"written to {asked.save}; use it with --calibration {asked.save}"))
     else:
         blocks.append(Text("not saved: --save FILE writes the constants for --calibration FILE"))
-    result = {"fits": [asdict(x) for x in lines], "overlay_toml": text, "saved": asked.save}
+    result = Fits(tuple(lines), text, asked.save)
     inputs = {
         "steps": asked.file,
         "gemm": asked.gemm,

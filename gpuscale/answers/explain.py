@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
+from gpuscale.io.glossary import Entry
 
 if TYPE_CHECKING:
-    from gpuscale.io.glossary import Entry
     from gpuscale.render.document import Document
 
 
@@ -24,6 +24,10 @@ class Explain(Question):
     """Explain a term of the field: formula, example, limits of validity, references."""
 
     NAME: ClassVar[str] = "explain"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.explain:Terms",
+        "gpuscale.answers.explain:Explained",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale explain mfu"
     term: Asked[str | None] = text("A word of the field; none lists all.", complete=complete_term)
 
@@ -32,6 +36,29 @@ class Explain(Question):
         from gpuscale.io.glossary import find_entry
 
         return _list() if self.term is None else _show(find_entry(self.term))
+
+
+@dataclass(frozen=True, slots=True)
+class TermLine:
+    """A term in the list."""
+
+    term: str
+    topic: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Every term."""
+
+    terms: tuple[TermLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained(Entry):
+    """A term, and the value of its example."""
+
+    value: float
 
 
 def _list() -> Document:
@@ -46,7 +73,7 @@ def _list() -> Document:
         Column("also", "also", right=False),
     ]
     rows = [(e.topic, e.name, e.title, " ".join(e.also)) for e in entries]
-    result = {"terms": [{"term": e.name, "topic": e.topic, "title": e.title} for e in entries]}
+    result = Terms(tuple(TermLine(e.name, e.topic, e.title) for e in entries))
     return Document(
         "explain", {}, result, [Table(columns, rows), Text("gpuscale explain TERM shows one")]
     )
@@ -73,7 +100,7 @@ def _show(entry: Entry) -> Document:
         *([("see also", "", ", ".join(entry.see))] if entry.see else []),
         *([("try", "", entry.command)] if entry.command else []),
     ]
-    result = asdict(entry) | {"value": value}
+    result = Explained(**asdict(entry), value=value)
     blocks: list[Block] = [
         Text(f"{entry.name}: {entry.title}"),
         Text(" ".join(entry.text.split())),

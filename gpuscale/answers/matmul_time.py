@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, text, whole
+from gpuscale.core.kernel.ideal import KernelTime
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
-    from gpuscale.core.kernel.ideal import KernelTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
@@ -26,6 +26,7 @@ class MatmulTime(Swept):
     """
 
     NAME: ClassVar[str] = "matmul-time"
+    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.matmul_time:KernelAnswer",)
     EXAMPLE: ClassVar[str] = "gpuscale matmul-time b200 64 4096 8192 --dtype bf16"
     HEADLINES: ClassVar[tuple[str, ...]] = ("time_s", "expected.time_s", "bound")
     gpu: Asked[str] = text("GPU preset, TOML file or -.", ...)
@@ -243,6 +244,14 @@ class Expected:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelAnswer(KernelTime):
+    """Roofline of a kernel, and what is expected of it."""
+
+    expected: Expected
+    time_at_efficiency_s: float | None
+
+
 def _expected(
     spec: GpuSpec, found: KernelTime, inputs: dict[str, Any], calibration: str | None
 ) -> Expected:
@@ -386,10 +395,11 @@ def _document(
     inputs = {**inputs, "changed": list(loaded.changes)}
     share = asked.efficiency
     expected = _expected(loaded.gpu, found, inputs, asked.calibration)
-    result = asdict(found)
-    result["expected"] = asdict(expected)
-    if share is not None:
-        result["time_at_efficiency_s"] = found.time_s / share
+    result = KernelAnswer(
+        **asdict(found),
+        expected=expected,
+        time_at_efficiency_s=None if share is None else found.time_s / share,
+    )
     shown = _rows(found, expected, share)
     headers = [
         Column("what", "", right=False),
@@ -411,7 +421,7 @@ def _document(
         Column("bytes", "bytes"),
         Column("intensity_flop_per_byte", "FLOP/byte"),
     ]
-    flat = {**result, "expected_s": expected.time_s}
+    flat = {**asdict(result), "expected_s": expected.time_s}
     note = f"{_origin(loaded, asked.catalogue)}\nexpected: {expected.source}"
     terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
     return Document(

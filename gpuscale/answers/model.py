@@ -24,6 +24,10 @@ class Model(Swept):
     """
 
     NAME: ClassVar[str] = "model"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.model:ModelAnswer",
+        "gpuscale.answers.model:ModelToml",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale model deepseek-v3 --seq-len 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "params",
@@ -44,6 +48,60 @@ class Model(Swept):
         return _answer(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers of one kind."""
+
+    n_layers: int
+    mixer: str
+    ffn: str
+    layer_params: float
+    active_layer_params: float
+    params: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What a model is made of, and what a token costs."""
+
+    name: str
+    n_layers: int
+    hidden_size: int
+    vocab_size: int
+    params: float
+    active_params: float
+    active_params_excl_embedding: float
+    embedding_params: float
+    head_params: float
+    mixer_params: float
+    ffn_params: float
+    norm_params: float
+    extra_params: float
+    vision_params: float
+    mtp_params: float
+    published_params: float | None
+    published_active_params: float | None
+    forward_flop_per_token: float
+    training_flop_per_token: float
+    attention_flop_per_token: float
+    six_p_flop_per_token: float
+    kv_bytes_per_token: float
+    kv_cache_bytes: float
+    state_bytes: float
+    weight_bits: float | None
+    layers: str
+    groups: tuple[Group, ...]
+    sources: dict[str, str]
+    notes: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToml:
+    """A model as a file."""
+
+    toml: str
+
+
 def _answer(asked: Model) -> Document:
     from gpuscale.io.inputs import load_inputs
     from gpuscale.render.document import Document, Text
@@ -56,7 +114,7 @@ def _answer(asked: Model) -> Document:
 
         text = spec_to_toml(loaded.model)
         return Document(
-            "model", inputs, {"toml": text}, [Text(text.rstrip())], warnings=loaded.warnings
+            "model", inputs, ModelToml(text), [Text(text.rstrip())], warnings=loaded.warnings
         )
     return _counted(loaded, inputs, tokens, element)
 
@@ -71,6 +129,7 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
     spec = loaded.model
     params = count_params(spec)
     flops = flop_per_token(spec, tokens)
+    groups = _groups(spec, params)
     result: dict[str, Any] = {
         "name": spec.name,
         "n_layers": spec.n_layers,
@@ -98,11 +157,11 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
         "state_bytes": state_bytes(spec, element),
         "weight_bits": spec.weight_bits,
         "layers": spec.layers,
-        "groups": _groups(spec, params),
+        "groups": tuple(Group(**g) for g in groups),
         "sources": dict(spec.sources),
         "notes": spec.notes,
     }
-    table = _layer_table(result["groups"])
+    table = _layer_table(groups)
     title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
     blocks = [Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec)]
     if loaded.changes:
@@ -110,7 +169,7 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
     return Document(
         "model",
         inputs,
-        result,
+        ModelAnswer(**result),
         blocks,
         warnings=loaded.warnings,
         terms=_terms(result),

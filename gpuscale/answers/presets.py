@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, WhatIf, text, texts
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.preset_list import Listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,10 @@ class Presets(WhatIf):
     """
 
     NAME: ClassVar[str] = "presets"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.presets:PresetList",
+        "gpuscale.answers.presets:PresetTable",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale presets show dgx-h100 > mine.toml"
     words: Converted[tuple[str, ...], Sequence[str]] = texts(
         "Text that a listed name, alias or title holds; or `show` and a preset's name.",
@@ -39,6 +44,17 @@ class Presets(WhatIf):
     def answer(self) -> Document:
         """List them, or show one."""
         return _answer(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PresetList:
+    """Presets that are shipped."""
+
+    presets: tuple[Listed, ...]
+
+
+PresetTable = dict[str, Any]
+"""A preset as its file says it."""
 
 
 def _answer(asked: Presets) -> Document:
@@ -88,7 +104,7 @@ def _list(text: str, kinds: tuple[str, ...]) -> Document:
     return Document(
         command="presets",
         inputs={"filter": text, "kinds": list(kinds)},
-        result={"presets": found},
+        result=PresetList(tuple(found)),
         blocks=[
             Table(columns, rows),
             Text(f"{len(rows)} presets; `gpuscale presets show NAME` prints one with its sources."),

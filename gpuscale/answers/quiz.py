@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers import ask
 from gpuscale.answers.ask import Asked, Converted, texts
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.textbook.quiz.explain import Figure, Step
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Block, Document
@@ -33,6 +34,10 @@ class Quiz(ask.Question):
     """
 
     NAME: ClassVar[str] = "quiz"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.quiz:QuizAnswer",
+        "gpuscale.answers.quiz:QuizExplained",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale quiz llm.quiz5.q2.3.tokens"
     text: Converted[tuple[str, ...], Sequence[str]] = texts(
         "The id of one answer, to explain it; or words to search questions for.",
@@ -48,6 +53,54 @@ class Quiz(ask.Question):
     def answer(self) -> Document:
         """Answer them all, or explain one."""
         return _answer(self)
+
+
+@dataclass(frozen=True)
+class QuizRow:
+    """A statement of the documents, and what comes out."""
+
+    id: str
+    document: str
+    section: str
+    question: str
+    quantity: str
+    stated: Any
+    stated_unit: str | None
+    stated_in_unit: Any
+    exact: Any
+    unit: str
+    matched: bool
+    expected: Any
+    tolerance_frac: float
+    verdict: str
+    note: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class QuizExplained(QuizRow):
+    """A statement with the numbers put in."""
+
+    title: str
+    source: str
+    formula: str
+    compute: str
+    figures: tuple[Figure, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class QuizAnswer:
+    """All statements, counted."""
+
+    total: int
+    matched: int
+    agrees: int
+    rounded: int
+    wrong_in_document: int
+    ambiguous: int
+    documents: list[dict[str, str]]
+    answers: tuple[QuizRow, ...]
 
 
 def _answer(asked: Quiz) -> Document:
@@ -105,16 +158,16 @@ def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document
     return Document(
         command="quiz",
         inputs={"catalogue": "documents", **inputs},
-        result={
-            "total": len(answers),
-            "matched": matched,
-            "agrees": counts["agrees"],
-            "rounded": counts["rounded"],
-            "wrong_in_document": counts["wrong"],
-            "ambiguous": counts["ambiguous"],
-            "documents": _sources(questions),
-            "answers": rows,
-        },
+        result=QuizAnswer(
+            total=len(answers),
+            matched=matched,
+            agrees=counts["agrees"],
+            rounded=counts["rounded"],
+            wrong_in_document=counts["wrong"],
+            ambiguous=counts["ambiguous"],
+            documents=_sources(questions),
+            answers=tuple(QuizRow(**row) for row in rows),
+        ),
         blocks=_blocks(answers, matched, counts),
         answered_no=matched < len(answers),
         csv_table=Table(columns, [list(r.values()) for r in rows]),
@@ -240,15 +293,15 @@ def _explained(question: Question) -> Document:
     return Document(
         command="quiz",
         inputs={"catalogue": "documents", "id": question.id},
-        result={
+        result=QuizExplained(
             **row,
-            "title": question.title,
-            "source": question.source,
-            "formula": question.formula,
-            "compute": question.compute,
-            "figures": found.figures,
-            "steps": found.steps,
-        },
+            title=question.title,
+            source=question.source,
+            formula=question.formula,
+            compute=question.compute,
+            figures=tuple(found.figures),
+            steps=tuple(found.steps),
+        ),
         blocks=blocks,
         answered_no=not matched,
         terms=[answer_term] if answer_term else [],

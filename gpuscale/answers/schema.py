@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
-from gpuscale.answers.table import COMMANDS
+from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
-FOLDER = Path(__file__).resolve().parent.parent / "schemas"
+SWEEP = ("gpuscale.answers.sweep_table:SweepAnswer",)
 
 
 def complete_command(incomplete: str) -> list[str]:
@@ -36,14 +36,27 @@ class Schema(Question):
         return _answer(self.name)
 
 
+def schema_of(name: str) -> dict[str, Any]:
+    """Make the schema of a command's answer, or of a sweep."""
+    from gpuscale.answers.requirements import Verdict
+    from gpuscale.render.schema import of_types
+
+    results = SWEEP if name == "sweep" else question_of(name).RESULTS
+    return of_types(name, [_found(result) for result in results], Verdict)
+
+
+def _found(result: str) -> Any:
+    module, _, name = result.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def _answer(name: str) -> Document:
     import json
 
     from gpuscale.render.document import Document, Text
 
-    path = FOLDER / f"{name}.json"
-    known = [n for n in (*COMMANDS, "sweep") if (FOLDER / f"{n}.json").exists()]
+    known = [*COMMANDS, "sweep"]
     if name not in known:
         raise unknown_name("command", name, known, f"known: {', '.join(known)}")
-    text = path.read_text(encoding="utf-8")
-    return Document("schema", {"command": name}, json.loads(text), [Text(text.rstrip())])
+    found = schema_of(name)
+    return Document("schema", {"command": name}, found, [Text(json.dumps(found, indent=1))])

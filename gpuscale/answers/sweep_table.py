@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.quantity import dimension_of, format_count, format_si
@@ -13,6 +14,25 @@ if TYPE_CHECKING:
     from gpuscale.answers.sweep_axis import Axis
 
 MOST_GRIDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One point of a sweep: its values, and what comes out."""
+
+    values: dict[str, float | int | str]
+    answer: str  # yes, no, error
+    note: str
+    numbers: dict[str, float | int | str | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepAnswer:
+    """The points of a sweep."""
+
+    keys: list[str]
+    shown: list[str]
+    points: list[SweepPoint]
 
 
 def amount(key: str, value: Any) -> str:
@@ -57,19 +77,19 @@ def document(
         notes.append(f"in JSON and CSV also: {', '.join(shown[MOST_GRIDS:])}")
     if notes:
         blocks.append(Text("\n".join(notes)))
-    result = {
-        "keys": [axis.key for axis in axes],
-        "shown": shown,
-        "points": [
-            {
-                "values": {a.key: v for a, v in zip(axes, p.values, strict=True)},
-                "answer": p.answer,
-                "note": p.note,
-                "numbers": {key: p.numbers.get(key) for key in shown},
-            }
+    result = SweepAnswer(
+        keys=[axis.key for axis in axes],
+        shown=shown,
+        points=[
+            SweepPoint(
+                values={a.key: v for a, v in zip(axes, p.values, strict=True)},
+                answer=p.answer,
+                note=p.note,
+                numbers={key: p.numbers.get(key) for key in shown},
+            )
             for p in points
         ],
-    }
+    )
     return Document(
         "sweep",
         {"command": name, **inputs},

@@ -41,11 +41,21 @@ class Outcome:
     details: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How the jobs came out."""
+
+    total: int
+    passed: int
+    jobs: tuple[Outcome, ...]
+
+
 @dataclass
 class Check(WhatIf):
     """Run the jobs of a file and hold their answers against the requirements in it."""
 
     NAME: ClassVar[str] = "check"
+    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.cli.check:Checked",)
     EXAMPLE: ClassVar[str] = "gpuscale check jobs.toml --junit report.xml"
     file: Asked[str] = text("TOML with [[job]]: name, command, require.", ...)
     _: KW_ONLY
@@ -190,7 +200,7 @@ def _document(outcomes: list[Outcome], file: str, files: dict[Path, str]) -> Doc
     ]
     n_passed = sum(o.verdict == "passed" for o in outcomes)
     bad = len(outcomes) - n_passed
-    result = {"total": len(outcomes), "passed": n_passed, "jobs": outcomes}
+    result = Checked(len(outcomes), n_passed, tuple(outcomes))
     summary = f"{n_passed} passed" + (f", {bad} failed" if bad else "")
     blocks: list[Block] = [Table(columns, rows), Text(summary)]
     return Document("check", {"file": file}, result, blocks, answered_no=bad > 0, files=files)

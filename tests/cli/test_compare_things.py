@@ -4,10 +4,10 @@ import json
 import shlex
 
 import pytest
+from json_schema import problems
 
 from gpuscale.cli.app import run
 from gpuscale.core.compare import side_by_side, split_difference
-from gpuscale.render.schema import problems
 
 JOB = """
 model = "llama3-8b"

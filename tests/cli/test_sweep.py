@@ -6,12 +6,12 @@ import json
 import shlex
 
 import pytest
+from json_schema import problems
 
 from gpuscale.answers.ask import Swept
 from gpuscale.answers.sweep_axis import read_axis
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import run
-from gpuscale.render.schema import problems
 
 EGRESS = "cluster.node_egress_bytes_per_s"
 COLLECTIVE = "collective all-reduce dgx-h100 --gpus 64 --bytes 1GB"

@@ -73,6 +73,10 @@ class Collective(Swept):
     """
 
     NAME: ClassVar[str] = "collective"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.collective.document:CollectiveAnswer",
+        "gpuscale.answers.collective.document:SizesAnswer",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale collective all-gather h100 --shape 4096x65536"
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "time_s",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.network.ideal import CollectiveTime
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.core.network.hierarchy import Level, LevelTime
-    from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block, Document, Table
@@ -37,6 +37,32 @@ class Expected:
     busbw_bytes_per_s: float
     algorithm: str
     source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveAnswer(CollectiveTime):
+    """Ideal time of a collective, and what is expected of it."""
+
+    expected: Expected | None
+    ring_s: float | None
+    switch_bytes: dict[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SizesAnswer:
+    """The same over sizes."""
+
+    rows: tuple[CollectiveAnswer, ...]
+
+
+def _with(
+    found: CollectiveTime,
+    expected: Expected | None,
+    ring_s: float | None = None,
+    switch_bytes: dict[str, float] | None = None,
+) -> CollectiveAnswer:
+    given = {f.name: getattr(found, f.name) for f in fields(found)}
+    return CollectiveAnswer(**given, expected=expected, ring_s=ring_s, switch_bytes=switch_bytes)
 
 
 def expected_time(
@@ -178,8 +204,6 @@ def document(
     switch_bytes: bool,
 ) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
-    from dataclasses import asdict
-
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Document, Facts, Text
 
@@ -196,12 +220,9 @@ def document(
     ]
     if found.levels:
         blocks.append(_level_table(found))
-    result = {**asdict(found), "expected": asdict(expected) if expected else None}
-    if ring_s is not None:
-        result["ring_s"] = ring_s
+    extra = None
     if switch_bytes:
         facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
-        result["switch_bytes"] = extra
         blocks.append(Facts(facts, "Bytes through the switches"))
     changed = changed_text(loaded)
     if changed:
@@ -210,7 +231,7 @@ def document(
     return Document(
         "collective",
         inputs,
-        result,
+        _with(found, expected, ring_s, extra),
         blocks,
         warnings,
         terms=_terms(found, expected, hop_s),
@@ -390,8 +411,6 @@ def sweep_document(
     warnings: list[str],
 ) -> Document:
     """Table over sizes."""
-    from dataclasses import asdict
-
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Document, Text
 
@@ -402,14 +421,11 @@ def sweep_document(
         + f"\nbytes counted: {COUNTED[op]}"
     )
     changed = changed_text(loaded)
-    result = [
-        {**asdict(r), "expected": asdict(e) if e else None}
-        for r, e in zip(rows, expected, strict=True)
-    ]
+    result = SizesAnswer(tuple(_with(r, e) for r, e in zip(rows, expected, strict=True)))
     return Document(
         "collective",
         inputs,
-        {"rows": result},
+        result,
         [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])],
         warnings,
         terms=_terms(rows[-1], expected[-1], float(inputs["hop_latency_s"])),

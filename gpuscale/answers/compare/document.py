@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.compare import Row
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.compare.things import Thing
-    from gpuscale.core.compare import Change, Row
+    from gpuscale.core.compare import Change
     from gpuscale.render.document import Block
 
 NOUN = {"gpu": "GPUs", "cluster": "clusters", "model": "models"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A total that differs, and its parts."""
+
+    name: str
+    of: str
+    delta: float
+    main_part: str | None
+    main_delta: float | None
+    parts: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between several things."""
+
+    kind: str
+    command: str | None
+    names: list[str]
+    inputs_changed: dict[str, list[Any]]
+    rows: list[Row]
+    differences: list[Difference]
+    changes: list[Any]
+    because: dict[str, list[list[Any]]]
+    n_over: int
+    fail_over_frac: float | None
 
 
 def compared(
@@ -58,18 +88,18 @@ def compared(
     if limit is not None:
         worst = f", largest {over[0].key}" if over else ""
         blocks.append(Text(f"{len(over)} changed by more than {100 * limit:g} %{worst}"))
-    result = {
-        "kind": kind,
-        "command": things[0].command or None,
-        "names": names,
-        "inputs_changed": inputs,
-        "rows": rows,
-        "differences": [split_record(p) for p in parts],
-        "changes": _listed(names, changed),
-        "because": {key: [list(c) for c in found] for key, found in because.items() if found},
-        "n_over": len(over),
-        "fail_over_frac": limit,
-    }
+    result = Comparison(
+        kind=kind,
+        command=things[0].command or None,
+        names=names,
+        inputs_changed=inputs,
+        rows=list(rows),
+        differences=[Difference(**split_record(p)) for p in parts],
+        changes=_listed(names, changed),
+        because={key: [list(c) for c in found] for key, found in because.items() if found},
+        n_over=len(over),
+        fail_over_frac=limit,
+    )
     given = {"old": names[0], "new": names[1]} if len(names) == 2 else {"things": names}
     return Document(
         "compare",

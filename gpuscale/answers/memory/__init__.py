@@ -33,6 +33,12 @@ class Memory(options.Degrees, options.Machine, Tuning, Swept):
     """
 
     NAME: ClassVar[str] = "memory"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.memory.train:TrainingMemory",
+        "gpuscale.answers.memory.serve:ServingAnswer",
+        "gpuscale.answers.memory.serve:WeightsAnswer",
+        "gpuscale.answers.memory.params:StatesAnswer",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "total_bytes",

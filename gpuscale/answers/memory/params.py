@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.memory.common import gb, recipe_of, rows_max, width_text
+from gpuscale.core.memory.states import StateBytes
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.memory.states import Recipe, StateBytes
+    from gpuscale.core.memory.states import Recipe
     from gpuscale.core.records import Term
     from gpuscale.render.document import Document
 

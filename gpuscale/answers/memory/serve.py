@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import gb, rows_max, weight_format, width_text
+from gpuscale.core.memory.inference import ServingMemory
+from gpuscale.core.memory.serving import FewestServing
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.memory.inference import ServingMemory
-    from gpuscale.core.memory.serving import FewestServing, ServingJob
+    from gpuscale.core.memory.serving import ServingJob
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import gb, recipe_of, rows_max, verdict, width_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE
+from gpuscale.core.memory.fit import Fewest
+from gpuscale.core.memory.stages import StageMemory
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
-    from gpuscale.core.memory.fit import Fewest
     from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.core.memory.stages import StageMemory
     from gpuscale.core.memory.states import Recipe
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded

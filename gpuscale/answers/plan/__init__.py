@@ -51,6 +51,12 @@ class Plan(options.Pins, Tuning, Swept):
     """
 
     NAME: ClassVar[str] = "plan"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.core.plan.records:PlanResult",
+        "gpuscale.answers.plan.scan_document:ScanAnswer",
+        "gpuscale.answers.plan.serve:ServingPlan",
+        "gpuscale.answers.plan.train:JobAnswer",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "step_s",

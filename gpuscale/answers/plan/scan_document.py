@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.plan.scan import scan_inputs
 from gpuscale.answers.plan.text import degrees, details, gb, number, percent, seconds, short
+from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
 from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
@@ -14,8 +16,18 @@ from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
     from gpuscale.answers.plan.scan import Scan
-    from gpuscale.core.plan.records import ScanRow
     from gpuscale.core.records import Term
+
+
+@dataclass(frozen=True, slots=True)
+class ScanAnswer:
+    """Best layout of every case, and the case that is chosen."""
+
+    chosen: ScanRow | None
+    meets: bool
+    rows: tuple[ScanRow, ...]
+    job: dict[str, Any]
+    job_toml: str
 
 
 def wanted(request: Request) -> str:
@@ -185,13 +197,10 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
         "software": request.software,
         "objective": request.objective,
     } | dict(request.job)
-    result = {
-        "chosen": chosen,
-        "meets": chosen is not None,
-        "rows": rows,
-        "job": job | {"layout": dict(scan.request.pins)},
-        "job_toml": job_toml(job, dict(scan.request.pins)),
-    }
+    pins = dict(scan.request.pins)
+    result = ScanAnswer(
+        chosen, chosen is not None, tuple(rows), job | {"layout": pins}, job_toml(job, pins)
+    )
     left_out = tuple(dict.fromkeys(line for case in scan.cases for line in case.left_out))
     return Document(
         "plan",

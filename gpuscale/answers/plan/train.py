@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.plan.answer import (
@@ -165,6 +166,14 @@ def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout 
     return best_or_closest(case, result)
 
 
+@dataclass(frozen=True, slots=True)
+class JobAnswer:
+    """A job as `plan.toml` says it."""
+
+    job: dict[str, Any]
+    job_toml: str
+
+
 def _job_document(case: Case, request: Request) -> Document:
     from gpuscale.io.jobs import job_toml
 
@@ -173,7 +182,7 @@ def _job_document(case: Case, request: Request) -> Document:
     return Document(
         "plan",
         inputs_of(case, request),
-        {"job": job | {"layout": dict(request.pins)}, "job_toml": text},
+        JobAnswer(job | {"layout": dict(request.pins)}, text),
         [Text(text.rstrip())],
         warnings=(*case.loaded.warnings, *case.left_out),
     )

@@ -32,6 +32,11 @@ class Roofline(options.Machine, Swept):
     """
 
     NAME: ClassVar[str] = "roofline"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.roofline.board:BoardAnswer",
+        "gpuscale.answers.roofline.limit:LimitAnswer",
+        "gpuscale.answers.roofline.chip:ChipAnswer",
+    )
     EXAMPLE: ClassVar[str] = "gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "tokens_per_gpu",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.limits.board import LimitRow
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
     from gpuscale.core.layout import Layout
-    from gpuscale.core.limits.board import LimitRow
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document, Table
     from gpuscale.specs.cluster import ClusterSpec

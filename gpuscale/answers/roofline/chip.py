@@ -98,6 +98,10 @@ LABELS: dict[str, tuple[str, str, str]] = (
 """Figure -> label, dimension, remark."""
 
 
+ChipAnswer = dict[str, str | float | None | dict[str, str | float | None]]
+"""Figures of a chip by name; `compared_with` has those of another."""
+
+
 def _shown(key: str, value: float | None) -> str:
     from gpuscale.core.quantity import format_si
 
@@ -120,7 +124,7 @@ def chip_document(
     spec = loaded.gpu
     figures = chip_figures(spec, clock_hz)
     keys = [k for k in LABELS if figures.get(k) is not None]
-    result: dict[str, Any] = {"gpu": spec.name, **figures}
+    result: ChipAnswer = {"gpu": spec.name, **figures}
     title = f"{spec.title or spec.name}  ({spec.architecture}, {catalogue} figures)"
     raw = [[k, figures[k]] for k in keys]
     columns = [Column("figure", "figure", right=False), Column("value", "value", repr)]

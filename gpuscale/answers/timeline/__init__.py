@@ -21,6 +21,7 @@ class Timeline(options.Degrees, options.Machine, Swept):
     """
 
     NAME: ClassVar[str] = "timeline"
+    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.timeline.drawn:TimelineResult",)
     EXAMPLE: ClassVar[str] = (
         "gpuscale timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32"
     )

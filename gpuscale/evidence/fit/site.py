@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit import collective_fit, gemm_fit
 from gpuscale.evidence.fit.collective_fit import Job
 from gpuscale.evidence.fit.least_squares import smooth
+from gpuscale.evidence.fit.records import FitLine
 from gpuscale.evidence.score.collectives import CollectiveRow
 from gpuscale.evidence.score.gemm import GemmRow
 from gpuscale.evidence.score.records import ScoredRow, quantile
@@ -38,16 +38,6 @@ MAX_ROWS = 250
 """Rows of one group that a fit uses; of more, evenly spaced ones."""
 
 Overlay = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FitLine:
-    """What one fit did; field names are the JSON keys."""
-
-    name: str  # "arch.hopper.matmul.bf16"
-    n_rows: int
-    error_before_frac: float  # median |expected / measured - 1| with the constants as shipped
-    error_after_frac: float
 
 
 def correction(

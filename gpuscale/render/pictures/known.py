@@ -320,7 +320,9 @@ def _sweep(document: Document) -> list[Chart]:
     fixed = {k: v for k, v in document.inputs.items() if k not in ("changed", "command")}
     words = [str(k) if v is True else f"{k} {v}" for k, v in fixed.items()]
     note = f"{document.inputs['command']}: " + ", ".join([*words, *document.inputs["changed"]])
-    return sweep_charts(document.result, note)
+    from gpuscale.render.data import plain
+
+    return sweep_charts(plain(document.result), note)
 
 
 KNOWN: dict[str, Callable[[Document], list[Chart]]] = {

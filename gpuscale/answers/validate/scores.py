@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.ask import Asked, Calibrated, text
+from gpuscale.answers.validate import FILES
+from gpuscale.evidence.score.layouts import Choice
+from gpuscale.evidence.score.records import Summary
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuscale.evidence.score.layouts import Choice
-    from gpuscale.evidence.score.records import ScoredRow, Summary
+    from gpuscale.answers.validate import Validate
+    from gpuscale.evidence.score.records import ScoredRow
     from gpuscale.render.document import Block, Document, Table
 
 
@@ -38,35 +40,8 @@ class Scores:
     sections: list[Section]
 
 
-FILES = ("runs", "layouts", "gemm", "collectives", "inference")
-
-
-@dataclass
-class Validate(Calibrated):
-    """Score the predictions on measured runs: MAPE, median, p90 and bias, by class.
-
-    Without a file, the package's own copy of published measurements is scored; with files, each
-    of them, in the columns of the published sets.
-    """
-
-    NAME: ClassVar[str] = "validate"
-    EXAMPLE: ClassVar[str] = "gpuscale validate --runs my_runs.csv --rows scored.csv"
-    _: KW_ONLY
-    runs: Asked[str | None] = text("Training runs to score (CSV).", metavar="FILE")
-    layouts: Asked[str | None] = text("Layout grids: the choice is scored too.", metavar="FILE")
-    gemm: Asked[str | None] = text("Measured matmuls.", metavar="FILE")
-    collectives: Asked[str | None] = text("Measured collectives.", metavar="FILE")
-    inference: Asked[str | None] = text("Served models: TTFT, TPOT, throughput.", metavar="FILE")
-    rows: Asked[str | None] = text(
-        "Write one line per input row: measured, predicted.", metavar="OUT.csv"
-    )
-
-    def answer(self) -> Document:
-        """Score them."""
-        return _answer(self)
-
-
-def _answer(asked: Validate) -> Document:
+def scores_document(asked: Validate) -> Document:
+    """Score what is asked."""
     from gpuscale.errors import GpuscaleError
     from gpuscale.render.document import Document
 
