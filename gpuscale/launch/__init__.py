@@ -1,0 +1,1 @@
+"""Launch files of training and serving frameworks: written from a layout, read back into one."""

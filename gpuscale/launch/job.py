@@ -1,0 +1,61 @@
+"""What a launch file is written from, and what writing it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLaunch:
+    """A training job as planned, with everything that a launcher must be told."""
+
+    model: ModelSpec
+    layout: Layout
+    stage_layers: tuple[int, ...]  # layers of each chunk in model order: pp * vpp numbers
+    gpus_per_node: int
+    gpu_name: str  # name of the GPU preset: "h100-sxm"
+    gpu_arch: str  # name of its architecture preset: "hopper"
+    software: str
+    command: str = ""  # the command that gives this file again
+    estimate: tuple[str, ...] = ()  # lines on expected time and memory, written as comments
+    steps: int | None = None
+
+    @property
+    def n_nodes(self) -> int:
+        """Machines, the last one perhaps not full."""
+        return -(-self.layout.n_gpus // self.gpus_per_node)
+
+    @property
+    def gpus_a_node(self) -> int:
+        """Processes that each machine starts."""
+        return min(self.layout.n_gpus, self.gpus_per_node)
+
+    @property
+    def even_stages(self) -> bool:
+        """Whether every chunk of every stage holds the same number of layers."""
+        return len(set(self.stage_layers)) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """One file of a launch."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files of a launch, the version they are for, and what the framework cannot express."""
+
+    framework: str
+    version: str
+    files: tuple[LaunchFile, ...]
+    train: tuple[str, ...]  # what each process runs: a script and its arguments
+    unsaid: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()

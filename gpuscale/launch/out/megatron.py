@@ -1,0 +1,277 @@
+"""Megatron-LM: flags of `pretrain_gpt.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.launch.job import Written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuscale.launch.job import TrainingLaunch
+    from gpuscale.specs.model import AnyFfn, AnyMixer, ModelSpec
+
+VERSION = "Megatron-LM, core 0.20 (source of 2026-08-22)"
+CP_COMM = {"ring": "p2p", "all-gather": "allgather", "ulysses": "a2a"}
+"""`--cp-comm-type` (megatron/training/arguments.py)."""
+PRECISION = {
+    "bf16": ("--bf16",),
+    "fp16": ("--fp16",),
+    "fp8": ("--bf16", "--fp8-format", "hybrid", "--fp8-recipe", "tensorwise"),
+    "mxfp8": ("--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "mxfp8"),
+    "nvfp4": ("--bf16", "--fp4-format", "e2m1", "--fp4-recipe", "nvfp4"),
+}
+FIRST_WITHOUT_MAX_CONNECTIONS = ("blackwell", "blackwell-ultra", "rubin")
+"""Compute capability 10 and later: `validate_args` does not ask for the variable."""
+
+
+def write(job: TrainingLaunch) -> Written:
+    """Write the flags of Megatron-LM for a job.
+
+    Parameters
+    ----------
+    job : TrainingLaunch
+        Model, layout and machine.
+
+    Returns
+    -------
+    Written
+        `train` is the script with all flags; mock data and an empty tokenizer, so that it runs
+        as it is.
+    """
+    model, unsaid = _model(job.model)
+    layout, more = _layout(job)
+    batch = [
+        *_pair("--seq-length", job.layout.seq_len),
+        *_pair("--max-position-embeddings", max(job.layout.seq_len, job.model.max_position or 0)),
+        *_pair("--micro-batch-size", job.layout.micro_batch_size),
+        *_pair("--global-batch-size", job.layout.global_batch_size),
+        *_pair("--train-iters", job.steps or 100),
+        *_pair("--lr", "3e-4"),
+        *PRECISION[job.layout.precision],
+    ]
+    data = ["--mock-data", *_pair("--tokenizer-type", "NullTokenizer")]
+    data += _pair("--vocab-size", job.model.vocab_size)
+    connections = _connections(job)
+    return Written(
+        framework="megatron",
+        version=VERSION,
+        files=(),
+        train=("pretrain_gpt.py", *model, *layout, *batch, *data),
+        unsaid=tuple(unsaid + more),
+        environment=(("CUDA_DEVICE_MAX_CONNECTIONS", connections),) if connections else (),
+    )
+
+
+def _connections(job: TrainingLaunch) -> str | None:
+    """Hopper and older want 1 for TP or CP; Megatron-FSDP wants more (`validate_args`)."""
+    if job.layout.zero_stage >= 2:
+        return "8"
+    return None if job.gpu_arch in FIRST_WITHOUT_MAX_CONNECTIONS else "1"
+
+
+def _pair(flag: str, value: object) -> list[str]:
+    return [flag, str(value)]
+
+
+def _model(model: ModelSpec) -> tuple[list[str], list[str]]:
+    """Architecture flags, and what of the model they cannot say."""
+    flags = [*_pair("--num-layers", model.n_layers), *_pair("--hidden-size", model.hidden_size)]
+    unsaid: list[str] = []
+    mixers, ffns = list(model.mixers.values()), list(model.ffns.values())
+    flags += _mixer(mixers[0], unsaid)
+    kinds = {m.kind for m in mixers}
+    if kinds - {"attention", "mla"} or len(kinds) > 1:
+        unsaid.append(f"token mixers of kind {', '.join(sorted(kinds))} in one model")
+    flags += _windows(model, mixers, unsaid)
+    flags += _ffns(model, ffns)
+    if model.norm == "rmsnorm":
+        flags += _pair("--normalization", "RMSNorm")
+    position = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
+    if model.position in position:
+        flags += _pair("--position-embedding-type", position[model.position])
+    else:
+        unsaid.append(f"{model.position} positions")
+    if not model.tie_embeddings:
+        flags.append("--untie-embeddings-and-output-weights")
+    if not any(getattr(f, "bias", False) for f in ffns) and not any(
+        getattr(m, "out_bias", False) for m in mixers
+    ):
+        flags.append("--disable-bias-linear")
+    if model.n_mtp_layers:
+        flags += _pair("--mtp-num-layers", model.n_mtp_layers)
+    if model.norms_per_layer > 2:
+        unsaid.append(f"{model.norms_per_layer} norms a layer")
+    return flags, unsaid
+
+
+def _mixer(mixer: AnyMixer, unsaid: list[str]) -> list[str]:
+    if mixer.kind == "mla":
+        flags = ["--multi-latent-attention", *_pair("--num-attention-heads", mixer.n_heads)]
+        if mixer.q_lora_rank:
+            flags += _pair("--q-lora-rank", mixer.q_lora_rank)
+        flags += _pair("--kv-lora-rank", mixer.kv_lora_rank)
+        flags += _pair("--qk-head-dim", mixer.qk_nope_head_dim)
+        flags += _pair("--qk-pos-emb-head-dim", mixer.qk_rope_head_dim)
+        flags += [*_pair("--v-head-dim", mixer.v_head_dim), "--qk-layernorm"]
+        if mixer.sparse_top_k_tokens:
+            unsaid.append("the sparse indexer of the attention")
+        return flags
+    heads = getattr(mixer, "n_heads", None) or getattr(mixer, "n_v_heads", 1)
+    flags = _pair("--num-attention-heads", heads)
+    if mixer.kind != "attention":
+        return flags
+    flags += _pair("--kv-channels", mixer.head_dim)
+    if mixer.n_kv_heads != mixer.n_heads:
+        flags += ["--group-query-attention", *_pair("--num-query-groups", mixer.n_kv_heads)]
+    if mixer.qk_norm != "none":
+        flags.append("--qk-layernorm")
+    if mixer.qkv_bias:
+        flags.append("--add-qkv-bias")
+    for word, held in (("attention sinks", mixer.sinks), ("the output gate", mixer.output_gate)):
+        if held:
+            unsaid.append(word)
+    return flags
+
+
+def _windows(model: ModelSpec, mixers: Sequence[AnyMixer], unsaid: list[str]) -> list[str]:
+    """Sliding windows: one width, and which layers are without."""
+    widths = {w for m in mixers if (w := getattr(m, "window_tokens", None))}
+    if not widths:
+        return []
+    if len(widths) > 1:
+        unsaid.append("sliding windows of several widths")
+        return []
+    full = [
+        0 if getattr(model.mixers[m], "window_tokens", None) else 1 for m, _ in model.layer_sequence
+    ]
+    flags = _pair("--window-size", f"{widths.pop() - 1},0")
+    if any(full):  # 1: a layer that skips the window
+        flags += _pair("--window-attn-skip-freq", _runs([1 - one for one in full]))
+    return flags
+
+
+def _ffns(model: ModelSpec, ffns: Sequence[AnyFfn]) -> list[str]:
+    flags: list[str] = []
+    dense = [f for f in ffns if f.kind == "dense"]
+    experts = [f for f in ffns if f.kind == "moe"]
+    if any(getattr(f, "gated", False) for f in ffns):
+        flags.append("--swiglu")
+    width = dense[0].ffn_hidden_size if dense else None
+    if width is None and experts:
+        width = experts[0].expert_ffn_hidden_size
+    if width:
+        flags += _pair("--ffn-hidden-size", width)
+    if experts:
+        moe = experts[0]
+        flags += _pair("--num-experts", moe.n_experts)
+        flags += _pair("--moe-router-topk", moe.top_k)
+        flags += _pair("--moe-ffn-hidden-size", moe.expert_ffn_hidden_size)
+        flags += ["--moe-grouped-gemm", *_pair("--moe-token-dispatcher-type", "alltoall")]
+        if moe.shared_ffn_hidden_size:
+            flags += _pair("--moe-shared-expert-intermediate-size", moe.shared_ffn_hidden_size)
+        kinds = [1 if model.ffns[f].kind == "moe" else 0 for _, f in model.layer_sequence]
+        if not all(kinds):
+            flags += _pair("--moe-layer-freq", _runs(kinds))
+    return flags
+
+
+def _runs(bits: Sequence[int]) -> str:
+    """Python list expression of a pattern.
+
+    >>> _runs([0, 0, 0, 1, 1])
+    '([0]*3+[1]*2)'
+    """
+    parts: list[list[int]] = []
+    for bit in bits:
+        if parts and parts[-1][0] == bit:
+            parts[-1][1] += 1
+        else:
+            parts.append([bit, 1])
+    return "(" + "+".join(f"[{bit}]*{n}" for bit, n in parts) + ")"
+
+
+def _layout(job: TrainingLaunch) -> tuple[list[str], list[str]]:
+    """Parallelism flags, and what of the layout they cannot say."""
+    lay = job.layout
+    unsaid: list[str] = []
+    flags = [
+        *_pair("--tensor-model-parallel-size", lay.tp),
+        *_pair("--pipeline-model-parallel-size", lay.pp),
+    ]
+    if lay.tp > 1 and lay.sequence_parallel:
+        flags.append("--sequence-parallel")
+    if lay.cp > 1:
+        flags += _pair("--context-parallel-size", lay.cp)
+        flags += _pair("--cp-comm-type", CP_COMM[lay.cp_kind])
+    if any(f.kind == "moe" for f in job.model.ffns.values()):
+        flags += _pair("--expert-model-parallel-size", lay.ep)
+        flags += _pair("--expert-tensor-parallel-size", lay.etp)
+    flags += _stages(job)
+    flags += _data_parallel(job)
+    flags += _recompute(job, unsaid)
+    if lay.schedule not in ("1f1b", "interleaved"):
+        unsaid.append(f"the schedule {lay.schedule}: Megatron runs 1F1B, interleaved with --vpp")
+    if lay.order != "tp-cp-dp-pp":
+        flags.append("--use-tp-pp-dp-mapping")
+    if lay.offload_optimizer:
+        flags += ["--optimizer-cpu-offload", "--use-precision-aware-optimizer"]
+    if lay.offload_activations:
+        unsaid.append("activations offloaded to the host")
+    return flags, unsaid
+
+
+def _stages(job: TrainingLaunch) -> list[str]:
+    """Virtual stages, and the layers of each where they are not equal."""
+    lay = job.layout
+    if lay.pp == 1:
+        return []
+    if job.even_stages and not job.model.n_mtp_layers:
+        if lay.vpp == 1:
+            return []
+        return _pair("--num-virtual-stages-per-pipeline-rank", lay.vpp)
+    chunks = ["t" * n for n in job.stage_layers]
+    chunks[0] = "E" + chunks[0]
+    chunks[-1] += "m" * job.model.n_mtp_layers + "L"
+    return _pair("--pipeline-model-parallel-layout", "|".join(chunks))
+
+
+def _data_parallel(job: TrainingLaunch) -> list[str]:
+    lay = job.layout
+    if lay.zero_stage >= 2:
+        sharding = "optim_grads" if lay.zero_stage == 2 else "optim_grads_params"
+        return [
+            "--use-megatron-fsdp",
+            *_pair("--data-parallel-sharding-strategy", sharding),
+            *_pair("--ckpt-format", "fsdp_dtensor"),
+            "--use-distributed-optimizer",
+            "--no-gradient-accumulation-fusion",
+        ]
+    if lay.zero_stage == 0:
+        return ["--overlap-grad-reduce"]
+    flags = ["--use-distributed-optimizer"]
+    if lay.overlap_dp:
+        flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
+    group = lay.shard_group_size
+    if group and group < lay.dp * lay.cp:
+        instances = lay.dp * lay.cp // group
+        flags += _pair("--num-distributed-optimizer-instances", instances)
+    return flags
+
+
+def _recompute(job: TrainingLaunch, unsaid: list[str]) -> list[str]:
+    lay = job.layout
+    if lay.recompute == "none":
+        return []
+    if lay.recompute == "selective":
+        return _pair("--recompute-granularity", "selective")
+    if lay.recompute == "per-op":
+        unsaid.append("recomputation per operation (selective is written)")
+        return _pair("--recompute-granularity", "selective")
+    method, n = ("uniform", 1) if lay.recompute_layers is None else ("block", lay.recompute_layers)
+    return [
+        *_pair("--recompute-granularity", "full"),
+        *_pair("--recompute-method", method),
+        *_pair("--recompute-num-layers", n),
+    ]

@@ -1,0 +1,146 @@
+"""torchtitan: a registered configuration and overrides of it on the command line."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.job import Written
+
+if TYPE_CHECKING:
+    from gpuscale.launch.job import TrainingLaunch
+
+VERSION = "torchtitan 0.3.0"
+REGISTRY = {
+    "llama3-8b": ("llama3", "llama3_8b"),
+    "llama3.1-8b": ("llama3", "llama3_8b"),
+    "llama3-70b": ("llama3", "llama3_70b"),
+    "llama3.1-70b": ("llama3", "llama3_70b"),
+    "llama3.1-405b": ("llama3", "llama3_405b"),
+    "qwen3-0.6b": ("qwen3", "qwen3_0_6b"),
+    "qwen3-1.7b": ("qwen3", "qwen3_1_7b"),
+    "qwen3-14b": ("qwen3", "qwen3_14b"),
+    "qwen3-32b": ("qwen3", "qwen3_32b"),
+    "qwen3-30b-a3b": ("qwen3", "qwen3_30b_a3b"),
+    "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
+    "gpt-oss-20b": ("gpt_oss", "gpt_oss_20b"),
+    "gpt-oss-120b": ("gpt_oss", "gpt_oss_120b"),
+}
+"""Model preset -> `--module` and `--config` (torchtitan/models/*/config_registry.py)."""
+SCHEDULE = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe"}
+RECOMPUTE = {"none": "none", "selective": "selective", "per-op": "selective", "full": "full"}
+
+
+def write(job: TrainingLaunch) -> Written:
+    """Write the overrides of torchtitan for a job.
+
+    Raises
+    ------
+    GpuscaleError
+        If torchtitan has no configuration of the model.
+    """
+    if job.model.name not in REGISTRY:
+        raise GpuscaleError(
+            f"torchtitan {VERSION.split()[1]} has no configuration of {job.model.name}",
+            f"it has {', '.join(REGISTRY)}; `--framework megatron` writes any dense or MoE model",
+        )
+    module, config = REGISTRY[job.model.name]
+    lay = job.layout
+    unsaid: list[str] = []
+    group = lay.shard_group_size or lay.dp * lay.cp
+    replicate = lay.dp * lay.cp // group if lay.zero_stage else lay.dp
+    shard = lay.dp // replicate if lay.zero_stage else 1
+    given: dict[str, object] = {
+        "training.seq_len": lay.seq_len,
+        "training.local_batch_size": _local_batch(job),
+        "training.global_batch_size": lay.global_batch_size,
+        "training.steps": job.steps or 100,
+        "parallelism.data_parallel_replicate_degree": replicate,
+        "parallelism.data_parallel_shard_degree": shard,
+        "parallelism.fsdp_reshard_after_forward": "always" if lay.zero_stage == 3 else "never",
+        "parallelism.tensor_parallel_degree": lay.tp,
+        "parallelism.context_parallel_degree": lay.cp,
+        "parallelism.expert_parallel_degree": lay.ep,
+        **_pipeline(job, unsaid),
+    }
+    flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
+    if lay.tp > 1 and not lay.sequence_parallel:
+        flags.append("--parallelism.no-enable_sequence_parallel")
+    if lay.pp > 1:  # the trainer captures no graphs of a pipeline
+        flags.append("--training.disable_cuda_graphs")
+    if lay.offload_optimizer:
+        flags.append("--training.enable_cpu_offload")
+        unsaid.append("torchtitan offloads parameters and gradients beside the optimizer")
+    _say(job, unsaid)
+    return Written(
+        framework="torchtitan",
+        version=VERSION,
+        files=(),
+        train=(
+            *("-m", "torchtitan.train", "--module", module, "--config", config),
+            *flags,
+            f"activation-checkpoint:{RECOMPUTE[lay.recompute]}",
+        ),
+        unsaid=tuple(unsaid),
+        environment=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),),
+    )
+
+
+def _local_batch(job: TrainingLaunch) -> int:
+    """Sequences a rank takes at once: one micro-batch, or all of a step for a pipeline."""
+    lay = job.layout
+    return lay.micro_batch_size * (lay.n_micro_batches if lay.pp > 1 else 1)
+
+
+def chunk_layers(n_layers: int, n_chunks: int) -> tuple[int, ...]:
+    """Layers that torchtitan gives to each stage, with no stage one layer short on purpose.
+
+    Even, the rest to the first ones (torchtitan/distributed/pipeline_parallel.py,
+    `generate_llm_fqn_per_model_part`).
+
+    >>> chunk_layers(61, 8)
+    (8, 8, 8, 8, 8, 7, 7, 7)
+    """
+    each, rest = divmod(n_layers, n_chunks)
+    return tuple(each + (i < rest) for i in range(n_chunks))
+
+
+def _pipeline(job: TrainingLaunch, unsaid: list[str]) -> dict[str, object]:
+    lay = job.layout
+    if lay.pp == 1:
+        return {}
+    n_chunks = lay.pp * lay.vpp
+    if chunk_layers(job.model.n_layers, n_chunks) != job.stage_layers:
+        unsaid.append(
+            f"the split of layers {'-'.join(map(str, job.stage_layers))}; torchtitan makes "
+            f"{'-'.join(map(str, chunk_layers(job.model.n_layers, n_chunks)))}"
+        )
+    if lay.schedule not in SCHEDULE:
+        unsaid.append(f"the schedule {lay.schedule} (1F1B is written)")
+    schedule = "Interleaved1F1B" if lay.vpp > 1 else SCHEDULE.get(lay.schedule, "1F1B")
+    return {
+        "parallelism.pipeline_parallel_degree": lay.pp,
+        "parallelism.pipeline_parallel_schedule": schedule,
+        "parallelism.pipeline_parallel_microbatch_size": lay.micro_batch_size,
+        "parallelism.pipeline_parallel_layers_per_stage": math.ceil(job.model.n_layers / n_chunks),
+        "parallelism.pipeline_parallel_first_stage_less_layers": 0,
+        "parallelism.pipeline_parallel_last_stage_less_layers": 0,
+    }
+
+
+def _say(job: TrainingLaunch, unsaid: list[str]) -> None:
+    """List what the command line of torchtitan cannot set."""
+    lay = job.layout
+    if lay.precision != "bf16":
+        unsaid.append(f"{lay.precision}: a converter in the Python configuration, no option")
+    if lay.zero_stage == 1:
+        unsaid.append("ZeRO-1: FSDP2 shards gradients too (`never` reshards after the forward)")
+    if lay.etp > 1:
+        unsaid.append(f"expert tensor parallelism {lay.etp}")
+    if lay.cp > 1 and lay.cp_kind != "ring":
+        unsaid.append(f"context parallelism by {lay.cp_kind}: torchtitan rotates (ring)")
+    if lay.recompute_layers is not None:
+        unsaid.append(f"recomputation of {lay.recompute_layers} layers a stage: all are written")
+    if lay.offload_activations:
+        unsaid.append("activations offloaded to the host")

@@ -1,0 +1,227 @@
+"""Which kind a launch file is, and the one place that reads any of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read import keyed, megatron, serving, torchtitan, trainer
+from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.launchers import outside_variables, read_size
+from gpuscale.launch.read.shell import Script, read_script
+
+KINDS = (
+    "megatron",
+    "megatron-bridge",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "maxtext",
+    "llama-factory",
+    "axolotl",
+    "trainer",
+    "vllm",
+    "sglang",
+    "trtllm",
+)
+SUPPORTED = (
+    "Megatron scripts, Bridge and NeMo YAML, DeepSpeed JSON, accelerate, LLaMA-Factory and axolotl "
+    "YAML, torchtitan, MaxText, sbatch and torchrun lines, `vllm serve`, SGLang, `trtllm-serve`"
+)
+PYTHON = re.compile(r"^(import|from) \w+", re.MULTILINE)
+
+
+def read_launch(files: dict[str, str]) -> Found:
+    """Read the files of one launch together.
+
+    Parameters
+    ----------
+    files : dict of str to str
+        Text by file name; a script and the JSON that it names, say.
+
+    Returns
+    -------
+    Found
+        What they say together: the training file decides, the others fill in.
+
+    Raises
+    ------
+    GpuscaleError
+        If none of them is of a known kind, or a JSON, YAML or TOML does not parse.
+    """
+    found: list[Found] = []
+    for name, text in files.items():
+        found += _read_one(name, text)
+    if not found:
+        shown = ", ".join(files)
+        raise GpuscaleError(
+            f"{shown}: not a launch file of a known kind", f"`launch-check` reads {SUPPORTED}"
+        )
+    return _together(found)
+
+
+def _together(found: list[Found]) -> Found:
+    """Fill what the first does not say from the others."""
+    empty = Found("")
+    rank = {kind: i for i, kind in enumerate(KINDS)}
+    found = sorted(found, key=lambda f: rank.get(f.kind, 99))
+    main = found[0]
+    for other in found[1:]:
+        for field in Found.__slots__:
+            if field in ("kind", "software", "version"):
+                continue
+            value = getattr(main, field)
+            if isinstance(value, list):
+                value += [v for v in getattr(other, field) if v not in value]
+            elif isinstance(value, dict):
+                value.update({k: v for k, v in getattr(other, field).items() if k not in value})
+            elif value == getattr(empty, field):
+                setattr(main, field, getattr(other, field))
+    return main
+
+
+def _read_one(name: str, text: str) -> list[Found]:
+    stripped = text.lstrip()
+    if name.endswith(".json") or (stripped.startswith("{") and '"' in stripped[:200]):
+        return [_json(name, text)]
+    if name.endswith(".toml"):
+        return [_toml(name, text)]
+    if name.endswith((".yaml", ".yml")):
+        return _yaml(name, text)
+    if name.endswith(".py") or (PYTHON.search(text) and not stripped.startswith("#!")):
+        raise GpuscaleError(
+            f"{name}: a Python program is not read",
+            "give the script or the configuration that starts it",
+        )
+    return _script(name, text)
+
+
+def _json(name: str, text: str) -> Found:
+    try:
+        table = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise GpuscaleError(f"{name}: not JSON: {str(error)[:120]}") from None
+    if not isinstance(table, dict):
+        raise GpuscaleError(f"{name}: a JSON object is expected")
+    deepspeed = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16"}
+    if deepspeed & set(table) or "deepspeed" in name or "ds_" in name:
+        return trainer.read_deepspeed(table)
+    raise GpuscaleError(
+        f"{name}: not a DeepSpeed configuration",
+        "a model's config.json is the model argument of `plan` and `memory`",
+    )
+
+
+def _toml(name: str, text: str) -> Found:
+    from gpuscale.io.toml import parse_toml
+
+    tables = parse_toml(text, name)
+    if not {"training", "parallelism", "model"} & set(tables):
+        raise GpuscaleError(f"{name}: not a torchtitan configuration", "[training] is missing")
+    return torchtitan.read_toml(tables)
+
+
+def _yaml(name: str, text: str) -> list[Found]:
+    import yaml
+
+    try:
+        table = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise GpuscaleError(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
+    if not isinstance(table, dict):
+        raise GpuscaleError(f"{name}: a YAML mapping is expected")
+    return [found] if (found := _table(table)) else _embedded(name, table)
+
+
+def _table(table: dict[str, Any]) -> Found | None:
+    """Build the record of a YAML by the keys that only one kind has."""
+    keys = set(table)
+    if keys & {"compute_environment", "distributed_type", "fsdp_config"} and (
+        "num_processes" in keys or "distributed_type" in keys
+    ):
+        return trainer.read_accelerate(table)
+    if "finetuning_type" in keys or ("stage" in keys and "model_name_or_path" in keys):
+        return trainer.read_arguments(table, "llama-factory", "llama-factory")
+    if "base_model" in keys:
+        return trainer.read_arguments(table, "axolotl", "axolotl")
+    if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or "per_device_batch_size" in keys:
+        return keyed.read_maxtext(table)
+    leaves = {k for k, _ in keyed.flat(table)}
+    if "tensor_model_parallel_size" in leaves:
+        return keyed.read_bridge(table)
+    if "model_name_or_path" in keys or "per_device_train_batch_size" in keys:
+        return trainer.read_arguments(table, "trainer", "hf-trainer")
+    return None
+
+
+def _embedded(name: str, table: dict[str, Any]) -> list[Found]:
+    """Commands inside a SkyPilot, dstack or Kubernetes file."""
+    texts = [v for k, v in keyed.flat(table) if isinstance(v, str) and "\n" in v]
+    for key in ("run", "commands", "command", "args"):
+        value = table.get(key)
+        texts += [value] if isinstance(value, str) else []
+        texts += [str(v) for v in value] if isinstance(value, list) else []
+    found = [f for text in texts for f in _script(name, text)]
+    nodes = table.get("num_nodes") or table.get("nodes")
+    for one in found:
+        if isinstance(nodes, int):
+            one.n_nodes = nodes
+    return found
+
+
+def _script(name: str, text: str) -> list[Found]:
+    script = read_script(text, outside_variables(text))
+    stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
+    found = [f for words in script.commands if (f := _command(words, stem)) is not None]
+    for document, body in script.documents.items():
+        if document.endswith((".json", ".yaml", ".yml")):
+            found += _read_one(document, body)
+    for one in found:
+        if one.method != "serve":
+            read_size(text, script, one)
+        _unresolved(one, script)
+    return [_together(found)] if found else []
+
+
+def _unresolved(found: Found, script: Script) -> None:
+    """Variables that stand in the training command itself."""
+    for text in script.unresolved:
+        if text not in found.unresolved and not text.startswith(("$(", "`")):
+            found.unresolved.append(text)
+
+
+def _command(words: list[str], stem: str) -> Found | None:
+    if not words or words[0] in ("echo", "printf", "pip", "git", "cd", "export", "source"):
+        return None
+    if len(words) > 1 and any(" " in w and len(w) > 60 for w in words):
+        inner = [w for w in words if "pretrain_" in w and " " in w]
+        if inner:
+            return _command(inner[0].split(), stem)
+    if engine := serving.engine_of(words):
+        return serving.read(words, engine)
+    if torchtitan.is_torchtitan(words):
+        return torchtitan.read_command(words)
+    if megatron.is_megatron(words):
+        return megatron.read(words, stem)
+    if any("MaxText" in w or "maxtext" in w for w in words):
+        return keyed.read_maxtext(keyed.arguments(words))
+    table = _arguments(words)
+    if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
+        kind = "llama-factory" if "finetuning_type" in table else "trainer"
+        return trainer.read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")
+    return None
+
+
+def _arguments(words: list[str]) -> dict[str, Any]:
+    """`--key value` words as a table; a key without a value is true."""
+    table: dict[str, Any] = {}
+    for i, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        key, equals, value = word[2:].partition("=")
+        following = words[i + 1] if i + 1 < len(words) else "--"
+        given = value if equals else (True if following.startswith("--") else following)
+        table[key.replace("-", "_")] = given
+    return table

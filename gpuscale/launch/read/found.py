@@ -1,0 +1,99 @@
+"""What a launch file says, whatever its kind; what it does not say is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(slots=True)
+class Found:
+    """A job as a launch file describes it. Degrees are counts, lengths tokens."""
+
+    kind: str  # key of `read.detect.KINDS`
+    software: str = ""  # preset of the framework family
+    version: str = ""  # whose option names were known
+    model_name: str | None = None  # as the file names it: a hub id, a path, a preset
+    model: ModelSpec | None = None  # where the file holds the shape itself
+    method: str = "pretrain"  # pretrain, full, lora, qlora, dora, serve
+    n_gpus: int | None = None
+    n_nodes: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str | None = None
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int | None = None
+    etp: int | None = None
+    dp: int | None = None  # only where the file itself says it
+    dp_replicate: int | None = None  # HSDP
+    zero_stage: int | None = None
+    sequence_parallel: bool | None = None
+    micro_batch_size: int | None = None
+    accumulation: int | None = None
+    global_batch_size: int | None = None
+    seq_len: int | None = None
+    precision: str | None = None
+    recompute: str | None = None
+    recompute_layers: int | None = None
+    cp_kind: str | None = None
+    schedule: str | None = None
+    stage_layers: tuple[int, ...] | None = None
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    offload_activations: bool = False
+    optimizer: str | None = None
+    lora_rank: int | None = None
+    weights: str | None = None  # number format of a served or quantised model
+    kv: str | None = None
+    max_seqs: int | None = None
+    memory_utilization: float | None = None
+    not_understood: list[str] = field(default_factory=list)  # options the parser does not know
+    unresolved: list[str] = field(default_factory=list)  # variables and substitutions
+    wrong: list[str] = field(default_factory=list)  # the framework refuses it
+    places: dict[str, str] = field(default_factory=dict)  # field -> the option as written
+
+    @property
+    def world_size(self) -> int | None:
+        """GPUs of the job, where the file says them."""
+        if self.n_gpus:
+            return self.n_gpus
+        if self.n_nodes and self.gpus_per_node:
+            return self.n_nodes * self.gpus_per_node
+        return None
+
+
+class Values:
+    """Options of a command line by name, with what could not be read noted on a `Found`."""
+
+    def __init__(self, found: Found, given: dict[str, list[str]]) -> None:
+        self.found, self.given = found, given
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.given
+
+    def text(self, name: str, key: str = "") -> str | None:
+        """Value of an option as text; None where it is missing or holds an unset variable."""
+        values = self.given.get(name)
+        if not values:
+            return None
+        if "\x00" in values[-1]:
+            return None
+        if key:
+            self.found.places[key] = f"{name} {values[-1]}"
+        return values[-1]
+
+    def whole(self, name: str, key: str = "") -> int | None:
+        """Value of an option as a whole number; another text is noted as wrong."""
+        text = self.text(name, key)
+        if text is None:
+            return None
+        try:
+            return int(text.replace("_", ""))
+        except ValueError:
+            self.found.wrong.append(f"{name} {text[:40]}: not a whole number")
+            return None

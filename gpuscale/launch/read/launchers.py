@@ -1,0 +1,109 @@
+"""Machines and GPUs of a launch: sbatch headers, srun, torchrun, deepspeed, accelerate."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.found import Found
+    from gpuscale.launch.read.shell import Script
+
+_SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
+NODES = ("--nnodes", "--num_nodes", "--num-nodes", "--nodes", "-N", "--num_machines")
+PER_NODE = (
+    "--nproc_per_node",
+    "--nproc-per-node",
+    "--num_gpus",
+    "--gpus-per-node",
+    "--ntasks-per-node",
+    "--gpus-per-task",
+)
+TOTAL = ("--num_processes", "--ntasks", "-n", "--gpus", "-G")
+LAUNCHERS = (
+    "torchrun",
+    "deepspeed",
+    "accelerate",
+    "srun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "mpirun",
+)
+NODE_VARIABLES = ("NNODES", "NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "NODES")
+GPU_VARIABLES = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NUM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE")
+
+
+def outside_variables(text: str) -> dict[str, str]:
+    """Variables that a job's `#SBATCH` lines make known to its script."""
+    known: dict[str, str] = {}
+    nodes, per_node, tasks = _sbatch(text)
+    if nodes:
+        known |= {"SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes)}
+    if per_node:
+        known["SLURM_GPUS_ON_NODE"] = known["SLURM_GPUS_PER_NODE"] = str(per_node)
+    if nodes and (tasks or per_node):
+        known["SLURM_NTASKS"] = str(nodes * (tasks or 1))
+    return known
+
+
+def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
+    """(nodes, GPUs a node, tasks a node) of the `#SBATCH` lines."""
+    nodes = per_node = tasks = None
+    for line in _SBATCH.findall(text):
+        if match := re.search(r"(?:--nodes[=\s]|-N\s*)(\d+)", line):
+            nodes = int(match[1])
+        if match := re.search(r"--gpus-per-node[=\s](?:\w+:)?(\d+)", line):
+            per_node = int(match[1])
+        if match := re.search(r"--gres[=\s]gpu(?::[\w.-]+)?:(\d+)", line):
+            per_node = int(match[1])
+        if match := re.search(r"--ntasks-per-node[=\s](\d+)", line):
+            tasks = int(match[1])
+    return nodes, per_node, tasks
+
+
+def read_size(text: str, script: Script, found: Found) -> None:
+    """Put machines and GPUs on the record, from launcher options first, then the headers."""
+    nodes, per_node, tasks = _sbatch(text)
+    total = None
+    for words in script.commands:
+        if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):
+            continue
+        end = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
+        given = _pairs(words[:end])
+        nodes = _first(given, NODES) or nodes
+        per_node = _first(given, PER_NODE) or per_node
+        total = _first(given, TOTAL) or total
+    variables = script.variables
+    nodes = nodes or _variable(variables, NODE_VARIABLES)
+    per_node = per_node or _variable(variables, GPU_VARIABLES) or (tasks if tasks != 1 else None)
+    found.n_nodes = found.n_nodes or nodes
+    found.gpus_per_node = found.gpus_per_node or per_node
+    if total and not (nodes and per_node):
+        found.n_gpus = found.n_gpus or total
+    if found.gpus_per_node and not found.n_nodes and not found.n_gpus:
+        found.n_nodes = 1
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for i, word in enumerate(words):
+        if word.startswith("-"):
+            name, equals, value = word.partition("=")
+            given[name] = value if equals else (words[i + 1] if i + 1 < len(words) else "")
+    return given
+
+
+def _first(given: dict[str, str], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        text = given.get(name, "").split(":")[-1]
+        if text.isdigit() and 0 < int(text) < 10**7:
+            return int(text)
+    return None
+
+
+def _variable(variables: dict[str, str | list[str]], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        value = variables.get(name)
+        if isinstance(value, str) and value.isdigit() and int(value):
+            return int(value)
+    return None

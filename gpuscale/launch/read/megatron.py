@@ -1,0 +1,291 @@
+"""Megatron-LM: the flags of `pretrain_gpt.py` in a script."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.options import known_options
+from gpuscale.launch.read.found import Found, Values
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import ModelSpec
+
+CP_KIND = {"p2p": "ring", "allgather": "all-gather", "a2a": "ulysses", "a2a+p2p": "ulysses"}
+DEGREES = {
+    "tp": "--tensor-model-parallel-size",
+    "pp": "--pipeline-model-parallel-size",
+    "cp": "--context-parallel-size",
+}
+BATCH = {
+    "micro_batch_size": "--micro-batch-size",
+    "global_batch_size": "--global-batch-size",
+    "seq_len": "--seq-length",
+    "ep": "--expert-model-parallel-size",
+    "etp": "--expert-tensor-parallel-size",
+}
+
+
+def is_megatron(words: list[str]) -> bool:
+    """Whether a command is Megatron's."""
+    if words[:1] and words[0] in ("echo", "[", "[[", "test", "printf", "cat", "cp", "mkdir"):
+        return False
+    return any(re.search(r"pretrain_\w+\.py$", w) for w in words) or (
+        "--num-layers" in words and "--tensor-model-parallel-size" in words
+    )
+
+
+def read(words: list[str], name: str) -> Found:
+    """Read the command of a Megatron script.
+
+    Parameters
+    ----------
+    words : list of str
+        The command's words, variables put in.
+    name : str
+        Name for the model, which Megatron's flags do not give.
+    """
+    found = Found("megatron", software="megatron-core", version=known_options("megatron").version)
+    start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
+    script = words[start] if start >= 0 else ""
+    if re.search(r"pretrain_(bert|t5|vision|ict|retro)|(train|run)_\w*(vlm|clip|text_gen)", script):
+        found.wrong.append(f"{script}: not the training of a decoder-only language model")
+    values = Values(found, _flags(words[start + 1 :], found))
+    for field, flag in (DEGREES | BATCH).items():
+        number = values.whole(flag, field)
+        if number is not None:
+            setattr(found, field, number)
+    _pipeline(values)
+    _precision(values)
+    _sharding(values)
+    _recompute(values)
+    found.sequence_parallel = "--sequence-parallel" in values
+    if kind := values.text("--cp-comm-type"):
+        found.cp_kind = CP_KIND.get(kind)
+    found.offload_optimizer = "--optimizer-cpu-offload" in values
+    found.model = _model(values, name)
+    found.model_name = name
+    return found
+
+
+def _flags(words: list[str], found: Found) -> dict[str, list[str]]:
+    """Options with their values; an option that the parser does not know is noted."""
+    arity = known_options("megatron").arity
+    given: dict[str, list[str]] = {}
+    i = 0
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word.partition("=")
+        if name not in arity:
+            found.not_understood.append(name)
+            while i < len(words) and not words[i].startswith("--"):
+                i += 1
+            continue
+        values = [value] if equals else []
+        if not equals and arity[name] != "0":
+            while i < len(words) and not words[i].startswith("--"):
+                values.append(words[i])
+                i += 1
+            if not values and arity[name] not in "*":
+                found.wrong.append(f"{name} has no value")
+        given[name] = values
+    return given
+
+
+def _pipeline(values: Values) -> None:
+    found = values.found
+    per_stage = values.whole("--num-layers-per-virtual-pipeline-stage")
+    found.vpp = values.whole("--num-virtual-stages-per-pipeline-rank", "vpp") or 1
+    layers = values.whole("--num-layers")
+    if per_stage and layers and found.pp:
+        if layers % (found.pp * per_stage):
+            found.wrong.append(
+                f"{layers} layers do not divide into {found.pp} stages of chunks of {per_stage}"
+            )
+        else:
+            found.vpp = layers // found.pp // per_stage
+    first = values.whole("--decoder-first-pipeline-num-layers")
+    last = values.whole("--decoder-last-pipeline-num-layers")
+    if layers and found.pp > 1 and (first is not None or last is not None):
+        found.stage_layers = _ends(found, layers, first, last)
+    if layout := values.text("--pipeline-model-parallel-layout", "stage_layers"):
+        chunks = layout_chunks(layout)
+        found.stage_layers = tuple(chunks)
+        if found.pp and len(chunks) % found.pp == 0:
+            found.vpp = len(chunks) // found.pp
+        if layers is not None and sum(chunks) != layers:
+            found.wrong.append(f"the layout holds {sum(chunks)} layers, --num-layers {layers}")
+    found.schedule = "interleaved" if found.vpp > 1 else "1f1b"
+
+
+def _ends(found: Found, layers: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
+    """Layers of each stage where the first or last is given (transformer_config.py)."""
+    given = (first is not None) + (last is not None)
+    middle, stages = layers - (first or 0) - (last or 0), found.pp - given
+    if stages <= 0 or middle < 0 or middle % stages:
+        found.wrong.append(f"{middle} middle layers do not divide over {stages} stages")
+        return None
+    each = (middle // stages,) * stages
+    return (*([first] if first is not None else []), *each, *([last] if last is not None else []))
+
+
+def layout_chunks(layout: str) -> list[int]:
+    """Count the transformer layers of each chunk of a layout string.
+
+    Examples
+    --------
+    >>> layout_chunks("Et|(tt|)*2,t|L")
+    [1, 2, 2, 1, 0]
+    """
+    text = layout.replace(",", "")
+    while match := re.search(r"\(([^()]*)\)\*(\d{1,4})", text):
+        text = text[: match.start()] + match[1] * int(match[2]) + text[match.end() :]
+    text = re.sub(r"(\w)\*(\d{1,4})", lambda m: m[1] * int(m[2]), text)
+    return [part.count("t") for part in text.split("|")]
+
+
+def _precision(values: Values) -> None:
+    found = values.found
+    found.precision = "fp16" if "--fp16" in values else "bf16" if "--bf16" in values else "fp32"
+    if "--fp8-format" in values:
+        recipe = values.text("--fp8-recipe") or "delayed"
+        found.precision = "mxfp8" if recipe == "mxfp8" else "fp8"
+    if "--fp4-format" in values:
+        found.precision = "nvfp4"
+    if "--fp8-format" in values and "--fp4-format" in values:
+        found.wrong.append("--fp8-format and --fp4-format exclude each other")
+
+
+def _sharding(values: Values) -> None:
+    found = values.found
+    found.zero_stage = 1 if "--use-distributed-optimizer" in values else 0
+    if "--use-megatron-fsdp" in values or "--use-custom-fsdp" in values:
+        strategy = values.text("--data-parallel-sharding-strategy") or "optim_grads_params"
+        stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+        found.zero_stage = stages.get(strategy, 3)
+    if "--use-torch-fsdp2" in values:
+        found.zero_stage = 3
+    found.dp_replicate = values.whole("--num-distributed-optimizer-instances")
+    if "--overlap-param-gather" in values and found.zero_stage == 0:
+        found.wrong.append("--overlap-param-gather needs --use-distributed-optimizer")
+    if "--overlap-param-gather" in values and "--overlap-grad-reduce" not in values:
+        found.wrong.append("--overlap-param-gather needs --overlap-grad-reduce")
+
+
+def _recompute(values: Values) -> None:
+    found = values.found
+    granularity = values.text("--recompute-granularity", "recompute")
+    if "--recompute-activations" in values:
+        granularity = "selective"
+    found.recompute = granularity or "none"
+    if granularity == "full":
+        if not values.text("--recompute-method"):
+            found.wrong.append("--recompute-granularity full needs --recompute-method")
+        if values.text("--recompute-method") == "block":
+            found.recompute_layers = values.whole("--recompute-num-layers")
+    elif granularity == "selective" and values.text("--recompute-method"):
+        found.wrong.append("selective recomputation takes no --recompute-method")
+
+
+def _model(values: Values, name: str) -> ModelSpec | None:
+    """Build the model of the flags, or note what is missing."""
+    from gpuscale.specs.model import ModelSpec
+
+    layers, hidden = values.whole("--num-layers"), values.whole("--hidden-size")
+    heads = values.whole("--num-attention-heads")
+    if not layers or not hidden or not heads:
+        return None
+    gated = "--swiglu" in values or "--quick-geglu" in values
+    width = values.whole("--ffn-hidden-size") or (
+        -(-8 * hidden // 3 // 64) * 64 if gated else 4 * hidden
+    )
+    bias = "--disable-bias-linear" not in values
+    ffns: dict[str, Any] = {
+        "dense": {"kind": "dense", "ffn_hidden_size": width, "gated": gated, "bias": bias}
+    }
+    pattern = [0] * layers
+    if experts := values.whole("--num-experts"):
+        ffns["moe"] = {
+            "kind": "moe",
+            "n_experts": experts,
+            "top_k": values.whole("--moe-router-topk") or 2,
+            "expert_ffn_hidden_size": values.whole("--moe-ffn-hidden-size") or width,
+            "shared_ffn_hidden_size": values.whole("--moe-shared-expert-intermediate-size") or 0,
+            "gated": gated,
+        }
+        pattern = _frequency(values.text("--moe-layer-freq") or "1", layers)
+    used = {"moe" if one else "dense" for one in pattern}
+    spec = {
+        "name": name,
+        "hidden_size": hidden,
+        "vocab_size": _vocabulary(values),
+        "layers": ", ".join(f"{n} x full+{'moe' if one else 'dense'}" for one, n in _runs(pattern)),
+        "mixers": {"full": _mixer(values, hidden, heads)},
+        "ffns": {key: value for key, value in ffns.items() if key in used},
+        "tie_embeddings": "--untie-embeddings-and-output-weights" not in values,
+        "norm": "rmsnorm" if values.text("--normalization") == "RMSNorm" else "layernorm",
+        "position": "rope" if values.text("--position-embedding-type") == "rope" else "learned",
+        "max_position": values.whole("--max-position-embeddings"),
+        "n_mtp_layers": values.whole("--mtp-num-layers") or 0,
+    }
+    return ModelSpec.model_validate(spec)
+
+
+def _mixer(values: Values, hidden: int, heads: int) -> dict[str, Any]:
+    if "--multi-latent-attention" in values:
+        return {
+            "kind": "mla",
+            "n_heads": heads,
+            "q_lora_rank": values.whole("--q-lora-rank"),
+            "kv_lora_rank": values.whole("--kv-lora-rank") or 32,
+            "qk_nope_head_dim": values.whole("--qk-head-dim") or 128,
+            "qk_rope_head_dim": values.whole("--qk-pos-emb-head-dim") or 64,
+            "v_head_dim": values.whole("--v-head-dim") or 128,
+        }
+    grouped = "--group-query-attention" in values
+    window = values.text("--window-size")
+    return {
+        "kind": "attention",
+        "n_heads": heads,
+        "n_kv_heads": (values.whole("--num-query-groups") or 1) if grouped else heads,
+        "head_dim": values.whole("--kv-channels") or hidden // heads,
+        "qk_norm": "head" if "--qk-layernorm" in values else "none",
+        "qkv_bias": "--add-qkv-bias" in values or "--disable-bias-linear" not in values,
+        "window_tokens": int(window.strip("()").split(",")[0]) + 1
+        if window and "--window-attn-skip-freq" not in values
+        else None,
+    }
+
+
+def _vocabulary(values: Values) -> int:
+    """Size of the padded vocabulary; GPT-2's where the tokenizer is a file that is not here."""
+    size = values.whole("--vocab-size") or values.whole("--padded-vocab-size")
+    if size is None:
+        values.found.unresolved.append("size of the vocabulary (the tokenizer's): 50,257 taken")
+        size = 50257
+    multiple = (values.whole("--make-vocab-size-divisible-by") or 128) * values.found.tp
+    return -(-size // multiple) * multiple
+
+
+def _frequency(text: str, layers: int) -> list[int]:
+    """1 for a layer with experts (`--moe-layer-freq`: N for one in N, or a list expression)."""
+    if text.isdigit():
+        every = max(1, int(text))
+        return [1 if i % every == 0 else 0 for i in range(layers)]
+    bits: list[int] = []
+    for inner, times in re.findall(r"\[([\d,\s]*)\]\)?(?:\*(\d+))?", text):
+        bits += [int(b) for b in re.findall(r"\d", inner)] * int(times or 1)
+    return (bits * layers)[:layers] if bits else [1] * layers
+
+
+def _runs(bits: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for bit in bits:
+        if runs and runs[-1][0] == bit:
+            runs[-1] = (bit, runs[-1][1] + 1)
+        else:
+            runs.append((bit, 1))
+    return runs

@@ -1,0 +1,137 @@
+"""Serving lines: `vllm serve`, SGLang's `launch_server`, `trtllm-serve`."""
+
+from __future__ import annotations
+
+from gpuscale.launch.options import known_options
+from gpuscale.launch.read.found import Found, Values
+
+ALIASES = {
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-q": "--quantization",
+    "--tp": "--tensor-parallel-size",
+    "--tp-size": "--tensor-parallel-size",
+    "--tp_size": "--tensor-parallel-size",
+    "--pp-size": "--pipeline-parallel-size",
+    "--pp_size": "--pipeline-parallel-size",
+    "--dp": "--data-parallel-size",
+    "--dp-size": "--data-parallel-size",
+    "--ep-size": "--ep",
+    "--ep_size": "--ep",
+    "--context-length": "--max-model-len",
+    "--max_seq_len": "--max-model-len",
+    "--max-running-requests": "--max-num-seqs",
+    "--max_batch_size": "--max-num-seqs",
+    "--mem-fraction-static": "--gpu-memory-utilization",
+    "--kv_cache_free_gpu_memory_fraction": "--gpu-memory-utilization",
+    "--model-path": "--model",
+}
+"""Other spellings and the other engines' words -> vLLM's option."""
+
+
+def engine_of(words: list[str]) -> str | None:
+    """Engine that a command starts."""
+    text = " ".join(words)
+    if "vllm serve" in text or "vllm.entrypoints" in text:
+        return "vllm"
+    if "sglang" in text:
+        return "sglang"
+    return "trtllm" if "trtllm-serve" in text else None
+
+
+def read(words: list[str], engine: str) -> Found:
+    """Read a serving line; context length is `seq_len`, concurrent sequences `max_seqs`."""
+    found = Found(engine, software=engine, method="serve")
+    known = known_options("vllm") if engine == "vllm" else None
+    found.version = known.version if known else engine
+    given: dict[str, list[str]] = {}
+    positional: list[str] = []
+    start = next((i for i, w in enumerate(words) if w in ("serve", "trtllm-serve")), 0)
+    i = start + 1
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not word.startswith("-"):
+            positional.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-") if engine == "vllm" and name.startswith("--") else name
+        if known and name not in known.arity and name not in ALIASES and not _server(name):
+            found.not_understood.append(name)
+        values = [value] if equals else []
+        flag = known is not None and known.arity.get(name) == "0"
+        if not equals and not flag and i < len(words) and not words[i].startswith("-"):
+            values.append(words[i])
+            i += 1
+        given[ALIASES.get(name, name)] = values
+    values_of = Values(found, given)
+    found.model_name = values_of.text("--model") or next(
+        (p for p in positional if not p.endswith((".py", "serve"))), None
+    )
+    found.tp = values_of.whole("--tensor-parallel-size", "tp") or 1
+    found.pp = values_of.whole("--pipeline-parallel-size", "pp") or 1
+    found.dp = values_of.whole("--data-parallel-size", "dp") or 1
+    found.ep = values_of.whole("--ep", "ep")
+    attention = "--enable-dp-attention" in given
+    ranks = found.tp * found.pp * (1 if attention else found.dp)
+    found.n_gpus = found.n_gpus or ranks
+    if attention and found.tp % found.dp:
+        found.wrong.append(f"tp {found.tp} is no multiple of the attention's dp {found.dp}")
+    found.seq_len = _length(values_of, "--max-model-len")
+    found.max_seqs = values_of.whole("--max-num-seqs", "max_seqs")
+    found.weights = values_of.text("--quantization", "weights")
+    found.kv = values_of.text("--kv-cache-dtype", "kv")
+    share = values_of.text("--gpu-memory-utilization", "memory_utilization")
+    try:
+        found.memory_utilization = float(share) if share else None
+    except ValueError:
+        found.wrong.append(f"--gpu-memory-utilization {share}: not a number")
+    if found.memory_utilization is not None and not 0 < found.memory_utilization <= 1:
+        found.wrong.append(f"--gpu-memory-utilization {share}: must be above 0 and at most 1")
+    return found
+
+
+def _server(name: str) -> bool:
+    """Whether an option belongs to the HTTP server, not to the engine."""
+    return name.startswith(
+        (
+            "--host",
+            "--port",
+            "--api",
+            "--uvicorn",
+            "--ssl",
+            "--allow",
+            "--chat-template",
+            "--enable-auto-tool",
+            "--tool",
+            "--served",
+            "--root-path",
+            "--middleware",
+            "--lora-modules",
+            "--disable-frontend",
+            "--enable-log",
+            "--disable-log",
+            "--enable-request",
+            "--headless",
+            "--log",
+            "--response-role",
+            "--disable-uvicorn",
+            "--no-",
+            "--reasoning",
+            "--enable-server",
+        )
+    )
+
+
+def _length(values: Values, name: str) -> int | None:
+    """Context length: a number, or `32k` (1,000) and `32K` (1,024) as vLLM reads them."""
+    text = values.text(name, "seq_len")
+    if text is None or text == "auto" or text == "-1":
+        return None
+    scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1024**2}.get(text[-1:], 1)
+    try:
+        return round(float(text[:-1] if scale > 1 else text) * scale)
+    except ValueError:
+        values.found.wrong.append(f"{name} {text[:40]}: not a length")
+        return None

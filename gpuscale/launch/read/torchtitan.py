@@ -1,0 +1,171 @@
+"""torchtitan: the TOML of older releases, and the overrides of a train command."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.options import known_options
+from gpuscale.launch.read.found import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIELDS = {
+    "training.seq_len": "seq_len",
+    "training.local_batch_size": "micro_batch_size",
+    "training.batch_size": "micro_batch_size",
+    "training.global_batch_size": "global_batch_size",
+    "parallelism.tensor_parallel_degree": "tp",
+    "parallelism.pipeline_parallel_degree": "pp",
+    "parallelism.context_parallel_degree": "cp",
+    "parallelism.expert_parallel_degree": "ep",
+    "parallelism.data_parallel_replicate_degree": "dp_replicate",
+    "parallelism.data_parallel_shard_degree": "dp",
+}
+OLD = frozenset(
+    "job model comm compile experimental fault_tolerance float8 mx quantize validation "
+    "activation_checkpoint checkpoint lr_scheduler metrics optimizer parallelism profiling "
+    "training memory_estimation".split()
+)
+"""Sections of the TOML files of releases before 0.3."""
+MODELS = {
+    ("llama3", "8b"): "llama3.1-8b",
+    ("llama3", "70b"): "llama3.1-70b",
+    ("llama3", "405b"): "llama3.1-405b",
+    ("deepseek_v3", "671b"): "deepseek-v3",
+    ("deepseek_v3", "16b"): "deepseek-v2-lite",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+    ("llama4", "17bx16e"): "llama4-scout",
+    ("llama4", "17bx128e"): "llama4-maverick",
+}
+"""(module, flavor in small letters) -> model preset; qwen3 flavors name themselves."""
+
+
+def is_torchtitan(words: list[str]) -> bool:
+    """Whether a command is a torchtitan training."""
+    return any("torchtitan" in w for w in words) or any(
+        w.startswith(("--parallelism.", "--training.")) for w in words
+    )
+
+
+def read_toml(tables: dict[str, Any]) -> Found:
+    """Read a TOML of an older release: sections of keys."""
+    flat = {
+        f"{section}.{key}": value
+        for section, keys in tables.items()
+        if isinstance(keys, dict)
+        for key, value in keys.items()
+    }
+    found = _read(flat)
+    found.version = "torchtitan before 0.3 (TOML)"
+    found.not_understood += [f"[{s}]" for s in tables if s not in OLD]
+    model = tables.get("model", {})
+    if isinstance(model, dict):
+        found.model_name = preset_of(str(model.get("name", "")), str(model.get("flavor", "")))
+    return found
+
+
+def read_command(words: Sequence[str]) -> Found:
+    """Read the overrides of a train command of 0.3."""
+    flat: dict[str, Any] = {}
+    module = config = ""
+    i = 0
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if word.startswith("activation-checkpoint:"):
+            flat["activation_checkpoint.mode"] = word.split(":", 1)[1]
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals and i < len(words) and not words[i].startswith("--"):
+            value = words[i]
+            i += 1
+        if name in ("module", "config"):
+            module, config = (value, config) if name == "module" else (module, value)
+        elif "." in name:
+            flat[name.replace("-", "_")] = value
+    found = _read(flat)
+    known = known_options("torchtitan")
+    found.version = known.version
+    found.not_understood += [
+        f"--{key}"
+        for key in flat
+        if key not in known.arity
+        and not key.startswith(("activation_checkpoint", "model_spec", "compile", "comm", "debug"))
+        and ".no_" not in key
+    ]
+    found.model_name = preset_of(module, config.removeprefix(module + "_"))
+    return found
+
+
+def preset_of(module: str, flavor: str) -> str | None:
+    """Model preset of a torchtitan module and flavor.
+
+    Examples
+    --------
+    >>> preset_of("qwen3", "30B-A3B"), preset_of("llama3", "8b")
+    ('qwen3-30b-a3b', 'llama3.1-8b')
+    """
+    flavor = re.sub(r"_(first|sft|float8|mxfp8|nvfp4|hybridep|minimal).*$", "", flavor.lower())
+    if (module, flavor) in MODELS:
+        return MODELS[(module, flavor)]
+    if not module or not flavor:
+        return None
+    flavor = re.sub(r"^(\d)_(\d+b)", r"\1.\2", flavor).replace("_", "-")
+    return f"{module}-{flavor}"
+
+
+def _read(flat: dict[str, Any]) -> Found:
+    found = Found("torchtitan", software="torchtitan")
+    for key, field in FIELDS.items():
+        number = _whole(flat.get(key))
+        if number is not None and not (number == -1):
+            setattr(found, field, number)
+            found.places[field] = f"{key} {number}"
+    _batch(flat, found)
+    old = flat.get("parallelism.data_parallel_shard_degree")
+    sharded = _whole(old) != 1
+    reshard = str(flat.get("parallelism.fsdp_reshard_after_forward", "default"))
+    found.zero_stage = (2 if reshard == "never" or found.pp > 1 else 3) if sharded else 0
+    if reshard == "always" and sharded:
+        found.zero_stage = 3
+    mode = str(flat.get("activation_checkpoint.mode", "selective"))
+    found.recompute = {"none": "none", "full": "full"}.get(mode, "per-op")
+    found.precision = "fp8" if _float8(flat) else "bf16"
+    found.sequence_parallel = str(flat.get("parallelism.enable_sequence_parallel", True)) != "False"
+    found.sequence_parallel &= "parallelism.no_enable_sequence_parallel" not in flat
+    found.offload_optimizer = str(flat.get("training.enable_cpu_offload", False)) in ("True", "")
+    found.cp_kind = "ring" if found.cp > 1 else None
+    schedule = str(flat.get("parallelism.pipeline_parallel_schedule", "1F1B"))
+    found.schedule = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}.get(
+        schedule.lower(), schedule
+    )
+    return found
+
+
+def _batch(flat: dict[str, Any], found: Found) -> None:
+    """Under a pipeline the local batch is cut into micro-batches."""
+    local = found.micro_batch_size
+    if found.pp > 1 and local:
+        size = _whole(flat.get("parallelism.pipeline_parallel_microbatch_size")) or 1
+        if local % size:
+            found.wrong.append(f"local batch {local} is no multiple of the micro-batch {size}")
+        found.micro_batch_size, found.accumulation = size, local // size
+
+
+def _float8(flat: dict[str, Any]) -> bool:
+    return any("float8" in str(v) for k, v in flat.items() if "converters" in k) or (
+        str(flat.get("float8.enable_float8_linear", "")).lower() == "true"
+    )
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,206 @@
+"""Hugging Face style jobs: DeepSpeed, accelerate, trainer arguments, LLaMA-Factory, axolotl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuscale.launch.options import known_options
+from gpuscale.launch.read.found import Found
+
+DEEPSPEED_KEYS = frozenset(
+    "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps optimizer "
+    "scheduler communication_data_type seq_parallel_communication_data_type fp16 bf16 bfloat16 "
+    "gradient_clipping prescale_gradients gradient_predivide_factor zero_optimization "
+    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer steps_per_print "
+    "wall_clock_breakdown dump_state flops_profiler activation_checkpointing aio tensorboard "
+    "wandb csv_monitor comet comms_logger compression_training data_efficiency autotuning "
+    "elasticity checkpoint data_types pipeline sequence_parallel_size tensor_parallel compile "
+    "hybrid_engine memory_breakdown disable_allgather eigenvalue progressive_layer_drop "
+    "quantize_training sparse_attention monitor_config timers graph_harvesting "
+    "use_node_local_storage torch_autocast dataloader_drop_last".split()
+)
+"""Top-level keys of DeepSpeed 0.19.8; it ignores others without a word."""
+REFUSED = ("amp", "sparse_gradients", "curriculum_learning")
+"""Keys of older releases that DeepSpeed 0.19.8 refuses."""
+
+
+def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
+    """Read a DeepSpeed JSON; sequence length, model and GPUs are not in it."""
+    found = found or Found("deepspeed")
+    found.software = "deepspeed-zero3"
+    found.version = "DeepSpeed 0.19.8"
+    for key in table:
+        if key in REFUSED:
+            found.wrong.append(f"{key}: DeepSpeed 0.19.8 refuses this key")
+        elif key not in DEEPSPEED_KEYS:
+            found.not_understood.append(f"{key} (DeepSpeed ignores it)")
+    zero = _section(table, "zero_optimization")
+    found.zero_stage = _number(zero, "stage") or 0
+    found.offload_optimizer = _device(zero, "offload_optimizer")
+    found.offload_parameters = _device(zero, "offload_param")
+    if found.offload_parameters and found.zero_stage != 3:
+        found.wrong.append("offload_param needs stage 3")
+    if found.offload_optimizer and not found.zero_stage:
+        found.wrong.append("offload_optimizer at stage 0 offloads nothing")
+    found.micro_batch_size = _number(table, "train_micro_batch_size_per_gpu") or (
+        found.micro_batch_size
+    )
+    found.accumulation = _number(table, "gradient_accumulation_steps") or found.accumulation
+    found.global_batch_size = _number(table, "train_batch_size") or found.global_batch_size
+    found.cp = _number(table, "sequence_parallel_size") or found.cp
+    found.cp_kind = "ulysses" if found.cp > 1 else found.cp_kind
+    found.tp = _number(_section(table, "tensor_parallel"), "autotp_size") or found.tp
+    on = {k for k in ("bf16", "fp16") if _section(table, k).get("enabled") is True}
+    if on == {"bf16", "fp16"}:
+        found.wrong.append("bf16 and fp16 exclude each other")
+    found.precision = found.precision or next(iter(sorted(on)), None)
+    optimizer = _section(table, "optimizer").get("type")
+    found.optimizer = str(optimizer).lower() if optimizer else found.optimizer
+    return found
+
+
+def _section(table: dict[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(table: dict[str, Any], key: str) -> int | None:
+    """Give the number of a key; "auto" and anything else that is no whole number is None."""
+    value = table.get(key)
+    if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _device(zero: dict[str, Any], key: str) -> bool:
+    return _section(zero, key).get("device") in ("cpu", "nvme")
+
+
+def read_accelerate(table: dict[str, Any]) -> Found:
+    """Read an accelerate YAML: processes, sharding, parallel sizes."""
+    found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
+    found.n_gpus = _number(table, "num_processes")
+    found.n_nodes = _number(table, "num_machines")
+    if found.n_gpus and found.n_nodes and found.n_gpus % found.n_nodes:
+        found.wrong.append(
+            f"num_processes {found.n_gpus} is no multiple of num_machines {found.n_nodes}"
+        )
+    word = str(table.get("mixed_precision", "no"))
+    found.precision = {"no": "fp32"}.get(word, word)
+    known = set(known_options("accelerate").arity)
+    for key in table:
+        if key not in known and not key.endswith(("_config", "_environment")):
+            found.not_understood.append(key)
+    kind = str(table.get("distributed_type", "NO")).upper()
+    if kind == "DEEPSPEED":
+        _accelerate_deepspeed(_section(table, "deepspeed_config"), found)
+    elif kind == "FSDP":
+        _fsdp(_section(table, "fsdp_config"), found)
+    elif kind in ("MULTI_GPU", "NO"):
+        found.zero_stage = 0
+    _parallelism(_section(table, "parallelism_config"), found)
+    return found
+
+
+def _accelerate_deepspeed(section: dict[str, Any], found: Found) -> None:
+    found.software = "deepspeed-zero3"
+    found.zero_stage = _number(section, "zero_stage")
+    found.accumulation = _number(section, "gradient_accumulation_steps")
+    found.offload_optimizer = section.get("offload_optimizer_device") in ("cpu", "nvme")
+    found.offload_parameters = section.get("offload_param_device") in ("cpu", "nvme")
+
+
+def _fsdp(section: dict[str, Any], found: Found) -> None:
+    version = _number(section, "fsdp_version") or 1
+    reshard = section.get("fsdp_reshard_after_forward", True)
+    strategy = str(section.get("fsdp_sharding_strategy", "")).upper()
+    full = strategy in ("", "FULL_SHARD", "1", "HYBRID_SHARD", "4")
+    found.zero_stage = 3 if (version == 2 and str(reshard).lower() != "false") or full else 2
+    if version == 2 and str(reshard).lower() == "false":
+        found.zero_stage = 2
+    found.offload_parameters = section.get("fsdp_offload_params") is True
+    found.offload_optimizer = found.offload_parameters
+    if section.get("fsdp_activation_checkpointing") is True:
+        found.recompute = "full"
+
+
+def _parallelism(section: dict[str, Any], found: Found) -> None:
+    def size(name: str) -> int:
+        return _number(section, f"parallelism_config_{name}_size") or 1
+
+    found.tp = max(found.tp, size("tp"))
+    cp, sp = size("cp"), size("sp")
+    if cp > 1 and sp > 1:
+        found.wrong.append("cp and sp exclude each other")
+    found.cp = max(found.cp, cp, sp)
+    if found.cp > 1:
+        found.cp_kind = "ulysses" if sp > 1 else "ring"
+    found.dp_replicate = size("dp_replicate") if section else None
+    if section and found.n_gpus:
+        product = found.tp * found.cp * size("dp_replicate") * size("dp_shard")
+        if product != found.n_gpus:
+            found.wrong.append(
+                f"the parallel sizes multiply to {product}, num_processes is {found.n_gpus}"
+            )
+
+
+ARGUMENTS = {
+    "per_device_train_batch_size": "micro_batch_size",
+    "gradient_accumulation_steps": "accumulation",
+    "micro_batch_size": "micro_batch_size",
+    "cutoff_len": "seq_len",
+    "sequence_len": "seq_len",
+    "max_seq_length": "seq_len",
+    "max_length": "seq_len",
+    "model_max_length": "seq_len",
+    "tensor_parallel_size": "tp",
+    "context_parallel_size": "cp",
+    "sequence_parallel_size": "cp",
+    "sequence_parallel_degree": "cp",
+    "lora_rank": "lora_rank",
+    "lora_r": "lora_rank",
+}
+"""Trainer argument or YAML key -> field of `Found`."""
+
+
+def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
+    """Read trainer arguments as a flat table (`--key value`, LLaMA-Factory or axolotl YAML)."""
+    found = Found(kind, software=software)
+    model = table.get("model_name_or_path") or table.get("base_model") or table.get("model")
+    found.model_name = str(model) if model else None
+    for key, field in ARGUMENTS.items():
+        number = _number(table, key)
+        if number is not None:
+            setattr(found, field, number)
+            found.places[field] = f"{key}: {number}"
+    found.precision = "fp16" if _true(table, "fp16") else "bf16" if _true(table, "bf16") else None
+    if _true(table, "gradient_checkpointing"):
+        found.recompute = "full"
+    _method(table, kind, found)
+    optimizer = table.get("optim") or table.get("optimizer")
+    found.optimizer = str(optimizer) if optimizer else None
+    if isinstance(fsdp := table.get("fsdp"), (list, str)) and fsdp:
+        found.zero_stage = 3 if "full_shard" in str(fsdp) else 2
+    if "fsdp_config" in table:
+        _fsdp(_section(table, "fsdp_config"), found)
+    return found
+
+
+def _true(table: dict[str, Any], key: str) -> bool:
+    return str(table.get(key, "")).lower() in ("true", "1", "yes", "auto")
+
+
+def _method(table: dict[str, Any], kind: str, found: Found) -> None:
+    """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
+    four_bit = _true(table, "load_in_4bit") or _number(table, "quantization_bit") == 4
+    adapter = str(table.get("adapter") or table.get("finetuning_type") or "").lower()
+    if not adapter and (_true(table, "use_peft") or found.lora_rank):
+        adapter = "lora"
+    if adapter == "qlora" or (adapter == "lora" and four_bit):
+        found.method = "qlora"
+    elif adapter == "lora":
+        found.method = "dora" if _true(table, "use_dora") else "lora"
+    else:
+        found.method = "full"
+    if found.method != "full" and found.lora_rank is None:
+        found.lora_rank = 8 if kind == "llama-factory" else None
