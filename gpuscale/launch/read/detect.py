@@ -144,6 +144,8 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_accelerate(table)
     if "finetuning_type" in keys or ("stage" in keys and "model_name_or_path" in keys):
         return trainer.read_arguments(table, "llama-factory", "llama-factory")
+    if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
+        return trainer.read_arguments(_llama_factory_v1(table), "llama-factory", "llama-factory")
     if "base_model" in keys:
         return trainer.read_arguments(table, "axolotl", "axolotl")
     if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or "per_device_batch_size" in keys:
@@ -154,6 +156,22 @@ def _table(table: dict[str, Any]) -> Found | None:
     if "model_name_or_path" in keys or "per_device_train_batch_size" in keys:
         return trainer.read_arguments(table, "trainer", "hf-trainer")
     return None
+
+
+def _llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
+    """Put the keys of LLaMA-Factory's next layout under the names of its present one."""
+    peft = table.get("peft_config")
+    peft = peft if isinstance(peft, dict) else {}
+    quant = table.get("quant_config")
+    bits = str(quant.get("quantization_bit", "4")) if isinstance(quant, dict) else ""
+    renamed = {
+        "model_name_or_path": table.get("model"),
+        "finetuning_type": str(peft.get("name", "full")),
+        "lora_rank": peft.get("r"),
+        "per_device_train_batch_size": table.get("micro_batch_size"),
+        "gradient_checkpointing": table.get("enable_activation_checkpointing", False),
+    } | ({"quantization_bit": int(bits)} if bits.isdigit() else {})
+    return {k: v for k, v in (table | renamed).items() if v is not None}
 
 
 def _embedded(name: str, table: dict[str, Any]) -> list[Found]:

@@ -76,6 +76,13 @@ def _device(zero: dict[str, Any], key: str) -> bool:
     return _section(zero, key).get("device") in ("cpu", "nvme")
 
 
+ACCELERATE_FILE_KEYS = frozenset(
+    "distributed_type use_cpu tpu_env debug fsdp_config enable_cpu_affinity gpu_ids "
+    "command_file commands tpu_name tpu_zone tpu_use_cluster tpu_use_sudo".split()
+)
+"""Keys of a configuration file that are no option of the launcher (accelerate, config_args.py)."""
+
+
 def read_accelerate(table: dict[str, Any]) -> Found:
     """Read an accelerate YAML: processes, sharding, parallel sizes."""
     found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
@@ -87,7 +94,7 @@ def read_accelerate(table: dict[str, Any]) -> Found:
         )
     word = str(table.get("mixed_precision", "no"))
     found.precision = {"no": "fp32"}.get(word, word)
-    known = set(known_options("accelerate").arity)
+    known = set(known_options("accelerate").arity) | ACCELERATE_FILE_KEYS
     for key in table:
         if key not in known and not key.endswith(("_config", "_environment")):
             found.not_understood.append(key)
