@@ -35,6 +35,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "gpuscale.answers.timeline",
         "One training step in time: passes, bubbles and exchanges of every pipeline stage.",
     ),
+    "launch": (
+        "gpuscale.answers.launch",
+        "Launch file of a plan: framework options, batch, stage split, machines; what it cannot "
+        "say.",
+    ),
     "network": (
         "gpuscale.answers.network",
         "Design of a network: bandwidth of every level, switches, cables, power, price, failures.",

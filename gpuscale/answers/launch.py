@@ -1,0 +1,177 @@
+"""Launch files: a saved plan as the script that starts it."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gpuscale.answers.ask import Asked, Question, text
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuscale.launch.job import TrainingLaunch, Written
+    from gpuscale.render.document import Document
+
+FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate", "maxtext")
+WRAPPERS = ("torchrun", "slurm", "skypilot", "dstack", "kubernetes")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """A launch file and what it could not say."""
+
+    framework: str
+    version: str  # that the options are of
+    wrapper: str
+    file: str  # usual name
+    text: str
+    unsaid: tuple[str, ...]  # of the plan, by this framework
+
+
+@dataclass(frozen=True)
+class Launch(Question):
+    """Launch file of a plan: framework options, batch, stage split, machines; what it cannot say.
+
+    Reads an answer of `plan --json`. For Megatron-LM, torchtitan, DeepSpeed, accelerate (FSDP2) and
+    MaxText, started by torchrun, Slurm, SkyPilot, dstack or Kubernetes.
+    """
+
+    NAME: ClassVar[str] = "launch"
+    EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 64 --json | gpuscale launch -"
+    plan: Asked[str] = text("Saved answer of `plan` (.json), or - for standard input.", ...)
+    _: KW_ONLY
+    framework: Asked[str | None] = text(
+        f"Framework: {', '.join(FRAMEWORKS)}; default: the plan's software.", known=FRAMEWORKS
+    )
+    wrap: Asked[str] = text(
+        f"What starts the processes: {', '.join(WRAPPERS)}.", "torchrun", known=WRAPPERS
+    )
+
+    def answer(self) -> Document:
+        """Write the file."""
+        saved = _saved(self.plan)
+        if saved.get("command") != "plan":
+            raise GpuscaleError(
+                f"{self.plan}: not a saved plan",
+                "make one with `gpuscale plan MODEL --gpus N --json > plan.json`",
+            )
+        result = saved.get("result")
+        if not isinstance(result, dict) or not isinstance(result.get("layout"), dict):
+            raise GpuscaleError(
+                f"{self.plan}: this plan holds no layout of a training job",
+                "scans and answers for serving have none: plan one size of one training job",
+            )
+        inputs = saved["inputs"]
+        job = launch_of(inputs, result, plan_command(inputs))
+        return launch_document(job, self.framework, self.wrap)
+
+
+def _saved(path: str) -> dict[str, Any]:
+    """Read an answer that was saved, or comes through a pipe."""
+    import sys
+
+    from gpuscale.io.models import parse_json
+    from gpuscale.io.toml import MAX_BYTES, decode, read_text
+
+    if path == "-":
+        where = "standard input"
+        return parse_json(decode(sys.stdin.buffer.read(MAX_BYTES + 1), where), where)
+    return parse_json(read_text(path), path)
+
+
+def plan_command(inputs: Mapping[str, Any]) -> str:
+    """Command line that plans the job of a saved answer again.
+
+    Examples
+    --------
+    >>> plan_command({"model": "llama3-8b", "cluster": "dgx-h100", "n_gpus": 8, "pins": {"tp": 2}})
+    'gpuscale plan llama3-8b --gpus 8 --cluster dgx-h100 --tp 2'
+    """
+    import shlex
+
+    words = ["gpuscale", "plan", str(inputs["model"]), "--gpus", str(inputs["n_gpus"])]
+    for key, flag in (
+        ("cluster", "--cluster"),
+        ("seq_len", "--seq-len"),
+        ("global_batch_size", "--global-batch"),
+        ("software", "--software"),
+    ):
+        if inputs.get(key) is not None:
+            words += [flag, str(inputs[key])]
+    for key, value in (inputs.get("pins") or {}).items():
+        words += [f"--{key.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def launch_of(inputs: Mapping[str, Any], result: Mapping[str, Any], command: str) -> TrainingLaunch:
+    """Build the job of a plan's inputs and result, as its JSON has them.
+
+    Raises
+    ------
+    GpuscaleError
+        If the plan names presets that are not known here, or its layout is not complete.
+    """
+    from gpuscale.core.layout import Layout
+    from gpuscale.io.hardware import load_cluster
+    from gpuscale.io.models import load_model
+    from gpuscale.launch.job import TrainingLaunch
+    from gpuscale.launch.plan import chunk_layers, estimate_lines
+
+    model = load_model(str(inputs["model"])).spec
+    cluster = load_cluster(str(inputs["cluster"]))
+    given: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in result["layout"].items()
+    }
+    try:
+        layout = Layout(**given)
+        stages = tuple(int(n) for n in result.get("stage_layers") or (model.n_layers,))
+        chunks = chunk_layers(model, stages, layout.vpp)
+        estimate = estimate_lines(
+            layout,
+            result["step_s"],
+            result["step_low_s"],
+            result["step_high_s"],
+            result["peak_bytes"],
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise GpuscaleError(f"the plan's layout cannot be read: {error}") from None
+    return TrainingLaunch(
+        model=model,
+        layout=layout,
+        stage_layers=chunks,
+        gpus_per_node=cluster.gpus_per_node,
+        gpu_name=cluster.gpu.name,
+        gpu_arch=cluster.gpu.architecture,
+        software=str(inputs["software"]),
+        command=command,
+        estimate=estimate,
+    )
+
+
+def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) -> Document:
+    """Put the answer together."""
+    from gpuscale.launch.plan import framework_of, launch_script
+    from gpuscale.render.document import Document, Drawn
+
+    name = framework_of(job.software, framework)
+    written, file, script = launch_script(job, name, wrapper)
+    result = LaunchResult(name, written.version, wrapper, file, script, written.unsaid)
+    return Document(
+        command="launch",
+        inputs={
+            "model": job.model.name,
+            "n_gpus": job.layout.n_gpus,
+            "software": job.software,
+            "framework": name,
+            "wrap": wrapper,
+        },
+        result=result,
+        blocks=[Drawn(script.rstrip("\n").split("\n"))],
+        warnings=_warnings(written),
+    )
+
+
+def _warnings(written: Written) -> tuple[str, ...]:
+    return tuple(f"{written.framework} cannot express {text}" for text in written.unsaid)

@@ -1,0 +1,110 @@
+"""From a layout of a plan to a launch: which framework, and all that it must be told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch import wrap
+from gpuscale.launch.job import TrainingLaunch, Written
+from gpuscale.launch.out import accelerate, deepspeed, maxtext, megatron, torchtitan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.model import ModelSpec
+
+FRAMEWORKS: dict[str, Callable[[TrainingLaunch], Written]] = {
+    "megatron": megatron.write,
+    "torchtitan": torchtitan.write,
+    "deepspeed": deepspeed.write,
+    "accelerate": accelerate.write,
+    "maxtext": maxtext.write,
+}
+"""Framework -> what writes its flags or files."""
+
+OF_SOFTWARE = {
+    "megatron-core": "megatron",
+    "megatron-bridge": "megatron",
+    "megatron-lm": "megatron",
+    "megatron-no-overlap": "megatron",
+    "megatron-deepspeed": "megatron",
+    "mlperf-submission": "megatron",
+    "torchtitan": "torchtitan",
+    "fsdp": "accelerate",
+    "deepspeed-zero3": "deepspeed",
+    "jax": "maxtext",
+}
+"""Software preset -> the framework whose file starts it."""
+
+
+def framework_of(software: str, asked: str | None = None) -> str:
+    """Framework of a plan's software, or the one asked for.
+
+    Raises
+    ------
+    GpuscaleError
+        If no file can be written for the software.
+    """
+    if asked:
+        return asked
+    if software not in OF_SOFTWARE:
+        raise GpuscaleError(
+            f"no launch file is written for {software}",
+            f"--framework takes {', '.join(FRAMEWORKS)}",
+        )
+    return OF_SOFTWARE[software]
+
+
+def chunk_layers(model: ModelSpec, stage_layers: tuple[int, ...], vpp: int) -> tuple[int, ...]:
+    """Layers of each chunk in model order: all stages' first chunks, then their second.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model; its layers are dealt.
+    stage_layers : tuple of int
+        Layers of each pipeline stage; empty where there is one.
+    vpp : int
+        Chunks of a stage. [1]
+    """
+    from gpuscale.core.stages import deal
+
+    dealt = deal(stage_layers or (model.n_layers,), vpp)
+    return tuple(len(stage[chunk]) for chunk in range(vpp) for stage in dealt)
+
+
+def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Written, str, str]:
+    """Write a launch.
+
+    Parameters
+    ----------
+    job : TrainingLaunch
+        The job.
+    framework : str
+        A key of `FRAMEWORKS`.
+    wrapper : str
+        A key of `gpuscale.launch.wrap.WRAPPERS`.
+
+    Returns
+    -------
+    tuple
+        What the framework is told, the usual name of the file, and its text: one file that
+        holds all others as here-documents.
+    """
+    written = FRAMEWORKS[framework](job)
+    name, text = wrap.script(job, written, wrapper)
+    return written, name, text
+
+
+def estimate_lines(
+    layout: Layout, step_s: float, low_s: float, high_s: float, peak_bytes: float
+) -> tuple[str, ...]:
+    """Say what to expect of a step, for the head of a file."""
+    return (
+        f"expected: {step_s:.3g} s a step (80 % of such estimates: {low_s:.3g} to {high_s:.3g}), "
+        f"{peak_bytes / 1e9:.1f} GB on the fullest GPU",
+        f"{layout.n_gpus} GPUs, {layout.n_micro_batches} micro-batches of "
+        f"{layout.micro_batch_size} a step",
+    )

@@ -1,0 +1,216 @@
+"""Put launch files of random plans to the frameworks' own parsers, and record their verdicts.
+
+    python tools/judge_launch.py FRAMEWORK JUDGE [--n 200] [--python PYTHON] [--source MEGATRON]
+
+JUDGE is a script that asks the framework's code about one launch: it prints `OK {facts}` and exits
+0, or `REJECT: reason` and exits 1 (for Megatron: arguments `--world-size N --gpu-arch A -- FLAGS`;
+for the others the file or the words it judges). Verdicts go to tests/data/launch/FRAMEWORK.json:
+ordinary tests hold the files against them and need no framework.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gpuscale
+from gpuscale.answers.launch import launch_of
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.job import TrainingLaunch, Written
+from gpuscale.launch.out.torchtitan import REGISTRY
+from gpuscale.launch.plan import FRAMEWORKS
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "launch"
+SOFTWARE = {
+    "megatron": ["megatron-core", "megatron-bridge"],
+    "torchtitan": ["torchtitan"],
+    "deepspeed": ["deepspeed-zero3"],
+    "accelerate": ["fsdp"],
+}
+DENSE = ["llama3-8b", "llama3-70b", "qwen2.5-14b", "qwen3-32b", "llama3.1-405b", "gpt3-175b"]
+MOE = ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "qwen3-235b-a22b"]
+MODELS = {
+    "megatron": DENSE + MOE,
+    "torchtitan": [m for m in REGISTRY if m != "qwen3-0.6b"],
+    "deepspeed": DENSE[:5],
+    "accelerate": DENSE[:5],
+}
+USUAL = {
+    "megatron": [
+        ("llama3-8b", 8),
+        ("llama3-8b", 64),
+        ("llama3-70b", 64),
+        ("llama3-70b", 512),
+        ("llama3-70b", 4096),
+        ("llama3.1-405b", 1024),
+        ("gpt3-175b", 512),
+        ("mixtral-8x7b", 64),
+        ("qwen3-30b-a3b", 64),
+        ("deepseek-v3", 512),
+        ("deepseek-v3", 2048),
+        ("qwen3-235b-a22b", 256),
+    ],
+    "torchtitan": [
+        ("llama3-8b", 8),
+        ("llama3-8b", 64),
+        ("llama3-8b", 256),
+        ("llama3-70b", 64),
+        ("llama3-70b", 256),
+        ("llama3-70b", 1024),
+        ("llama3.1-405b", 512),
+        ("llama3.1-405b", 1024),
+        ("qwen3-14b", 32),
+        ("qwen3-32b", 64),
+        ("qwen3-30b-a3b", 64),
+        ("gpt-oss-20b", 16),
+    ],
+}
+for name in ("deepspeed", "accelerate"):
+    USUAL[name] = [(m, n) for m in DENSE[:4] for n in (8, 32, 64)]
+
+
+def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
+    """Plan the usual jobs, then random ones with random pins; those that have no answer are skipped."""
+    rng = random.Random(seed)
+    made: list[dict[str, Any]] = []
+    usual = list(USUAL[framework])
+    while len(made) < n:
+        if usual:
+            model, gpus = usual.pop(0)
+            given: dict[str, Any] = {}
+        else:
+            model, gpus = rng.choice(MODELS[framework]), 8 * 2 ** rng.randint(0, 7)
+            given = {"seq_len": rng.choice((2048, 4096, 8192, 32768))}
+            given["global_batch"] = gpus * 2 ** rng.randint(0, 4)
+            for pin, values in (
+                ("tp", (1, 2, 4, 8)),
+                ("pp", (1, 2, 4, 8)),
+                ("cp", (1, 2, 4)),
+                ("recompute", ("none", "full", "selective")),
+                ("micro_batch", (1, 2, 4)),
+            ):
+                if rng.random() < 0.3:
+                    given[pin] = str(rng.choice(values))
+        try:
+            answer = gpuscale.plan(
+                model,
+                gpus=str(gpus),
+                software=rng.choice(SOFTWARE[framework]),
+                cluster=rng.choice(("dgx-h100", "dgx-b200", "dgx-a100")),
+                alternatives=0,
+                **given,
+            ).to_dict()
+        except GpuscaleError:
+            continue
+        made.append(answer)
+    return made
+
+
+def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
+    """What the parser must derive from the file."""
+    lay = job.layout
+    if framework == "megatron":
+        return {
+            "tp": lay.tp,
+            "pp": lay.pp,
+            "vpp": lay.vpp,
+            "cp": lay.cp,
+            "ep": lay.ep,
+            "dp": lay.dp,
+            "micro_batch": lay.micro_batch_size,
+            "accumulation": lay.n_micro_batches,
+        }
+    if framework == "torchtitan":
+        wanted = {"tp": lay.tp, "pp": lay.pp, "cp": lay.cp, "ep": lay.ep}
+        if lay.pp > 1:
+            return wanted | {"micro_batch": lay.micro_batch_size}
+        return wanted | {"local_batch": lay.micro_batch_size, "accumulation": lay.n_micro_batches}
+    if framework == "deepspeed":
+        return {
+            "micro_batch": lay.micro_batch_size,
+            "accumulation": lay.n_micro_batches,
+            "zero_stage": lay.zero_stage,
+            "data_parallel": lay.dp,
+        }
+    return {"processes": lay.n_gpus}
+
+
+def ask(judge: list[str], job: TrainingLaunch, written: Written) -> tuple[bool, str]:
+    """Verdict of a judge: accepted, and the facts or the reason."""
+    env = os.environ | dict(written.environment)
+    world = str(job.layout.n_gpus)
+    with tempfile.TemporaryDirectory() as folder:
+        for file in written.files:
+            Path(folder, file.name).write_text(file.text, "utf-8")
+        first = Path(folder, written.files[0].name) if written.files else None
+        if written.framework == "megatron":
+            arch = "10" if job.gpu_arch.startswith("blackwell") else "9"
+            words = ["--world-size", world, "--gpu-arch", arch, "--", *written.train[1:]]
+        elif written.framework == "torchtitan":
+            words = ["--world-size", world, "--", *written.train[2:]]
+        elif written.framework == "deepspeed":
+            apart = str(job.layout.n_gpus // job.layout.dp)
+            words = [str(first), "--world-size", world, "--model-parallel", apart, "--strict"]
+        else:
+            words = [str(first), "--world-size", world, "--strict"]
+        done = subprocess.run([*judge, *words], capture_output=True, text=True, env=env)
+    out = done.stdout.strip().splitlines()
+    return done.returncode == 0, (out[-1] if out else done.stderr.strip()[-300:])
+
+
+def main() -> int:
+    """Judge and record; exit 1 if a file was refused or derived otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("framework", choices=SOFTWARE)
+    parser.add_argument("judge")
+    parser.add_argument("--n", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--source", help="Megatron-LM's source")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    judge = [given.python, given.judge] + (["--source", given.source] if given.source else [])
+    answers = plans(given.framework, given.n, given.seed)
+    jobs = [launch_of(a["inputs"], a["result"], "") for a in answers]
+    writings = [FRAMEWORKS[given.framework](job) for job in jobs]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        verdicts = list(pool.map(lambda pair: ask(judge, *pair), zip(jobs, writings, strict=True)))
+    rows, bad = [], 0
+    for job, written, (taken, said) in zip(jobs, writings, verdicts, strict=True):
+        facts = json.loads(said.removeprefix("OK ")) if taken else {}
+        wanted = facts_wanted(job, given.framework)
+        agreed = taken and all(facts.get(k) == v for k, v in wanted.items())
+        if not agreed:
+            bad += 1
+            print(job.model.name, asdict(job.layout), job.stage_layers, said, sep="\n  ")
+        rows.append(
+            {
+                "model": job.model.name,
+                "layout": asdict(job.layout),
+                "chunks": job.stage_layers,
+                "arch": job.gpu_arch,
+                "train": written.train,
+                "unsaid": written.unsaid,
+                "files": [f.text for f in written.files],
+                "accepted": taken,
+                "agreed": agreed,
+            }
+        )
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"version": writings[0].version, "rows": rows}, indent=None)
+    (FOLDER / f"{given.framework}.json").write_text(text + "\n", "utf-8")
+    print(f"{given.framework}: {len(rows) - bad} of {len(rows)} accepted with the plan's degrees")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
