@@ -79,7 +79,7 @@ for name in ("deepspeed", "accelerate"):
 
 
 def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
-    """Plan the usual jobs, then random ones with random pins; those that have no answer are skipped."""
+    """Plan the usual jobs, then random ones with random pins; what has no answer is skipped."""
     rng = random.Random(seed)
     made: list[dict[str, Any]] = []
     usual = list(USUAL[framework])
@@ -116,7 +116,7 @@ def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
 
 
 def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
-    """What the parser must derive from the file."""
+    """Say what the parser must derive from the file."""
     lay = job.layout
     if framework == "megatron":
         return {
@@ -139,7 +139,6 @@ def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
             "micro_batch": lay.micro_batch_size,
             "accumulation": lay.n_micro_batches,
             "zero_stage": lay.zero_stage,
-            "data_parallel": lay.dp,
         }
     return {"processes": lay.n_gpus}
 
@@ -158,7 +157,7 @@ def ask(judge: list[str], job: TrainingLaunch, written: Written) -> tuple[bool, 
         elif written.framework == "torchtitan":
             words = ["--world-size", world, "--", *written.train[2:]]
         elif written.framework == "deepspeed":
-            apart = str(job.layout.n_gpus // job.layout.dp)
+            apart = str(job.layout.tp * job.layout.pp)
             words = [str(first), "--world-size", world, "--model-parallel", apart, "--strict"]
         else:
             words = [str(first), "--world-size", world, "--strict"]

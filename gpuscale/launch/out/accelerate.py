@@ -29,9 +29,12 @@ def write(job: TrainingLaunch) -> Written:
 
 def _yaml(job: TrainingLaunch) -> str:
     lay = job.layout
+    group = lay.shard_group_size or lay.dp * lay.cp
+    replicate = lay.dp * lay.cp // group
+    sharded = group > 1 and lay.zero_stage > 0
     lines = [
         "compute_environment: LOCAL_MACHINE",
-        "distributed_type: FSDP",
+        f"distributed_type: {'FSDP' if sharded else 'MULTI_GPU'}",
         f"num_machines: {job.n_nodes}",
         f"num_processes: {lay.n_gpus}",
         "machine_rank: 0  # of this machine; the launcher's own --machine_rank wins",
@@ -42,7 +45,7 @@ def _yaml(job: TrainingLaunch) -> str:
     if job.n_nodes > 1:
         lines += ["main_process_ip: HEAD_NODE", "main_process_port: 29500"]
         lines += ["rdzv_backend: c10d", "same_network: true"]
-    lines += [
+    fsdp = [
         "fsdp_config:",
         "  fsdp_version: 2",
         f"  fsdp_reshard_after_forward: {str(lay.zero_stage == 3).lower()}",
@@ -52,10 +55,10 @@ def _yaml(job: TrainingLaunch) -> str:
         f"  fsdp_activation_checkpointing: {str(lay.recompute != 'none').lower()}",
         "  fsdp_cpu_ram_efficient_loading: true",
     ]
-    group = lay.shard_group_size or lay.dp * lay.cp
-    replicate = lay.dp * lay.cp // group
+    lines += fsdp if sharded else []
     if lay.tp > 1 or lay.cp > 1 or replicate > 1:
-        sizes = {"dp_replicate": replicate, "dp_shard": lay.dp // replicate, "tp": lay.tp}
+        replicate, shard = (replicate, lay.dp // replicate) if sharded else (lay.dp, 1)
+        sizes = {"dp_replicate": replicate, "dp_shard": shard, "tp": lay.tp}
         sizes["sp" if lay.cp_kind == "ulysses" else "cp"] = lay.cp
         lines.append("parallelism_config:")
         lines += [f"  parallelism_config_{name}_size: {n}" for name, n in sizes.items()]

@@ -67,7 +67,7 @@ def write(job: TrainingLaunch) -> Written:
     flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
     if lay.tp > 1 and not lay.sequence_parallel:
         flags.append("--parallelism.no-enable_sequence_parallel")
-    if lay.pp > 1:  # the trainer captures no graphs of a pipeline
+    if lay.pp > 1 or lay.ep > 1:  # no graphs of a pipeline, nor of an all-to-all that synchronises
         flags.append("--training.disable_cuda_graphs")
     if lay.offload_optimizer:
         flags.append("--training.enable_cpu_offload")
