@@ -40,6 +40,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Launch file of a plan: framework options, batch, stage split, machines; what it cannot "
         "say.",
     ),
+    "launch-check": (
+        "gpuscale.answers.launch_check",
+        "Check a launch file: layout, rules of its framework, memory, step time, and what to "
+        "change.",
+    ),
     "network": (
         "gpuscale.answers.network",
         "Design of a network: bandwidth of every level, switches, cables, power, price, failures.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -33,13 +35,17 @@ SUPPORTED = (
 PYTHON = re.compile(r"^(import|from) \w+", re.MULTILINE)
 
 
-def read_launch(files: dict[str, str]) -> Found:
+def read_launch(
+    files: dict[str, str], variables: Mapping[str, str] = MappingProxyType({})
+) -> Found:
     """Read the files of one launch together.
 
     Parameters
     ----------
     files : dict of str to str
         Text by file name; a script and the JSON that it names, say.
+    variables : mapping, optional
+        Variables of the scripts that a person gives.
 
     Returns
     -------
@@ -53,7 +59,7 @@ def read_launch(files: dict[str, str]) -> Found:
     """
     found: list[Found] = []
     for name, text in files.items():
-        found += _read_one(name, text)
+        found += _read_one(name, text, variables)
     if not found:
         shown = ", ".join(files)
         raise GpuscaleError(
@@ -82,20 +88,20 @@ def _together(found: list[Found]) -> Found:
     return main
 
 
-def _read_one(name: str, text: str) -> list[Found]:
+def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     stripped = text.lstrip()
     if name.endswith(".json") or (stripped.startswith("{") and '"' in stripped[:200]):
         return [_json(name, text)]
     if name.endswith(".toml"):
         return [_toml(name, text)]
     if name.endswith((".yaml", ".yml")):
-        return _yaml(name, text)
+        return _yaml(name, text, variables)
     if name.endswith(".py") or (PYTHON.search(text) and not stripped.startswith("#!")):
         raise GpuscaleError(
             f"{name}: a Python program is not read",
             "give the script or the configuration that starts it",
         )
-    return _script(name, text)
+    return _script(name, text, variables)
 
 
 def _json(name: str, text: str) -> Found:
@@ -123,7 +129,7 @@ def _toml(name: str, text: str) -> Found:
     return torchtitan.read_toml(tables)
 
 
-def _yaml(name: str, text: str) -> list[Found]:
+def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     import yaml
 
     try:
@@ -132,7 +138,7 @@ def _yaml(name: str, text: str) -> list[Found]:
         raise GpuscaleError(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
     if not isinstance(table, dict):
         raise GpuscaleError(f"{name}: a YAML mapping is expected")
-    return [found] if (found := _table(table)) else _embedded(name, table)
+    return [found] if (found := _table(table)) else _embedded(name, table, variables)
 
 
 def _table(table: dict[str, Any]) -> Found | None:
@@ -174,14 +180,14 @@ def _llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in (table | renamed).items() if v is not None}
 
 
-def _embedded(name: str, table: dict[str, Any]) -> list[Found]:
+def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
     texts = [v for k, v in keyed.flat(table) if isinstance(v, str) and "\n" in v]
     for key in ("run", "commands", "command", "args"):
         value = table.get(key)
         texts += [value] if isinstance(value, str) else []
         texts += [str(v) for v in value] if isinstance(value, list) else []
-    found = [f for text in texts for f in _script(name, text)]
+    found = [f for text in texts for f in _script(name, text, variables)]
     nodes = table.get("num_nodes") or table.get("nodes")
     for one in found:
         if isinstance(nodes, int):
@@ -189,13 +195,13 @@ def _embedded(name: str, table: dict[str, Any]) -> list[Found]:
     return found
 
 
-def _script(name: str, text: str) -> list[Found]:
-    script = read_script(text, outside_variables(text))
+def _script(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
+    script = read_script(text, outside_variables(text) | dict(variables))
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
     found = [f for words in script.commands if (f := _command(words, stem)) is not None]
     for document, body in script.documents.items():
         if document.endswith((".json", ".yaml", ".yml")):
-            found += _read_one(document, body)
+            found += _read_one(document, body, variables)
     for one in found:
         if one.method != "serve":
             read_size(text, script, one)

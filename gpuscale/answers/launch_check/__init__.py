@@ -1,0 +1,45 @@
+"""Launch files questioned: what they start, whether it can run, what it takes, what to change."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Converted, WhatIf, text, texts, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuscale.render.document import Document
+
+
+@dataclass(frozen=True)
+class LaunchCheck(WhatIf):
+    """Check a launch file: layout, rules of its framework, memory, step time, and what to change.
+
+    Reads Megatron scripts, Bridge and NeMo YAML, torchtitan, DeepSpeed JSON, accelerate,
+    LLaMA-Factory and axolotl YAML, MaxText, sbatch and torchrun lines, serving lines. Nothing is
+    executed.
+    """
+
+    NAME: ClassVar[str] = "launch-check"
+    EXAMPLE: ClassVar[str] = "gpuscale launch-check run.sh --cluster dgx-h100"
+    files: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "Files of one launch: a script, and the JSON or YAML that it names.", ..., label="FILE"
+    )
+    _: KW_ONLY
+    model: Asked[str | None] = text("Model, where the files do not say its shape.")
+    cluster: Asked[str] = text(options.CLUSTER, options.DEFAULT_CLUSTER)
+    gpus: Asked[int | None] = whole("GPUs, where the files do not say them.", most=1e7)
+    seq_len: Asked[int | None] = options.seq_len()
+    var: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "A variable of the script: NAME=VALUE. Repeatable.", metavar="NAME=VALUE"
+    )
+
+    def answer(self) -> Document:
+        """Read, check, predict, compare."""
+        from gpuscale.answers.launch_check.check import checked
+        from gpuscale.answers.launch_check.document import document_of
+
+        return document_of(checked(self))

@@ -1,0 +1,295 @@
+"""A launch as it is: read, held against the rules, predicted, and beside the best plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuscale.answers.launch_check import LaunchCheck
+    from gpuscale.answers.plan.case import Case
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.launch.read.found import Found
+    from gpuscale.specs.model import ModelSpec
+
+COMPARED = (
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "etp",
+    "zero_stage",
+    "micro_batch_size",
+    "recompute",
+    "sequence_parallel",
+    "offload_optimizer",
+)
+"""Fields of a layout that a person would change for a better one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One option that the best layout has otherwise."""
+
+    field: str
+    have: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReport:
+    """What a launch is and what it takes."""
+
+    kind: str
+    version: str  # whose option names are known
+    method: str
+    model: str
+    n_params: float | None
+    n_gpus: int | None
+    software: str
+    layout: Layout | None
+    stage_layers: tuple[int, ...]
+    can_launch: bool
+    broken: tuple[str, ...]  # rules that it breaks
+    not_understood: tuple[str, ...]
+    unresolved: tuple[str, ...]
+    fits: bool | None
+    peak_bytes: float | None
+    capacity_bytes: float | None
+    step_s: float | None
+    step_low_s: float | None
+    step_high_s: float | None
+    mfu: float | None
+    best_layout: Layout | None
+    best_step_s: float | None
+    slower_factor: float | None  # step time over the best's
+    why: str
+    changes: tuple[Change, ...]
+    diff: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A report, with what its text needs beside it."""
+
+    report: LaunchReport
+    asked: LaunchCheck
+    warnings: tuple[str, ...] = ()
+
+
+def checked(asked: LaunchCheck) -> Checked:
+    """Answer for the files of a launch.
+
+    Raises
+    ------
+    GpuscaleError
+        If a file cannot be read, or model, GPUs or length are neither in it nor given.
+    """
+    from gpuscale.launch.read.detect import read_launch
+
+    files = _files(asked)
+    found = read_launch(files, _variables(asked))
+    if found.method == "serve":
+        raise GpuscaleError(
+            f"{asked.files[0]}: a serving line ({found.kind}); this command checks training",
+            f"`gpuscale serve {found.model_name or 'MODEL'} --tp {found.tp}` answers for serving",
+        )
+    model = _model(asked, found)
+    n_gpus = asked.gpus or found.world_size
+    if n_gpus is None:
+        raise GpuscaleError(
+            f"{asked.files[0]}: does not say on how many GPUs it runs", "say it with --gpus"
+        )
+    return _trained(asked, found, model, n_gpus, files)
+
+
+def _files(asked: LaunchCheck) -> dict[str, str]:
+    """Text of the files, and of the configurations beside them that they name."""
+    import sys
+
+    from gpuscale.io.toml import MAX_BYTES, decode, read_text
+
+    files: dict[str, str] = {}
+    for name in asked.files:
+        if name == "-":
+            files["standard input"] = decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        else:
+            files[name] = read_text(name)
+    for name, text in list(files.items()):
+        for other in _named(text):
+            path = Path(name).parent / other
+            if str(path) not in files and len(files) < 16 and path.is_file():
+                files[str(path)] = read_text(str(path))
+    return files
+
+
+def _named(text: str) -> list[str]:
+    """Relative JSON and YAML files that a text names after an option or a key."""
+    import re
+
+    pattern = r"(?:--?[\w-]+[ =]+|:\s*|train\s+)([\w./-]+\.(?:json|ya?ml))\b"
+    return [n for n in re.findall(pattern, text) if not n.startswith("/") and ".." not in n][:8]
+
+
+def _variables(asked: LaunchCheck) -> dict[str, str]:
+    made = {}
+    for pair in asked.var:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise GpuscaleError(f"--var {pair[:60]}: write NAME=VALUE")
+        made[name] = value
+    return made
+
+
+def _model(asked: LaunchCheck, found: Found) -> ModelSpec:
+    from gpuscale.io.models import load_model
+
+    if asked.model:
+        return load_model(asked.model).spec
+    if found.model is not None:
+        return found.model
+    if not found.model_name:
+        raise GpuscaleError(
+            f"{asked.files[0]}: does not say which model it trains", "name it with --model"
+        )
+    try:
+        return load_model(found.model_name).spec
+    except GpuscaleError as error:
+        raise GpuscaleError(
+            f"{asked.files[0]}: its model `{found.model_name[:80]}` is not known here: {error}",
+            "give its config.json with --model",
+        ) from None
+
+
+def _trained(
+    asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, files: Mapping[str, str]
+) -> Checked:
+    """Check a training launch."""
+    from gpuscale.answers.plan import Plan
+    from gpuscale.answers.plan.case import estimate_of, make_case
+    from gpuscale.answers.plan.request import Batch, read_request
+    from gpuscale.core.rules import against
+    from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.jobs import step_interval
+    from gpuscale.io.software import load_software
+    from gpuscale.launch.layout import layout_of
+
+    software = load_software(found.software or "fsdp")
+    loaded = load_inputs(asked, cluster=asked.cluster, others={"software": software})
+    loaded = replace(loaded, specs={**loaded.specs, "model": model})
+    layout = layout_of(found, model, software, n_gpus, asked.seq_len)
+    request = read_request(
+        Plan(model.name, gpus=n_gpus, cluster=asked.cluster, software=software.name,
+             precision=layout.precision)
+    )  # fmt: skip
+    batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
+    case = make_case(loaded, request, n_gpus, layout.seq_len, batch)
+    broken = list(found.wrong)
+    if rule := against(layout, case.problem.facts):
+        broken.append(f"{rule.message} ({rule.rule})")
+    estimate = None
+    if not broken:
+        try:
+            estimate = estimate_of(case, layout)
+        except ValueError as error:
+            broken.append(str(error))
+    best = _best(case)
+    low, high = (
+        step_interval(estimate.step_s, case.problem, software.name, layout)
+        if estimate
+        else (None, None)
+    )
+    changes, diff = _changes(asked, found, layout, best, files)
+    report = LaunchReport(
+        kind=found.kind,
+        version=found.version,
+        method=found.method,
+        model=model.name,
+        n_params=_params(model),
+        n_gpus=n_gpus,
+        software=software.name,
+        layout=layout,
+        stage_layers=estimate.stage_layers if estimate else (),
+        can_launch=not broken,
+        broken=tuple(broken),
+        not_understood=tuple(found.not_understood),
+        unresolved=tuple(found.unresolved),
+        fits=estimate.fits if estimate else None,
+        peak_bytes=estimate.peak_bytes if estimate else None,
+        capacity_bytes=estimate.capacity_bytes if estimate else None,
+        step_s=estimate.step_s if estimate else None,
+        step_low_s=low,
+        step_high_s=high,
+        mfu=estimate.step.mfu if estimate else None,
+        best_layout=best.layout if best else None,
+        best_step_s=best.step_s if best else None,
+        slower_factor=estimate.step_s / best.step_s if estimate and best else None,
+        why=_why(case, estimate, best),
+        changes=changes,
+        diff=diff,
+    )
+    return Checked(report, asked, loaded.warnings)
+
+
+def _params(model: ModelSpec) -> float:
+    from gpuscale.core.model.params import total_params
+
+    return float(total_params(model))
+
+
+def _best(case: Case) -> Estimate | None:
+    """Best layout of the same job on the same GPUs, where one fits."""
+    from gpuscale.answers.plan.case import estimate_of, solve
+
+    try:
+        result = solve(case, 1)
+    except GpuscaleError:
+        return None
+    return estimate_of(case, result.best.layout) if result.best else None
+
+
+def _why(case: Case, estimate: Estimate | None, best: Estimate | None) -> str:
+    from gpuscale.answers.plan.answer import board_of
+    from gpuscale.core.plan.why import why_worse
+
+    if estimate is None or best is None or estimate.step_s <= best.step_s:
+        return ""
+    return why_worse(estimate, best, board_of(case, estimate.layout))
+
+
+def _changes(
+    asked: LaunchCheck,
+    found: Found,
+    layout: Layout,
+    best: Estimate | None,
+    files: Mapping[str, str],
+) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """List what the best layout has otherwise, and the diff of the file that says it."""
+    from gpuscale.launch.edit import OPTIONS, diff, edited
+
+    if best is None:
+        return (), ()
+    changes = [
+        Change(name, str(getattr(layout, name)), str(getattr(best.layout, name)))
+        for name in COMPARED
+        if getattr(layout, name) != getattr(best.layout, name)
+    ]
+    names = OPTIONS.get(found.kind, {})
+    wanted = {names[c.field]: c.best for c in changes if c.field in names}
+    if not wanted:
+        return tuple(changes), ()
+    lines: list[str] = []
+    for name, text in files.items():
+        after, missing = edited(text, wanted)
+        if after != text:
+            lines += diff(name, text, after)
+            lines += [f"+ {one}" for one in missing]
+            break
+    return tuple(changes), tuple(lines)

@@ -1,0 +1,117 @@
+"""The answer of a launch check as blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.plan.text import degrees, gb, percent, seconds
+from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.launch_check.check import Checked, LaunchReport
+    from gpuscale.render.document import Block
+
+FRAMEWORK = {
+    "megatron": "Megatron-LM script",
+    "megatron-bridge": "Megatron-Bridge or NeMo configuration",
+    "torchtitan": "torchtitan job",
+    "deepspeed": "DeepSpeed job",
+    "accelerate": "accelerate job",
+    "maxtext": "MaxText job",
+    "llama-factory": "LLaMA-Factory job",
+    "axolotl": "axolotl job",
+    "trainer": "Hugging Face trainer job",
+}
+
+
+def document_of(checked: Checked) -> Document:
+    """Put a report into words."""
+    r, asked = checked.report, checked.asked
+    blocks: list[Block] = [Text(_headline(r)), Facts(_facts(r))]
+    if r.broken:
+        blocks.append(Text("It cannot be launched:\n" + "\n".join(f"- {b}" for b in r.broken)))
+    if r.not_understood:
+        shown = ", ".join(r.not_understood[:20])
+        blocks.append(Text(f"Options that {r.version or r.kind} does not know: {shown}"))
+    if r.unresolved:
+        shown = ", ".join(r.unresolved[:12])
+        blocks.append(Text(f"Not known without running it (--var NAME=VALUE says it): {shown}"))
+    blocks += _better(r)
+    return Document(
+        command="launch-check",
+        inputs={
+            "files": list(asked.files),
+            "cluster": asked.cluster,
+            "model": r.model,
+            "n_gpus": r.n_gpus,
+        },
+        result=r,
+        blocks=blocks,
+        warnings=checked.warnings,
+        answered_no=not r.can_launch or r.fits is False,
+    )
+
+
+def _headline(r: LaunchReport) -> str:
+    kind = FRAMEWORK.get(r.kind, r.kind)
+    size = f" ({r.n_params / 1e9:,.1f}B)" if r.n_params else ""
+    head = f"{kind}: {r.model}{size} on {r.n_gpus:,} GPUs"
+    if not r.can_launch:
+        return f"{head} breaks {len(r.broken)} rule{'s' if len(r.broken) > 1 else ''}: see below."
+    if r.fits is False:
+        return f"{head} can start but does not fit: {gb(r.peak_bytes or 0)} on the fullest GPU."
+    return f"{head} can be launched: {seconds(r.step_s or 0)} a step, MFU {percent(r.mfu or 0)}."
+
+
+def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:
+    rows = []
+    lay = r.layout
+    if lay is not None:
+        rows.append(("layout", degrees(lay), f"software {r.software}"))
+        rows.append(
+            (
+                "batch",
+                f"{lay.global_batch_size:,} sequences of {lay.seq_len:,}",
+                f"micro-batch {lay.micro_batch_size}, {lay.n_micro_batches} a step, {lay.precision}",
+            )
+        )
+    if r.step_s is not None and r.step_low_s is not None and r.step_high_s is not None:
+        rows.append(
+            (
+                "step, expected",
+                seconds(r.step_s),
+                f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}",
+            )
+        )
+    if r.peak_bytes is not None and r.capacity_bytes is not None:
+        verdict = "fits" if r.fits else "does not fit"
+        rows.append(
+            ("memory per GPU", gb(r.peak_bytes), f"{verdict}: {gb(r.capacity_bytes)} usable")
+        )
+    if r.best_layout is not None and r.best_step_s is not None:
+        slower = f"this launch takes {r.slower_factor:.2f}x as long" if r.slower_factor else ""
+        rows.append(
+            ("best on these GPUs", seconds(r.best_step_s), f"{degrees(r.best_layout)}; {slower}")
+        )
+    return rows
+
+
+def _better(r: LaunchReport) -> list[Block]:
+    """What the best layout has otherwise."""
+    worth = not r.can_launch or r.fits is False or (r.slower_factor or 1) > 1.03
+    if not r.changes or not worth:
+        return []
+    columns = (
+        Column("field", "change", right=False),
+        Column("have", "have", right=False),
+        Column("best", "best", right=False),
+    )
+    blocks: list[Block] = []
+    if r.why:
+        blocks.append(Text(f"Why it is slower: {r.why}."))
+    blocks.append(
+        Table(columns, [(c.field, c.have, c.best) for c in r.changes], title="What would change it")
+    )
+    if r.diff:
+        blocks.append(Drawn(list(r.diff), title="As a change of the file"))
+    return blocks

@@ -1,0 +1,109 @@
+"""A `Found` record as a layout: what it leaves out is derived as its framework would."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.core.layout import Layout
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.found import Found
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+MEGATRON = ("megatron", "megatron-bridge")
+DEFAULT_SEQ_LEN = {"llama-factory": 2048, "axolotl": 2048, "trainer": 1024, "torchtitan": 2048}
+"""Length that the front end takes where its file names none (its own default)."""
+
+
+def layout_of(
+    found: Found, model: ModelSpec, software: SoftwareSpec, n_gpus: int, seq_len: int | None
+) -> Layout:
+    """Lay a launch out on its GPUs.
+
+    Parameters
+    ----------
+    found : Found
+        What the files say; what is wrong by itself is added to `found.wrong`.
+    model : ModelSpec
+        The model.
+    software : SoftwareSpec
+        The family, for what the framework does by habit.
+    n_gpus : int
+        GPUs. [1]
+    seq_len : int, optional
+        Tokens of a sequence, where a person says them. [1]
+
+    Raises
+    ------
+    GpuscaleError
+        If the degrees do not divide the GPUs, or no sequence length is known.
+    """
+    apart = found.tp * found.pp * found.cp
+    if n_gpus % apart:
+        raise GpuscaleError(
+            f"tp * pp * cp = {apart} does not divide the {n_gpus} GPUs of the launch",
+            "if the file runs on another number of GPUs, say it with --gpus",
+        )
+    dp = n_gpus // apart
+    micro = found.micro_batch_size or 1
+    batch = found.global_batch_size or micro * dp * (found.accumulation or 1)
+    _check_batch(found, micro, dp, batch)
+    length = seq_len or found.seq_len or DEFAULT_SEQ_LEN.get(found.kind)
+    if not length:
+        raise GpuscaleError("the files name no sequence length", "say it with --seq-len")
+    zero = software.zero_stage if found.zero_stage is None else found.zero_stage
+    experts = any(f.kind == "moe" for f in model.ffns.values())
+    etp = found.etp or (found.tp if experts and found.kind in MEGATRON else 1)
+    replicas = found.dp_replicate or 1
+    sequence_parallel = found.sequence_parallel
+    if sequence_parallel is None:
+        sequence_parallel = software.sequence_parallel
+    return Layout(
+        seq_len=length,
+        global_batch_size=batch,
+        micro_batch_size=micro,
+        tp=found.tp,
+        cp=found.cp,
+        ep=found.ep or 1,
+        etp=etp,
+        pp=found.pp,
+        vpp=found.vpp,
+        dp=dp,
+        zero_stage=zero,
+        shard_group_size=dp * found.cp // replicas if replicas > 1 and zero == 3 else None,
+        sequence_parallel=sequence_parallel and found.tp > 1,
+        recompute=found.recompute or "none",
+        recompute_layers=found.recompute_layers,
+        schedule=found.schedule or ("interleaved" if found.vpp > 1 else "1f1b"),
+        precision=found.precision if found.precision not in (None, "fp32") else "bf16",
+        cp_kind=found.cp_kind or "ring",
+        offload_optimizer=found.offload_optimizer,
+        offload_activations=found.offload_activations,
+        stage_layers=_stages(found),
+    )
+
+
+def _check_batch(found: Found, micro: int, dp: int, batch: int) -> None:
+    """Say what a framework asserts of the three numbers of a batch."""
+    if found.accumulation and found.global_batch_size and found.kind == "deepspeed":
+        product = micro * found.accumulation * dp
+        if product != batch:
+            found.wrong.append(
+                f"train_batch_size {batch} is not micro-batch {micro} x accumulation "
+                f"{found.accumulation} x {dp} data-parallel ranks = {product}"
+            )
+    elif batch % (micro * dp):
+        found.wrong.append(
+            f"the global batch {batch} is no multiple of micro-batch {micro} x {dp} "
+            "data-parallel ranks"
+        )
+
+
+def _stages(found: Found) -> tuple[int, ...] | None:
+    """Layers of each stage, all its chunks together, where the file says them."""
+    chunks = found.stage_layers
+    if not chunks or found.pp == 1 or len(chunks) % found.pp:
+        return None
+    return tuple(sum(chunks[stage :: found.pp]) for stage in range(found.pp))
