@@ -239,9 +239,9 @@ def _trained(
 
 
 def _params(model: ModelSpec) -> float:
-    from gpuscale.core.model.params import total_params
+    from gpuscale.core.model.params import count_params
 
-    return float(total_params(model))
+    return float(count_params(model).total_params)
 
 
 def _best(case: Case) -> Estimate | None:

@@ -71,8 +71,8 @@ def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:
         rows.append(
             (
                 "batch",
-                f"{lay.global_batch_size:,} sequences of {lay.seq_len:,}",
-                f"micro-batch {lay.micro_batch_size}, {lay.n_micro_batches} a step, {lay.precision}",
+                f"{lay.global_batch_size:,} x {lay.seq_len:,} tokens",
+                f"{lay.n_micro_batches} micro-batches of {lay.micro_batch_size}, {lay.precision}",
             )
         )
     if r.step_s is not None and r.step_low_s is not None and r.step_high_s is not None:
@@ -97,7 +97,7 @@ def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:
 
 
 def _better(r: LaunchReport) -> list[Block]:
-    """What the best layout has otherwise."""
+    """Say what the best layout has otherwise."""
     worth = not r.can_launch or r.fits is False or (r.slower_factor or 1) > 1.03
     if not r.changes or not worth:
         return []
