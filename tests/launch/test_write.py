@@ -1,0 +1,82 @@
+"""Launch files written: what the framework's parser took, and what our own reader reads back."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuscale.core.layout import Layout
+from gpuscale.io.models import load_model
+from gpuscale.launch.job import TrainingLaunch
+from gpuscale.launch.plan import FRAMEWORKS, chunk_layers, launch_script
+from gpuscale.launch.read.detect import read_launch
+from gpuscale.launch.wrap import WRAPPERS
+
+DATA = Path(__file__).parent.parent / "data" / "launch"
+READ_BACK = {
+    "megatron": ("tp", "pp", "vpp", "cp", "micro_batch_size", "global_batch_size", "seq_len"),
+    "torchtitan": ("tp", "pp", "cp", "micro_batch_size", "seq_len", "recompute"),
+    "deepspeed": ("micro_batch_size", "global_batch_size"),
+    "accelerate": ("tp", "cp", "micro_batch_size"),
+}
+
+
+def job_of(row):
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in row["layout"].items()}
+    return TrainingLaunch(
+        model=load_model(row["model"]).spec,
+        layout=Layout(**given),
+        stage_layers=tuple(row["chunks"]),
+        gpus_per_node=8,
+        gpu_name="h100-sxm",
+        gpu_arch=row["arch"],
+        software="",
+    )
+
+
+@pytest.mark.parametrize("framework", READ_BACK)
+def test_the_files_are_those_that_the_parser_took(framework):
+    recorded = json.loads((DATA / f"{framework}.json").read_text("utf-8"))
+    assert len(recorded["rows"]) >= 200
+    for row in recorded["rows"]:
+        assert row["accepted"] and row["agreed"], row
+        written = FRAMEWORKS[framework](job_of(row))
+        assert written.version == recorded["version"]
+        assert list(written.train) == row["train"]
+        assert [f.text for f in written.files] == row["files"]
+
+
+@pytest.mark.parametrize("framework", READ_BACK)
+def test_what_is_written_is_read_back(framework):
+    rows = json.loads((DATA / f"{framework}.json").read_text("utf-8"))["rows"]
+    for row in rows[::7]:
+        job = job_of(row)
+        _, name, text = launch_script(job, framework, "slurm")
+        found = read_launch({name: text})
+        assert found.kind == framework
+        assert found.world_size == job.layout.n_gpus
+        assert not found.not_understood and not found.wrong
+        for field in READ_BACK[framework]:
+            if field == "recompute" and job.layout.recompute == "selective":
+                continue  # both words are one policy of torchtitan
+            assert getattr(found, field) == getattr(job.layout, field), field
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_every_wrapper_starts_the_same_command(wrapper):
+    import yaml
+
+    model = load_model("llama3-8b").spec
+    job = TrainingLaunch(
+        model, Layout(8192, 64, tp=2, dp=8), (32,), 8, "h100-sxm", "hopper", "megatron-core"
+    )
+    _, name, text = launch_script(job, "megatron", wrapper)
+    if name.endswith((".yaml", ".yml")):
+        assert isinstance(yaml.safe_load(text), dict)
+    assert read_launch({name: text}).tp == 2
+    assert "--tensor-model-parallel-size 2" in text
+
+
+def test_chunks_are_in_model_order():
+    model = load_model("llama3-8b").spec
+    assert chunk_layers(model, (8, 8, 8, 8), 2) == (4,) * 8
