@@ -30,7 +30,7 @@ class LaunchResult:
     unsaid: tuple[str, ...]  # of the plan, by this framework
 
 
-@dataclass(frozen=True)
+@dataclass
 class Launch(Question):
     """Launch file of a plan: framework options, batch, stage split, machines; what it cannot say.
 

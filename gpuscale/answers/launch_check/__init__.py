@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 
-@dataclass(frozen=True)
+@dataclass
 class LaunchCheck(WhatIf):
     """Check a launch file: layout, rules of its framework, memory, step time, and what to change.
 

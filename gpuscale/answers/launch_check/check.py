@@ -280,6 +280,7 @@ def _changes(
         Change(name, str(getattr(layout, name)), str(getattr(best.layout, name)))
         for name in COMPARED
         if getattr(layout, name) != getattr(best.layout, name)
+        and not (name == "sequence_parallel" and best.layout.tp == 1)
     ]
     names = OPTIONS.get(found.kind, {})
     wanted = {names[c.field]: c.best for c in changes if c.field in names}

@@ -67,7 +67,7 @@ def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:
     rows = []
     lay = r.layout
     if lay is not None:
-        rows.append(("layout", degrees(lay), f"software {r.software}"))
+        rows.append(("layout", f"{degrees(lay)}, ZeRO-{lay.zero_stage}", f"software {r.software}"))
         rows.append(
             (
                 "batch",
@@ -89,10 +89,10 @@ def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:
             ("memory per GPU", gb(r.peak_bytes), f"{verdict}: {gb(r.capacity_bytes)} usable")
         )
     if r.best_layout is not None and r.best_step_s is not None:
-        slower = f"this launch takes {r.slower_factor:.2f}x as long" if r.slower_factor else ""
-        rows.append(
-            ("best on these GPUs", seconds(r.best_step_s), f"{degrees(r.best_layout)}; {slower}")
-        )
+        slower = f"; this launch takes {r.slower_factor:.2f}x as long" if r.slower_factor else ""
+        label = "best on these GPUs" if r.fits else "fastest that fits"
+        best = f"{degrees(r.best_layout)}, ZeRO-{r.best_layout.zero_stage}"
+        rows.append((label, seconds(r.best_step_s), best + (slower if r.fits else "")))
     return rows
 
 

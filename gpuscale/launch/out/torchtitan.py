@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gpuscale.core.stages import split_text
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.job import Written
 
@@ -93,28 +94,47 @@ def _local_batch(job: TrainingLaunch) -> int:
     return lay.micro_batch_size * (lay.n_micro_batches if lay.pp > 1 else 1)
 
 
-def chunk_layers(n_layers: int, n_chunks: int) -> tuple[int, ...]:
-    """Layers that torchtitan gives to each stage, with no stage one layer short on purpose.
+def chunk_layers(n_layers: int, n_chunks: int, first: int, last: int) -> tuple[int, ...]:
+    """Split layers over stages as torchtitan does.
 
-    Even, the rest to the first ones (torchtitan/distributed/pipeline_parallel.py,
-    `generate_llm_fqn_per_model_part`).
+    Even, the rest to the first ones; `first` and `last` are layers that the end stages hold less
+    (torchtitan/distributed/pipeline_parallel.py, `generate_llm_fqn_per_model_part`).
 
-    >>> chunk_layers(61, 8)
-    (8, 8, 8, 8, 8, 7, 7, 7)
+    >>> chunk_layers(61, 8, 0, 0), chunk_layers(6, 4, 1, 1)
+    ((8, 8, 8, 8, 8, 7, 7, 7), (1, 2, 2, 1))
     """
-    each, rest = divmod(n_layers, n_chunks)
-    return tuple(each + (i < rest) for i in range(n_chunks))
+    each, rest = divmod(n_layers + first + last, n_chunks)
+    counts = [each + (i < rest) for i in range(n_chunks)]
+    counts[0] -= first
+    counts[-1] -= last
+    return tuple(counts)
+
+
+def _split(job: TrainingLaunch) -> tuple[int, int, int, tuple[int, ...]]:
+    """(layers a stage, less on the first, less on the last, layers of each) nearest to the plan."""
+    n, n_chunks = job.model.n_layers, job.layout.pp * job.layout.vpp
+    found = []
+    for first, last in ((0, 0), (1, 1), (1, 0), (0, 1)):
+        each = math.ceil((n + first + last) / n_chunks)
+        if math.ceil((n + first + last) / each) == n_chunks:
+            found.append((each, first, last, chunk_layers(n, n_chunks, first, last)))
+    if not found:
+        raise GpuscaleError(
+            f"torchtitan cannot split {n} layers into {n_chunks} stages",
+            "plan with another --pp or --vpp",
+        )
+    return next((one for one in found if one[3] == job.stage_layers), found[0])
 
 
 def _pipeline(job: TrainingLaunch, unsaid: list[str]) -> dict[str, object]:
     lay = job.layout
     if lay.pp == 1:
         return {}
-    n_chunks = lay.pp * lay.vpp
-    if chunk_layers(job.model.n_layers, n_chunks) != job.stage_layers:
+    each, first, last, chunks = _split(job)
+    if chunks != job.stage_layers:
         unsaid.append(
-            f"the split of layers {'-'.join(map(str, job.stage_layers))}; torchtitan makes "
-            f"{'-'.join(map(str, chunk_layers(job.model.n_layers, n_chunks)))}"
+            f"the split of layers {split_text(job.stage_layers)}; torchtitan makes "
+            f"{split_text(chunks)}"
         )
     if lay.schedule not in SCHEDULE:
         unsaid.append(f"the schedule {lay.schedule} (1F1B is written)")
@@ -123,16 +143,18 @@ def _pipeline(job: TrainingLaunch, unsaid: list[str]) -> dict[str, object]:
         "parallelism.pipeline_parallel_degree": lay.pp,
         "parallelism.pipeline_parallel_schedule": schedule,
         "parallelism.pipeline_parallel_microbatch_size": lay.micro_batch_size,
-        "parallelism.pipeline_parallel_layers_per_stage": math.ceil(job.model.n_layers / n_chunks),
-        "parallelism.pipeline_parallel_first_stage_less_layers": 0,
-        "parallelism.pipeline_parallel_last_stage_less_layers": 0,
+        "parallelism.pipeline_parallel_layers_per_stage": each,
+        "parallelism.pipeline_parallel_first_stage_less_layers": first,
+        "parallelism.pipeline_parallel_last_stage_less_layers": last,
     }
 
 
 def _say(job: TrainingLaunch, unsaid: list[str]) -> None:
     """List what the command line of torchtitan cannot set."""
     lay = job.layout
-    if lay.precision != "bf16":
+    if job.model.name == "llama3.1-405b" and lay.precision != "fp8":
+        unsaid.append(f"{lay.precision}: the configuration llama3_405b computes in float8")
+    elif lay.precision != "bf16" and job.model.name != "llama3.1-405b":
         unsaid.append(f"{lay.precision}: a converter in the Python configuration, no option")
     if lay.zero_stage == 1:
         unsaid.append("ZeRO-1: FSDP2 shards gradients too (`never` reshards after the forward)")
