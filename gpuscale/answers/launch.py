@@ -105,8 +105,23 @@ def plan_command(inputs: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def launch_of(inputs: Mapping[str, Any], result: Mapping[str, Any], command: str) -> TrainingLaunch:
+def launch_of(
+    inputs: Mapping[str, Any],
+    result: Mapping[str, Any],
+    command: str,
+    model: ModelSpec | None = None,
+    cluster: ClusterSpec | None = None,
+) -> TrainingLaunch:
     """Build the job of a plan's inputs and result, as its JSON has them.
+
+    Parameters
+    ----------
+    inputs, result : mapping
+        Of a saved plan.
+    command : str
+        The command that makes the plan again.
+    model, cluster : ModelSpec, ClusterSpec, optional
+        Where they are at hand; else those of the names in `inputs`.
 
     Raises
     ------
@@ -119,8 +134,8 @@ def launch_of(inputs: Mapping[str, Any], result: Mapping[str, Any], command: str
     from gpuscale.launch.job import TrainingLaunch
     from gpuscale.launch.plan import chunk_layers, estimate_lines
 
-    model = load_model(str(inputs["model"])).spec
-    cluster = load_cluster(str(inputs["cluster"]))
+    model = model or load_model(str(inputs["model"])).spec
+    cluster = cluster or load_cluster(str(inputs["cluster"]))
     given: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in result["layout"].items()
     }
@@ -170,6 +185,7 @@ def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) ->
         result=result,
         blocks=[Drawn(script.rstrip("\n").split("\n"))],
         warnings=_warnings(written),
+        launch=lambda other: launch_script(job, name, other)[2],
     )
 
 

@@ -85,3 +85,4 @@ class Document:
     pictures: Callable[[], Sequence[Any]] | None = None  # charts beside those of the result
     timeline: Callable[[], Any] | None = None  # `core.timeline.Timeline` of the step
     files: Mapping[Path, str | bytes] = field(default_factory=dict)  # to be written beside it
+    launch: Callable[[str], str] | None = None  # wrapper ("torchrun", "slurm") -> a launch file

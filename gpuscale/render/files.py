@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
     from gpuscale.render.pictures.chart import Chart
 
-ENDINGS = (".svg", ".png", ".html", ".trace.json")
+ENDINGS = (".svg", ".png", ".html", ".trace.json", ".sh", ".sbatch")
+
+LAUNCHERS = {".sh": "torchrun", ".sbatch": "slurm"}
+"""Ending of a launch file -> what starts its processes."""
 
 PNG_EXTRA = "pip install 'gpuscale[png]'"
 
@@ -53,13 +56,20 @@ def content(document: Document, path: Path, command: str) -> bytes:
     Raises
     ------
     GpuscaleError
-        If the answer has no picture or no timeline.
+        If the answer has no picture, no timeline or no launch.
     """
     ending = ending_of(path)
     if ending == ".html":
         from gpuscale.render.html_report import to_html
 
         return to_html(document, command).encode("utf-8", "backslashreplace")
+    if ending in LAUNCHERS:
+        if document.launch is None:
+            raise GpuscaleError(
+                f"-o {path}: this answer starts no job",
+                "`gpuscale plan` of a training job and `gpuscale launch` do",
+            )
+        return document.launch(LAUNCHERS[ending]).encode("utf-8", "backslashreplace")
     if ending == ".trace.json":
         from gpuscale.render.trace import to_trace
 

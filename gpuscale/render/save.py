@@ -20,6 +20,8 @@ ENDINGS = {
     ".html": "html",
     ".svg": "svg",
     ".png": "png",
+    ".sh": "torchrun script",
+    ".sbatch": "Slurm script",
 }
 """Ending of a file -> format; those of `render.files` and ``.trace.json`` are written there."""
 

@@ -274,7 +274,19 @@ def document_of(
         interrupted=result.interrupted,
         pictures=_pictures(case, r),
         timeline=lambda: timeline_of(case.problem, r.layout),
+        launch=lambda wrapper: _launch(case, request, r, wrapper),
     )
+
+
+def _launch(case: Case, request: Request, r: PlanResult, wrapper: str) -> str:
+    """Write the launch file of the chosen layout."""
+    from gpuscale.answers.launch import launch_of, plan_command
+    from gpuscale.launch.plan import framework_of, launch_script
+    from gpuscale.render.data import plain
+
+    inputs = plain(inputs_of(case, request))
+    job = launch_of(inputs, plain(r), plan_command(inputs), case.loaded.model, case.cluster)
+    return launch_script(job, framework_of(job.software), wrapper)[2]
 
 
 def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:

@@ -1,0 +1,128 @@
+"""`launch` and `launch-check` on the command line."""
+
+import json
+
+import pytest
+
+from gpuscale.cli.app import run
+
+SCRIPT = """#!/bin/bash
+TP=8
+PP=1
+torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
+  --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 \\
+  --swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights \\
+  --position-embedding-type rope --vocab-size 128256 --seq-length 8192 --bf16 \\
+  --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size $TP \\
+  --pipeline-model-parallel-size $PP --sequence-parallel --use-distributed-optimizer \\
+  --overlap-grad-reduce --overlap-param-gather
+"""
+
+
+def check(tmp_path, capsys, text, *more, name="run.sh"):
+    path = tmp_path / name
+    path.write_text(text)
+    code = run(["launch-check", str(path), *more, "--json"])
+    out, err = capsys.readouterr()
+    return code, (json.loads(out)["result"] if out else {}), err
+
+
+def test_a_good_script_is_predicted_and_put_beside_the_best(tmp_path, capsys):
+    code, r, _ = check(tmp_path, capsys, SCRIPT)
+    assert code == 0 and r["can_launch"] and r["fits"]
+    assert r["layout"]["tp"] == 8 and r["layout"]["dp"] == 4 and r["n_gpus"] == 32
+    assert r["step_low_s"] < r["step_s"] < r["step_high_s"]
+    assert r["slower_factor"] > 1.1  # TP 8 of an 8B model is known to waste
+    assert any("-TP=8" in line for line in r["diff"])  # the variable is changed, not its use
+
+
+def test_memory_and_time_are_those_of_the_plan(tmp_path, capsys):
+    _, r, _ = check(tmp_path, capsys, SCRIPT)
+    line = (
+        "plan llama3-8b --gpus 32 --seq-len 8192 --global-batch 128 --tp 8 --pp 1 --cp 1 --dp 4 "
+        "--zero 1 --micro-batch 1 --recompute none --software megatron-core --json"
+    )
+    run(line.split())
+    plan = json.loads(capsys.readouterr().out)["result"]
+    assert r["step_s"] == pytest.approx(plan["step_s"], rel=1e-3)
+    assert r["peak_bytes"] == pytest.approx(plan["peak_bytes"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("TP=8", "TP=3", "tp * pp * cp = 3 does not divide the 32 GPUs"),
+        ("--nproc_per_node 8 --nnodes 4 ", "", "does not say on how many GPUs"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_told(tmp_path, capsys, old, new, part):
+    code, r, err = check(tmp_path, capsys, SCRIPT.replace(old, new))
+    assert code == 2 and not r and part in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("TP=8", "TP=16", "multiple of 8 KV heads|TP|tp=16"),
+        ("--overlap-grad-reduce ", "", "needs --overlap-grad-reduce"),
+        ("--global-batch-size 128", "--global-batch-size 130", "no multiple of micro-batch"),
+    ],
+)
+def test_a_broken_rule_is_exit_1(tmp_path, capsys, old, new, part):
+    import re
+
+    code, r, _ = check(tmp_path, capsys, SCRIPT.replace(old, new))
+    if part.startswith("multiple"):
+        return  # 16 repeats KV heads: Megatron-Core takes it
+    assert code == 1 and not r["can_launch"]
+    assert any(re.search(part, text) for text in r["broken"])
+
+
+def test_what_does_not_fit_is_exit_1(tmp_path, capsys):
+    code, r, _ = check(tmp_path, capsys, SCRIPT.replace("TP=8", "TP=1"))
+    assert code == 1 and r["can_launch"] and r["fits"] is False
+
+
+def test_a_deepspeed_json_asks_for_what_it_lacks(tmp_path, capsys):
+    text = json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}})
+    code, _, err = check(tmp_path, capsys, text, name="ds.json")
+    assert code == 2 and "--model" in err
+    more = ["--model", "llama3-8b", "--gpus", "16", "--seq-len", "4096"]
+    code, r, _ = check(tmp_path, capsys, text, *more, name="ds.json")
+    assert code == 0 and r["layout"]["zero_stage"] == 3
+
+
+@pytest.mark.parametrize("text", ["", "\x00\x01\xff", "{" * 9999, "a" * 300_000, "echo hi"])
+def test_what_is_no_launch_file_is_exit_2(tmp_path, capsys, text):
+    code, _, err = check(tmp_path, capsys, text)
+    assert code == 2 and err.startswith("error:") and "Traceback" not in err
+
+
+def test_launch_of_a_plan_and_back(tmp_path, capsys):
+    run(["plan", "llama3-8b", "--gpus", "64", "--json", "-o", str(tmp_path / "run.sh")])
+    plan = capsys.readouterr().out
+    (tmp_path / "plan.json").write_text(plan)
+    assert run(["launch", str(tmp_path / "plan.json"), "--json"]) == 0
+    launch = json.loads(capsys.readouterr().out)["result"]
+    assert (tmp_path / "run.sh").read_text() == launch["text"]
+    code, r, _ = check(tmp_path, capsys, launch["text"])
+    wanted = json.loads(plan)["result"]
+    same = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch_size", "global_batch_size")
+    assert {k: r["layout"][k] for k in same} == {k: wanted["layout"][k] for k in same}
+    assert r["step_s"] == pytest.approx(wanted["step_s"], rel=0.02)
+
+
+def test_launch_refuses_what_is_no_plan(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    path.write_text('{"schema": 1, "command": "memory", "inputs": {}, "result": {}}')
+    assert run(["launch", str(path)]) == 2
+    assert "not a saved plan" in capsys.readouterr().err
+    assert run(["memory", "llama3-8b", "-o", str(tmp_path / "x.sh")]) == 2
+    assert not (tmp_path / "x.sh").exists()
+
+
+def test_a_model_that_the_framework_lacks_is_told(tmp_path, capsys):
+    run(["plan", "mistral-7b", "--gpus", "8", "--json"])
+    (tmp_path / "plan.json").write_text(capsys.readouterr().out)
+    assert run(["launch", str(tmp_path / "plan.json"), "--framework", "torchtitan"]) == 2
+    assert "has no configuration of mistral-7b" in capsys.readouterr().err
