@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from gpuscale.launch.job import TrainingLaunch, Written
     from gpuscale.render.document import Document
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
 
 FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate", "maxtext")
 WRAPPERS = ("torchrun", "slurm", "skypilot", "dstack", "kubernetes")

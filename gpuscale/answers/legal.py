@@ -32,7 +32,7 @@ FIELDS = {
     "cp-kind": ("cp_kinds",),
     "experts": ("expert_parallel", "expert_tensor_parallel"),
     "pp-offered": ("pipeline",),
-    "pp-even": ("uneven_stages",),
+    "pp-even": ("uneven_stages", "stages_by_length"),
     "pp-tied": ("tied_pipeline",),
     "schedule": ("schedules",),
     "zero": ("zero_stages",),

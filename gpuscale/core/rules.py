@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
+from gpuscale.core.stages import splits_by_length
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,7 @@ class Capabilities:
     pipeline: bool = True
     schedules: tuple[str, ...] = tuple(SCHEDULES)
     uneven_stages: bool = True
+    stages_by_length: bool = False  # the number of stages follows from the layers of one
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     zero_pipeline: tuple[int, ...] = (0, 1, 3)  # stages that go with a pipeline
@@ -263,6 +265,9 @@ def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
     if n % (pp * vpp) and not soft.uneven_stages:
         chunks = f"pp={pp}" if vpp == 1 else f"pp*vpp={pp * vpp}"
         return Broken("pp-even", f"{chunks} does not divide {n} layers, as {soft.name} needs")
+    if soft.stages_by_length and not splits_by_length(n, pp * vpp):
+        why = f"{soft.name} cannot split {n} layers into {pp * vpp} stages by the layers of one"
+        return Broken("pp-even", why)
     return None
 
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.model import params
 
@@ -104,6 +104,48 @@ def _balanced(n_layers: int, pp: int, head_layers: float, vpp: int) -> tuple[int
     last = min(range(max(1, vpp - 1), most + 1), key=lambda n: (heaviest(n), -n))
     base, more = divmod(n_layers - last, pp - 1)
     return (*(base + (i >= pp - 1 - more) for i in range(pp - 1)), last)
+
+
+class LengthSplit(NamedTuple):
+    """A split said by the layers of a stage and how many fewer the ends hold."""
+
+    layers_per_stage: int
+    less_on_first: int
+    less_on_last: int
+    counts: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def splits_by_length(n_layers: int, n_stages: int) -> tuple[LengthSplit, ...]:
+    """List the splits into a number of stages where the framework is told the layers of a stage.
+
+    torchtitan makes ``ceil((n_layers + less_on_first + less_on_last) / layers_per_stage)`` stages
+    and spreads the layers evenly, the rest to the first ones
+    (torchtitan/distributed/pipeline_parallel.py, `generate_llm_fqn_per_model_part`).
+
+    Parameters
+    ----------
+    n_layers, n_stages : int
+        Layers, and stages with the virtual ones. [1]
+
+    Examples
+    --------
+    >>> splits_by_length(61, 8)[0].counts
+    (8, 8, 8, 8, 8, 7, 7, 7)
+    >>> splits_by_length(126, 64)[0][:3], splits_by_length(61, 56)
+    ((2, 1, 1), ())
+    """
+    found = []
+    for first, last in ((0, 0), (1, 1), (1, 0), (0, 1)):
+        total = n_layers + first + last
+        per_stage = math.ceil(total / n_stages)
+        each, rest = divmod(total, n_stages)
+        counts = [each + (i < rest) for i in range(n_stages)]
+        counts[0] -= first
+        counts[-1] -= last
+        if math.ceil(total / per_stage) == n_stages and min(counts[1:-1], default=1) > 0:
+            found.append(LengthSplit(per_stage, first, last, tuple(counts)))
+    return tuple(found)
 
 
 def split_text(counts: tuple[int, ...]) -> str:

@@ -112,6 +112,11 @@ def _assignment(text: str, name: str) -> tuple[int, int] | None:
 def diff(name: str, before: str, after: str) -> list[str]:
     """Lines of a unified diff of one file."""
     lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), f"a/{name}", f"b/{name}", n=1, lineterm=""
+        before.splitlines(),
+        after.splitlines(),
+        "a/" + name.lstrip("/"),
+        "b/" + name.lstrip("/"),
+        n=1,
+        lineterm="",
     )
     return list(lines)

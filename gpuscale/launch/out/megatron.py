@@ -9,8 +9,9 @@ from gpuscale.launch.job import Written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuscale.core.model.mixers import AnyMixer
     from gpuscale.launch.job import TrainingLaunch
-    from gpuscale.specs.model import AnyFfn, AnyMixer, ModelSpec
+    from gpuscale.specs.model import AnyFfn, ModelSpec
 
 VERSION = "Megatron-LM, core 0.20 (source of 2026-08-22)"
 CP_COMM = {"ring": "p2p", "all-gather": "allgather", "ulysses": "a2a"}

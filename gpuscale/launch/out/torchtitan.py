@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.stages import split_text
+from gpuscale.core.stages import split_text, splits_by_length
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.job import Written
 
@@ -94,43 +93,18 @@ def _local_batch(job: TrainingLaunch) -> int:
     return lay.micro_batch_size * (lay.n_micro_batches if lay.pp > 1 else 1)
 
 
-def chunk_layers(n_layers: int, n_chunks: int, first: int, last: int) -> tuple[int, ...]:
-    """Split layers over stages as torchtitan does.
-
-    Even, the rest to the first ones; `first` and `last` are layers that the end stages hold less
-    (torchtitan/distributed/pipeline_parallel.py, `generate_llm_fqn_per_model_part`).
-
-    >>> chunk_layers(61, 8, 0, 0), chunk_layers(6, 4, 1, 1)
-    ((8, 8, 8, 8, 8, 7, 7, 7), (1, 2, 2, 1))
-    """
-    each, rest = divmod(n_layers + first + last, n_chunks)
-    counts = [each + (i < rest) for i in range(n_chunks)]
-    counts[0] -= first
-    counts[-1] -= last
-    return tuple(counts)
-
-
-def _split(job: TrainingLaunch) -> tuple[int, int, int, tuple[int, ...]]:
-    """(layers a stage, less on the first, less on the last, layers of each) nearest to the plan."""
-    n, n_chunks = job.model.n_layers, job.layout.pp * job.layout.vpp
-    found = []
-    for first, last in ((0, 0), (1, 1), (1, 0), (0, 1)):
-        each = math.ceil((n + first + last) / n_chunks)
-        if math.ceil((n + first + last) / each) == n_chunks:
-            found.append((each, first, last, chunk_layers(n, n_chunks, first, last)))
-    if not found:
-        raise GpuscaleError(
-            f"torchtitan cannot split {n} layers into {n_chunks} stages",
-            "plan with another --pp or --vpp",
-        )
-    return next((one for one in found if one[3] == job.stage_layers), found[0])
-
-
 def _pipeline(job: TrainingLaunch, unsaid: list[str]) -> dict[str, object]:
     lay = job.layout
     if lay.pp == 1:
         return {}
-    each, first, last, chunks = _split(job)
+    found = splits_by_length(job.model.n_layers, lay.pp * lay.vpp)
+    if not found:
+        raise GpuscaleError(
+            f"torchtitan cannot split {job.model.n_layers} layers into {lay.pp * lay.vpp} stages",
+            "plan with another --pp or --vpp",
+        )
+    same = (split for split in found if split.counts == job.stage_layers)
+    each, first, last, chunks = next(same, found[0])
     if chunks != job.stage_layers:
         unsaid.append(
             f"the split of layers {split_text(job.stage_layers)}; torchtitan makes "
