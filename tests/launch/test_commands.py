@@ -85,7 +85,7 @@ def test_a_deepspeed_json_asks_for_what_it_lacks(tmp_path, capsys):
     assert code == 2 and "--model" in err
     more = ["--model", "llama3-8b", "--gpus", "64", "--seq-len", "512"]
     code, r, _ = check(tmp_path, capsys, text, *more, name="ds.json")
-    assert code == 0 and r["layout"]["zero_stage"] == 3
+    assert code == 0 and r["tuning"]["fits"] and r["software"] == "hf-deepspeed"
 
 
 @pytest.mark.parametrize("text", ["", "\x00\x01\xff", "{" * 9999, "a" * 300_000, "echo hi"])
@@ -122,3 +122,17 @@ def test_a_model_that_the_framework_lacks_is_told(tmp_path, capsys):
     (tmp_path / "plan.json").write_text(capsys.readouterr().out)
     assert run(["launch", str(tmp_path / "plan.json"), "--framework", "torchtitan"]) == 2
     assert "has no configuration of mistral-7b" in capsys.readouterr().err
+
+
+def test_a_front_end_file_is_answered_as_fine_tuning(tmp_path, capsys):
+    text = (
+        "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: lora\n"
+        "quantization_bit: 4\nlora_rank: 8\ncutoff_len: 2048\nbf16: true\n"
+    )
+    more = ["--cluster", "rtx-4090", "--gpus", "1"]
+    code, r, _ = check(tmp_path, capsys, text, *more, name="sft.yaml")
+    line = "memory llama3-8b --gpu rtx-4090 --gpus 1 --method qlora --rank 8 --seq-len 2048"
+    run([*line.split(), "--recompute", "none", "--json"])
+    memory = json.loads(capsys.readouterr().out)["result"]
+    assert code == 0 and r["method"] == "qlora"
+    assert r["peak_bytes"] == pytest.approx(memory["total_bytes"])

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.plan.case import Case
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.launch.read.found import Found
+    from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
+
+TUNED = ("llama-factory", "axolotl", "trainer", "accelerate", "deepspeed")
+"""Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
 
 COMPARED = (
     "tp",
@@ -73,6 +78,7 @@ class LaunchReport:
     why: str
     changes: tuple[Change, ...]
     diff: tuple[str, ...]
+    tuning: TuningMemory | None = None  # of a fine-tuning job
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,8 @@ class Checked:
 
     report: LaunchReport
     asked: LaunchCheck
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
+    blocks: Sequence[Block] = ()  # of the answer that the report takes its figures from
 
 
 def checked(asked: LaunchCheck) -> Checked:
@@ -107,6 +114,10 @@ def checked(asked: LaunchCheck) -> Checked:
         raise GpuscaleError(
             f"{asked.files[0]}: does not say on how many GPUs it runs", "say it with --gpus"
         )
+    if found.kind in TUNED:
+        from gpuscale.answers.launch_check.tuned import tuned
+
+        return tuned(asked, found, model, n_gpus)
     return _trained(asked, found, model, n_gpus, files)
 
 
@@ -186,9 +197,14 @@ def _trained(
     loaded = replace(loaded, specs={**loaded.specs, "model": model})
     layout = layout_of(found, model, software, n_gpus, asked.seq_len)
     request = read_request(
-        Plan(model.name, gpus=n_gpus, cluster=asked.cluster, software=software.name,
-             precision=layout.precision)
-    )  # fmt: skip
+        Plan(
+            model.name,
+            gpus=n_gpus,
+            cluster=asked.cluster,
+            software=software.name,
+            precision=layout.precision,
+        )
+    )
     batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
     case = make_case(loaded, request, n_gpus, layout.seq_len, batch)
     broken = list(found.wrong)
@@ -212,7 +228,7 @@ def _trained(
         version=found.version,
         method=found.method,
         model=model.name,
-        n_params=_params(model),
+        n_params=n_params(model),
         n_gpus=n_gpus,
         software=software.name,
         layout=layout,
@@ -238,7 +254,8 @@ def _trained(
     return Checked(report, asked, loaded.warnings)
 
 
-def _params(model: ModelSpec) -> float:
+def n_params(model: ModelSpec) -> float:
+    """Parameters of a model. [1]."""
     from gpuscale.core.model.params import count_params
 
     return float(count_params(model).total_params)

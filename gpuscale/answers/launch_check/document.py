@@ -27,7 +27,9 @@ FRAMEWORK = {
 def document_of(checked: Checked) -> Document:
     """Put a report into words."""
     r, asked = checked.report, checked.asked
-    blocks: list[Block] = [Text(_headline(r)), Facts(_facts(r))]
+    blocks: list[Block] = [Text(_headline(r))]
+    if r.tuning is None:
+        blocks.append(Facts(_facts(r)))
     if r.broken:
         blocks.append(Text("It cannot be launched:\n" + "\n".join(f"- {b}" for b in r.broken)))
     if r.not_understood:
@@ -37,6 +39,7 @@ def document_of(checked: Checked) -> Document:
         shown = ", ".join(r.unresolved[:12])
         blocks.append(Text(f"Not known without running it (--var NAME=VALUE says it): {shown}"))
     blocks += _better(r)
+    blocks += checked.blocks
     return Document(
         command="launch-check",
         inputs={
@@ -55,12 +58,14 @@ def document_of(checked: Checked) -> Document:
 def _headline(r: LaunchReport) -> str:
     kind = FRAMEWORK.get(r.kind, r.kind)
     size = f" ({r.n_params / 1e9:,.1f}B)" if r.n_params else ""
-    head = f"{kind}: {r.model}{size} on {r.n_gpus:,} GPUs"
+    count = f"{r.n_gpus:,} GPUs" if r.n_gpus != 1 else "one GPU"
+    head = f"{kind}: {r.model}{size} on {count}"
     if not r.can_launch:
         return f"{head} breaks {len(r.broken)} rule{'s' if len(r.broken) > 1 else ''}: see below."
     if r.fits is False:
         return f"{head} can start but does not fit: {gb(r.peak_bytes or 0)} on the fullest GPU."
-    return f"{head} can be launched: {seconds(r.step_s or 0)} a step, MFU {percent(r.mfu or 0)}."
+    mfu = f", MFU {percent(r.mfu)}" if r.mfu is not None else ""
+    return f"{head} can be launched: {seconds(r.step_s or 0)} a step{mfu}."
 
 
 def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:

@@ -1,0 +1,114 @@
+"""A launch that fine-tunes a model of the hub: answered by the memory of fine-tuning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.launch_check.check import Checked, LaunchReport, n_params
+
+if TYPE_CHECKING:
+    from gpuscale.answers.launch_check import LaunchCheck
+    from gpuscale.launch.read.found import Found
+    from gpuscale.specs.model import ModelSpec
+
+OPTIMIZERS = {
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw",
+    "adamw_hf": "adamw",
+    "adamw": "adamw",
+    "adamw_8bit": "adamw-8bit",
+    "adamw_bnb_8bit": "adamw-8bit",
+    "paged_adamw_8bit": "paged-adamw-8bit",
+    "paged_adamw_32bit": "paged-adamw",
+    "adafactor": "adafactor",
+    "lion_32bit": "lion",
+    "lion": "lion",
+    "sgd": "sgd",
+    "muon": "muon",
+}
+"""`optim` of a trainer -> optimizer of fine-tuning; others are left to the software's."""
+
+
+def software_of(found: Found) -> str:
+    """Family whose habits the launch has."""
+    if found.kind == "axolotl":
+        return "axolotl"
+    if found.kind == "deepspeed" or found.software == "deepspeed-zero3":
+        return "hf-deepspeed"
+    if found.method == "qlora" and (found.zero_stage or 0) >= 2:
+        return "fsdp-qlora"
+    return "hf-fsdp" if (found.zero_stage or 0) >= 2 else "hf-peft"
+
+
+def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Checked:
+    """Check a fine-tuning launch.
+
+    Raises
+    ------
+    GpuscaleError
+        As `memory --method` does for the same job.
+    """
+    from gpuscale.answers.memory import Memory
+    from gpuscale.launch.layout import DEFAULT_SEQ_LEN
+
+    method = found.method if found.method in ("lora", "qlora", "dora") else "full"
+    length = asked.seq_len or found.seq_len or DEFAULT_SEQ_LEN.get(found.kind)
+    offload = [
+        word
+        for word, on in (
+            ("parameters", found.offload_parameters),
+            ("optimizer", found.offload_optimizer and method == "full"),
+            ("activations", found.offload_activations),
+        )
+        if on
+    ]
+    question = Memory(
+        asked.model or found.model_name,
+        cluster=asked.cluster,
+        gpus=n_gpus,
+        method=method,
+        rank=found.lora_rank if method != "full" else None,
+        software=software_of(found),
+        seq_len=length,
+        micro_batch=found.micro_batch_size or 1,
+        tp=found.tp,
+        cp=found.cp,
+        zero=found.zero_stage if n_gpus > 1 else None,
+        recompute=found.recompute or "none",
+        optimizer=OPTIMIZERS.get((found.optimizer or "").lower()),
+        offload=",".join(offload) or None,
+        set=asked.settings,
+        calibration=asked.calibration,
+    )
+    answer = question.answer()
+    result = answer.result
+    report = LaunchReport(
+        kind=found.kind,
+        version=found.version,
+        method=method,
+        model=model.name,
+        n_params=n_params(model),
+        n_gpus=n_gpus,
+        software=software_of(found),
+        layout=None,
+        stage_layers=(),
+        can_launch=not found.wrong,
+        broken=tuple(found.wrong),
+        not_understood=tuple(found.not_understood),
+        unresolved=tuple(found.unresolved),
+        fits=result.fits,
+        peak_bytes=result.total_bytes,
+        capacity_bytes=result.usable_bytes,
+        step_s=result.step_s,
+        step_low_s=None,
+        step_high_s=None,
+        mfu=None,
+        best_layout=None,
+        best_step_s=None,
+        slower_factor=None,
+        why="",
+        changes=(),
+        diff=(),
+        tuning=result,
+    )
+    return Checked(report, asked, answer.warnings, answer.blocks)
