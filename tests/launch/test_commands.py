@@ -132,7 +132,7 @@ def test_a_front_end_file_is_answered_as_fine_tuning(tmp_path, capsys):
     more = ["--cluster", "rtx-4090", "--gpus", "1"]
     code, r, _ = check(tmp_path, capsys, text, *more, name="sft.yaml")
     line = "memory llama3-8b --gpu rtx-4090 --gpus 1 --method qlora --rank 8 --seq-len 2048"
-    run([*line.split(), "--recompute", "none", "--json"])
+    run([*line.split(), "--recompute", "full", "--json"])
     memory = json.loads(capsys.readouterr().out)["result"]
     assert code == 0 and r["method"] == "qlora"
     assert r["peak_bytes"] == pytest.approx(memory["total_bytes"])

@@ -25,7 +25,7 @@ class LaunchCheck(WhatIf):
 
     NAME: ClassVar[str] = "launch-check"
     EXAMPLE: ClassVar[str] = "gpuscale launch-check run.sh --cluster dgx-h100"
-    files: Converted[tuple[str, ...], Sequence[str]] = texts(
+    file: Converted[tuple[str, ...], Sequence[str]] = texts(
         "Files of one launch: a script, and the JSON or YAML that it names.", ..., label="FILE"
     )
     _: KW_ONLY

@@ -66,19 +66,41 @@ class LaunchReport:
     not_understood: tuple[str, ...]
     unresolved: tuple[str, ...]
     fits: bool | None
-    peak_bytes: float | None
-    capacity_bytes: float | None
-    step_s: float | None
-    step_low_s: float | None
-    step_high_s: float | None
-    mfu: float | None
-    best_layout: Layout | None
-    best_step_s: float | None
-    slower_factor: float | None  # step time over the best's
-    why: str
-    changes: tuple[Change, ...]
-    diff: tuple[str, ...]
+    peak_bytes: float | None = None
+    capacity_bytes: float | None = None
+    step_s: float | None = None
+    step_low_s: float | None = None
+    step_high_s: float | None = None
+    mfu: float | None = None
+    best_layout: Layout | None = None
+    best_step_s: float | None = None
+    slower_factor: float | None = None  # step time over the best's
+    why: str = ""
+    changes: tuple[Change, ...] = ()
+    diff: tuple[str, ...] = ()
     tuning: TuningMemory | None = None  # of a fine-tuning job
+
+
+def empty_report(
+    found: Found, model: ModelSpec, n_gpus: int, software: str, fits: bool | None
+) -> LaunchReport:
+    """Report of what was read, before anything is predicted."""
+    return LaunchReport(
+        kind=found.kind,
+        version=found.version,
+        method=found.method,
+        model=model.name,
+        n_params=n_params(model),
+        n_gpus=n_gpus,
+        software=software,
+        layout=None,
+        stage_layers=(),
+        can_launch=not found.wrong,
+        broken=tuple(found.wrong),
+        not_understood=tuple(found.not_understood),
+        unresolved=tuple(found.unresolved),
+        fits=fits,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +125,16 @@ def checked(asked: LaunchCheck) -> Checked:
 
     files = _files(asked)
     found = read_launch(files, _variables(asked))
-    if found.method == "serve":
-        raise GpuscaleError(
-            f"{asked.files[0]}: a serving line ({found.kind}); this command checks training",
-            f"`gpuscale serve {found.model_name or 'MODEL'} --tp {found.tp}` answers for serving",
-        )
     model = _model(asked, found)
     n_gpus = asked.gpus or found.world_size
     if n_gpus is None:
         raise GpuscaleError(
-            f"{asked.files[0]}: does not say on how many GPUs it runs", "say it with --gpus"
+            f"{asked.file[0]}: does not say on how many GPUs it runs", "say it with --gpus"
         )
+    if found.method == "serve":
+        from gpuscale.answers.launch_check.served import served
+
+        return served(asked, found, model, n_gpus)
     if found.kind in TUNED:
         from gpuscale.answers.launch_check.tuned import tuned
 
@@ -128,7 +149,7 @@ def _files(asked: LaunchCheck) -> dict[str, str]:
     from gpuscale.io.toml import MAX_BYTES, decode, read_text
 
     files: dict[str, str] = {}
-    for name in asked.files:
+    for name in asked.file:
         if name == "-":
             files["standard input"] = decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
         else:
@@ -168,13 +189,13 @@ def _model(asked: LaunchCheck, found: Found) -> ModelSpec:
         return found.model
     if not found.model_name:
         raise GpuscaleError(
-            f"{asked.files[0]}: does not say which model it trains", "name it with --model"
+            f"{asked.file[0]}: does not say which model it trains", "name it with --model"
         )
     try:
         return load_model(found.model_name).spec
     except GpuscaleError as error:
         raise GpuscaleError(
-            f"{asked.files[0]}: its model `{found.model_name[:80]}` is not known here: {error}",
+            f"{asked.file[0]}: its model `{found.model_name[:80]}` is not known here: {error}",
             "give its config.json with --model",
         ) from None
 
@@ -223,34 +244,29 @@ def _trained(
         else (None, None)
     )
     changes, diff = _changes(asked, found, layout, best, files)
-    report = LaunchReport(
-        kind=found.kind,
-        version=found.version,
-        method=found.method,
-        model=model.name,
-        n_params=n_params(model),
-        n_gpus=n_gpus,
-        software=software.name,
+    report = replace(
+        empty_report(found, model, n_gpus, software.name, estimate.fits if estimate else None),
         layout=layout,
-        stage_layers=estimate.stage_layers if estimate else (),
         can_launch=not broken,
         broken=tuple(broken),
-        not_understood=tuple(found.not_understood),
-        unresolved=tuple(found.unresolved),
-        fits=estimate.fits if estimate else None,
-        peak_bytes=estimate.peak_bytes if estimate else None,
-        capacity_bytes=estimate.capacity_bytes if estimate else None,
-        step_s=estimate.step_s if estimate else None,
-        step_low_s=low,
-        step_high_s=high,
-        mfu=estimate.step.mfu if estimate else None,
         best_layout=best.layout if best else None,
         best_step_s=best.step_s if best else None,
-        slower_factor=estimate.step_s / best.step_s if estimate and best else None,
         why=_why(case, estimate, best),
         changes=changes,
         diff=diff,
     )
+    if estimate is not None:
+        report = replace(
+            report,
+            stage_layers=estimate.stage_layers,
+            peak_bytes=estimate.peak_bytes,
+            capacity_bytes=estimate.capacity_bytes,
+            step_s=estimate.step_s,
+            step_low_s=low,
+            step_high_s=high,
+            mfu=estimate.step.mfu,
+            slower_factor=estimate.step_s / best.step_s if best else None,
+        )
     return Checked(report, asked, loaded.warnings)
 
 

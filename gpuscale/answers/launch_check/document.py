@@ -21,6 +21,9 @@ FRAMEWORK = {
     "llama-factory": "LLaMA-Factory job",
     "axolotl": "axolotl job",
     "trainer": "Hugging Face trainer job",
+    "vllm": "vLLM server",
+    "sglang": "SGLang server",
+    "trtllm": "TensorRT-LLM server",
 }
 
 
@@ -28,7 +31,7 @@ def document_of(checked: Checked) -> Document:
     """Put a report into words."""
     r, asked = checked.report, checked.asked
     blocks: list[Block] = [Text(_headline(r))]
-    if r.tuning is None:
+    if r.layout is not None:
         blocks.append(Facts(_facts(r)))
     if r.broken:
         blocks.append(Text("It cannot be launched:\n" + "\n".join(f"- {b}" for b in r.broken)))
@@ -43,7 +46,7 @@ def document_of(checked: Checked) -> Document:
     return Document(
         command="launch-check",
         inputs={
-            "files": list(asked.files),
+            "files": list(asked.file),
             "cluster": asked.cluster,
             "model": r.model,
             "n_gpus": r.n_gpus,
@@ -62,8 +65,10 @@ def _headline(r: LaunchReport) -> str:
     head = f"{kind}: {r.model}{size} on {count}"
     if not r.can_launch:
         return f"{head} breaks {len(r.broken)} rule{'s' if len(r.broken) > 1 else ''}: see below."
-    if r.fits is False:
+    if r.fits is False and r.peak_bytes is not None:
         return f"{head} can start but does not fit: {gb(r.peak_bytes or 0)} on the fullest GPU."
+    if r.step_s is None:
+        return f"{head}{'' if r.fits else ' does not fit'}:"
     mfu = f", MFU {percent(r.mfu)}" if r.mfu is not None else ""
     return f"{head} can be launched: {seconds(r.step_s or 0)} a step{mfu}."
 

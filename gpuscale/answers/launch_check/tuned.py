@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.launch_check.check import Checked, LaunchReport, n_params
+from gpuscale.answers.launch_check.check import Checked, empty_report
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
@@ -82,33 +83,12 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
     )
     answer = question.answer()
     result = answer.result
-    report = LaunchReport(
-        kind=found.kind,
-        version=found.version,
+    report = replace(
+        empty_report(found, model, n_gpus, software_of(found), result.fits),
         method=method,
-        model=model.name,
-        n_params=n_params(model),
-        n_gpus=n_gpus,
-        software=software_of(found),
-        layout=None,
-        stage_layers=(),
-        can_launch=not found.wrong,
-        broken=tuple(found.wrong),
-        not_understood=tuple(found.not_understood),
-        unresolved=tuple(found.unresolved),
-        fits=result.fits,
         peak_bytes=result.total_bytes,
         capacity_bytes=result.usable_bytes,
         step_s=result.step_s,
-        step_low_s=None,
-        step_high_s=None,
-        mfu=None,
-        best_layout=None,
-        best_step_s=None,
-        slower_factor=None,
-        why="",
-        changes=(),
-        diff=(),
         tuning=result,
     )
     return Checked(report, asked, answer.warnings, answer.blocks)

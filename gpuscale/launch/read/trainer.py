@@ -181,7 +181,8 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
             setattr(found, field, number)
             found.places[field] = f"{key}: {number}"
     found.precision = "fp16" if _true(table, "fp16") else "bf16" if _true(table, "bf16") else None
-    if _true(table, "gradient_checkpointing"):
+    habit = kind == "llama-factory" and not _true(table, "disable_gradient_checkpointing")
+    if habit or _true(table, "gradient_checkpointing"):  # LLaMA-Factory's own default
         found.recompute = "full"
     _method(table, kind, found)
     optimizer = table.get("optim") or table.get("optimizer")
