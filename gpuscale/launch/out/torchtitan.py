@@ -28,6 +28,8 @@ REGISTRY = {
     "gpt-oss-120b": ("gpt_oss", "gpt_oss_120b"),
 }
 """Model preset -> `--module` and `--config` (torchtitan/models/*/config_registry.py)."""
+LONGEST = {"deepseek-v3": 16_384}
+"""Tokens that the rotary positions of a configuration reach, where that is short."""
 SCHEDULE = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe"}
 RECOMPUTE = {"none": "none", "selective": "selective", "per-op": "selective", "full": "full"}
 
@@ -47,6 +49,10 @@ def write(job: TrainingLaunch) -> Written:
         )
     module, config = REGISTRY[job.model.name]
     lay = job.layout
+    if lay.seq_len > LONGEST.get(job.model.name, lay.seq_len):
+        raise GpuscaleError(
+            f"torchtitan's {config} reaches {LONGEST[job.model.name]:,} tokens, not {lay.seq_len:,}"
+        )
     unsaid: list[str] = []
     group = lay.shard_group_size or lay.dp * lay.cp
     replicate = lay.dp * lay.cp // group if lay.zero_stage else lay.dp

@@ -38,7 +38,12 @@ MAXTEXT = {
 
 def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """(key, value) of every leaf of a nested table, the key without its path."""
-    if isinstance(table, dict) and depth < 20:
+    if depth > 20:
+        return
+    if isinstance(table, list):
+        for value in table:
+            yield from flat(value if isinstance(value, (dict, list)) else {"": value}, depth + 1)
+    elif isinstance(table, dict):
         for key, value in table.items():
             if isinstance(value, (dict, list)):
                 yield from flat(value, depth + 1)

@@ -80,7 +80,7 @@ def read_command(words: Sequence[str]) -> Found:
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
-        if not equals and i < len(words) and not words[i].startswith("--"):
+        if not equals and i < len(words) and not words[i].startswith(("--", "activation-")):
             value = words[i]
             i += 1
         if name in ("module", "config"):
