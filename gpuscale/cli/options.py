@@ -66,7 +66,7 @@ SHOWN: dict[str, tuple[Any, Any]] = {
             "Repeatable.",
         ),
     ),
-    "files": (list[str] | None, _files("-o", "--output")),
+    "output": (list[str] | None, _files("-o", "--output")),
     "plot": (bool, typer.Option("--plot", help="Draw the pictures in the terminal too.")),
 }
 """Name -> (type, option) of what every command takes beside its question's fields."""
@@ -80,7 +80,7 @@ def command_of(question: type[Question]) -> Any:
     """
 
     def run(**given: Any) -> None:
-        shown = read_shown({name: given.pop(name) for name in SHOWN})
+        shown = read_shown({name: given.pop(f"shown_{name}") for name in SHOWN})
         try:
             asked = question(**{k: v for k, v in given.items() if v not in (None, (), [], False)})
         except GpuscaleError as error:
@@ -95,10 +95,10 @@ def command_of(question: type[Question]) -> Any:
     ]
     own_output = "output" in fields_of(question)  # of serve: the tokens of an answer
     for name, (kind, option) in SHOWN.items():
-        if name == "files" and own_output:
+        if name == "output" and own_output:
             option = _files("-o")
         default = False if kind is bool else None
-        parameters.append(_keyword(name, Annotated[kind, option], default))
+        parameters.append(_keyword(f"shown_{name}", Annotated[kind, option], default))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     small = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -141,7 +141,7 @@ def _shown_default(value: Any) -> str:
 
 def read_shown(given: Mapping[str, Any]) -> Shown:
     """Read how to show the answer; a wrong option is told before anything is computed."""
-    require, output = given["require"], given["files"]
+    require, output = given["require"], given["output"]
     if require:
         from gpuscale.answers.requirements import read_requirement
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
-from gpuscale.answers.serve.measured import FINAL_REQUESTS, Price, price_of, row_of
+from gpuscale.answers.serve.measured import FINAL_REQUESTS, Price, confirmed, price_of, row_of
 from gpuscale.answers.serve.records import MemoryLine, PoolLine, Row, ServeAnswer
 from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
@@ -52,9 +53,10 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
     from gpuscale.render.document import Document
 
     price = price_of(asked, case)
-    best = choice.best
-    if best is None:
+    if choice.best is None:
         raise GpuscaleError("no replica is as small as the GPUs given", "give more with --gpus")
+    best = confirmed(choice.best, wanted)
+    choice = replace(choice, found=(best, *choice.found[1:]))
     rows: list[Row] = []
     shown: LoadResult | None = None
     for found in choice.found[:ROWS]:

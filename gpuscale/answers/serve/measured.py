@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve.records import Row
@@ -41,6 +41,23 @@ def price_of(asked: Serve, case: Case) -> Price:
     if rent is None:
         return Price(None, "")
     return Price(rent.usd_per_gpu_hour, f"{rent.origin}, {rent.as_of}")
+
+
+def confirmed(found: Found, wanted: Wanted) -> Found:
+    """Hold the choice against the larger simulation; where the number is open, add what lacks."""
+    rate = wanted.rate_per_s
+    if rate is None or not found.meets:
+        return found
+    for _ in range(4):
+        load = at_rate(found, rate, FINAL_REQUESTS)
+        use = wanted.limits.use(load)
+        if use <= 1.0 and keeps_up(load, rate / found.copies):
+            break
+        if wanted.n_gpus is not None:
+            return replace(found, at_most_per_s=min(found.at_most_per_s, rate / max(use, 1.0)))
+        each = found.at_most_per_s / found.copies
+        found = replace(found, copies=found.copies + 1, at_most_per_s=each * (found.copies + 1))
+    return found
 
 
 def load_shown(found: Found, wanted: Wanted, n: int) -> LoadResult | None:

@@ -121,6 +121,8 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
     if top <= 0.0:
         return Capacity(0.0, NOTHING, "cache")
     trial = Trial(service, limits, seed)
+    if limits == Limits():
+        return _stable(trial, top / SLACK)
     idle = LOW_FRAC * top
     low, low_spare = idle, trial.spare(idle, FIRST_REQUESTS)
     if low_spare < 0.0:
@@ -140,6 +142,16 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
         if 0.0 <= spare < PRECISION or high < (1.0 + PRECISION) * low:
             break
     return Capacity(low, kept, used)
+
+
+def _stable(trial: Trial, rate: float) -> Capacity:
+    """Find the highest rate without a growing queue, downwards from the formula's."""
+    for _ in range(MOST_TRIALS):
+        if trial.spare(rate, REQUESTS) > 0.0:
+            break
+        answered = trial.load.requests_per_s
+        rate = max(0.7 * rate, min(0.97 * rate, answered))
+    return Capacity(rate, trial.load, trial.binding)
 
 
 class Trial:

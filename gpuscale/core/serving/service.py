@@ -99,6 +99,7 @@ class Service:
     ) -> None:
         self.model, self.replica, self.site, self.demand = model, replica, site, demand
         self.tuning, self.prefilled = tuning or Tuning(), prefilled
+        self._opened: dict[tuple[float, int, int], LoadResult] = {}
 
     @cached_property
     def room(self) -> CacheRoom:
@@ -249,8 +250,12 @@ class Service:
         return self.replica.n_gpus
 
     def open(self, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
-        """Simulate `n` requests that come at random."""
-        return summarise(self.came(rate_per_s, n, seed), warm_up_frac=WARM_UP_FRAC)
+        """Simulate `n` requests that come at random; the same question is computed once."""
+        key = (rate_per_s, n, seed)
+        if key not in self._opened:
+            came = self.came(rate_per_s, n, seed)
+            self._opened[key] = summarise(came, warm_up_frac=WARM_UP_FRAC)
+        return self._opened[key]
 
     def came(self, rate_per_s: float, n: int, seed: int = 0) -> Simulated:
         """Moments of `n` requests that come at random."""
