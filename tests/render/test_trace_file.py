@@ -10,8 +10,8 @@ from gpuscale.cli.app import run
 JOBS = [
     "llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32",
     "llama3-70b --gpus 64 --tp 8 --pp 4 --vpp 5 --global-batch 32",
-    "llama3-70b --gpus 64 --tp 4 --pp 8 --schedule zb-h1 --global-batch 32",
-    "llama3-70b --gpus 64 --tp 4 --pp 8 --schedule dualpipe --global-batch 32",
+    "llama3-70b --gpus 64 --tp 4 --pp 8 --schedule zb-h1 --software any --global-batch 32",
+    "llama3-70b --gpus 64 --tp 4 --pp 8 --schedule dualpipe --software any --global-batch 32",
     "llama3-8b --gpus 8 --zero 3 --software fsdp --global-batch 16",
 ]
 
