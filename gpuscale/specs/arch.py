@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
-from gpuscale.core.residual_table import Axis, ResidualTable
+from gpuscale.core.kernel.residual_table import Axis, ResidualTable
 from gpuscale.specs.fields import Seconds, Spec
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]

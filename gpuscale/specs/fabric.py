@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
+from gpuscale.core.kernel.residual_table import Axis, PlaneTable
 from gpuscale.core.network.calibration import LinkCalibration, OpCalibration
-from gpuscale.core.residual_table import Axis, PlaneTable
 from gpuscale.specs.arch import AxisSpec, thousandths
 from gpuscale.specs.fields import Seconds, Spec
 

@@ -6,8 +6,8 @@ import shlex
 import pytest
 from json_schema import problems
 
+from gpuscale.answers.compare.differences import side_by_side, split_difference
 from gpuscale.cli.app import run
-from gpuscale.core.compare import side_by_side, split_difference
 
 JOB = """
 model = "llama3-8b"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
-from gpuscale.core.residual_table import Axis, ResidualTable
+from gpuscale.core.kernel.residual_table import Axis, ResidualTable
 from gpuscale.io.calibration import load_arch
 from gpuscale.io.hardware import load_gpu
 

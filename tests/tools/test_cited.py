@@ -6,7 +6,7 @@ from pathlib import Path
 
 TOOL = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "cited.py"))
 CALIBRATED = {"kernel", "network", "step"}  # rooms that cite in their presets too
-BOOKKEEPING = {"compare", "layout", "plan", "quantity"}  # a handful of ratios and conversions
+BOOKKEEPING = {"layout", "plan", "quantity"}  # a handful of ratios and conversions
 
 
 def test_four_of_five_numeric_functions_cite():

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.compare import Row
+from gpuscale.answers.compare.differences import Row
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.compare.differences import Change
     from gpuscale.answers.compare.things import Thing
-    from gpuscale.core.compare import Change
     from gpuscale.render.document import Block
 
 NOUN = {"gpu": "GPUs", "cluster": "clusters", "model": "models"}
@@ -60,9 +60,9 @@ def compared(
     by side (of an answer: none), `changed` the keys that differ of each other thing, listed if
     `every`.
     """
+    from gpuscale.answers.compare.differences import exceeds
     from gpuscale.answers.compare.plan import part_blocks, split_record, splits
     from gpuscale.answers.compare.terms import terms_of
-    from gpuscale.core.compare import exceeds
 
     names = [t.name for t in things]
     inputs = _inputs_changed(things)
@@ -153,7 +153,7 @@ def shown(key: str, value: Any, dim: str = "") -> str:
 def _causes(
     things: Sequence[Thing], found: list[Change]
 ) -> dict[str, list[tuple[str, float, float]]]:
-    from gpuscale.core.compare import causes
+    from gpuscale.answers.compare.differences import causes
 
     return {c.key: causes(c.key, things[0].explain, things[1].explain) for c in found}
 

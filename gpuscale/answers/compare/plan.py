@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuscale.answers.compare.differences import Part, Row, Split
     from gpuscale.answers.compare.things import Thing
-    from gpuscale.core.compare import Part, Row, Split
     from gpuscale.render.document import Block, Table
 
 HEADLINES = {
@@ -69,7 +69,7 @@ def headline_rows(things: Sequence[Thing]) -> list[Row]:
     """Headlines and layouts side by side; of a layout's numbers a ratio says nothing."""
     from dataclasses import replace
 
-    from gpuscale.core.compare import side_by_side
+    from gpuscale.answers.compare.differences import side_by_side
 
     rows = side_by_side([headline(thing.result) for thing in things])
     none = (None,) * (len(things) - 1)
@@ -91,7 +91,7 @@ def _numbers(table: Mapping[str, Any], suffix: str, without: str) -> dict[str, f
 
 def splits(things: Sequence[Thing]) -> list[dict[str, Any]]:
     """Differences of the expected step and of the memory of each plan against the first one."""
-    from gpuscale.core.compare import split_difference
+    from gpuscale.answers.compare.differences import split_difference
 
     first, found = things[0].result, []
     for thing in things[1:]:

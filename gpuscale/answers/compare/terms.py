@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.records import Term
 
 if TYPE_CHECKING:
-    from gpuscale.core.compare import Row, Split
+    from gpuscale.answers.compare.differences import Row, Split
 
 SHOWN_BY = {"gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain"}
 """Kind -> command that tells where its figures are from."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuscale.core.formats import number_format
-from gpuscale.core.residual_table import ResidualTable
+from gpuscale.core.kernel.residual_table import ResidualTable
 
 
 @dataclass(frozen=True, slots=True)

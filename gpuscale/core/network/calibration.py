@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
 
-from gpuscale.core.residual_table import PlaneTable
+from gpuscale.core.kernel.residual_table import PlaneTable
 
 PROTOCOL_BLEND = 8.0
 """Exponent of the smooth minimum of two protocols (form)."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gpuscale.core.kernel.residual_table import Axis, PlaneTable
 from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,
     GENERAL_OP,
@@ -14,7 +15,6 @@ from gpuscale.core.network.calibration import (
     LinkCalibration,
     OpCalibration,
 )
-from gpuscale.core.residual_table import Axis, PlaneTable
 from gpuscale.evidence.fit.least_squares import Vector, fit, smooth
 from gpuscale.evidence.score.collectives import CollectiveRow
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCalibration
-from gpuscale.core.residual_table import Axis, ResidualTable, tabulate
+from gpuscale.core.kernel.residual_table import Axis, ResidualTable, tabulate
 from gpuscale.evidence.fit.least_squares import Vector, fit, smooth
 from gpuscale.evidence.score.gemm import GemmRow
 from gpuscale.evidence.score.records import quantile

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.kernel.calibration import MatmulCalibration
+from gpuscale.core.kernel.residual_table import Axis
 from gpuscale.core.network.calibration import (
     KIND,
     FabricCalibration,
     LinkCalibration,
     OpCalibration,
 )
-from gpuscale.core.residual_table import Axis
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit import collective_fit, gemm_fit
 from gpuscale.evidence.fit.collective_fit import Job
@@ -215,7 +215,7 @@ def _domain_op(
 ) -> tuple[OpCalibration, Overlay]:
     from dataclasses import replace
 
-    from gpuscale.core.residual_table import PlaneTable
+    from gpuscale.core.kernel.residual_table import PlaneTable
 
     old = links[link].op(kind)
     scale = collective_fit.RANK_SCALE
