@@ -306,6 +306,30 @@ def stage_params(
     return tuple(_one_stage(model, k, i, pp, tp, experts_split) for i, k in enumerate(kinds))
 
 
+@lru_cache(maxsize=4096)
+def distinct_stages(
+    model: ModelWeights, rule: str, pp: int, vpp: int
+) -> tuple[tuple[tuple[tuple[int, int], ...], int, bool, int], ...]:
+    """((kind, count) of the layers, layers, whether it has the head, how many) of unlike stages."""
+    counts: dict[tuple[tuple[tuple[int, int], ...], bool], int] = {}
+    for i, layers in enumerate(stage_kinds(model, rule, pp, vpp)):
+        key = (layers, i == pp - 1)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(
+        (layers, sum(n for _, n in layers), head, times) for (layers, head), times in counts.items()
+    )
+
+
+@lru_cache(maxsize=4096)
+def widest_stage(
+    model: ModelWeights, rule: str, tp: int, pp: int, vpp: int, experts_split: int
+) -> tuple[float, float]:
+    """(dense, expert) parameters on one rank of the stage with the most weights. [1]."""
+    stages = stage_params(model, rule, tp, pp, vpp, experts_split)
+    wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
+    return wide.dense_params, wide.expert_params
+
+
 def layout_stages(model: ModelWeights, rule: str, layout: Layout) -> tuple[StageParams, ...]:
     """Parameters of each stage of a layout on one GPU, first to last."""
     return stage_params(

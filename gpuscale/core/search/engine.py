@@ -15,7 +15,7 @@ from gpuscale.core.search.problem import (
     make_layout,
     peak_bytes,
     stages_of,
-    step_parts,
+    step_s,
 )
 from gpuscale.core.search.results import Group, SearchResult
 from gpuscale.core.search.space import Space
@@ -118,5 +118,5 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
                     facts, grid, ep, etp, b, seq, precision, recompute, overlap, order, tail
                 )
                 shape = shape_of(layout, problem.hardware, problem.software)
-                parts = step_parts(problem, layout, stages_of(problem, layout, shape))
-                yield parts.total_s, peak_bytes(problem, layout), layout
+                time_s = step_s(problem, layout, stages_of(problem, layout, shape))
+                yield time_s, peak_bytes(problem, layout), layout

@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import kept_bytes, layout_activations, one_stage, state_block
 from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.rules import Facts
 from gpuscale.core.search.space import Grid, Tail
-from gpuscale.core.stages import StageParams, stage_params
+from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.layer import assemble_layer, head_time
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.optimizer import optimizer_s
-from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
-from gpuscale.core.step.step import Stage, compose, data_parallel_s, model_stages, shards_of
+from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
+from gpuscale.core.step.step import StageTimes, data_parallel_s, recomputed, shards_of, step_terms
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.facts import ModelFacts
@@ -212,37 +212,64 @@ def _layer_counts(p: Problem) -> list[tuple[tuple[str, str], int]]:
     return found
 
 
-def stages_of(p: Problem, layout: Layout, shape: Shape) -> tuple[Stage, float, Stage]:
-    """(heaviest stage, sum of all stages, stage with the most weights) for one micro-batch."""
-    stages = model_stages(
-        p.model,
-        p.hardware,
-        p.software,
-        layout,
-        shape,
-        lambda m, f, s: layer_of(p, m, f, s),
-        p.memory_facts.weights,
+class _KindTimes(NamedTuple):
+    """Forward and backward of one micro-batch: each kind of layer, and what the last stage adds."""
+
+    layers: tuple[tuple[float, float, float], ...]  # (forward, backward, recomputation in it)
+    head_fwd_s: float
+    head_bwd_s: float
+
+
+def _kind_times(p: Problem, shape: Shape) -> _KindTimes:
+    key = ("kinds", shape)
+    found: _KindTimes | None = p.cache.get(key)
+    if found is None:
+        weights, mtp = p.memory_facts.weights, p.model.n_mtp_layers
+        kinds = [layer_of(p, mixer, ffn, shape) for mixer, ffn in weights.names]
+        head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
+        last = kinds[weights.sequence[-1]]
+        found = p.cache[key] = _KindTimes(
+            tuple((t.fwd_s, t.bwd_s, t.recompute_s) for t in kinds),
+            (1 + mtp) * head.fwd_s + mtp * last.fwd_s,
+            (1 + mtp) * head.bwd_s + mtp * last.bwd_s,
+        )
+    return found
+
+
+def stages_of(p: Problem, layout: Layout, shape: Shape) -> StageTimes:
+    """Find what `core.step.step.model_stages` says of the stages, for one micro-batch."""
+    weights, rule = p.memory_facts.weights, p.software.stage_split
+    times = _kind_times(p, shape)
+    limit = layout.recompute_layers if layout.recompute != "none" else None
+    total = heaviest = 0.0
+    heavy = (0.0, 0.0, 0)
+    for layers, n_layers, head, alike in distinct_stages(weights, rule, layout.pp, layout.vpp):
+        fwd, bwd = (times.head_fwd_s, times.head_bwd_s) if head else (0.0, 0.0)
+        for kind, n, again in recomputed(layers, limit):
+            kind_fwd, kind_bwd, kind_again = times.layers[kind]
+            fwd += n * kind_fwd
+            bwd += n * kind_bwd - (n - again) * kind_again
+        total += alike * (fwd + bwd)
+        if fwd + bwd > heaviest:
+            heaviest, heavy = fwd + bwd, (fwd, bwd, n_layers)
+    dense, experts = widest_stage(
+        weights, rule, layout.tp, layout.pp, layout.vpp, layout.ep * layout.etp
     )
-    heaviest = max(stages, key=lambda s: s.seconds)
-    widest = max(stages, key=lambda s: s.dense_params + s.expert_params)
-    return heaviest, sum(s.seconds for s in stages), widest
+    return StageTimes(*heavy, total, dense, experts)
 
 
-def step_parts(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -> Breakdown:
-    """Assemble the expected time of a step, by part, from its stages."""
-    return compose(
-        stages[0], stages[1], p.hardware, p.software, layout, p.model.hidden_size, stages[2]
-    )
+def step_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
+    """Assemble the expected time of a step from its stages. [s]."""
+    return sum(step_terms(stages, p.hardware, p.software, layout, p.model.hidden_size))
 
 
-def exchange_s(p: Problem, layout: Layout, stages: tuple[Stage, float, Stage]) -> float:
-    """Exposed data-parallel exchange and optimizer of a step, as `step_parts` counts them. [s]."""
-    stage, _, wide = stages
+def exchange_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
+    """Exposed data-parallel exchange and optimizer of a step, as `step_s` counts them. [s]."""
     shards = shards_of(
-        layout, wide.dense_params, wide.expert_params, p.hardware.scaleup_domain_gpus
+        layout, stages.dense_params, stages.expert_params, p.hardware.scaleup_domain_gpus
     )
     exposed = data_parallel_s(
-        p.hardware, p.software, layout, shards, stage.time.fwd_s, stage.time.bwd_s, stage.n_layers
+        p.hardware, p.software, layout, shards, stages.fwd_s, stages.bwd_s, stages.n_layers
     )
     return exposed + optimizer_s(p.hardware, shards, layout.zero_stage, layout.offload_optimizer)
 

@@ -22,7 +22,7 @@ from gpuscale.core.search.problem import (
     peak_floor_bytes,
     stages_of,
     states_floor_bytes,
-    step_parts,
+    step_s,
 )
 from gpuscale.core.search.results import (
     FAMILY_CUTOFF,
@@ -37,7 +37,7 @@ from gpuscale.core.search.results import (
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape
-from gpuscale.core.step.step import Stage, shape_of
+from gpuscale.core.step.step import StageTimes, shape_of
 
 
 def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: float) -> float:
@@ -53,6 +53,13 @@ def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
     return min((SCHEDULES[s].bubble / v for s, v in schedules), default=0.0)
 
 
+def _effort(recompute: tuple[str, int | None]) -> tuple[int, float]:
+    """Order of recomputations: none, the core of attention, some layers, all layers."""
+    mode, layers = recompute
+    order = {"none": 0, "selective": 1, "full": 2}
+    return order[mode], float("inf") if layers is None else layers
+
+
 @dataclass(slots=True)
 class _Node:
     """Layouts of a group with the same recomputation: their stages, and what was learnt."""
@@ -61,11 +68,12 @@ class _Node:
     recompute: tuple[str, int | None]
     overlap_tp: bool
     vpp: int  # as which the layers are dealt to the stages
-    stages: tuple[Stage, float, Stage]
+    stages: StageTimes
     pipes: list[tuple[float, str, int]]  # (time of the pipeline, schedule, vpp), fastest first
     fits: set[tuple[object, ...]] = field(default_factory=set)
     tight: set[tuple[object, ...]] = field(default_factory=set)  # some schedule does not fit
     fails: set[tuple[int, bool, bool]] = field(default_factory=set)  # none does
+    some_too_large: bool = False  # so that more recomputation may help
 
 
 class Walk:
@@ -85,6 +93,7 @@ class Walk:
         self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.tail_sets: dict[tuple[int, ...], Tails] = {}
+        self.late = problem.late
 
     def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
@@ -116,7 +125,7 @@ class Walk:
         first = self._layout(group, ("none", None), self._overlaps(grid.tp)[0], tails.least)
         shape = shape_of(first, p.hardware, p.software)
         each = micro_batch_s(p, shape)
-        return pipeline_floor_s(each, grid.pp, first.n_micro_batches, tails.fill) * p.late
+        return pipeline_floor_s(each, grid.pp, first.n_micro_batches, tails.fill) * self.late
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
@@ -128,9 +137,14 @@ class Walk:
             return
         n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
         counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
-        for recompute in recomputes:
-            for overlap in tried:
-                self._node(group, tails, recompute, overlap)
+        for overlap in tried:
+            left = tails.dealt
+            for recompute in sorted(recomputes, key=_effort):
+                tight = self._node(group, tails, recompute, overlap, left)
+                skipped = sum(len(s) for v, s in tails.dealt.items() if v not in left)
+                counts.dominated += tails.n_all // len(tails.schedules) * skipped
+                if recompute[0] != "selective":  # which is neither more nor less than some layers
+                    left = tight
 
     def _overlaps(self, tp: int) -> tuple[bool, ...]:
         """Overlap choices of TP that are not dominated."""
@@ -138,8 +152,19 @@ class Walk:
         return every[:1] if self.overlap_tp_helps and every[0] else every
 
     def _node(
-        self, group: Group, tails: Tails, recompute: tuple[str, int | None], overlap_tp: bool
-    ) -> None:
+        self,
+        group: Group,
+        tails: Tails,
+        recompute: tuple[str, int | None],
+        overlap_tp: bool,
+        dealt: dict[int, list[tuple[str, int]]],
+    ) -> dict[int, list[tuple[str, int]]]:
+        """Evaluate the layouts with one recomputation; those of `dealt` that more of it may help.
+
+        More recomputation is slower and needs less memory: it helps where something does not fit.
+        """
+        if not dealt:
+            return dealt
         p, grid = self.problem, group.grid
         names = self.families(group.grid, group.ep, tails)
         first = self._layout(group, recompute, overlap_tp, tails.least)
@@ -147,10 +172,15 @@ class Walk:
         m = first.n_micro_batches
         if recompute[1] is None:
             each = micro_batch_s(p, shape)
-            if pipeline_floor_s(each, grid.pp, m, tails.fill) * p.late >= self._limit(names):
-                return
-        for vpp, schedules in tails.dealt.items():
-            self._dealt(group, tails, replace(first, vpp=vpp), schedules, shape)
+            if pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late >= self._limit(names):
+                return {}
+        return {
+            vpp: schedules
+            for vpp, schedules in dealt.items()
+            if self._dealt(
+                group, tails, first if vpp == 1 else replace(first, vpp=vpp), schedules, shape
+            )
+        }
 
     def _dealt(
         self,
@@ -159,26 +189,30 @@ class Walk:
         first: Layout,
         schedules: list[tuple[str, int]],
         shape: Shape,
-    ) -> None:
-        """Evaluate the layouts of a group whose layers are dealt to the stages in one way."""
+    ) -> bool:
+        """Evaluate the layouts of a group whose layers are dealt to the stages in one way.
+
+        Whether some were too large, not too slow.
+        """
         p, counts = self.problem, self.result.counts
         n_all = tails.n_all // len(tails.schedules) * len(schedules)
         if peak_floor_bytes(p, first, tails.states) > p.capacity_bytes:
             counts.too_large += n_all
-            return
+            return True
         stages, m = stages_of(p, first, shape), first.n_micro_batches
         names = self.families(group.grid, group.ep, tails)
-        if m * stages[0].seconds * p.late >= self._limit(names):
-            return
+        if m * stages.seconds * self.late >= self._limit(names):
+            return False
         counts.dominated += n_all - len(tails.exchanges) * len(schedules)
         pipes = sorted(
-            (sum(pipeline_s(stages[0].seconds, stages[1], m, v, s)) * p.late, s, v)
+            (sum(pipeline_s(stages.seconds, stages.all_stages_s, m, v, s)) * self.late, s, v)
             for s, v in schedules
         )
         recompute = (first.recompute, first.recompute_layers)
         node = _Node(group, recompute, first.overlap_tp, first.vpp, stages, pipes)
         for tail in tails.exchanges:
             self._exchange(node, tail)
+        return node.some_too_large
 
     def _exchange(self, node: _Node, tail: Tail) -> None:
         """Evaluate the schedules of one way to shard, overlap and offload."""
@@ -193,16 +227,18 @@ class Walk:
             return
         if any((z, *offloads) in node.fails for z in range(tail.zero_stage, 3)):
             node.tight.add(tail[2:6])
+            node.some_too_large = True
             counts.too_large += len(pipes)
             return
         layout = self._layout(group, node.recompute, node.overlap_tp, tail)
-        exchange = exchange_s(p, layout, node.stages) * p.late
+        exchange = exchange_s(p, layout, node.stages) * self.late
         if pipes[0][0] + exchange >= self._limit((name,)):
             return
         peak = peak_bytes(p, layout, node.vpp)
         if peak > p.capacity_bytes:  # with 1F1B, which keeps least
             node.fails.add((tail.zero_stage, *offloads))
             node.tight.add(tail[2:6])
+            node.some_too_large = True
             counts.too_large += len(pipes)
             return
         for pipe, schedule, vpp in pipes:
@@ -213,20 +249,21 @@ class Walk:
                 counts.dominated += 1
                 continue
             layout = self._layout(group, node.recompute, node.overlap_tp, last)
-            if self._evaluate(layout, node.stages, name):
+            if self._evaluate(layout, node, name):
                 node.fits.add(last[:6])
             else:
                 node.tight.add(tail[2:6])
 
-    def _evaluate(self, layout: Layout, stages: tuple[Stage, float, Stage], name: str) -> bool:
+    def _evaluate(self, layout: Layout, node: _Node, name: str) -> bool:
         """Time and memory of one layout; whether it fits and may matter."""
         p, counts = self.problem, self.result.counts
-        step_s = step_parts(p, layout, stages).total_s
-        if step_s >= self._limit((name,)):
+        time_s = step_s(p, layout, node.stages)
+        if time_s >= self._limit((name,)):
             return False
-        found = Found(step_s, peak_bytes(p, layout), layout, name)
+        found = Found(time_s, peak_bytes(p, layout), layout, name)
         if found.peak_bytes > p.capacity_bytes:
             counts.too_large += 1
+            node.some_too_large = True
             return False
         counts.evaluated += 1
         self._note(found)

@@ -10,7 +10,7 @@ Map, innermost first; each is a pure function of floats and small records:
   precision, recompute, sequence_parallel, cp_kind, overlap_tp): memoise by it.
   `layer.head_time` likewise.
 - `core.stages`: layers and weights to stages (pp); `step.model_stages`: their times
-- `step.compose(stage, all_stages_s, ...)`: pipeline, transfers, `data_parallel_s`,
+- `step.step_terms(stages, ...)`: pipeline, transfers, `data_parallel_s`,
   `optimizer_s`, stragglers: a few float operations per layout
 - `step.step_time(model, hw, software, layout) -> StepResult`: all of it, both columns
 - `interval.interval(...)`: the stated 80 % interval of an expected time

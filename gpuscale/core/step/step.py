@@ -140,22 +140,7 @@ def breakdown(
     sw = dispatched(sw, layout.schedule, model.has_experts)
     shape = shape_of(layout, hw, sw)
     stages = model_stages(model, hw, sw, layout, shape, times, weights, head)
-    heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
-    stage = stages[heaviest]
-    total = compose(
-        stage,
-        sum(s.seconds for s in stages),
-        hw,
-        sw,
-        layout,
-        model.hidden_size,
-        max(stages, key=_weights),
-    )
-    return total, heaviest
-
-
-def _weights(stage: Stage) -> float:
-    return stage.dense_params + stage.expert_params
+    return compose(stages, hw, sw, layout, model.hidden_size)
 
 
 def model_stages(
@@ -199,6 +184,24 @@ def _kept(kinds: list[LayerTime], layout: Layout) -> list[LayerTime] | None:
     return [t._replace(bwd_s=t.bwd_s - t.recompute_s, recompute_s=0.0) for t in kinds]
 
 
+def recomputed(
+    layers: tuple[tuple[int, int], ...], recompute_layers: int | None
+) -> list[tuple[int, int, int]]:
+    """(kind, layers, those of them that are recomputed) of a stage; None: all of them.
+
+    >>> recomputed(((0, 2), (1, 6)), 3)
+    [(0, 2, 2), (1, 6, 1)]
+    """
+    if recompute_layers is None:
+        return [(kind, n, n) for kind, n in layers]
+    found, left = [], recompute_layers
+    for kind, n in layers:
+        again = min(n, left)
+        found.append((kind, n, again))
+        left -= again
+    return found
+
+
 def _stage(
     held: StageParams,
     kinds: list[LayerTime],
@@ -207,13 +210,11 @@ def _stage(
     layout: Layout,
 ) -> Stage:
     parts = list(tail) if held.has_head else []
-    left = layout.recompute_layers if keep is not None else None
-    for kind, n in held.layers:
-        again = n if left is None else min(n, left)
+    limit = layout.recompute_layers if keep is not None else None
+    for kind, n, again in recomputed(held.layers, limit):
         parts.append((again, kinds[kind]))
-        if left is not None and keep is not None:
+        if keep is not None:
             parts.append((n - again, keep[kind]))
-            left -= again
     return Stage(add_times(parts), held.dense_params, held.expert_params, held.n_layers)
 
 
@@ -228,59 +229,96 @@ def shards_of(
     return Shards(dense_params, expert_params, ranks, expert_ranks, at.dense, at.expert, shard)
 
 
-def compose(
-    stage: Stage,
-    all_stages_s: float,
-    hw: Hardware,
-    sw: Software,
-    layout: Layout,
-    hidden: int,
-    widest: Stage | None = None,
-) -> Breakdown:
-    """Assemble a step from its heaviest stage: a few float operations.
+class StageTimes(NamedTuple):
+    """What the time of a step depends on, of all stages of a layout and one micro-batch."""
+
+    fwd_s: float  # of the heaviest stage
+    bwd_s: float
+    n_layers: int
+    all_stages_s: float  # forward and backward through all of them
+    dense_params: float  # of the stage with the most weights, on one rank
+    expert_params: float
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward of one micro-batch on the heaviest stage. [s]."""
+        return self.fwd_s + self.bwd_s
+
+
+class StepTerms(NamedTuple):
+    """Terms of a step on the critical path, which add up to its time. [s]."""
+
+    steady_s: float
+    bubble_s: float
+    pp_comm_s: float
+    dp_comm_s: float
+    optimizer_s: float
+    host_s: float
+    straggler_s: float
+
+
+def step_terms(
+    stages: StageTimes, hw: Hardware, sw: Software, layout: Layout, hidden: int
+) -> StepTerms:
+    """Assemble a step from the times of its stages: a few float operations.
 
     Parameters
     ----------
-    stage : Stage
-        Heaviest stage by time.
-    all_stages_s : float
-        Time of one micro-batch through all stages. [s]
+    stages : StageTimes
+        Of one micro-batch.
     hw, sw, layout : Hardware, Software, Layout
         As in `step_time`.
     hidden : int
         Hidden size, for the transfers between stages. [1]
-    widest : Stage, optional
-        Stage with the most weights; sets gradients and optimizer. Default: `stage`.
     """
-    m = layout.n_micro_batches
-    t = stage.time
-    steady, bubble = pipeline_s(stage.seconds, all_stages_s, m, layout.vpp, layout.schedule)
+    steady, bubble = pipeline_s(
+        stages.seconds, stages.all_stages_s, layout.n_micro_batches, layout.vpp, layout.schedule
+    )
     pp_s = pipeline_transfers_s(hw, sw, layout, hidden)
-    wide = widest or stage
-    shards = shards_of(layout, wide.dense_params, wide.expert_params, hw.scaleup_domain_gpus)
-    dp_s = data_parallel_s(hw, sw, layout, shards, t.fwd_s, t.bwd_s, stage.n_layers)
+    shards = shards_of(layout, stages.dense_params, stages.expert_params, hw.scaleup_domain_gpus)
+    dp_s = data_parallel_s(hw, sw, layout, shards, stages.fwd_s, stages.bwd_s, stages.n_layers)
     update = optimizer_s(hw, shards, layout.zero_stage, layout.offload_optimizer)
-    host = m * t.host_s + sw.step_host_s
     base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
     late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)
-    return Breakdown(
-        base + late,
-        m * t.matmul_s,
-        m * t.attention_s,
-        m * t.elementwise_s,
-        m * t.moe_s,
-        m * t.tp_comm_s,
-        m * t.cp_comm_s,
-        m * t.ep_comm_s,
-        m * t.recompute_s,
-        host,
-        bubble,
-        pp_s,
-        dp_s,
-        update,
-        late,
+    return StepTerms(steady, bubble, pp_s, dp_s, update, sw.step_host_s, late)
+
+
+def compose(
+    stages: list[Stage], hw: Hardware, sw: Software, layout: Layout, hidden: int
+) -> tuple[Breakdown, int]:
+    """(parts of a step, number of the heaviest stage): the terms, and the parts of that stage."""
+    heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
+    stage = stages[heaviest]
+    wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
+    t, m = stage.time, layout.n_micro_batches
+    every = StageTimes(
+        t.fwd_s,
+        t.bwd_s,
+        stage.n_layers,
+        sum(s.seconds for s in stages),
+        wide.dense_params,
+        wide.expert_params,
     )
+    terms = step_terms(every, hw, sw, layout, hidden)
+    parts = Breakdown(
+        total_s=sum(terms),
+        matmul_s=m * t.matmul_s,
+        attention_s=m * t.attention_s,
+        elementwise_s=m * t.elementwise_s,
+        moe_s=m * t.moe_s,
+        tp_comm_s=m * t.tp_comm_s,
+        cp_comm_s=m * t.cp_comm_s,
+        ep_comm_s=m * t.ep_comm_s,
+        recompute_s=m * t.recompute_s,
+        host_s=m * t.host_s + terms.host_s,
+        bubble_s=terms.bubble_s,
+        pp_comm_s=terms.pp_comm_s,
+        dp_comm_s=terms.dp_comm_s,
+        optimizer_s=terms.optimizer_s,
+        straggler_s=terms.straggler_s,
+    )
+    return parts, heaviest
 
 
 def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int) -> float:
