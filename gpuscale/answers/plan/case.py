@@ -137,7 +137,9 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
     return Case(loaded, problem, space, batch, names[0], left_out)
 
 
-def solve(case: Case, n_next: int = 4, progress: Progress | None = None) -> SearchResult:
+def solve(
+    case: Case, n_next: int = 4, progress: Progress | None = None, *, follow_families: bool = True
+) -> SearchResult:
     """Search a case.
 
     Raises
@@ -152,7 +154,7 @@ def solve(case: Case, n_next: int = 4, progress: Progress | None = None) -> Sear
 
     gc.disable()  # a search makes many small records and no cycles
     try:
-        result = find(case.problem, case.space, n_next, progress)
+        result = find(case.problem, case.space, n_next, progress, follow_families=follow_families)
     finally:
         gc.enable()
     if result.counts.declared == 0 and not result.interrupted:

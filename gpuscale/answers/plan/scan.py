@@ -186,7 +186,7 @@ def _try(scan: Scan, loaded: Loaded, n: int, seq_len: int, batch: Batch) -> Scan
     scan.progress.case_done() if scan.rows or scan.skipped else None
     try:
         case = make_case(loaded, scan.request, n, seq_len, batch)
-        result = solve(case, 0, scan.progress)
+        result = solve(case, 0, scan.progress, follow_families=False)
     except GpuscaleError as error:
         if scan.request.n_cases == 1 and scan.request.gpus and not scan.request.conditions.any:
             raise

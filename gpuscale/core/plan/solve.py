@@ -28,7 +28,12 @@ def problem_for(problem: Problem, schedule: str) -> Problem:
 
 
 def find(
-    problem: Problem, space: Space, n_next: int = 4, progress: Callable[[float], None] | None = None
+    problem: Problem,
+    space: Space,
+    n_next: int = 4,
+    progress: Callable[[float], None] | None = None,
+    *,
+    follow_families: bool = True,
 ) -> SearchResult:
     """Best layouts of a space, as `core.search.engine.search` finds them.
 
@@ -41,18 +46,21 @@ def find(
         Job and candidates.
     n_next : int
         Further process grids wanted. [1]
+    follow_families : bool
+        Whether the best of each family is wanted too.
     progress : callable, optional
         Called with the fraction done.
     """
     rest = tuple(s for s in space.schedule if s != "dualpipe")
     if len(rest) == len(space.schedule) or problem.facts.n_experts == 0:
-        return search(problem, space, n_next, progress)
+        return search(problem, space, n_next, progress, follow_families=follow_families)
     dual = problem_for(problem, "dualpipe")
     dual_space = replace(space, schedule=("dualpipe",))
     if not rest:
-        return search(dual, dual_space, n_next, progress)
-    other = _beside(lambda: search(dual, dual_space, n_next))
-    mine = search(problem, replace(space, schedule=rest), n_next, progress)
+        return search(dual, dual_space, n_next, progress, follow_families=follow_families)
+    other = _beside(lambda: search(dual, dual_space, n_next, follow_families=follow_families))
+    others = replace(space, schedule=rest)
+    mine = search(problem, others, n_next, progress, follow_families=follow_families)
     theirs = other(mine.interrupted)
     return mine if theirs is None else merged(mine, theirs, n_next)
 
@@ -67,7 +75,7 @@ def fastest(
     KeyboardInterrupt
         If the search was interrupted: what it has may not be the fastest.
     """
-    result = find(problem, space, 0, progress)
+    result = find(problem, space, 0, progress, follow_families=False)
     if result.interrupted:
         raise KeyboardInterrupt
     return result.best

@@ -24,7 +24,12 @@ from gpuscale.core.step.step import shape_of
 
 
 def search(
-    problem: Problem, space: Space, n_next: int = 4, progress: Callable[[float], None] | None = None
+    problem: Problem,
+    space: Space,
+    n_next: int = 4,
+    progress: Callable[[float], None] | None = None,
+    *,
+    follow_families: bool = True,
 ) -> SearchResult:
     """Find the fastest layout that fits, and the fastest of each family.
 
@@ -40,10 +45,12 @@ def search(
         Candidate values of each dimension.
     n_next : int
         How many further process grids are wanted exactly. [1]
+    follow_families : bool
+        Whether the best of each family is wanted exactly too.
     progress : callable, optional
         Called now and then with the fraction of groups done.
     """
-    state = Walk(problem, space, n_next)
+    state = Walk(problem, space, n_next, follow_families)
     heap = [(g.bound_s, i, g) for i, g in enumerate(_groups(state))]
     heapq.heapify(heap)
     total = max(1, len(heap))

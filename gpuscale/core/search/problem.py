@@ -42,6 +42,7 @@ class Problem:
     capacity_bytes: float
     facts: Facts
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+    memory_cache: dict[Any, Any] = field(default_factory=dict, repr=False)  # no hardware in it
 
     @property
     def late(self) -> float:
@@ -323,13 +324,13 @@ def states_floor_bytes(
         ways,
         *dealt,
     )
-    least: float | None = p.cache.get(key)
+    least: float | None = p.memory_cache.get(key)
     if least is None:
         parameters = p.memory_parameters
         firsts = [stages_dealt(p, layout, vpp)[0] for vpp in dealt]
         least = min(_states_bytes(p, stage, layout, s) for s in states for stage in firsts)
         least = parameters.fragmentation * least + parameters.context_bytes
-        p.cache[key] = least
+        p.memory_cache[key] = least
     return least
 
 
@@ -367,11 +368,11 @@ def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) ->
 
 def _first_of_each(p: Problem, stages: tuple[StageParams, ...]) -> list[int]:
     key = ("first", id(stages))
-    found: list[int] | None = p.cache.get(key)
+    found: list[int] | None = p.memory_cache.get(key)
     if found is None:
         first: dict[StageParams, int] = {}
         for i, stage in enumerate(stages):
             first.setdefault(stage, i)
-        found = p.cache[key] = list(first.values())
-        p.cache[("stages", id(stages))] = stages  # keeps the id alive
+        found = p.memory_cache[key] = list(first.values())
+        p.memory_cache[("stages", id(stages))] = stages  # keeps the id alive
     return found

@@ -79,8 +79,11 @@ class _Node:
 class Walk:
     """Incumbents and counts of a search, and what a group of layouts can still add."""
 
-    def __init__(self, problem: Problem, space: Space, n_next: int) -> None:
+    def __init__(
+        self, problem: Problem, space: Space, n_next: int, follow_families: bool = True
+    ) -> None:
         self.problem, self.space, self.n_next = problem, space, n_next
+        self.follow_families = follow_families
         self.result = SearchResult()
         self.grids: dict[tuple[int, ...], Found] = {}
         self.kth_s = self.cutoff_s = self.highest_s = INFINITY
@@ -332,7 +335,7 @@ class Walk:
     def _limit(self, names: Iterable[str]) -> float:
         """Time above which a layout of these families can no longer matter. [s]."""
         limit = self.kth_s
-        for name in names:
+        for name in names if self.follow_families else ():
             known = self.result.families.get(name)
             limit = max(limit, known.step_s if known else self.cutoff_s)
         return limit
