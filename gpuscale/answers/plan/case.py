@@ -107,8 +107,15 @@ def _check_size(cluster: ClusterSpec, n_gpus: int) -> None:
         )
 
 
-def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch: Batch) -> Case:
-    """Put one case together.
+def make_case(
+    loaded: Loaded,
+    request: Request,
+    n_gpus: int,
+    seq_len: int,
+    batch: Batch,
+    like: Case | None = None,
+) -> Case:
+    """Put one case together; one that is `like` it, but for size and batch, shares its blocks.
 
     Raises
     ------
@@ -129,6 +136,9 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
     problem = make_problem(
         loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0], loaded.calibration
     )
+    if like is not None:
+        shared = like.problem
+        problem = replace(problem, cache=shared.cache, memory_cache=shared.memory_cache)
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
     try:
         space, left_out = pin_space(replace(space, precision=names), request.pin_texts, facts)
@@ -138,7 +148,12 @@ def make_case(loaded: Loaded, request: Request, n_gpus: int, seq_len: int, batch
 
 
 def solve(
-    case: Case, n_next: int = 4, progress: Progress | None = None, *, follow_families: bool = True
+    case: Case,
+    n_next: int = 4,
+    progress: Progress | None = None,
+    *,
+    follow_families: bool = True,
+    limit_s: float = float("inf"),
 ) -> SearchResult:
     """Search a case.
 
@@ -154,7 +169,14 @@ def solve(
 
     gc.disable()  # a search makes many small records and no cycles
     try:
-        result = find(case.problem, case.space, n_next, progress, follow_families=follow_families)
+        result = find(
+            case.problem,
+            case.space,
+            n_next,
+            progress,
+            follow_families=follow_families,
+            limit_s=limit_s,
+        )
     finally:
         gc.enable()
     if result.counts.declared == 0 and not result.interrupted:

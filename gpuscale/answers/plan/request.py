@@ -75,6 +75,13 @@ class Request:
     job: Mapping[str, Any] = field(default_factory=dict)  # what was said, for plan.toml
 
     @property
+    def wants_largest(self) -> bool:
+        """Whether the conditions ask for the fastest that meets them: a budget, an MFU."""
+        c = self.conditions
+        timed = c.deadline_s is not None or c.max_step_s is not None
+        return c.any and not timed and self.objective == "step-time"
+
+    @property
     def pin_texts(self) -> dict[str, str]:
         """Pins as `core.plan.pins.pin_space` reads them."""
         return {name: str(value) for name, value in self.pins.items()}
@@ -181,6 +188,15 @@ class Batch:
 def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
     """Sequence lengths of a request, by default 8192 or what the model allows."""
     return request.seq_lens or (min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN),)
+
+
+def suited(batch: Batch, seq_len: int, n_gpus: int) -> Batch:
+    """Batch that suits a number of GPUs, unless it was given."""
+    from gpuscale.core.plan.batch import sequences_for
+
+    if batch.origin == "given":
+        return batch
+    return replace(batch, sequences=sequences_for(batch.asked_tokens, seq_len, n_gpus=n_gpus))
 
 
 def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[Batch, ...]:

@@ -19,7 +19,7 @@ from gpuscale.answers.plan.case import (
     run_for,
     solve,
 )
-from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of
+from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of, suited
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 LARGEST = 131_072
-BETWEEN = (5 / 8, 3 / 4, 7 / 8)
-"""Shares of a size that meets the conditions, tried before it is called the smallest."""
+MOST_SIZES = 32
+"""Most sizes tried between two doublings; where there are more, some are left out, and said so."""
 
 
 @dataclass(slots=True)
@@ -45,6 +45,8 @@ class Scan:
     rows: list[ScanRow] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    like: dict[tuple[str, int], Case] = field(default_factory=dict)  # cases that share blocks
+    every: int = 1  # nodes between the sizes that were tried
     interrupted: bool = False
 
 
@@ -66,7 +68,7 @@ def scan_plan(asked: Plan, request: Request) -> Document:
             raise KeyboardInterrupt
         raise GpuscaleError(scan.skipped[0] if scan.skipped else "nothing was searched")
     rows = with_pareto(with_efficiency(scan.rows))
-    chosen = choose(rows, request.objective, request.conditions.any)
+    chosen = choose(rows, request.objective, request.conditions.any and not request.wants_largest)
     return scan_document(scan, rows, chosen)
 
 
@@ -113,12 +115,8 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
         return
     limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
     most = request.gpus[0] if request.gpus else (limit or LARGEST)
-    met = _first_that_meets(scan, loaded, seq_len, batch, most)
-    if met is not None and met > loaded.cluster.gpus_per_node:
-        for n in _between(met, loaded.cluster.gpus_per_node):
-            row = _try(scan, loaded, n, seq_len, batch)
-            if scan.interrupted or (row is not None and row.meets):
-                return
+    seek = _largest_that_meets if request.wants_largest else _smallest_that_meets
+    seek(scan, loaded, seq_len, batch, most)
 
 
 def _all_of(loaded: Loaded) -> tuple[int, ...]:
@@ -127,20 +125,67 @@ def _all_of(loaded: Loaded) -> tuple[int, ...]:
     return (loaded.cluster.n_gpus,)
 
 
-def _first_that_meets(
-    scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int
-) -> int | None:
-    """Doubling sizes up to `most`, until one meets the conditions."""
-    least = _least_gpus(scan.request, loaded, seq_len)
-    for n in _doubling(loaded.cluster.gpus_per_node, most):
+def _smallest_that_meets(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int) -> None:
+    """Doubling sizes until one meets the conditions; then every node count below it, upwards."""
+    least, node = _least_gpus(scan.request, loaded, seq_len), loaded.cluster.gpus_per_node
+    for n in _doubling(node, most):
         if n < least and n != most:
             continue
         row = _try(scan, loaded, n, seq_len, batch)
         if scan.interrupted:
-            return None
+            return
         if row is not None and row.meets:
-            return n
-    return None
+            low = max(n // 2, int(least) // node * node)
+            _refine(scan, loaded, seq_len, batch, range(low + node, n, node))
+            return
+
+
+def _largest_that_meets(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int) -> None:
+    """Doubling sizes while they meet the conditions; then every node count above, downwards."""
+    node, met = loaded.cluster.gpus_per_node, 0
+    for n in _doubling(node, most):
+        row = _try(scan, loaded, n, seq_len, batch, limited=bool(scan.rows))
+        if scan.interrupted:
+            return
+        if row is not None and row.meets:
+            met = n
+        elif met:
+            above = range(met + node, n, node)
+            _refine(scan, loaded, seq_len, batch, above[::-1])
+            return
+
+
+def _refine(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, sizes: range) -> None:
+    """First of some sizes that meets the conditions; a coarse pass first where there are many."""
+    stride = -(-len(sizes) // MOST_SIZES) or 1
+    scan.every = max(scan.every, stride)
+    for i in range(0, len(sizes), stride):
+        row = _try(scan, loaded, sizes[i], seq_len, batch, limited=True)
+        if scan.interrupted:
+            return
+        if row is not None and row.meets:
+            missed = sizes[max(0, i - stride + 1) : i]
+            if stride > 1 and len(missed):
+                _refine(scan, loaded, seq_len, batch, missed)
+            return
+
+
+def _slowest_s(request: Request, case: Case) -> float:
+    """Longest step with which a case meets the conditions. [s]."""
+    from gpuscale.core.model.flops import model_flop_per_token
+
+    c, model, n = request.conditions, case.loaded.model, case.n_gpus
+    tokens = request.tokens or model.training_tokens
+    limits = [c.max_step_s] if c.max_step_s is not None else []
+    if c.deadline_s is not None and tokens:
+        limits.append(c.deadline_s * case.batch_tokens / tokens)
+    price = price_of(case, request)[0]
+    if c.budget_usd is not None and tokens and price:
+        limits.append(c.budget_usd / (n * price / 3600) * case.batch_tokens / tokens)
+    if c.mfu_at_least is not None:
+        flop = model_flop_per_token(model, case.problem.facts.seq_len) * case.batch_tokens
+        limits.append(flop / (n * case.problem.hardware.bf16_flop_per_s * c.mfu_at_least))
+    return min(limits, default=float("inf")) * (1 + 1e-9)
 
 
 def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
@@ -165,12 +210,6 @@ def _doubling(first: int, most: int) -> Iterator[int]:
     yield most
 
 
-def _between(met: int, node: int) -> list[int]:
-    """Sizes in whole nodes between half of one that meets the conditions and it."""
-    sizes = {int(met * share) // node * node for share in BETWEEN}
-    return sorted(n for n in sizes if met / 2 < n < met)
-
-
 def _scaled(
     batch: Batch, scaling: str | None, n: int, sizes: tuple[int, ...], seq_len: int
 ) -> Batch:
@@ -181,18 +220,30 @@ def _scaled(
     return Batch(batch.asked_tokens * n / sizes[0], sequences, f"{batch.origin}, grown with GPUs")
 
 
-def _try(scan: Scan, loaded: Loaded, n: int, seq_len: int, batch: Batch) -> ScanRow | None:
-    """One case; what cannot be laid out at all is told, not fatal."""
+def _try(
+    scan: Scan, loaded: Loaded, n: int, seq_len: int, batch: Batch, *, limited: bool = False
+) -> ScanRow | None:
+    """One case; what cannot be laid out at all is told, not fatal.
+
+    `limited`: only whether it meets the conditions matters; None where it does not.
+    """
     scan.progress.case_done() if scan.rows or scan.skipped else None
+    like = scan.like.get((loaded.cluster.name, seq_len))
     try:
-        case = make_case(loaded, scan.request, n, seq_len, batch)
-        result = solve(case, 0, scan.progress, follow_families=False)
+        suit = suited(batch, seq_len, n)
+        case = make_case(loaded, scan.request, n, seq_len, suit, like)
+        limit_s = _slowest_s(scan.request, case) if limited else float("inf")
+        result = solve(case, 0, scan.progress, follow_families=False, limit_s=limit_s)
     except GpuscaleError as error:
         if scan.request.n_cases == 1 and scan.request.gpus and not scan.request.conditions.any:
             raise
-        scan.skipped.append(f"{n:,} GPUs of {loaded.cluster.name}: {error.message}")
+        if not limited:
+            scan.skipped.append(f"{n:,} GPUs of {loaded.cluster.name}: {error.message}")
         return None
+    scan.like.setdefault((loaded.cluster.name, seq_len), case)
     scan.interrupted = result.interrupted
+    if limited and result.best is None:
+        return None
     layout = best_or_closest(case, result)
     if layout is None:
         return None

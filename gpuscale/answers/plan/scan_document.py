@@ -61,8 +61,8 @@ def headline(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str
         "memory-headroom": "the most memory left",
         "fewest-gpus": "the fewest GPUs that fit",
     }.get(request.objective, "the fastest")
-    if conditions and request.objective == "step-time":
-        what = "the fewest GPUs"
+    if conditions and request.objective == "step-time" and not request.wants_largest:
+        what = "the fewest GPUs" if scan.every == 1 else "at most so many GPUs needed"
     goal = f" for {conditions}" if conditions else ""
     days = f", {chosen.days:,.1f} days" if chosen.days is not None else ""
     cost = f", {format_si(chosen.usd, 'usd', 3)}" if chosen.usd is not None else ""
@@ -187,6 +187,8 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
             f"{', '.join(first.space.precision)}, software {scan.request.software}{stopped}"
         )
     )
+    if scan.every > 1:
+        blocks.append(Text(f"Not every size was tried: every {scan.every} nodes."))
     if first.loaded.changes:
         blocks.append(Text(changed_text(first.loaded)))
     request = scan.request

@@ -32,7 +32,7 @@ from gpuscale.answers.plan.case import (
     make_case,
     solve,
 )
-from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of
+from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
 from gpuscale.answers.plan.text import counts_text, degrees, gb, number, percent, seconds
 from gpuscale.answers.progress import Progress
 from gpuscale.core.quantity import format_si
@@ -85,7 +85,7 @@ def single_plan(asked: Plan, request: Request) -> Document:
     n_gpus = only_size(request.gpus, loaded.cluster.n_gpus)
     (seq_len,) = seq_len_of(request, loaded.model)
     (batch,) = batches_of(request, loaded.model, seq_len)
-    case = make_case(loaded, request, n_gpus, seq_len, batch)
+    case = make_case(loaded, request, n_gpus, seq_len, suited(batch, seq_len, n_gpus))
     if asked.show_job:
         return _job_document(case, request)
     progress = Progress()

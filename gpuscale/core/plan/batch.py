@@ -5,7 +5,9 @@ from __future__ import annotations
 TOLERANCE = 0.05
 
 
-def sequences_for(batch_tokens: float, seq_len: int, tolerance: float = TOLERANCE) -> int:
+def sequences_for(
+    batch_tokens: float, seq_len: int, tolerance: float = TOLERANCE, n_gpus: int = 1
+) -> int:
     """Sequences of a batch given in tokens, rounded so that many layouts divide it.
 
     An exact multiple is kept. Otherwise the nearest multiple of the largest power of two that
@@ -19,6 +21,9 @@ def sequences_for(batch_tokens: float, seq_len: int, tolerance: float = TOLERANC
         Tokens of a sequence. [1]
     tolerance : float
         Largest relative change. [1]
+    n_gpus : int
+        GPUs that share the batch: where an odd number of ranks is in them, a batch that it
+        divides too, if one is within the tolerance. [1]
 
     Returns
     -------
@@ -29,12 +34,22 @@ def sequences_for(batch_tokens: float, seq_len: int, tolerance: float = TOLERANC
     --------
     >>> sequences_for(4e6, 8192), sequences_for(16e6, 8192), sequences_for(62914560, 4096)
     (512, 2048, 15360)
-    >>> sequences_for(1e3, 8192)
-    1
+    >>> sequences_for(1e3, 8192), sequences_for(4e6, 8192, n_gpus=1000)
+    (1, 500)
     """
     exact = batch_tokens / seq_len
     if exact <= 1.0:
         return 1
+    odd = n_gpus // (n_gpus & -n_gpus)
+    if odd > 1:
+        shared = odd * _divisible(exact / odd, tolerance)
+        if abs(shared / exact - 1.0) <= tolerance:
+            return shared
+    return _divisible(exact, tolerance)
+
+
+def _divisible(exact: float, tolerance: float) -> int:
+    """Nearest multiple of the largest power of two that is within the tolerance."""
     if exact == int(exact):
         return int(exact)
     step = 1 << int(exact).bit_length()

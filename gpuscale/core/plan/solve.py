@@ -11,7 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.search.engine import search
-from gpuscale.core.search.results import FAMILY_CUTOFF, Counts, Found, SearchResult, grid_of
+from gpuscale.core.search.results import (
+    FAMILY_CUTOFF,
+    INFINITY,
+    Counts,
+    Found,
+    SearchResult,
+    grid_of,
+)
 from gpuscale.core.step.dispatch import dispatched
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ def find(
     progress: Callable[[float], None] | None = None,
     *,
     follow_families: bool = True,
+    limit_s: float = INFINITY,
 ) -> SearchResult:
     """Best layouts of a space, as `core.search.engine.search` finds them.
 
@@ -48,19 +56,24 @@ def find(
         Further process grids wanted. [1]
     follow_families : bool
         Whether the best of each family is wanted too.
+    limit_s : float
+        Slower steps are of no interest. [s]
     progress : callable, optional
         Called with the fraction done.
     """
+
+    def found(part: Problem, where: Space, shown: Callable[[float], None] | None) -> SearchResult:
+        return search(part, where, n_next, shown, follow_families=follow_families, limit_s=limit_s)
+
     rest = tuple(s for s in space.schedule if s != "dualpipe")
     if len(rest) == len(space.schedule) or problem.facts.n_experts == 0:
-        return search(problem, space, n_next, progress, follow_families=follow_families)
+        return found(problem, space, progress)
     dual = problem_for(problem, "dualpipe")
     dual_space = replace(space, schedule=("dualpipe",))
     if not rest:
-        return search(dual, dual_space, n_next, progress, follow_families=follow_families)
-    other = _beside(lambda: search(dual, dual_space, n_next, follow_families=follow_families))
-    others = replace(space, schedule=rest)
-    mine = search(problem, others, n_next, progress, follow_families=follow_families)
+        return found(dual, dual_space, progress)
+    other = _beside(lambda: found(dual, dual_space, None))
+    mine = found(problem, replace(space, schedule=rest), progress)
     theirs = other(mine.interrupted)
     return mine if theirs is None else merged(mine, theirs, n_next)
 

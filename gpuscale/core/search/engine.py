@@ -17,7 +17,7 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import Group, SearchResult
+from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk, pipeline_floor_s
 from gpuscale.core.step.step import shape_of
@@ -30,6 +30,7 @@ def search(
     progress: Callable[[float], None] | None = None,
     *,
     follow_families: bool = True,
+    limit_s: float = INFINITY,
 ) -> SearchResult:
     """Find the fastest layout that fits, and the fastest of each family.
 
@@ -47,10 +48,12 @@ def search(
         How many further process grids are wanted exactly. [1]
     follow_families : bool
         Whether the best of each family is wanted exactly too.
+    limit_s : float
+        Slower steps are of no interest. [s]
     progress : callable, optional
         Called now and then with the fraction of groups done.
     """
-    state = Walk(problem, space, n_next, follow_families)
+    state = Walk(problem, space, n_next, follow_families, limit_s)
     heap = [(g.bound_s, i, g) for i, g in enumerate(_groups(state))]
     heapq.heapify(heap)
     total = max(1, len(heap))
@@ -94,16 +97,20 @@ def _groups(state: Walk) -> Iterator[Group]:
             if grid.cp_kind == "all-gather" and "ring" in space.cp_kind:
                 counts.dominated += size  # the same bytes and memory as the ring
                 continue
-            if state.states_too_large(grid, ep, etp, *batches[0]):
-                counts.too_large += size
-                continue
+            bounds = []
             for b, tails in batches:
                 m = facts.global_batch_size // (grid.dp * b)
                 for precision in space.precision:
                     each = compute_s(p, grid.tp, grid.cp, ep, etp, b, precision)
                     bound = pipeline_floor_s(each, grid.pp, m, tails.fill) * late
-                    for seq, order in itertools.product(splits, orders):
-                        yield Group(bound, grid, ep, etp, b, seq, precision, order)
+                    if state.follow_families or bound < state.kth_s:
+                        bounds.append((bound, b, precision))
+            if bounds and state.states_too_large(grid, ep, etp, *batches[0]):
+                counts.too_large += size
+                continue
+            for bound, b, precision in bounds:
+                for seq, order in itertools.product(splits, orders):
+                    yield Group(bound, grid, ep, etp, b, seq, precision, order)
 
 
 def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, Layout]]:

@@ -80,13 +80,19 @@ class Walk:
     """Incumbents and counts of a search, and what a group of layouts can still add."""
 
     def __init__(
-        self, problem: Problem, space: Space, n_next: int, follow_families: bool = True
+        self,
+        problem: Problem,
+        space: Space,
+        n_next: int,
+        follow_families: bool = True,
+        limit_s: float = INFINITY,
     ) -> None:
         self.problem, self.space, self.n_next = problem, space, n_next
         self.follow_families = follow_families
         self.result = SearchResult()
         self.grids: dict[tuple[int, ...], Found] = {}
-        self.kth_s = self.cutoff_s = self.highest_s = INFINITY
+        self.kth_s = self.highest_s = limit_s
+        self.cutoff_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
         sw = problem.software
         self.overlap_helps = (sw.dp_exposed_frac <= 1.0, sw.pp_exposed_frac <= 1.0)
