@@ -187,3 +187,77 @@ def test_reading_pools_and_lengths():
     assert reading.engines("any", "") == ("vllm", "sglang", "trtllm")
     with pytest.raises(GpuscaleError, match="is not a pool"):
         reading.pools("0TP1+1xTP1", "")
+
+
+# traces, frontier, matched pools
+
+
+def trace_file(tmp_path, text):
+    file = tmp_path / "trace.csv"
+    file.write_text(text)
+    return str(file)
+
+
+def test_trace_over_time(tmp_path):
+    rows = [f"{0.25 * i},800,100" for i in range(800)]  # 4/s for 200 s, then 1/s
+    rows += [f"{200 + i},800,100" for i in range(400)]
+    file = trace_file(tmp_path, "time,input,output\n" + "\n".join(rows))
+    r = answer("llama3-8b", "--gpu", "l4", "--trace", file, "--tpot", "mean:80ms")
+    assert r["n_requests"] == 1200
+    assert r["peak_rate_per_s"] == pytest.approx(4, rel=0.02)
+    assert r["gpu_hours_scaled"] <= r["gpu_hours_fixed"]
+    assert r["replicas_peak"] >= r["replicas_mean"]
+    assert [w["replicas"] for w in r["windows"]] == sorted(
+        (w["replicas"] for w in r["windows"]), reverse=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time,input\n1,2\n", "line 1: no column `output`"),
+        ("time,input,output\n0,5,5\n1,0,5\n", "line 3: 0 tokens"),
+        ("time,input,output\nnoon,5,5\n", "line 2"),
+        ("time,input,output\n0,5\n", "line 2"),
+        ("time,input,output\n", "no requests"),
+        ("", "no column `time`"),
+    ],
+    ids=str,
+)
+def test_bad_traces_name_the_line(tmp_path, text, words):
+    done = invoke("serve", "llama3-8b", "--trace", trace_file(tmp_path, text))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_unsorted_traces_are_sorted_and_dates_are_read(tmp_path):
+    text = (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:05.5,300,20\n"
+        "2023-11-16 18:17:03.0,400,30\n"
+    )
+    done = invoke("serve", "llama3-8b", "--trace", trace_file(tmp_path, text), "--json")
+    r = json.loads(done.stdout)
+    assert r["result"]["n_requests"] == 2
+    assert r["result"]["duration_s"] == pytest.approx(2.5)
+    assert "sorted" in r["warnings"][0]
+
+
+def test_pareto_is_a_frontier(tmp_path):
+    r = answer("llama3-8b", "--gpus", "4", "--pareto", "--input", "2000")
+    users = [p["tokens_per_s_per_user"] for p in r["frontier"]]
+    gpus = [p["tokens_per_s_per_gpu"] for p in r["frontier"]]
+    assert users == sorted(users, reverse=True)
+    assert gpus == sorted(gpus)
+    assert {p["kind"] for p in r["points"]} == {"aggregated", "disaggregated"}
+    picture = tmp_path / "front.svg"
+    done = invoke("serve", "llama3-8b", "--gpus", "2", "--pareto", "-o", str(picture))
+    assert done.returncode == 0
+    assert "<svg" in picture.read_text()
+
+
+def test_matched_pools_are_tried_beside_replicas():
+    args = ("llama3-8b", "--gpus", "4", "--input", "6000", "--output", "300", "--tpot", "15ms")
+    r = answer(*args, "--disagg", "auto")
+    alone = answer(*args)
+    assert r["at_most_per_s"] >= alone["at_most_per_s"]
+    assert any("decode" in row["layout"] for row in r["rows"])

@@ -175,6 +175,8 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
                     continue
                 what = _worker(asked, case, replica, case.sites[engine], tuning)
                 found.append(Candidate(layouts.layout_text(replica), shown, weights, what))
+    if asked.disagg == "auto":
+        found += _matched(asked, case, found)
     if not found:
         raise GpuscaleError(refused or "no layout is left", "give other degrees, or none of them")
     return found
@@ -252,6 +254,32 @@ def pools_by_hand(
         decode_worker(case.model, made[1], site, case.demand, tuning),
         second.workers,
     )
+
+
+def pool_workers(case: Case, replicas: list[Service]) -> tuple[list[Service], list[Service]]:
+    """Workers of a prefill and of a decode pool of the layouts of some replicas."""
+    reads, makes = [], []
+    for one in replicas:
+        parts = (case.model, one.replica, one.site, case.demand, one.tuning)
+        reads.append(prefill_worker(*parts))
+        makes.append(decode_worker(*parts))
+    return reads, makes
+
+
+def _matched(asked: Serve, case: Case, found: list[Candidate]) -> list[Candidate]:
+    """Pools of the layouts that were found, matched by rate."""
+    from gpuscale.core.serving.matching import matched
+
+    groups: dict[tuple[str, str], list[Service]] = {}
+    for c in found:
+        if isinstance(c.what, Service):
+            groups.setdefault((c.engine, c.weights), []).append(c.what)
+    made = []
+    for (engine, weights), replicas in groups.items():
+        reads, makes = pool_workers(case, replicas)
+        for pools in matched(reads, makes, case.limits, asked.gpus, asked.rate):
+            made.append(Candidate(pool_text(pools), engine, weights, pools))
+    return made
 
 
 def pool_text(pools: PooledService) -> str:

@@ -33,6 +33,14 @@ def serve_document(asked: Serve) -> Document:
             f"give one kind of load, not --{loads[0]} and --{loads[1]}",
             "--rate at random, --concurrency a closed loop, --burst all at once, --trace a file",
         )
+    if asked.trace is not None:
+        from gpuscale.answers.serve.trace import trace_document
+
+        return trace_document(asked)
+    if asked.pareto:
+        from gpuscale.answers.serve.pareto import pareto_document
+
+        return pareto_document(asked)
     case = cases.case_of(asked)
     found = cases.candidates(asked, case)
     if not asked.memory_frac and all(not c.what.fits for c in found):

@@ -1,0 +1,113 @@
+"""Tokens a second of a user against tokens a second of a GPU, aggregated beside disaggregated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.serve import case as cases
+from gpuscale.answers.serve.blocks import figure, inputs_of, ms
+from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.matching import (
+    Point,
+    aggregated_points,
+    disaggregated_points,
+    frontier,
+    workers,
+)
+from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Column, Document, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
+    from gpuscale.core.serving.service import Service
+
+INFINITE = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoAnswer:
+    """Points that no other beats, fastest user first; and all points."""
+
+    frontier: tuple[Point, ...]
+    points: tuple[Point, ...]
+
+
+def pareto_document(asked: Serve) -> Document:
+    """Answer with the frontier."""
+    case = cases.case_of(asked)
+    services: dict[tuple[str, str], list[Service]] = {}
+    for c in cases.candidates(asked, case):
+        if isinstance(c.what, PooledService):
+            raise GpuscaleError("--pareto searches the pools itself", "leave --disagg out, or auto")
+        if c.what.fits and (asked.gpus is None or c.what.n_gpus <= asked.gpus):
+            services.setdefault((c.engine, c.weights), []).append(c.what)
+    if not services:
+        from gpuscale.answers.serve.no_room import no_room_document
+
+        return no_room_document(asked, case, cases.candidates(asked, case))
+    points: list[Point] = []
+    for (engine, weights), replicas in services.items():
+        for service in replicas:
+            points += aggregated_points(service, engine, weights)
+        if engine == "llama.cpp" or (asked.gpus or 2) < 2:
+            continue
+        reads, makes = cases.pool_workers(case, replicas)
+        found = workers(reads, INFINITE, INFINITE)
+        if found:
+            for decode in makes:
+                points += disaggregated_points(found[0], decode, engine, weights)
+    best = frontier(points)
+    table = _table(best)
+    return Document(
+        "serve",
+        inputs_of(asked, case),
+        ParetoAnswer(tuple(best), tuple(points)),
+        [
+            Text(
+                f"{case.model.name} on {case.loaded.gpu.name}: speed of a user against that of a "
+                f"GPU, {len(best)} of {len(points)} points that no other beats."
+            ),
+            table,
+        ],
+        warnings=(*case.loaded.warnings, *case.notes),
+        csv_table=_table(points),
+        pictures=lambda: [_chart(case, points)],
+    )
+
+
+def _table(points: Any) -> Table:
+    several = len({(p.engine, p.weights) for p in points}) > 1
+    columns = [
+        Column("tokens_per_s_per_user", "tok/s/user", figure),
+        Column("tokens_per_s_per_gpu", "tok/s/GPU", figure),
+        Column("kind", "kind", right=False),
+        Column("layout", "layout", right=False),
+        Column("concurrency", "in flight", lambda v: f"{v:,}"),
+        Column("ttft_s", "TTFT ms", ms),
+        Column("tpot_s", "TPOT ms", ms),
+    ]
+    if several:
+        columns += [Column("engine", "engine", right=False), Column("weights", "", right=False)]
+    return Table(columns, [[getattr(p, c.key) for c in columns] for p in points])
+
+
+def _chart(case: cases.Case, points: list[Point]) -> Any:
+    """Both kinds as lines of their own frontiers."""
+    from gpuscale.render.pictures.chart import Axis, Lines, Series
+
+    series = []
+    for kind in ("aggregated", "disaggregated"):
+        mine = frontier([p for p in points if p.kind == kind])
+        if mine:
+            line = [
+                (p.tokens_per_s_per_user, p.tokens_per_s_per_gpu, p.layout) for p in reversed(mine)
+            ]
+            series.append(Series(kind, line))
+    return Lines(
+        key="pareto",
+        title=f"{case.model.name} on {case.loaded.gpu.name}",
+        x=Axis("tokens/s of a user"),
+        y=Axis("output tokens/s of a GPU"),
+        series=series,
+    )
