@@ -5,6 +5,7 @@ import os
 import pytest
 
 os.environ["GPUSCALE_STRICT"] = "1"
+os.environ["SOURCE_DATE_EPOCH"] = "1795305600"  # 2026-11-22: ages of prices are counted to it
 for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "GPUSCALE_FORMAT", "PYTHONIOENCODING"):
     os.environ.pop(_name, None)
 

@@ -30,7 +30,7 @@ S = TypeVar("S", bound="Spec")
 FRESH_DAYS = 90
 """Age beyond which a snapshot of prices is warned about."""
 
-KEPT_DAYS = 180
+KEPT_DAYS = 90
 """Offers older than the newest by more than this are not averaged with it."""
 
 

@@ -96,6 +96,14 @@ class SaverRow(Spec):
     source: str
 
 
+class StoreRow(Spec):
+    """Bandwidth of a store, per node that uses it."""
+
+    write_bytes_per_s_per_node: BytesPerS
+    read_bytes_per_s_per_node: BytesPerS
+    source: str
+
+
 class PowerRow(Spec):
     """AC power of a kind of node."""
 

@@ -238,7 +238,9 @@ def test_serving_terms_give_their_values(capsys):
 
 def test_text_has_all_sections(capsys):
     code, out, err = call(capsys, "llama3-70b", "--gpus", "1024")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.startswith("warning: the price of a GPU is 393 days old; --price")
+    assert err.count("\n") == 1
     for words in (
         "llama3-70b on 1,024 h100-sxm (dgx-h100): TP ",
         "step, expected",
@@ -252,9 +254,15 @@ def test_text_has_all_sections(capsys):
         "layouts in the space",
         "tokens per GPU",
         "per DP rank",
+        "time, ideal",
+        "time, expected",
+        "interruptions",
+        "checkpoint every",
+        "USD per GPU-hour (on-demand, median of",
+        "site world",
     ):
         assert words in out
-    assert len(out.splitlines()) < 75
+    assert len(out.splitlines()) < 90
 
 
 def test_csv_and_markdown(capsys):
@@ -352,7 +360,16 @@ BAD = [
     (("llama3-70b", "--gpus", "64", "--weights", "fp8"), "--weights needs --serve"),
     (("llama3-70b", "--serve", "--zero", "3"), "--zero has no meaning with --serve"),
     (("llama3-70b", "--serve", "--gpus", "12"), "12 GPUs do not fill nodes of 8"),
-    (("llama3-70b", "--gpus", "64", "--budget", "5MUSD"), "no price of dgx-h100 is known"),
+    (
+        ("llama3-70b", "--gpus", "64", "--budget", "5MUSD", "--cluster", "dgx-b300"),
+        "no price of dgx-b300 is known",
+    ),
+    (("llama3-70b", "--gpus", "64", "--price", "2.1"), "--price 2.1: a price needs its unit"),
+    (("llama3-70b", "--gpus", "64", "--mtbf", "-3h"), "--mtbf must be above 0"),
+    (("llama3-70b", "--gpus", "64", "--site", "mars"), "unknown site `mars`"),
+    (("llama3-70b", "--gpus", "64", "--pue", "0.8"), "--pue must be between 1"),
+    (("llama3-70b", "--gpus", "64", "--preemptions", "3"), "--preemptions needs --spot"),
+    (("llama3-70b", "--gpus", "64", "--fleet", "x"), "unknown fleet `x`"),
     (("llama3-70b", "--gpus", "64", "--scaling", "weak"), "--scaling needs several sizes"),
     (("llama3-70b", "--gpus", "8..64", "--scaling", "big"), "unknown scaling"),
     (("llama3-70b", "--gpus", "8..64", "--pareto"), "is for one case"),

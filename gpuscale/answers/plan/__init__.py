@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, flag, text, whole
 from gpuscale.answers.finetune.asked import TUNING, Tuning, refuse_without_method
+from gpuscale.answers.lifetime import Failing
+from gpuscale.answers.money import Costed, read_price
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -31,19 +33,17 @@ def _prices(value: Any, label: str) -> dict[str, float]:
     >>> _prices("2.5 USD/h", "--price"), _prices("a=2 USD/h, b=3 USD/h", "--price")
     ({'': 2.5}, {'a': 2.0, 'b': 3.0})
     """
-    from gpuscale.answers.values import quantity
-
     if isinstance(value, str):
         parts = [part.rpartition("=") for part in value.split(",")]
         if empty := [p for name, equals, p in parts if equals and not name.strip()]:
             raise GpuscaleError(f"{label} ={empty[0].strip()[:60]}: an empty name before `=`")
         value = {name.strip(): price for name, _, price in parts}
     given = value if isinstance(value, Mapping) else {"": value}
-    return {name: quantity(p, "usd_per_hour", label, most=1e6) for name, p in given.items()}
+    return {name: read_price(p, label) for name, p in given.items()}
 
 
 @dataclass
-class Plan(options.Pins, Tuning, Swept):
+class Plan(options.Pins, Tuning, Failing, Costed, Swept):
     """Best layout of a training job on a cluster, its time, memory and cost.
 
     Every dimension that is not pinned is searched; the layout printed is the best of all. With

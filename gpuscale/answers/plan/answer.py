@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.plan.case import Case, estimate_of, families_apart, price_of, run_for
+from gpuscale.answers.lifetime import outlook_terms
+from gpuscale.answers.money import bill_terms
+from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospect_of
 from gpuscale.answers.plan.request import Request
 from gpuscale.core.limits.board import LimitRow, limits_board
 from gpuscale.core.plan.records import Alternative, PlanResult
@@ -86,6 +88,7 @@ def plan_result(
     job = used_job(case, request)
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     tokens = case.batch.asked_tokens
+    ahead = prospect_of(case, request, best)
     return PlanResult(
         fits=best.fits,
         n_gpus=case.n_gpus,
@@ -109,7 +112,10 @@ def plan_result(
         hbm_bytes=case.problem.hardware.hbm_bytes,
         headroom_bytes=best.headroom_bytes,
         memory_interval_factor_80=INTERVAL_80.get(software, INTERVAL_80_UNKNOWN),
-        run=run_for(case, request, best.step_s),
+        run=ahead.run if ahead else None,
+        outlook=ahead.outlook if ahead else None,
+        bill=ahead.bill if ahead else None,
+        checkpoint=ahead.checkpoint if ahead else None,
         step=step,
         memory=best.memory,
         limits=board_of(case, lay),
@@ -220,27 +226,19 @@ def terms_of(r: PlanResult, peak_flop_per_s: float) -> tuple[Any, ...]:
                 "gpu_hours",
                 run.gpu_hours,
                 "",
-                "n_gpus * tokens / batch_tokens * step_s / 3600",
+                "n_gpus * tokens / batch_tokens * step_s / 3600 / goodput_frac",
                 {
                     "n_gpus": float(r.n_gpus),
                     "tokens": run.tokens,
                     "batch_tokens": r.batch_tokens,
                     "step_s": r.step_s,
+                    "goodput_frac": run.goodput_frac,
                 },
-                "GPU-hours of the run",
+                "GPU-hours of the run, failures included",
             )
         )
-        if run.usd is not None and run.usd_per_gpu_hour is not None:
-            terms.append(
-                Term(
-                    "usd",
-                    run.usd,
-                    "usd",
-                    "gpu_hours * usd_per_gpu_hour",
-                    {"gpu_hours": run.gpu_hours, "usd_per_gpu_hour": run.usd_per_gpu_hour},
-                    "rent of the GPUs",
-                )
-            )
+        if r.outlook is not None and r.bill is not None:
+            terms += [*outlook_terms(r.outlook), *bill_terms(r.bill)]
     return tuple(terms)
 
 
@@ -263,8 +261,3 @@ def inputs_of(case: Case, request: Request) -> dict[str, Any]:
         "facts": asdict(facts),
         "changed": list(case.loaded.changes),
     }
-
-
-def usd_per_hour_origin(case: Case, request: Request) -> str:
-    """Say where the price is from."""
-    return price_of(case, request)[1]

@@ -17,7 +17,6 @@ from gpuscale.answers.plan.text import (
     short,
 )
 from gpuscale.core.plan.why import NAMES
-from gpuscale.core.quantity import format_si
 from gpuscale.core.stages import split_text
 from gpuscale.render.document import Bars, Column, Facts, Table
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 PEAK_NOTE = "of the 16-bit peak"
 
 
-def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
+def answer_facts(r: PlanResult, e: Estimate) -> Facts:
     """Section 1: the answer."""
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
@@ -52,22 +51,31 @@ def answer_facts(r: PlanResult, e: Estimate, price_origin: str) -> Facts:
         ("memory per GPU", gb(r.peak_bytes), memory_text(e, r.hbm_bytes)),
         ("", "", memory_interval_text(r)),
     ]
-    if r.run is not None:
-        days = f"{r.run.days:,.1f} days" if r.run.days >= 1 else seconds(r.run.time_s)
-        rows.append(
-            (
-                "time",
-                days,
-                f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps; "
-                "failures and restarts not counted",
-            )
-        )
-        rows.append(("GPU-hours", number(r.run.gpu_hours), ""))
-        if r.run.usd is not None and r.run.usd_per_gpu_hour is not None:
-            rate = f"{r.run.usd_per_gpu_hour:.4g} USD per GPU-hour"
-            origin = f" ({price_origin})" if price_origin else ""
-            rows.append(("cost", format_si(r.run.usd, "usd"), rate + origin))
+    rows += run_rows(r)
     return Facts(rows)
+
+
+def run_rows(r: PlanResult) -> list[tuple[str, str, str]]:
+    """Say what the run takes: the ideal, with failures, the checkpoints, the bill."""
+    from gpuscale.answers.lifetime import outlook_rows, save_row
+    from gpuscale.answers.money import bill_rows
+
+    if r.run is None or r.outlook is None or r.bill is None:
+        return []
+    steps = f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps, without failures"
+    rows = [("time, ideal", days(r.run.time_s), steps), *outlook_rows(r.outlook, r.n_gpus)]
+    if r.checkpoint is not None:
+        rows.append(save_row(r.checkpoint, r.outlook))
+    return [*rows, ("GPU-hours", number(r.run.gpu_hours), "failures counted"), *bill_rows(r.bill)]
+
+
+def days(time_s: float) -> str:
+    """Duration of a run.
+
+    >>> days(86400 * 54), days(3600)
+    ('54.0 days', '60.0 min')
+    """
+    return f"{time_s / 86400:,.1f} days" if time_s >= 86400 else seconds(time_s)
 
 
 def step_table(step: StepResult) -> Table:

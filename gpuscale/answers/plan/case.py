@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Batch, Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
+    from gpuscale.core.run.bill import Bill
+    from gpuscale.core.run.checkpoint import SaveTime
+    from gpuscale.core.run.goodput import Outlook
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
     from gpuscale.core.search.space import Space
@@ -228,19 +231,58 @@ def given_price(request: Request, cluster: ClusterSpec) -> float | None:
 
 def price_of(case: Case, request: Request) -> tuple[float | None, str]:
     """(USD per GPU-hour, where it is from)."""
-    cluster = case.cluster
-    given = given_price(request, cluster)
-    if given is not None:
-        return given, "given"
-    kind = ", ".join(t for t in (cluster.price_kind, cluster.price_date) if t)
-    return cluster.price_usd_per_gpu_hour, kind
+    from gpuscale.answers.money import rate_of
+
+    rate = rate_of(case.cluster, given_price(request, case.cluster), request.asked.spot)
+    if rate is None:
+        return None, ""
+    return rate.usd_per_gpu_hour, rate.kind
 
 
-def run_for(case: Case, request: Request, step_s: float) -> Run | None:
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a run becomes: its time with failures, its checkpoints, its bill."""
+
+    run: Run
+    outlook: Outlook
+    bill: Bill
+    checkpoint: SaveTime
+
+
+def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None:
     """Find what the token budget takes; None where no budget is known."""
+    from gpuscale.answers.lifetime import outlook_of, save_of
+    from gpuscale.answers.money import bill_of, stops_per_s
     from gpuscale.core.plan.estimate import run_of
 
+    asked, step_s, layout = request.asked, best.step_s, best.layout
     tokens = request.tokens or case.loaded.model.training_tokens
     if tokens is None:
         return None
-    return run_of(step_s, case.batch_tokens, case.n_gpus, tokens, price_of(case, request)[0])
+    writers = case.n_gpus if layout.zero_stage else layout.tp * layout.pp
+    saved = save_of(asked, case.cluster, checkpoint_bytes(case), case.n_gpus, writers)
+    ideal_s = tokens / case.batch_tokens * step_s
+    outlook = outlook_of(asked, ideal_s, case.n_gpus, saved, stops_per_s(asked))
+    bill = bill_of(
+        asked,
+        case.cluster,
+        outlook.expected_s,
+        case.n_gpus,
+        given=given_price(request, case.cluster),
+        work_frac=1 - outlook.goodput.recovery_frac,
+        tokens=tokens,
+    )
+    price = bill.rate.usd_per_gpu_hour if bill.rate else None
+    run = run_of(step_s, case.batch_tokens, case.n_gpus, tokens, price, outlook)
+    return Prospect(run, outlook, bill, saved)
+
+
+def checkpoint_bytes(case: Case) -> float:
+    """Full checkpoint of a case: weights or their sharded copy, master weights, optimizer."""
+    from gpuscale.core.model.params import count_params
+    from gpuscale.core.run.checkpoint import checkpoint_parts
+
+    p = case.problem.memory_parameters
+    weights = p.weights_bytes if p.master_bytes else max(p.weights_bytes, p.sharded_weights_bytes)
+    n_params = count_params(case.loaded.model).total_params
+    return checkpoint_parts(n_params, weights, p.master_bytes, p.optimizer_bytes).total_bytes

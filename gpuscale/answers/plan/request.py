@@ -72,6 +72,7 @@ class Request:
     prices: Mapping[str, float]  # by cluster as typed; "": any
     conditions: Conditions
     pins: Mapping[str, int | str]
+    asked: Plan  # failures, site and prices are read of it
     job: Mapping[str, Any] = field(default_factory=dict)  # what was said, for plan.toml
 
     @property
@@ -128,6 +129,7 @@ def read_request(asked: Plan) -> Request:
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time
         ),
         pins=asked.pinned,
+        asked=asked,
         job=_said(asked),
     )
     if request.n_cases > MOST_CASES:

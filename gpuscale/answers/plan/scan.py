@@ -16,7 +16,7 @@ from gpuscale.answers.plan.case import (
     make_case,
     precisions,
     price_of,
-    run_for,
+    prospect_of,
     solve,
 )
 from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of, suited
@@ -86,12 +86,10 @@ def _check(asked: Plan, request: Request) -> None:
 
 def _check_prices(request: Request, loaded: Loaded) -> None:
     """Refuse to compare prices that are not known."""
+    from gpuscale.answers.money import rate_of
+
     wanted = request.conditions.budget_usd is not None or request.objective == "tokens-per-dollar"
-    if (
-        wanted
-        and given_price(request, loaded.cluster) is None
-        and loaded.cluster.price_usd_per_gpu_hour is None
-    ):
+    if wanted and rate_of(loaded.cluster, given_price(request, loaded.cluster)) is None:
         raise GpuscaleError(
             f"no price of {loaded.cluster.name} is known", "give one, as --price '2.5 USD/h'"
         )
@@ -254,7 +252,8 @@ def _try(
 
 
 def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
-    run = run_for(case, request, best.step_s)
+    ahead = prospect_of(case, request, best)
+    run = ahead.run if ahead else None
     price = price_of(case, request)[0]
     per_usd = None
     if price:
@@ -274,7 +273,8 @@ def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
         tokens_per_s_per_gpu=best.step.tokens_per_s_per_gpu,
         peak_bytes=best.peak_bytes,
         capacity_bytes=best.capacity_bytes,
-        days=run.days if run else None,
+        ideal_days=run.days if run else None,
+        days=run.expected_days if run else None,
         gpu_hours=run.gpu_hours if run else None,
         usd=run.usd if run else None,
         tokens_per_usd=per_usd,

@@ -6,13 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.plan.answer import (
-    inputs_of,
-    plan_result,
-    terms_of,
-    usd_per_hour_origin,
-    used_job,
-)
+from gpuscale.answers.plan.answer import inputs_of, plan_result, terms_of, used_job
 from gpuscale.answers.plan.blocks import (
     alternatives_table,
     answer_facts,
@@ -206,7 +200,8 @@ def headline(case: Case, r: PlanResult) -> str:
         cost = ""
         if r.run.usd is not None:
             cost = f" and {format_si(r.run.usd, 'usd')}"
-        text += f"; {number(r.run.tokens)} tokens take {r.run.days:,.1f} days{cost}"
+        text += f"; {number(r.run.tokens)} tokens take {r.run.days:,.1f} days at the ideal, "
+        text += f"{r.run.expected_days:,.1f} expected{cost}"
     return text + "."
 
 
@@ -226,6 +221,12 @@ def batch_line(case: Case, r: PlanResult) -> str:
     )
 
 
+def _price_warnings(r: PlanResult) -> list[str]:
+    from gpuscale.answers.money import age_warnings
+
+    return age_warnings(r.bill.rate) if r.bill else []
+
+
 def document_of(
     case: Case, request: Request, r: PlanResult, best: Estimate, result: SearchResult
 ) -> Document:
@@ -234,7 +235,7 @@ def document_of(
 
     blocks: list[Block] = [
         Text(headline(case, r)),
-        answer_facts(r, best, usd_per_hour_origin(case, request)),
+        answer_facts(r, best),
         Text(batch_line(case, r)),
     ]
     if not r.fits:
@@ -267,7 +268,7 @@ def document_of(
         inputs_of(case, request),
         r,
         blocks,
-        warnings=(*case.loaded.warnings, *case.left_out),
+        warnings=(*case.loaded.warnings, *case.left_out, *_price_warnings(r)),
         answered_no=not r.fits,
         terms=terms_of(r, case.problem.hardware.bf16_flop_per_s),
         csv_table=layouts_table(r),

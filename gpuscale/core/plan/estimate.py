@@ -14,6 +14,7 @@ from gpuscale.core.step import step_time
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.stages import StageMemory
+    from gpuscale.core.run.goodput import Outlook
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.step.records import StepResult
 
@@ -70,21 +71,31 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What training on a number of tokens takes."""
+    """What training on a number of tokens takes; the ideal has no failures."""
 
     tokens: float
     n_steps: float
-    time_s: float
-    days: float
-    gpu_hours: float
+    time_s: float  # ideal
+    days: float  # ideal
+    gpu_hours: float  # of the expected time
     usd_per_gpu_hour: float | None = None
-    usd: float | None = None
+    usd: float | None = None  # of the expected time
+    expected_s: float = 0.0
+    expected_days: float = 0.0
+    low_days: float = 0.0  # range by published failure rates
+    high_days: float = 0.0
+    goodput_frac: float = 1.0
 
 
 def run_of(
-    step_s: float, step_tokens: float, n_gpus: int, tokens: float, usd_per_gpu_hour: float | None
+    step_s: float,
+    step_tokens: float,
+    n_gpus: int,
+    tokens: float,
+    usd_per_gpu_hour: float | None = None,
+    outlook: Outlook | None = None,
 ) -> Run:
-    """Time, GPU-hours and price of a run, failures and restarts left out.
+    """Time, GPU-hours and price of a run.
 
     Parameters
     ----------
@@ -98,6 +109,8 @@ def run_of(
         Tokens of the whole run. [1]
     usd_per_gpu_hour : float, optional
         Price. [USD/h]
+    outlook : Outlook, optional
+        Of the ideal time with failures; without it nothing fails.
 
     Examples
     --------
@@ -107,13 +120,22 @@ def run_of(
     """
     n_steps = tokens / step_tokens
     time_s = n_steps * step_s
-    usd = None if usd_per_gpu_hour is None else rental_usd(n_gpus, time_s, usd_per_gpu_hour)
+    times = (time_s,) * 3
+    if outlook is not None:
+        times = (outlook.expected_s, outlook.low_s, outlook.high_s)
+    expected = times[0]
+    usd = None if usd_per_gpu_hour is None else rental_usd(n_gpus, expected, usd_per_gpu_hour)
     return Run(
-        tokens,
-        n_steps,
-        time_s,
-        time_s / SECONDS_PER_DAY,
-        gpu_hours(n_gpus, time_s),
-        usd_per_gpu_hour,
-        usd,
+        tokens=tokens,
+        n_steps=n_steps,
+        time_s=time_s,
+        days=time_s / SECONDS_PER_DAY,
+        gpu_hours=gpu_hours(n_gpus, expected),
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        usd=usd,
+        expected_s=expected,
+        expected_days=expected / SECONDS_PER_DAY,
+        low_days=times[1] / SECONDS_PER_DAY,
+        high_days=times[2] / SECONDS_PER_DAY,
+        goodput_frac=outlook.goodput.goodput_frac if outlook else 1.0,
     )

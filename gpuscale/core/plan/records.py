@@ -10,6 +10,9 @@ from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.plan.estimate import Run
 from gpuscale.core.plan.sensitivity import Effect
+from gpuscale.core.run.bill import Bill
+from gpuscale.core.run.checkpoint import SaveTime
+from gpuscale.core.run.goodput import Outlook
 from gpuscale.core.search.results import Counts
 from gpuscale.core.step.records import StepResult
 
@@ -77,6 +80,9 @@ class PlanResult:
     headroom_bytes: float
     memory_interval_factor_80: float
     run: Run | None
+    outlook: Outlook | None  # of the run, with failures
+    bill: Bill | None
+    checkpoint: SaveTime | None
     step: StepResult
     memory: StageMemory
     limits: tuple[LimitRow, ...]
@@ -108,7 +114,8 @@ class ScanRow:
     tokens_per_s_per_gpu: float
     peak_bytes: float
     capacity_bytes: float
-    days: float | None
+    ideal_days: float | None
+    days: float | None  # expected, with failures
     gpu_hours: float | None
     usd: float | None
     tokens_per_usd: float | None

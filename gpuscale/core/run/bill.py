@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuscale.core.run.energy import J_PER_KWH, Site, carbon_kg, embodied_kg, energy_j, mean_power_w
-from gpuscale.core.run.ownership import usd_per_million_tokens
+from gpuscale.core.run.ownership import OwnCost, usd_per_million_tokens
 from gpuscale.core.run.time import SECONDS_PER_HOUR, gpu_hours
-
-IDLE_FRAC = 0.2
-"""Of its rating that a node draws while it waits or is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +71,19 @@ class Making:
     life_s: float
     utilisation_frac: float
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a duration costs: all inputs beside the sums."""
+
+    rate: Rate | None
+    charge: Charge
+    site: Site | None
+    draw: Draw | None
+    own: OwnCost | None = None  # of a GPU-hour of the cluster that is owned
+    rent: Rate | None = None  # offers beside an owned cluster
+    break_even_utilisation: float | None = None  # above 1: renting is always cheaper
 
 
 def charge(

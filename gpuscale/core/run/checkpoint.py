@@ -99,6 +99,7 @@ class Store:
 class SaveTime:
     """Time of one checkpoint. [s]."""
 
+    total_bytes: float
     write_s: float  # until it is safe
     blocking_s: float  # that the job waits, interference counted
     load_s: float
@@ -164,7 +165,7 @@ def save_time(
     load_s = saver.fixed_s + max(
         read / store.read_bytes_per_s, read / (n_nodes * store.node_bytes_per_s), copy_s
     )
-    return SaveTime(write_s, min(blocking_s, write_s), load_s, per_gpu, bound)
+    return SaveTime(total_bytes, write_s, min(blocking_s, write_s), load_s, per_gpu, bound)
 
 
 def _positive(blocking_s: float, mtbf_s: float) -> None:

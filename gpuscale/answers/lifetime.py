@@ -1,0 +1,228 @@
+"""What happens to a run: failures, recovery and checkpoints, asked and put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.ask import Asked, Question, amount, text
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.records import Term
+    from gpuscale.core.run.checkpoint import SaveTime, Store
+    from gpuscale.core.run.failures import Fleet
+    from gpuscale.core.run.goodput import Outlook
+    from gpuscale.specs.cluster import ClusterSpec
+
+SMALL_GPUS = 2048
+"""Below this, jobs also die of causes that no machine rate counts (RSC, arXiv:2410.21680)."""
+
+
+@dataclass(kw_only=True)
+class Failing(Question):
+    """Options of a run that takes long enough to fail."""
+
+    fleet: Asked[str] = text(
+        "Whose failure rate: general, llama3-h100, rsc1-a100, crusoe-h200, byterobust-hopper, "
+        "bloom-a100, opt-a100.",
+        "general",
+    )
+    failure_rate: Asked[float | None] = amount(
+        "Stops per 1,000 days of an 8-GPU machine, instead of a fleet's.", "count", most=1e6
+    )
+    mtbf: Asked[float | None] = amount(
+        "Mean time between stops of the job, e.g. 3h, instead of a fleet's rate.", "s", most=1e12
+    )
+    recovery: Asked[str] = text("How the job comes back: requeue, hot or manual.", "requeue")
+    saver: Asked[str] = text(
+        "How it saves: sync, async, dcp-async, memory, memory-overlapped.", "async"
+    )
+    store: Asked[float | None] = amount(
+        "Bandwidth of the store for all nodes together. [default: 1 GB/s a node]", "bytes_per_s"
+    )
+    interval: Asked[float | None] = amount(
+        "Time between checkpoints. [default: the best]", "s", most=1e12
+    )
+    stragglers: Asked[float] = amount(
+        "Part of the time lost to slow machines beyond what the step counts.",
+        "frac",
+        0.0,
+        most=0.9,
+        zero=True,
+    )
+
+
+def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
+    """Failure rate with its range: as given, else of a fleet.
+
+    Raises
+    ------
+    GpuscaleError
+        If both a rate and a mean time are given, or the fleet is not known.
+    """
+    from gpuscale.core.run.failures import GPUS_PER_NODE, Fleet
+    from gpuscale.core.run.time import SECONDS_PER_DAY
+    from gpuscale.io.run import load_fleet
+
+    if asked.mtbf is not None and asked.failure_rate is not None:
+        raise GpuscaleError("give --mtbf or --failure-rate, not both")
+    if asked.mtbf is not None:
+        rate = SECONDS_PER_DAY / asked.mtbf / (n_gpus / GPUS_PER_NODE)
+        return Fleet("given", rate, rate, rate, "--mtbf")
+    if asked.failure_rate is not None:
+        rate = asked.failure_rate / 1e3
+        return Fleet("given", rate, rate, rate, "--failure-rate")
+    return load_fleet(asked.fleet)
+
+
+def store_of(asked: Failing, cluster: ClusterSpec, n_nodes: int, n_gpus: int) -> Store:
+    """Store of a job: as given, else the published share of each 8 GPUs."""
+    from gpuscale.core.run.checkpoint import Store
+    from gpuscale.core.run.failures import GPUS_PER_NODE
+    from gpuscale.io.run import row
+    from gpuscale.specs.run import StoreRow
+
+    default = row("stores", "general", StoreRow, "store")
+    shares = max(1.0, n_gpus / GPUS_PER_NODE)
+    node = cluster.node_egress_bytes_per_s or float("inf")
+    return Store(
+        asked.store or shares * default.write_bytes_per_s_per_node,
+        asked.store or shares * default.read_bytes_per_s_per_node,
+        node,
+        cluster.gpu.pcie_bytes_per_s or 32e9,
+    )
+
+
+def save_of(
+    asked: Failing, cluster: ClusterSpec, total_bytes: float, n_gpus: int, writers: int | None
+) -> SaveTime:
+    """Time of one checkpoint of a job."""
+    from gpuscale.core.run.checkpoint import save_time
+    from gpuscale.io.run import load_saver
+
+    n_nodes = -(-n_gpus // cluster.gpus_per_node)
+    store = store_of(asked, cluster, n_nodes, n_gpus)
+    return save_time(total_bytes, n_gpus, n_nodes, load_saver(asked.saver), store, writers)
+
+
+def outlook_of(
+    asked: Failing, ideal_s: float, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
+) -> Outlook:
+    """How long a run takes with failures, and what would help.
+
+    Parameters
+    ----------
+    asked : Failing
+        Rates, recovery, interval.
+    ideal_s : float
+        Time without failures. [s]
+    n_gpus : int
+        GPUs of the job. [1]
+    saved : SaveTime
+        Of one checkpoint.
+    other_per_s : float
+        Further stops, as pre-emptions. [1/s]
+    """
+    from gpuscale.core.run.goodput import Conditions, outlook
+    from gpuscale.io.run import recovery_s
+
+    fleet = fleet_of(asked, n_gpus)
+    met = Conditions(
+        n_gpus=n_gpus,
+        per_node_day=fleet.per_node_day,
+        recovery_s=recovery_s(asked.recovery, n_gpus)[0],
+        load_s=saved.load_s,
+        blocking_s=saved.blocking_s,
+        write_s=saved.write_s,
+        interval_s=asked.interval,
+        other_per_s=other_per_s,
+        straggler_frac=asked.stragglers,
+    )
+    found = outlook(ideal_s, met, fleet.low_per_node_day, fleet.high_per_node_day)
+    if not isfinite(found.high_s):
+        raise GpuscaleError(
+            f"with a stop every {met.mtbf_s:.3g} s and {met.restart_s:.3g} s to come back the run "
+            "never ends",
+            "--recovery hot comes back sooner; --mtbf and --failure-rate say how often it stops",
+        )
+    return found
+
+
+def outlook_terms(found: Outlook) -> tuple[Term, ...]:
+    """Explain the expected time: the ideal over the part that is useful."""
+    from gpuscale.core.records import Term
+
+    g = found.goodput
+    lost = {
+        "saving_frac": g.saving_frac,
+        "rework_frac": g.rework_frac,
+        "recovery_frac": g.recovery_frac,
+        "straggler_frac": g.straggler_frac,
+        "planned_frac": g.planned_frac,
+    }
+    useful = Term(
+        "goodput_frac",
+        g.goodput_frac,
+        "frac",
+        "1 - " + " - ".join(lost),
+        lost,
+        "Daly 2006, doi:10.1016/j.future.2004.11.016, exponential failures",
+    )
+    inputs = {"ideal_s": found.ideal_s, "goodput_frac": g.goodput_frac}
+    source = "time without failures over goodput"
+    return (
+        Term(
+            "expected_s", found.expected_s, "s", "ideal_s / goodput_frac", inputs, source, (useful,)
+        ),
+    )
+
+
+def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:
+    """Lines of an outlook: expected time, interruptions, where the time goes, what would help."""
+    from gpuscale.core.quantity import format_time
+
+    g = found.goodput
+    span = f"{format_time(found.low_s, 3)} to {format_time(found.high_s, 3)}"
+    stops = (
+        f"{found.n_interruptions:,.0f} interruptions"
+        if found.n_interruptions >= 1.5
+        else (f"{found.n_interruptions:.2g} interruptions")
+    )
+    range_ = f"{found.n_interruptions_low:,.3g} to {found.n_interruptions_high:,.3g}"
+    rows = [
+        ("time, expected", format_time(found.expected_s), f"{span} by published failure rates"),
+        (
+            "goodput",
+            f"{100 * g.goodput_frac:.1f} %",
+            f"{stops} ({range_}), one in {format_time(g.mtbf_s, 3)}",
+        ),
+    ]
+    if n_gpus < SMALL_GPUS:
+        note = "jobs this small also stop of causes that no rate of machines counts"
+        rows.append(("", "", f"{note} (RSC, 1,024 GPUs: every 7.9 h)"))
+    lost = {
+        "saving": g.saving_frac,
+        "work done again": g.rework_frac,
+        "recovery": g.recovery_frac,
+        "slow machines": g.straggler_frac,
+        "planned stops": g.planned_frac,
+    }
+    text_ = ", ".join(f"{name} {100 * v:.1f} %" for name, v in lost.items() if v >= 5e-4)
+    if text_:
+        rows.append(("time lost", f"{100 * (1 - g.goodput_frac):.1f} %", text_))
+    if found.helps:
+        best = found.helps[0]
+        rows.append(("would help most", best.lever, f"saves {format_time(best.saved_s, 3)}"))
+    return rows
+
+
+def save_row(saved: SaveTime, found: Outlook) -> tuple[str, str, str]:
+    """Line of the checkpoints: how often, how long, how large."""
+    from gpuscale.core.quantity import format_time
+
+    every = format_time(found.goodput.interval_s, 3)
+    text_ = f"blocks {format_time(saved.blocking_s, 3)}, safe after {format_time(saved.write_s, 3)}"
+    gb = f"{saved.total_bytes / 1e9:,.0f} GB"
+    return ("checkpoint every", every, f"{text_}; {gb}, loaded in {format_time(saved.load_s, 3)}")

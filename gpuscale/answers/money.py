@@ -1,0 +1,337 @@
+"""Money, energy and carbon of an answer: what is asked, the bill, and how it is shown.
+
+Every question with a duration or a rate inherits `Costed` and calls `bill_of`; the formulas are
+in `core.run`, the offers, sites and readings in `io.run`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.ask import Asked, Question, amount, flag, text
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.records import Term
+    from gpuscale.core.run.bill import Bill, Rate
+    from gpuscale.core.run.ownership import Owned
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.run import OwnedSpec
+
+DEFAULT_SITE = "world"
+J_PER_KWH = 3.6e6
+
+
+def read_price(value: Any, label: str = "--price") -> float:
+    """Price of a GPU-hour: a number is in USD/h, a text must say so.
+
+    Examples
+    --------
+    >>> read_price("2.10 USD/h"), read_price(2.1)
+    (2.1, 2.1)
+
+    Raises
+    ------
+    GpuscaleError
+        For a text without a unit, which may be meant per node or per month.
+    """
+    from gpuscale.answers.values import quantity
+
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[\d._]+\s*", value):
+        shown = value.strip()
+        raise GpuscaleError(
+            f"{label} {shown}: a price needs its unit", f"of one GPU: {label} '{shown} USD/h'"
+        )
+    return quantity(value, "usd_per_hour", label, most=1e6)
+
+
+@dataclass(kw_only=True)
+class Costed(Question):
+    """Options of every question whose answer has a duration or a rate."""
+
+    spot: Asked[bool] = flag("Rent at the spot price, with its pre-emptions.")
+    preemptions: Asked[float | None] = amount(
+        "Times a day that a spot job is stopped. [default: 1]", "count", most=1e4, zero=True
+    )
+    site: Asked[str | None] = text(
+        "Where it stands: a country or cloud region, e.g. france, gcp/us-central1. "
+        f"[default: {DEFAULT_SITE}]"
+    )
+    pue: Asked[float | None] = amount(
+        "Power of the site over that of the machines, 1 or more. [default: the site's]",
+        "count",
+        least=1.0,
+        most=10.0,
+    )
+    own: Asked[str | None] = text(
+        "Owned instead of rented: a file with its prices.", metavar="FILE"
+    )
+
+
+@dataclass(kw_only=True)
+class Priced(Costed):
+    """The same, and a price."""
+
+    price: Asked[float | None] = Asked("Of a GPU, e.g. '2.5 USD/h'.", None, read_price)
+
+
+def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False) -> Rate | None:
+    """Price of a GPU-hour: as given, else of the cluster's file, else of the shipped offers.
+
+    Raises
+    ------
+    GpuscaleError
+        If a spot price is wanted and none is known.
+    """
+    from gpuscale.core.run.bill import Rate
+    from gpuscale.io.run import day_of, rent_of, today
+
+    if given is not None:
+        return Rate(given, given, given, "given")
+    if spot:
+        rate = rent_of(cluster.gpu.name, "spot")
+        if rate is None:
+            raise GpuscaleError(
+                f"no spot offer of {cluster.gpu.name} is known", "give it: --price '1.2 USD/h'"
+            )
+        return rate
+    own = cluster.price_usd_per_gpu_hour
+    if own is not None:
+        day = day_of(cluster.price_date)
+        age = None if day is None else max(0, (today() - day).days)
+        kind = cluster.price_kind or "preset"
+        return Rate(own, own, own, kind, cluster.name, cluster.price_date, age)
+    return rent_of(cluster.gpu.name)
+
+
+def rate_text(rate: Rate) -> str:
+    """Say what a price is and how old.
+
+    Examples
+    --------
+    >>> from gpuscale.core.run.bill import Rate
+    >>> rate_text(Rate(2.5, 2.5, 2.5, "given"))
+    '2.5 USD per GPU-hour (given)'
+    """
+    words = [rate.kind, rate.origin, rate.as_of]
+    if rate.low_usd < rate.high_usd:
+        words.insert(2, f"{rate.low_usd:.4g} to {rate.high_usd:.4g}")
+    return f"{rate.usd_per_gpu_hour:.4g} USD per GPU-hour ({', '.join(w for w in words if w)})"
+
+
+def age_warnings(rate: Rate | None) -> list[str]:
+    """Warn of a price that is old or undated."""
+    from gpuscale.io.run import FRESH_DAYS, age_text
+
+    if rate is None or (rate.age_days or 0) <= FRESH_DAYS and rate.as_of != "undated":
+        return []
+    return [f"the price of a GPU is {age_text(rate)}; --price 'X USD/h' gives today's"]
+
+
+def owned_of(
+    spec: OwnedSpec, cluster: ClusterSpec, n_gpus: int, pue: float, usd_per_kwh: float | None
+) -> Owned:
+    """Cluster that is owned: the file over the site and the tables; what is missing is refused.
+
+    Raises
+    ------
+    GpuscaleError
+        If the price of a machine, its power or that of electricity is nowhere said.
+    """
+    from gpuscale.core.run.ownership import Owned
+    from gpuscale.io.run import load_draw, load_purchase
+
+    bought = load_purchase(cluster.gpu.name)
+    node_usd = spec.node_usd
+    if node_usd is None and bought is not None and bought.gpus_per_node == cluster.gpus_per_node:
+        node_usd = bought.node_usd
+    draw = load_draw(cluster)
+    power = spec.node_power_w or (draw.work_w if draw else None)
+    price = spec.usd_per_kwh if spec.usd_per_kwh is not None else usd_per_kwh
+    for value, key, example in (
+        (node_usd, "node_usd", "310000 USD"),
+        (power, "node_power_w", "8 kW"),
+        (price, "usd_per_kwh", "0.08 USD/kWh"),
+    ):
+        if value is None:
+            raise GpuscaleError(f"--own: `{key}` is not known", f'write {key} = "{example}"')
+    return Owned(
+        n_gpus=n_gpus,
+        node_usd=node_usd or 0.0,
+        gpus_per_node=cluster.gpus_per_node,
+        node_power_w=power or 0.0,
+        life_years=spec.life_years,
+        utilisation_frac=spec.utilisation,
+        network_usd=spec.network_usd or 0.0,
+        facility_usd=spec.facility_usd,
+        interest_frac=spec.interest,
+        residual_usd=spec.residual_usd,
+        pue=spec.pue or pue,
+        usd_per_kwh=price or 0.0,
+        colocation_usd_per_kw_month=spec.colocation_usd_per_kw_month,
+        staff_usd_per_year=spec.staff_usd_per_year,
+        maintenance_frac=spec.maintenance,
+    )
+
+
+def bill_of(
+    asked: Costed,
+    cluster: ClusterSpec,
+    time_s: float,
+    n_gpus: int,
+    *,
+    given: float | None = None,
+    work_frac: float = 1.0,
+    tokens: float | None = None,
+) -> Bill:
+    """Bill of a duration.
+
+    Parameters
+    ----------
+    asked : Costed
+        Site, PUE, spot, own.
+    cluster : ClusterSpec
+        Its GPU, node power and price.
+    time_s : float
+        Elapsed time, failures included. [s]
+    n_gpus : int
+        GPUs held. [1]
+    given : float, optional
+        Price of a GPU-hour. [USD/h]
+    work_frac : float
+        Of the time at work; the rest idles. [1]
+    tokens : float, optional
+        Tokens made in that time. [1]
+    """
+    from gpuscale.core.run.bill import Bill, Rate, charge
+    from gpuscale.core.run.ownership import break_even_utilisation, own_cost
+    from gpuscale.core.run.time import SECONDS_PER_DAY
+    from gpuscale.io.run import load_draw, load_making, load_owned, load_site
+
+    site = load_site(asked.site or DEFAULT_SITE, asked.pue)
+    draw = load_draw(cluster)
+    rate, rent, own, share = None, None, None, None
+    life_s, use = 4 * 365.25 * SECONDS_PER_DAY, 0.8
+    if asked.own is not None:
+        spec = load_owned(asked.own)
+        owned = owned_of(spec, cluster, n_gpus, site.pue, site.usd_per_kwh)
+        site = replace(site, pue=owned.pue, usd_per_kwh=owned.usd_per_kwh)
+        own = own_cost(owned)
+        each = own.total_usd_per_gpu_hour
+        rate = Rate(each, each, each, "own", asked.own)
+        rent = rate_of(cluster, given, asked.spot)
+        share = break_even_utilisation(owned, rent.usd_per_gpu_hour) if rent else None
+        life_s, use = owned.life_years * 365.25 * SECONDS_PER_DAY, owned.utilisation_frac
+    else:
+        rate = rate_of(cluster, given, asked.spot)
+    making = load_making(cluster.gpu.name, life_s, use)
+    found = charge(time_s, n_gpus, rate, draw, site, work_frac, tokens, making)
+    return Bill(rate, found, site, draw, own, rent, share)
+
+
+def stops_per_s(asked: Costed) -> float:
+    """Pre-emptions of a spot job. [1/s]."""
+    from gpuscale.core.run.bill import spot_stops_per_s
+
+    if not asked.spot:
+        if asked.preemptions is not None:
+            raise GpuscaleError("--preemptions needs --spot")
+        return 0.0
+    return spot_stops_per_s(1.0 if asked.preemptions is None else asked.preemptions)
+
+
+def bill_rows(bill: Bill) -> list[tuple[str, str, str]]:
+    """Lines of a bill: money, energy, carbon, each with what it was made from."""
+    from gpuscale.core.quantity import format_si
+
+    c, rows = bill.charge, []
+    if c.usd is not None and bill.rate is not None:
+        rows.append(("cost", format_si(c.usd, "usd"), rate_text(bill.rate)))
+        if c.usd_per_million_tokens is not None:
+            each = f"{c.usd_per_million_tokens:.4g} USD"
+            rows.append(("", each, "per million tokens"))
+    if bill.own is not None:
+        o = bill.own
+        parts = (
+            ("capital", o.capital_usd),
+            ("energy", o.energy_usd),
+            ("colocation", o.colocation_usd),
+            ("staff", o.staff_usd),
+            ("maintenance", o.maintenance_usd),
+        )
+        text_ = ", ".join(f"{name} {usd:.3g}" for name, usd in parts if usd)
+        rows.append(("owned GPU-hour", f"{o.total_usd_per_gpu_hour:.4g} USD", text_))
+    if bill.break_even_utilisation is not None and bill.rent is not None:
+        note = f"of the hours used costs as much as renting at {rate_text(bill.rent)}"
+        rows.append(("break-even", f"{100 * bill.break_even_utilisation:.1f} %", note))
+    if c.energy_kwh is not None and bill.draw is not None and bill.site is not None:
+        low_high = f"{_kwh(c.energy_low_j)} to {_kwh(c.energy_high_j)}"
+        node = f"{bill.draw.work_w / 1e3:.3g} kW a node at work, PUE {bill.site.pue:g}"
+        rows.append(("energy", _kwh(c.energy_j), f"{low_high}; {node}"))
+        if c.energy_usd is not None:
+            price = f"at {bill.site.usd_per_kwh:.4g} USD/kWh, part of a rent"
+            rows.append(("electricity", format_si(c.energy_usd, "usd"), price))
+    if c.carbon_kg is not None and bill.site is not None:
+        grid = f"site {bill.site.name}: {bill.site.grid_g_per_kwh:.4g} g/kWh, location-based"
+        rows.append(("carbon", _kg(c.carbon_kg), grid))
+    if c.carbon_market_kg is not None:
+        rows.append(("", _kg(c.carbon_market_kg), "market-based"))
+    if c.embodied_kg is not None:
+        rows.append(("embodied carbon", _kg(c.embodied_kg), "making of the GPUs, by their hours"))
+    return rows
+
+
+def bill_terms(bill: Bill) -> tuple[Term, ...]:
+    """Explain the sums of a bill."""
+    from gpuscale.core.records import Term
+
+    c, found = bill.charge, []
+    if c.usd is not None and bill.rate is not None:
+        found.append(
+            Term(
+                "usd",
+                c.usd,
+                "usd",
+                "gpu_hours * usd_per_gpu_hour",
+                {"gpu_hours": c.gpu_hours, "usd_per_gpu_hour": bill.rate.usd_per_gpu_hour},
+                rate_text(bill.rate),
+            )
+        )
+    if c.energy_j is not None and c.power_w is not None and bill.draw is not None:
+        time_s = c.energy_j / c.power_w if c.power_w else 0.0
+        found.append(
+            Term(
+                "energy_j",
+                c.energy_j,
+                "j",
+                "power_w * time_s",
+                {"power_w": c.power_w, "time_s": time_s},
+                bill.draw.source,
+            )
+        )
+    if c.carbon_kg is not None and c.energy_j is not None and bill.site is not None:
+        found.append(
+            Term(
+                "carbon_kg",
+                c.carbon_kg,
+                "",
+                "energy_j * g_per_kwh / 3.6e9",
+                {"energy_j": c.energy_j, "g_per_kwh": bill.site.grid_g_per_kwh},
+                bill.site.source,
+            )
+        )
+    return tuple(found)
+
+
+def _kwh(joule: float | None) -> str:
+    kwh = (joule or 0.0) / J_PER_KWH
+    for limit, factor, unit in ((1e3, 1.0, "kWh"), (1e6, 1e-3, "MWh"), (1e9, 1e-6, "GWh")):
+        if kwh < limit:
+            return f"{kwh * factor:.4g} {unit}"
+    return f"{kwh * 1e-9:.4g} TWh"
+
+
+def _kg(kg: float) -> str:
+    return f"{kg:.4g} kg CO2e" if kg < 1e3 else f"{kg / 1e3:,.4g} t CO2e"
