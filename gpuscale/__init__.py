@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Answer,
         GpuscaleError,
         calibrate,
+        checkpoint,
         collective,
         compare,
         explain,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         plan,
         roofline,
         serve,
+        study,
         timeline,
     )
 
@@ -36,6 +38,7 @@ __all__ = [
     "Answer",
     "GpuscaleError",
     "calibrate",
+    "checkpoint",
     "collective",
     "compare",
     "explain",
@@ -49,6 +52,7 @@ __all__ = [
     "plan",
     "roofline",
     "serve",
+    "study",
     "timeline",
 ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.answer import Answer, asks
 from gpuscale.answers.calibrate import Calibrate
+from gpuscale.answers.checkpoint import Checkpoint
 from gpuscale.answers.collective import Collective
 from gpuscale.answers.compare import Compare
 from gpuscale.answers.explain import Explain
@@ -22,6 +23,7 @@ from gpuscale.answers.network import Network
 from gpuscale.answers.plan import Plan
 from gpuscale.answers.roofline import Roofline
 from gpuscale.answers.serve import Serve
+from gpuscale.answers.study import Study
 from gpuscale.answers.timeline import Timeline
 from gpuscale.answers.validate import Validate
 from gpuscale.errors import GpuscaleError
@@ -35,6 +37,7 @@ __all__ = [
     "Answer",
     "GpuscaleError",
     "calibrate",
+    "checkpoint",
     "collective",
     "compare",
     "explain",
@@ -48,6 +51,7 @@ __all__ = [
     "plan",
     "roofline",
     "serve",
+    "study",
     "timeline",
     "validate",
 ]
@@ -101,7 +105,9 @@ plan = asks(Plan)
 memory = asks(Memory)
 roofline = asks(Roofline)
 serve = asks(Serve)
+study = asks(Study)
 matmul_time = asks(MatmulTime)
+checkpoint = asks(Checkpoint)
 collective = asks(Collective)
 timeline = asks(Timeline)
 network = asks(Network)

@@ -40,3 +40,34 @@ class Progress:
             sys.stderr.write("\r" + " " * 60 + "\r")
             sys.stderr.flush()
             self.shown = False
+
+
+class JobsProgress:
+    """Jobs done and time left, on a terminal and past a second."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.done, self.shown = n, 0, False
+        self.start_s = time.monotonic()
+        self.next_s = self.start_s + WAIT_S
+        self.wanted = sys.stderr.isatty()
+
+    def step(self) -> None:
+        """Count one job."""
+        self.done += 1
+        now = time.monotonic()
+        if not self.wanted or now < self.next_s:
+            return
+        self.next_s = now + STEP_S
+        left_s = (now - self.start_s) / self.done * (self.n - self.done)
+        rate = 60 * self.done / (now - self.start_s)
+        text = f"{self.done:,} of {self.n:,} jobs, {rate:,.0f} a minute, {left_s:,.0f} s left"
+        sys.stderr.write(f"\r{text:<70}")
+        sys.stderr.flush()
+        self.shown = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self.shown:
+            sys.stderr.write("\r" + " " * 70 + "\r")
+            sys.stderr.flush()
+            self.shown = False

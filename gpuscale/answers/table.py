@@ -49,6 +49,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "gpuscale.answers.network",
         "Design of a network: bandwidth of every level, switches, cables, power, price, failures.",
     ),
+    "checkpoint": (
+        "gpuscale.answers.checkpoint",
+        "Checkpoint of a model: size by part, time to save and load, best interval, what is lost.",
+    ),
+    "study": (
+        "gpuscale.answers.study",
+        "Many jobs of a file on a process pool: a grid or a list, written as they are answered.",
+    ),
     "model": (
         "gpuscale.answers.model",
         "Layers, parameters, FLOP per token and KV cache of a model.",

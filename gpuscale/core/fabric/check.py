@@ -109,9 +109,9 @@ def _levels(rows: Sequence[Cable]) -> dict[str, int]:
         raise ValueError("no host: every device is the upper end of a cable")
     front = list(level)
     while front:
-        found = {d for lower in front for d in above[lower] if d not in level}
+        found = sorted({d for lower in front for d in above[lower] if d not in level})
         level.update({d: level[front[0]] + 1 for d in found})
-        front = sorted(found)
+        front = found
     return level
 
 

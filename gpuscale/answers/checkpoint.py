@@ -1,0 +1,318 @@
+"""Checkpoints: size by part, time to save and load, the best interval, what failures cost."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
+from gpuscale.answers.lifetime import Failing
+from gpuscale.answers.money import Priced
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.records import Term
+    from gpuscale.core.run.bill import Bill
+    from gpuscale.core.run.checkpoint import Parts, SaveTime
+    from gpuscale.core.run.failures import Fleet
+    from gpuscale.core.run.goodput import Outlook
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.render.pictures.chart import Chart
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAnswer:
+    """One checkpoint, and a run with it."""
+
+    n_params: float
+    trainable_params: float
+    bytes_per_param: float
+    checkpoint_bytes: float
+    parts: Parts
+    n_gpus: int
+    n_nodes: int
+    save: SaveTime
+    store_write_bytes_per_s: float
+    store_read_bytes_per_s: float
+    mtbf_s: float
+    young_s: float
+    daly_s: float
+    exact_s: float
+    interval_s: float  # used: as given, or the best that the store allows
+    lost_frac: float  # of the time: saving, work done again, recovery
+    saving_frac: float  # of the time: waiting for saves
+    bytes_per_day: float  # written
+    n_saves: float  # in the time asked for
+    n_interruptions: float  # while it computes so long
+    n_interruptions_by_clock: float  # in the time asked for, as elapsed
+    outlook: Outlook
+    spares: int  # machines that cover those down at once, 99 % of the time, repaired in a day
+    bill: Bill
+
+
+@dataclass
+class Checkpoint(options.Machine, Failing, Priced, Swept):
+    """Checkpoint of a model: size by part, time to save and load, best interval, what is lost.
+
+    Weights, fp32 master weights and optimizer states; gradients are not saved.
+    """
+
+    NAME: ClassVar[str] = "checkpoint"
+    EXAMPLE: ClassVar[str] = "gpuscale checkpoint llama3.1-405b --gpus 16384 --time 54d"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
+        "checkpoint_bytes",
+        "save.blocking_s",
+        "save.write_s",
+        "interval_s",
+        "lost_frac",
+        "n_interruptions",
+    )
+    model: Asked[str | None] = options.model()
+    _: KW_ONLY
+    params: Asked[float | None] = options.params()
+    gpus: Asked[int | None] = whole("GPUs of the job. [default: one node]", most=1e7)
+    recipe: Asked[str] = text(
+        "States kept: mixed-adam, bf16-adam, adam-8bit, deepseek-v3, fp32-adam, sgd, ...",
+        "mixed-adam",
+    )
+    trainable: Asked[float | None] = amount(
+        "Trained parameters, where not all are (adapters).", "count", most=1e16
+    )
+    weights_only: Asked[bool] = flag("Weights alone, without states to go on from.")
+    writers: Asked[int | None] = whole(
+        "GPUs that hold distinct shards. [default: all, as with ZeRO]", most=1e7
+    )
+    time: Asked[float] = amount(
+        "Time that the job computes, for interruptions and money.", "s", 30 * 86400.0, most=1e12
+    )
+
+    def answer(self) -> Document:
+        """Size it, time it, and place it in a run."""
+        if (self.model is None) == (self.params is None):
+            raise GpuscaleError(
+                "give a model or --params, one of them",
+                "for example `gpuscale checkpoint llama3.1-8b` or `--params 70e9`",
+            )
+        return _document(self)
+
+
+def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
+    """(Parameters, trained ones, checkpoint by part)."""
+    from gpuscale.answers.memory.common import recipe_of
+    from gpuscale.core.model.params import count_params
+    from gpuscale.core.run.checkpoint import checkpoint_parts
+
+    n = asked.params or count_params(loaded.model).total_params
+    trained = 0.0 if asked.weights_only else asked.trainable or n
+    if trained > n:
+        raise GpuscaleError(f"--trainable {trained:.4g} is more than the {n:.4g} parameters")
+    r = recipe_of(asked.recipe)
+    adapters = asked.trainable is not None and not asked.weights_only
+    saved = trained if adapters else n  # the frozen weights are on disk already
+    parts = checkpoint_parts(saved, r.weights_bytes, r.master_bytes, r.optimizer_bytes, trained)
+    return n, trained, parts
+
+
+def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]:
+    from gpuscale.answers.lifetime import fleet_of, outlook_of, save_of, store_of
+    from gpuscale.answers.money import bill_of, stops_per_s
+    from gpuscale.core.run.checkpoint import daly_interval_s, exact_interval_s, young_interval_s
+    from gpuscale.core.run.failures import GPUS_PER_NODE, spare_machines
+    from gpuscale.core.run.time import SECONDS_PER_DAY
+
+    cluster = loaded.cluster
+    n_gpus = asked.gpus or cluster.gpus_per_node
+    n_nodes = -(-n_gpus // cluster.gpus_per_node)
+    n, trained, parts = _parts(asked, loaded)
+    total = parts.total_bytes
+    saved = save_of(asked, cluster, total, n_gpus, asked.writers)
+    found = outlook_of(asked, asked.time, n_gpus, saved, stops_per_s(asked))
+    g, mean = found.goodput, found.goodput.mtbf_s
+    store = store_of(asked, cluster, n_nodes, n_gpus)
+    fleet = fleet_of(asked, n_gpus)
+    n_saves = asked.time / g.interval_s
+    machine = fleet.per_node_day * cluster.gpus_per_node / GPUS_PER_NODE
+    answer = CheckpointAnswer(
+        n_params=n,
+        trainable_params=trained,
+        bytes_per_param=total / n,
+        checkpoint_bytes=total,
+        parts=parts,
+        n_gpus=n_gpus,
+        n_nodes=n_nodes,
+        save=saved,
+        store_write_bytes_per_s=store.write_bytes_per_s,
+        store_read_bytes_per_s=store.read_bytes_per_s,
+        mtbf_s=mean,
+        young_s=young_interval_s(saved.blocking_s, mean),
+        daly_s=daly_interval_s(saved.blocking_s, mean),
+        exact_s=exact_interval_s(saved.blocking_s, mean),
+        interval_s=g.interval_s,
+        lost_frac=1 - g.goodput_frac,
+        saving_frac=g.saving_frac,
+        bytes_per_day=total * SECONDS_PER_DAY / g.interval_s,
+        n_saves=n_saves,
+        n_interruptions=found.n_interruptions,
+        n_interruptions_by_clock=asked.time / mean,
+        outlook=found,
+        spares=spare_machines(n_nodes, machine, SECONDS_PER_DAY),
+        bill=bill_of(
+            asked,
+            cluster,
+            found.expected_s,
+            n_gpus,
+            given=asked.price,
+            work_frac=1 - g.recovery_frac,
+        ),
+    )
+    return answer, fleet
+
+
+def _document(asked: Checkpoint) -> Document:
+    from gpuscale.answers.lifetime import outlook_rows, outlook_terms
+    from gpuscale.answers.money import age_warnings, bill_rows, bill_terms
+    from gpuscale.io.inputs import changed_text, load_inputs
+    from gpuscale.render.document import Document, Facts, Text
+
+    loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
+    r, fleet = _answer(asked, loaded)
+    name = loaded.model.name if asked.model is not None else f"{r.n_params:.4g} parameters"
+    title = f"{name}  {r.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})  saved {asked.saver}"
+    clock = f"{r.n_interruptions_by_clock:,.3g} interruptions in so long by the clock"
+    time_rows = [("time computed", _days(asked.time), clock), *outlook_rows(r.outlook, r.n_gpus)]
+    time_rows.append(("failure rate", f"{1e3 * fleet.per_node_day:.3g}", _rate_note(fleet)))
+    spare = "machines down at once, 99 % of the time, each repaired in a day"
+    time_rows.append(("spares", str(r.spares), spare))
+    blocks: list[Block] = [
+        Text(title),
+        *([Text(changed_text(loaded))] if loaded.changes else []),
+        _size_table(r),
+        Facts(_save_rows(asked, r), "save and load"),
+        Facts(time_rows, "a run with failures"),
+        Facts(bill_rows(r.bill), "bill of the run"),
+    ]
+    return Document(
+        command="checkpoint",
+        inputs={
+            "model": asked.model,
+            "params": asked.params,
+            "cluster": loaded.cluster.name,
+            "n_gpus": r.n_gpus,
+            "recipe": asked.recipe,
+            "saver": asked.saver,
+            "recovery": asked.recovery,
+            "fleet": fleet.name,
+            "interval_s": asked.interval,
+            "time_s": asked.time,
+            "changed": list(loaded.changes),
+        },
+        result=r,
+        blocks=blocks,
+        warnings=[*loaded.warnings, *age_warnings(r.bill.rate)],
+        terms=(_size_term(r), *outlook_terms(r.outlook), *bill_terms(r.bill)),
+        pictures=lambda: _pictures(r, asked),
+    )
+
+
+def _days(time_s: float) -> str:
+    from gpuscale.core.quantity import format_time
+
+    return format_time(time_s, 4)
+
+
+def _rate_note(fleet: Fleet) -> str:
+    low, high = 1e3 * fleet.low_per_node_day, 1e3 * fleet.high_per_node_day
+    return f"stops per 1,000 machine-days, {low:.3g} to {high:.3g}; fleet {fleet.name}"
+
+
+def _size_table(r: CheckpointAnswer) -> Table:
+    from gpuscale.render.document import Column, Table
+
+    p = r.parts
+    rows = [
+        ("weights", p.weights_bytes),
+        ("fp32 master weights", p.master_bytes),
+        ("optimizer states", p.optimizer_bytes),
+        ("checkpoint", p.total_bytes),
+    ]
+    columns = [
+        Column("part", "part", right=False),
+        Column("bytes", "size", lambda v: f"{v / 1e9:,.2f} GB"),
+        Column("gib", "", lambda v: f"{v:,.2f} GiB"),
+        Column("bytes_per_param", "a parameter", lambda v: f"{v:.3g} B"),
+    ]
+    shown = [[name, v, v / 2**30, v / r.n_params] for name, v in rows if v or name == "checkpoint"]
+    return Table(columns, shown, "size")
+
+
+def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, str]]:
+    from gpuscale.core.quantity import format_si
+    from gpuscale.core.quantity import format_time as t
+
+    s = r.save
+    origin = "given" if asked.store else "published share: 1 GB/s for every 8 GPUs"
+    return [
+        ("store", format_si(r.store_write_bytes_per_s, "bytes_per_s"), origin),
+        ("per GPU", format_si(s.bytes_per_gpu, "bytes"), "distinct shards"),
+        ("save", t(s.write_s, 3), f"until it is safe; bound by the {s.bound}"),
+        ("job waits", t(s.blocking_s, 3), f"for each save ({asked.saver})"),
+        ("load", t(s.load_s, 3), ""),
+        (
+            "best interval",
+            t(r.exact_s, 3),
+            f"exact; Young {t(r.young_s, 3)}, Daly {t(r.daly_s, 3)}",
+        ),
+        (
+            "interval",
+            t(r.interval_s, 3),
+            "given" if asked.interval else "used: the best, not below the time of a save",
+        ),
+        ("written a day", format_si(r.bytes_per_day, "bytes"), f"{r.n_saves:,.0f} saves in all"),
+        ("lost to saving", f"{100 * r.saving_frac:.2f} %", "of the time"),
+    ]
+
+
+def _size_term(r: CheckpointAnswer) -> Term:
+    from gpuscale.core.records import Term
+
+    p = r.parts
+    return Term(
+        "checkpoint_bytes",
+        r.checkpoint_bytes,
+        "bytes",
+        "weights_bytes + master_bytes + optimizer_bytes",
+        {
+            "weights_bytes": p.weights_bytes,
+            "master_bytes": p.master_bytes,
+            "optimizer_bytes": p.optimizer_bytes,
+        },
+        "mixed-precision Adam: 2 + 4 + 8 byte per parameter; gradients are not saved",
+    )
+
+
+def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:
+    """Effective time over the interval, at the expected failure rate."""
+    from gpuscale.core.run.goodput import effective_frac
+    from gpuscale.io.run import recovery_s
+    from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
+
+    restart = recovery_s(asked.recovery, r.n_gpus)[0] + r.save.load_s
+    low, n = max(1.0, r.interval_s / 30), 60
+    points = []
+    for k in range(n + 1):
+        at = low * (r.interval_s * 30 / low) ** (k / n)
+        points.append((at, effective_frac(at, r.save.blocking_s, restart, r.mtbf_s), ""))
+    marks = [Mark("x", r.interval_s, "used"), Mark("x", r.young_s, "Young")]
+    return [
+        Lines(
+            "interval",
+            "Useful time over the interval between checkpoints",
+            Axis("interval", "s", log=True),
+            Axis("useful time", "frac"),
+            [Series("", points, markers=False)],
+            marks,
+            f"{r.n_gpus:,} GPUs, a save waits {r.save.blocking_s:.3g} s",
+        )
+    ]

@@ -1,0 +1,241 @@
+"""Running a study: its jobs on an executor, its file, its ranking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.progress import JobsProgress
+from gpuscale.answers.study.jobs import Job, StudyFile, answer_job, read_study
+from gpuscale.answers.study.table import Rows, to_parquet
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.study import Study
+    from gpuscale.render.document import Document
+
+AHEAD = 4
+"""Jobs handed to a process before it asks for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAnswer:
+    """What became of a study."""
+
+    question: str
+    n_jobs: int
+    n_answered: int  # of them, yes or no
+    n_no: int
+    n_errors: int
+    n_kept: int  # answered before, not asked again
+    file: str
+    rank: str
+    best: tuple[Mapping[str, Any], ...]
+
+
+def study_document(asked: Study) -> Document:
+    """Run what is left of a study, and rank all of it."""
+    study = read_study(asked.file)
+    shown = study.show or _headlines(study.question)
+    target = Path(asked.out or Path(asked.file).with_suffix(".csv").name)
+    if target.suffix not in (".csv", ".parquet"):
+        raise GpuscaleError(f"--out {target}: .csv or .parquet is wanted")
+    kept_in = target if target.suffix == ".csv" else target.with_suffix(".parquet.csv")
+    rank = asked.rank or study.rank or shown[0]
+    columns = ["key", *study.varied, "answer", "note", *dict.fromkeys([*shown, rank.lstrip("-")])]
+    rows = Rows(kept_in, list(dict.fromkeys(columns)), asked.fresh)
+    left = [job for job in study.jobs if job.key not in rows.done]
+    n_kept = len(study.jobs) - len(left)
+    interrupted = False
+    try:
+        _run(asked, study, left, rows)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        rows.close()
+    if target != kept_in and not interrupted:
+        to_parquet(kept_in, target)
+    return _document(asked, study, rows, rank, n_kept, target, interrupted)
+
+
+def _headlines(question: str) -> tuple[str, ...]:
+    from gpuscale.answers.table import question_of
+
+    found: tuple[str, ...] = getattr(question_of(question), "HEADLINES", ())
+    if not found:
+        raise GpuscaleError(
+            f"study: `{question}` has no headline numbers", "say them: show = [...]"
+        )
+    return found
+
+
+@contextmanager
+def executor_of(asked: Study, n_left: int) -> Iterator[tuple[Executor | None, int]]:
+    """(Executor, its width): own processes, a Dask cluster, or none for one process."""
+    if asked.dask is not None:
+        try:
+            from distributed import Client  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise GpuscaleError(
+                "--dask needs the package distributed", "install gpuscale with the extra `dask`"
+            ) from None
+        try:
+            client = Client(asked.dask, timeout="10s")
+        except (OSError, TimeoutError, ValueError) as error:
+            raise GpuscaleError(f"--dask {asked.dask}: cannot be reached: {error}") from None
+        try:
+            yield client.get_executor(), max(1, sum(client.nthreads().values()))
+        finally:
+            client.close()
+        return
+    n = min(asked.jobs or os.cpu_count() or 1, max(1, n_left))
+    if n == 1:
+        yield None, 1
+        return
+    with ProcessPoolExecutor(n) as pool:
+        yield pool, n
+
+
+def _run(asked: Study, study: StudyFile, left: list[Job], rows: Rows) -> None:
+    """Answer what is left; every answer is in the file before the next is waited for."""
+    progress = JobsProgress(len(left))
+    show = tuple(c for c in rows.columns if c not in ("key", "answer", "note", *study.varied))
+    with executor_of(asked, len(left)) as (pool, width):
+        if pool is None:
+            for job in left:
+                _keep(rows, job, answer_job(study.question, job.fields, show))
+                progress.step()
+        else:
+            _on_pool(pool, AHEAD * width, study.question, left, show, rows, progress)
+    progress.clear()
+
+
+def _on_pool(
+    pool: Executor,
+    most: int,
+    question: str,
+    left: list[Job],
+    show: tuple[str, ...],
+    rows: Rows,
+    progress: JobsProgress,
+) -> None:
+    waiting: dict[Future[dict[str, Any]], Job] = {}
+    jobs = iter(left)
+    try:
+        while True:
+            for job in jobs:
+                waiting[pool.submit(answer_job, question, dict(job.fields), show)] = job
+                if len(waiting) >= most:
+                    break
+            if not waiting:
+                return
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                _keep(rows, waiting.pop(future), future.result())
+                progress.step()
+    except KeyboardInterrupt:
+        for future in waiting:
+            future.cancel()
+        raise
+
+
+def _keep(rows: Rows, job: Job, found: Mapping[str, Any]) -> None:
+    rows.add({**job.fields, "key": job.key, **found})
+
+
+def ranked(rows: list[dict[str, str]], rank: str) -> list[dict[str, str]]:
+    """Rows that were answered yes and have the key, best first.
+
+    Examples
+    --------
+    >>> rows = [{"answer": "yes", "t": v} for v in ("2.0", "1.0", "")]
+    >>> [r["t"] for r in ranked(rows, "t")], [r["t"] for r in ranked(rows, "-t")]
+    (['1.0', '2.0'], ['2.0', '1.0'])
+    """
+    key, sign = rank.lstrip("-"), -1.0 if rank.startswith("-") else 1.0
+    found = []
+    for row in rows:
+        try:
+            found.append((sign * float(row[key]), row.get("key", ""), row))
+        except (KeyError, ValueError):
+            continue
+    return [row for *_, row in sorted(found, key=lambda f: f[:2]) if row["answer"] == "yes"]
+
+
+def _document(
+    asked: Study,
+    study: StudyFile,
+    rows: Rows,
+    rank: str,
+    n_kept: int,
+    target: Path,
+    interrupted: bool,
+) -> Document:
+    from gpuscale.answers.sweep_table import amount
+    from gpuscale.render.document import Bars, Column, Document, Table, Text
+
+    keys = {job.key for job in study.jobs}
+    done = [row for key, row in rows.done.items() if key in keys]
+    best = ranked(done, rank)[: asked.top]
+    key = rank.lstrip("-")
+    shown = [c for c in rows.columns if c not in ("key", "answer", "note")]
+    answer = StudyAnswer(
+        question=study.question,
+        n_jobs=len(study.jobs),
+        n_answered=sum(row["answer"] in ("yes", "no") for row in done),
+        n_no=sum(row["answer"] == "no" for row in done),
+        n_errors=sum(row["answer"] == "error" for row in done),
+        n_kept=n_kept,
+        file=str(target),
+        rank=rank,
+        best=tuple({c: number(row[c]) for c in shown} for row in best),
+    )
+    head = (
+        f"{answer.n_jobs:,} jobs of `{study.question}`: {answer.n_answered:,} answered, of which "
+        f"{answer.n_no:,} no; {answer.n_errors:,} errors; {n_kept:,} were there already. {target}"
+    )
+    columns = [
+        Column(c, c, lambda v, c=c: amount(c, v), right=c not in study.varied)  # type: ignore[misc]
+        for c in shown
+    ]
+    table = Table(columns, [[number(row[c]) for c in shown] for row in best], f"best by {rank}")
+    names = [" ".join(str(row[f]) for f in study.varied) for row in best]
+    values = [float(row[key]) for row in best]
+    bars = [(n, v, amount(key, v)) for n, v in zip(names, values, strict=True)]
+    warnings = []
+    if answer.n_errors:
+        first = next(row["note"] for row in done if row["answer"] == "error")
+        warnings.append(f"{answer.n_errors:,} jobs have no answer, the first: {first}")
+    if interrupted:
+        warnings.append("stopped; the same command goes on where it was")
+    return Document(
+        command="study",
+        inputs={"file": asked.file, "question": study.question, "varied": list(study.varied)},
+        result=answer,
+        blocks=[Text(head), *([table] if best else []), *([Bars(bars, title=key)] if best else [])],
+        warnings=warnings,
+        answered_no=not best and not interrupted,
+        interrupted=interrupted,
+    )
+
+
+def number(text: str) -> Any:
+    """Value of a cell.
+
+    Examples
+    --------
+    >>> number("8"), number("0.5"), number("dgx-h100"), number(""), number("True")
+    (8, 0.5, 'dgx-h100', None, True)
+    """
+    if text in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

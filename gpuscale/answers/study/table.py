@@ -1,0 +1,97 @@
+"""The file of a study: a CSV that grows a row an answer, and is read again when it goes on."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from gpuscale.errors import GpuscaleError
+
+SYNC_S = 1.0
+"""How often what is written is forced to the disk."""
+
+
+class Rows:
+    """Rows of a study, appended as they come."""
+
+    def __init__(self, path: Path, columns: Sequence[str], fresh: bool) -> None:
+        self.path, self.columns = path, list(columns)
+        self.done: dict[str, dict[str, str]] = {}
+        self.synced_s = time.monotonic()
+        if fresh and path.exists():
+            path.unlink()
+        if path.exists():
+            self._read()
+        try:
+            self.file: TextIO = path.open("a", encoding="utf-8", newline="")
+        except OSError as error:
+            raise GpuscaleError(f"{path}: cannot be written: {error.strerror}") from None
+        self.writer = csv.writer(self.file, lineterminator="\n")
+        if not self.done and path.stat().st_size == 0:
+            self.writer.writerow(self.columns)
+            self.file.flush()
+
+    def _read(self) -> None:
+        """Take what is there; a line that was cut off in writing is asked again."""
+        text = self.path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            self.path.write_text(whole, encoding="utf-8")
+        lines = list(csv.reader(whole.splitlines()))
+        if not lines:
+            return
+        if lines[0] != self.columns:
+            raise GpuscaleError(
+                f"{self.path}: holds another study (other columns)",
+                "give another --out, or --fresh to start over",
+            )
+        for line in lines[1:]:
+            if len(line) == len(self.columns):
+                self.done[line[0]] = dict(zip(self.columns, line, strict=True))
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write one row."""
+        cells = [_cell(row.get(c)) for c in self.columns]
+        self.writer.writerow(cells)
+        self.file.flush()
+        self.done[cells[0]] = dict(zip(self.columns, cells, strict=True))
+        if time.monotonic() - self.synced_s > SYNC_S:
+            os.fsync(self.file.fileno())
+            self.synced_s = time.monotonic()
+
+    def close(self) -> None:
+        """Leave the file whole."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return repr(value)
+    return " ".join(str(value).split()) if isinstance(value, str) else str(value)
+
+
+def to_parquet(rows: Path, target: Path) -> None:
+    """Write the rows as Parquet, numbers as numbers.
+
+    Raises
+    ------
+    GpuscaleError
+        Where pyarrow (the extra `parquet`) is not installed.
+    """
+    try:
+        from pyarrow import csv as arrow  # type: ignore[import-not-found,unused-ignore]
+        from pyarrow import parquet
+    except ImportError:
+        raise GpuscaleError(
+            f"{target.name}: Parquet needs pyarrow",
+            "install gpuscale with the extra `parquet`, or write .csv",
+        ) from None
+    parquet.write_table(arrow.read_csv(rows), target)
