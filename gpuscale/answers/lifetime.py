@@ -185,12 +185,8 @@ def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:
 
     g = found.goodput
     span = f"{format_time(found.low_s, 3)} to {format_time(found.high_s, 3)}"
-    stops = (
-        f"{found.n_interruptions:,.0f} interruptions"
-        if found.n_interruptions >= 1.5
-        else (f"{found.n_interruptions:.2g} interruptions")
-    )
-    range_ = f"{found.n_interruptions_low:,.3g} to {found.n_interruptions_high:,.3g}"
+    stops = f"{_count(found.n_interruptions)} interruptions"
+    range_ = f"{_count(found.n_interruptions_low)} to {_count(found.n_interruptions_high)}"
     rows = [
         ("time, expected", format_time(found.expected_s), f"{span} by published failure rates"),
         (
@@ -226,3 +222,12 @@ def save_row(saved: SaveTime, found: Outlook) -> tuple[str, str, str]:
     text_ = f"blocks {format_time(saved.blocking_s, 3)}, safe after {format_time(saved.write_s, 3)}"
     gb = f"{saved.total_bytes / 1e9:,.0f} GB"
     return ("checkpoint every", every, f"{text_}; {gb}, loaded in {format_time(saved.load_s, 3)}")
+
+
+def _count(n: float) -> str:
+    """Number of stops; a fraction where there may be none.
+
+    >>> _count(1130.4), _count(0.12)
+    ('1,130', '0.12')
+    """
+    return f"{n:,.0f}" if n >= 10 else f"{n:.2g}"

@@ -334,4 +334,6 @@ def _kwh(joule: float | None) -> str:
 
 
 def _kg(kg: float) -> str:
-    return f"{kg:.4g} kg CO2e" if kg < 1e3 else f"{kg / 1e3:,.4g} t CO2e"
+    if kg < 1e3:
+        return f"{kg:.4g} kg CO2e"
+    return f"{kg / 1e3:.4g} t CO2e" if kg < 1e7 else f"{kg / 1e3:,.0f} t CO2e"

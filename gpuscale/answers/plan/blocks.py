@@ -63,7 +63,10 @@ def run_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     if r.run is None or r.outlook is None or r.bill is None:
         return []
     steps = f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps, without failures"
-    rows = [("time, ideal", days(r.run.time_s), steps), *outlook_rows(r.outlook, r.n_gpus)]
+    ideal = ("time, ideal", days(r.run.time_s), steps)
+    if not r.fits:
+        return [ideal]
+    rows = [ideal, *outlook_rows(r.outlook, r.n_gpus)]
     if r.checkpoint is not None:
         rows.append(save_row(r.checkpoint, r.outlook))
     return [*rows, ("GPU-hours", number(r.run.gpu_hours), "failures counted"), *bill_rows(r.bill)]
