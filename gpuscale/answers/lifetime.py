@@ -225,7 +225,7 @@ def save_row(saved: SaveTime, found: Outlook) -> tuple[str, str, str]:
 
 
 def _count(n: float) -> str:
-    """Number of stops; a fraction where there may be none.
+    """Write a number of stops; a fraction where there may be none.
 
     >>> _count(1130.4), _count(0.12)
     ('1,130', '0.12')
