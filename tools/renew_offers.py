@@ -1,4 +1,4 @@
-"""Renew gpuscale/data/offers.csv from the price catalogues of SkyPilot; nothing else fetches prices.
+"""Renew gpuscale/data/offers.csv from the price catalogues of SkyPilot.
 
 python tools/renew_offers.py nebius COMMIT 2026-11-01      one cloud's list at a pinned commit
 python tools/renew_offers.py nebius list.csv 2026-11-01    a list on disk, of that day
