@@ -35,6 +35,10 @@ class Network(Swept):
 
     NAME: ClassVar[str] = "network"
     EXAMPLE: ClassVar[str] = "gpuscale network h100-superpod --gpus 1024"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.network.records:NetworkAnswer",
+        "gpuscale.answers.network.records:CableCheck",
+    )
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "collective_bytes_per_s",
         "slowest_level",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
 from gpuscale.answers.network import blocks as shown
+from gpuscale.answers.network.records import NetworkAnswer
 from gpuscale.answers.network.wish import levels_of, parts_of, wished
 from gpuscale.errors import GpuscaleError
 
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from gpuscale.answers.collective.document import Expected
     from gpuscale.answers.network import Network
     from gpuscale.core.fabric.bill import Bill
-    from gpuscale.core.fabric.cables import Cable
     from gpuscale.core.fabric.faults import Loss
     from gpuscale.core.fabric.of_cluster import Plan
     from gpuscale.core.fabric.records import Design
-    from gpuscale.core.network.levels import LevelBandwidth
     from gpuscale.render.document import Document
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
@@ -28,30 +26,6 @@ ALL_REDUCE_BYTES = 1e9
 
 MOST_LISTED = 2_000_000
 """Longest cable list that is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkAnswer:
-    """Levels of a cluster and the design of its network."""
-
-    n_gpus: int
-    n_nodes: int
-    levels: tuple[LevelBandwidth, ...]
-    collective_bytes_per_s: float | None  # of the slowest level
-    slowest_level: str
-    n_scaleup_switches: int | None  # NVSwitch chips of all domains
-    design: Design | None
-    n_switches: int | None
-    n_switches_by_ports: int | None  # least that have ports enough, as cost sheets count
-    n_leaf_switches: int | None
-    n_spine_switches: int | None
-    n_core_switches: int | None
-    n_links: int | None
-    n_cables: int | None
-    bill: Bill | None
-    losses: tuple[Loss, ...]
-    all_reduce: Expected | None  # of 1 GB per GPU
-    cables: tuple[Cable, ...] = ()
 
 
 def network_document(asked: Network) -> Document:

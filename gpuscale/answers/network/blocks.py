@@ -10,7 +10,7 @@ from gpuscale.render.document import Column, Facts, Table, Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.answers.network.answer import NetworkAnswer
+    from gpuscale.answers.network.records import NetworkAnswer
     from gpuscale.core.fabric.cables import Cable
     from gpuscale.core.fabric.of_cluster import Plan
     from gpuscale.core.fabric.records import Design

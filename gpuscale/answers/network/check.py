@@ -47,6 +47,7 @@ def read_cables(path: str) -> list[Cable]:
 
 def check_document(asked: Network) -> Document:
     """Check the list of `asked.file`; what is wrong makes the answer a no."""
+    from gpuscale.answers.network.records import CableCheck
     from gpuscale.core.fabric.check import check_cables
     from gpuscale.io.run import load_switch
     from gpuscale.render.document import Column, Document, Facts, Table
@@ -82,7 +83,7 @@ def check_document(asked: Network) -> Document:
     return Document(
         command="network",
         inputs={"check": asked.file, "switch_radix": ports},
-        result={"ok": report.ok, "report": report},
+        result=CableCheck(report.ok, report),
         blocks=[Facts(facts, asked.file), Table(columns, rows, "checks")],
         warnings=[] if ports else ["ports of a switch not checked: give --switch or --radix"],
         answered_no=not report.ok,

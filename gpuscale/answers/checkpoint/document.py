@@ -1,101 +1,20 @@
-"""Checkpoints: size by part, time to save and load, the best interval, what failures cost."""
+"""The answer of `checkpoint`: sized, timed, and placed in a run."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
-from gpuscale.answers.lifetime import Failing
-from gpuscale.answers.money import Priced
+from gpuscale.answers.checkpoint.records import CheckpointAnswer
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.checkpoint import Checkpoint
     from gpuscale.core.records import Term
-    from gpuscale.core.run.bill import Bill
-    from gpuscale.core.run.checkpoint import Parts, SaveTime
+    from gpuscale.core.run.checkpoint import Parts
     from gpuscale.core.run.failures import Fleet
-    from gpuscale.core.run.goodput import Outlook
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block, Document, Table
     from gpuscale.render.pictures.chart import Chart
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointAnswer:
-    """One checkpoint, and a run with it."""
-
-    n_params: float
-    trainable_params: float
-    bytes_per_param: float
-    checkpoint_bytes: float
-    parts: Parts
-    n_gpus: int
-    n_nodes: int
-    save: SaveTime
-    store_write_bytes_per_s: float
-    store_read_bytes_per_s: float
-    mtbf_s: float
-    young_s: float
-    daly_s: float
-    exact_s: float
-    interval_s: float  # used: as given, or the best that the store allows
-    lost_frac: float  # of the time: saving, work done again, recovery
-    saving_frac: float  # of the time: waiting for saves
-    bytes_per_day: float  # written
-    n_saves: float  # in the time asked for
-    n_interruptions: float  # while it computes so long
-    n_interruptions_by_clock: float  # in the time asked for, as elapsed
-    outlook: Outlook
-    spares: int  # machines that cover those down at once, 99 % of the time, repaired in a day
-    bill: Bill
-
-
-@dataclass
-class Checkpoint(options.Machine, Failing, Priced, Swept):
-    """Checkpoint of a model: size by part, time to save and load, best interval, what is lost.
-
-    Weights, fp32 master weights and optimizer states; gradients are not saved.
-    """
-
-    NAME: ClassVar[str] = "checkpoint"
-    EXAMPLE: ClassVar[str] = "gpuscale checkpoint llama3.1-405b --gpus 16384 --time 54d"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "checkpoint_bytes",
-        "save.blocking_s",
-        "save.write_s",
-        "interval_s",
-        "lost_frac",
-        "n_interruptions",
-    )
-    model: Asked[str | None] = options.model()
-    _: KW_ONLY
-    params: Asked[float | None] = options.params()
-    gpus: Asked[int | None] = whole("GPUs of the job. [default: one node]", most=1e7)
-    recipe: Asked[str] = text(
-        "States kept: mixed-adam, bf16-adam, adam-8bit, deepseek-v3, fp32-adam, sgd, ...",
-        "mixed-adam",
-    )
-    trainable: Asked[float | None] = amount(
-        "Trained parameters, where not all are (adapters).", "count", most=1e16
-    )
-    weights_only: Asked[bool] = flag("Weights alone, without states to go on from.")
-    writers: Asked[int | None] = whole(
-        "GPUs that hold distinct shards. [default: all, as with ZeRO]", most=1e7
-    )
-    time: Asked[float] = amount(
-        "Time that the job computes, for interruptions and money.", "s", 30 * 86400.0, most=1e12
-    )
-
-    def answer(self) -> Document:
-        """Size it, time it, and place it in a run."""
-        if (self.model is None) == (self.params is None):
-            raise GpuscaleError(
-                "give a model or --params, one of them",
-                "for example `gpuscale checkpoint llama3.1-8b` or `--params 70e9`",
-            )
-        return _document(self)
 
 
 def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
@@ -170,7 +89,8 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
     return answer, fleet
 
 
-def _document(asked: Checkpoint) -> Document:
+def checkpoint_document(asked: Checkpoint) -> Document:
+    """Size it, time it, and place it in a run."""
     from gpuscale.answers.lifetime import outlook_rows, outlook_terms
     from gpuscale.answers.money import age_warnings, bill_rows, bill_terms
     from gpuscale.io.inputs import changed_text, load_inputs

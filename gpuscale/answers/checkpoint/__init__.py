@@ -1,0 +1,64 @@
+"""Checkpoints: size by part, time to save and load, the best interval, what failures cost."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
+from gpuscale.answers.lifetime import Failing
+from gpuscale.answers.money import Priced
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.render.document import Document
+
+
+@dataclass
+class Checkpoint(options.Machine, Failing, Priced, Swept):
+    """Checkpoint of a model: size by part, time to save and load, best interval, what is lost.
+
+    Weights, fp32 master weights and optimizer states; gradients are not saved.
+    """
+
+    NAME: ClassVar[str] = "checkpoint"
+    EXAMPLE: ClassVar[str] = "gpuscale checkpoint llama3.1-405b --gpus 16384 --time 54d"
+    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.checkpoint.records:CheckpointAnswer",)
+    HEADLINES: ClassVar[tuple[str, ...]] = (
+        "checkpoint_bytes",
+        "save.blocking_s",
+        "save.write_s",
+        "interval_s",
+        "lost_frac",
+        "n_interruptions",
+    )
+    model: Asked[str | None] = options.model()
+    _: KW_ONLY
+    params: Asked[float | None] = options.params()
+    gpus: Asked[int | None] = whole("GPUs of the job. [default: one node]", most=1e7)
+    recipe: Asked[str] = text(
+        "States kept: mixed-adam, bf16-adam, adam-8bit, deepseek-v3, fp32-adam, sgd, ...",
+        "mixed-adam",
+    )
+    trainable: Asked[float | None] = amount(
+        "Trained parameters, where not all are (adapters).", "count", most=1e16
+    )
+    weights_only: Asked[bool] = flag("Weights alone, without states to go on from.")
+    writers: Asked[int | None] = whole(
+        "GPUs that hold distinct shards. [default: all, as with ZeRO]", most=1e7
+    )
+    time: Asked[float] = amount(
+        "Time that the job computes, for interruptions and money.", "s", 30 * 86400.0, most=1e12
+    )
+
+    def answer(self) -> Document:
+        """Size it, time it, and place it in a run."""
+        if (self.model is None) == (self.params is None):
+            raise GpuscaleError(
+                "give a model or --params, one of them",
+                "for example `gpuscale checkpoint llama3.1-8b` or `--params 70e9`",
+            )
+        from gpuscale.answers.checkpoint.document import checkpoint_document
+
+        return checkpoint_document(self)
