@@ -1,9 +1,10 @@
 """Fit the memory and time parameters of fine-tuning families to measured runs; prints TOML lines.
 
     python tools/fit_finetune.py memory runs.csv [--held-out]
+    python tools/fit_finetune.py time runs.csv [--held-out]
 
-Each family has a few free parameters with priors; `--held-out` leaves one group of rows out at a
-time and prints the error of the rows left out.
+Each family has a few free parameters with priors; those of time share figures of an architecture.
+`--held-out` leaves groups of rows out and prints the error of the rows left out.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.memory import finetune_memory
+from gpuscale.core.finetune.step import finetune_step
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.evidence.fit.least_squares import fit
 from gpuscale.evidence.rows.finetune import FinetuneRow, finetune_row
 from gpuscale.evidence.rows.measurements import read_rows
 from gpuscale.evidence.score.records import quantile
+from gpuscale.io.finetune import finetune_site
+from gpuscale.io.step_calibration import Calibration, load_calibration
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
@@ -39,6 +43,30 @@ MEMORY = {  # parameter -> spread of ln(value)
 SCALE = 0.1
 WEAK = 0.3
 """Weight of a weak row against a good one."""
+
+TIME = {  # parameter of a family -> spread of ln(value)
+    "elementwise_factor": 0.4,
+    "host_layer_s": 0.5,
+    "dp_exposed_frac": 0.4,
+    "adapter_passes": 0.6,
+    "adapter_launch_s": 0.7,
+    "dequantise_eff_frac": 0.5,
+    "dequantise_gptq_frac": 0.5,
+}
+ARCHITECTURES = {  # figure of an architecture or GPU -> spread of ln(value)
+    "ada-geforce.product_bf16_frac": 0.1,
+    "ada-geforce.attention_eff": 0.2,
+    "ampere-geforce.product_bf16_frac": 0.1,
+    "ampere-geforce.attention_eff": 0.2,
+    "ada.product_bf16_frac": 0.15,
+    "h20-sxm-96gb.product_bf16_frac": 0.1,
+    "h20-sxm-96gb.attention_eff": 0.15,
+    "blackwell.flash2_factor": 0.5,
+    "cdna3.product_fp8_frac": 0.25,
+}
+SHARED = {"attention_long_gain": 0.4}
+"""Figures that all families share."""
+FOLDS = 5
 
 _FACTS: dict[int, object] = {}
 
@@ -76,15 +104,120 @@ def errors(rows: list[FinetuneRow], p: FinetuneParameters) -> list[float]:
     return [abs(math.exp(predict(r, p)) - 1) for r in good]
 
 
+class Clock:
+    """Times of rows as a function of the free parameters, as logarithms of their change."""
+
+    def __init__(self, rows: list[FinetuneRow]) -> None:
+        self.families = sorted({r.software.name for r in rows})
+        self.specs = {r.software.name: r.software for r in rows}
+        self.calibration = load_calibration()
+        self.names = [f"{f}:{n}" for f in self.families for n in TIME if self.start(f, n) > 0]
+        self.names += [n for n in ARCHITECTURES if f"arch.{n}" in self.calibration]
+        self.names += list(SHARED)
+
+    def start(self, family: str, name: str) -> float:
+        """Value that a family's preset has today."""
+        spec = self.specs[family]
+        own = getattr(spec.calibration, name, None)
+        return float(own.value) if own is not None else float(getattr(spec.finetune, name))
+
+    def spread(self, name: str) -> float:
+        """Prior spread of a parameter."""
+        bare = name.split(":")[-1]
+        return TIME.get(bare) or ARCHITECTURES.get(bare) or SHARED[bare]
+
+    def ratios(self, rows: list[FinetuneRow], x: list[float]) -> list[float]:
+        """Predicted over measured step times, as logarithms."""
+        factor = {n: math.exp(v) for n, v in zip(self.names, x, strict=True)}
+        calibration = Calibration(self.calibration)
+        for name in ARCHITECTURES:
+            if f"arch.{name}" in calibration:
+                calibration[f"arch.{name}"] *= factor.get(name, 1.0)
+        found = []
+        for row in rows:
+            job, family = row.timed or row.job, row.software.name
+            site = finetune_site(row.cluster, row.software, job, calibration)
+            own = {n: factor.get(f"{family}:{n}", 1.0) for n in TIME}
+            sw = replace(
+                site.sw,
+                elementwise_factor=site.sw.elementwise_factor * own["elementwise_factor"],
+                host_layer_s=site.sw.host_layer_s * own["host_layer_s"],
+                dp_exposed_frac=site.sw.dp_exposed_frac * own["dp_exposed_frac"],
+            )
+            kept = {n: v for n, v in own.items() if hasattr(site.parameters, n)}
+            p = replace(
+                site.parameters,
+                **{n: getattr(site.parameters, n) * v for n, v in kept.items()},
+                attention_long_gain=site.parameters.attention_long_gain
+                * factor["attention_long_gain"],
+            )
+            step = finetune_step(row.model, job, site.hw, sw, p)
+            found.append(math.log(step.step_s / (row.step_s or 1.0)))
+        return found
+
+    def fit(self, rows: list[FinetuneRow]) -> list[float]:
+        """Parameters that fit the rows best; sources with many rows count less each."""
+        per_source: dict[str, int] = {}
+        for r in rows:
+            key = r.classes["source"]
+            per_source[key] = per_source.get(key, 0) + 1
+        weight = [
+            (1.0 if r.classes["quality"] == "good" else WEAK)
+            * min(1.0, (20.0 / per_source[r.classes["source"]]) ** 0.5)
+            for r in rows
+        ]
+
+        def residuals(x: list[float]) -> list[float]:
+            return [w * v for w, v in zip(weight, self.ratios(rows, x), strict=True)]
+
+        zero = [0.0] * len(self.names)
+        return fit(residuals, zero, zero, [self.spread(n) for n in self.names], SCALE, 12)
+
+
+def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:
+    """Fit all families together and print what changed."""
+    rows = [r for r in parsed if r.step_s and r.timed is not None and r.gpu_known]
+    rows = [r for r in rows if r.classes["quality"] == "good"]
+    clock = Clock(rows)
+    before = [abs(math.exp(v) - 1) for v in clock.ratios(rows, [0.0] * len(clock.names))]
+    x = clock.fit(rows)
+    after = [abs(math.exp(v) - 1) for v in clock.ratios(rows, x)]
+    print(
+        f"# time: {len(rows)} rows, median {quantile(before, 0.5):.3f} -> "
+        f"{quantile(after, 0.5):.3f}, p90 {quantile(before, 0.9):.3f} -> {quantile(after, 0.9):.3f}"
+    )
+    for name, v in zip(clock.names, x, strict=True):
+        family, _, bare = name.rpartition(":")
+        if family:
+            print(f"{family} {bare} = {clock.start(family, bare) * math.exp(v):.4g}")
+        elif name in SHARED:
+            print(f"* {name} = {math.exp(v):.4g} times")
+        else:
+            print(f"arch {name} = {clock.calibration[f'arch.{name}'] * math.exp(v):.4g}")
+    if held_out:
+        groups = sorted({r.classes["group"] for r in rows})
+        left: list[float] = []
+        for fold in range(FOLDS):
+            gone = set(groups[fold::FOLDS])
+            rest = [r for r in rows if r.classes["group"] not in gone]
+            out = [r for r in rows if r.classes["group"] in gone]
+            found = clock.fit(rest)
+            left += [abs(math.exp(v) - 1) for v in clock.ratios(out, found)]
+        print(f"# groups left out: median {quantile(left, 0.5):.3f}, p90 {quantile(left, 0.9):.3f}")
+
+
 def main() -> None:
     """Fit every family and print what changed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["memory"])
+    parser.add_argument("what", choices=["memory", "time"])
     parser.add_argument("file")
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--family", default="")
     given = parser.parse_args()
     parsed = [finetune_row(r, i) for i, r in enumerate(read_rows(given.file), 1)]
+    if given.what == "time":
+        fit_time([r for r in parsed if isinstance(r, FinetuneRow)], given.held_out)
+        return
     rows = [r for r in parsed if isinstance(r, FinetuneRow) and r.memory_bytes]
     everything: list[float] = []
     left_out: list[float] = []

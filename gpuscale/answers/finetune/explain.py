@@ -100,6 +100,7 @@ def _base_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
 
 
 def _activation_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
+    from gpuscale.core.finetune.memory import bytes_per_logit
     from gpuscale.core.records import Term
 
     layout, model = job.layout, case.loaded.model
@@ -123,12 +124,7 @@ def _activation_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term
                 )
             )
     if memory.logits_bytes and layout.tp == 1:
-        p = case.bench.site(job)[2]
-        each = {
-            "eager": p.logits_eager_bytes,
-            "chunked": p.logits_chunked_bytes,
-            "fused": p.logits_fused_bytes,
-        }[job.loss]
+        each = bytes_per_logit(job, case.bench.site(job)[2])
         terms.append(
             Term(
                 "logits_bytes",

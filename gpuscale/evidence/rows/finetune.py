@@ -225,7 +225,7 @@ def layout_of(row: Row, family: SoftwareSpec) -> Layout | str:
         zero_stage=stage,
         sequence_parallel=tp > 1 and family.sequence_parallel,
         recompute=recompute,
-        precision="fp8" if precision.startswith("fp8") else "bf16",
+        precision=precision[:4].strip() if precision[:3] in ("fp8", "fp1") else "bf16",
         cp_kind="ulysses" if sequence else "all-gather",
         offload_optimizer="optimizer" in offload,
         offload_activations="activations" in offload or "offloaded" in checkpointing,
