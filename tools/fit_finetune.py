@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
 
 MEMORY = {  # parameter -> spread of ln(value)
-    "working_factor": 0.4,
+    "working_factor": 0.2,
     "kept_factor": 0.25,
     "norm_bytes": 0.5,
     "packed_input_bytes": 0.5,
@@ -41,7 +41,7 @@ MEMORY = {  # parameter -> spread of ln(value)
     "fragmentation": 0.03,
 }
 SCALE = 0.1
-WEAK = 0.3
+WEAK = 0.15
 """Weight of a weak row against a good one."""
 
 TIME = {  # parameter of a family -> spread of ln(value)

@@ -293,6 +293,11 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
             verdict(r.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1],
         ),
         (
+            "estimate",
+            gb(r.allocated_bytes),
+            f"allocated; {r.reserved_bytes / 1e9:,.2f} reserved, {r.total_bytes / 1e9:,.2f} device",
+        ),
+        (
             "likely range",
             f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
             "holds 80 % of published peaks of this family",
