@@ -133,3 +133,27 @@ def test_terms_add_up(capsys):
     ask = ("memory", "llama3-8b", "--gpu", "rtx-4090", "--method", "qlora", "--explain")
     code, text, _ = out(capsys, *ask)
     assert code == 0 and "bytes_per_linear" in text and "2 * layers" in text
+
+
+ROW = """id,model,method,rank,targets,base_precision,optimizer,gpu,n_gpus,parallel,seq_len,micro_batch,\
+grad_accumulation,packing,checkpointing,fused_ce,offload,peak_memory_gb,memory_kind,step_time_s,\
+mean_tokens,software,quality,compute_precision
+a,llama2-7b,qlora,8,all linear,nf4 (bnb),AdamW,RTX 4090,1,none,1024,1,8,fixed length,full,no,none,\
+7.0,reserved GiB,4.0,1024,HF Trainer + bnb,good,bf16
+b,llama2-7b,grpo,,,bf16,AdamW,H100,8,,1024,1,1,,,,,,,10.0,512,verl,good,bf16
+"""
+
+
+def test_validate_scores_or_names_every_row(capsys, tmp_path):
+    (tmp_path / "runs.csv").write_text(ROW)
+    rows = tmp_path / "rows.csv"
+    ask = ("validate", "--finetune", str(tmp_path / "runs.csv"), "--rows", str(rows))
+    code, _, err = out(capsys, *ask)
+    assert code == 0, err
+    lines = [line.split(",") for line in rows.read_text().splitlines()]
+    assert lines[0][:7] == ["id", "gpu", "quantity", "measured", "predicted", "ratio", "reason"]
+    found = {(r[0], r[2]): r for r in lines[1:]}
+    assert float(found["a", "peak_memory_bytes"][5]) == pytest.approx(1.0, abs=0.3)
+    assert float(found["a", "step_time_s"][5]) > 0
+    assert found["a", "fits"][4] == "1"
+    assert found["b", "step_time_s"][4] == "" and "RL" in found["b", "step_time_s"][6]

@@ -38,6 +38,7 @@ class Memory(options.Degrees, options.Machine, Tuning, Swept):
         "gpuscale.answers.memory.serve:ServingAnswer",
         "gpuscale.answers.memory.serve:WeightsAnswer",
         "gpuscale.answers.memory.params:StatesAnswer",
+        "gpuscale.answers.finetune.memory:TuningMemory",
     )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
     HEADLINES: ClassVar[tuple[str, ...]] = (

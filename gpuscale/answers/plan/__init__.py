@@ -56,6 +56,7 @@ class Plan(options.Pins, Tuning, Failing, Costed, Swept):
         "gpuscale.answers.plan.scan_document:ScanAnswer",
         "gpuscale.answers.plan.serve:ServingPlan",
         "gpuscale.answers.plan.train:JobAnswer",
+        "gpuscale.answers.finetune.plan:TuningPlan",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (

@@ -10,7 +10,7 @@ from gpuscale.answers.ask import Asked, Calibrated, text
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
-FILES = ("runs", "layouts", "gemm", "collectives", "inference")
+FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")
 
 
 @dataclass
@@ -30,6 +30,7 @@ class Validate(Calibrated):
     gemm: Asked[str | None] = text("Measured matmuls.", metavar="FILE")
     collectives: Asked[str | None] = text("Measured collectives.", metavar="FILE")
     inference: Asked[str | None] = text("Served models: TTFT, TPOT, throughput.", metavar="FILE")
+    finetune: Asked[str | None] = text("Fine-tuning: peak memory, step time.", metavar="FILE")
     rows: Asked[str | None] = text(
         "Write one line per input row: measured, predicted.", metavar="OUT.csv"
     )
