@@ -135,17 +135,20 @@ def test_terms_add_up(capsys):
     assert code == 0 and "bytes_per_linear" in text and "2 * layers" in text
 
 
-ROW = """id,model,method,rank,targets,base_precision,optimizer,gpu,n_gpus,parallel,seq_len,micro_batch,\
-grad_accumulation,packing,checkpointing,fused_ce,offload,peak_memory_gb,memory_kind,step_time_s,\
-mean_tokens,software,quality,compute_precision
-a,llama2-7b,qlora,8,all linear,nf4 (bnb),AdamW,RTX 4090,1,none,1024,1,8,fixed length,full,no,none,\
-7.0,reserved GiB,4.0,1024,HF Trainer + bnb,good,bf16
-b,llama2-7b,grpo,,,bf16,AdamW,H100,8,,1024,1,1,,,,,,,10.0,512,verl,good,bf16
-"""
+COLUMNS = (
+    "id,model,method,rank,targets,base_precision,optimizer,gpu,n_gpus,parallel,seq_len,micro_batch,"
+    "grad_accumulation,packing,checkpointing,fused_ce,offload,peak_memory_gb,memory_kind,"
+    "step_time_s,mean_tokens,software,quality,compute_precision"
+)
+ROWS = (
+    "a,llama2-7b,qlora,8,all linear,nf4 (bnb),AdamW,RTX 4090,1,none,1024,1,8,fixed length,full,no,"
+    "none,7.0,reserved GiB,4.0,1024,HF Trainer + bnb,good,bf16",
+    "b,llama2-7b,grpo,,,bf16,AdamW,H100,8,,1024,1,1,,,,,,,10.0,512,verl,good,bf16",
+)
 
 
 def test_validate_scores_or_names_every_row(capsys, tmp_path):
-    (tmp_path / "runs.csv").write_text(ROW)
+    (tmp_path / "runs.csv").write_text("\n".join((COLUMNS, *ROWS)))
     rows = tmp_path / "rows.csv"
     ask = ("validate", "--finetune", str(tmp_path / "runs.csv"), "--rows", str(rows))
     code, _, err = out(capsys, *ask)

@@ -10,14 +10,14 @@ from gpuscale.answers.finetune.case import Wanted, make_case, offloads_of, site_
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
+from gpuscale.core.finetune.memory import FinetuneMemory
+from gpuscale.core.finetune.remedy import Remedy
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.job import Job
-    from gpuscale.core.finetune.memory import FinetuneMemory
-    from gpuscale.core.finetune.remedy import Remedy
     from gpuscale.render.document import Block, Document, Table
 
 TAKEN = (

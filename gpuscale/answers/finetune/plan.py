@@ -15,17 +15,17 @@ from gpuscale.answers.finetune.case import (
 )
 from gpuscale.answers.finetune.memory import format_warnings, inputs_of
 from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
+from gpuscale.core.finetune.memory import FinetuneMemory
+from gpuscale.core.finetune.remedy import Remedy
+from gpuscale.core.step.records import Breakdown
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.core.finetune.memory import FinetuneMemory
-    from gpuscale.core.finetune.remedy import Remedy
     from gpuscale.core.finetune.search import Space
     from gpuscale.core.records import Term
-    from gpuscale.core.step.records import Breakdown
     from gpuscale.render.document import Block, Document, Table
 
 TAKEN = (
