@@ -261,3 +261,42 @@ def test_matched_pools_are_tried_beside_replicas():
     alone = answer(*args)
     assert r["at_most_per_s"] >= alone["at_most_per_s"]
     assert any("decode" in row["layout"] for row in r["rows"])
+
+
+# adapters, the host, kinds of GPUs
+
+
+def test_adapters_cost_time_and_room():
+    plain = answer("llama3-8b", "--gpus", "1", "--concurrency", "8")
+    lora = answer("llama3-8b", "--gpus", "1", "--concurrency", "8", "--lora", "rank=64,n=16")
+    assert plain["tpot_mean_s"] < lora["tpot_mean_s"] < 1.5 * plain["tpot_mean_s"]
+    # rank * (in + out) of 32 layers: q, k, v, o, gate, up, down; 16 bits
+    width = 32 * (2 * 8192 + 2 * 5120 + 3 * (4096 + 14336))
+    held = lora["memory"]["weights_bytes"] - plain["memory"]["weights_bytes"]
+    assert held == pytest.approx(2 * 16 * 64 * width)
+    assert lora["memory"]["cache_bytes"] < plain["memory"]["cache_bytes"]
+
+
+def test_weights_on_the_host():
+    one = ("llama3.1-70b", "--gpu", "rtx-4090", "--gpus", "1", "--weights", "q4_k_m")
+    assert not answer(*one, code=1)["fits"]
+    slow, fast = (
+        answer(*one, "--offload", "layers", "--host-bw", bandwidth)["tpot_mean_s"]
+        for bandwidth in ("50 GB/s", "400 GB/s")
+    )
+    assert 0.2 < slow < 1.5
+    assert fast < 0.4 * slow
+    experts = answer(
+        *("qwen3-235b-a22b", "--gpu", "rtx-4090", "--gpus", "1"),
+        *("--weights", "q4_k_m", "--offload", "experts"),
+    )
+    assert experts["tpot_mean_s"] < slow  # 22 of 235 billion are met
+
+
+def test_cheapest_kind_of_gpu():
+    args = ("llama3.1-8b", "--rate", "30/s", "--ttft", "1s", "--tpot", "50ms")
+    kinds = ("--gpu", "h100,l40s,a10g")
+    few, cheap = (answer(*args, *kinds, "--objective", o) for o in ("gpus", "cost"))
+    assert few["n_gpus"] <= cheap["n_gpus"]
+    assert cheap["usd_per_million_output_tokens"] <= few["usd_per_million_output_tokens"]
+    assert len({row["layout"].split(":")[0] for row in cheap["rows"]}) > 1

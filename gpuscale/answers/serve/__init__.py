@@ -12,9 +12,10 @@ from gpuscale.answers.serve import reading
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.extras import Adapters
     from gpuscale.render.document import Document
 
-OBJECTIVES = ("gpus", "cost", "energy")
+OBJECTIVES = ("gpus", "cost")
 LAUNCH = ("vllm", "sglang", "trtllm", "llama.cpp", "k8s")
 OFFLOADS = ("none", "auto", "layers", "experts")
 
@@ -48,6 +49,12 @@ class Serve(options.Machine, Swept):
     NAME: ClassVar[str] = "serve"
     EXAMPLE: ClassVar[str] = (
         "gpuscale serve llama3.3-70b --gpus 8 --weights fp8 --rate 5/s --ttft p95:500ms"
+    )
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.serve.records:ServeAnswer",
+        "gpuscale.answers.serve.no_room:NoRoom",
+        "gpuscale.answers.serve.pareto:ParetoAnswer",
+        "gpuscale.answers.serve.trace:TraceAnswer",
     )
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "n_gpus",
@@ -129,14 +136,19 @@ class Serve(options.Machine, Swept):
     prefix_hit: Converted[float, Value] = Converted(
         "Share of the prompt tokens found in the prefix cache.", 0.0, _share
     )
-    lora: Converted[reading.Adapters | None, str] = Converted(
+    lora: Converted[Adapters | None, str] = Converted(
         "Adapters in memory, e.g. rank=16,n=8.", None, reading.adapters
     )
     offload: Asked[str] = text(
         "Weights that do not fit on the host: none, auto, layers, experts.", "none", known=OFFLOADS
     )
+    host_bandwidth: Asked[float] = amount(
+        "Memory bandwidth of the host, for --offload.", "bytes_per_s", 60e9, flags=("--host-bw",)
+    )
     objective: Asked[str] = text(
-        "Best is: fewest gpus, lowest cost or energy.", "gpus", known=OBJECTIVES
+        "Best of several kinds of GPUs (--gpu h100,l40s): fewest gpus, or lowest cost.",
+        "gpus",
+        known=OBJECTIVES,
     )
     price: Asked[float | None] = amount("Of a GPU, e.g. '2.5 USD/h'.", "usd_per_hour", most=1e6)
     pareto: Asked[bool] = flag("Tokens/s of a user against tokens/s of a GPU, every layout.")

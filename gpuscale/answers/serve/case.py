@@ -10,6 +10,7 @@ from gpuscale.core.serving import layouts
 from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.choose import Candidate, Wanted
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
+from gpuscale.core.serving.extras import Extras, Offload
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.errors import GpuscaleError
@@ -107,6 +108,9 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
     return replace(site, software=soft) if soft is not site.software else site
 
 
+PCIE_BYTES_PER_S = 25e9
+"""PCIe 4.0 x16 as it is reached, where a GPU does not say."""
+
 TIGHT_FRAC = 0.95
 TIGHT_CHUNK = 2048
 TIGHT_SEQUENCES = 64
@@ -158,13 +162,13 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
             f"--draft mtp: {case.model.name} has no layer for multi-token prediction",
             "give --draft eagle:N, a head trained beside the model",
         )
-    tuning = Tuning(asked.chunk, asked.max_seqs)
     refused = ""
     for engine in case.engines:
         for weights in case.weights:
             formats = replace(formats_of(case.model, weights, case.kv), drafts=drafts)
             shown = reading.SHOWN.get(engine, engine)
             if asked.disagg not in (None, "auto"):
+                tuning = Tuning(asked.chunk, asked.max_seqs)
                 pools = pools_by_hand(asked, case, engine, formats, tuning)
                 found.append(Candidate(pool_text(pools), shown, weights, pools))
                 continue
@@ -173,6 +177,7 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
                 if why:
                     refused = refused or why
                     continue
+                tuning = _tuning(asked, case, replica, case.sites[engine])
                 what = _worker(asked, case, replica, case.sites[engine], tuning)
                 found.append(Candidate(layouts.layout_text(replica), shown, weights, what))
     if asked.disagg == "auto":
@@ -180,6 +185,35 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
     if not found:
         raise GpuscaleError(refused or "no layout is left", "give other degrees, or none of them")
     return found
+
+
+HOST_FLOP_PER_S = 1e12
+"""Products of a desktop's cores on quantised weights: prior, AVX-512 of 16 cores at a third."""
+
+SHARES = tuple(i / 32 for i in range(33))
+"""Shares of the weights on the host that are tried, smallest first."""
+
+
+def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tuning:
+    """Chunk and sequences by hand; adapters; as much on the host as does not fit."""
+    plain = Tuning(asked.chunk, asked.max_seqs)
+    if asked.lora is None and asked.offload == "none":
+        return plain
+    with_adapters = replace(plain, extras=Extras(asked.lora))
+    if asked.offload == "none":
+        return with_adapters
+    experts = asked.offload == "experts" or (
+        asked.offload == "auto" and layouts.n_experts(case.model) > 0
+    )
+    pcie = case.loaded.gpu.pcie_bytes_per_s or PCIE_BYTES_PER_S
+    for share in SHARES:
+        offload = Offload(
+            "experts" if experts else "layers", share, asked.host_bandwidth, HOST_FLOP_PER_S, pcie
+        )
+        tuning = replace(plain, extras=Extras(asked.lora, offload if share else None))
+        if Service(case.model, replica, site, case.demand, tuning).fits:
+            return tuning
+    return with_adapters
 
 
 def _worker(

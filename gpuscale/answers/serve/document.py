@@ -41,6 +41,8 @@ def serve_document(asked: Serve) -> Document:
         from gpuscale.answers.serve.pareto import pareto_document
 
         return pareto_document(asked)
+    if "," in asked.where:
+        return _several(asked)
     case = cases.case_of(asked)
     found = cases.candidates(asked, case)
     if not asked.memory_frac and all(not c.what.fits for c in found):
@@ -53,6 +55,31 @@ def serve_document(asked: Serve) -> Document:
         return no_room_document(asked, case, found)
     choice = choose(found, wanted, asked.seed)
     return _document(asked, case, wanted, choice)
+
+
+def _several(asked: Serve) -> Document:
+    """Compare kinds of GPUs: the fewest, or the cheapest where the objective is cost."""
+    parts = dict.fromkeys(part.strip() for part in asked.where.split(","))
+    one = {name: replace(asked, cluster=name, gpu=None) for name in parts if name}
+    known = {name: cases.case_of(a) for name, a in one.items()}
+    found, owner = [], {}
+    for name, case in known.items():
+        usd = price_of(asked, case).usd_per_gpu_hour if asked.objective == "cost" else None
+        if asked.objective == "cost" and usd is None:
+            raise GpuscaleError(f"no price of {case.loaded.gpu.name} is known", "give --price")
+        for c in cases.candidates(one[name], case):
+            label = f"{case.loaded.gpu.name}: {c.label}"
+            found.append(replace(c, label=label, usd_per_gpu_hour=usd))
+            owner[label] = case
+    case = next(iter(known.values()))
+    wanted = cases.wanted_of(asked, case, found)
+    if all(not c.what.fits for c in found):
+        from gpuscale.answers.serve.no_room import no_room_document
+
+        return no_room_document(asked, case, found)
+    choice = choose(found, wanted, asked.seed)
+    best = choice.best
+    return _document(asked, owner[best.candidate.label] if best else case, wanted, choice)
 
 
 def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Document:

@@ -96,9 +96,10 @@ def row_of(
         out = load.output_tokens_per_s * found.copies
         total = out + load.input_tokens_per_s * found.copies
         per_gpu = out / gpus
-        if price.usd_per_gpu_hour and out > 0.0:
-            usd_out = usd_per_million_tokens(price.usd_per_gpu_hour, gpus, out)
-            usd_all = usd_per_million_tokens(price.usd_per_gpu_hour, gpus, total)
+        usd = c.usd_per_gpu_hour or price.usd_per_gpu_hour
+        if usd and out > 0.0:
+            usd_out = usd_per_million_tokens(usd, gpus, out)
+            usd_all = usd_per_million_tokens(usd, gpus, total)
         if power_w is not None and out > 0.0:
             joule = power_w * gpus / out
     closed = wanted.concurrency is not None

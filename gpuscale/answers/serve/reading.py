@@ -10,6 +10,7 @@ from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.extras import Adapters
     from gpuscale.core.serving.records import Drafts
     from gpuscale.core.serving.traffic import Lengths
 
@@ -105,6 +106,8 @@ def limit(value: Any, label: str) -> Limit:
     from gpuscale.core.serving.capacity import Limit
     from gpuscale.core.serving.percentiles import STATISTICS
 
+    if isinstance(value, Limit):
+        return value
     statistic, colon, time = str(value).partition(":")
     if not colon:
         statistic, time = "p95", str(value)
@@ -168,6 +171,8 @@ def draft(value: Any, label: str) -> Draft:
     >>> draft("mtp:3", "--draft")
     Draft(kind='mtp', n_tokens=3)
     """
+    if isinstance(value, Draft):
+        return value
     kind, colon, count = str(value).strip().lower().partition(":")
     kinds = ("mtp", "eagle", "eagle3", "medusa", "ngram")
     if kind not in kinds:
@@ -209,20 +214,16 @@ def drafts(what: Draft | None, accepted: tuple[float, ...]) -> Drafts | None:
     return Drafts(what.n_tokens, accepted)
 
 
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """LoRA adapters in memory."""
-
-    rank: int
-    n: int
-
-
 def adapters(value: Any, label: str) -> Adapters:
     """Read ``rank=16,n=8``.
 
     >>> adapters("rank=16,n=8", "--lora")
     Adapters(rank=16, n=8)
     """
+    from gpuscale.core.serving.extras import Adapters
+
+    if isinstance(value, Adapters):
+        return value
     found = {"rank": 16.0, "n": 1.0}
     for part in str(value).split(","):
         name, equals, number = part.partition("=")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.engine import CacheRoom, cache_bytes_per_sequence, cache_room
+from gpuscale.core.serving.extras import Extras, freed_bytes
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
 from gpuscale.core.serving.queueing import OpenLoad, Steady, open_load
 from gpuscale.core.serving.simulator import Scheduler, Simulated, simulate
@@ -66,6 +67,7 @@ class Tuning:
 
     chunk_tokens: float | None = None
     max_sequences: float | None = None
+    extras: Extras | None = None  # adapters, weights on the host
 
 
 class Service:
@@ -104,12 +106,19 @@ class Service:
     @cached_property
     def room(self) -> CacheRoom:
         """Memory of one GPU."""
-        return cache_room(self.model, self.replica, self.site.software.memory, self.site.hbm_bytes)
+        room = cache_room(self.model, self.replica, self.site.software.memory, self.site.hbm_bytes)
+        if self.tuning.extras is None:
+            return room
+        freed = freed_bytes(self.model, self.replica, self.tuning.extras)
+        return replace(
+            room, weights_bytes=room.weights_bytes - freed, cache_bytes=room.cache_bytes + freed
+        )
 
     @cached_property
     def table(self) -> StepTable:
         """Times of its passes."""
-        return replica_table(self.model, self.replica, self.site, self.demand.contexts)
+        contexts, extras = self.demand.contexts, self.tuning.extras
+        return replica_table(self.model, self.replica, self.site, contexts, extras)
 
     @cached_property
     def scheduler(self) -> Scheduler:

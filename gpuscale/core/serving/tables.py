@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.serving.extras import extras_s
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.load import decode_step
 from gpuscale.core.serving.records import Batch
 
 if TYPE_CHECKING:
+    from gpuscale.core.serving.extras import Extras
     from gpuscale.core.serving.records import Replica, ServingSite
     from gpuscale.specs.model import ModelSpec
 
@@ -196,7 +198,11 @@ def neighbours(n: int) -> tuple[int, int]:
 
 
 def replica_table(
-    model: ModelSpec, replica: Replica, site: ServingSite, contexts: ContextRange
+    model: ModelSpec,
+    replica: Replica,
+    site: ServingSite,
+    contexts: ContextRange,
+    extras: Extras | None = None,
 ) -> StepTable:
     """Table of a replica's passes.
 
@@ -211,20 +217,26 @@ def replica_table(
         Hardware and calibration.
     contexts : ContextRange
         Contexts of the load.
+    extras : Extras, optional
+        Adapters, weights on the host.
     """
     pp = replica.pp
+    drafted = 1 + (replica.drafts.n_tokens if replica.drafts else 0)
+
+    def more_s(batch: Batch) -> float:
+        return extras_s(model, replica, site, extras, batch) if extras is not None else 0.0
 
     def share(n: float) -> float:
         return max(1.0, n / pp) if n else 0.0
 
     def pass_of(batch: Batch) -> float:
         one = replace(batch, sequences=share(batch.sequences)) if pp > 1 else batch
-        return pass_time(model, replica, site, one).total_s
+        return pass_time(model, replica, site, one).total_s + more_s(one)
 
     def decode_of(n: float, context: float) -> float:
-        return decode_step(model, replica, site, share(n), context).time_s
+        more = more_s(Batch(sequences=share(n), context=context, tokens_each=drafted))
+        return decode_step(model, replica, site, share(n), context).time_s + more
 
-    drafted = 1 + (replica.drafts.n_tokens if replica.drafts else 0)
     return StepTable(
         pass_of, decode_of, contexts, ranks=replica.dp_attention, drafted_tokens=drafted
     )
