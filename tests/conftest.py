@@ -18,4 +18,4 @@ def pytest_cmdline_main(config):
     whole = not worker and (not config.args or config.args == config.getini("testpaths"))
     if whole and getattr(option, "numprocesses", 0) is None and not option.usepdb:
         option.numprocesses = min(2, os.cpu_count() or 1)
-        option.dist = "loadgroup"
+        option.dist = "loadfile"  # what a file caches, it caches once

@@ -206,9 +206,8 @@ def _described(found: Any) -> list[str]:
 
 def api_page() -> str:
     """Write the reference of the library."""
-    from gpuscale.answer import Answer
-
     from gpuscale import api
+    from gpuscale.answers.answer import Answer
 
     parts = [
         "# Python",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 from running import invoke, own_validation
@@ -63,7 +65,6 @@ def test_rows_file_has_one_line_per_row_in_order(files, tmp_path, option, file, 
     assert 0.0 < sections[0]["total"]["mape_frac"]
 
 
-@pytest.mark.xdist_group("own validation")
 def test_page_of_the_own_copy():
     page = str(own_validation())
     for text in (
@@ -103,3 +104,13 @@ def test_bad_input_is_one_line(args):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_validation_page_has_the_scores_that_the_command_prints():
+    tool = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "reference.py"))
+    answer = own_validation()
+    text = tool["validation_page"](answer)
+    for section in answer.to_dict()["result"]["sections"]:
+        score = section["total"]
+        row = f"| {score['name']} | {score['n_scored']} | {100 * score['mape_frac']:.1f} % |"
+        assert row in text

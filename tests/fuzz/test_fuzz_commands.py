@@ -25,7 +25,7 @@ def test_bad_input_is_refused_in_one_line(name, tmp_path, monkeypatch):
     limit_s = 5 * tool["LIMIT_S"].get(name, 1.0)  # machines differ; hangs are longer
 
     @settings(
-        max_examples=15 if name in tool["LIMIT_S"] else 60,
+        max_examples=10 if name in tool["LIMIT_S"] else 40,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -6,8 +6,6 @@ from gpuscale.evidence.rows.serving import served_row
 from gpuscale.evidence.score.inference import own_inference, predict_inference_rows
 from gpuscale.evidence.score.records import summarise, unpredicted
 
-pytestmark = pytest.mark.xdist_group("test_validate_inference")  # one scoring for all of them
-
 
 @pytest.fixture(scope="module")
 def scored():

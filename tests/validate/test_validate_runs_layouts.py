@@ -22,8 +22,6 @@ from gpuscale.evidence.score.layouts import layout_choices, predict_layout_rows,
 from gpuscale.evidence.score.records import summarise
 from gpuscale.evidence.score.runs import own_copy, own_runs, predict_run_rows, scored_run
 
-pytestmark = pytest.mark.xdist_group("test_validate_runs_layouts")  # one scoring for all of them
-
 
 @pytest.fixture(scope="module")
 def scored():

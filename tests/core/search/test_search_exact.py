@@ -25,8 +25,6 @@ from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_hardware import step_hardware
 from gpuscale.specs.model import ModelSpec
 
-pytestmark = pytest.mark.xdist_group("brute force")  # one enumeration for all of them
-
 
 def dense() -> ModelSpec:
     return ModelSpec(
