@@ -17,6 +17,7 @@ from gpuscale.answers.finetune.memory import format_warnings, inputs_of
 from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
+from gpuscale.core.run.bill import Bill
 from gpuscale.core.step.records import Breakdown
 from gpuscale.errors import GpuscaleError
 
@@ -39,6 +40,10 @@ TAKEN = (
     "precision",
     "software",
     "price",
+    "spot",
+    "site",
+    "pue",
+    "own",
     "tp",
     "pp",
     "cp",
@@ -97,6 +102,7 @@ class TuningPlan:
     total_bytes: float
     run_s: float
     cost_usd: float | None
+    bill: Bill  # money, energy and carbon of the run
     expected: FinetuneMemory
     breakdown: Breakdown
     unpack_s: float
@@ -252,7 +258,7 @@ def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
 
 def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:
     """(price of a GPU-hour, its origin) by cluster."""
-    from gpuscale.io.run import age_text, rent_of
+    from gpuscale.answers.money import rate_of
 
     found: dict[str, tuple[float | None, str]] = {}
     for case in cases:
@@ -261,13 +267,12 @@ def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str
             case.loaded.gpu.name
         )
         given = given or (asked.price or {}).get("")
-        rate = None if given else rent_of(case.loaded.gpu.name)
-        if given:
-            found[cluster.name] = given, "given"
-        elif rate is not None:
-            found[cluster.name] = rate.usd_per_gpu_hour, f"{rate.origin} {age_text(rate)}".strip()
-        else:
-            found[cluster.name] = cluster.price_usd_per_gpu_hour, cluster.price_kind
+        rate = rate_of(cluster, given, asked.spot)
+        words = (rate.kind, rate.origin, rate.as_of) if rate else ()
+        found[cluster.name] = (
+            rate.usd_per_gpu_hour if rate else None,
+            ", ".join(filter(None, words)),
+        )
     return found
 
 
@@ -326,11 +331,16 @@ def _document(
     told: str,
     usd: dict[str, tuple[float | None, str]],
 ) -> Document:
+    from gpuscale.answers.money import bill_of
     from gpuscale.core.finetune.remedy import remedies
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Bars, Document, Facts, Text
 
     chosen = _option(case, trial, tokens, usd)
+    given = chosen.usd_per_gpu_hour if chosen.price_origin == "given" else None
+    bill = bill_of(
+        asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
+    )
     table = case.software.finetune
     r = TuningPlan(
         fits=trial.fits,
@@ -341,7 +351,8 @@ def _document(
         tokens_per_s=trial.step.tokens_per_s,
         total_bytes=trial.memory.total_bytes,
         run_s=chosen.run_s,
-        cost_usd=chosen.cost_usd,
+        cost_usd=bill.charge.usd,
+        bill=bill,
         expected=trial.memory,
         breakdown=trial.step.parts,
         unpack_s=trial.step.unpack_s,
@@ -405,6 +416,9 @@ def _facts(case: Case, trial: Trial, r: TuningPlan, told: str) -> list[tuple[str
         rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
     else:
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
+    from gpuscale.answers.money import bill_rows
+
+    rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
     rows.append(("host memory", gb(c.host_bytes_per_node), "per node"))
     return rows
 

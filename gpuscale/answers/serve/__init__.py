@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, whole
+from gpuscale.answers.money import Priced
 from gpuscale.answers.serve import reading
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _launches(value: Any, label: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Serve(options.Machine, Swept):
+class Serve(options.Machine, Priced, Swept):
     """How many GPUs a traffic needs, with which layout, and what its users see.
 
     What is left open is solved for: GPUs, layout, replicas or the highest rate.
@@ -150,7 +151,6 @@ class Serve(options.Machine, Swept):
         "gpus",
         known=OBJECTIVES,
     )
-    price: Asked[float | None] = amount("Of a GPU, e.g. '2.5 USD/h'.", "usd_per_hour", most=1e6)
     pareto: Asked[bool] = flag("Tokens/s of a user against tokens/s of a GPU, every layout.")
     launch: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
         "Lines to start it and to check it: vllm, sglang, trtllm, llama.cpp, k8s. "

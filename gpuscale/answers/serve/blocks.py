@@ -255,6 +255,7 @@ def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
         lines.append(
             f"{r.n_requests:,} requests simulated{waits}; p95 +- {math.ceil(100 * error)} %."
         )
+    from gpuscale.answers.money import bill_rows
     from gpuscale.answers.serve.document import widths
 
     ttft, tpot = (math.exp(w) for w in widths(case))
@@ -265,6 +266,9 @@ def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
     )
     if price.usd_per_gpu_hour is not None:
         lines.append(f"{price.usd_per_gpu_hour:.2f} USD a GPU-hour ({price.origin}).")
+    if r.bill is not None and r.bill.charge.energy_j is not None:
+        rows = [row for row in bill_rows(r.bill) if row[0] in ("energy", "carbon")]
+        lines += [f"An hour at this rate: {value}; {note}." for _, value, note in rows]
     return lines
 
 

@@ -18,6 +18,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import Case
+    from gpuscale.core.run.bill import Bill
     from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.render.document import Document
 
@@ -111,6 +112,23 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
     )
 
 
+def _bill(asked: Serve, case: Case, row: Row) -> Bill | None:
+    """Bill of an hour at the rate of the best layout; none where nothing is served."""
+    from gpuscale.answers.money import bill_of
+    from gpuscale.core.run.time import SECONDS_PER_HOUR
+
+    if not row.n_gpus or row.total_tokens_per_s is None:
+        return None
+    return bill_of(
+        asked,
+        case.loaded.cluster,
+        SECONDS_PER_HOUR,
+        row.n_gpus,
+        given=asked.price,
+        tokens=row.total_tokens_per_s * SECONDS_PER_HOUR,
+    )
+
+
 def _answer(
     asked: Serve,
     case: Case,
@@ -166,6 +184,7 @@ def _answer(
         usd_per_gpu_hour=price.usd_per_gpu_hour,
         usd_per_million_output_tokens=row.usd_per_million_output_tokens,
         usd_per_million_tokens=row.usd_per_million_tokens,
+        bill=_bill(asked, case, row),
         j_per_output_token=row.j_per_output_token,
         kv_tokens=kv_tokens(service),
         sequences_with_room=service.sequences_with_room,

@@ -29,18 +29,14 @@ class Price:
 
 def price_of(asked: Serve, case: Case) -> Price:
     """Price as given, of the cluster's preset, or of dated offers."""
-    from gpuscale.io.run import rent_of
+    from gpuscale.answers.money import rate_of
 
-    if asked.price is not None:
-        return Price(asked.price, "given")
-    cluster = case.loaded.cluster
-    if cluster.price_usd_per_gpu_hour is not None:
-        kind = ", ".join(t for t in (cluster.price_kind, cluster.price_date) if t)
-        return Price(cluster.price_usd_per_gpu_hour, kind)
-    rent = rent_of(case.loaded.gpu.name)
-    if rent is None:
+    rate = rate_of(case.loaded.cluster, asked.price, asked.spot)
+    if rate is None:
         return Price(None, "")
-    return Price(rent.usd_per_gpu_hour, f"{rent.origin}, {rent.as_of}")
+    return Price(
+        rate.usd_per_gpu_hour, ", ".join(filter(None, (rate.kind, rate.origin, rate.as_of)))
+    )
 
 
 def confirmed(found: Found, wanted: Wanted) -> Found:

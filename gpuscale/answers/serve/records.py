@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuscale.core.run.bill import Bill
 from gpuscale.core.serving.percentiles import Latency
 
 
@@ -96,6 +97,7 @@ class ServeAnswer:
     usd_per_gpu_hour: float | None
     usd_per_million_output_tokens: float | None
     usd_per_million_tokens: float | None
+    bill: Bill | None  # of an hour at this rate
     j_per_output_token: float | None
     kv_tokens: float  # that the cache of one attention rank holds
     sequences_with_room: float
