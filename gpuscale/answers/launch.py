@@ -41,7 +41,7 @@ class Launch(Question):
     """
 
     NAME: ClassVar[str] = "launch"
-    EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 64 --json | gpuscale launch -"
+    EXAMPLE: ClassVar[str] = "gpuscale launch plan.json --wrap slurm"
     plan: Asked[str] = text("Saved answer of `plan` (.json), or - for standard input.", ...)
     _: KW_ONLY
     framework: Asked[str | None] = text(
