@@ -15,6 +15,8 @@ from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.quick import Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
+MCP = ("mcp", "Serve the commands as tools of an assistant (MCP) over standard input and output.")
+
 EXAMPLE = "gpuscale plan llama3-70b --gpus 4096"
 
 
@@ -23,7 +25,7 @@ class LazyGroup(Quick, TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in help order."""
-        return list(COMMANDS)
+        return [*COMMANDS, MCP[0]]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Make the command of a question; no other is imported."""
@@ -31,11 +33,13 @@ class LazyGroup(Quick, TyperGroup):
             from gpuscale.cli.options import command_of
 
             self.commands[cmd_name] = command_of(question_of(cmd_name))
+        if cmd_name == MCP[0]:
+            self.commands[cmd_name] = _mcp()
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; an unknown name gets the closest one as a hint."""
-        if not ctx.resilient_parsing and args[0] not in COMMANDS:
+        if not ctx.resilient_parsing and args[0] not in (*COMMANDS, MCP[0]):
             raise unknown_name("command", args[0], COMMANDS, "list them with `gpuscale --help`")
         return super().resolve_command(ctx, args)
 
@@ -44,7 +48,20 @@ class LazyGroup(Quick, TyperGroup):
         if not COMMANDS:
             return
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([*((name, line) for name, (_, line) in COMMANDS.items()), MCP])
+
+
+def _mcp() -> Any:
+    """Make the one command that is no question."""
+    small = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    @small.command(MCP[0], help=MCP[1], epilog="\b\nExample:\n  gpuscale mcp < /dev/null")
+    def mcp() -> None:
+        from gpuscale.cli.mcp import serve
+
+        serve()
+
+    return typer.main.get_command(small)
 
 
 app = typer.Typer(
