@@ -63,6 +63,7 @@ class JobSpec(Spec):
     precision: Value | None = None
     software: Value | None = None
     objective: Value | None = None
+    fit: Value | None = None
     price: Value | None = None
     deadline: Value | None = None
     budget: Value | None = None

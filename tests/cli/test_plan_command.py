@@ -50,7 +50,8 @@ def test_llama3_70b_on_4096(capsys):
     families = {a["family"] for a in r["alternatives"]}
     assert len(families) >= 3
     assert all(a["why"] for a in r["alternatives"])
-    assert all(a["step_s"] >= r["step_s"] for a in r["alternatives"] if a["fits"])
+    fastest = r["step_s"] / 1.05  # of ties the simplest is proposed
+    assert all(a["step_s"] >= fastest for a in r["alternatives"] if a["fits"])
 
 
 def test_counts_add_up(capsys):
@@ -152,6 +153,8 @@ def test_published_405b_layout_is_near_the_measured_mfu(capsys):
         "128",
         "--micro-batch",
         "1",
+        "--fit",
+        "expected",
     )
     assert code == 0
     assert answer["result"]["mfu"] == pytest.approx(0.41, rel=0.1)

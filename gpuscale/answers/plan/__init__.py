@@ -115,6 +115,11 @@ class Plan(options.Pins, Tuning, Failing, Costed, Swept):
     examples: Asked[int | None] = whole("Fine-tuning: examples of the data, with --mean-len.")
     epochs: Asked[float | None] = amount("Fine-tuning: passes over the data.", "count", most=1e4)
     objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES)
+    fit: Asked[str | None] = text(
+        "What fits: safe (the upper end of the memory interval), expected, or tight (the lower "
+        "end). [default: safe, else expected]",
+        known=("safe", "expected", "tight"),
+    )
     price: Converted[dict[str, float] | None, float | Mapping[str, float]] = Converted(
         "Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster.", None, _prices
     )

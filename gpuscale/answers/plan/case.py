@@ -139,6 +139,7 @@ def make_case(
     problem = make_problem(
         loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0], loaded.calibration
     )
+    problem = replace(problem, fit_factor=fit_factor(request.fit, loaded.specs["software"].name))
     if like is not None:
         shared = like.problem
         problem = replace(problem, cache=shared.cache, memory_cache=shared.memory_cache)
@@ -148,6 +149,19 @@ def make_case(
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
     return Case(loaded, problem, space, batch, names[0], left_out)
+
+
+def fit_factor(fit: str, software: str) -> float:
+    """Factor on the expected memory that must fit: the upper or lower end of its interval, or 1."""
+    from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN
+
+    factor = INTERVAL_80.get(software, INTERVAL_80_UNKNOWN)
+    return {"safe": factor, "expected": 1.0, "tight": 1.0 / factor}[fit]
+
+
+def less_safe(case: Case) -> Case:
+    """Case in which the expected memory must fit, not the upper end of its interval."""
+    return replace(case, problem=replace(case.problem, fit_factor=1.0))
 
 
 def solve(
@@ -196,7 +210,7 @@ def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout],
 
     found = least_memory(case.problem, case.space, set(result.slower))
     ranked = sorted(found.items(), key=lambda item: item[1].peak_bytes)
-    capacity = case.problem.capacity_bytes
+    capacity = case.problem.room_bytes
     return (
         {name: c.layout for name, c in ranked if c.peak_bytes > capacity},
         tuple(name for name, c in ranked if c.peak_bytes <= capacity),
@@ -217,6 +231,14 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
     if result.interrupted:
         return None
     return next(iter(families_apart(case, result)[0].values()), None)
+
+
+def proposed_or_closest(case: Case, result: SearchResult) -> Layout | None:
+    """Simplest of the layouts as fast as the best within the model's error, or the closest."""
+    from gpuscale.core.plan.ties import proposed
+
+    chosen = proposed(result, case.problem.hardware.scaleup_domain_gpus)
+    return chosen.layout if chosen is not None else best_or_closest(case, result)
 
 
 def given_price(request: Request, cluster: ClusterSpec) -> float | None:

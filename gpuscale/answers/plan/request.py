@@ -28,6 +28,7 @@ JOB_KEYS = (
     "precision",
     "software",
     "objective",
+    "fit",
     "price",
     "deadline",
     "budget",
@@ -69,6 +70,7 @@ class Request:
     precision: str | None
     software: str
     objective: str
+    fit: str  # "safe" | "expected" | "tight"
     prices: Mapping[str, float]  # by cluster as typed; "": any
     conditions: Conditions
     pins: Mapping[str, int | str]
@@ -124,6 +126,7 @@ def read_request(asked: Plan) -> Request:
         precision=asked.precision,
         software=asked.software or DEFAULT_SOFTWARE,
         objective=asked.objective or OBJECTIVES[0],
+        fit=asked.fit or "safe",
         prices=asked.price or {},
         conditions=Conditions(
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time

@@ -12,10 +12,12 @@ from gpuscale.answers.plan.case import (
     best_or_closest,
     estimate_of,
     given_price,
+    less_safe,
     load_case,
     make_case,
     precisions,
     price_of,
+    proposed_or_closest,
     prospect_of,
     solve,
 )
@@ -27,6 +29,7 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
+    from gpuscale.core.search.results import SearchResult
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
@@ -231,7 +234,16 @@ def _try(
         suit = suited(batch, seq_len, n)
         case = make_case(loaded, scan.request, n, seq_len, suit, like)
         limit_s = _slowest_s(scan.request, case) if limited else float("inf")
-        result = solve(case, 0, scan.progress, follow_families=False, limit_s=limit_s)
+        seeks = scan.request.conditions.any or scan.request.objective == "fewest-gpus"
+        n_next = 0 if seeks else max(1, scan.asked.alternatives)
+
+        def searched(case: Case) -> SearchResult:
+            return solve(case, n_next, scan.progress, follow_families=not seeks, limit_s=limit_s)
+
+        result = searched(case)
+        if result.best is None and scan.request.fit == "safe" and not (seeks or result.interrupted):
+            case = less_safe(case)
+            result = searched(case)
     except GpuscaleError as error:
         if scan.request.n_cases == 1 and scan.request.gpus and not scan.request.conditions.any:
             raise
@@ -242,7 +254,7 @@ def _try(
     scan.interrupted = result.interrupted
     if limited and result.best is None:
         return None
-    layout = best_or_closest(case, result)
+    layout = best_or_closest(case, result) if seeks else proposed_or_closest(case, result)
     if layout is None:
         return None
     row = _row(scan.request, case, estimate_of(case, layout), result.counts)
@@ -263,7 +275,7 @@ def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
         n_gpus=case.n_gpus,
         seq_len=case.problem.facts.seq_len,
         global_batch_size=case.problem.facts.global_batch_size,
-        fits=best.fits,
+        fits=best.peak_bytes <= best.room_bytes,
         meets=True,
         layout=best.layout,
         step_s=best.step_s,

@@ -20,10 +20,11 @@ from gpuscale.answers.plan.blocks import (
 )
 from gpuscale.answers.plan.case import (
     Case,
-    best_or_closest,
     estimate_of,
+    less_safe,
     load_case,
     make_case,
+    proposed_or_closest,
     solve,
 )
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
@@ -84,6 +85,9 @@ def single_plan(asked: Plan, request: Request) -> Document:
         return _job_document(case, request)
     progress = Progress()
     result = solve(case, max(1, asked.alternatives), progress)
+    if result.best is None and request.fit == "safe" and not result.interrupted:
+        case = less_safe(case)
+        result = solve(case, max(1, asked.alternatives), progress)
     progress.clear()
     layout = _by_objective(case, request, result)
     if layout is None:
@@ -157,7 +161,37 @@ def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout 
     headroom = request.objective == "memory-headroom" and not result.interrupted
     if headroom and result.best is not None:
         return most_headroom(case.problem, case.space, result.best).layout
-    return best_or_closest(case, result)
+    return proposed_or_closest(case, result)
+
+
+def _tie_line(case: Case, r: PlanResult, result: SearchResult) -> list[Block]:
+    """Say that the fastest of all is another layout, as fast within the model's error."""
+    best = result.best
+    if best is None or best.layout == r.layout or r.step_s <= best.step_s:
+        return []
+    return [
+        Text(
+            f"As fast within the model's error, and simpler, than the fastest of all: "
+            f"{degrees(best.layout)}, {seconds(best.step_s)} "
+            f"({100 * (best.step_s / r.step_s - 1):+.1f} %)."
+        )
+    ]
+
+
+def _elsewhere_line(case: Case, result: SearchResult) -> list[Block]:
+    """Say what a schedule that the software lacks would gain."""
+    from gpuscale.core.plan.elsewhere import gain_elsewhere
+
+    found = None if result.interrupted else gain_elsewhere(case.problem, result)
+    if found is None:
+        return []
+    name = case.problem.facts.runs_on.name
+    return [
+        Text(
+            f"With {found.schedule} at least {-100 * found.gain_frac:.1f} %; {name} has none "
+            "(--software any searches all)."
+        )
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +292,9 @@ def document_of(
         blocks.append(pareto_table(r))
     if r.sensitivity:
         blocks.append(sensitivity_table(r))
+    if request.objective == "step-time":
+        blocks += _tie_line(case, r, result)
+    blocks += _elsewhere_line(case, result)
     if request.objective == "memory-headroom" and r.fits:
         blocks.append(Text(HEADROOM_NOTE))
     blocks.append(Text(counts_text(r.counts, result.interrupted)))

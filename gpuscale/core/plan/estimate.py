@@ -31,6 +31,7 @@ class Estimate:
     peak_bytes: float
     capacity_bytes: float  # what a process can have of the device
     fits: bool
+    room_bytes: float  # what is offered as fitting, with the margin asked for
 
     @property
     def step_s(self) -> float:
@@ -65,7 +66,8 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
         tuple(s.n_layers for s in stages),
         fullest.total_bytes,
         problem.capacity_bytes,
-        fullest.total_bytes <= problem.capacity_bytes,
+        fullest.total_bytes <= max(problem.capacity_bytes, problem.room_bytes),
+        problem.room_bytes,
     )
 
 

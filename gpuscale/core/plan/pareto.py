@@ -24,7 +24,7 @@ BISECTIONS = 8
 
 def fastest_under(problem: Problem, space: Space, cap_bytes: float) -> Found | None:
     """Fastest layout that needs at most `cap_bytes`; None if none does."""
-    return fastest(replace(problem, capacity_bytes=cap_bytes), space)
+    return fastest(replace(problem, capacity_bytes=cap_bytes, fit_factor=1.0), space)
 
 
 def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:

@@ -21,7 +21,9 @@ def shortfalls(
     """
     found = []
     if not row.fits:
-        found.append(f"does not fit by {(row.peak_bytes - row.capacity_bytes) / 1e9:,.1f} GB")
+        over = row.peak_bytes - row.capacity_bytes
+        unsafe = "the upper end of its memory does not fit"
+        found.append(f"does not fit by {over / 1e9:,.1f} GB" if over > 0.0 else unsafe)
     if deadline_s is not None and (row.days is None or row.days * 86400 > deadline_s):
         have = "no token budget" if row.days is None else f"{row.days:,.1f} days"
         found.append(f"{have} > {deadline_s / 86400:,.4g} days")

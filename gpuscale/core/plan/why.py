@@ -56,6 +56,9 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
     """
     if not worse.fits:
         return f"does not fit by {-worse.headroom_bytes / 1e9:,.1f} GB"
+    if worse.peak_bytes > worse.room_bytes:
+        over = worse.peak_bytes / worse.room_bytes * worse.capacity_bytes - worse.capacity_bytes
+        return f"may not fit: the upper end of its memory is {over / 1e9:,.1f} GB too much"
     name = grown_part(worse, best)
     mine, theirs = worse.step.expected, best.step.expected
     grown = getattr(mine, name) - getattr(theirs, name)

@@ -41,8 +41,14 @@ class Problem:
     memory_parameters: MemoryParameters
     capacity_bytes: float
     facts: Facts
+    fit_factor: float = 1.0  # a layout is offered where its memory times this fits
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
     memory_cache: dict[Any, Any] = field(default_factory=dict, repr=False)  # no hardware in it
+
+    @property
+    def room_bytes(self) -> float:
+        """Expected memory up to which a layout is offered. [byte]."""
+        return self.capacity_bytes / self.fit_factor
 
     @property
     def late(self) -> float:

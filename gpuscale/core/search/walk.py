@@ -121,7 +121,7 @@ class Walk:
             tails.least,
         )
         least = states_floor_bytes(p, layout, tails.states, tuple(tails.dealt))
-        return least > p.capacity_bytes
+        return least > p.room_bytes
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
         """Bound of a group with its communication, where the bound by kernels alone may matter."""
@@ -205,7 +205,7 @@ class Walk:
         """
         p, counts = self.problem, self.result.counts
         n_all = tails.n_all // len(tails.schedules) * len(schedules)
-        if peak_floor_bytes(p, first, tails.states) > p.capacity_bytes:
+        if peak_floor_bytes(p, first, tails.states) > p.room_bytes:
             counts.too_large += n_all
             return True
         stages, m = stages_of(p, first, shape), first.n_micro_batches
@@ -244,7 +244,7 @@ class Walk:
         if pipes[0][0] + exchange >= self._limit((name,)):
             return
         peak = peak_bytes(p, layout, node.vpp)
-        if peak > p.capacity_bytes:  # with 1F1B, which keeps least
+        if peak > p.room_bytes:  # with 1F1B, which keeps least
             node.fails.add((tail.zero_stage, *offloads))
             node.tight.add(tail[2:6])
             node.some_too_large = True
@@ -270,7 +270,7 @@ class Walk:
         if time_s >= self._limit((name,)):
             return False
         found = Found(time_s, peak_bytes(p, layout), layout, name)
-        if found.peak_bytes > p.capacity_bytes:
+        if found.peak_bytes > p.room_bytes:
             counts.too_large += 1
             node.some_too_large = True
             return False
