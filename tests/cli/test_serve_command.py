@@ -295,7 +295,7 @@ def test_weights_on_the_host():
 
 def test_cheapest_kind_of_gpu():
     args = ("llama3.1-8b", "--rate", "30/s", "--ttft", "1s", "--tpot", "50ms")
-    kinds = ("--gpu", "h100,l40s,a10g")
+    kinds = ("--gpu", "h100,l40s,a100-sxm-80gb")
     few, cheap = (answer(*args, *kinds, "--objective", o) for o in ("gpus", "cost"))
     assert few["n_gpus"] <= cheap["n_gpus"]
     assert cheap["usd_per_million_output_tokens"] <= few["usd_per_million_output_tokens"]
