@@ -322,14 +322,14 @@ def test_gpt3_on_512_v100_does_not_fit():  # errata E8
 
 
 def test_671b_on_16_cards():  # errata E25: fp8 fits, bf16 does not
-    model, usable = SMALL["deepseek-v3"], usable_bytes(load_gpu("h100").hbm_bytes)
-    assert not replica_memory(model, ServingJob("bf16"), 8, 2, usable).fits
+    model, hbm = SMALL["deepseek-v3"], load_gpu("h100").hbm_bytes
+    assert not replica_memory(model, ServingJob("bf16"), 8, 2, hbm).fits
     fp8 = ServingJob("fp8", "fp8", concurrency=64)
-    memory = replica_memory(model, fp8, 8, 2, usable)
+    memory = replica_memory(model, fp8, 8, 2, hbm)
     assert memory.fits
-    assert memory.weights_bytes == pytest.approx(671e9 / 16, rel=0.01)
+    assert memory.weights_bytes == pytest.approx(671e9 / 8 * 31 / 61, rel=0.01)
     assert memory.kv_bytes_per_token_all_gpus == 61 * (512 + 64)
-    found = fewest_serving(model, fp8, usable, 8)
+    found = fewest_serving(model, fp8, hbm, 8)
     assert found is not None
     assert (found.n_gpus, found.tp, found.pp) == (16, 8, 2)
 

@@ -49,9 +49,9 @@ class WeightsAnswer:
 
 def serving_document(asked: Memory) -> Document:
     """Answer a serving question."""
-    from gpuscale.core.memory.fit import usable_bytes
     from gpuscale.core.memory.serving import fewest_serving, replica_memory
     from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.serving import load_framework
 
     if asked.params is not None:
         return _weights_only(asked, asked.params)
@@ -67,11 +67,10 @@ def serving_document(asked: Memory) -> Document:
             raise GpuscaleError(f"--gpus {n} is no whole number of nodes; give --tp and --pp")
     refuse_serving(loaded.model, tp, pp)
     hbm = loaded.gpu.hbm_bytes
-    usable = usable_bytes(hbm)
-    split_kv = asked.dp_attention
-    per_gpu = replica_memory(loaded.model, job, tp, pp, usable, split_kv=split_kv)
+    split_kv, engine = asked.dp_attention, load_framework("vllm", hbm).memory
+    per_gpu = replica_memory(loaded.model, job, tp, pp, hbm, split_kv=split_kv, engine=engine)
     fewest = fewest_serving(
-        loaded.model, job, usable, loaded.cluster.gpus_per_node, split_kv=split_kv
+        loaded.model, job, hbm, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine
     )
     return _document(asked, loaded, job, (tp, pp), hbm, per_gpu, fewest)
 
@@ -120,7 +119,7 @@ def _document(
         ("weights", m.weights_bytes),
         ("KV cache", m.kv_cache_bytes),
         ("activations", m.activations_bytes),
-        ("context, NCCL, graphs", m.overhead_bytes),
+        ("context, NCCL, reserve", m.overhead_bytes),
     ]
     table = Table(
         (Column("part", "per GPU", right=False), Column("bytes", "expected", gb)),
@@ -139,7 +138,7 @@ def _document(
             limit_text=width_text(rows_max(rows), m.usable_bytes, "usable"),
         ),
         Facts(_facts(m, result, job)),
-        Text(_smallest(fewest)),
+        Text(f"{_smallest(fewest)}; times under a load: `gpuscale serve {loaded.model.name}`"),
     ]
     if changed_text(loaded):
         blocks.append(Text(changed_text(loaded)))
@@ -163,7 +162,7 @@ def _document(
         blocks=blocks,
         warnings=loaded.warnings,
         answered_no=not m.fits,
-        terms=(_term(m, result, tp, pp),),
+        terms=(_term(m),),
         csv_table=table,
     )
 
@@ -198,7 +197,7 @@ def _smallest(fewest: FewestServing | None) -> str:
     )
 
 
-def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
+def _term(m: ServingMemory) -> Term:
     """Total by its parts, and the parts by what they are made of."""
     from gpuscale.core.records import Term
 
@@ -221,9 +220,7 @@ def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
                 "weights_bytes",
                 m.weights_bytes,
                 "bytes",
-                "all_weights_bytes / (tp * pp)",
-                {"all_weights_bytes": result.all_weights_bytes, "tp": float(tp), "pp": float(pp)},
-                "parameter count by format, with block scales",
+                source="share of the fullest stage by format, core/memory/engine.py",
             ),
             Term(
                 "kv_cache_bytes",
@@ -236,7 +233,12 @@ def _term(m: ServingMemory, result: ServingAnswer, tp: int, pp: int) -> Term:
                 },
                 "KV heads, latent and state of each layer (core/kv_cache.py)",
             ),
-            Term("overhead_bytes", m.overhead_bytes, "bytes", source="prior: 2 to 4 GB per GPU"),
+            Term(
+                "overhead_bytes",
+                m.overhead_bytes,
+                "bytes",
+                source="core/memory/engine.py: context, collectives, what the engine leaves alone",
+            ),
         ),
     )
 

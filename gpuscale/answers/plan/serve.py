@@ -12,7 +12,6 @@ from gpuscale.answers.memory.common import weight_format, width_text
 from gpuscale.answers.plan.text import gb, number, seconds
 from gpuscale.answers.values import whole
 from gpuscale.core.formats import FORMATS
-from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import ServingMemory
 from gpuscale.core.memory.serving import (
     FewestServing,
@@ -76,6 +75,7 @@ class ServingPlan:
 def serving_plan(asked: Plan) -> Document:
     """Answer a serving question."""
     from gpuscale.io.inputs import load_inputs
+    from gpuscale.io.serving import load_framework
 
     if asked.model is None:
         raise GpuscaleError("give a model", "for example `gpuscale plan llama3-70b --serve`")
@@ -86,10 +86,11 @@ def serving_plan(asked: Plan) -> Document:
         catalogue=asked.catalogue or "vendor",
     )
     job = _job(asked, loaded.model)
-    usable = usable_bytes(loaded.gpu.hbm_bytes)
-    fewest = fewest_serving(loaded.model, job, usable, loaded.cluster.gpus_per_node)
+    hbm = loaded.gpu.hbm_bytes
+    engine = load_framework("vllm", hbm).memory
+    fewest = fewest_serving(loaded.model, job, hbm, loaded.cluster.gpus_per_node, engine=engine)
     tp, pp, replicas = _degrees(asked, loaded, fewest)
-    memory = replica_memory(loaded.model, job, tp, pp, usable)
+    memory = replica_memory(loaded.model, job, tp, pp, hbm, engine=engine)
     times = serving_times(
         loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, _rate(loaded.gpu, job.weights)
     )
@@ -116,17 +117,17 @@ def serving_plan(asked: Plan) -> Document:
 def _expected(loaded: Loaded, job: ServingJob, tp: int, pp: int) -> ExpectedServing | None:
     """Return the calibrated times; none where the formats or links are not covered."""
     from gpuscale.core.serving.load import expected_times
-    from gpuscale.io.serving import DEFAULT_FRAMEWORK, serving_intervals, serving_site
+    from gpuscale.io.serving import serving_intervals, serving_site
 
     try:
-        site = serving_site(loaded.cluster, DEFAULT_FRAMEWORK)
+        site = serving_site(loaded.cluster, "vllm")
         times = expected_times(loaded.model, job, tp, pp, site)
     except (ValueError, KeyError):
         return None
     kind = "moe" if any(f.kind == "moe" for f in loaded.model.ffns.values()) else "dense"
     factor = math.exp(serving_intervals()[f"closed/{kind}/tpot_ms"])
     return ExpectedServing(
-        DEFAULT_FRAMEWORK,
+        "vllm",
         times.prefill_s,
         times.decode_s,
         times.decode_s / factor,
@@ -255,13 +256,15 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan) -> Document:
             )
         )
     if r.n_replicas > 1:
-        total = number(r.n_replicas * t.tokens_per_s)
-        rows.append(("replicas", f"{r.n_replicas:,}", f"{total} tokens/s together, at most"))
+        each = r.expected.tokens_per_s if r.expected else t.tokens_per_s
+        word = "expected" if r.expected else "at most"
+        total = number(r.n_replicas * each)
+        rows.append(("replicas", f"{r.n_replicas:,}", f"{total} tokens/s together, {word}"))
     parts = [
         ("weights", m.weights_bytes),
         ("KV cache", m.kv_cache_bytes),
         ("activations", m.activations_bytes),
-        ("context, NCCL, graphs", m.overhead_bytes),
+        ("context, NCCL, reserve", m.overhead_bytes),
     ]
     blocks: list[Any] = [
         Text(head),
@@ -282,6 +285,11 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan) -> Document:
                 f"decode {low} to {high}; prefill under load is far less certain"
             )
         )
+    blocks.append(
+        Text(
+            f"under a load, within limits: `gpuscale serve {loaded.model.name} --gpus {r.n_gpus * r.n_replicas} --concurrency {r.concurrency}`"
+        )
+    )
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))
     inputs = {

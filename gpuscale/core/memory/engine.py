@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.serving import kv_shards
 from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.model.params import (
     embedding_params,
@@ -154,6 +153,15 @@ def cache_room(
         room = frac * (device - weights - peak - sampler - overhead)
         left = device - weights - peak - sampler - room
     return CacheRoom(weights, peak + sampler, left, room, device)
+
+
+def kv_shards(model: ModelSpec, tp: int) -> int:
+    """GPUs of a TP group over which the cache really splits.
+
+    KV heads split; an MLA latent has one copy per GPU (DeepSeek-V2, section 2.1.2), unless
+    attention is data-parallel, which splits sequences instead.
+    """
+    return min([tp, *(m.cache_shards(tp) for m in model.mixers.values())])
 
 
 def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) -> float:

@@ -8,19 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import weight_bytes
+from gpuscale.core.formats import number_format, weight_bytes
+from gpuscale.core.memory.engine import EngineMemory, cache_bytes_per_sequence, cache_room
 from gpuscale.core.memory.fit import gpu_counts
 from gpuscale.core.memory.inference import ServingMemory, serving_memory
 from gpuscale.core.model import kv_cache, params
+from gpuscale.core.serving.records import Replica
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
-
-SERVING_OVERHEAD_BYTES = 3.0e9
-"""CUDA context, NCCL buffers, CUDA graphs of one GPU: prior, 2 to 4 GB in practice."""
-
-PREFILL_TOKENS = 8192
-"""Tokens of one forward pass (chunked prefill budget) that activations are held for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +27,6 @@ class ServingJob:
     kv: str = "bf16"
     context_tokens: float = 8192
     concurrency: int = 1
-    overhead_bytes: float = SERVING_OVERHEAD_BYTES
-
-
-def kv_shards(model: ModelSpec, tp: int) -> int:
-    """GPUs of a TP group over which the cache really splits.
-
-    KV heads split; an MLA latent has one copy per GPU (DeepSeek-V2, section 2.1.2), unless
-    attention is data-parallel, which splits sequences instead.
-    """
-    return min([tp, *(m.cache_shards(tp) for m in model.mixers.values())])
 
 
 def model_weight_bytes(model: ModelSpec, dtype: str) -> float:
@@ -55,9 +41,16 @@ def model_weight_bytes(model: ModelSpec, dtype: str) -> float:
 
 
 def replica_memory(
-    model: ModelSpec, job: ServingJob, tp: int, pp: int, usable: float, *, split_kv: bool = False
+    model: ModelSpec,
+    job: ServingJob,
+    tp: int,
+    pp: int,
+    hbm_bytes: float,
+    *,
+    split_kv: bool = False,
+    engine: EngineMemory | None = None,
 ) -> ServingMemory:
-    """Memory of one GPU of a replica of `tp` x `pp` GPUs.
+    """Memory of one GPU of a replica of `tp` x `pp` GPUs, as an engine divides it.
 
     Parameters
     ----------
@@ -67,24 +60,33 @@ def replica_memory(
         Formats, context, concurrency of the replica.
     tp, pp : int
         Tensor (or expert) and pipeline parallel degree of the replica. [1]
-    usable : float
-        Memory of one GPU that a process can have. [byte]
+    hbm_bytes : float
+        Nominal memory of one GPU. [byte]
     split_kv : bool
-        Attention is data-parallel: the cache splits over all GPUs, whatever the heads are.
+        Attention is data-parallel: each GPU keeps its own sequences.
+    engine : EngineMemory, optional
+        How the engine divides the memory; vLLM's way by default.
     """
-    element = weight_bytes(1.0, job.kv)
-    kv_sequence = kv_cache.kv_cache_bytes(model, job.context_tokens, element)
-    shards = (tp if split_kv else kv_shards(model, tp)) * pp
-    tokens = min(float(PREFILL_TOKENS), job.context_tokens * max(1, job.concurrency))
-    return serving_memory(
-        model_weight_bytes(model, job.weights) / (tp * pp),
-        kv_sequence / shards,
-        job.concurrency,
-        usable,
-        activations_bytes=tokens * model.hidden_size * 2.0 * 6 / max(1, min(tp, 2)),
-        overhead_bytes=job.overhead_bytes,
-        kv_bytes_per_token_all_gpus=kv_cache.kv_bytes_per_token(model, element),
+    stored = number_format(job.weights).stored_as or job.weights
+    ranks = tp if split_kv else 1
+    replica = Replica(
+        tp // ranks, pp, ranks, ranks if is_sparse(model) else 1, stored, stored, job.kv
     )
+    room = cache_room(model, replica, engine or EngineMemory(), hbm_bytes)
+    return serving_memory(
+        room.weights_bytes,
+        cache_bytes_per_sequence(model, replica, job.context_tokens) / ranks,
+        job.concurrency,
+        room.usable_bytes,
+        activations_bytes=room.activations_bytes,
+        overhead_bytes=room.overhead_bytes,
+        kv_bytes_per_token_all_gpus=kv_cache.kv_bytes_per_token(model, weight_bytes(1.0, job.kv)),
+    )
+
+
+def is_sparse(model: ModelSpec) -> bool:
+    """Whether a model has routed experts."""
+    return any(f.kind == "moe" for f in model.ffns.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,13 @@ class FewestServing:
 
 
 def fewest_serving(
-    model: ModelSpec, job: ServingJob, usable: float, gpus_per_node: int, *, split_kv: bool = False
+    model: ModelSpec,
+    job: ServingJob,
+    hbm_bytes: float,
+    gpus_per_node: int,
+    *,
+    split_kv: bool = False,
+    engine: EngineMemory | None = None,
 ) -> FewestServing | None:
     """Smallest replica that holds the weights and the wanted concurrency: TP in a node, then PP."""
     for n in gpu_counts(gpus_per_node, most=4096):
@@ -106,6 +114,7 @@ def fewest_serving(
         pp = n // tp
         if pp > model.n_layers:
             return None
-        if replica_memory(model, job, tp, pp, usable, split_kv=split_kv).fits:
+        one = replica_memory(model, job, tp, pp, hbm_bytes, split_kv=split_kv, engine=engine)
+        if one.fits:
             return FewestServing(n, pp, tp, pp)
     return None
