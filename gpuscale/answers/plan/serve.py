@@ -285,11 +285,9 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan) -> Document:
                 f"decode {low} to {high}; prefill under load is far less certain"
             )
         )
-    blocks.append(
-        Text(
-            f"under a load, within limits: `gpuscale serve {loaded.model.name} --gpus {r.n_gpus * r.n_replicas} --concurrency {r.concurrency}`"
-        )
-    )
+    gpus = r.n_gpus * r.n_replicas
+    asked_so = f"gpuscale serve {loaded.model.name} --gpus {gpus} --concurrency {r.concurrency}"
+    blocks.append(Text(f"under a load, within limits: `{asked_so}`"))
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))
     inputs = {
