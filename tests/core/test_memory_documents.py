@@ -156,3 +156,16 @@ def test_one_recomputed_segment_costs_one_forward(n, c):
 def test_out_of_range_is_refused(call):
     with pytest.raises(ValueError, match=r"."):
         call()
+
+
+@pytest.mark.parametrize("context", [128, 1024, 4096, 32768])
+@pytest.mark.parametrize("tp", [1, 2, 8])
+def test_the_most_sequences_fit_and_one_more_does_not(context, tp):
+    from gpuscale.core.memory.serving import ServingJob, replica_memory
+    from gpuscale.io.models import load_model
+
+    model = load_model("llama3-8b").spec
+    most = replica_memory(model, ServingJob(context_tokens=context), tp, 1, 24e9).max_concurrency
+    for n, fits in ((most, True), (most + 1, False)):
+        job = ServingJob(context_tokens=context, concurrency=n)
+        assert replica_memory(model, job, tp, 1, 24e9).fits is fits

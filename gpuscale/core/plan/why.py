@@ -18,6 +18,9 @@ AXES = {
 }
 """Part of a step -> axes of the limits board that explain it."""
 
+LEAST_SHARE = 0.04
+"""Share of the step below which a part is no reason by its limit."""
+
 NAMES = {
     "matmul_s": "matrix multiplies",
     "attention_s": "attention",
@@ -64,10 +67,10 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
     grown = getattr(mine, name) - getattr(theirs, name)
     if grown <= 0.0:
         return _equal(worse, best)
-    for row in board:
-        if row.axis in AXES.get(name, ()) and row.exceeded:
-            return f"communication-bound {row.ratio:.1f}x: {_against(row)}"
     share, other = getattr(mine, name) / mine.total_s, getattr(theirs, name) / theirs.total_s
+    for row in board:
+        if row.axis in AXES.get(name, ()) and row.exceeded and share >= LEAST_SHARE:
+            return f"communication-bound {row.ratio:.1f}x: {_against(row)}"
     text = f"{NAMES[name]} {100 * share:.0f} % of the step, best {100 * other:.0f} %"
     if round(100 * share) <= round(100 * other):
         text = f"{NAMES[name]} {getattr(mine, name):.3g} s, best {getattr(theirs, name):.3g} s"

@@ -22,14 +22,22 @@ from gpuscale.core.step.records import Hardware
 def split_group(hw: Hardware, n_ranks: int, stride: int) -> tuple[int, int]:
     """(ranks inside one scale-up domain, domains) of a group with rank distance `stride`.
 
+    Ranks are placed in order, on whole nodes: blocks that divide neither the domain nor fill whole
+    nodes straddle its edge, and count as the smaller ones that do not.
+
     Examples
     --------
     >>> h = Hardware("g", "hopper", 1e15, 0, 0, 8e10, 3e12, 132, 8, 8, 4.5e11, 5e10)
     >>> split_group(h, 16, 2), split_group(h, 4, 16)
     ((4, 4), (1, 4))
+    >>> split_group(h, 6, 1)  # ranks 6 to 11 lie on two nodes of 8, two of them on the first
+    (2, 3)
     """
-    inside = max(1, min(n_ranks, hw.scaleup_domain_gpus // max(1, stride)))
-    while n_ranks % inside:
+    domain, node, step = hw.scaleup_domain_gpus, hw.gpus_per_node, max(1, stride)
+    inside = max(1, min(n_ranks, domain // step))
+    while inside > 1 and (
+        n_ranks % inside or (domain % (inside * step) and (inside * step) % node)
+    ):
         inside -= 1
     return inside, n_ranks // inside
 

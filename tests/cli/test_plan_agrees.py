@@ -1,0 +1,83 @@
+"""Every plan's layout, put to `memory` and `timeline`, gives the same numbers."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuscale.answers.memory import Memory
+from gpuscale.answers.plan import Plan
+from gpuscale.answers.timeline import Timeline
+from gpuscale.errors import GpuscaleError
+
+SOFTWARE = (
+    "megatron-core",
+    "megatron-bridge",
+    "torchtitan",
+    "fsdp",
+    "deepspeed-zero3",
+    "nanotron",
+    "jax",
+    "any",
+)
+
+
+def asked(layout, model, cluster, software):
+    """Say a layout as the options of `memory` and `timeline`."""
+    on = {True: "on", False: "off"}
+    offload = {
+        (True, True): "both",
+        (True, False): "optimizer",
+        (False, True): "activations",
+        (False, False): "none",
+    }
+    same = ("tp", "pp", "vpp", "cp", "cp_kind", "ep", "etp", "dp", "seq_len", "precision", "order")
+    return {
+        "model": model,
+        "cluster": cluster,
+        "software": software,
+        **{name: getattr(layout, name) for name in same},
+        "zero": layout.zero_stage,
+        "shard_group": layout.shard_group_size,
+        "micro_batch": layout.micro_batch_size,
+        "global_batch": layout.global_batch_size,
+        "sequence_parallel": on[layout.sequence_parallel],
+        "recompute": layout.recompute,
+        "recompute_layers": layout.recompute_layers,
+        "schedule": layout.schedule,
+        "overlap_tp": on[layout.overlap_tp],
+        "overlap_dp": on[layout.overlap_dp],
+        "overlap_pp": on[layout.overlap_pp],
+        "offload": offload[layout.offload_optimizer, layout.offload_activations],
+    }
+
+
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    model=st.sampled_from(["llama3-8b", "llama3-70b", "qwen3-30b-a3b", "gemma3-27b", "phi4"]),
+    software=st.sampled_from(SOFTWARE),
+    cluster=st.sampled_from(["dgx-h100", "dgx-a100", "dgx-b200"]),
+    n_nodes=st.sampled_from([2, 4, 6]),
+    seq_len=st.sampled_from([4096, 8192]),
+    fit=st.sampled_from(["safe", "tight"]),
+)
+def test_memory_and_timeline_say_what_the_plan_says(
+    model, software, cluster, n_nodes, seq_len, fit
+):
+    try:
+        plan = Plan(
+            model=model,
+            gpus=8 * n_nodes,
+            cluster=cluster,
+            software=software,
+            seq_len=seq_len,
+            fit=fit,
+        ).answer()
+    except GpuscaleError:
+        return  # nothing that this software can run
+    found = plan.result
+    options = asked(found.layout, model, cluster, software)
+    memory = Memory(**options).answer().result
+    assert memory.total_bytes == pytest.approx(found.peak_bytes, rel=1e-9)
+    assert tuple(s.n_layers for s in memory.stages) == found.stage_layers
+    step = Timeline(**options).answer().result
+    assert step.step_s == pytest.approx(found.step_s, rel=1e-9)
