@@ -94,6 +94,11 @@ def head(case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
             else f"{wanted.burst:,} at once"
         )
         kept = f", {'meets' if r.meets else 'misses'} {limits}" if limits else ""
+        if wanted.concurrency == 1:
+            return (
+                f"{name}: {copies_text(r)} gives one user {figure(r.tokens_per_s_per_user)} "
+                f"tokens/s, the first after {ms(r.ttft_mean_s)} ms{kept}."
+            )
         return (
             f"{name}: {copies_text(r)} gives {figure(r.output_tokens_per_s)} output tokens/s "
             f"with {load}{kept}."

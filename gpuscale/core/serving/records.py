@@ -103,7 +103,7 @@ class ServingSoftware:
     vector_rate: float = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
     prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
-    eager_layer_s: float = 5e-4  # host time of a layer of a decode pass without graphs
+    eager_layer_s: float = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
