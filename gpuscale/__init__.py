@@ -5,6 +5,8 @@ As a library: `gpuscale.plan`, `gpuscale.memory`, `gpuscale.collective`, ...; se
 
 from __future__ import annotations
 
+from gpuscale.version import __version__
+
 TYPE_CHECKING = False  # as in `typing`, which would cost start-up time
 
 if TYPE_CHECKING:
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
         timeline,
     )
 
-__version__ = "0.1.0"
 
 __all__ = [
+    "__version__",
     "Answer",
     "GpuscaleError",
     "calibrate",
@@ -59,7 +61,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the library when one of its names is asked for: `import gpuscale` stays light."""
-    if name not in __all__:
+    if name not in __all__ or name.startswith("__"):
         raise AttributeError(f"module `gpuscale` has no attribute `{name}`")
     from gpuscale import api
 

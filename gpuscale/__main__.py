@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; `--version` answers before anything heavy is imported."""
     if sys.argv[1:] == ["--version"]:
-        from gpuscale import __version__
+        from gpuscale.version import __version__
 
         print(f"gpuscale {__version__}")
         return

@@ -1,80 +1,106 @@
-"""Imports point one way and in no circle, as docs/architecture.md says."""
+"""The rooms of the package: which may import which, no circles, no module that grew too long."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "gpuscale"
-MAY_IMPORT = {  # room -> rooms, beside itself; the rest of a path is free
+
+MAY = {
     "core": set(),
-    "specs": {"core"},
-    "io": {"specs", "core", "errors"},
-    "render": {"core", "errors", "gpuscale"},
-    "evidence": {"io", "specs", "core", "errors"},
-    "textbook": {"io", "specs", "core", "errors"},
-    "launch": {"io", "specs", "core", "errors"},
-    "answers": {"launch", "evidence", "textbook", "render", "io", "specs", "core", "errors"},
-    "cli": {"answers", "render", "io", "errors", "gpuscale"},
+    "specs": {"core", "errors"},
+    "io": {"core", "specs", "errors"},
+    "textbook": {"core", "io", "specs", "errors"},
+    "evidence": {"core", "io", "specs", "errors"},
+    "render": {"core", "errors", "version"},
+    "launch": {"core", "specs", "io", "errors"},
+    "answers": {"core", "specs", "io", "textbook", "evidence", "launch", "render", "errors"},
+    "api": {"answers", "io", "errors"},
+    "cli": {"answers", "render", "io", "errors", "version"},
+    "__main__": {"cli", "version"},
+    "": {"api", "version"},
+    "errors": set(),
+    "version": set(),
 }
+"""Room -> rooms that it may import at run time; "" is the package itself."""
+
+LONGEST = 400
 
 
-def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = ".".join(("gpuscale", *path.relative_to(PACKAGE).with_suffix("").parts))
-        yield name.removesuffix(".__init__"), path
+def name_of(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
-PATHS = dict(modules())
-
-
-def imported(path):
-    """Modules of the package that a file imports when it runs, inside functions too."""
-    tree = ast.parse(path.read_text("utf-8"))
-    typing = {
+def type_checking(tree):
+    """Nodes under `if TYPE_CHECKING:`, which never run."""
+    return {
         inner
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
+        for child in node.body
+        for inner in ast.walk(child)
     }
+
+
+def imports_of(path, known):
+    tree = ast.parse(path.read_text("utf-8"))
+    hidden = type_checking(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node not in typing and node.module in PATHS:
+        if node in hidden:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gpuscale":
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                yield whole if whole in PATHS else node.module
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "gpuscale")
 
 
-GRAPH = {name: set(imported(path)) - {name} for name, path in PATHS.items()}
+@pytest.fixture(scope="module")
+def modules():
+    paths = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    return {name: set(imports_of(path, paths)) - {name} for name, path in paths.items()}
 
 
 def room(name):
-    return name.split(".")[1] if "." in name else name
+    return name.split(".")[1] if "." in name else ""
 
 
-@pytest.mark.parametrize("here", MAY_IMPORT)
-def test_imports_point_one_way(here):
-    for name in GRAPH:
-        if room(name) == here:
-            wrong = {m for m in GRAPH[name] if room(m) not in MAY_IMPORT[here] | {here}}
-            assert not wrong, f"{name} imports {wrong}"
+def test_imports_point_one_way(modules):
+    wrong = [
+        f"{name} imports {other}"
+        for name, others in modules.items()
+        for other in others
+        if room(name) != room(other) and room(other) not in MAY[room(name)]
+    ]
+    assert wrong == []
 
 
-def test_core_imports_only_the_standard_library():
-    import sys
+def test_no_circle(modules):
+    circle = []
+    try:
+        graphlib.TopologicalSorter(modules).prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1]
+    assert circle == []
 
-    for name, path in PATHS.items():
-        if room(name) == "core":
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Import):
-                    assert all(a.name.split(".")[0] in sys.stdlib_module_names for a in node.names)
+
+def test_no_module_is_too_long():
+    lines = {name_of(p): p.read_text("utf-8").count("\n") for p in PACKAGE.rglob("*.py")}
+    assert {name: n for name, n in lines.items() if n > LONGEST} == {}
 
 
-def test_no_import_circle_outside_the_answers():
-    """Answers start each other (a sweep asks, a scan plans) inside functions; the package itself
-    imports nothing until one of its functions is called."""
-    left_out = ("answers", "gpuscale")
-    free = {name: set(found) for name, found in GRAPH.items() if room(name) not in left_out}
-    while leaves := {name for name, found in free.items() if not found & free.keys()}:
-        for name in leaves:
-            del free[name]
-    assert not free
+def test_no_reach_into_private_names_of_others():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                private = [a.name for a in node.names if a.name.startswith("_")]
+                private = [n for n in private if not n.startswith("__")]
+                foreign = node.module.split(".")[0] != "gpuscale"
+                if (private and node.module != name_of(path)) or (foreign and "._" in node.module):
+                    wrong.append(f"{name_of(path)}: from {node.module} import {private}")
+    assert wrong == []

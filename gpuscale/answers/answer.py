@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
+from gpuscale.answers.ask import Calibrated, Question, Swept, fields_of
+from gpuscale.errors import GpuscaleError
+
 if TYPE_CHECKING:
-    from gpuscale.answers.ask import Question
-    from gpuscale.answers.requirements import Verdict
+    from gpuscale.answers.requirements import Requirement, Verdict
     from gpuscale.core.records import Term
     from gpuscale.render.document import Document
 
@@ -58,6 +60,12 @@ class Answer:
     def ok(self) -> bool:
         """False where the answer is no: it does not fit, a limit is exceeded."""
         return not self.document.answered_no
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it, for pools of processes."""
+        import gpuscale.render.portable  # noqa: F401  (says how its document is pickled)
+
+        return Answer, (self.document, self.call)
 
     def __getitem__(self, key: str) -> Any:
         """Value at a dotted key of the JSON result, such as ``answer["expected.time_s"]``.
@@ -159,6 +167,43 @@ class Answer:
         return to_html(self.document)
 
 
+def what_if(question: Question) -> tuple[str, ...]:
+    """Sweeps of a question over keys or options, not one that is its own matter."""
+    if not isinstance(question, Swept):
+        return ()
+    own = question.OWN_SWEEP and not any("=" in s for s in question.sweep)
+    return () if own else question.sweep
+
+
+def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
+    """Answer a question, or every point of its sweep.
+
+    Parameters
+    ----------
+    question : Question
+        What is asked.
+    require : sequence of Requirement
+        What each point of a sweep must meet to count as a yes.
+
+    Raises
+    ------
+    GpuscaleError
+        For whatever cannot be answered.
+    """
+    if isinstance(question, Calibrated) and question.calibration is not None:
+        from gpuscale.io.calibration import load_calibration
+
+        load_calibration(question.calibration)  # a bad file is told even where nothing uses it
+    if isinstance(question, Swept):
+        if what_if(question):
+            from gpuscale.answers.sweep import sweep_document
+
+            return sweep_document(question, require)
+        if question.sweep_show and not question.sweep:
+            raise GpuscaleError("--sweep-show needs --sweep")
+    return question.answer()
+
+
 def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     """Make the function of a question: its fields are the arguments.
 
@@ -172,8 +217,6 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     name = made.NAME.replace("-", "_")
 
     def call(*args: P.args, **given: P.kwargs) -> Answer:
-        from gpuscale.answers.ask import ask
-
         found = ask(question(*args, **given))
         if found.files:
             from gpuscale.render.save import save
@@ -190,8 +233,6 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
 
 def _signature(question: type[Question]) -> inspect.Signature:
     """Arguments as the question takes them."""
-    from gpuscale.answers.ask import fields_of
-
     made = inspect.signature(question).parameters
     ordered = [made[name] for name in fields_of(question)]
     ordered.sort(key=lambda p: p.kind)
@@ -200,8 +241,6 @@ def _signature(question: type[Question]) -> inspect.Signature:
 
 def documented(question: type[Question]) -> str:
     """Docstring of the function: the question's own, and what each field says of itself."""
-    from gpuscale.answers.ask import fields_of
-
     parts = [inspect.cleandoc(question.__doc__ or ""), "", "Parameters", "----------"]
     kinds = inspect.get_annotations(question)
     for klass in question.__mro__[1:]:

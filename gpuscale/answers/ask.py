@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.answers.requirements import Requirement
     from gpuscale.render.document import Document
 
 T = TypeVar("T")
@@ -314,40 +313,3 @@ def fields_of(question: type[Question]) -> dict[str, tuple[Asked[Any], bool]]:
         group = shared if owner in (Calibrated, WhatIf, Swept) else found
         group[f.name] = (vars(owner)[f.name], not f.kw_only)
     return found | shared
-
-
-def what_if(question: Question) -> tuple[str, ...]:
-    """Sweeps of a question over keys or options, not one that is its own matter."""
-    if not isinstance(question, Swept):
-        return ()
-    own = question.OWN_SWEEP and not any("=" in s for s in question.sweep)
-    return () if own else question.sweep
-
-
-def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
-    """Answer a question, or every point of its sweep.
-
-    Parameters
-    ----------
-    question : Question
-        What is asked.
-    require : sequence of Requirement
-        What each point of a sweep must meet to count as a yes.
-
-    Raises
-    ------
-    GpuscaleError
-        For whatever cannot be answered.
-    """
-    if isinstance(question, Calibrated) and question.calibration is not None:
-        from gpuscale.io.calibration import load_calibration
-
-        load_calibration(question.calibration)  # a bad file is told even where nothing uses it
-    if isinstance(question, Swept):
-        if what_if(question):
-            from gpuscale.answers.sweep import sweep_document
-
-            return sweep_document(question, require)
-        if question.sweep_show and not question.sweep:
-            raise GpuscaleError("--sweep-show needs --sweep")
-    return question.answer()

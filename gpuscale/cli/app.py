@@ -83,7 +83,7 @@ def _root(
     version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     if version:
-        from gpuscale import __version__
+        from gpuscale.version import __version__
 
         print(f"gpuscale {__version__}")
         raise typer.Exit()

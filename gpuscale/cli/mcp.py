@@ -10,10 +10,11 @@ import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
-from gpuscale import __version__
-from gpuscale.answers.ask import ask, fields_of
+from gpuscale.answers.answer import ask
+from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.answers.ask import Asked, Question, ask, fields_of, what_if
+from gpuscale.answers.answer import ask, what_if
+from gpuscale.answers.ask import Asked, Question, fields_of
+from gpuscale.answers.progress import listen
+from gpuscale.cli.bar import Bar
 from gpuscale.cli.completion import completer
 from gpuscale.cli.emit import emit
 from gpuscale.cli.quick import QuickCommand
@@ -86,6 +89,7 @@ def command_of(question: type[Question]) -> Any:
         except GpuscaleError as error:
             hint = error.hint or f"see `gpuscale {question.NAME} --help`"
             raise GpuscaleError(error.message, hint) from None
+        listen(Bar())
         sweeping = bool(what_if(asked))
         document = ask(asked, shown.require if sweeping else ())
         emit(document, shown, held=() if sweeping else shown.require)

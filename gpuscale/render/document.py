@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,3 @@ class Document:
     timeline: Callable[[], Any] | None = None  # `core.timeline.Timeline` of the step
     files: Mapping[Path, str | bytes] = field(default_factory=dict)  # to be written beside it
     launch: Callable[[str], str] | None = None  # wrapper ("torchrun", "slurm") -> a launch file
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it with its tables and pictures worked out: functions cannot be sent."""
-        from gpuscale.render.portable import portable
-
-        made = portable(self)
-        return Document, tuple(getattr(made, f.name) for f in fields(made))

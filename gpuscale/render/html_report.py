@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscale import __version__
 from gpuscale.render.data import plain
 from gpuscale.render.document import Bars, Document, Drawn, Facts, Table, Text
 from gpuscale.render.pictures.draw import to_svg
 from gpuscale.render.pictures.known import pictures
 from gpuscale.render.svg import attribute, style, words
+from gpuscale.version import __version__
 
 if TYPE_CHECKING:
     from gpuscale.core.records import Term

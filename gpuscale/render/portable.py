@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copyreg
+from dataclasses import fields, replace
 from typing import Any
 
 from gpuscale.render.document import Block, Column, Document, Table
@@ -63,3 +64,12 @@ def _texts(column: Column, values: list[Any]) -> Any:
     if column.show is str:
         return str
     return Texts({repr(v): column.show(v) for v in values if v is not None})
+
+
+def _reduced(document: Document) -> tuple[Any, ...]:
+    """Pickle it with its tables and pictures worked out: functions cannot be sent."""
+    made = portable(document)
+    return Document, tuple(getattr(made, f.name) for f in fields(made))
+
+
+copyreg.pickle(Document, _reduced)

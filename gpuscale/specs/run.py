@@ -151,21 +151,6 @@ class LinkRow(Spec):
     source: str
 
 
-class NvlinkRow(Spec):
-    """A generation of NVLink."""
-
-    links_per_gpu: PositiveInt
-    ports_per_chip: PositiveInt
-    source: str
-
-
-class PartRow(Spec):
-    """How often a part fails."""
-
-    per_month: NonNegative
-    source: str
-
-
 class PurchaseRow(Spec):
     """Price of a machine to buy."""
 

@@ -220,7 +220,7 @@ def example_of(name):
     """Command line of the help's example, if it needs no file."""
     typer.main.get_command(app).get_command(None, name)
     line = question_of(name).EXAMPLE.split(">")[0].removeprefix("gpuscale ")
-    return "" if re.search(r"\.(json|toml|csv)\b", line) else line
+    return "" if re.search(r"\.(json|toml|csv|sh)\b|\|", line) else line
 
 
 def test_problems_sees_what_does_not_fit():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.limits.board import LimitRow
+from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.memory.serving import ServingJob
 from gpuscale.core.plan.batch import TOLERANCE, sequences_for
 from gpuscale.core.plan.estimate import estimate, run_of

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.launch.read.shell import UNSET, read_script
+from gpuscale.launch.read.shell import read_script
+from gpuscale.launch.read.words import UNSET
 
 CASES = [
     ("run --a 1 # comment", [["run", "--a", "1"]]),

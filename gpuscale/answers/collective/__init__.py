@@ -144,7 +144,8 @@ class Collective(Swept):
 
 
 def _answer(asked: Collective) -> Document:
-    from gpuscale.answers.collective.document import document, expected_time, sweep_document
+    from gpuscale.answers.collective.document import document, sweep_document
+    from gpuscale.answers.collective.expected import expected_time
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.inputs import load_inputs
@@ -261,7 +262,7 @@ def _sizes(asked: Collective, n_gpus: int) -> tuple[float, ...]:
     from math import prod
 
     from gpuscale.answers.collective.document import COUNTED
-    from gpuscale.answers.matmul_time import check_dtype
+    from gpuscale.answers.rates import check_dtype
     from gpuscale.answers.values import shape as read_shape
     from gpuscale.core.formats import element_bytes
 

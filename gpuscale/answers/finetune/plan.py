@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.asked import refuse_others
 from gpuscale.answers.finetune.case import (
@@ -14,11 +13,15 @@ from gpuscale.answers.finetune.case import (
     with_offloads,
 )
 from gpuscale.answers.finetune.memory import format_warnings, inputs_of
-from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
-from gpuscale.core.finetune.memory import FinetuneMemory
-from gpuscale.core.finetune.remedy import Remedy
-from gpuscale.core.run.bill import Bill
-from gpuscale.core.step.records import Breakdown
+from gpuscale.answers.finetune.plan_blocks import (
+    option_table,
+    plan_facts,
+    plan_terms,
+    remedy_table,
+    time_table,
+)
+from gpuscale.answers.finetune.plan_records import Option, TuningPlan
+from gpuscale.answers.finetune.words import gb, head_text, part_rows
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.search import Space
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.render.document import Block, Document
 
 TAKEN = (
     "gpus",
@@ -62,53 +64,6 @@ COUNTS = (1, 2, 4, 8)
 
 DEFAULT_BATCH = 16
 """Sequences of a step, where none are given: a usual value of fine-tuning recipes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One way to run the job."""
-
-    gpu: str
-    cluster: str
-    n_gpus: int
-    software: str
-    zero_stage: int
-    micro_batch_size: int
-    global_batch_size: int
-    recompute: str
-    offload: tuple[str, ...]
-    fits: bool
-    total_bytes: float
-    usable_bytes: float
-    step_s: float
-    tokens_per_s: float  # without padding
-    run_s: float  # of all tokens
-    usd_per_gpu_hour: float | None
-    price_origin: str
-    cost_usd: float | None
-    host_bytes_per_node: float
-
-
-@dataclass(frozen=True, slots=True)
-class TuningPlan:
-    """The chosen way, the others, and what would help where none fits."""
-
-    fits: bool
-    tokens: float
-    chosen: Option
-    step_s: float
-    step_interval_factor_80: float
-    tokens_per_s: float
-    total_bytes: float
-    run_s: float
-    cost_usd: float | None
-    bill: Bill  # money, energy and carbon of the run
-    expected: FinetuneMemory
-    breakdown: Breakdown
-    unpack_s: float
-    offload_s: float
-    options: tuple[Option, ...]
-    remedies: tuple[Remedy, ...]
 
 
 def tuning_plan(asked: Plan) -> Document:
@@ -366,14 +321,14 @@ def _document(
     rows = part_rows(trial.memory)
     blocks: list[Block] = [
         Text(head),
-        Facts(_facts(case, trial, r, told)),
+        Facts(plan_facts(case, trial, r, told)),
         Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory"),
-        _time_table(r),
+        time_table(r),
     ]
     if len(r.options) > 1:
-        blocks.append(_option_table(r))
+        blocks.append(option_table(r))
     if r.remedies:
-        blocks.append(_remedy_table(r))
+        blocks.append(remedy_table(r))
     if changed := changed_text(case.loaded):
         blocks.append(Text(changed))
     return Document(
@@ -383,175 +338,6 @@ def _document(
         blocks=blocks,
         warnings=[*case.loaded.warnings, *format_warnings(case)],
         answered_no=not r.fits,
-        terms=_terms(r),
-        csv_table=_option_table(r),
+        terms=plan_terms(r),
+        csv_table=option_table(r),
     )
-
-
-def _facts(case: Case, trial: Trial, r: TuningPlan, told: str) -> list[tuple[str, str, str]]:
-    c, step = r.chosen, trial.step
-    width = r.step_interval_factor_80
-    which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
-    rows = [
-        (
-            "memory",
-            gb(c.total_bytes),
-            f"of {gb(c.usable_bytes)} usable" if c.fits else f"does not fit {gb(c.usable_bytes)}",
-        ),
-        (
-            "step",
-            time_text(c.step_s),
-            f"{time_text(c.step_s / width)} to {time_text(c.step_s * width)}, "
-            f"{c.global_batch_size} sequences",
-        ),
-        (
-            "tokens/s",
-            f"{c.tokens_per_s:,.0f}",
-            f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}",
-        ),
-        ("run", time_text(c.run_s), told),
-    ]
-    if c.cost_usd is not None:
-        price = f"{c.usd_per_gpu_hour:,.2f} USD per GPU-hour, {c.price_origin}".rstrip(", ")
-        rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
-    else:
-        rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
-    from gpuscale.answers.money import bill_rows
-
-    rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
-    rows.append(("host memory", gb(c.host_bytes_per_node), "per node"))
-    return rows
-
-
-def _time_table(r: TuningPlan) -> Table:
-    from gpuscale.render.document import Column, Table
-
-    words = {
-        "matmul_s": "matrix products, adapters",
-        "attention_s": "attention",
-        "elementwise_s": "norms, activations, loss",
-        "moe_s": "routing of experts",
-        "recompute_s": "recomputation",
-        "host_s": "launches",
-        "bubble_s": "pipeline bubble",
-        "tp_comm_s": "tensor parallelism",
-        "cp_comm_s": "context parallelism",
-        "ep_comm_s": "expert parallelism",
-        "pp_comm_s": "pipeline transfers",
-        "dp_comm_s": "gathering and reducing",
-        "optimizer_s": "optimizer",
-        "straggler_s": "stragglers",
-    }
-    rows = [(words[k], v) for k, v in r.breakdown.parts().items() if v > 5e-4 * r.step_s]
-    rows += [("offload", r.offload_s)] if r.offload_s > 5e-4 * r.step_s else []
-    return Table(
-        (
-            Column("part", "step by part", right=False),
-            Column("time_s", "time", time_text),
-            Column("share", "share", lambda v: f"{100 * v:.1f} %"),
-        ),
-        [(name, v, v / r.step_s) for name, v in rows],
-    )
-
-
-def _option_table(r: TuningPlan) -> Table:
-    from gpuscale.render.document import Column, Table
-
-    def money(value: float | None) -> str:
-        return "-" if value is None else f"{value:,.2f} USD"
-
-    return Table(
-        (
-            Column("gpu", "ways that fit", right=False),
-            Column("n_gpus", "GPUs"),
-            Column("zero_stage", "ZeRO"),
-            Column("micro_batch_size", "micro-batch"),
-            Column("recompute", "recompute", right=False),
-            Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
-            Column("total_bytes", "memory", gb),
-            Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
-            Column("run_s", "run", time_text),
-            Column("cost_usd", "cost", money),
-        ),
-        [
-            (
-                o.gpu,
-                o.n_gpus,
-                o.zero_stage,
-                o.micro_batch_size,
-                o.recompute,
-                o.offload,
-                o.total_bytes,
-                o.tokens_per_s,
-                o.run_s,
-                o.cost_usd,
-            )
-            for o in r.options
-        ],
-    )
-
-
-def _remedy_table(r: TuningPlan) -> Table:
-    from gpuscale.render.document import Column, Table
-
-    return Table(
-        (
-            Column("words", "to make it fit, each on top", right=False),
-            Column("saved_bytes", "saves", gb),
-            Column("total_bytes", "then", gb),
-            Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
-            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
-        ),
-        [(m.words, m.saved_bytes, m.total_bytes, m.lost_s, m.fits) for m in r.remedies],
-    )
-
-
-def _terms(r: TuningPlan) -> tuple[Term, ...]:
-    from gpuscale.core.records import Term
-
-    parts = {name: v for name, v in r.breakdown.parts().items() if v}
-    parts["offload_s"] = r.offload_s
-    memory = {key: getattr(r.expected, key) for _, key in PARTS}
-    terms: list[Any] = [
-        Term(
-            "run_s",
-            r.run_s,
-            "s",
-            "tokens / tokens_per_s",
-            {"tokens": r.tokens, "tokens_per_s": r.tokens_per_s},
-            "tokens of the data, without padding",
-        ),
-        Term(
-            "step_s",
-            r.step_s,
-            "s",
-            " + ".join(parts),
-            parts,
-            "parts of a training step; frozen maps have an input gradient alone",
-        ),
-        Term(
-            "total_bytes",
-            r.total_bytes,
-            "bytes",
-            " + ".join(memory),
-            memory,
-            f"sum of the parts at the {r.expected.moment}",
-        ),
-    ]
-    c = r.chosen
-    if c.cost_usd is not None and c.usd_per_gpu_hour is not None:
-        terms.append(
-            Term(
-                "cost_usd",
-                c.cost_usd,
-                "usd",
-                "n_gpus * run_s / 3600 * usd_per_gpu_hour",
-                {
-                    "n_gpus": float(c.n_gpus),
-                    "run_s": c.run_s,
-                    "usd_per_gpu_hour": c.usd_per_gpu_hour,
-                },
-                c.price_origin or "price of the cluster preset",
-            )
-        )
-    return tuple(terms)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.launch_check.records import Change, Checked, empty_report
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.plan.case import Case
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.launch.read.found import Found
-    from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
 
 TUNED = ("llama-factory", "axolotl", "trainer", "accelerate", "deepspeed")
@@ -37,80 +36,6 @@ COMPARED = (
     "offload_optimizer",
 )
 """Fields of a layout that a person would change for a better one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One option that the best layout has otherwise."""
-
-    field: str
-    have: str
-    best: str
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchReport:
-    """What a launch is and what it takes."""
-
-    kind: str
-    version: str  # whose option names are known
-    method: str
-    model: str
-    n_params: float | None
-    n_gpus: int | None
-    software: str
-    layout: Layout | None
-    stage_layers: tuple[int, ...]
-    can_launch: bool
-    broken: tuple[str, ...]  # rules that it breaks
-    not_understood: tuple[str, ...]
-    unresolved: tuple[str, ...]
-    fits: bool | None
-    peak_bytes: float | None = None
-    capacity_bytes: float | None = None
-    step_s: float | None = None
-    step_low_s: float | None = None
-    step_high_s: float | None = None
-    mfu: float | None = None
-    best_layout: Layout | None = None
-    best_step_s: float | None = None
-    slower_factor: float | None = None  # step time over the best's
-    why: str = ""
-    changes: tuple[Change, ...] = ()
-    diff: tuple[str, ...] = ()
-    tuning: TuningMemory | None = None  # of a fine-tuning job
-
-
-def empty_report(
-    found: Found, model: ModelSpec, n_gpus: int, software: str, fits: bool | None
-) -> LaunchReport:
-    """Report of what was read, before anything is predicted."""
-    return LaunchReport(
-        kind=found.kind,
-        version=found.version,
-        method=found.method,
-        model=model.name,
-        n_params=n_params(model),
-        n_gpus=n_gpus,
-        software=software,
-        layout=None,
-        stage_layers=(),
-        can_launch=not found.wrong,
-        broken=tuple(found.wrong),
-        not_understood=tuple(found.not_understood),
-        unresolved=tuple(found.unresolved),
-        fits=fits,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A report, with what its text needs beside it."""
-
-    report: LaunchReport
-    asked: LaunchCheck
-    warnings: Sequence[str] = ()
-    blocks: Sequence[Block] = ()  # of the answer that the report takes its figures from
 
 
 def checked(asked: LaunchCheck) -> Checked:
@@ -268,13 +193,6 @@ def _trained(
             slower_factor=estimate.step_s / best.step_s if best else None,
         )
     return Checked(report, asked, loaded.warnings)
-
-
-def n_params(model: ModelSpec) -> float:
-    """Parameters of a model. [1]."""
-    from gpuscale.core.model.params import count_params
-
-    return float(count_params(model).total_params)
 
 
 def _best(case: Case) -> Estimate | None:

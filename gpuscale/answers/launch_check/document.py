@@ -8,7 +8,7 @@ from gpuscale.answers.plan.text import degrees, gb, percent, seconds
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.launch_check.check import Checked, LaunchReport
+    from gpuscale.answers.launch_check.records import Checked, LaunchReport
     from gpuscale.render.document import Block
 
 FRAMEWORK = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.launch_check.check import Checked, empty_report
+from gpuscale.answers.launch_check.records import Checked, empty_report
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscale.answers.collective.document import Expected
+from gpuscale.answers.collective.expected import Expected
 from gpuscale.core.fabric.bill import Bill
 from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import CableReport
@@ -23,7 +23,6 @@ class NetworkAnswer:
     collective_bytes_per_s: float | None  # of the slowest level
     slowest_level: str
     n_scaleup_switches: int | None  # NVSwitch chips of all domains
-    scaleup: Design | None  # of one NVLink domain
     design: Design | None
     n_switches: int | None
     n_switches_by_ports: int | None  # least that have ports enough, as cost sheets count
@@ -34,7 +33,6 @@ class NetworkAnswer:
     n_cables: int | None
     bill: Bill | None
     losses: tuple[Loss, ...]
-    failure_s: float | None  # mean time between failures of a link or switch
     all_reduce: Expected | None  # of 1 GB per GPU
     cables: tuple[Cable, ...] = ()
 

@@ -11,12 +11,12 @@ from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, fla
 from gpuscale.answers.finetune.asked import TUNING, Tuning, refuse_without_method
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Costed, read_price
+from gpuscale.answers.plan.request import OBJECTIVES
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
-OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 SCALINGS = ("strong", "weak")
 MOST_GPUS = 4_194_304
 
@@ -56,7 +56,7 @@ class Plan(options.Pins, Tuning, Failing, Costed, Swept):
         "gpuscale.answers.plan.scan_document:ScanAnswer",
         "gpuscale.answers.plan.serve:ServingPlan",
         "gpuscale.answers.plan.train:JobAnswer",
-        "gpuscale.answers.finetune.plan:TuningPlan",
+        "gpuscale.answers.finetune.plan_records:TuningPlan",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (

@@ -9,7 +9,8 @@ from gpuscale.answers.lifetime import outlook_terms
 from gpuscale.answers.money import bill_terms
 from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospect_of
 from gpuscale.answers.plan.request import Request
-from gpuscale.core.limits.board import LimitRow, limits_board
+from gpuscale.core.limits.board import limits_board
+from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse
 

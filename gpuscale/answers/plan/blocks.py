@@ -21,7 +21,7 @@ from gpuscale.core.stages import split_text
 from gpuscale.render.document import Bars, Column, Facts, Table
 
 if TYPE_CHECKING:
-    from gpuscale.core.limits.board import LimitRow
+    from gpuscale.core.limits.records import LimitRow
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.step.records import StepResult

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
     from gpuscale.specs.model import ModelSpec
 
+OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 DEFAULT_BATCH_TOKENS = 4e6
 MOST_CASES = 64
 
@@ -104,8 +105,6 @@ def read_request(asked: Plan) -> Request:
     GpuscaleError
         For combinations that mean nothing.
     """
-    from gpuscale.answers.plan import OBJECTIVES
-
     asked = with_job(asked)
     if not asked.model:
         raise GpuscaleError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.plan.case import (
@@ -298,22 +298,3 @@ def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
     c = request.conditions
     failed = shortfalls(row, c.deadline_s, c.budget_usd, c.mfu_at_least, c.max_step_s)
     return replace(row, meets=not failed, why_not="; ".join(failed))
-
-
-def scan_inputs(scan: Scan) -> dict[str, Any]:
-    """List what was computed with."""
-    request = scan.request
-    return {
-        "model": scan.cases[0].loaded.model.name,
-        "clusters": list(request.clusters),
-        "gpus": list(request.gpus),
-        "catalogue": request.catalogue,
-        "tokens": request.tokens or scan.cases[0].loaded.model.training_tokens,
-        "software": request.software,
-        "precision": list(scan.cases[0].space.precision),
-        "objective": request.objective,
-        "conditions": asdict(request.conditions),
-        "scaling": scan.asked.scaling,
-        "pins": dict(request.pins),
-        "changed": list(scan.cases[0].loaded.changes),
-    }

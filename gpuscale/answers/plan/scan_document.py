@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.plan.scan import scan_inputs
 from gpuscale.answers.plan.text import degrees, details, gb, number, percent, seconds, short
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
@@ -162,6 +161,25 @@ def terms_of(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
             "tokens of a step",
         ),
     )
+
+
+def scan_inputs(scan: Scan) -> dict[str, Any]:
+    """List what was computed with."""
+    request = scan.request
+    return {
+        "model": scan.cases[0].loaded.model.name,
+        "clusters": list(request.clusters),
+        "gpus": list(request.gpus),
+        "catalogue": request.catalogue,
+        "tokens": request.tokens or scan.cases[0].loaded.model.training_tokens,
+        "software": request.software,
+        "precision": list(scan.cases[0].space.precision),
+        "objective": request.objective,
+        "conditions": asdict(request.conditions),
+        "scaling": scan.asked.scaling,
+        "pins": dict(request.pins),
+        "changed": list(scan.cases[0].loaded.changes),
+    }
 
 
 def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> Document:

@@ -92,7 +92,7 @@ class Roofline(options.Machine, Swept):
 
     def answer(self) -> Document:
         """Answer for a chip, one limit, or the whole board of a model."""
-        from gpuscale.answers.matmul_time import check_dtype
+        from gpuscale.answers.rates import check_dtype
 
         if self.dtype is not None:
             check_dtype(self.dtype.strip().lower())

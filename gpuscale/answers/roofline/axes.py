@@ -3,67 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.answers.roofline.records import AxisRow, Links, need_of, scopes, verdict_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """Peak of a GPU, and the bandwidths of the two scopes."""
-
-    peak: float
-    gpu: float
-    node: float | None
-    node_gpus: int
-
-
-@dataclass(frozen=True)
-class Limit:
-    """One limit at one scope."""
-
-    scope: str
-    bandwidth_bytes_per_s: float
-    need: float | None
-    relation: str
-    quantity: str
-    have: float | None = None
-    math_s: float | None = None
-    comm_s: float | None = None
-    verdict: str = ""
-    formula: str = ""
-
-
-@dataclass(frozen=True)
-class AxisRow(Limit):
-    """A limit with the inputs of its formula."""
-
-    inputs: tuple[tuple[str, float], ...] = ()
-
-
-def _verdict(have: float | None, need: float, relation: str) -> str:
-    if have is None:
-        return ""
-    met = have >= need if relation == ">=" else have <= need
-    ratio = (need / have if relation == ">=" else have / need) if have and need else 0.0
-    return "compute-bound" if met else f"communication-bound {ratio:.2f}x"
-
-
-def _scopes(links: Links) -> list[tuple[str, float]]:
-    scopes = [("node", links.gpu)]
-    if links.node is not None:
-        scopes.append(("cluster", links.node))
-    return scopes
-
-
-def _need(value: float | int | None, option: str, axis: str) -> Any:
-    if value is None:
-        raise GpuscaleError(f"roofline {axis} wants {option}")
-    return value
 
 
 def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
@@ -72,13 +18,13 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
 
     experts, k = float(x.experts or 1), float(x.top_k or 1)
     if axis == "moe-dp":
-        _need(x.experts, "--experts and --top-k", axis)
-        _need(x.top_k, "--experts and --top-k", axis)
+        need_of(x.experts, "--experts and --top-k", axis)
+        need_of(x.top_k, "--experts and --top-k", axis)
     m = float(x.micro_batches or 1) if axis == "fsdp" else 1.0
     have = x.batch_tokens / x.gpus if x.batch_tokens and x.gpus else None
     over = links.node is not None and (x.gpus or 0) > links.node_gpus
     rows = []
-    for scope, rate in _scopes(links):
+    for scope, rate in scopes(links):
         judged = have if over == (scope == "cluster") else None
         nodes = x.nodes if scope == "cluster" else None
         need = m * limits.dp_min_tokens_per_gpu(links.peak, rate, experts, k, nodes, x.spans)
@@ -100,7 +46,7 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 have,
                 math_s,
                 comm_s,
-                _verdict(judged, need, ">="),
+                verdict_of(judged, need, ">="),
                 "micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
                 (
                     ("micro_batches", m),
@@ -135,7 +81,7 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> A
         have,
         None,
         None,
-        _verdict(have, need, ">="),
+        verdict_of(have, need, ">="),
         "times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x) / spans",
         (
             ("times", times),
@@ -153,12 +99,12 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Degree to which tensor parallelism is compute-bound."""
     from gpuscale.core import limits
 
-    ffn = _need(x.ffn, "--ffn", axis)
+    ffn = need_of(x.ffn, "--ffn", axis)
     have = float(x.tp) if x.tp else None
     inside_have = have if x.tp and (x.tp <= links.node_gpus or links.node is None) else None
     over_have = have if inside_have is None else None
     rows = []
-    for scope, rate in _scopes(links):
+    for scope, rate in scopes(links):
         need = limits.tp_limit(ffn, links.peak, rate, x.matrices)
         math_s = comm_s = None
         if x.batch_tokens and x.hidden and x.tp:
@@ -174,7 +120,7 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 have,
                 math_s,
                 comm_s,
-                _verdict(inside_have if scope == "node" else None, need, "<="),
+                verdict_of(inside_have if scope == "node" else None, need, "<="),
                 "matrices / 2 * ffn * bytes_per_s / flop_per_s",
                 (
                     ("matrices", float(x.matrices)),
@@ -214,7 +160,7 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                     have,
                     None,
                     None,
-                    _verdict(over_have, inside, "<="),
+                    verdict_of(over_have, inside, "<="),
                 )
             )
         rows.append(
@@ -227,7 +173,7 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 have,
                 None,
                 None,
-                _verdict(over_have, outside, "<="),
+                verdict_of(over_have, outside, "<="),
             )
         )
     return rows
@@ -268,7 +214,7 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             have,
             math_s,
             comm_s,
-            _verdict(have, need, ">="),
+            verdict_of(have, need, ">="),
             "flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k "
             "* reached",
             (
@@ -302,11 +248,11 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Transfers of a pipeline's forward pass."""
     from gpuscale.core.limits import pp as pipe
 
-    tokens = _need(x.batch_tokens, "--batch-tokens", axis)
-    hidden = _need(x.hidden, "--hidden", axis)
-    stages, m = _need(x.pp, "--pp", axis), x.micro_batches or 1
+    tokens = need_of(x.batch_tokens, "--batch-tokens", axis)
+    hidden = need_of(x.hidden, "--hidden", axis)
+    stages, m = need_of(x.pp, "--pp", axis), x.micro_batches or 1
     rows = []
-    for scope, rate in _scopes(links):
+    for scope, rate in scopes(links):
         hop_s = pipe.hop_time_s(tokens, hidden, m, rate)
         total_s = pipe.forward_transfer_time_s(tokens, hidden, stages, m, rate)
         given = (
@@ -388,7 +334,7 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                     have,
                     None,
                     None,
-                    _verdict(have if crosses == (scope != "node") else None, need, ">="),
+                    verdict_of(have if crosses == (scope != "node") else None, need, ">="),
                     "flop_per_s / bytes_per_s * share * times",
                     (
                         ("flop_per_s", links.peak),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.limits.board import LimitRow
+from gpuscale.core.limits.records import LimitRow
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, z
     from math import ceil
 
     from gpuscale.answers.legal import refuse_degrees
-    from gpuscale.answers.matmul_time import matrix_rate
+    from gpuscale.answers.rates import matrix_rate
     from gpuscale.core.layout import Layout
 
     peak = matrix_rate(spec.gpu, dtype)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.roofline.axes import AXES, Limit, Links
+from gpuscale.answers.roofline.axes import AXES
+from gpuscale.answers.roofline.records import Limit, Links
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def unused(x: Roofline, axis: str) -> tuple[str, ...]:
 
 def axis_links(loaded: Loaded, dtype: str) -> Links:
     """Peak and bandwidths of a cluster in the two scopes."""
-    from gpuscale.answers.matmul_time import matrix_rate
+    from gpuscale.answers.rates import matrix_rate
 
     spec = loaded.cluster
     gpu = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s

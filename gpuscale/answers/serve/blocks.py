@@ -261,7 +261,7 @@ def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
             f"{r.n_requests:,} requests simulated{waits}; p95 +- {math.ceil(100 * error)} %."
         )
     from gpuscale.answers.money import bill_rows
-    from gpuscale.answers.serve.document import widths
+    from gpuscale.answers.serve.figures import widths
 
     ttft, tpot = (math.exp(w) for w in widths(case))
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import case as cases
+from gpuscale.answers.serve.figures import kv_tokens, memory_line, widths
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import FINAL_REQUESTS, Price, confirmed, price_of, row_of
-from gpuscale.answers.serve.records import MemoryLine, PoolLine, Row, ServeAnswer
+from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
 from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.service import Service
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -203,32 +203,6 @@ def _closed(wanted: Wanted) -> bool:
     return wanted.concurrency is not None or wanted.burst is not None
 
 
-def kv_tokens(service: Service) -> float:
-    """Tokens that the cache of one attention rank holds, as engines print it. [1]."""
-    from gpuscale.core.memory.engine import cache_tokens
-
-    site = service.site
-    return cache_tokens(
-        service.model,
-        service.replica,
-        site.software.memory,
-        site.hbm_bytes,
-        service.demand.mean_context,
-    )
-
-
-def memory_line(service: Service) -> MemoryLine:
-    """Memory of one GPU."""
-    room = service.room
-    return MemoryLine(
-        room.weights_bytes,
-        room.activations_bytes,
-        room.overhead_bytes,
-        room.cache_bytes,
-        room.usable_bytes,
-    )
-
-
 def _pool_lines(what: Any, row: Row) -> tuple[PoolLine, ...]:
     """Pools with what each could take; none of an aggregated service."""
     from gpuscale.core.serving.layouts import layout_text
@@ -249,19 +223,3 @@ def _pool_lines(what: Any, row: Row) -> tuple[PoolLine, ...]:
             )
         )
     return tuple(lines)
-
-
-def widths(case: Case) -> tuple[float, float]:
-    """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
-    from gpuscale.core.serving.layouts import n_experts
-    from gpuscale.io.serving import serving_intervals
-
-    known = serving_intervals()
-    kind = "moe" if n_experts(case.model) else "dense"
-    found = []
-    for quantity in ("ttft_ms", "tpot_ms"):
-        width = known.get(f"closed/{kind}/{quantity}", known["unknown"])
-        if not case.measured:
-            width = max(width, known["unseen-architecture"])
-        found.append(width)
-    return found[0], found[1]

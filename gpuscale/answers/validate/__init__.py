@@ -10,8 +10,6 @@ from gpuscale.answers.ask import Asked, Calibrated, text
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
-FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")
-
 
 @dataclass
 class Validate(Calibrated):

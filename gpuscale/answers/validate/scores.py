@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.validate import FILES
 from gpuscale.evidence.score.layouts import Choice
 from gpuscale.evidence.score.records import Summary
 from gpuscale.render.save import check_target
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from gpuscale.answers.validate import Validate
     from gpuscale.evidence.score.records import ScoredRow
     from gpuscale.render.document import Block, Document, Table
+
+FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,52 +338,6 @@ def links_of_axis(shape: Sequence[int], axis: int) -> int:
     return math.prod(shape) if shape[axis] > 1 else 0
 
 
-def nvlink_domain(
-    n_gpus: int,
-    links_per_gpu: int,
-    link_bytes_per_s: float,
-    ports_per_chip: int,
-    n_chips: int | None = None,
-) -> Design:
-    """Scale-up domain of NVLink switches: ``G l / ports`` chips, every GPU joined to all of them.
-
-    Parameters
-    ----------
-    n_gpus : int
-        GPUs of the domain (G). [1]
-    links_per_gpu : int
-        NVLink links of a GPU (l). [1]
-    link_bytes_per_s : float
-        Of one link, one direction; vendors print both added. [byte/s]
-    ports_per_chip : int
-        Ports of a switch chip that GPUs use. [1]
-    n_chips : int, optional
-        Chips as built where more than are needed.
-
-    Examples
-    --------
-    >>> rack = nvlink_domain(72, 18, 50e9, 72)
-    >>> rack.n_switches, rack.bisection[0].bytes_per_s_per_gpu
-    (18, 900000000000.0)
-    """
-    if min(n_gpus, links_per_gpu, ports_per_chip) < 1:
-        raise ValueError("an NVLink domain needs GPUs, links and ports")
-    n_links = n_gpus * links_per_gpu
-    chips = n_chips or math.ceil(n_links / ports_per_chip)
-    rate = links_per_gpu * link_bytes_per_s
-    return Design(
-        topology="nvlink",
-        n_gpus=n_gpus,
-        n_nodes=1,
-        n_host_links=n_links,
-        n_tiers=1,
-        n_networks=1,
-        tiers=(Tier("NVLink switch", chips, math.ceil(n_links / chips), 0, 1.0),),
-        links=(Links("GPU", "NVLink switch", n_links, link_bytes_per_s, n_links, False),),
-        bisection=(Bisection("domain", n_gpus, rate, n_gpus / 2 * rate),),
-    )
-
-
 def _room(n_links: int, n_ports: int) -> None:
     if n_links > n_ports:
         raise ValueError(f"{n_links} host links do not fit {n_ports} host ports")

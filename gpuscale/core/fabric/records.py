@@ -12,6 +12,7 @@ TOPOLOGIES = (
     "dragonfly+",
     "slim-fly",
     "torus",
+    "nvlink",
 )
 """Kinds of network that can be designed."""
 

@@ -8,7 +8,6 @@ scaling"; `rule` is the rounded form printed there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.limits import cp as cp_limits
@@ -16,8 +15,8 @@ from gpuscale.core.limits import dp as dp_limits
 from gpuscale.core.limits import ep as ep_limits
 from gpuscale.core.limits import tp as tp_limits
 from gpuscale.core.limits.pp import bubble_frac, hop_time_s
-from gpuscale.core.model.layer_shape import LayerShape, layer_shape
-from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, network_levels
+from gpuscale.core.limits.records import Case, LimitRow, case_of
+from gpuscale.core.network.hierarchy import hierarchical_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -25,53 +24,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
-
-
-@dataclass(frozen=True, slots=True)
-class LimitRow:
-    """One parallelism: what it costs, what it needs, what there is."""
-
-    axis: str  # dp, moe-dp, fsdp, tp, ep, pp, cp
-    degree: int
-    in_use: bool
-    math_s: float | None  # per layer (pp: per micro-batch and stage; cp: per ring step)
-    comm_s: float | None
-    quantity: str  # what `have` and `need` count
-    have: float
-    need: float
-    relation: str  # ">=": have must be at least need; "<=": at most
-    rule: float | None  # the documents' rounded limit
-    bound: str  # "compute" | "communication" | "-"
-    ratio: float  # communication over arithmetic
-    verdict: str
-    note: str = ""
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether an axis that is in use is communication-bound."""
-        return self.in_use and self.bound == "communication"
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """What all rows share."""
-
-    shape: LayerShape
-    layout: Layout
-    levels: tuple[Level, ...]
-    domain: int
-    gpu_egress: float  # into the scale-up domain
-    gpu_share: float  # of one GPU out of the domain
-    peak: float
-    batch_tokens: float
-
-    @property
-    def domain_egress(self) -> float:
-        return self.gpu_share * self.domain
-
-    @property
-    def tokens_per_gpu(self) -> float:
-        return self.batch_tokens / self.layout.n_gpus
 
 
 def limits_board(
@@ -108,7 +60,7 @@ def limits_board(
     ValueError
         If the GPU lacks the precision, the links are not known, or the GPUs do not fit.
     """
-    case = _case(model, cluster, layout, batch_tokens, flop_per_s)
+    case = case_of(model, cluster, layout, batch_tokens, flop_per_s)
     rows = [_dp(case)]
     if case.shape.n_experts > 1:
         rows.append(_moe_dp(case))
@@ -121,36 +73,6 @@ def limits_board(
     return tuple(rows)
 
 
-def _case(
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    layout: Layout,
-    batch_tokens: float | None,
-    flop_per_s: float | None,
-) -> _Case:
-    peak = flop_per_s or cluster.gpu.flop_per_s(layout.precision)
-    if peak is None:
-        raise ValueError(f"{cluster.gpu.name} has no {layout.precision} matrix rate")
-    levels = network_levels(cluster)
-    if not levels:
-        raise ValueError(f"{cluster.name}: no link between GPUs is known")
-    domain = levels[0].gpus or layout.n_gpus
-    if len(levels) == 1 and layout.n_gpus > domain:
-        raise ValueError(f"{cluster.name} joins at most {domain} GPUs, got {layout.n_gpus}")
-    share = levels[1].bytes_per_s_per_gpu if len(levels) > 1 else levels[0].bytes_per_s_per_gpu
-    tokens = batch_tokens or float(layout.seq_len * layout.global_batch_size)
-    return _Case(
-        layer_shape(model),
-        layout,
-        levels,
-        domain,
-        levels[0].bytes_per_s_per_gpu,
-        share,
-        peak,
-        tokens,
-    )
-
-
 def _verdict(ratio: float, in_use: bool) -> tuple[str, str]:
     """(bound, verdict) of communication over arithmetic."""
     bound = "compute" if ratio <= 1 else "communication"
@@ -158,12 +80,12 @@ def _verdict(ratio: float, in_use: bool) -> tuple[str, str]:
     return bound, text if in_use else f"not used; would be {text}"
 
 
-def _gather_s(case: _Case, array_bytes: float, span: int, inner: int) -> float:
+def _gather_s(case: Case, array_bytes: float, span: int, inner: int) -> float:
     """All-gather (or reduce-scatter) of a layer's array over `span` GPUs, sharded `inner` ways."""
     return hierarchical_time_s("all-gather", array_bytes, span, case.levels, inner=inner)
 
 
-def _rule_tokens(case: _Case, inner: int) -> float:
+def _rule_tokens(case: Case, inner: int) -> float:
     """Tokens per GPU by the rounded form: C max(1/(W_gpu min(Y,D)), D/(W_node max(D,Y))) / pp."""
     one = 1 / (case.gpu_egress * min(inner, case.domain))
     stage = case.layout.n_gpus // case.layout.pp
@@ -172,7 +94,7 @@ def _rule_tokens(case: _Case, inner: int) -> float:
     return case.peak * one / case.layout.pp
 
 
-def _dp(case: _Case) -> LimitRow:
+def _dp(case: Case) -> LimitRow:
     """Gradient of the dense weights against the backward pass."""
     s, lay = case.shape, case.layout
     width: float = s.ffn_hidden_size
@@ -198,7 +120,7 @@ def _dp(case: _Case) -> LimitRow:
     )
 
 
-def _moe_dp(case: _Case) -> LimitRow:
+def _moe_dp(case: Case) -> LimitRow:
     """Gradient of the experts against their backward pass."""
     s, lay = case.shape, case.layout
     inner = lay.ep * lay.etp
@@ -228,7 +150,7 @@ def _moe_dp(case: _Case) -> LimitRow:
     )
 
 
-def _fsdp(case: _Case) -> LimitRow:
+def _fsdp(case: Case) -> LimitRow:
     """ZeRO-3: two all-gathers and a reduce-scatter of each layer, every micro-batch."""
     s, lay = case.shape, case.layout
     inner = lay.tp if s.n_experts == 1 else lay.ep * lay.etp
@@ -260,7 +182,7 @@ def _fsdp(case: _Case) -> LimitRow:
 
 
 def _tokens_row(
-    case: _Case,
+    case: Case,
     axis: str,
     degree: int,
     in_use: bool,
@@ -292,7 +214,7 @@ def _tokens_row(
     )
 
 
-def _tp(case: _Case) -> LimitRow:
+def _tp(case: Case) -> LimitRow:
     """Activations gathered and scattered against the MLP's forward arithmetic."""
     s, lay = case.shape, case.layout
     group_tokens = case.batch_tokens / (lay.dp * lay.cp)
@@ -335,7 +257,7 @@ def _tp(case: _Case) -> LimitRow:
     )
 
 
-def _ep(case: _Case) -> LimitRow:
+def _ep(case: Case) -> LimitRow:
     """Tokens to their experts and back against the experts' forward arithmetic."""
     s, lay = case.shape, case.layout
     z = lay.ep * lay.etp
@@ -387,7 +309,7 @@ def _ep(case: _Case) -> LimitRow:
     )
 
 
-def _pp(case: _Case) -> LimitRow:
+def _pp(case: Case) -> LimitRow:
     """Hop of a micro-batch to the next stage against the stage's forward arithmetic."""
     s, lay = case.shape, case.layout
     m, group = lay.n_micro_batches, lay.tp * lay.cp
@@ -421,7 +343,7 @@ def _pp(case: _Case) -> LimitRow:
     )
 
 
-def _cp(case: _Case) -> LimitRow:
+def _cp(case: Case) -> LimitRow:
     """Ring attention: K and V to the neighbour against one block of attention."""
     s, lay = case.shape, case.layout
     inside = lay.tp * lay.cp <= case.domain

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.limits.board import LimitRow
+from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.plan.estimate import Run
 from gpuscale.core.plan.sensitivity import Effect

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuscale.core.limits.board import LimitRow
+    from gpuscale.core.limits.records import LimitRow
     from gpuscale.core.plan.estimate import Estimate
 
 AXES = {
@@ -80,7 +80,7 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
 def _against(row: LimitRow) -> str:
     """Have against need, in words.
 
-    >>> from gpuscale.core.limits.board import LimitRow
+    >>> from gpuscale.core.limits.records import LimitRow
     >>> _against(LimitRow("tp", 16, True, 1.0, 2.0, "degree", 16, 8, "<=", None, "", 2.0, ""))
     'TP 16 against at most 8'
     """

@@ -12,7 +12,8 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read import keyed, megatron, serving, torchtitan, trainer
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.launchers import outside_variables, read_size
-from gpuscale.launch.read.shell import Script, read_script
+from gpuscale.launch.read.shell import read_script
+from gpuscale.launch.read.words import Script
 
 KINDS = (
     "megatron",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
-    from gpuscale.launch.read.shell import Script
+    from gpuscale.launch.read.words import Script
 
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 NODES = ("--nnodes", "--num_nodes", "--num-nodes", "--nodes", "-N", "--num_machines")

@@ -7,12 +7,19 @@ needs the machine (a command substitution, an unset variable) is left as it is a
 
 from __future__ import annotations
 
-import ast
 import operator
 import re
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from gpuscale.launch.read.words import (
+    UNSET,
+    Script,
+    as_list,
+    closing,
+    end_of_word,
+    read_text,
+    words_of,
+)
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGN = re.compile(
@@ -21,18 +28,6 @@ _ASSIGN = re.compile(
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 MAX_CHARACTERS = 2_000_000
-UNSET = "\x00"
-"""Mark of what could not be put in, before the variable's own text."""
-
-
-@dataclass(slots=True)
-class Script:
-    """Commands of a script in order, as words; and what was not known."""
-
-    commands: list[list[str]] = field(default_factory=list)
-    variables: dict[str, str | list[str]] = field(default_factory=dict)
-    unresolved: list[str] = field(default_factory=list)
-    documents: dict[str, str] = field(default_factory=dict)  # here-documents by file name
 
 
 def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
@@ -177,7 +172,7 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
         if not rest:
             return
         part = rest
-    words = _words(part, script)
+    words = words_of(part, script)
     if words[:1] == ["export"]:
         return
     if words:
@@ -210,7 +205,7 @@ def _test(text: str, script: Script) -> bool:
         return (any if "||" in text else all)(_test(one, script) for one in either)
     inner = text.strip().removeprefix("((").removesuffix("))")
     inner = re.sub(r"^\[\[?|\]\]?$", "", inner.strip()).strip()
-    words = _words(inner, Script(variables=script.variables))
+    words = words_of(inner, Script(variables=script.variables))
     if len(words) == 2 and words[0] in ("-z", "-n"):
         known = UNSET not in words[1] and bool(words[1])
         return known == (words[0] == "-n")
@@ -245,14 +240,14 @@ def _assign(part: str, match: re.Match[str], script: Script) -> str:
     name, more = match[1], match[2]
     value = part[match.end() :]
     if value.startswith("("):
-        end = _closing(value, 0)
-        words = _words(value[1:end].replace("\n", " "), script)
+        end = closing(value, 0)
+        words = words_of(value[1:end].replace("\n", " "), script)
         if more:
-            words = _as_list(script.variables.get(name, [])) + words
+            words = as_list(script.variables.get(name, [])) + words
         script.variables[name] = words
         return ""
-    end = _end_of_word(value)
-    text = _text(value[:end], script)
+    end = end_of_word(value)
+    text = read_text(value[:end], script)
     if more:
         before = script.variables.get(name, "")
         text = (before if isinstance(before, str) else " ".join(before)) + text
@@ -263,203 +258,3 @@ def _assign(part: str, match: re.Match[str], script: Script) -> str:
     if rest and (again := _ASSIGN.match("export " + rest)):
         return _assign("export " + rest, again, script)
     return ""
-
-
-def _as_list(value: str | list[str]) -> list[str]:
-    return value if isinstance(value, list) else shlex.split(value)
-
-
-def _closing(text: str, start: int) -> int:
-    """Place of the bracket that closes the one at `start`."""
-    pairs = {"(": ")", "{": "}"}
-    opener, closer = text[start], pairs[text[start]]
-    depth, quote, i = 0, "", start
-    while i < len(text):
-        c = text[i]
-        if quote:
-            if c == quote:
-                quote = ""
-        elif c in "'\"":
-            quote = c
-        elif c == opener:
-            depth += 1
-        elif c == closer:
-            depth -= 1
-            if depth == 0:
-                return i
-        i += 1
-    return len(text)
-
-
-def _end_of_word(text: str) -> int:
-    quote, depth, i = "", 0, 0
-    while i < len(text):
-        c = text[i]
-        if quote:
-            if c == "\\" and quote == '"':
-                i += 1
-            elif c == quote:
-                quote = ""
-        elif c in "'\"":
-            quote = c
-        elif c == "\\":
-            i += 1
-        elif c in "({":
-            depth += 1
-        elif c in ")}":
-            depth -= 1
-        elif c.isspace() and depth <= 0:
-            return i
-        i += 1
-    return len(text)
-
-
-def _words(text: str, script: Script) -> list[str]:
-    """Words of a command with all that is known put in."""
-    words: list[str] = []
-    i = 0
-    while i < len(text):
-        if text[i].isspace():
-            i += 1
-            continue
-        end = i + _end_of_word(text[i:])
-        words += _word(text[i:end], script)
-        i = end
-    return words
-
-
-def _word(raw: str, script: Script) -> list[str]:
-    """One raw word: an array or an unquoted variable gives several words."""
-    bare = raw.strip('"')
-    match = re.fullmatch(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)", bare)
-    if match:
-        value = script.variables.get(match[1] or match[2])
-        if isinstance(value, list):
-            whole = raw.startswith('"')
-            return [w for one in value for w in ([one] if whole or not one else one.split())]
-        if value is not None and not raw.startswith('"'):
-            try:
-                return shlex.split(value)
-            except ValueError:
-                return [value]
-        if value == "":
-            return [""] if raw.startswith('"') else []
-    text = _text(raw, script)
-    return [text] if text or raw[:1] in "'\"" else []
-
-
-def _text(raw: str, script: Script) -> str:
-    """Text of a raw word: quotes taken off, variables put in."""
-    made: list[str] = []
-    i, quote = 0, ""
-    while i < len(raw):
-        c = raw[i]
-        if quote == "'":
-            if c == "'":
-                quote = ""
-            else:
-                made.append(c)
-            i += 1
-        elif c == "\\" and i + 1 < len(raw):
-            made.append("" if raw[i + 1] == "\n" else raw[i + 1])
-            i += 2
-        elif c == '"' or (c == "'" and not quote):
-            quote = "" if quote == c else c
-            i += 1
-        elif c == "$" and i + 1 < len(raw):
-            value, i = _dollar(raw, i, script)
-            made.append(value)
-        elif c == "`":
-            end = raw.find("`", i + 1)
-            end = len(raw) - 1 if end < 0 else end
-            made.append(_unknown(raw[i : end + 1], script))
-            i = end + 1
-        else:
-            made.append(c)
-            i += 1
-    return "".join(made)
-
-
-def _unknown(text: str, script: Script) -> str:
-    script.unresolved.append(text)
-    return UNSET + text
-
-
-def _dollar(raw: str, i: int, script: Script) -> tuple[str, int]:
-    """(value, next place) of what begins with a dollar sign."""
-    if raw.startswith("$((", i):
-        end = raw.find("))", i)
-        end = len(raw) if end < 0 else end
-        return _arithmetic(raw[i + 3 : end], script), end + 2
-    if raw[i + 1] == "(":
-        end = _closing(raw, i + 1)
-        return _unknown(raw[i : end + 1], script), end + 1
-    if raw[i + 1] == "{":
-        end = _closing(raw, i + 1)
-        return _braced(raw[i + 2 : end], script), end + 1
-    name = _NAME.match(raw, i + 1)
-    if not name:
-        if raw[i + 1].isdigit() or raw[i + 1] in "@*#?":
-            return _unknown(raw[i : i + 2], script), i + 2
-        return "$", i + 1
-    return _value(name[0], "$" + name[0], script), name.end()
-
-
-def _value(name: str, shown: str, script: Script) -> str:
-    value = script.variables.get(name)
-    if value is None:
-        return _unknown(shown, script)
-    return value if isinstance(value, str) else shlex.join(value)
-
-
-def _braced(inner: str, script: Script) -> str:
-    match = _BRACED.match(inner)
-    shown = "${" + inner + "}"
-    if not match:
-        return _unknown(shown, script)
-    name, _, sign, other = match.groups()
-    value = script.variables.get(name)
-    known = value is not None and (value != "" or not (sign or "").startswith(":"))
-    if known and UNSET in (value if isinstance(value, str) else " ".join(value or [])):
-        known = not sign
-    if sign and sign[-1] == "+":
-        return _text(other, script) if known else ""
-    if known:
-        return _value(name, shown, script)
-    if sign and sign[-1] in "-=":
-        text = _text(other, script)
-        if sign[-1] == "=":
-            script.variables[name] = text
-        return text
-    return _unknown(shown, script)
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-
-def _arithmetic(text: str, script: Script) -> str:
-    """Value of an integer expression, or the text itself where a part is unknown."""
-    inner = re.sub(
-        r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[1], script), _text(text, script)
-    )
-    try:
-        return str(_evaluate(ast.parse(inner.strip(), mode="eval").body))
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return _unknown("$((" + text + "))", script)
-
-
-def _evaluate(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_evaluate(node.left), _evaluate(node.right))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluate(node.operand)
-    raise ValueError("not integer arithmetic")

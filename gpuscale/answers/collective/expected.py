@@ -1,0 +1,85 @@
+"""The expected time of a collective, from the calibration of its fabric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.network.hierarchy import Level
+    from gpuscale.core.network.ideal import CollectiveTime
+    from gpuscale.specs.cluster import ClusterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Calibrated time of a collective, its interval and bandwidths."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    algorithm: str
+    source: str
+
+
+def expected_time(
+    found: CollectiveTime,
+    spec: ClusterSpec,
+    levels: tuple[Level, ...],
+    inner: int,
+    algorithm: str | None,
+    calibration: str | None,
+    once_per_node_of: int = 1,
+) -> Expected | None:
+    """Return the expected time; None for a single GPU, and for all-to-all on a torus.
+
+    Without `algorithm` it is the one that the library would choose. `once_per_node_of` experts
+    per token share one copy per node.
+    """
+    if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
+        return None
+    from gpuscale.core.network.algorithms import ALGORITHMS
+    from gpuscale.core.network.calibration import collective_interval_s
+    from gpuscale.core.network.collective import bandwidths_bytes_per_s
+    from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
+    from gpuscale.io.calibration import load_fabric, scaleup_class
+
+    fabric = load_fabric(spec, calibration)
+    ranks = found.n_ranks
+    in_domain = max(1, min(levels[0].gpus or ranks * inner, ranks * inner) // inner)
+    outs = [level.bytes_per_s_per_gpu for level in levels[1:]]
+    slowest = [t.bytes_per_s_per_gpu for t in found.levels if t.name != levels[0].name]
+    out = min(slowest) if slowest else (outs[0] if outs else 0.0)
+    kind = ALGORITHMS[algorithm].measured_as if algorithm else "auto"
+    if kind is None:
+        return None
+    time_s = expected_collective_time_s(
+        found.op,
+        found.nccl_size_bytes,
+        ranks,
+        min(in_domain, ranks),
+        fabric,
+        levels[0].bytes_per_s_per_gpu,
+        out,
+        kind,
+        network_frac=deduplicated_frac(once_per_node_of, max(1.0, ranks / in_domain)),
+    )
+    floor_s = found.bandwidth_s
+    if found.op == "all-reduce" and algorithm is None and any(v.reduces for v in levels):
+        floor_s = _in_switch_s(found, levels, inner)
+    time_s = max(time_s, floor_s)
+    low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
+    size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
+    algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
+    source = f"calibration `{scaleup_class(spec.gpu.scaleup_link)}` and `{spec.fabric_class}`"
+    return Expected(time_s, max(low, floor_s), high, algbw, busbw, kind, source)
+
+
+def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:
+    """Ideal of the same all-reduce in the switches, where they reduce."""
+    from gpuscale.core.network.hierarchy import hierarchical_time_s
+
+    args = found.op, found.array_bytes, found.n_gpus, levels
+    return min(found.bandwidth_s, hierarchical_time_s(*args, "sharp", inner))

@@ -1,0 +1,188 @@
+"""Tables and terms of a plan of fine-tuning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.finetune.plan_records import TuningPlan
+from gpuscale.answers.finetune.words import PARTS, gb, time_text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
+    from gpuscale.core.finetune.bench import Trial
+    from gpuscale.core.records import Term
+    from gpuscale.render.document import Table
+
+
+def plan_facts(case: Case, trial: Trial, r: TuningPlan, told: str) -> list[tuple[str, str, str]]:
+    """Answer in figures: time, cost, memory, and what they rest on."""
+    c, step = r.chosen, trial.step
+    width = r.step_interval_factor_80
+    which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
+    rows = [
+        (
+            "memory",
+            gb(c.total_bytes),
+            f"of {gb(c.usable_bytes)} usable" if c.fits else f"does not fit {gb(c.usable_bytes)}",
+        ),
+        (
+            "step",
+            time_text(c.step_s),
+            f"{time_text(c.step_s / width)} to {time_text(c.step_s * width)}, "
+            f"{c.global_batch_size} sequences",
+        ),
+        (
+            "tokens/s",
+            f"{c.tokens_per_s:,.0f}",
+            f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}",
+        ),
+        ("run", time_text(c.run_s), told),
+    ]
+    if c.cost_usd is not None:
+        price = f"{c.usd_per_gpu_hour:,.2f} USD per GPU-hour, {c.price_origin}".rstrip(", ")
+        rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
+    else:
+        rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
+    from gpuscale.answers.money import bill_rows
+
+    rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
+    rows.append(("host memory", gb(c.host_bytes_per_node), "per node"))
+    return rows
+
+
+def time_table(r: TuningPlan) -> Table:
+    """Where the step goes."""
+    from gpuscale.render.document import Column, Table
+
+    words = {
+        "matmul_s": "matrix products, adapters",
+        "attention_s": "attention",
+        "elementwise_s": "norms, activations, loss",
+        "moe_s": "routing of experts",
+        "recompute_s": "recomputation",
+        "host_s": "launches",
+        "bubble_s": "pipeline bubble",
+        "tp_comm_s": "tensor parallelism",
+        "cp_comm_s": "context parallelism",
+        "ep_comm_s": "expert parallelism",
+        "pp_comm_s": "pipeline transfers",
+        "dp_comm_s": "gathering and reducing",
+        "optimizer_s": "optimizer",
+        "straggler_s": "stragglers",
+    }
+    rows = [(words[k], v) for k, v in r.breakdown.parts().items() if v > 5e-4 * r.step_s]
+    rows += [("offload", r.offload_s)] if r.offload_s > 5e-4 * r.step_s else []
+    return Table(
+        (
+            Column("part", "step by part", right=False),
+            Column("time_s", "time", time_text),
+            Column("share", "share", lambda v: f"{100 * v:.1f} %"),
+        ),
+        [(name, v, v / r.step_s) for name, v in rows],
+    )
+
+
+def option_table(r: TuningPlan) -> Table:
+    """Every way that was tried, the chosen first."""
+    from gpuscale.render.document import Column, Table
+
+    def money(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.2f} USD"
+
+    return Table(
+        (
+            Column("gpu", "ways that fit", right=False),
+            Column("n_gpus", "GPUs"),
+            Column("zero_stage", "ZeRO"),
+            Column("micro_batch_size", "micro-batch"),
+            Column("recompute", "recompute", right=False),
+            Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
+            Column("total_bytes", "memory", gb),
+            Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
+            Column("run_s", "run", time_text),
+            Column("cost_usd", "cost", money),
+        ),
+        [
+            (
+                o.gpu,
+                o.n_gpus,
+                o.zero_stage,
+                o.micro_batch_size,
+                o.recompute,
+                o.offload,
+                o.total_bytes,
+                o.tokens_per_s,
+                o.run_s,
+                o.cost_usd,
+            )
+            for o in r.options
+        ],
+    )
+
+
+def remedy_table(r: TuningPlan) -> Table:
+    """List what would make it fit."""
+    from gpuscale.render.document import Column, Table
+
+    return Table(
+        (
+            Column("words", "to make it fit, each on top", right=False),
+            Column("saved_bytes", "saves", gb),
+            Column("total_bytes", "then", gb),
+            Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
+            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
+        ),
+        [(m.words, m.saved_bytes, m.total_bytes, m.lost_s, m.fits) for m in r.remedies],
+    )
+
+
+def plan_terms(r: TuningPlan) -> tuple[Term, ...]:
+    """Explain the headline numbers as arithmetic over their parts."""
+    from gpuscale.core.records import Term
+
+    parts = {name: v for name, v in r.breakdown.parts().items() if v}
+    parts["offload_s"] = r.offload_s
+    memory = {key: getattr(r.expected, key) for _, key in PARTS}
+    terms: list[Any] = [
+        Term(
+            "run_s",
+            r.run_s,
+            "s",
+            "tokens / tokens_per_s",
+            {"tokens": r.tokens, "tokens_per_s": r.tokens_per_s},
+            "tokens of the data, without padding",
+        ),
+        Term(
+            "step_s",
+            r.step_s,
+            "s",
+            " + ".join(parts),
+            parts,
+            "parts of a training step; frozen maps have an input gradient alone",
+        ),
+        Term(
+            "total_bytes",
+            r.total_bytes,
+            "bytes",
+            " + ".join(memory),
+            memory,
+            f"sum of the parts at the {r.expected.moment}",
+        ),
+    ]
+    c = r.chosen
+    if c.cost_usd is not None and c.usd_per_gpu_hour is not None:
+        terms.append(
+            Term(
+                "cost_usd",
+                c.cost_usd,
+                "usd",
+                "n_gpus * run_s / 3600 * usd_per_gpu_hour",
+                {
+                    "n_gpus": float(c.n_gpus),
+                    "run_s": c.run_s,
+                    "usd_per_gpu_hour": c.usd_per_gpu_hour,
+                },
+                c.price_origin or "price of the cluster preset",
+            )
+        )
+    return tuple(terms)

@@ -1,0 +1,57 @@
+"""What a plan of fine-tuning says, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuscale.core.finetune.memory import FinetuneMemory
+from gpuscale.core.finetune.remedy import Remedy
+from gpuscale.core.run.bill import Bill
+from gpuscale.core.step.records import Breakdown
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to run the job."""
+
+    gpu: str
+    cluster: str
+    n_gpus: int
+    software: str
+    zero_stage: int
+    micro_batch_size: int
+    global_batch_size: int
+    recompute: str
+    offload: tuple[str, ...]
+    fits: bool
+    total_bytes: float
+    usable_bytes: float
+    step_s: float
+    tokens_per_s: float  # without padding
+    run_s: float  # of all tokens
+    usd_per_gpu_hour: float | None
+    price_origin: str
+    cost_usd: float | None
+    host_bytes_per_node: float
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlan:
+    """The chosen way, the others, and what would help where none fits."""
+
+    fits: bool
+    tokens: float
+    chosen: Option
+    step_s: float
+    step_interval_factor_80: float
+    tokens_per_s: float
+    total_bytes: float
+    run_s: float
+    cost_usd: float | None
+    bill: Bill  # money, energy and carbon of the run
+    expected: FinetuneMemory
+    breakdown: Breakdown
+    unpack_s: float
+    offload_s: float
+    options: tuple[Option, ...]
+    remedies: tuple[Remedy, ...]

@@ -1,0 +1,97 @@
+"""What a launch is and what it takes, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.finetune.memory import TuningMemory
+from gpuscale.core.layout import Layout
+
+if TYPE_CHECKING:
+    from gpuscale.answers.launch_check import LaunchCheck
+    from gpuscale.launch.read.found import Found
+    from gpuscale.render.document import Block
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One option that the best layout has otherwise."""
+
+    field: str
+    have: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReport:
+    """What a launch is and what it takes."""
+
+    kind: str
+    version: str  # whose option names are known
+    method: str
+    model: str
+    n_params: float | None
+    n_gpus: int | None
+    software: str
+    layout: Layout | None
+    stage_layers: tuple[int, ...]
+    can_launch: bool
+    broken: tuple[str, ...]  # rules that it breaks
+    not_understood: tuple[str, ...]
+    unresolved: tuple[str, ...]
+    fits: bool | None
+    peak_bytes: float | None = None
+    capacity_bytes: float | None = None
+    step_s: float | None = None
+    step_low_s: float | None = None
+    step_high_s: float | None = None
+    mfu: float | None = None
+    best_layout: Layout | None = None
+    best_step_s: float | None = None
+    slower_factor: float | None = None  # step time over the best's
+    why: str = ""
+    changes: tuple[Change, ...] = ()
+    diff: tuple[str, ...] = ()
+    tuning: TuningMemory | None = None  # of a fine-tuning job
+
+
+def empty_report(
+    found: Found, model: ModelSpec, n_gpus: int, software: str, fits: bool | None
+) -> LaunchReport:
+    """Report of what was read, before anything is predicted."""
+    return LaunchReport(
+        kind=found.kind,
+        version=found.version,
+        method=found.method,
+        model=model.name,
+        n_params=n_params(model),
+        n_gpus=n_gpus,
+        software=software,
+        layout=None,
+        stage_layers=(),
+        can_launch=not found.wrong,
+        broken=tuple(found.wrong),
+        not_understood=tuple(found.not_understood),
+        unresolved=tuple(found.unresolved),
+        fits=fits,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A report, with what its text needs beside it."""
+
+    report: LaunchReport
+    asked: LaunchCheck
+    warnings: Sequence[str] = ()
+    blocks: Sequence[Block] = ()  # of the answer that the report takes its figures from
+
+
+def n_params(model: ModelSpec) -> float:
+    """Parameters of a model. [1]."""
+    from gpuscale.core.model.params import count_params
+
+    return float(count_params(model).total_params)

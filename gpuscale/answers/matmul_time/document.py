@@ -1,0 +1,207 @@
+"""The answer about a kernel: roofline beside expected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.kernel.ideal import KernelTime
+
+if TYPE_CHECKING:
+    from gpuscale.answers.matmul_time import MatmulTime
+    from gpuscale.core.kernel.mixed import MixedProduct
+    from gpuscale.core.records import Term
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+    from gpuscale.specs.gpu import GpuSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Calibrated time of a product, and its interval."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    launch_s: float  # start of one kernel, inside the time
+    measured: bool  # whether kernels of this kind are among the measurements
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelAnswer(KernelTime):
+    """Roofline of a kernel, and what is expected of it."""
+
+    expected: Expected
+    time_at_efficiency_s: float | None
+
+
+def expected_of(
+    spec: GpuSpec, found: KernelTime, product: MixedProduct | None, calibration: str | None
+) -> Expected:
+    """Return the expected time of a product, or of an elementwise kernel where there is none."""
+    from gpuscale.core.kernel.calibration import matmul_interval_s
+    from gpuscale.core.kernel.expected import expected_elementwise_time_s
+    from gpuscale.core.kernel.mixed import mixed_product_time_s
+    from gpuscale.io.calibration import load_arch
+
+    arch = load_arch(spec, calibration)
+    source, dtype = f"calibration `{arch.name}`, {arch.source}", "bf16"
+    unseen = product.unseen if product else "an elementwise kernel"
+    if unseen:
+        source += f"; {unseen} was not measured: constants of single products"
+    if product is not None:
+        dtype = found.compute_dtype
+        time_s = mixed_product_time_s(
+            product,
+            dtype,
+            arch,
+            found.flop_per_s or 0.0,
+            spec.hbm_bytes_per_s,
+            n_units=spec.n_compute_units,
+            l2_bytes=spec.l2_bytes,
+        )
+    else:
+        time_s = expected_elementwise_time_s(
+            found.bytes, found.compute_s, arch, spec.hbm_bytes_per_s
+        )
+    time_s = max(time_s, found.time_s)
+    low, high = matmul_interval_s(time_s, dtype, arch, unseen=bool(unseen))
+    launch_s = arch.for_dtype(dtype).floor_s
+    return Expected(time_s, max(low, found.time_s), high, launch_s, unseen == "", source)
+
+
+def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[list[str | None]]:
+    """Lines of the answer: label, roofline, expected, remark."""
+    from gpuscale.core.quantity import format_si
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    known = found.flop_per_s is not None
+    units = "dense matrix units" if found.kind == "matmul" else "vector units"
+    peak = f"{format_si(found.flop_per_s or 0.0, 'flop_per_s')}, {found.compute_dtype} {units}"
+    work = format_si(found.flop, "flop")
+    # a copy has no FLOP: its rate is that of its bytes
+    amount, dim = (found.flop, "flop_per_s") if found.flop else (found.bytes, "bytes_per_s")
+
+    def work_s(seconds: float) -> float:
+        return amount / seconds
+
+    rows: list[list[str | None]] = [
+        ["time", time(found.time_s), time(expected.time_s), f"{found.bound}-bound"],
+        [
+            "80 % interval",
+            None,
+            f"{time(expected.low_s)} to {time(expected.high_s)}",
+            "from validation" if expected.measured else "wide: this kind was not measured",
+        ],
+        ["launch", None, time(expected.launch_s), "start of one kernel, included"],
+        [
+            "rate",
+            format_si(work_s(found.time_s), dim),
+            format_si(work_s(expected.time_s), dim),
+            f"{100 * found.time_s / expected.time_s:.3g} % of the roofline",
+        ],
+    ]
+    if share is not None:
+        rows.append(["at efficiency", time(found.time_s / share), None, f"roofline / {share:g}"])
+    rows += [
+        [
+            "compute",
+            time(found.compute_s) if known else None,
+            None,
+            f"{work} at " + (peak if known else "a vector rate not known"),
+        ],
+        [
+            "memory",
+            time(found.memory_s),
+            None,
+            f"{format_si(found.bytes, 'bytes')} at {format_si(found.bytes_per_s, 'bytes_per_s')}",
+        ],
+        [
+            "intensity",
+            f"{found.intensity_flop_per_byte:.4g}",
+            None,
+            f"FLOP/byte; ridge {found.ridge_flop_per_byte:.4g}" if known else "FLOP/byte",
+        ],
+    ]
+    if found.kind == "matmul":
+        rows.append(_critical(found))
+    return rows
+
+
+def kernel_document(
+    asked: MatmulTime,
+    loaded: Loaded,
+    found: KernelTime,
+    inputs: dict[str, Any],
+    title: str,
+    terms: tuple[Term, ...],
+    product: MixedProduct | None = None,
+) -> Document:
+    """Lay the answer out."""
+    from dataclasses import asdict
+
+    from gpuscale.core.quantity import format_si
+    from gpuscale.core.records import Term
+    from gpuscale.render.document import Column, Document, Table, Text
+
+    inputs = {**inputs, "changed": list(loaded.changes)}
+    share = asked.efficiency
+    expected = expected_of(loaded.gpu, found, product, asked.calibration)
+    result = KernelAnswer(
+        **asdict(found),
+        expected=expected,
+        time_at_efficiency_s=None if share is None else found.time_s / share,
+    )
+    shown = _rows(found, expected, share)
+    headers = [
+        Column("what", "", right=False),
+        Column("roofline", "roofline"),
+        Column("expected", "expected"),
+        Column("remark", "", right=False),
+    ]
+
+    def time(v: float) -> str:
+        return format_si(v, "s")
+
+    columns = [
+        Column("time_s", "roofline", time),
+        Column("expected_s", "expected", time),
+        Column("compute_s", "compute", time),
+        Column("memory_s", "memory", time),
+        Column("bound", "bound", right=False),
+        Column("flop", "FLOP"),
+        Column("bytes", "bytes"),
+        Column("intensity_flop_per_byte", "FLOP/byte"),
+    ]
+    flat = {**asdict(result), "expected_s": expected.time_s}
+    note = f"{_origin(loaded, asked.catalogue)}\nexpected: {expected.source}"
+    terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
+    return Document(
+        command="matmul-time",
+        inputs=inputs,
+        result=result,
+        blocks=[Text(title), Table(headers, shown), Text(note)],
+        warnings=loaded.warnings,
+        terms=terms,
+        csv_table=Table(columns, [[flat[c.key] for c in columns]]),
+    )
+
+
+def _critical(found: KernelTime) -> list[str | None]:
+    rule = f"by the weights alone {found.critical_m_rule:.4g}"
+    if found.smallest_compute_bound_m is None:
+        return ["compute-bound", "never", None, f"K or N too small for any M; {rule}"]
+    return ["compute-bound", f"M >= {found.smallest_compute_bound_m:,}", None, f"exact; {rule}"]
+
+
+def _origin(loaded: Loaded, catalogue: str) -> str:
+    from gpuscale.io.inputs import changed_text
+
+    name = loaded.gpu.name
+    kind = "the documents' rounded figures" if catalogue == "documents" else "the data sheet"
+    said = f"figures of {name}: {kind} (`gpuscale presets show {name}` has the sources)"
+    changed = changed_text(loaded)
+    return f"{said}\n{changed}" if changed else said

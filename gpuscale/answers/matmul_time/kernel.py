@@ -1,0 +1,135 @@
+"""A matrix product or an elementwise operation: its roofline and the terms of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.matmul_time.document import kernel_document
+from gpuscale.answers.rates import check_dtype, formats_of, matrix_rate
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.matmul_time import MatmulTime
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Document
+
+
+def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Document:
+    """Time a matrix product."""
+    from gpuscale.core.formats import compute_dtype, element_bytes
+    from gpuscale.core.kernel.ideal import SOURCE
+    from gpuscale.core.kernel.ideal import matmul_time as compute
+    from gpuscale.core.kernel.mixed import MixedProduct
+    from gpuscale.core.records import Term
+
+    spec = loaded.gpu
+    m, k, n = sizes
+    x, w, out = formats_of(spec, asked.dtype, asked.dtypes)
+    batch, groups = asked.batch, asked.groups
+    if groups > m:
+        raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
+    rate_dtype = compute_dtype(x, w)
+    rate = matrix_rate(spec, rate_dtype)
+    found = compute(m, k, n, x, w, out, rate, spec.hbm_bytes_per_s, batch, groups)
+    made = MixedProduct(m, k, n, x, w, out, batch, groups)
+    formula_inputs = {
+        "m": float(m),
+        "k": float(k),
+        "n": float(n),
+        "batch": float(batch),
+        "groups": float(groups),
+        "x_bytes": element_bytes(x),
+        "w_bytes": element_bytes(w),
+        "out_bytes": element_bytes(out),
+        "flop_per_s": rate,
+        "bytes_per_s": spec.hbm_bytes_per_s,
+    }
+    term = Term(
+        "time_s",
+        found.time_s,
+        "s",
+        "max(2 * m * k * n * batch / flop_per_s, batch * (x_bytes * m * k + groups * w_bytes * k"
+        " * n + out_bytes * m * n) / bytes_per_s)",
+        formula_inputs,
+        SOURCE,
+    )
+    intensity = Term(
+        "intensity_flop_per_byte",
+        found.intensity_flop_per_byte,
+        "",
+        "flop / bytes",
+        {"flop": float(found.flop), "bytes": found.bytes},
+        SOURCE,
+    )
+    shown = x if x == w == out else f"{x} x {w} -> {out}"
+    product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"
+    more = (f", {batch:,} products" if batch > 1 else "") + (
+        f", rows over {groups:,} weights" if groups > 1 else ""
+    )
+    inputs = {
+        "gpu": spec.name,
+        "catalogue": asked.catalogue,
+        "m": m,
+        "k": k,
+        "n": n,
+        "x_dtype": x,
+        "w_dtype": w,
+        "out_dtype": out,
+        "batch": batch,
+        "groups": groups,
+    }
+    return kernel_document(
+        asked,
+        loaded,
+        found,
+        inputs,
+        f"{spec.name}  {product}  {shown}{more}",
+        (term, intensity),
+        made,
+    )
+
+
+def elementwise_document(asked: MatmulTime, loaded: Loaded, op: str, sizes: list[int]) -> Document:
+    """Time an elementwise operation."""
+    from math import prod
+
+    from gpuscale.core.formats import element_bytes
+    from gpuscale.core.kernel.ideal import SOURCE, elementwise_time
+    from gpuscale.core.kernel.roofline import ELEMENTWISE
+    from gpuscale.core.records import Term
+    from gpuscale.errors import unknown_name
+
+    spec = loaded.gpu
+    op, dtype = op.strip().lower(), (asked.dtype or "fp32").strip().lower()
+    if op not in ELEMENTWISE:
+        raise unknown_name("operation", op, ELEMENTWISE, f"known: {', '.join(ELEMENTWISE)}")
+    check_dtype(dtype)
+    n = prod(sizes)
+    if n > 1e15:
+        raise GpuscaleError(f"{n:.3g} elements are more than any memory holds", "at most 1e15")
+    found = elementwise_time(op, n, dtype, spec.fp32_flop_per_s, spec.hbm_bytes_per_s)
+    arrays = ELEMENTWISE[op]
+    term = Term(
+        "time_s",
+        found.time_s,
+        "s",
+        "max(flop_per_element * n * inverse_rate, arrays * element_bytes * n / bytes_per_s)",
+        {
+            "flop_per_element": float(arrays.flop),
+            "n": float(n),
+            "inverse_rate": 1 / found.flop_per_s if found.flop_per_s else 0.0,
+            "arrays": float(arrays.reads + arrays.writes),
+            "element_bytes": element_bytes(dtype),
+            "bytes_per_s": spec.hbm_bytes_per_s,
+        },
+        SOURCE,
+    )
+    inputs = {
+        "gpu": spec.name,
+        "catalogue": asked.catalogue,
+        "op": op,
+        "elements": n,
+        "dtype": dtype,
+    }
+    title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
+    return kernel_document(asked, loaded, found, inputs, title, (term,))

@@ -1,0 +1,87 @@
+"""Products of mixed formats, batches and groups, as products of one format by the calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.kernel.expected import expected_matmul_time_s
+
+if TYPE_CHECKING:
+    from gpuscale.core.kernel.calibration import ArchCalibration
+
+
+@dataclass(frozen=True, slots=True)
+class MixedProduct:
+    """(m, k) @ (k, n), `batch` times, the rows shared out over `groups` weights."""
+
+    m: int
+    k: int
+    n: int
+    x_dtype: str
+    w_dtype: str
+    out_dtype: str
+    batch: int = 1
+    groups: int = 1
+
+    @property
+    def unseen(self) -> str:
+        """Form of product that the measurements do not hold; empty where they do."""
+        forms = {
+            "a batched product": self.batch > 1,
+            "a grouped product": self.groups > 1,
+            "a product of mixed formats": self.x_dtype != self.w_dtype,
+        }
+        return next((form for form, given in forms.items() if given), "")
+
+
+def mixed_product_time_s(
+    product: MixedProduct,
+    compute_dtype: str,
+    arch: ArchCalibration,
+    flop_per_s: float,
+    hbm_bytes_per_s: float,
+    *,
+    n_units: int | None,
+    l2_bytes: float | None,
+) -> float:
+    """Return the expected time of a product of mixed formats. [s].
+
+    The narrower operand is widened on the way; where that is the first, the product is the
+    transposed one: the same work with the operands swapped. A grouped product is one launch of
+    equal products, the rows shared out evenly.
+
+    Parameters
+    ----------
+    product : MixedProduct
+        Shape and formats.
+    compute_dtype : str
+        Format in which it is multiplied.
+    arch : ArchCalibration
+        Constants of the GPU's architecture, with their origin.
+    flop_per_s, hbm_bytes_per_s : float
+        Peaks of the GPU. [FLOP/s, byte/s]
+    n_units : int, optional
+        Compute units. [1]
+    l2_bytes : float, optional
+        L2 cache. [byte]
+    """
+    rows, columns, narrow = product.m / product.groups, float(product.n), product.w_dtype
+    if product.x_dtype != compute_dtype:
+        rows, columns, narrow = columns, rows, product.x_dtype
+    same = product.x_dtype == product.w_dtype
+    return expected_matmul_time_s(
+        rows,
+        columns,
+        product.k,
+        compute_dtype,
+        arch,
+        flop_per_s,
+        hbm_bytes_per_s,
+        n_units=n_units,
+        l2_bytes=l2_bytes,
+        out_bytes=element_bytes(product.out_dtype),
+        weight_bytes=None if same else element_bytes(narrow),
+        products=product.groups * product.batch,
+    )
