@@ -1,4 +1,7 @@
-"""Workers that read prompts and workers that decode, as one service under load."""
+"""Workers that read prompts and workers that decode, as one service under load.
+
+Zhong et al. 2024 (DistServe, arXiv:2401.09670), sections 3 and 4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a replica has beside its model: adapters in memory, weights on the host."""
+"""What a replica has beside its model: adapters in memory, weights on the host.
+
+Adapters of many users in one batch: Chen et al. 2023 (Punica, arXiv:2310.18547), section 4; weights
+on the host: Sheng et al. 2023 (FlexGen, arXiv:2303.06865), section 4.
+"""
 
 from __future__ import annotations
 

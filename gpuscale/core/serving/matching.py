@@ -1,4 +1,7 @@
-"""Prefill and decode pools matched by rate; speed of a user against speed of a GPU."""
+"""Prefill and decode pools matched by rate; speed of a user against speed of a GPU.
+
+Zhong et al. 2024 (DistServe, arXiv:2401.09670), section 4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One replica as a service: its tables, its scheduler, what it delivers under a load."""
+"""One replica as a service: its tables, its scheduler, what it delivers under a load.
+
+Scheduler and cache of Kwon et al. 2023 (vLLM, arXiv:2309.06180), section 4.
+"""
 
 from __future__ import annotations
 

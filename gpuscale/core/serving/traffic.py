@@ -1,4 +1,8 @@
-"""Traffic of a service: lengths of prompts and answers, moments of arrival."""
+"""Traffic of a service: lengths of prompts and answers, moments of arrival.
+
+Exponential gaps and other laws by inversion: Knuth 1997, The Art of Computer Programming, volume 2,
+section 3.4.1.
+"""
 
 from __future__ import annotations
 
