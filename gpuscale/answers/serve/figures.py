@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve.records import MemoryLine
@@ -13,16 +14,11 @@ if TYPE_CHECKING:
 
 def kv_tokens(service: Service) -> float:
     """Tokens that the cache of one attention rank holds, as engines print it. [1]."""
-    from gpuscale.core.memory.engine import cache_tokens
+    from gpuscale.core.memory.engine import cache_bytes_per_sequence
 
-    site = service.site
-    return cache_tokens(
-        service.model,
-        service.replica,
-        site.software.memory,
-        site.hbm_bytes,
-        service.demand.mean_context,
-    )
+    tokens = service.demand.mean_context
+    each = cache_bytes_per_sequence(service.model, service.replica, tokens)
+    return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
 
 
 def memory_line(service: Service) -> MemoryLine:
