@@ -128,6 +128,8 @@ def software_record(
         scatter_gather=spec.scatter_gather,
         deduplicated_all_to_all=spec.deduplicated_all_to_all,
         fused_cross_entropy=spec.fused_cross_entropy,
+        launches_experts=spec.launches_experts,
+        recompute_stops_early=spec.recompute_stops_early,
         host_tp_factor=cal["kernels.host_tp_factor"],
         moe_kernels=kernels,
         grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),

@@ -12,7 +12,12 @@ from gpuscale.io.presets import preset_roots
 from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import Calibrated
 
-FILES = {"kernels": "kernels.toml", "arch": "architectures.toml", "fabric": "fabrics.toml"}
+FILES = {
+    "kernels": "kernels.toml",
+    "arch": "architectures.toml",
+    "fabric": "fabrics.toml",
+    "form": "form.toml",
+}
 
 
 class Calibration(dict[str, float]):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpuscale.core.network.expected import reduces_in_switch
+from gpuscale.core.step.form import StepForm
 from gpuscale.core.step.records import Hardware
 from gpuscale.io.calibration import links, load_arch
 from gpuscale.io.step_calibration import Calibration, load_calibration
@@ -139,6 +141,7 @@ def _hardware(
         scaleout_bytes_per_s=scaleout,
         host_link_bytes_per_s=gpu.pcie_bytes_per_s or 25e9,
         fabric_class=fabric_class,
+        form=StepForm(**{f.name: cal[f"form.{f.name}"] for f in fields(StepForm)}),
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0),
         in_switch_reduction=reduces_in_switch(fabric, domain),
         arch=kernels_alone,

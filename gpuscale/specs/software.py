@@ -58,6 +58,8 @@ class SoftwareSpec(Spec):
     scatter_gather: bool = False  # between stages; Narayanan et al. 2021, section 4.1
     deduplicated_all_to_all: bool = False
     fused_cross_entropy: bool = False
+    launches_experts: bool = True  # kernels of experts one by one from the host
+    recompute_stops_early: bool = False  # torch.utils.checkpoint, early stop
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"

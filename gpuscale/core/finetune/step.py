@@ -16,7 +16,6 @@ from gpuscale.core.step.attention import mixer_s
 from gpuscale.core.step.layer import assemble_layer, head_time
 from gpuscale.core.step.moe import ffn_s
 from gpuscale.core.step.operators import stream_s
-from gpuscale.core.step.optimizer import HOST_MEMORY_BYTES_PER_S
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
@@ -252,7 +251,7 @@ def host_update_s(whole: Counts, job: Job, hw: Hardware) -> float:
     mine = whole.trained_params / shards
     update = hw.optimizer_bytes_per_param * whole.total_params / whole.trained_params
     moved = GRADIENT_AND_WEIGHT_BYTES / hw.host_link_bytes_per_s
-    return mine * (moved + update / HOST_MEMORY_BYTES_PER_S)
+    return mine * (moved + update / hw.form.host_memory_bytes_per_s)
 
 
 def finetune_step(

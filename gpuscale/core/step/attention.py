@@ -40,7 +40,7 @@ def mean_context_tokens(seq_len: float, window_tokens: float | None) -> float:
 def flash_core_s(
     hw: Hardware, sw: Software, tokens: float, context: float, heads: float, dqk: int, dv: int
 ) -> tuple[float, float]:
-    """(forward, backward) time of a fused causal attention core; backward is 2.5 times the FLOPs.
+    """(forward, backward) time of a fused causal attention core.
 
     Efficiency rises with the context and with the head dimension up to 128 (FlashAttention-2,
     arXiv:2307.08691, section 4). `context` is the mean number of keys of a query.
@@ -49,9 +49,9 @@ def flash_core_s(
     eff = hw.attention_eff
     if hw.attention_ramp_tokens:
         eff *= sw.flash_factor * 2.0 * context / (2.0 * context + hw.attention_ramp_tokens)
-        eff *= min(1.0, dv / 128.0) ** 0.35
+        eff *= min(1.0, dv / 128.0) ** hw.form.head_dim_exponent
     forward = flop / (hw.bf16_flop_per_s * eff)
-    backward = 2.5 * forward / hw.attention_backward_eff
+    backward = hw.form.flash_backward_flop * forward / hw.attention_backward_eff
     return forward + hw.kernel_floor_s, backward + hw.kernel_floor_s
 
 
@@ -67,15 +67,20 @@ def unfused_core_s(
         rate *= hw.head_odd_eff
     multiply = 4.0 * tokens * seq_len * heads * head_dim / rate
     traffic = stream_s(hw, tokens * seq_len * heads * 2.0 * hw.unfused_passes)
-    return multiply + traffic + 4 * hw.kernel_floor_s, 2 * multiply + 1.5 * traffic
+    launch = hw.form.unfused_launches * hw.kernel_floor_s
+    return (multiply + traffic + launch, 2 * multiply + hw.form.unfused_backward_traffic * traffic)
 
 
 def _scan_s(
     hw: Hardware, tokens: float, flop_per_token: float, bytes_per_token: float
 ) -> tuple[float, float]:
+    """(forward, backward) of a chunked scan: state space duality, arXiv:2405.21060, section 6."""
     rate = hw.bf16_flop_per_s * hw.attention_eff * hw.scan_eff
-    forward = tokens * flop_per_token / rate + stream_s(hw, 3.0 * tokens * bytes_per_token)
-    return forward + 3 * hw.kernel_floor_s, 2.5 * forward + 3 * hw.kernel_floor_s
+    forward = tokens * flop_per_token / rate + stream_s(
+        hw, hw.form.scan_passes * tokens * bytes_per_token
+    )
+    launch = hw.form.scan_launches * hw.kernel_floor_s
+    return forward + launch, hw.form.flash_backward_flop * forward + launch
 
 
 def softmax_s(
@@ -117,7 +122,7 @@ def mixer_s(
     else:
         rate = hw.bf16_flop_per_s * hw.attention_eff * hw.scan_eff
         forward = tokens * mixer.flop(seq_len) / tp / rate + hw.kernel_floor_s
-        core = forward, 2.5 * forward / hw.attention_backward_eff
+        core = forward, hw.form.flash_backward_flop * forward / hw.attention_backward_eff
     up_s = sum(f for p, (f, _) in zip(work.products, times, strict=True) if p.from_latent)
     return MixerTime(
         sum(f for f, _ in times),

@@ -12,11 +12,11 @@ DUALPIPE_DISPATCH: dict[str, Any] = {
     "overlap_ep": True,
     "deduplicated_all_to_all": True,
     "rdma_dispatch": True,
-    "ep_exposed_frac": 0.1,
+    "dualpipe": True,
 }
 """Fields of `Software` under DualPipe (DeepSeek-V3 report, arXiv:2412.19437, section 3.2): two
-micro-batches in opposite directions hide each other's all-to-all all but a tenth (prior), a token
-crosses to a node once, by RDMA kernels of its own."""
+micro-batches in opposite directions hide each other's all-to-all (all but
+`StepForm.dualpipe_ep_frac`), a token crosses to a node once, by RDMA kernels of its own."""
 
 
 def dispatched(sw: Software, schedule: str, has_experts: bool) -> Software:

@@ -23,6 +23,7 @@ _SHEET = (
     "host_link_bytes_per_s",
     "fabric_class",
     "l2_bytes",
+    "form",
     "in_switch_reduction",
 )
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Hardware) if f.name not in _SHEET}
@@ -50,6 +51,7 @@ def ideal_software(sw: Software) -> Software:
         tp_exposed_frac=0.0,
         cp_exposed_frac=0.0,
         ep_exposed_frac=0.0,
+        dualpipe=False,
         dp_exposed_frac=0.0,
         dp_network_exposed_frac=0.0,
         pp_exposed_frac=0.0,

@@ -16,24 +16,6 @@ if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer
     from gpuscale.specs.model import AnyFfn
 
-HOST_NORM = 4.0
-"""Exponent of the soft maximum of GPU and CPU time; larger is sharper."""
-
-HIDDEN_PASS_BYTES = 20.0
-"""Bytes per token and width of the norms, residuals, dropouts of a layer; scaled by the family."""
-
-UNSCALED_EXPERT_LAUNCH = 0.35
-"""Launches of one expert without block scales, relative to mxfp8 and nvfp4."""
-
-UNCOMPILED = 1.8
-"""Memory-bound traffic of a family that usually compiles its layers, when it does not."""
-
-OVERLAPPED_EP = 0.5
-"""Share of the exposed all-to-all that remains when it runs beside another micro-batch."""
-
-GRAPH_HOST = {"none": 1.0, "layer": 0.35, "full": 0.1}
-"""Launch time that remains with CUDA graphs of a layer or of the whole iteration."""
-
 
 class Comm(NamedTuple):
     """Communication of one layer in one direction. [s]."""
@@ -127,15 +109,21 @@ def assemble_layer(
     tp_b = exposed_s(linear_b, comm.tp_bwd_s, c_tp)
     cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, sw.cp_exposed_frac)
     cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, sw.cp_exposed_frac)
-    c_ep = sw.ep_exposed_frac * (OVERLAPPED_EP if sw.overlap_ep else 1.0)
+    c_ep = hw.form.dualpipe_ep_frac if sw.dualpipe else sw.ep_exposed_frac
+    if sw.overlap_ep and not sw.dualpipe:
+        c_ep *= hw.form.overlapped_ep_frac
     ep_f = exposed_s(gpu_f, comm.ep_fwd_s, c_ep)
     ep_b = exposed_s(gpu_b, comm.ep_bwd_s, c_ep)
-    host_f = host_s(sw, shape.tp, ffn_kind == "moe", n_parts, shape.pp_crosses)
+    host_f = host_s(hw, sw, shape.tp, ffn_kind == "moe", n_parts, shape.pp_crosses)
     host_f += expert_launch_s(hw, sw, mlp.local_experts, shape.precision)
     busy_f, busy_b = gpu_f + tp_f + cp_f + ep_f, gpu_b + tp_b + cp_b + ep_b
-    extra_f, extra_b = _over(busy_f, host_f), _over(busy_b, 1.15 * host_f)
+    extra_f, extra_b = _over(hw, busy_f, host_f), _over(hw, busy_b, hw.form.host_backward * host_f)
     fwd = busy_f + extra_f
-    again = recompute_s(shape.recompute, sw, fwd, mix, mlp, rest_f, ffn_kind == "moe")
+    repeated = fwd
+    if sw.recompute_stops_early and ffn_kind == "dense":
+        n_reductions = n_parts * (2 if shape.sequence_parallel else 1)
+        repeated -= mlp.last_fwd_s + tp_f / n_reductions
+    again = recompute_s(shape.recompute, hw, sw, repeated, mix, mlp, rest_f, ffn_kind == "moe")
     bwd = busy_b + extra_b + again
     return LayerTime(
         fwd,
@@ -152,23 +140,24 @@ def assemble_layer(
     )
 
 
-def _over(gpu_s: float, host_s: float) -> float:
+def _over(hw: Hardware, gpu_s: float, host_s: float) -> float:
     """Time that launching adds: soft maximum of both, less that of kernels and collectives."""
     if host_s <= 0.0:
         return 0.0
-    return float((gpu_s**HOST_NORM + host_s**HOST_NORM) ** (1.0 / HOST_NORM)) - gpu_s
+    p = hw.form.host_norm
+    return float((gpu_s**p + host_s**p) ** (1.0 / p)) - gpu_s
 
 
 def host_s(
-    sw: Software, tp: int, is_moe: bool, n_parts: int = 2, pp_crosses: bool = False
+    hw: Hardware, sw: Software, tp: int, is_moe: bool, n_parts: int = 2, pp_crosses: bool = False
 ) -> float:
     """CPU time to launch one layer forward. [s].
 
     `pp_crosses`: the pipeline spans nodes, which slows the launches of some engines with every
     tensor-parallel rank (`Software.pipeline_launch_s`).
     """
-    time = sw.host_layer_s * GRAPH_HOST.get(sw.cuda_graphs, 1.0) * n_parts / 2.0
-    time *= (1.0 + (sw.host_tp_factor if tp > 1 else 0.0)) * (1.8 if is_moe else 1.0)
+    time = sw.host_layer_s * hw.form.host_frac(sw.cuda_graphs) * n_parts / 2.0
+    time *= (1.0 + (sw.host_tp_factor if tp > 1 else 0.0)) * (hw.form.host_moe if is_moe else 1.0)
     if pp_crosses and tp > 1:
         time = max(time, sw.pipeline_launch_s * tp * n_parts / 2.0)
     return time
@@ -176,10 +165,10 @@ def host_s(
 
 def expert_launch_s(hw: Hardware, sw: Software, local_experts: float, precision: str) -> float:
     """CPU time of the kernels that are launched expert by expert: multiplies, casts. [s]."""
-    if not local_experts:
+    if not local_experts or not sw.launches_experts:
         return 0.0
-    casts = 1.0 if number_format(precision).block_scaled else UNSCALED_EXPERT_LAUNCH
-    graphs = {"none": 1.0, "layer": 0.55, "full": 0.1}.get(sw.cuda_graphs, 1.0)
+    casts = 1.0 if number_format(precision).block_scaled else hw.form.unscaled_expert_frac
+    graphs = hw.form.expert_host_frac(sw.cuda_graphs)
     return hw.expert_launch_s * local_experts * casts * graphs * sw.dispatch_factor
 
 
@@ -195,11 +184,12 @@ def elementwise_s(
 ) -> tuple[float, float]:
     """(forward, backward) time of norms, residuals, rope, activations. [s]."""
     own = tokens / shape.tp if shape.sequence_parallel else tokens
-    traffic = own * hidden * HIDDEN_PASS_BYTES * n_parts / 2.0
+    traffic = own * hidden * hw.form.hidden_pass_bytes * n_parts / 2.0
     traffic += tokens * (mix.width_bytes + mlp.width_bytes)
-    factor = sw.elementwise_factor * (1.0 if sw.compiled else UNCOMPILED)
-    time = factor * stream_s(hw, traffic) + 3.0 * n_parts * hw.kernel_floor_s
-    return time, 1.6 * time
+    factor = sw.elementwise_factor * (1.0 if sw.compiled else hw.form.uncompiled_factor)
+    launches = hw.form.elementwise_launches * n_parts
+    time = factor * stream_s(hw, traffic) + launches * hw.kernel_floor_s
+    return time, hw.form.elementwise_backward * time
 
 
 def layer_comm(
@@ -262,6 +252,7 @@ def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, token
 
 def recompute_s(
     recompute: str,
+    hw: Hardware,
     sw: Software,
     forward_s: float,
     mix: MixerTime,
@@ -271,21 +262,22 @@ def recompute_s(
 ) -> float:
     """Time that recomputation adds to the backward pass of one layer. [s].
 
-    Full repeats the forward pass with its collectives; selective repeats the named modules,
+    Full repeats the forward pass with its collectives, in PyTorch up to the last input that the
+    backward pass needs (`torch.utils.checkpoint`, early stop); selective repeats the named modules,
     by default the attention core (Korthikanti et al. 2022, section 5; `mlp` means the dense one);
     per-op repeats the cheap operators and about a third of the multiplies (torchtitan's policy).
     """
     if recompute == "full":
         return forward_s
     if recompute == "per-op":
-        return 0.35 * (mix.linear_fwd_s + mlp.linear_fwd_s) + rest_s
+        return hw.form.per_op_recompute_frac * (mix.linear_fwd_s + mlp.linear_fwd_s) + rest_s
     if recompute != "selective":
         return 0.0
     cost = {
         "core_attn": mix.core_fwd_s,
         "mla_up_proj": mix.up_projection_s,
-        "layernorm": 0.3 * rest_s,
-        "moe_act": 0.2 * rest_s if is_moe else 0.0,
+        "layernorm": hw.form.norm_recompute_frac * rest_s,
+        "moe_act": hw.form.act_recompute_frac * rest_s if is_moe else 0.0,
         "mlp": 0.0 if is_moe else mlp.linear_fwd_s,
         "moe": mlp.linear_fwd_s + mlp.dispatch_fwd_s if is_moe else 0.0,
     }
@@ -298,7 +290,7 @@ def head_time(
     """LM head and cross-entropy of one micro-batch, in 16 bits, split over `tp`."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     fwd, bwd = linear_s(hw, tokens, vocab_size / shape.tp, hidden_size, "bf16")
-    passes = hw.cross_entropy_passes * (0.6 if sw.fused_cross_entropy else 1.0)
+    passes = hw.cross_entropy_passes * (hw.form.fused_loss_frac if sw.fused_cross_entropy else 1.0)
     loss = stream_s(hw, tokens * vocab_size / shape.tp * 4.0 * passes)
     comm = 0.0
     if shape.tp > 1:

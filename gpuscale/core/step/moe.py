@@ -22,6 +22,7 @@ class FfnTime(NamedTuple):
     dispatched_bytes: float = 0.0  # one all-to-all, before de-duplication, of this rank
     local_experts: float = 0.0
     route_domains: int = 0  # nodes that a token may go to; 0: any
+    last_fwd_s: float = 0.0  # the last projection of a dense part
 
 
 def _mlp_s(
@@ -44,7 +45,9 @@ def dense_ffn_s(
     """One MLP split over `tp` ranks."""
     width = ffn.ffn_hidden_size / tp
     fwd, bwd = _mlp_s(hw, tokens, width, hidden, ffn.gated, precision)
-    return FfnTime(fwd, bwd, width_bytes=2.0 * width * (3 if ffn.gated else 2))
+    last = linear_s(hw, tokens, hidden, width, precision)[0]
+    streamed = 2.0 * width * (3 if ffn.gated else 2)
+    return FfnTime(fwd, bwd, width_bytes=streamed, last_fwd_s=last)
 
 
 def moe_ffn_s(

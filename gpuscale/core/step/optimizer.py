@@ -6,10 +6,6 @@ from gpuscale.core.step.data_parallel import Shards
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.records import Hardware
 
-HOST_MEMORY_BYTES_PER_S = 40e9
-"""Host memory bandwidth that one GPU's share of a CPU Adam attains: prior, half of the 614 GB/s of
-a two-socket host with DDR5-4800 in 16 channels, shared by 8 GPUs. [byte/s]"""
-
 
 def optimizer_s(hw: Hardware, shards: Shards, zero_stage: int, offload: bool = False) -> float:
     """Time of the Adam update of one rank: its share of the states, read and written. [s].
@@ -22,6 +18,6 @@ def optimizer_s(hw: Hardware, shards: Shards, zero_stage: int, offload: bool = F
         n = shards.shard_ranks if zero_stage == 3 else shards.dense_ranks
         dense, expert = dense / max(1, n), expert / max(1, shards.expert_ranks)
     if offload:
-        update = hw.optimizer_bytes_per_param / HOST_MEMORY_BYTES_PER_S
-        return (dense + expert) * (6.0 / hw.host_link_bytes_per_s + update)
+        update = hw.optimizer_bytes_per_param / hw.form.host_memory_bytes_per_s
+        return (dense + expert) * (hw.form.host_optimizer_bytes / hw.host_link_bytes_per_s + update)
     return stream_s(hw, (dense + expert) * hw.optimizer_bytes_per_param)

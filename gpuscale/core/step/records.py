@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.step.form import StepForm
+
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
     from gpuscale.core.network.calibration import FabricCalibration
@@ -35,6 +37,7 @@ class Hardware:
     host_link_bytes_per_s: float = 25e9
     fabric_class: str = "infiniband"
     l2_bytes: float = 0.0
+    form: StepForm = field(default_factory=StepForm)
     in_switch_reduction: bool = False  # the scale-up switches can reduce
     # calibration: kernels
     arch: ArchCalibration | None = None
@@ -111,6 +114,9 @@ class Software:
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
     compiled: bool = True
     overlap_ep: bool = False
+    dualpipe: bool = False  # its two directions hide the all-to-all
+    launches_experts: bool = True  # from the host, one by one; false where a compiler fuses them
+    recompute_stops_early: bool = False  # full recompute leaves out the last projection
     recompute_modules: tuple[str, ...] = ("core_attn",)
     grouped_factor: float = 1.0  # MoE kernel generation: grouped matmul rate
     dispatch_factor: float = 1.0  # MoE kernel generation: permute and router time
