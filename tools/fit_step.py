@@ -187,7 +187,7 @@ def partly(run: TrainingRun) -> bool:
     return (
         run.full_spec.startswith("all but")
         and run.quality == "good"
-        and run.software in ("megatron-core", "megatron-bridge")
+        and run.software in ("megatron-core", "megatron-bridge", "jax")
     )
 
 
