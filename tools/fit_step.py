@@ -354,6 +354,26 @@ def cross_validate(problem: Problem, steps: int = 4) -> dict[str, tuple[int, flo
     return found
 
 
+def left_out(problem: Problem, x: Array, base: Array) -> Array:
+    """Logarithm of predicted over measured of each row, fitted without its source.
+
+    One Newton step from the fit of all rows with the source's rows taken away, predictions moved
+    along their derivatives: seconds instead of a fit per source.
+    """
+    jac, off = problem.jacobian(x, base), base - problem.measured
+    robust = np.where(np.abs(off) <= HUBER, 1.0, HUBER / np.maximum(np.abs(off), 1e-9))
+    weight = problem.weight / SIGMA**2 * robust
+    labels = np.array([label(run) for run in problem.runs])
+    found = off.copy()
+    for name in dict.fromkeys(labels):
+        kept = weight * (labels != name)
+        hessian = jac.T @ (kept[:, None] * jac) + np.diag(1.0 / problem.width**2)
+        gradient = jac.T @ (kept * off) + (x - problem.prior) / problem.width**2
+        moved = jac @ -np.linalg.solve(hessian, gradient)
+        found[labels == name] += moved[labels == name]
+    return np.asarray(found)
+
+
 def main() -> None:
     """Fit, report, and write if asked."""
     ap = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])

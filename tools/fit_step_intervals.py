@@ -1,58 +1,114 @@
-"""Widths of the stated 80 % intervals of step times, from the validation rows of each class.
+"""Widths of the stated 80 % intervals of step times: conformal, sources counted equally.
 
     python tools/fit_step_intervals.py          # print
     python tools/fit_step_intervals.py --write  # and write presets/train/intervals.toml
 
-The width of a class is the 80 % quantile of |ln(predicted/measured)| over its rows, a tenth wider,
-since the same rows fitted the parameters; a class of fewer than `MIN_ROWS` rows has none of its
-own and takes its kind's, dense or MoE.
+A stack (family and architecture) that was not measured has the 80 % quantile of |ln(predicted /
+measured)| over rows whose source was left out of the fit, dense or MoE. One that was measured lies
+between that and the same of the fit itself, since a new site differs from the measured one: their
+geometric mean. Every source counts as one, whatever its number of rows; no width is below `LEAST`.
+Needs numpy.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import runpy
 from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 from gpuscale.core.step.interval import interval_classes
 from gpuscale.evidence.score.records import quantile
 from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, records_of, step_seconds
 from gpuscale.io.step_calibration import train_folder
 
+LEAST = {"dense": 0.10, "moe": 0.20}
 MIN_ROWS = 8
-MARGIN = 1.1
-LEAST = {"dense": 0.065, "moe": 0.13}
-
 GIVEN = {
     "unknown": (0.35, "no validation row of the class; chosen"),
-    "hardware/unknown": (0.30, "architecture without a fitted row; the held-out TPU and AMD rows"),
+    "hardware/unknown": (0.30, "architecture without a fitted row; the held-out AMD rows"),
 }
 FITTED = ("ampere", "hopper", "blackwell", "blackwell-ultra")
 
+Errors = dict[str, dict[str, list[float]]]  # class -> source -> ln ratio
 
-def errors() -> dict[str, list[float]]:
-    """Class -> |ln ratio| of its rows."""
+
+def by_sources(errors: dict[str, list[float]], q: float) -> float:
+    """Quantile of all magnitudes, each source weighing the same.
+
+    >>> by_sources({"a": [0.1] * 9, "b": [0.3]}, 0.8)
+    0.3
+    """
+    pairs = sorted((abs(e), 1.0 / len(found)) for found in errors.values() for e in found)
+    reached, total = 0.0, sum(w for _, w in pairs)
+    for value, weight in pairs:
+        reached += weight / total
+        if reached >= q - 1e-9:
+            return value
+    return pairs[-1][0]
+
+
+def kind_errors() -> tuple[Errors, Errors, set[str]]:
+    """(errors of the fit, of the fit without the source, measured stacks) by dense or MoE."""
+    fit: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("fit_step.py")))
+    problem = fit["Problem"](fit["fitted_rows"]())
+    base = problem.log_times(problem.shipped)
+    left = fit["left_out"](problem, problem.shipped, base)
+    fitted: Errors = defaultdict(lambda: defaultdict(list))
+    without: Errors = defaultdict(lambda: defaultdict(list))
+    stacks = set()
+    for run, here, there in zip(problem.runs, base - problem.measured, left, strict=True):
+        if not fit["counted"](run):
+            continue
+        kind = run.classes.get("dense_or_moe", "dense")
+        fitted[kind][fit["label"](run)].append(abs(float(here)))
+        without[kind][fit["label"](run)].append(float(there))
+        stacks.add(f"{kind}/{run.software}/{run.hardware.architecture}")
+    return fitted, without, stacks
+
+
+def class_errors() -> dict[str, list[float]]:
+    """|ln ratio| of the rows of the classes that no kind says: blanks assumed, wide TP ..."""
     found: dict[str, list[float]] = defaultdict(list)
     for given in own_runs():
         if given.model is None or given.layout is None or given.step_time_s is None:
             continue
-        if given.quality == "suspect" or given.superseded:
-            continue
-        if given.software == "nanotron" and is_stalled(given):
+        stalled = given.software == "nanotron" and is_stalled(given)
+        if given.quality == "suspect" or given.superseded or stalled:
             continue
         run = feasible(given)
         assert run.model is not None and run.layout is not None
         hw, _ = records_of(run)
         off = abs(math.log(step_seconds(run) / given.step_time_s))
         classes = interval_classes(run.model, hw, run.software, run.layout, len(run.assumed))
-        if run.full_spec == "yes" and run.quality == "good":
-            for name in classes[1:]:
+        for name in ("assumed", "wide-tp", "linear-attention"):
+            if name in classes:
                 found[name].append(off)
-        elif "assumed" in classes:
-            found["assumed"].append(off)
-        if "linear-attention" in classes:
-            found["linear-attention"].append(off)
     return found
+
+
+def site_gain(errors: dict[str, list[float]]) -> float:
+    """Width over that without it, once each source's median error is taken off its rows. [1]."""
+    left = {
+        name: [abs(e - quantile(found, 0.5)) for e in found]
+        for name, found in errors.items()
+        if len(found) >= MIN_ROWS
+    }
+    whole = {name: [abs(e) for e in errors[name]] for name in left}
+    return min(1.0, by_sources(left, 0.8) / by_sources(whole, 0.8))
+
+
+def said(errors: dict[str, list[float]]) -> str:
+    """Name what a width rests on."""
+    n = sum(map(len, errors.values()))
+    return f"{n} rows of {len(errors)} sources, each left out of the fit"
+
+
+def mean_error(errors: list[float]) -> float:
+    """Mean absolute relative error. [%]."""
+    return 100.0 * sum(abs(math.expm1(e)) for e in errors) / len(errors)
 
 
 def main() -> None:
@@ -60,20 +116,33 @@ def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("--write", action="store_true")
     write = ap.parse_args().write
-    lines = [
-        "# Half widths of ln(step time) that hold 80 % of the validation rows of a class.",
-        "# Written by tools/fit_step_intervals.py; classes are those of core/step/interval.py.",
-    ]
+    fitted, without, stacks = kind_errors()
     widths = {}
-    for name, offs in sorted(errors().items()):
+    for kind in LEAST:
+        out, own = by_sources(without[kind], 0.8), by_sources(fitted[kind], 0.8)
+        rests = said(without[kind])
+        widths[kind] = (max(LEAST[kind], out), f"stack not measured: {rests}")
+        inside = max(LEAST[kind], math.sqrt(own * out))
+        for stack in sorted(s for s in stacks if s.startswith(kind)):
+            widths[stack] = (inside, f"stack measured: {rests}, and fitted")
+        print(f"{kind}: fitted {own:.3f}, left out {out:.3f}, measured stack {inside:.3f}")
+        for name, found in without[kind].items():
+            own_error, out_error = mean_error(fitted[kind][name]), mean_error(found)
+            print(f"  {name:28s} n {len(found):4d}  fitted {own_error:5.1f}  out {out_error:5.1f}")
+    gain = site_gain(without["dense"])
+    widths["site"] = (gain, "share of the width left once a step was measured: the same rows")
+    print(f"site: {gain:.2f} of the width is left")
+    for name, offs in sorted(class_errors().items()):
         if len(offs) >= MIN_ROWS:
-            width = max(LEAST.get(name.split("/")[0], 0.065), MARGIN * quantile(offs, 0.8))
-            widths[name] = (width, f"{len(offs)} rows, tools/fit_step_intervals.py")
+            widths[name] = (max(0.10, quantile(offs, 0.8)), f"{len(offs)} rows")
     for arch in FITTED:
         widths[f"hardware/{arch}"] = (0.0, "fitted on published runs")
+    lines = [
+        "# Half widths of ln(step time) of the stated 80 % intervals.",
+        "# Written by tools/fit_step_intervals.py; classes are those of core/step/interval.py.",
+    ]
     for name, (width, source) in {**GIVEN, **widths}.items():
         lines += ["", f'[class."{name}"]', f"width = {width:.3f}", f'source = "{source}"']
-        print(f"{name:32s} {width:.3f}  {source}")
     if write:
         (train_folder() / "intervals.toml").write_text("\n".join(lines) + "\n")
 

@@ -119,4 +119,5 @@ def step_interval(
     from gpuscale.io.step_intervals import interval_widths
 
     classes = interval_classes(problem.model, problem.hardware, software, layout)
-    return interval(expected_s, classes, interval_widths())
+    measured = problem.hardware.site_factor != 1.0
+    return interval(expected_s, classes, interval_widths(), measured)

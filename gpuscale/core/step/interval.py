@@ -17,6 +17,9 @@ def interval_classes(
 ) -> tuple[str, ...]:
     """Classes that a step belongs to, the most specific first; the widest known one counts.
 
+    The first is its stack, family and architecture: where it was measured, it stands for its kind,
+    whose width is that of stacks that were not.
+
     Parameters
     ----------
     model : ModelSpec
@@ -31,7 +34,7 @@ def interval_classes(
         Settings that the caller had to assume.
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
-    classes = [f"{kind}/{family}", kind]
+    classes = [f"{kind}/{family}/{hw.architecture}", kind]
     if layout.tp > hw.scaleup_domain_gpus or (layout.tp > 8 and hw.scaleup_domain_gpus < 64):
         classes.insert(0, "wide-tp")
     if not all(m.measured for m in model.mixers.values()):
@@ -42,16 +45,20 @@ def interval_classes(
 
 
 def interval(
-    expected_s: float, classes: tuple[str, ...], widths: Mapping[str, float]
+    expected_s: float,
+    classes: tuple[str, ...],
+    widths: Mapping[str, float],
+    site_measured: bool = False,
 ) -> tuple[float, float]:
     """(low, high) of the 80 % interval: the expected time divided and multiplied by ``exp(w)``.
 
     Of the classes that `widths` knows, the widest counts, except that a family's own class
-    (``dense/nanotron``) stands for its kind (``dense``).
+    (``dense/nanotron/hopper``) stands for its kind (``dense``). Steps measured at the site
+    (`gpuscale calibrate`) narrow it by the class ``site``.
 
     Examples
     --------
-    >>> low, high = interval(1.0, ("dense/x", "dense"), {"dense": 0.1})
+    >>> low, high = interval(1.0, ("dense/x/y", "dense"), {"dense": 0.1})
     >>> round(low, 3), round(high, 3)
     (0.905, 1.105)
     """
@@ -61,6 +68,8 @@ def interval(
     found = [widths[c] for c in known]
     found += [widths.get(c, widths.get("hardware/unknown", 0.0)) for c in hardware]
     width = max(found, default=widths.get("unknown", 0.35))
+    if site_measured:
+        width *= widths.get("site", 1.0)
     return expected_s * math.exp(-width), expected_s * math.exp(width)
 
 
