@@ -30,7 +30,7 @@ GIVEN = {
     "unknown": (0.35, "no validation row of the class; chosen"),
     "hardware/unknown": (0.30, "architecture without a fitted row; the held-out AMD rows"),
 }
-FITTED = ("ampere", "hopper", "blackwell", "blackwell-ultra")
+FITTED = ("ampere", "hopper", "blackwell", "blackwell-ultra", "tpu-v5p", "tpu-v6e", "tpu-v7")
 
 Errors = dict[str, dict[str, list[float]]]  # class -> source -> ln ratio
 
@@ -60,12 +60,12 @@ def kind_errors() -> tuple[Errors, Errors, set[str]]:
     without: Errors = defaultdict(lambda: defaultdict(list))
     stacks = set()
     for run, here, there in zip(problem.runs, base - problem.measured, left, strict=True):
+        kind = run.classes.get("dense_or_moe", "dense")
+        stacks.add(f"{kind}/{run.software}/{run.hardware.architecture}")
         if not fit["counted"](run):
             continue
-        kind = run.classes.get("dense_or_moe", "dense")
         fitted[kind][fit["label"](run)].append(abs(float(here)))
         without[kind][fit["label"](run)].append(float(there))
-        stacks.add(f"{kind}/{run.software}/{run.hardware.architecture}")
     return fitted, without, stacks
 
 

@@ -99,6 +99,25 @@ def make_problem(
     )
 
 
+def tuned_step_s(problem: Problem, software: SoftwareSpec, layout: Layout) -> float | None:
+    """Step with tuned expert kernels, where the software runs them as it comes. [s]; else None."""
+    from gpuscale.core.step.step import breakdown
+
+    if problem.software.moe_kernels != "untuned" or not problem.facts.n_experts:
+        return None
+    tuned = software_record(
+        software,
+        problem.hardware.architecture,
+        {"moe_kernels": TUNED_KERNELS},
+        precision=layout.precision,
+    )
+    return breakdown(problem.model, problem.hardware, tuned, layout)[0].total_s
+
+
+TUNED_KERNELS = "2025"
+"""Kernels of experts that published, tuned runs of Megatron-Core had."""
+
+
 def step_interval(
     expected_s: float, problem: Problem, software: str, layout: Layout
 ) -> tuple[float, float]:

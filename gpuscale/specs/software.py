@@ -63,7 +63,7 @@ class SoftwareSpec(Spec):
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
-    moe_kernels: Literal["2024", "2025", "2026a", "2026b"] = "2026a"
+    moe_kernels: Literal["2024", "2025", "2026a", "2026b", "untuned"] = "2026a"
     capabilities: CapabilitiesSpec | str = ""  # or the preset that has them; "": everything
     calibration: SoftwareCalibration
     memory: SoftwareMemory = Field(default_factory=SoftwareMemory)

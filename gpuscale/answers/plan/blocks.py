@@ -27,12 +27,22 @@ if TYPE_CHECKING:
     from gpuscale.core.step.records import StepResult
 
 PEAK_NOTE = "of the 16-bit peak"
+TUNED_NOTE = (
+    "expected with fused expert kernels (--set software.moe_kernels=2025); above, as it comes"
+)
 
 
-def answer_facts(r: PlanResult, e: Estimate) -> Facts:
+def answer_facts(
+    r: PlanResult,
+    e: Estimate,
+    site_measured: bool = False,
+    tuned_s: float | None = None,
+) -> Facts:
     """Section 1: the answer."""
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
+    if not site_measured:
+        low_high += "; one measured step narrows it by a quarter: gpuscale calibrate"
     rows = [
         ("layout", degrees(r.layout), details(r.layout)),
         *(
@@ -41,6 +51,7 @@ def answer_facts(r: PlanResult, e: Estimate) -> Facts:
             else []
         ),
         ("step, expected", seconds(r.step_s), low_high),
+        *([("step, tuned", seconds(tuned_s), TUNED_NOTE)] if tuned_s else []),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
         (

@@ -146,11 +146,15 @@ def memory_text(e: Estimate, hbm_bytes: float) -> str:
 
 def memory_interval_text(r: PlanResult) -> str:
     """Say how far the memory may be off, and what to do where that is too much."""
+    from gpuscale.core.step.interval import NEAR_FULL_FRAC
+
     low = r.peak_bytes / r.memory_interval_factor_80
     high = r.peak_bytes * r.memory_interval_factor_80
     text = f"80 % interval {low / 1e9:,.1f} to {gb(high)}"
     if r.fits and high > r.capacity_bytes:
         text += ": it may not fit; --objective memory-headroom leaves more"
+    if r.fits and r.layout.zero_stage == 3 and r.peak_bytes > NEAR_FULL_FRAC * r.hbm_bytes:
+        text += f"; above {NEAR_FULL_FRAC:.0%} of the HBM a step may take 10 to 24 % longer"
     return text
 
 

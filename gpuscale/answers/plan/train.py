@@ -266,10 +266,16 @@ def document_of(
 ) -> Document:
     """Lay the answer out."""
     from gpuscale.io.inputs import changed_text
+    from gpuscale.io.jobs import tuned_step_s
 
     blocks: list[Block] = [
         Text(headline(case, r)),
-        answer_facts(r, best),
+        answer_facts(
+            r,
+            best,
+            case.problem.hardware.site_factor != 1.0,
+            tuned_step_s(case.problem, case.loaded.specs["software"], best.layout),
+        ),
         Text(batch_line(case, r)),
     ]
     if not r.fits:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from gpuscale.core.formats import element_bytes, is_narrow
 from gpuscale.core.kernel.calibration import ArchCalibration
 from gpuscale.core.kernel.expected import expected_matmul_time_s
-from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop, roofline
+from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.step.records import Hardware
 
 
@@ -62,7 +62,7 @@ def matmul_s(
 ) -> float:
     """Time of one (m, k) x (k, n) multiply in a step, or of `groups` of them in one kernel.
 
-    ``kernel gap + isolated kernel / (training_frac alignment)``
+    ``kernel gap + max(roofline, isolated kernel / (training_frac alignment))``
 
     Parameters
     ----------
@@ -85,10 +85,11 @@ def matmul_s(
     if m <= 0.0 or n <= 0.0 or k <= 0.0:
         return 0.0
     peak = peak_flop_per_s(hw, precision)
+    width = element_bytes(multiplied_in(hw, precision))
+    moved = groups * matmul_bytes(m, k, n, width, width, out_bytes)
+    ideal_s = max(matmul_flop(m, k, n, groups) / peak, moved / hw.hbm_bytes_per_s)
     if hw.arch is None:
-        width = element_bytes(precision)
-        moved = groups * matmul_bytes(m, k, n, width, width, out_bytes)
-        return roofline(matmul_flop(m, k, n, groups), moved, peak, hw.hbm_bytes_per_s).time_s
+        return ideal_s
     time_s = isolated_s(
         hw.arch,
         multiplied_in(hw, precision),
@@ -107,7 +108,7 @@ def matmul_s(
         frac *= hw.misaligned_eff
     elif hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
         frac *= hw.half_tile_eff
-    return hw.kernel_gap_s + time_s / frac
+    return hw.kernel_gap_s + max(ideal_s, time_s / frac)
 
 
 @lru_cache(maxsize=65536)

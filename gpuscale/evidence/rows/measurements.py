@@ -307,8 +307,8 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
     if layout.schedule == "dualpipe":
         options.update(DUALPIPE_DISPATCH)
     generation = moe_kernel_generation(notes, row.get("framework", ""))
-    if generation:
-        options["moe_kernels"] = generation
+    if generation or family == "megatron-core":  # published runs are tuned
+        options["moe_kernels"] = generation or "2025"
     if "unfused" in attention:
         options["attention"] = "unfused"
     elif "flash" in attention:
