@@ -33,10 +33,7 @@ TUNED_NOTE = (
 
 
 def answer_facts(
-    r: PlanResult,
-    e: Estimate,
-    site_measured: bool = False,
-    tuned_s: float | None = None,
+    r: PlanResult, e: Estimate, site_measured: bool = False, tuned_s: float | None = None
 ) -> Facts:
     """Section 1: the answer."""
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
