@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.calibration import load_arch, load_fabric
@@ -124,6 +125,13 @@ def serving_site(
         kernels=kernels or load_serving_kernels(gpu.architecture),
         software=software or load_framework(framework, gpu.hbm_bytes),
     )
+
+
+@lru_cache(maxsize=1)
+def load_power() -> PowerParameters:
+    """Power of a serving GPU over its TDP."""
+    table = read_toml(serving_folder() / "power.toml")
+    return PowerParameters(**{name: float(table[name]) for name in PowerParameters.__slots__})
 
 
 @lru_cache(maxsize=1)

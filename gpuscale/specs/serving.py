@@ -77,6 +77,7 @@ class FrameworkSpec(Spec):
     host_per_sequence_s: Seconds = _S.host_per_sequence_s
     step_s: Seconds = _S.step_s
     linear_factor: float = Field(default=_S.linear_factor, ge=0.5, le=10)
+    grouped_factor: float = Field(default=_S.grouped_factor, ge=0.3, le=10)
     vector_rows: float = Field(default=_S.vector_rows, ge=0, le=1024)
     vector_rate: float = Field(default=_S.vector_rate, ge=0, le=100)
     prompt_layer_s: Seconds = _S.prompt_layer_s

@@ -91,7 +91,8 @@ def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float,
     memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
     flop = 2.0 * (rows + k.grouped_ramp_rows * met) * expert_weights
     compute_s = flop / (peak * k.grouped_compute_eff)
-    return float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
+    blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
+    return site.software.grouped_factor * blended
 
 
 ROUTED_PASSES = 5.0

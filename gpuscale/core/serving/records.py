@@ -11,6 +11,8 @@ from gpuscale.core.memory.engine import EngineMemory
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
     from gpuscale.core.network.calibration import FabricCalibration
+    from gpuscale.core.serving.adapters import Adapters
+    from gpuscale.core.serving.offload import Offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Replica:
     attention_format: str = "bf16"  # of the projections
     kv_format: str = "bf16"
     drafts: Drafts | None = None
+    adapters: Adapters | None = None
+    offload: Offload | None = None
 
     @property
     def group(self) -> int:
@@ -99,6 +103,7 @@ class ServingSoftware:
     host_per_sequence_s: float = 5e-6  # more of it, for each sequence of one scheduler
     step_s: float = 2e-4  # of one iteration during which the GPU waits
     linear_factor: float = 1.0  # products over those of the kernels record
+    grouped_factor: float = 1.0  # time of products grouped by expert over the kernels record's
     vector_rows: float = 0.0  # rows up to which products run without tiles, on the vector units
     vector_rate: float = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
@@ -182,6 +187,7 @@ class PassTime:
     small_s: float = 0.0  # norms, rotary, residuals, launches
     head_s: float = 0.0
     host_s: float = 0.0  # of the iteration, and launches that the GPU waits for
+    offload_s: float = 0.0  # what is computed on the host or streamed from it
 
     @property
     def total_s(self) -> float:
@@ -194,6 +200,7 @@ class PassTime:
             + self.small_s
             + self.head_s
             + self.host_s
+            + self.offload_s
         )
 
 

@@ -49,8 +49,11 @@ RANDOM_LENGTHS = (1024, 8192)
 MEAN_OF_RANDOM = 0.9
 
 
-STATISTICS = ("mean", "median", "p50", "p90", "p95", "p99")
+STATISTICS = {"mean": "mean", "median": "p50", **{p: p for p in ("p50", "p90", "p95", "p99")}}
 """What a TTFT or TPOT may be of; a blank counts as the mean."""
+
+CHAT_LENGTHS = (200.0, 300.0)
+"""Mean lengths of the prompts of chat data sets (ShareGPT) in public benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,9 @@ class ServedRow:
     limits: tuple[float, float] | None  # TTFT, TPOT of the scenario
     classes: Mapping[str, str]
     statistic: str = "mean"
+    derived_rate: bool = False  # throughput = C o / (TTFT + (o - 1) TPOT), not counted
+    power: bool = False  # the source prints the power of a GPU
+    chat: bool = False  # lengths are those of chat data
     at_once: float | None = None  # requests that arrive together
     spread: tuple[float, float] = (1.0, 1.0)  # lengths are drawn between these times the nominal
     pools: tuple[Pools, ...] = ()  # prefill and decode pools, or those to choose from
@@ -130,7 +136,10 @@ def served_row(row: Row, index: int) -> ServedRow | str:
             **_classes(row, model, cluster, framework, kind),
             "drafts": _draft_class(row, model, drafts, printed),
         },
-        statistic=statistic if statistic in STATISTICS else "mean",
+        statistic=STATISTICS.get(statistic, "mean"),
+        derived_rate="derived" in row.get("throughput_kind", ""),
+        power=number(row.get("power_w")) is not None,
+        chat=kind == "burst" and CHAT_LENGTHS[0] < requests.input_tokens < CHAT_LENGTHS[1],
         at_once=number(burst[1].replace(",", "")) if burst else None,
         spread=spread,
         pools=pools,

@@ -1,0 +1,100 @@
+"""Power of the GPUs that serve a load, and the energy of a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.model.flops import flop_per_token
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PowerParameters:
+    """Power of a GPU over its TDP: ``idle + (1 - idle) min(1, busy + slope use)``.
+
+    `use` is the share of the time in which memory or matrix units run at their peak; `busy` is
+    what clocks, caches and links take as soon as passes run without pause.
+    """
+
+    idle_frac: float = 0.18
+    busy_frac: float = 0.2
+    slope: float = 0.5
+    low_frac: float = 0.75  # 80 % interval: measured / expected
+    high_frac: float = 1.33
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one replica does in a second."""
+
+    output_tokens_per_s: float
+    input_tokens_per_s: float
+    sequences: float  # that decode at a time, mean
+    context: float  # of each of them
+    busy_frac: float = 1.0  # of the time in which a pass runs
+
+
+def use_frac(
+    model: ModelSpec, replica: Replica, site: ServingSite, weights_read_bytes: float, rates: Rates
+) -> float:
+    """Share of the time that memory and matrix units would need at their peaks. [1].
+
+    ``(passes/s read + FLOP/s / C) / n_gpus``; a pass reads the weights met and the cache.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    replica : Replica
+        Layout, formats, drafts.
+    site : ServingSite
+        Hardware.
+    weights_read_bytes : float
+        Weights that a decode pass meets, all GPUs. [byte]
+    rates : Rates
+        Tokens and sequences of the load.
+    """
+    from gpuscale.core.formats import element_bytes
+    from gpuscale.core.model.kv_cache import kv_cache_bytes
+    from gpuscale.core.serving.products import multiplied_in
+
+    kept = 1.0 + (replica.drafts.accepted if replica.drafts else 0.0)
+    drafted = 1.0 + (replica.drafts.n_tokens if replica.drafts else 0.0)
+    passes = rates.output_tokens_per_s / max(1.0, rates.sequences) / kept
+    cache = kv_cache_bytes(model, rates.context, element_bytes(replica.kv_format))
+    read = weights_read_bytes + rates.sequences * cache
+    flop = flop_per_token(model, max(1, int(rates.context))).forward_flop
+    tokens = rates.output_tokens_per_s * drafted / kept + rates.input_tokens_per_s
+    peak = site.peaks[multiplied_in(site, replica.ffn_format)]
+    busy = passes * read / site.hbm_bytes_per_s + tokens * flop / peak
+    return min(1.0, busy / replica.n_gpus)
+
+
+def gpu_power_w(
+    tdp_w: float, use: float, parameters: PowerParameters, busy_frac: float = 1.0
+) -> float:
+    """Power of one GPU. [W].
+
+    Examples
+    --------
+    >>> gpu_power_w(700.0, 0.5, PowerParameters(0.2, 0.2, 0.5))
+    392.0
+    """
+    p = parameters
+    load = min(1.0, p.busy_frac + p.slope * use)
+    return tdp_w * (p.idle_frac + (1.0 - p.idle_frac) * busy_frac * load)
+
+
+def energy_per_token_j(n_gpus: float, power_w: float, tokens_per_s: float) -> float:
+    """Energy of the GPUs for one token. [J].
+
+    >>> energy_per_token_j(8, 500.0, 2000.0)
+    2.0
+    """
+    if not tokens_per_s > 0.0:
+        raise ValueError(f"tokens_per_s must be above 0, got {tokens_per_s}")
+    return n_gpus * power_w / tokens_per_s
