@@ -1,8 +1,7 @@
 """Fit the serving parameters on the package's own copy of measured serving rows.
 
-    python tools/fit_serving.py [--rows FILE] [--check]     writes presets/serving/*.toml
-    python tools/fit_serving.py --held-out                  scores with sources, models left out
-    python tools/fit_serving.py --intervals                 intervals of the shipped parameters
+    python tools/fit_serving.py [--warm] [--check]    fits, scores what is left out, writes
+    python tools/fit_serving.py --intervals           of the shipped parameters: scores, intervals
 
 A handful of parameters for all frameworks (kernels.toml) and four of each framework family; none
 belongs to a model, a source or a GPU. The loss is the soft absolute error of ln(predicted /
@@ -26,7 +25,7 @@ from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.evidence.rows.measurements import number, read_rows
 from gpuscale.evidence.rows.serving import ServedRow, served_row
 from gpuscale.evidence.score.harness import Harness
-from gpuscale.evidence.score.inference import QUANTITIES, own_inference
+from gpuscale.evidence.score.inference import QUANTITIES, interval_class, own_inference
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.serving import FRAMEWORKS, serving_site
 
@@ -38,8 +37,9 @@ WEIGHTS = {"ttft_ms": 0.4, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
 KERNELS = (
     ("linear_factor", 1.1, 0.15, 1.0, 2.0, "products in a model over the same ones alone"),
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
-    ("grouped_compute_eff", 0.6, 0.2, 0.1, 0.9, "prior: below the plain product's 0.7"),
-    ("grouped_ramp_rows", 32.0, 0.7, 1.0, 1000.0, "prior: half a tile of 64 rows"),
+    ("grouped_compute_eff", 0.6, 0.1, 0.3, 0.9, "prior: DeepGEMM, 1.2 to 1.4 of 1.98 PFLOP/s"),
+    ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
+    ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
     ("widened_memory_eff", 0.85, 0.15, 0.3, 1.0, "prior: Marlin, arXiv:2408.11743"),
     ("expert_skew", 0.2, 0.7, 0.01, 2.0, "prior: busiest rank 20 % above random routing"),
@@ -63,7 +63,8 @@ SOFTWARE = (
 )
 OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "grouped_memory_eff": 0.15,
-    "grouped_compute_eff": 0.3,
+    "grouped_compute_eff": 0.15,
+    "routed_passes": 0.3,
     "small_kernel_s": 0.3,
     "all_reduce_factor": 0.3,
 }
@@ -73,6 +74,9 @@ on which most rows were measured. The prior of each is the common value."""
 
 REQUESTS = 300
 """Requests of a closed loop that the fit replays, at least three rounds."""
+
+LEFT_OUT = ("model", "framework", "architecture", "source")
+"""Classes of which each value is left out of the fit in turn."""
 
 UNRECORDED = 0.25
 """Weight of rows with drafts of unknown acceptance, and of models with a prediction layer whose
@@ -92,7 +96,7 @@ def row_weight(row: ServedRow, quantity: str) -> float:
 class Problem:
     """Rows, their sites, and the vector of logarithms of all parameters."""
 
-    def __init__(self, rows: Sequence[dict[str, str]]) -> None:
+    def __init__(self, rows: Sequence[dict[str, str]], every: int = 1) -> None:
         self.names = [("kernels", *p) for p in KERNELS]
         self.names += [(f, *p) for f in FRAMEWORKS for p in SOFTWARE]
         self.names += [
@@ -104,7 +108,7 @@ class Problem:
         self.spread = np.array([p[3] for p in self.names])
         self.low, self.high = np.log([p[4] for p in self.names]), np.log([p[5] for p in self.names])
         self.rows: list[tuple[ServedRow, dict[str, float]]] = []
-        for i, row in enumerate(rows, 1):
+        for i, row in enumerate(rows[::every], 1):
             parsed = served_row(row, i)
             if isinstance(parsed, str):
                 continue
@@ -204,7 +208,9 @@ class Problem:
         data = 2.0 * (np.sqrt(1.0 + (r / SCALE) ** 2) - 1.0) * self.weight
         return float(data.sum() + (((x - self.prior) / self.spread) ** 2).sum())
 
-    def fit(self, rounds: int = 14, *, warm: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def fit(
+        self, rounds: int = 14, *, warm: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(parameters, residuals, jacobian) at the optimum."""
         x = np.clip(self.shipped() if warm else self.prior.copy(), self.low, self.high)
         r = self.residuals(x)
@@ -228,23 +234,26 @@ class Problem:
             jac = self.jacobian(x, r)
         return x, r, jac
 
-    def held_out(self, x: np.ndarray, r: np.ndarray, jac: np.ndarray, key: str) -> None:
-        """Scores of each value of a class, predicted by a fit on all other rows.
+    def left_out(self, x: np.ndarray, r: np.ndarray, jac: np.ndarray, key: str) -> np.ndarray:
+        """Residuals of every row, predicted by a fit on the rows of all other values of a class.
 
-        The fit starts at the full one and uses its jacobian, three steps.
+        The fit starts at the full one and uses its jacobian, three steps. Prints a line a value.
         """
         groups: dict[str, set[int]] = defaultdict(set)
         for i, (row, _) in enumerate(self.rows):
             groups[row.classes.get(key, "?")].add(i)
+        out = r.copy()
         for name, inside in sorted(groups.items()):
-            keep = np.array([float(i not in inside) for i, _ in self.labels])
+            at_rows = np.array([i in inside for i, _ in self.labels])
             at, moved = x, r
             for _ in range(3):
-                at = self.step(at, moved, jac, keep, 1e-3)
+                at = self.step(at, moved, jac, 1.0 - at_rows, 1e-3)
                 moved = r + jac @ (at - x)
-            scores = self.residuals(at, inside)
+            out[at_rows] = self.residuals(at, inside)
             labels = [q for i, q in self.labels if i in inside]
-            print(f"{key} {name}: " + report(scores, labels), flush=True)
+            print(f"{key} {name}: " + report(out[at_rows], labels), flush=True)
+        print(f"{key}, all left out: " + report(out, [q for _, q in self.labels]), flush=True)
+        return out
 
 
 def framework_base(name: str) -> ServingSoftware:
@@ -267,8 +276,8 @@ def report(r: np.ndarray, labels: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def write(problem: Problem, x: np.ndarray, r: np.ndarray) -> None:
-    """Write kernels.toml, one file for each framework, and intervals.toml."""
+def write(problem: Problem, x: np.ndarray) -> None:
+    """Write kernels.toml and one file for each framework."""
     values = problem.parameters(x)
     for file, table in values.items():
         if file.startswith("architecture"):
@@ -284,7 +293,6 @@ def write(problem: Problem, x: np.ndarray, r: np.ndarray) -> None:
         lines += ["", "[origin]  # of the prior that the fit starts from"]
         lines += [f'{name} = "{origin[name]}"' for name in table]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    write_intervals(problem, r)
 
 
 FITTED = {n for n, *_ in (*KERNELS, *SOFTWARE)} | {"source"}
@@ -303,30 +311,39 @@ def fixed_lines(path: Path) -> tuple[list[str], list[str]]:
     return parts[""], parts.get("memory", [])
 
 
-def write_intervals(problem: Problem, r: np.ndarray) -> None:
-    """80 % quantile of |ln ratio| of each kind of load and quantity."""
+FEWEST = 12
+"""Residuals below which a class takes the width of all rows of its quantity."""
+
+
+def write_intervals(problem: Problem, left_out: Sequence[np.ndarray]) -> None:
+    """80 % quantile of |ln ratio| of each class, rows predicted by fits that did not see them."""
     classes: dict[str, list[float]] = defaultdict(list)
-    for (i, q), value in zip(problem.labels, r, strict=True):
-        row = problem.rows[i][0]
-        classes[f"{row.kind}/{row.classes['dense_or_moe']}/{q}"].append(abs(float(value)))
+    for r in left_out:
+        for (i, q), value in zip(problem.labels, r, strict=True):
+            for name in (interval_class(problem.rows[i][0], q), f"any/{q}"):
+                classes[name].append(abs(float(value)))
+    unseen = [v for q in QUANTITIES for v in classes[f"any/{q}"]]
     lines = [
-        "# Half widths of ln(value) that hold 80 % of the rows of a class.",
+        "# Half widths of ln(value) that hold 80 % of the rows of a class, each predicted once",
+        "# with its model and once with its engine left out of the fit.",
         "# Written by tools/fit_serving.py.",
         "",
         "[class.unknown]",
-        "width = 0.6",
-        'source = "no row of the class; chosen"',
+        f"width = {quantile(unseen, 0.9):.3f}",
+        'source = "no row of the class: 90 % of all rows"',
         "",
         '[class."unseen-architecture"]',
-        "width = 0.4",
-        'source = "no row of the class; chosen, the left-out medians are 7 to 21 %"',
+        f"width = {quantile(unseen, 0.8):.3f}",
+        'source = "no row of the architecture: 80 % of all rows, at least"',
     ]
     for name, errors in sorted(classes.items()):
+        if len(errors) < FEWEST * len(left_out):
+            continue
         lines += [
             "",
             f'[class."{name}"]',
             f"width = {quantile(errors, 0.8) + 0.0005:.3f}",
-            f'source = "{len(errors)} rows, tools/fit_serving.py"',
+            f'source = "{len(errors) // len(left_out)} rows, tools/fit_serving.py"',
         ]
     (FOLDER / "intervals.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -336,24 +353,26 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=Path, nargs="*", default=[own_inference()])
     parser.add_argument("--check", action="store_true", help="do not write")
+    parser.add_argument("--every", type=int, default=1, help="fit every n-th row only")
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--warm", action="store_true", help="start at the shipped parameters")
-    parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--intervals", action="store_true", help="of the shipped parameters only")
     args: Any = parser.parse_args(argv)
-    problem = Problem([row for path in args.rows for row in read_rows(path)])
+    problem = Problem([row for path in args.rows for row in read_rows(path)], args.every)
     if args.intervals:
-        write_intervals(problem, problem.residuals(problem.shipped()))
-        return
-    x, r, jac = problem.fit(args.rounds, warm=args.warm)
+        x = problem.shipped()
+        r = problem.residuals(x)
+        jac = problem.jacobian(x, r)
+    else:
+        x, r, jac = problem.fit(args.rounds, warm=args.warm)
     print("all: " + report(r, [q for _, q in problem.labels]))
     for file, table in problem.parameters(x).items():
         print(file, table)
+    if not args.check and not args.intervals:
+        write(problem, x)
+    found = {key: problem.left_out(x, r, jac, key) for key in LEFT_OUT}
     if not args.check:
-        write(problem, x, r)
-    if args.held_out:
-        for key in ("model", "framework", "architecture", "source"):
-            problem.held_out(x, r, jac, key)
+        write_intervals(problem, [found["model"], found["framework"]])
 
 
 if __name__ == "__main__":

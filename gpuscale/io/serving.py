@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -56,7 +57,9 @@ def load_serving_kernels(architecture: str = "") -> Kernels:
 
 
 @lru_cache(maxsize=32)
-def load_framework(name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf) -> ServingSoftware:
+def load_framework(
+    name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf, architecture: str = ""
+) -> ServingSoftware:
     """Framework family by name, with its settings for GPUs of so much memory.
 
     Raises
@@ -73,7 +76,7 @@ def load_framework(name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf) -
 
     if name not in FRAMEWORKS:
         raise unknown_name("serving framework", name, FRAMEWORKS)
-    return _read(FrameworkSpec, name).to_core(hbm_bytes)
+    return _read(FrameworkSpec, name).to_core(hbm_bytes, architecture)
 
 
 def serving_site(
@@ -111,7 +114,7 @@ def serving_site(
         arch_name=gpu.architecture,
         arch=load_arch(gpu, calibration),
         peaks=peaks,
-        hbm_bytes=gpu.hbm_bytes,
+        hbm_bytes=usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes),
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         n_units=gpu.n_compute_units,
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0) or None,
@@ -123,7 +126,7 @@ def serving_site(
         or 25e9,
         scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
         kernels=kernels or load_serving_kernels(gpu.architecture),
-        software=software or load_framework(framework, gpu.hbm_bytes),
+        software=software or load_framework(framework, gpu.hbm_bytes, gpu.architecture),
     )
 
 

@@ -23,6 +23,7 @@ class KernelsSpec(Spec):
     grouped_memory_eff: Efficiency = _K.grouped_memory_eff
     grouped_compute_eff: Efficiency = _K.grouped_compute_eff
     grouped_ramp_rows: float = Field(default=_K.grouped_ramp_rows, ge=0, le=1e4)
+    routed_passes: float = Field(default=_K.routed_passes, ge=0, le=100)
     widened_compute_eff: Efficiency = _K.widened_compute_eff
     widened_memory_eff: Efficiency = _K.widened_memory_eff
     expert_skew: float = Field(default=_K.expert_skew, ge=0, le=5)
@@ -88,16 +89,18 @@ class FrameworkSpec(Spec):
     burst_frac: float = Field(default=_S.burst_frac, ge=0, le=1)
     max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)
     small_gpu_bytes: Bytes | None = None  # GPUs with less memory get the two settings below
+    small_gpus: tuple[str, ...] = ()  # and those of these architectures
     small_chunk_tokens: float = Field(default=2048, ge=1, le=1e7)
     small_max_sequences: float = Field(default=256, ge=1, le=1e6)
     memory: EngineMemorySpec = Field(default_factory=lambda: EngineMemorySpec())
     origin: dict[str, str] = Field(default_factory=dict)
     source: str = ""
 
-    def to_core(self, hbm_bytes: float = math.inf) -> ServingSoftware:
+    def to_core(self, hbm_bytes: float = math.inf, architecture: str = "") -> ServingSoftware:
         """Record for the formulas, with the engine's settings for a GPU of so much memory."""
         values = self.model_dump(include=set(ServingSoftware.__slots__) - {"memory"})
-        if self.small_gpu_bytes is not None and hbm_bytes < self.small_gpu_bytes:
+        less = self.small_gpu_bytes is not None and hbm_bytes < self.small_gpu_bytes
+        if less or architecture in self.small_gpus:
             values["chunk_tokens"] = self.small_chunk_tokens
             values["max_sequences"] = self.small_max_sequences
         memory = self.memory.to_core(values["chunk_tokens"], values["max_sequences"])

@@ -10,14 +10,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import element_bytes
-from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.formats import element_bytes, weight_bytes
+from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.model.params import (
     embedding_params,
     expert_params,
     ffn_params,
     head_params,
+    layer_norm_params,
     mixer_params,
     mtp_params,
 )
@@ -30,6 +30,12 @@ SAMPLER_COPIES = 8.0
 """fp32 copies of the logits that a sampler with top-k and top-p holds at its peak: sorted values,
 64-bit indices, probabilities, their sums. vLLM issue 13061 prints 1.22 GiB more on the rank that
 samples 256 sequences of a vocabulary of 152,064: 8.4 copies."""
+
+SPARE_FRAC = 0.02
+"""Room for the cache, of the device, below which an operator lowers the number of sequences that
+the sampler's logits are held for (`--max-num-seqs`), down to `FEWEST_SEQUENCES`."""
+
+FEWEST_SEQUENCES = 16.0
 
 STREAM_COPIES = 4.0
 """Hidden-sized 16-bit tensors alive at a layer's peak: residual, norm, the core's in and out."""
@@ -81,13 +87,13 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     from gpuscale.core.serving.offload import host_bytes
 
     h = model.hidden_size
-    narrow = element_bytes(replica.ffn_format)
-    wide = element_bytes(replica.attention_format)
+    narrow = weight_bytes(1.0, replica.ffn_format, scales=True)
+    wide = weight_bytes(1.0, replica.attention_format, scales=True)
     layers = 0.0
     for group in model.layer_groups:
         routed = routed_params(group.ffn, h)
         beside = ffn_params(group.ffn, h) - routed
-        mixer = mixer_params(group.mixer, h)
+        mixer = mixer_params(group.mixer, h) + layer_norm_params(model)
         layers += group.n * (
             narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
         )
@@ -120,7 +126,7 @@ def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float
 
 
 def cache_room(
-    model: ModelSpec, replica: Replica, engine: EngineMemory, hbm_bytes: float
+    model: ModelSpec, replica: Replica, engine: EngineMemory, device_bytes: float
 ) -> CacheRoom:
     """Room that an engine leaves for the KV cache on one GPU.
 
@@ -132,8 +138,8 @@ def cache_room(
         Layout and formats.
     engine : EngineMemory
         Rule, fraction, buffers.
-    hbm_bytes : float
-        Nominal memory of the GPU. [byte]
+    device_bytes : float
+        Memory of the GPU that a process can have (`core.memory.fit.usable_bytes`). [byte]
 
     References
     ----------
@@ -141,7 +147,7 @@ def cache_room(
     .. [2] SGLang, `model_runner.py: profile_max_num_token`.
     .. [3] TensorRT-LLM, `kv_cache_config.free_gpu_memory_fraction`.
     """
-    device = usable_bytes(hbm_bytes)
+    device = device_bytes
     weights = replica_weight_bytes(model, replica)
     peak = activation_bytes(model, replica, engine.chunk_tokens)
     sampler = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
@@ -149,6 +155,9 @@ def cache_room(
     shared = engine.collective_bytes * (math.log2(group) if group > 1 else 0.0)
     overhead = engine.context_bytes + shared
     if engine.rule == "device":
+        least = sampler * FEWEST_SEQUENCES / max(FEWEST_SEQUENCES, engine.sampler_sequences)
+        spare = engine.utilisation_frac * device - weights - peak - overhead - SPARE_FRAC * device
+        sampler = max(least, min(sampler, spare))
         room = engine.utilisation_frac * device - weights - peak - sampler - overhead
         left = device - weights - peak - sampler - room
     elif engine.rule == "static":
@@ -161,26 +170,28 @@ def cache_room(
     return CacheRoom(weights, peak + sampler, left, room, device)
 
 
-def kv_shards(model: ModelSpec, tp: int) -> int:
-    """GPUs of a TP group over which the cache really splits.
-
-    KV heads split; an MLA latent has one copy per GPU (DeepSeek-V2, section 2.1.2), unless
-    attention is data-parallel, which splits sequences instead.
-    """
-    return min([tp, *(m.cache_shards(tp) for m in model.mixers.values())])
-
-
 def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) -> float:
-    """Cache of one sequence of `tokens` tokens on one GPU of its attention rank. [byte]."""
-    each = kv_cache_bytes(model, tokens, element_bytes(replica.kv_format))
-    return each / (kv_shards(model, replica.tp) * replica.pp)
+    """Cache of one sequence of `tokens` tokens on one GPU of its attention rank. [byte].
+
+    KV heads and states split over the rank's GPUs, a latent has one copy on each (DeepSeek-V2,
+    section 2.1.2); of pipeline stages the mean.
+    """
+    element = element_bytes(replica.kv_format)
+    total = 0.0
+    for group in model.layer_groups:
+        c = group.mixer.cache()
+        kept = c.elements_per_token * tokens
+        kept += c.window_elements_per_token * min(tokens, c.window_tokens)
+        state = c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * element
+        total += group.n * (kept * element + state) / group.mixer.cache_shards(replica.tp)
+    return total / replica.pp
 
 
 def cache_tokens(
     model: ModelSpec,
     replica: Replica,
     engine: EngineMemory,
-    hbm_bytes: float,
+    device_bytes: float,
     tokens: float = 8192.0,
 ) -> float:
     """Tokens that the cache of one attention rank holds, in sequences of `tokens` tokens. [1].
@@ -188,6 +199,6 @@ def cache_tokens(
     What vLLM prints as "GPU KV cache size" and SGLang as "max_total_num_tokens"; under attention
     data parallelism each rank has as many.
     """
-    room = cache_room(model, replica, engine, hbm_bytes).cache_bytes
+    room = cache_room(model, replica, engine, device_bytes).cache_bytes
     each = cache_bytes_per_sequence(model, replica, tokens)
     return max(0.0, room) / each * tokens if each > 0.0 else math.inf

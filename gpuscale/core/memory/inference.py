@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -19,6 +20,7 @@ class ServingMemory:
     kv_bytes_per_sequence_per_gpu: float
     concurrency: int
     max_concurrency: int
+    cache_tokens: float  # that the cache of one rank holds, in sequences of the asked length
     fits: bool
 
 
@@ -31,6 +33,7 @@ def serving_memory(
     activations_bytes: float = 0.0,
     overhead_bytes: float = 0.0,
     kv_bytes_per_token_all_gpus: float = 0.0,
+    context_tokens: float = 0.0,
 ) -> ServingMemory:
     """Add up the memory of one serving GPU; the arguments are shares of that GPU.
 
@@ -62,5 +65,6 @@ def serving_memory(
         kv_bytes_per_sequence_per_gpu=kv_bytes_per_sequence,
         concurrency=concurrency,
         max_concurrency=most,
+        cache_tokens=context_tokens * max(0.0, room) / (kv_bytes_per_sequence or math.inf),
         fits=fixed + kv_cache <= usable_bytes,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import number_format, weight_bytes
 from gpuscale.core.memory.engine import EngineMemory, cache_bytes_per_sequence, cache_room
-from gpuscale.core.memory.fit import gpu_counts
+from gpuscale.core.memory.fit import gpu_counts, usable_bytes
 from gpuscale.core.memory.inference import ServingMemory, serving_memory
 from gpuscale.core.model import kv_cache, params
 from gpuscale.core.serving.records import Replica
@@ -72,7 +72,7 @@ def replica_memory(
     replica = Replica(
         tp // ranks, pp, ranks, ranks if is_sparse(model) else 1, stored, stored, job.kv
     )
-    room = cache_room(model, replica, engine or EngineMemory(), hbm_bytes)
+    room = cache_room(model, replica, engine or EngineMemory(), usable_bytes(hbm_bytes))
     return serving_memory(
         room.weights_bytes,
         cache_bytes_per_sequence(model, replica, job.context_tokens) / ranks,
@@ -80,6 +80,7 @@ def replica_memory(
         room.usable_bytes,
         activations_bytes=room.activations_bytes,
         overhead_bytes=room.overhead_bytes,
+        context_tokens=job.context_tokens,
         kv_bytes_per_token_all_gpus=kv_cache.kv_bytes_per_token(model, weight_bytes(1.0, job.kv)),
     )
 

@@ -67,18 +67,19 @@ def experts_s(
     run at ``e_max r / (r + r0)`` of the peak, r rows an expert: ``2 (rows + r0 met) weights /
     (C e_max)``; the longer of the two.
     """
+    k = site.kernels
     ep = min(replica.ep, replica.group, ffn.n_experts)
     local = ffn.n_experts / ep
     mean = tokens * min(ffn.top_k, ffn.n_experts) / ep
-    rows = busiest(mean, ep) + site.kernels.expert_skew * mean * (1.0 - 1.0 / ep)
+    rows = busiest(mean, ep) + k.expert_skew * mean * (1.0 - 1.0 / ep)
     met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens))
     met = min(local, rows, busiest(met, ep))
     width = ffn.latent_size or hidden
     inner = ffn.expert_ffn_hidden_size * ep / replica.group
     weights = (3.0 if ffn.gated else 2.0) * width * inner
-    moved = rows * (ROUTED_PASSES * width + 3.0 * inner) * 2.0  # gather, activation, scatter
+    moved = rows * (k.routed_passes * width + 3.0 * inner) * 2.0  # gather, activation, scatter
     return grouped_s(site, rows, max(1.0, met), weights, replica.ffn_format) + moved / (
-        site.hbm_bytes_per_s * site.kernels.grouped_memory_eff
+        site.hbm_bytes_per_s * k.grouped_memory_eff
     )
 
 
@@ -94,9 +95,6 @@ def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float,
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended
 
-
-ROUTED_PASSES = 5.0
-"""Hidden-sized rows moved for each routed token: two of the gather, one product, two to combine."""
 
 BLEND = 2.0
 """Exponent with which memory and compute time of grouped products add."""

@@ -31,10 +31,12 @@ class Offload:
 
 def moved_weights(group: LayerGroup, hidden: int, experts_only: bool) -> tuple[float, float, float]:
     """(routed experts, other FFN, mixer) parameters of one layer that go to the host. [1]."""
-    routed = group.ffn.n_experts * expert_params(group.ffn, hidden) if group.ffn.kind == "moe" else 0
+    routed = 0.0
+    if group.ffn.kind == "moe":
+        routed = group.ffn.n_experts * expert_params(group.ffn, hidden)
     if experts_only:
-        return float(routed), 0.0, 0.0
-    return float(routed), ffn_params(group.ffn, hidden) - routed, mixer_params(group.mixer, hidden)
+        return routed, 0.0, 0.0
+    return routed, ffn_params(group.ffn, hidden) - routed, mixer_params(group.mixer, hidden)
 
 
 def host_bytes(model: ModelSpec, replica: Replica, tokens: float | None = None) -> float:

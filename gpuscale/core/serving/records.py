@@ -79,6 +79,7 @@ class Kernels:
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
     grouped_compute_eff: float = 0.6  # of the peak, products grouped by expert, many rows each
     grouped_ramp_rows: float = 32.0  # rows of an expert at which half of it is reached
+    routed_passes: float = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
     widened_compute_eff: float = 0.8  # of the 16-bit product's rate, weights widened on the way
     widened_memory_eff: float = 0.85  # of the 16-bit product's bandwidth, the same
     expert_skew: float = 0.2  # rows of the busiest GPU beyond random routing, many ranks
@@ -124,7 +125,7 @@ class ServingSite:
     name: str
     arch: ArchCalibration
     peaks: Mapping[str, float]  # number format -> dense FLOP/s
-    hbm_bytes: float
+    hbm_bytes: float  # that a process can have
     hbm_bytes_per_s: float
     n_units: int | None
     l2_bytes: float | None

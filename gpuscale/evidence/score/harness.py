@@ -41,7 +41,7 @@ class Harness:
     """Replays rows; services are kept, since rows differ in their concurrency alone."""
 
     def __init__(self, most_requests: int = MOST_REQUESTS, *, limits: bool = True) -> None:
-        """Replay with at most so many requests (a fit needs fewer), with scenarios' limits or not."""
+        """Replay with at most so many requests; with scenarios' limits or without."""
         self.services: dict[tuple[object, ...], Service] = {}
         self.most_requests, self.limits = most_requests, limits
 
@@ -86,7 +86,8 @@ class Harness:
 
     def service(self, row: ServedRow, replica: Replica, site: ServingSite) -> Service:
         """Make or find the service of a row's layout and lengths."""
-        demand = Demand(*(_lengths(row, value, i) for i, value in enumerate(_means(row))))
+        ask = row.requests
+        demand = Demand(_lengths(row, ask.input_tokens, 0), _lengths(row, ask.output_tokens, 1))
         key = (site, row.model.name, replica, demand)
         if key not in self.services:
             self.services[key] = Service(row.model, replica, site, demand)
@@ -121,10 +122,6 @@ class Harness:
             most = capacity(service, limits).rate_per_s * row.requests.output_tokens
             best = max(best, most * max(1, row.n_gpus // replica.n_gpus))
         return {**_of_formula(load, rate)[0], "throughput_tok_s": best or rate}, True
-
-
-def _means(row: ServedRow) -> tuple[float, float]:
-    return row.requests.input_tokens, row.requests.output_tokens
 
 
 def _lengths(row: ServedRow, mean: float, which: int) -> Lengths:

@@ -45,6 +45,12 @@ def site_loader(calibration: str | Path | None = None) -> SiteOf:
     return site_of
 
 
+def interval_class(row: ServedRow, quantity: str) -> str:
+    """Class of rows whose errors give an interval: kind of load, drafts, experts, quantity."""
+    kind = row.kind + ("+drafts" if row.classes["drafts"] in ("given", "assumed") else "")
+    return f"{kind}/{row.classes['dense_or_moe']}/{quantity}"
+
+
 def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
     """One scored row per printed quantity of an inference.csv, in file order.
 
@@ -100,8 +106,10 @@ def _lines(
             value = None
         if value is None and values and not reason:
             reason = "of pools the mean alone is predicted"
-        kind = f"{parsed.kind}/{parsed.classes['dense_or_moe']}" if parsed else ""
-        width = widths.get(f"{kind}/{quantity}", widths["unknown"])
+        width = widths["unknown"]
+        if parsed:
+            known = (interval_class(parsed, quantity), f"any/{quantity}")
+            width = next((widths[name] for name in known if name in widths), width)
         if parsed and parsed.classes["architecture"] not in MEASURED:
             width = max(width, widths["unseen-architecture"])
         lines.append(

@@ -1,0 +1,247 @@
+"""Physics of a serving pass: ranks, exchange, drafts, pools, adapters, offload, power, memory."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscale.core.memory.engine import EngineMemory, cache_room, cache_tokens, replica_weight_bytes
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.model.params import count_params
+from gpuscale.core.serving.adapters import Adapters, adapter_bytes
+from gpuscale.core.serving.exchange import exchange_s
+from gpuscale.core.serving.forward import exposed_s, pass_time, side_by_side_s
+from gpuscale.core.serving.load import closed_loop, decode_step
+from gpuscale.core.serving.offload import Offload, host_bytes
+from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool
+from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu_power_w
+from gpuscale.core.serving.records import Batch, Drafts, Replica, Requests
+from gpuscale.io.hardware import load_cluster, load_gpu
+from gpuscale.io.models import load_model
+from gpuscale.io.serving import load_power, serving_site
+
+FP8 = {"ffn_format": "fp8-block", "attention_format": "fp8-block", "kv_format": "fp8"}
+
+
+@pytest.fixture(scope="module")
+def h100():
+    return serving_site(load_cluster("dgx-h100"), "sglang")
+
+
+def spec(name):
+    return load_model(name).spec
+
+
+def memory_of(name):
+    gpu = load_gpu(name)
+    return usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+
+
+# --- one pass ------------------------------------------------------------------------------------
+
+
+def test_a_single_user_pays_for_no_prompt_of_others():
+    site = serving_site(load_cluster("dgx-h100"), "vllm")
+    model = spec("llama3.1-8b")
+    load = closed_loop(model, Replica(), site, Requests(128_000, 128, 1))
+    assert load.tpot_s == pytest.approx(load.decode_pass_s)
+
+
+@given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.floats(1.0, 20.0))
+def test_host_and_gpu_side_by_side_lie_between_the_longer_and_the_sum(gpu, host, blend):
+    both = side_by_side_s(gpu, host, blend)
+    assert max(gpu, host) * (1 - 1e-9) <= both <= (gpu + host) * (1 + 1e-9)
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_overlap_hides_no_more_than_the_shorter(compute, exchange, overlap):
+    added = exposed_s(compute, exchange, overlap)
+    assert max(0.0, exchange - compute) - 1e-12 <= added <= exchange + 1e-12
+
+
+def test_each_attention_rank_has_a_scheduler_of_its_own(h100):
+    busy = replace(h100, software=replace(h100.software, host_per_sequence_s=1e-3))
+    model = spec("deepseek-v3")
+    wide = Replica(1, 1, 8, 8, **FP8)
+    few, many = (
+        pass_time(model, wide, busy, Batch(sequences=n, context=100)).host_s for n in (64, 512)
+    )
+    assert many < 0.09 and few < 0.01  # 512 sequences on one scheduler would be 0.5 s
+
+
+def test_one_prompt_is_read_by_one_rank_and_eight_by_eight(h100):
+    model, wide = spec("deepseek-v3"), Replica(1, 1, 8, 8, **FP8)
+    one = pass_time(model, wide, h100, Batch(2048, 1024, 1)).linear_s
+    eight = pass_time(model, wide, h100, Batch(8 * 2048, 1024, 8, prompt_ranks=8)).linear_s
+    assert eight == pytest.approx(one, rel=0.01)
+
+
+def test_exchange_grows_with_nodes_and_is_limited_by_the_routing(h100):
+    ffn = spec("deepseek-v3").ffns["moe"]
+    times = [
+        exchange_s(ffn, 7168, Replica(1, 1, n, n), h100, 128.0) or 0.0 for n in (8, 16, 32, 72)
+    ]
+    assert times == sorted(times)
+    free = ffn.model_copy(update={"n_route_groups": 0})
+    wide = Replica(1, 1, 64, 64)
+    assert exchange_s(free, 7168, wide, h100, 4096.0) > exchange_s(ffn, 7168, wide, h100, 4096.0)
+    assert exchange_s(ffn, 7168, Replica(), h100, 128.0) is None
+
+
+# --- drafts --------------------------------------------------------------------------------------
+
+
+def test_drafts_by_the_formula_of_their_paper():
+    # Leviathan 2023, equation 1: (1 - a^(n+1)) / (1 - a) tokens a pass
+    assert 1 + Drafts(4, (0.8,)).accepted == pytest.approx((1 - 0.8**5) / 0.2)
+    assert Drafts(3, (0.8, 0.6, 0.4)).accepted == pytest.approx(0.8 + 0.48 + 0.192)
+
+
+def test_drafts_speed_up_one_stream_and_help_less_in_a_large_batch(h100):
+    model = spec("deepseek-v3")
+    plain, drafted = Replica(8, **FP8), Replica(8, drafts=Drafts(3, (0.8, 0.6, 0.4)), **FP8)
+    gain = [
+        decode_step(model, plain, h100, n, 2000.0).per_token_s
+        / decode_step(model, drafted, h100, n, 2000.0).per_token_s
+        for n in (1, 512)
+    ]
+    assert gain[0] > 1.3 and gain[1] < gain[0]
+    never = replace(drafted, drafts=Drafts(3, (0.0,)))
+    one = decode_step(model, never, h100, 1, 2000.0)
+    assert one.tokens == 1.0 and one.per_token_s > decode_step(model, plain, h100, 1, 2000.0).time_s
+
+
+# --- pools ---------------------------------------------------------------------------------------
+
+
+def test_pools_obey_littles_law_and_the_slower_pool_binds():
+    site = serving_site(load_cluster("gb200-nvl72"), "sglang")
+    model = spec("deepseek-v3")
+    read, decode = Replica(1, 1, 4, 4, **FP8), Replica(1, 1, 16, 16, **FP8)
+    pools = Pools(Pool(read, 1), Pool(decode, 1))
+    found = [
+        disaggregated_loop(model, pools, site, Requests(8192, 1024, c)) for c in (8, 64, 512, 4096)
+    ]
+    for c, load in zip((8, 64, 512, 4096), found, strict=True):
+        stay = load.ttft_s + 1023 * load.tpot_s
+        assert load.tokens_per_s == pytest.approx(c * 1024 / stay, rel=0.01)
+    rates = [x.tokens_per_s / 1024 for x in found]
+    most = prefill_pool(model, pools.prefill, site, 8192).prompts_per_s
+    assert rates == sorted(rates) and rates[-1] <= most
+    more = Pools(Pool(read, 8), Pool(decode, 1))
+    assert (
+        disaggregated_loop(model, more, site, Requests(8192, 1024, 4096)).ttft_s < found[-1].ttft_s
+    )
+
+
+# --- adapters, offload ---------------------------------------------------------------------------
+
+
+def test_adapters_cost_memory_and_a_little_time(h100):
+    model = spec("llama3.1-8b")
+    with_eight = Replica(adapters=Adapters(16, 8))
+    assert adapter_bytes(model, with_eight) == 8 * 2 * 41_943_040  # 16 (in + out) of every map
+    batch = Batch(sequences=32, context=500)
+    plain = pass_time(model, Replica(), h100, batch).total_s
+    assert plain < pass_time(model, with_eight, h100, batch).total_s < 2.0 * plain
+
+
+def test_layers_on_the_host_are_read_at_its_bandwidth():
+    site = serving_site(load_cluster("rtx-4090"), "llamacpp")
+    model = spec("llama3.1-70b")
+    gguf = Replica(ffn_format="q4_k_m", attention_format="q4_k_m")
+    half = replace(gguf, offload=Offload(0.5, host_bytes_per_s=80e9))
+    one = Batch(sequences=1, context=100)
+    assert pass_time(model, half, site, one).offload_s > host_bytes(model, half) / 80e9
+    assert replica_weight_bytes(model, half) < 0.6 * replica_weight_bytes(model, gguf)
+    parts = pass_time(model, half, site, one)
+    assert parts.total_s > pass_time(model, gguf, site, one).total_s
+    experts = Offload(1.0, True, host_bytes_per_s=400e9)
+    moe = replace(gguf, offload=experts)
+    v3 = spec("deepseek-v3")
+    met = host_bytes(v3, moe, 1.0)
+    assert met == pytest.approx(host_bytes(v3, moe) * 8 / 256)
+    # 37B active of which 1/8 beside the experts: about a fifth of 400 GB/s a second
+    assert 0.03 < pass_time(v3, moe, site, one).total_s < 0.12
+
+
+# --- power ---------------------------------------------------------------------------------------
+
+
+def test_power_lies_between_idle_and_tdp_and_a_token_gets_cheaper():
+    p = load_power()
+    assert gpu_power_w(700, 0.0, p, 0.0) == pytest.approx(700 * p.idle_frac)
+    powers = [gpu_power_w(700, u / 10, p) for u in range(11)]
+    assert powers == sorted(powers) and powers[-1] <= 700
+    assert energy_per_token_j(8, 500, 100) > 3 * energy_per_token_j(8, 700, 2000)
+    assert gpu_power_w(700, 5.0, PowerParameters()) <= 700
+
+
+# --- memory as engines count it ------------------------------------------------------------------
+
+PRINTED = [  # model, replica, engine, GPU, tokens of the cache, tolerance, source
+    (
+        "qwen3-235b-a22b",
+        Replica(4, ffn_format="fp8-block", attention_format="fp8-block"),
+        EngineMemory("device", 0.9, sampler_sequences=1024),
+        "h100",
+        178_880,
+        0.20,
+        "vLLM issue 21348",
+    ),
+    (
+        "qwen3-235b-a22b",
+        Replica(4, ffn_format="fp8-block", attention_format="fp8-block"),
+        EngineMemory("static", 0.93),
+        "h100",
+        367_404,
+        0.10,
+        "vLLM issue 21348, SGLang",
+    ),
+    (
+        "qwen2.5-14b",
+        Replica(2),
+        EngineMemory("device", 0.98, chunk_tokens=2048),
+        "rtx-4090",
+        81_536,
+        0.10,
+        "vLLM issue 13061",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "replica", "engine", "gpu", "tokens", "rel", "source"), PRINTED)
+def test_cache_tokens_are_those_that_engines_print(name, replica, engine, gpu, tokens, rel, source):
+    found = cache_tokens(spec(name), replica, engine, memory_of(gpu))
+    assert found == pytest.approx(tokens, rel=rel), source
+
+
+def test_a_30b_in_fp8_does_not_start_on_32_gb():  # vLLM issue 41695
+    small = Replica(ffn_format="fp8-block", attention_format="fp8-block")
+    room = cache_room(spec("qwen3-30b-a3b"), small, EngineMemory("device", 0.95), memory_of("5090"))
+    assert room.cache_bytes < 0.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["llama3.1-8b", "qwen3-30b-a3b"]))
+def test_weights_of_all_gpus_are_the_model(tp, name):
+    model = spec(name)
+    total = tp * replica_weight_bytes(model, Replica(tp))
+    assert total == pytest.approx(2.0 * count_params(model).total_params, rel=0.001)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(["device", "static", "free", "all"]), st.floats(0.5, 0.98))
+def test_parts_of_the_memory_add_up(rule, share):
+    room = cache_room(spec("llama3.1-8b"), Replica(2), EngineMemory(rule, share), 80e9)
+    parts = room.weights_bytes + room.activations_bytes + room.overhead_bytes + room.cache_bytes
+    assert parts == pytest.approx(room.usable_bytes)
+
+
+def test_data_parallel_attention_repeats_weights_and_splits_the_cache():
+    model = spec("deepseek-v3")
+    tp, dp = Replica(8, **FP8), Replica(1, 1, 8, 8, **FP8)
+    assert replica_weight_bytes(model, dp) > 1.1 * replica_weight_bytes(model, tp)
+    engine, device = EngineMemory("static", 0.9), memory_of("h200")
+    assert 8 * cache_tokens(model, dp, engine, device) > 4 * cache_tokens(model, tp, engine, device)
