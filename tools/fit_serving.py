@@ -45,7 +45,7 @@ KERNELS = (
     ("expert_skew", 0.2, 0.7, 0.01, 2.0, "prior: busiest rank 20 % above random routing"),
     ("prefill_attention_eff", 0.55, 0.2, 0.2, 0.9, "prior: FlashAttention-3, arXiv:2407.08608"),
     ("decode_attention_eff", 0.7, 0.2, 0.2, 0.95, "prior: streams reach 0.7 to 0.9"),
-    ("decode_flop_eff", 0.3, 0.3, 0.05, 0.9, "prior: FlashMLA, 0.3 to 0.6 of the peak"),
+    ("decode_flop_eff", 0.75, 0.1, 0.3, 0.95, "prior: FlashMLA, 0.65 of H100 to 0.9 of H20"),
     ("small_kernel_s", 1.5e-6, 0.4, 2e-7, 1e-5, "prior: a small kernel within a CUDA graph"),
     ("all_reduce_factor", 1.0, 0.3, 0.5, 4.0, "isolated collective of serving libraries"),
     ("host_blend", 3.0, 0.3, 1.2, 8.0, "prior: between a sum (1) and the longer one"),

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 FRAMEWORKS = ("trtllm", "vllm", "sglang", "llamacpp")
 DEFAULT_FRAMEWORK = "trtllm"
 FORMATS = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "int8")
-MEASURED = ("ampere", "hopper", "blackwell", "blackwell-ultra", "cdna3")
+MEASURED = (
+    "ada",
+    "ampere",
+    "ampere-ga102",
+    "hopper",
+    "blackwell",
+    "blackwell-ultra",
+    "cdna3",
+    "cdna4",
+)
 """Architectures with rows behind the stated intervals."""
 
 SpecT = TypeVar("SpecT", bound="Spec")

@@ -6,6 +6,7 @@ Latents: DeepSeek-V2 (arXiv:2405.04434), section 2.1.2; fused attention: Dao 202
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
@@ -62,7 +63,10 @@ def prefill_core_s(mixer: AnyMixer, batch: Batch, replica: Replica, site: Servin
 
 
 def decode_core_s(mixer: AnyMixer, batch: Batch, replica: Replica, site: ServingSite) -> float:
-    """Time of the core on decoding sequences: cache and state read once, or its multiplications."""
+    """Time of the core on decoding sequences: cache and state read once, and its multiplications.
+
+    The two overlap: the root of the sum of their squares.
+    """
     sequences = batch.sequences / replica.dp_attention
     if sequences <= 0.0:
         return 0.0
@@ -70,7 +74,7 @@ def decode_core_s(mixer: AnyMixer, batch: Batch, replica: Replica, site: Serving
     read = sequences * cache_read_bytes(mixer, batch.context, replica)
     time_s = read / (site.hbm_bytes_per_s * k.decode_attention_eff)
     flop = sequences * batch.tokens_each * decode_core_flop(mixer, batch.context) / replica.tp
-    return max(time_s, flop / (site.peaks["bf16"] * k.decode_flop_eff))
+    return hypot(time_s, flop / (site.peaks["bf16"] * k.decode_flop_eff))
 
 
 def decode_core_flop(mixer: AnyMixer, context: float) -> float:
