@@ -97,7 +97,7 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
     shown: LoadResult | None = None
     for found in choice.found[:ROWS]:
         n = FINAL_REQUESTS if found is best else 3_000
-        row, load = row_of(found, wanted, price, None, n)
+        row, load = row_of(found, wanted, price, case.loaded.gpu.tdp_w, n)
         rows.append(row)
         shown = load if found is best else shown
     result = _answer(asked, case, wanted, choice, (best, rows, shown, price))

@@ -9,6 +9,8 @@ from gpuscale.answers.serve.records import Row
 from gpuscale.core.run.ownership import usd_per_million_tokens
 from gpuscale.core.serving.capacity import REQUESTS, keeps_up
 from gpuscale.core.serving.choose import Found, Wanted, at_rate
+from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.power import energy_per_token_j, gpu_power_w, rates_of, use_frac
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
@@ -81,8 +83,19 @@ def verdict(found: Found, wanted: Wanted, load: LoadResult | None) -> str:
     return "meets" if found.meets else f"misses {found.binding}"
 
 
+def power_of(found: Found, load: LoadResult, tdp_w: float) -> float:
+    """Power of one GPU under a load; of pools that of a decode worker. [W]."""
+    from gpuscale.io.serving import load_power
+
+    what = found.candidate.what
+    service = what.decode if isinstance(what, PooledService) else what
+    rates = rates_of(load, service.demand.mean_context)
+    use = use_frac(service.model, service.replica, service.site, rates)
+    return gpu_power_w(tdp_w, use, load_power(), load.busy_frac)
+
+
 def row_of(
-    found: Found, wanted: Wanted, price: Price, power_w: float | None, n: int = REQUESTS
+    found: Found, wanted: Wanted, price: Price, tdp_w: float | None, n: int = REQUESTS
 ) -> tuple[Row, LoadResult | None]:
     """One row, and the load behind it."""
     c, load = found.candidate, load_shown(found, wanted, n)
@@ -96,8 +109,8 @@ def row_of(
         if usd and out > 0.0:
             usd_out = usd_per_million_tokens(usd, gpus, out)
             usd_all = usd_per_million_tokens(usd, gpus, total)
-        if power_w is not None and out > 0.0:
-            joule = power_w * gpus / out
+        if tdp_w is not None and out > 0.0:
+            joule = energy_per_token_j(gpus, power_of(found, load, tdp_w), out)
     closed = wanted.concurrency is not None
     row = Row(
         engine=c.engine,

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.flops import flop_per_token
+from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.plan.serve import weights_read_bytes
+from gpuscale.core.serving.products import multiplied_in
 
 if TYPE_CHECKING:
+    from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.core.serving.records import Replica, ServingSite
     from gpuscale.specs.model import ModelSpec
 
@@ -38,9 +43,18 @@ class Rates:
     busy_frac: float = 1.0  # of the time in which a pass runs
 
 
-def use_frac(
-    model: ModelSpec, replica: Replica, site: ServingSite, weights_read_bytes: float, rates: Rates
-) -> float:
+def rates_of(load: LoadResult, context: float) -> Rates:
+    """Rates of a simulated load with a mean context."""
+    return Rates(
+        load.output_tokens_per_s,
+        load.input_tokens_per_s,
+        load.decoding_sequences,
+        context,
+        load.busy_frac,
+    )
+
+
+def use_frac(model: ModelSpec, replica: Replica, site: ServingSite, rates: Rates) -> float:
     """Share of the time that memory and matrix units would need at their peaks. [1].
 
     ``(passes/s read + FLOP/s / C) / n_gpus``; a pass reads the weights met and the cache.
@@ -53,20 +67,15 @@ def use_frac(
         Layout, formats, drafts.
     site : ServingSite
         Hardware.
-    weights_read_bytes : float
-        Weights that a decode pass meets, all GPUs. [byte]
     rates : Rates
         Tokens and sequences of the load.
     """
-    from gpuscale.core.formats import element_bytes
-    from gpuscale.core.model.kv_cache import kv_cache_bytes
-    from gpuscale.core.serving.products import multiplied_in
-
     kept = 1.0 + (replica.drafts.accepted if replica.drafts else 0.0)
     drafted = 1.0 + (replica.drafts.n_tokens if replica.drafts else 0.0)
     passes = rates.output_tokens_per_s / max(1.0, rates.sequences) / kept
     cache = kv_cache_bytes(model, rates.context, element_bytes(replica.kv_format))
-    read = weights_read_bytes + rates.sequences * cache
+    met = weights_read_bytes(model, replica.ffn_format, max(1, round(rates.sequences)))
+    read = met + rates.sequences * cache
     flop = flop_per_token(model, max(1, int(rates.context))).forward_flop
     tokens = rates.output_tokens_per_s * drafted / kept + rates.input_tokens_per_s
     peak = site.peaks[multiplied_in(site, replica.ffn_format)]

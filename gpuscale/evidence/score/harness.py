@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.plan.serve import weights_read_bytes
 from gpuscale.core.serving.capacity import Limit, Limits, capacity
 from gpuscale.core.serving.load import closed_loop, decode_step, most_sequences, static_batch
 from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.core.serving.pools import Pool, disaggregated_loop, prefill_pool
-from gpuscale.core.serving.power import Rates, gpu_power_w, use_frac
+from gpuscale.core.serving.power import gpu_power_w, rates_of, use_frac
 from gpuscale.core.serving.service import Demand, Service
 from gpuscale.core.serving.traffic import Lengths
 
@@ -157,15 +156,7 @@ def _power_w(row: ServedRow, replica: Replica, site: ServingSite, found: LoadRes
     from gpuscale.io.serving import load_power
 
     context = row.requests.input_tokens + row.requests.output_tokens / 2.0
-    rates = Rates(
-        found.output_tokens_per_s,
-        found.input_tokens_per_s,
-        found.decoding_sequences,
-        context,
-        found.busy_frac,
-    )
-    met = weights_read_bytes(row.model, replica.ffn_format, max(1, round(rates.sequences)))
-    use = use_frac(row.model, replica, site, met, rates)
+    use = use_frac(row.model, replica, site, rates_of(found, context))
     return gpu_power_w(row.cluster.gpu.tdp_w or 0.0, use, load_power(), found.busy_frac)
 
 
