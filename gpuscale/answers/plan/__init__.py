@@ -75,9 +75,9 @@ class Plan(options.Pins, Tuning, Failing, Costed, Swept):
         "chosen.mfu",
         "tp",
         "pp",
-        "times.prefill_s",
-        "times.decode_s",
-        "times.tokens_per_s",
+        "expected.prefill_s",
+        "expected.decode_s",
+        "expected.tokens_per_s",
     )
     model: Asked[str | None] = options.model()
     _: KW_ONLY
