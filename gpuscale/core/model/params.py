@@ -188,6 +188,19 @@ def ffn_active_params(ffn: AnyFfn, hidden_size: int) -> float:
     return ffn_params(ffn, hidden_size)
 
 
+def experts_met_frac(n_experts: float, top_k: float, n_tokens: float) -> float:
+    """Compute the expected share of the experts that any of `n_tokens` tokens chooses. [1].
+
+    ``1 - (1 - k/E)^n``, evenly routed.
+
+    Examples
+    --------
+    >>> experts_met_frac(256, 8, 1), round(experts_met_frac(256, 8, 32), 3)
+    (0.03125, 0.638)
+    """
+    return 1.0 - float((1.0 - min(1.0, top_k / n_experts)) ** n_tokens)
+
+
 def expert_params(ffn: MoeFfn, hidden_size: int) -> float:
     """Parameters of one routed expert."""
     width = ffn.latent_size or hidden_size

@@ -15,7 +15,7 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.serving import model_weight_bytes
 from gpuscale.core.model.flops import flop_per_token
 from gpuscale.core.model.kv_cache import kv_cache_bytes
-from gpuscale.core.model.params import embedding_params
+from gpuscale.core.model.params import embedding_params, experts_met_frac
 from gpuscale.core.run.time import job_time_s
 from gpuscale.core.serving.ideal import decode_time_s
 
@@ -38,19 +38,6 @@ class ServingTimes:
     weights_read_frac: float  # of all weights, by the tokens of a group
     tokens_per_s: float  # of the replica
     tokens_per_s_per_sequence: float
-
-
-def experts_met_frac(n_experts: float, top_k: float, n_tokens: float) -> float:
-    """Compute the expected share of the experts that any of `n_tokens` tokens chooses. [1].
-
-    ``1 - (1 - k/E)^n``, evenly routed.
-
-    Examples
-    --------
-    >>> experts_met_frac(256, 8, 1), round(experts_met_frac(256, 8, 32), 3)
-    (0.03125, 0.638)
-    """
-    return 1.0 - float((1.0 - min(1.0, top_k / n_experts)) ** n_tokens)
 
 
 def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:

@@ -9,7 +9,7 @@ from math import log, sqrt
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.plan.serve import experts_met_frac
+from gpuscale.core.model.params import experts_met_frac
 from gpuscale.core.serving.products import multiplied_in, product_s
 
 if TYPE_CHECKING:
