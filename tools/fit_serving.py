@@ -31,13 +31,13 @@ from gpuscale.io.serving import FRAMEWORKS, serving_site
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.15
-WEIGHTS = {"ttft_ms": 0.4, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
+WEIGHTS = {"ttft_ms": 0.15, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
 
 # name, prior, spread of the logarithm, lower and upper bound, unit, origin of the prior
 KERNELS = (
     ("linear_factor", 1.1, 0.15, 1.0, 2.0, "products in a model over the same ones alone"),
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
-    ("grouped_compute_eff", 0.6, 0.1, 0.3, 0.9, "prior: DeepGEMM, 1.2 to 1.4 of 1.98 PFLOP/s"),
+    ("grouped_compute_eff", 0.6, 0.2, 0.1, 0.9, "prior: DeepGEMM, 1.2 to 1.4 of 1.98 PFLOP/s"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
     ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
@@ -63,7 +63,7 @@ SOFTWARE = (
 )
 OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "grouped_memory_eff": 0.15,
-    "grouped_compute_eff": 0.15,
+    "grouped_compute_eff": 0.3,
     "routed_passes": 0.3,
     "small_kernel_s": 0.3,
     "all_reduce_factor": 0.3,

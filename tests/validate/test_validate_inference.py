@@ -14,15 +14,17 @@ def scored():
 
 def test_every_printed_quantity_is_predicted_or_named(scored):
     left = unpredicted(scored)
-    assert len(scored) == 3374 and set(left) == {
+    assert len(scored) == 4096 and set(left) == {
         "no lengths, and the data set is unknown",
         "a decode pool, and its batch is not printed",
+        "no percentile of this kind of load",
     }
-    assert sum(len(ids) for ids in left.values()) == 11
+    named = left.pop("no percentile of this kind of load")
+    assert sum(len(ids) for ids in left.values()) == 11 and len(named) < 400
 
 
 def test_development_error(scored):
-    limits = {"tpot_ms": 0.14, "throughput_tok_s": 0.16, "ttft_ms": 0.36}
+    limits = {"tpot_ms": 0.14, "throughput_tok_s": 0.15, "ttft_ms": 0.40, "power_w": 0.25}
     for quantity, median in limits.items():
         s = summarise([r for r in scored if r.quantity == quantity])
         assert s.median_frac < median, quantity

@@ -6,12 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.model.params import (
-    expert_params,
-    experts_met_frac,
-    ffn_params,
-    mixer_params,
-)
+from gpuscale.core.model.params import expert_params, experts_met_frac, ffn_params, mixer_params
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingSite

@@ -104,8 +104,7 @@ def _lines(
         value, measured = values.get(quantity), number(row.get(quantity))
         if value is not None and not math.isfinite(value):
             value = None
-        if value is None and values and not reason:
-            reason = "of pools the mean alone is predicted"
+        said = "no percentile of this kind of load" if value is None and values else reason
         width = widths["unknown"]
         if parsed:
             known = (interval_class(parsed, quantity), f"any/{quantity}")
@@ -119,7 +118,7 @@ def _lines(
                 quantity=quantity,
                 measured=measured,
                 predicted=value,
-                reason=reason if measured is not None else reason or "no measured value",
+                reason=said if measured is not None else said or "no measured value",
                 low=None if value is None else value * math.exp(-width),
                 high=None if value is None else value * math.exp(width),
                 classes=dict(parsed.classes) if parsed else {"model": row.get("model", "")},
