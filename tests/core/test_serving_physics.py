@@ -1,4 +1,4 @@
-"""Physics of a serving pass: ranks, exchange, drafts, pools, adapters, offload, power, memory."""
+"""Physics of a serving pass: ranks, exchange, drafts, pools, power, memory."""
 
 from dataclasses import replace
 
@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from gpuscale.core.memory.engine import EngineMemory, cache_room, cache_tokens, replica_weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.model.params import count_params
-from gpuscale.core.serving.adapters import Adapters, adapter_bytes
 from gpuscale.core.serving.exchange import exchange_s
 from gpuscale.core.serving.forward import exposed_s, pass_time, side_by_side_s
 from gpuscale.core.serving.load import closed_loop, decode_step
-from gpuscale.core.serving.offload import Offload, host_bytes
 from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool
 from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu_power_w
 from gpuscale.core.serving.records import Batch, Drafts, Replica, Requests
@@ -133,37 +131,6 @@ def test_pools_obey_littles_law_and_the_slower_pool_binds():
     assert (
         disaggregated_loop(model, more, site, Requests(8192, 1024, 4096)).ttft_s < found[-1].ttft_s
     )
-
-
-# --- adapters, offload ---------------------------------------------------------------------------
-
-
-def test_adapters_cost_memory_and_a_little_time(h100):
-    model = spec("llama3.1-8b")
-    with_eight = Replica(adapters=Adapters(16, 8))
-    assert adapter_bytes(model, with_eight) == 8 * 2 * 41_943_040  # 16 (in + out) of every map
-    batch = Batch(sequences=32, context=500)
-    plain = pass_time(model, Replica(), h100, batch).total_s
-    assert plain < pass_time(model, with_eight, h100, batch).total_s < 2.0 * plain
-
-
-def test_layers_on_the_host_are_read_at_its_bandwidth():
-    site = serving_site(load_cluster("rtx-4090"), "llamacpp")
-    model = spec("llama3.1-70b")
-    gguf = Replica(ffn_format="q4_k_m", attention_format="q4_k_m")
-    half = replace(gguf, offload=Offload(0.5, host_bytes_per_s=80e9))
-    one = Batch(sequences=1, context=100)
-    assert pass_time(model, half, site, one).offload_s > host_bytes(model, half) / 80e9
-    assert replica_weight_bytes(model, half) < 0.6 * replica_weight_bytes(model, gguf)
-    parts = pass_time(model, half, site, one)
-    assert parts.total_s > pass_time(model, gguf, site, one).total_s
-    experts = Offload(1.0, True, host_bytes_per_s=400e9)
-    moe = replace(gguf, offload=experts)
-    v3 = spec("deepseek-v3")
-    met = host_bytes(v3, moe, 1.0)
-    assert met == pytest.approx(host_bytes(v3, moe) * 8 / 256)
-    # 37B active of which 1/8 beside the experts: about a fifth of 400 GB/s a second
-    assert 0.03 < pass_time(v3, moe, site, one).total_s < 0.12
 
 
 # --- power ---------------------------------------------------------------------------------------

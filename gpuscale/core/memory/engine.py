@@ -80,12 +80,8 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
 
     Projections, dense and shared MLPs are split over `tp`, routed experts over the group; embedding
     and head stay in 16 bits (published checkpoints), and so does attention where the replica says
-    so. Drafts of the model's own prediction layer add that layer, adapters their own weights; what
-    is kept on the host is not on the GPU.
+    so. Drafts of the model's own prediction layer add that layer.
     """
-    from gpuscale.core.serving.adapters import adapter_bytes
-    from gpuscale.core.serving.offload import host_bytes
-
     h = model.hidden_size
     narrow = weight_bytes(1.0, replica.ffn_format, scales=True)
     wide = weight_bytes(1.0, replica.attention_format, scales=True)
@@ -102,9 +98,7 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     if replica.pp > 1:
         edges = max(embedding_params(model), head_params(model) or embedding_params(model))
     drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
-    away = host_bytes(model, replica) / replica.group * per_stage if replica.offload else 0.0
-    beside = adapter_bytes(model, replica) if replica.adapters else 0.0
-    return layers * per_stage + 2.0 * edges / replica.tp + drafts + beside - away
+    return layers * per_stage + 2.0 * edges / replica.tp + drafts
 
 
 def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.linears import model_maps
-from gpuscale.core.model.params import expert_params, ffn_params, mixer_params
-from gpuscale.core.plan.serve import experts_met_frac
+from gpuscale.core.model.params import expert_params, experts_met_frac, ffn_params, mixer_params
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Batch, Replica, ServingSite

@@ -10,11 +10,9 @@ from dataclasses import replace
 from math import hypot
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.adapters import adapters_s
 from gpuscale.core.serving.exchange import collective_s, layer_communication_s
 from gpuscale.core.serving.ffns import ffn_s
 from gpuscale.core.serving.mixers import decode_core_s, prefill_core_s, projections_s
-from gpuscale.core.serving.offload import with_offload
 from gpuscale.core.serving.products import product_s
 from gpuscale.core.serving.records import PassTime
 
@@ -75,8 +73,6 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         hop = local.tokens * model.hidden_size * 2.0 / replica.tp
         away = replica.n_gpus > site.domain
         communication += (replica.pp - 1) * collective_s(site, "send-recv", hop, 2, away)
-    if replica.adapters is not None:
-        small += adapters_s(model, replica.adapters, replica, site, local)
     factor = k.linear_factor * soft.linear_factor
     head *= factor
     linear *= factor
@@ -89,8 +85,7 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
         host = hypot(host, launch)
     waited = soft.step_s + side_by_side_s(busy, host, k.host_blend) - busy
-    found = PassTime(linear, attention, experts, communication, small, head, waited)
-    return with_offload(model, replica, site, batch, found) if replica.offload else found
+    return PassTime(linear, attention, experts, communication, small, head, waited)
 
 
 def layer_time_s(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> float:

@@ -11,8 +11,6 @@ from gpuscale.core.memory.engine import EngineMemory
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
     from gpuscale.core.network.calibration import FabricCalibration
-    from gpuscale.core.serving.adapters import Adapters
-    from gpuscale.core.serving.offload import Offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +55,6 @@ class Replica:
     attention_format: str = "bf16"  # of the projections
     kv_format: str = "bf16"
     drafts: Drafts | None = None
-    adapters: Adapters | None = None
-    offload: Offload | None = None
 
     @property
     def group(self) -> int:
@@ -188,7 +184,6 @@ class PassTime:
     small_s: float = 0.0  # norms, rotary, residuals, launches
     head_s: float = 0.0
     host_s: float = 0.0  # of the iteration, and launches that the GPU waits for
-    offload_s: float = 0.0  # what is computed on the host or streamed from it
 
     @property
     def total_s(self) -> float:
@@ -201,7 +196,6 @@ class PassTime:
             + self.small_s
             + self.head_s
             + self.host_s
-            + self.offload_s
         )
 
 
