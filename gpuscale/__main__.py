@@ -4,15 +4,31 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; `--version` answers before anything heavy is imported."""
-    if sys.argv[1:] == ["--version"]:
-        from gpuscale.version import __version__
+    """Run the command line; a Ctrl-C is exit 130 from the first import on."""
+    try:
+        from gpuscale.cli.streams import mend
 
-        print(f"gpuscale {__version__}")
-        return
-    from gpuscale.cli.app import main as run
+        mend()
+        if sys.argv[1:] == ["--version"]:
+            sys.exit(_version())
+        from gpuscale.cli.app import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _version() -> int:
+    """Answer `--version` before anything heavy is imported."""
+    from gpuscale.version import __version__
+
+    try:
+        print(f"gpuscale {__version__}", flush=True)
+    except OSError as error:
+        from gpuscale.cli.app import unwritten
+
+        return unwritten(error)
+    return 0
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def _bug() -> int:
     return int(Exit.BUG)
 
 
-def _unwritten(error: OSError) -> int:
+def unwritten(error: OSError) -> int:
     """Say that standard output takes no more, and drop what is still in its buffer."""
     from gpuscale.cli.failures import report_error
 
@@ -154,7 +154,7 @@ def run(args: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is not None:
             return _bug()
-        return _unwritten(error)
+        return unwritten(error)
     except Exception as error:
         if not hasattr(error, "format_message"):
             return _bug()

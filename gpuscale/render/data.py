@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.render.document import Bars, Document, Drawn, Facts, Table, Text
-from gpuscale.render.output import clean, strict
+from gpuscale.render.output import ESCAPED, clean, strict
 
 SCHEMA = 1
+FORMULA = ("=", "+", "-", "@")
+"""What a spreadsheet takes for the start of a formula."""
 
 
 def plain(value: Any) -> Any:
@@ -56,7 +58,8 @@ def to_json(
         "result": plain(document.result),
         "warnings": list(document.warnings),
     } | {key: plain(value) for key, value in (extra or {}).items()}
-    return json.dumps(envelope, indent=2, ensure_ascii=ascii_only, allow_nan=False)
+    text = json.dumps(envelope, indent=2, ensure_ascii=ascii_only, allow_nan=False)
+    return text.translate(ESCAPED)
 
 
 def _tables(document: Document) -> list[Table]:
@@ -80,12 +83,26 @@ def to_csv(document: Document) -> str:
     writer = csv.writer(out, lineterminator="\n")
     tables = _tables(document)
     if tables:
-        writer.writerow([c.key for c in tables[0].columns])
-        writer.writerows([[plain(v) for v in row] for row in tables[0].rows])
+        writer.writerow([_csv_cell(c.key) for c in tables[0].columns])
+        writer.writerows([[_csv_cell(plain(v)) for v in row] for row in tables[0].rows])
     else:
         writer.writerow(["key", "value"])
-        writer.writerows(_flat(document.result))
+        writer.writerows([[_csv_cell(v) for v in pair] for pair in _flat(document.result)])
     return out.getvalue().rstrip("\n")
+
+
+def _csv_cell(value: Any) -> Any:
+    """Value as a cell: a text that a spreadsheet would compute begins with an apostrophe.
+
+    Examples
+    --------
+    >>> _csv_cell("=1+2"), _csv_cell("a"), _csv_cell(-1.5)
+    ("'=1+2", 'a', -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    text = clean(value)
+    return f"'{text}" if text.lstrip()[:1] in FORMULA else text
 
 
 def _cell(text: str) -> str:
@@ -104,10 +121,10 @@ def to_markdown(document: Document, explain: bool = False) -> str:
     parts: list[str] = []
     for block in document.blocks:
         if isinstance(block, Text):
-            parts.append(block.text)
+            parts.append(clean(block.text))
             continue
         if block.title:
-            parts.append(f"### {block.title}")
+            parts.append(f"### {_cell(block.title)}")
         if isinstance(block, Table):
             columns = block.columns
             rows = [
@@ -129,5 +146,5 @@ def to_markdown(document: Document, explain: bool = False) -> str:
         from gpuscale.render import explain as trees
 
         parts += ["### How it comes about", trees.to_markdown(document.terms)]
-    parts += [f"warning: {w}" for w in document.warnings]
+    parts += [f"warning: {clean(w)}" for w in document.warnings]
     return "\n\n".join(parts)
