@@ -45,10 +45,7 @@ def to_html(document: Document, command: str) -> str:
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    lead, blocks = _lead(document)
-    title = lead.split("\n")[0] or f"gpuscale {document.command}"
-    top = [block for block in blocks[:1] if isinstance(block, (Facts, Text))]
-    rest = blocks[len(top) :]
+    title = _lead(document)[0].split("\n")[0] or f"gpuscale {document.command}"
     parts = [
         "<!doctype html>",
         '<html lang="en">',
@@ -64,16 +61,10 @@ def to_html(document: Document, command: str) -> str:
         "<body>",
         "<header>",
         f"<h1>gpuscale {words(document.command)}</h1>",
-        f'<p class="answer">{words(lead)}</p>',
-        _verdict(document),
+        head_html(document),
         "</header>",
         "<main>",
-        *(f'<p class="warn">Warning: {words(w)}</p>' for w in document.warnings),
-        *(html for block in top for html in _block(block)),
-        *_figures(document),
-        *(html for block in rest for html in _block(block)),
-        *_explanation(document.terms),
-        _inputs(document.inputs),
+        body_html(document),
         "</main>",
         "<footer>",
         f"<p>Made by gpuscale {words(__version__)}; this command makes it again:</p>",
@@ -84,6 +75,26 @@ def to_html(document: Document, command: str) -> str:
         "</html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def head_html(document: Document) -> str:
+    """Write the answer itself: its first lines and the verdict."""
+    return f'<p class="answer">{words(_lead(document)[0])}</p>' + _verdict(document)
+
+
+def body_html(document: Document) -> str:
+    """Write what stands below the answer: figures, pictures, tables, explanation, inputs."""
+    blocks = _lead(document)[1]
+    top = [block for block in blocks[:1] if isinstance(block, (Facts, Text))]
+    parts = [
+        *(f'<p class="warn">Warning: {words(w)}</p>' for w in document.warnings),
+        *(html for block in top for html in _block(block)),
+        *_figures(document),
+        *(html for block in blocks[len(top) :] for html in _block(block)),
+        *_explanation(document.terms),
+        _inputs(document.inputs),
+    ]
+    return "\n".join(part for part in parts if part)
 
 
 def _lead(document: Document) -> tuple[str, list[Block]]:
