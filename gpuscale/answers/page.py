@@ -87,3 +87,11 @@ def _launches(write: Any) -> dict[str, str]:
         except GpuscaleError:
             continue
     return files
+
+
+def names_json() -> str:
+    """Names that the form offers, as JSON: models, GPUs, clusters."""
+    from gpuscale.io.presets import preset_names
+
+    kinds = (("models", "model"), ("gpus", "gpu"), ("clusters", "cluster"))
+    return json.dumps({key: preset_names(kind) for key, kind in kinds})
