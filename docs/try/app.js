@@ -153,43 +153,27 @@ function gb(bytes) {
   return `${(bytes / 1e9).toFixed(bytes < 1e11 ? 1 : 0)} GB`;
 }
 
-const PARTS = [
-  [/^(weights|base)_?bytes$|weights/, "weights"], [/gradient/, "gradients"], [/optimizer|master/, "optimizer"],
-  [/activation|working|layer|logits|loss/, "activations"], [/cache/, "cache"],
-];
-
-function showMemory(result) {
-  const total = result.total_bytes ?? result.peak_bytes ?? result.memory?.total_bytes;
-  const usable = result.usable_bytes ?? result.capacity_bytes;
-  $("memory").hidden = !(total > 0 && usable > 0);
-  if ($("memory").hidden) return;
-  const held = result.expected ?? result.memory ?? {};
-  const sums = new Map();
-  for (const [key, value] of Object.entries(held)) {
-    if (typeof value !== "number" || !key.endsWith("_bytes") || /total|allocated|reserved|usable|hbm|peak|step|per_/.test(key)) continue;
-    const name = PARTS.find(([pattern]) => pattern.test(key))?.[1] ?? "the rest";
-    sums.set(name, (sums.get(name) ?? 0) + value);
-  }
-  const known = [...sums.values()].reduce((a, b) => a + b, 0);
-  if (!known || Math.abs(known / total - 1) > 0.02) { sums.clear(); sums.set("needed", total); }
-  const scale = Math.max(total, usable) * 1.02;
+function showMemory(memory) {
+  $("memory").hidden = !memory;
+  if (!memory) return;
+  const total = memory.parts.reduce((sum, [, value]) => sum + value, 0);
+  const scale = Math.max(total, memory.usable) * 1.02;
   $("memory-parts").replaceChildren();
   $("memory-legend").replaceChildren();
-  let i = 0;
-  for (const [name, value] of sums) {
+  memory.parts.forEach(([name, value, words], i) => {
     const part = document.createElement("span");
     part.style.width = `${(100 * value) / scale}%`;
     part.style.background = COLOURS[i % COLOURS.length];
-    part.title = `${name} ${gb(value)}`;
-    $("memory-parts").append(part);
-    const item = document.createElement("li");
+    part.title = `${name} ${words}`;
     const mark = document.createElement("i");
-    mark.style.background = COLOURS[i++ % COLOURS.length];
-    item.append(mark, `${name} ${gb(value)}`);
+    mark.style.background = part.style.background;
+    const item = document.createElement("li");
+    item.append(mark, `${name} ${words}`);
+    $("memory-parts").append(part);
     $("memory-legend").append(item);
-  }
-  $("memory-limit").style.left = `${(100 * usable) / scale}%`;
-  $("memory-text").textContent = `Memory of the fullest GPU: ${gb(total)} of ${gb(usable)} usable`;
+  });
+  $("memory-limit").style.left = `${(100 * memory.usable) / scale}%`;
+  $("memory-text").textContent = `Memory of a GPU: ${gb(total)} of ${gb(memory.usable)} usable`;
 }
 
 function show(answer) {
@@ -203,7 +187,7 @@ function show(answer) {
   say("");
   $("head").innerHTML = answer.head; // written and escaped by the planner
   $("body").innerHTML = answer.body;
-  showMemory(answer.answer.result);
+  showMemory(answer.memory);
   $("save-launch").hidden = Object.keys(answer.launch).length === 0;
   $("answer").classList.remove("old");
   for (const table of $("body").querySelectorAll("table.sortable")) sortable(table);
@@ -232,6 +216,9 @@ worker.onmessage = ({ data }) => {
   else if (data.names) {
     names = data.names;
     const fill = (id, list) => $(id).replaceChildren(...list.map((n) => new Option(n, n)));
+    const style = document.createElement("style");
+    style.textContent = names.style; // of the pictures, as in a report
+    document.head.append(style);
     fill("models", names.models);
     fill("gpu-names", [...names.gpus, ...names.clusters]);
     say("");

@@ -42,7 +42,7 @@ class Page:
         if self.session:
             message["sessionId"] = self.session
         os.write(self.send_fd, json.dumps(message).encode() + b"\0")
-        end = time.monotonic() + 60.0
+        end = time.monotonic() + 240.0
         while True:
             assert time.monotonic() < end, f"no answer to {method}"
             answer = self.receive()
@@ -50,7 +50,7 @@ class Page:
                 assert "error" not in answer, answer
                 return answer["result"]
 
-    def receive(self, timeout_s=30.0):
+    def receive(self, timeout_s=120.0):
         end = time.monotonic() + timeout_s
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.receive_fd], [], [], max(0, end - time.monotonic()))
@@ -73,12 +73,15 @@ class Page:
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
         self.events.clear()
-        self.call("Page.navigate", url=f"file://{path}")
+        address = str(path) if str(path).startswith("http") else f"file://{path}"
+        self.call("Page.navigate", url=address)
         while "Page.loadEventFired" not in self.events:
             self.receive()
 
     def evaluate(self, expression):
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -103,7 +106,7 @@ def page():
                 "--disable-dev-shm-usage",
                 f"--user-data-dir={profile}",
                 "--remote-debugging-pipe",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
             ],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,

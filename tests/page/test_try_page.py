@@ -1,0 +1,185 @@
+"""The planner in a real browser: the same numbers as here, no error, nothing from elsewhere.
+
+Needs Chromium, npm and a package index; where one is missing the tests say which and are skipped.
+"""
+
+import functools
+import http.server
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuscale.answers.page import asked_json
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
+from browser import chromium, page
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = [
+    ("memory", {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2", "method": "qlora"}),
+    ("memory", {"model": "llama3-8b", "gpu": "rtx-4090", "method": "lora", "seq_len": "2048"}),
+    ("memory", {"model": "qwen2.5-7b", "gpu": "h100", "gpus": "4", "method": "full"}),
+    ("memory", {"model": "llama3-70b", "cluster": "dgx-h100", "tp": "8", "pp": "8"}),
+    (
+        "memory",
+        {"model": "deepseek-v3", "cluster": "dgx-h200", "pp": "8", "ep": "64", "gpus": "512"},
+    ),
+    ("memory", {"params": "70e9"}),
+    (
+        "plan",
+        {"model": "llama3-8b", "gpus": "2", "gpu": "rtx-3090", "method": "qlora", "tokens": "50M"},
+    ),
+    (
+        "plan",
+        {"model": "mistral-7b", "gpus": "1", "gpu": "a100", "method": "lora", "tokens": "20M"},
+    ),
+    ("plan", {"model": "llama3-8b", "gpus": "64"}),
+    ("plan", {"model": "llama3-70b", "gpus": "512", "tokens": "1T"}),
+    ("plan", {"model": "mixtral-8x7b", "gpus": "64", "cluster": "dgx-b200"}),
+    ("plan", {"model": "llama3-8b", "gpus": "16", "software": "torchtitan"}),
+    ("serve", {"model": "llama3.1-8b", "gpus": "1", "gpu": "h100", "rate": "2/s"}),
+    ("serve", {"model": "llama3.1-70b", "gpus": "8", "weights": "fp8", "concurrency": "16"}),
+    (
+        "serve",
+        {
+            "model": "llama3.1-8b",
+            "gpu": "rtx-4090",
+            "gpus": "1",
+            "engine": "llama.cpp",
+            "weights": "q4_k_m",
+            "concurrency": "1",
+        },
+    ),
+    ("roofline", {"target": "tp", "subject": "llama3-70b"}),
+    ("matmul-time", {"gpu": "b200", "m": "64", "n": "4096", "k": "8192"}),
+    ("network", {"cluster": "h100-superpod", "gpus": "1024"}),
+    ("model", {"model": "qwen3-30b-a3b"}),
+    ("memory", {"model": "llama3-8b", "gpu": "no-such-card"}),
+]
+ASK = """new Promise((done, failed) => {
+  const worker = new Worker('worker.js', {type: 'module'}), jobs = %s, got = [];
+  worker.onerror = (e) => failed(e.message);
+  worker.onmessage = ({data}) => {
+    if (data.failed) failed(data.failed);
+    const ask = ([command, given], id) => worker.postMessage({id, command, given});
+    if (data.names) jobs.forEach(ask);
+    if (data.answer) got[data.id] = [data.answer.error ?? null, data.answer.answer ?? null];
+    if (Object.keys(got).length === jobs.length) done(JSON.stringify(got));
+  };
+})"""
+
+
+def built(folder):
+    """Build the page, or skip with the reason."""
+    if chromium() is None or shutil.which("npm") is None:
+        pytest.skip("no Chromium or no npm here: the page was not tried in a browser")
+    try:
+        runpy.run_path(str(ROOT / "tools" / "try_page.py"))["build"](folder / "try")
+        subprocess.run(
+            ["npm", "pack", "--silent", "axe-core@4.10.3"],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+    except (subprocess.CalledProcessError, OSError) as error:
+        pytest.skip(f"the page cannot be built here: {error}")
+    shutil.unpack_archive(folder / "axe-core-4.10.3.tgz", folder / "axe")
+    return folder
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = built(tmp_path_factory.mktemp("site"))
+    handler = functools.partial(Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with page() as tab:
+        yield tab, f"http://127.0.0.1:{server.server_port}/try/", folder
+    server.shutdown()
+
+
+def wait_for(tab, condition, seconds=120):
+    said = tab.evaluate(
+        f"new Promise((done) => {{ let left = {seconds * 20}; const look = () => ({condition}) "
+        "? done('yes') : left-- > 0 ? setTimeout(look, 50) "
+        ": done(document.body.innerText.slice(0, 800)); look(); })"
+    )
+    assert said == "yes", said
+
+
+@pytest.mark.xdist_group("browser")
+def test_twenty_jobs_have_the_same_answers_as_here(site):
+    tab, address, _ = site
+    tab.open(address)
+    got = json.loads(tab.evaluate(ASK % json.dumps(JOBS)))
+    for (command, given), (error, answer) in zip(JOBS, got, strict=True):
+        here = json.loads(asked_json(command, json.dumps(given)))
+        assert error == here.get("error"), (command, given)
+        if error is None:
+            close(answer["result"], here["answer"]["result"], f"{command} {given}")
+
+
+def close(one, other, where):
+    """Hold two JSON values equal, numbers to 1e-9."""
+    assert type(one) is type(other) or {type(one), type(other)} == {int, float}, where
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            close(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), where
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            close(*pair, f"{where}[{i}]")
+    elif isinstance(one, (int, float)) and not isinstance(one, bool):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-15), where
+    else:
+        assert one == other, where
+
+
+@pytest.mark.xdist_group("browser")
+def test_the_form_answers_keeps_the_address_and_is_accessible(site):
+    tab, address, folder = site
+    tab.messages.clear()
+    axe = (folder / "axe" / "package" / "axe.min.js").read_text("utf-8")
+    for dark in (False, True):
+        tab.open(address + "#task=tune&model=llama3-8b&gpu=rtx-3090&gpus=2", dark)
+        wait_for(tab, "document.querySelector('#head .answer')")
+        tab.evaluate(axe + "; undefined")
+        found = json.loads(
+            tab.evaluate(
+                "axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => "
+                "[v.id, v.nodes.map((n) => n.target).join()])))"
+            )
+        )
+        assert found == []
+    assert "llama3-8b" in tab.evaluate("document.querySelector('#head').textContent")
+    tab.evaluate(
+        "const box = document.querySelector('#gpus'); box.value = '4'; "
+        "box.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    wait_for(tab, "document.querySelector('#command').textContent.includes('--gpus 4')")
+    assert "gpus=4" in tab.evaluate("location.hash")
+    wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    for width in (360, 1280):
+        tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        assert tab.evaluate(wide), width
+    assert tab.messages == []
+    names = tab.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
+    assert all(name.startswith(("http://127.0.0.1", "data:", "blob:")) for name in names)
