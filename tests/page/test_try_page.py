@@ -56,7 +56,7 @@ JOBS = [
             "concurrency": "1",
         },
     ),
-    ("roofline", {"target": "tp", "subject": "llama3-70b"}),
+    ("memory", {"model": "qwen3-30b-a3b", "serve": "true", "gpus": "2"}),
     ("matmul-time", {"gpu": "b200", "m": "64", "n": "4096", "k": "8192"}),
     ("network", {"cluster": "h100-superpod", "gpus": "1024"}),
     ("model", {"model": "qwen3-30b-a3b"}),
