@@ -6,7 +6,8 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.ask import ask, fields_of
+from gpuscale.answers.answer import ask
+from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import question_of
 from gpuscale.errors import GpuscaleError, unknown_name
 

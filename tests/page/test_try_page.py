@@ -153,7 +153,7 @@ def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     tab.messages.clear()
     axe = (folder / "axe" / "package" / "axe.min.js").read_text("utf-8")
     for dark in (False, True):
-        tab.open(address + "#task=tune&model=llama3-8b&gpu=rtx-3090&gpus=2", dark)
+        tab.open(f"{address}?{int(dark)}#task=tune&model=llama3-8b&gpu=rtx-3090&gpus=2", dark)
         wait_for(tab, "document.querySelector('#head .answer')")
         tab.evaluate(axe + "; undefined")
         found = json.loads(
@@ -162,7 +162,7 @@ def test_the_form_answers_keeps_the_address_and_is_accessible(site):
                 "[v.id, v.nodes.map((n) => n.target).join()])))"
             )
         )
-        assert found == []
+        assert found == [], found
     assert "llama3-8b" in tab.evaluate("document.querySelector('#head').textContent")
     tab.evaluate(
         "const box = document.querySelector('#gpus'); box.value = '4'; "

@@ -102,7 +102,12 @@ def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult |
     if not hasattr(os, "fork") or threading.active_count() > 1:
         return lambda stop: None if stop else work()
     reading, writing = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:  # refused: a browser, a container without the right
+        os.close(reading)
+        os.close(writing)
+        return lambda stop: None if stop else work()
     if child == 0:
         code = 1
         try:
