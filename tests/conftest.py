@@ -3,6 +3,13 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, not wrong: neither the time of an example nor of drawing it is held.
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any-machine")
 
 os.environ["GPUSCALE_STRICT"] = "1"
 os.environ["SOURCE_DATE_EPOCH"] = "1795305600"  # 2026-11-22: ages of prices are counted to it
