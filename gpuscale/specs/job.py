@@ -67,6 +67,19 @@ class JobSpec(Spec):
     price: Value | None = None
     deadline: Value | None = None
     budget: Value | None = None
+    fleet: Value | None = None
+    failure_rate: Value | None = None
+    mtbf: Value | None = None
+    recovery: Value | None = None
+    saver: Value | None = None
+    store: Value | None = None
+    interval: Value | None = None
+    stragglers: Value | None = None
+    spot: Value | None = None
+    preemptions: Value | None = None
+    site: Value | None = None
+    pue: Value | None = None
+    own: Value | None = None
     mfu_at_least: Value | None = None
     max_step_time: Value | None = None
     layout: LayoutPins = Field(default_factory=LayoutPins)

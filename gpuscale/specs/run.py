@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from gpuscale.core.quantity import MAX_ABS, parse
 from gpuscale.specs.fields import BytesPerS, Fraction, PositiveInt, Seconds, Spec, Watts
@@ -33,7 +33,13 @@ Share = Annotated[
 NonNegative = Annotated[float, Field(ge=0, le=MAX_ABS)]
 
 
-class SwitchSpec(Spec):
+class Row(Spec):
+    """A row of a table; its validator is built when a row of the kind is first read."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class SwitchSpec(Row):
     """A switch: cages, how a cage is split into ports, modules, power and price."""
 
     name: str
@@ -65,7 +71,7 @@ class SwitchSpec(Spec):
         return None
 
 
-class FleetRow(Spec):
+class FleetRow(Row):
     """A failure rate with its range."""
 
     per_1000_node_days: NonNegative
@@ -74,7 +80,7 @@ class FleetRow(Spec):
     source: str
 
 
-class RecoveryRow(Spec):
+class RecoveryRow(Row):
     """Time from a failure until the job runs again."""
 
     detect_s: Seconds
@@ -85,7 +91,7 @@ class RecoveryRow(Spec):
     source: str
 
 
-class SaverRow(Spec):
+class SaverRow(Row):
     """How software saves."""
 
     kind: str
@@ -96,7 +102,7 @@ class SaverRow(Spec):
     source: str
 
 
-class StoreRow(Spec):
+class StoreRow(Row):
     """Bandwidth of a store, per node that uses it."""
 
     write_bytes_per_s_per_node: BytesPerS
@@ -104,7 +110,7 @@ class StoreRow(Spec):
     source: str
 
 
-class PowerRow(Spec):
+class PowerRow(Row):
     """AC power of a kind of node."""
 
     load: Fraction
@@ -114,7 +120,7 @@ class PowerRow(Spec):
     source: str
 
 
-class SiteRow(Spec):
+class SiteRow(Row):
     """A place: its grid, its PUE."""
 
     grid_g_per_kwh: NonNegative
@@ -126,14 +132,14 @@ class SiteRow(Spec):
     source: str
 
 
-class EmbodiedRow(Spec):
+class EmbodiedRow(Row):
     """Carbon of making a GPU."""
 
     kg_per_gpu: NonNegative
     source: str
 
 
-class ModuleRow(Spec):
+class ModuleRow(Row):
     """A pluggable module."""
 
     links: PositiveInt
@@ -142,7 +148,7 @@ class ModuleRow(Spec):
     source: str
 
 
-class LinkRow(Spec):
+class LinkRow(Row):
     """Price of an optical link."""
 
     link_bytes_per_s: BytesPerS
@@ -151,7 +157,22 @@ class LinkRow(Spec):
     source: str
 
 
-class PurchaseRow(Spec):
+class NvlinkRow(Row):
+    """A generation of NVLink."""
+
+    links_per_gpu: PositiveInt
+    ports_per_chip: PositiveInt
+    source: str
+
+
+class PartRow(Row):
+    """How often a part fails."""
+
+    per_month: NonNegative
+    source: str
+
+
+class PurchaseRow(Row):
     """Price of a machine to buy."""
 
     node_usd: Usd
@@ -160,7 +181,7 @@ class PurchaseRow(Spec):
     source: str
 
 
-class OwnedSpec(Spec):
+class OwnedSpec(Row):
     """An owned cluster, as `--own FILE` says it; what is left out is told in the answer."""
 
     node_usd: Usd | None = None

@@ -63,3 +63,16 @@ def test_plan_of_a_token_budget_has_failures_and_money_that_fit_together(capsys)
     assert r["bill"]["charge"]["usd"] == pytest.approx(r["run"]["usd"])
     per_million = r["bill"]["charge"]["usd_per_million_tokens"]
     assert per_million == pytest.approx(r["run"]["usd"] / (r["run"]["tokens"] / 1e6))
+
+
+def test_a_job_file_says_failures_and_site_too(capsys, tmp_path):
+    job = tmp_path / "plan.toml"
+    line = [*LINES["plan"].split(), "--price", "2 USD/h", "--site", "france", "--mtbf", "1h"]
+    assert run([*line, "--spot", "--show-job"]) == 0
+    job.write_text(capsys.readouterr().out)
+    assert run([*line, "--spot", "--json"]) == 0
+    typed = json.loads(capsys.readouterr().out)["result"]
+    assert run(["plan", "--job", str(job), "--alternatives", "0", "--json"]) == 0
+    read = json.loads(capsys.readouterr().out)["result"]
+    assert read["bill"] == typed["bill"]
+    assert read["outlook"] == typed["outlook"]

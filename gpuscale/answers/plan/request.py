@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.ask import fields_of
 from gpuscale.answers.options import DEFAULT_SEQ_LEN, DEFAULT_SOFTWARE
 from gpuscale.errors import GpuscaleError
 
@@ -35,6 +36,19 @@ JOB_KEYS = (
     "budget",
     "mfu_at_least",
     "max_step_time",
+    "fleet",
+    "failure_rate",
+    "mtbf",
+    "recovery",
+    "saver",
+    "store",
+    "interval",
+    "stragglers",
+    "spot",
+    "preemptions",
+    "site",
+    "pue",
+    "own",
 )
 
 
@@ -155,15 +169,23 @@ def with_job(asked: Plan) -> Plan:
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
         if getattr(asked, one):
             values[other] = None
-    wanted = {k: v for k, v in values.items() if v is not None and not getattr(asked, k)}
+    known = fields_of(type(asked))
+    wanted = {
+        k: v
+        for k, v in values.items()
+        if v is not None and getattr(asked, k) in ((), None, known[k][0].default)
+    }
     return replace(asked, job=None, **wanted)
 
 
 def _said(asked: Plan) -> dict[str, Any]:
     """List what was said of a job, as `plan.toml` says it."""
     found: dict[str, Any] = {}
+    known = fields_of(type(asked))
     for key in JOB_KEYS:
         value = getattr(asked, key)
+        if value == known[key][0].default:
+            continue
         if key == "cluster":
             value = ",".join(asked.cluster) or asked.gpu
         elif key == "price" and value:
