@@ -107,6 +107,13 @@ def save_of(
     return save_time(total_bytes, n_gpus, n_nodes, load_saver(asked.saver), store, writers)
 
 
+def restart_s(asked: Failing, n_gpus: int, saved: SaveTime) -> float:
+    """From a stop until the job goes on: detect, restart, load. [s]."""
+    from gpuscale.io.run import recovery_s
+
+    return recovery_s(asked.recovery, n_gpus)[0] + saved.load_s
+
+
 def outlook_of(
     asked: Failing, ideal_s: float, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
 ) -> Outlook:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import unknown_name
-from gpuscale.io.presets import known_names, looks_like_path, preset_files, preset_path
+from gpuscale.io.presets import looks_like_path, preset_files, preset_path
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuscale.core.run.failures import Fleet
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.fields import Spec
-    from gpuscale.specs.run import LinkRow, ModuleRow, OwnedSpec, PurchaseRow, SwitchSpec
+    from gpuscale.specs.run import LinkRow, ModuleRow, NvlinkRow, OwnedSpec, PurchaseRow, SwitchSpec
 
 S = TypeVar("S", bound="Spec")
 
@@ -193,11 +193,6 @@ def load_switch(arg: str) -> SwitchSpec:
     return valid(SwitchSpec, read_toml(path), str(path))
 
 
-def switch_names() -> list[str]:
-    """Names and aliases of switches."""
-    return known_names("switch")
-
-
 def load_module(name: str) -> ModuleRow | None:
     """Load a module of `presets/run/parts.toml`; None for no name."""
     from gpuscale.specs.run import ModuleRow
@@ -232,6 +227,24 @@ def load_owned(path: str) -> OwnedSpec:
     from gpuscale.specs.run import OwnedSpec
 
     return valid(OwnedSpec, read_toml(path), path)
+
+
+def load_nvlink(generation: int) -> NvlinkRow | None:
+    """Links of a GPU and ports of a switch chip of an NVLink generation; None where not known."""
+    from gpuscale.specs.run import NvlinkRow
+
+    if str(generation) not in names("nvlink"):
+        return None
+    return row("nvlink", str(generation), NvlinkRow, "NVLink generation")
+
+
+def network_rates() -> tuple[float, float, str]:
+    """(Failures of a link a month, of a switch, their source)."""
+    from gpuscale.specs.run import PartRow
+
+    link = row("network", "link", PartRow, "part")
+    switch = row("network", "switch", PartRow, "part")
+    return link.per_month, switch.per_month, link.source
 
 
 # --- offers --------------------------------------------------------------------------------------

@@ -35,10 +35,11 @@ def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
 
 
 def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]:
-    from gpuscale.answers.lifetime import fleet_of, outlook_of, save_of, store_of
+    from gpuscale.answers.lifetime import fleet_of, outlook_of, restart_s, save_of, store_of
     from gpuscale.answers.money import bill_of, stops_per_s
     from gpuscale.core.run.checkpoint import daly_interval_s, exact_interval_s, young_interval_s
-    from gpuscale.core.run.failures import GPUS_PER_NODE, spare_machines
+    from gpuscale.core.run.failures import GPUS_PER_NODE, interruptions, spare_machines
+    from gpuscale.core.run.goodput import first_order_frac
     from gpuscale.core.run.time import SECONDS_PER_DAY
 
     cluster = loaded.cluster
@@ -69,12 +70,15 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
         daly_s=daly_interval_s(saved.blocking_s, mean),
         exact_s=exact_interval_s(saved.blocking_s, mean),
         interval_s=g.interval_s,
+        first_order_frac=first_order_frac(
+            g.interval_s, saved.blocking_s, restart_s(asked, n_gpus, saved), mean
+        ),
         lost_frac=1 - g.goodput_frac,
         saving_frac=g.saving_frac,
         bytes_per_day=total * SECONDS_PER_DAY / g.interval_s,
         n_saves=n_saves,
         n_interruptions=found.n_interruptions,
-        n_interruptions_by_clock=asked.time / mean,
+        n_interruptions_by_clock=interruptions(asked.time, mean),
         outlook=found,
         spares=spare_machines(n_nodes, machine, SECONDS_PER_DAY),
         bill=bill_of(
@@ -102,6 +106,9 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     title = f"{name}  {r.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})  saved {asked.saver}"
     clock = f"{r.n_interruptions_by_clock:,.3g} interruptions in so long by the clock"
     time_rows = [("time computed", _days(asked.time), clock), *outlook_rows(r.outlook, r.n_gpus)]
+    first = f"{100 * r.first_order_frac:.1f} %"
+    note = "useful to first order (Kokolis et al.); parts from the exact form where stops are dense"
+    time_rows.append(("", first, note))
     time_rows.append(("failure rate", f"{1e3 * fleet.per_node_day:.3g}", _rate_note(fleet)))
     spare = "machines down at once, 99 % of the time, each repaired in a day"
     time_rows.append(("spares", str(r.spares), spare))
@@ -214,11 +221,11 @@ def _size_term(r: CheckpointAnswer) -> Term:
 
 def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:
     """Effective time over the interval, at the expected failure rate."""
+    from gpuscale.answers.lifetime import restart_s
     from gpuscale.core.run.goodput import effective_frac
-    from gpuscale.io.run import recovery_s
     from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
 
-    restart = recovery_s(asked.recovery, r.n_gpus)[0] + r.save.load_s
+    restart = restart_s(asked, r.n_gpus, r.save)
     low, n = max(1.0, r.interval_s / 30), 60
     points = []
     for k in range(n + 1):

@@ -28,6 +28,7 @@ class CheckpointAnswer:
     daly_s: float
     exact_s: float
     interval_s: float  # used: as given, or the best that the store allows
+    first_order_frac: float  # useful time to first order, beside the exact form of `outlook`
     lost_frac: float  # of the time: saving, work done again, recovery
     saving_frac: float  # of the time: waiting for saves
     bytes_per_day: float  # written

@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
+from gpuscale.core.fabric.records import TOPOLOGIES
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 MOST_GPUS = 10_000_000
-TOPOLOGIES = (
-    "fat-tree",
-    "rail-optimised",
-    "rail-only",
-    "dragonfly",
-    "dragonfly+",
-    "slim-fly",
-    "torus",
-)
 
 
 @dataclass

@@ -55,10 +55,12 @@ def network_document(asked: Network) -> Document:
         collective_bytes_per_s=report.collective_bytes_per_s,
         slowest_level=report.slowest_level,
         n_scaleup_switches=report.n_scaleup_switches,
+        scaleup=_scaleup(spec),
         design=made,
         **_counts(plan, made),
         bill=bill,
         losses=losses,
+        failure_s=_failure_s(made),
         all_reduce=_all_reduce(asked, spec, n_gpus),
         cables=tuple(_cables(plan, made)) if asked.cables else (),
     )
@@ -75,6 +77,39 @@ def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]
     if plan.wish.topology != "torus" and n_gpus <= spec.scaleup_domain_gpus:
         return None, None
     return plan, design_of(plan)
+
+
+def _scaleup(spec: ClusterSpec) -> Design | None:
+    """One NVLink domain behind switches; None where links are direct or not known."""
+    import re
+
+    from gpuscale.core.fabric.lattice import nvlink_domain
+    from gpuscale.io.run import load_nvlink
+
+    found = re.search(r"nvlink\D*(\d)", spec.gpu.scaleup_link.lower())
+    known = load_nvlink(int(found[1])) if found else None
+    rate, chips = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s, spec.n_scaleup_switches
+    if known is None or rate is None or not chips or spec.scaleup_domain_gpus < 2:
+        return None
+    return nvlink_domain(
+        spec.scaleup_domain_gpus,
+        known.links_per_gpu,
+        rate / known.links_per_gpu,
+        known.ports_per_chip,
+        n_chips=chips,
+    )
+
+
+def _failure_s(made: Design | None) -> float | None:
+    """Mean time between failures of a link or a switch, by published rates."""
+    from gpuscale.core.run.failures import network_stops_per_s
+    from gpuscale.io.run import network_rates
+
+    if made is None or not made.n_switches:
+        return None
+    link, switch, _ = network_rates()
+    n_links = sum(g.n_links for g in made.links)
+    return 1 / network_stops_per_s(n_links, made.n_switches, link, switch)
 
 
 def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:

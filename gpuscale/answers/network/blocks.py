@@ -99,6 +99,11 @@ def _facts(
         )
     if r.n_scaleup_switches is not None:
         rows.append(("scale-up switches", str(r.n_scaleup_switches), "chips, all domains"))
+    if r.scaleup is not None:
+        one, cut = r.scaleup, r.scaleup.bisection[0]
+        chips = f"{one.n_switches} chips, {one.links[0].n_links:,} links of "
+        note = f"{chips}{rate(one.links[0].bytes_per_s)}, bisection {rate(cut.bytes_per_s)} one way"
+        rows.append(("scale-up domain", f"{one.n_gpus} GPUs", note))
     if r.design is not None and plan is not None:
         rows += _design_facts(r, spec, switch, plan)
     counts = (spec.n_leaf_switches, spec.n_spine_switches, spec.n_core_switches)
@@ -149,6 +154,9 @@ def _design_facts(
         gbit = 8 * cut.bytes_per_s_per_gpu / 1e9
         note = f"one direction; {gbit:,.4g} Gb/s a GPU"
         rows.append(("bisection", rate(cut.bytes_per_s), note))
+    if r.failure_s is not None:
+        note = "a link or a switch, by the rates of Alibaba HPN (0.057 and 0.051 % a month)"
+        rows.append(("one fails every", format_si(r.failure_s, "s", 3), note))
     if made.n_manager_links:
         rows.append(("management", str(made.n_manager_links), "host ports of the fabric manager"))
     return rows

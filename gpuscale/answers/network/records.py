@@ -23,6 +23,7 @@ class NetworkAnswer:
     collective_bytes_per_s: float | None  # of the slowest level
     slowest_level: str
     n_scaleup_switches: int | None  # NVSwitch chips of all domains
+    scaleup: Design | None  # of one NVLink domain
     design: Design | None
     n_switches: int | None
     n_switches_by_ports: int | None  # least that have ports enough, as cost sheets count
@@ -33,6 +34,7 @@ class NetworkAnswer:
     n_cables: int | None
     bill: Bill | None
     losses: tuple[Loss, ...]
+    failure_s: float | None  # mean time between failures of a link or switch
     all_reduce: Expected | None  # of 1 GB per GPU
     cables: tuple[Cable, ...] = ()
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuscale.core.fabric.clos import CLOS, NAMES
+from gpuscale.core.fabric.clos import CLOS
 from gpuscale.core.fabric.records import Design, Hosts, Wish
 
 COLUMNS = ("a_device", "a_port", "b_device", "b_port", "length")
@@ -150,16 +150,3 @@ def _spine_links(made: Design, counts: Sequence[int], mark: str) -> Iterator[Cab
                 f"{taken[core]}",
                 "hall",
             )
-
-
-def tier_of(device: str) -> str:
-    """Tier that a device's name tells: node, leaf, spine, core, switch, chip; else "".
-
-    Examples
-    --------
-    >>> tier_of("plane1-leaf-003"), tier_of("node-0001"), tier_of("x7")
-    ('leaf', 'node', '')
-    """
-    words = device.split("-")
-    known = ("node", "switch", "chip", *NAMES)
-    return next((w for w in reversed(words) if w in known), "")

@@ -12,7 +12,6 @@ TOPOLOGIES = (
     "dragonfly+",
     "slim-fly",
     "torus",
-    "nvlink",
 )
 """Kinds of network that can be designed."""
 

@@ -74,22 +74,6 @@ def first_order_frac(
     return max(0.0, 1 - lost) / (1 + blocking_s / interval_s)
 
 
-def straggler_slowdown(cv: float, n_ranks: int) -> float:
-    """Factor on a step whose ranks vary at random by `cv` of their mean time. [1].
-
-    ``1 + cv sqrt(2 ln n)``, the mean of the largest of n normal times. For jitter alone: lasting
-    imbalance between stages or sequences belongs to the step.
-
-    Examples
-    --------
-    >>> round(straggler_slowdown(0.01, 1024), 4)
-    1.0372
-    """
-    if cv < 0 or n_ranks < 1:
-        raise ValueError("a variation of at least 0 and one rank are wanted")
-    return 1 + cv * math.sqrt(2 * math.log(n_ranks))
-
-
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What a run meets."""
