@@ -83,7 +83,7 @@ def _scaleup(spec: ClusterSpec) -> Design | None:
     """One NVLink domain behind switches; None where links are direct or not known."""
     import re
 
-    from gpuscale.core.fabric.lattice import nvlink_domain
+    from gpuscale.core.fabric.nvlink import nvlink_domain
     from gpuscale.io.run import load_nvlink
 
     found = re.search(r"nvlink\D*(\d)", spec.gpu.scaleup_link.lower())
