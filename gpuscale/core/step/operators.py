@@ -14,6 +14,9 @@ from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.step.records import Hardware
 
+WIDE = ("bf16", "fp16")
+"""Formats of linear layers of 16 bits."""
+
 
 def multiplied_in(hw: Hardware, precision: str) -> str:
     """Format in which a linear is multiplied: its own, or the next wider one that is offered.
@@ -24,13 +27,16 @@ def multiplied_in(hw: Hardware, precision: str) -> str:
     >>> multiplied_in(a100, "fp8"), multiplied_in(a100, "fp16")
     ('bf16', 'fp16')
     """
-    if precision == "nvfp4" and hw.fp4_flop_per_s > 0.0:
+    return _offered(precision, hw.fp8_flop_per_s > 0.0, hw.fp4_flop_per_s > 0.0)
+
+
+@lru_cache(maxsize=64)
+def _offered(precision: str, has_fp8: bool, has_fp4: bool) -> str:
+    if not is_narrow(precision) or (precision == "nvfp4" and has_fp4):
         return precision
-    if is_narrow(precision):
-        if hw.fp8_flop_per_s <= 0.0:
-            return "bf16"
-        return "fp8" if precision == "nvfp4" else precision
-    return precision
+    if not has_fp8:
+        return "bf16"
+    return "fp8" if precision == "nvfp4" else precision
 
 
 def peak_flop_per_s(hw: Hardware, precision: str) -> float:
@@ -38,7 +44,7 @@ def peak_flop_per_s(hw: Hardware, precision: str) -> float:
     used = multiplied_in(hw, precision)
     if used == "nvfp4":
         return hw.fp4_flop_per_s
-    return hw.fp8_flop_per_s if is_narrow(used) else hw.bf16_flop_per_s
+    return hw.bf16_flop_per_s if used in WIDE else hw.fp8_flop_per_s
 
 
 def training_frac(hw: Hardware, precision: str) -> float:
@@ -46,7 +52,7 @@ def training_frac(hw: Hardware, precision: str) -> float:
     used = multiplied_in(hw, precision)
     if used == "nvfp4":
         return hw.product_fp4_frac
-    if is_narrow(used):
+    if used not in WIDE:
         return hw.product_fp8_frac / (hw.mxfp8_slowdown if used == "mxfp8" else 1.0)
     return hw.product_bf16_frac
 
@@ -85,14 +91,15 @@ def matmul_s(
     if m <= 0.0 or n <= 0.0 or k <= 0.0:
         return 0.0
     peak = peak_flop_per_s(hw, precision)
-    width = element_bytes(multiplied_in(hw, precision))
+    used = multiplied_in(hw, precision)
+    width = element_bytes(used)
     moved = groups * matmul_bytes(m, k, n, width, width, out_bytes)
     ideal_s = max(matmul_flop(m, k, n, groups) / peak, moved / hw.hbm_bytes_per_s)
     if hw.arch is None:
         return ideal_s
     time_s = isolated_s(
         hw.arch,
-        multiplied_in(hw, precision),
+        used,
         max(1.0, m),
         max(1.0, n),
         max(1.0, k),
@@ -151,7 +158,7 @@ def linear_s(
     """
     forward = matmul_s(hw, m, n, k, precision, groups)
     backward = matmul_s(hw, m, k, n, precision, groups) + matmul_s(hw, n, k, m, precision, groups)
-    if hw.cast_passes and is_narrow(multiplied_in(hw, precision)):
+    if hw.cast_passes and multiplied_in(hw, precision) not in WIDE:
         forward += stream_s(hw, 3.0 * hw.cast_passes * groups * m * k)
         backward += stream_s(hw, 6.0 * hw.cast_passes * groups * m * n)
     return forward, backward

@@ -108,8 +108,23 @@ def collective_s(
     if fabric is None:
         in_switch = hw.in_switch_reduction and inside >= NVLS_MIN_RANKS
         return bound_s(op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch)
-    return calls * expected_collective_time_s(
-        op, n_bytes / calls, n_ranks, inside, fabric, up, out, network_frac=network_frac
+    return calls * _expected_s(op, n_bytes / calls, n_ranks, inside, fabric, up, out, network_frac)
+
+
+@lru_cache(maxsize=65536)
+def _expected_s(
+    op: str,
+    size_bytes: float,
+    n_ranks: int,
+    inside: int,
+    fabric: FabricCalibration,
+    up: float,
+    out: float,
+    network_frac: float,
+) -> float:
+    """Time of one call, as `collective` gives it over the slowed links; memoised. [s]."""
+    return expected_collective_time_s(
+        op, size_bytes, n_ranks, inside, fabric, up, out, network_frac=network_frac
     )
 
 
