@@ -45,6 +45,7 @@ class SoftwareFinetune(Spec):
     overhead_bytes: Overhead = 0.0
     context_bytes: Overhead = 0.5e9
     loading_factor: Factor = 0.0
+    offload_gradients: bool = True
     printed_kind: Literal["allocated", "reserved", "nvidia-smi"] = "reserved"
     loss: Literal["eager", "chunked", "fused"] = "eager"
     recompute: Literal["none", "selective", "full"] = "full"

@@ -9,6 +9,7 @@ from gpuscale.answers.ask import Asked, Question, amount, fields_of, flag, text,
 from gpuscale.errors import GpuscaleError
 
 METHODS = ("full", "lora", "dora", "qlora")
+RL = ("dpo", "ppo", "grpo", "rloo")
 DEFAULT_RANK = 16
 DEFAULT_SEQ_LEN = 4096
 
@@ -18,7 +19,8 @@ class Tuning(Question):
     """What is fine-tuned, and how; nothing of it has a meaning without a method."""
 
     method: Asked[str | None] = text(
-        "Fine-tuning instead of pretraining: full, lora, dora or qlora.", known=METHODS
+        "Fine-tuning by full, lora, dora or qlora; RL by dpo, ppo, grpo or rloo, --rank: adapters.",
+        known=METHODS + RL,
     )
     rank: Asked[int | None] = whole(f"Rank of the adapters. [default: {DEFAULT_RANK}]", most=1e6)
     targets: options.Names = options.names(
@@ -58,8 +60,55 @@ class Tuning(Question):
     )
 
 
-TUNING = tuple(fields_of(Tuning))
-"""Names of the fields of fine-tuning."""
+@dataclass(kw_only=True)
+class Rollouts(Tuning):
+    """What a step of RL does; nothing of it has a meaning without such a method."""
+
+    prompts: Asked[int | None] = whole("RL: prompts (dpo: pairs) of a step. [default: 128]")
+    group: Asked[int | None] = whole("RL: responses to a prompt. [default: 8 for grpo, 4 rloo]")
+    prompt: Asked[float | None] = amount(
+        "RL: mean tokens of a prompt. [default: 512]", "positions", least=1.0, most=2**24
+    )
+    response: Asked[float | None] = amount(
+        "RL: mean tokens of a response. [default: 512]", "positions", least=1.0, most=2**24
+    )
+    max_response: Asked[float | None] = amount(
+        "RL: tokens of the longest response. [default: 4 times the mean]",
+        "positions",
+        least=1.0,
+        most=2**24,
+    )
+    engine: Asked[str | None] = text(
+        "RL: rollouts colocated (in turn), split (on GPUs of their own) or async.",
+        known=("colocated", "split", "async"),
+    )
+    rollout_gpus: Asked[int | None] = whole("RL: GPUs of --gpus that only roll out.", most=1e6)
+    rollout_tp: Asked[int | None] = whole("RL: GPUs of one replica of the engine.", most=64)
+    no_kl: Asked[bool] = flag("RL: no KL term, so no reference model.")
+    critic: Asked[str | None] = text("PPO: model of critic and reward. [default: the policy's]")
+    steps: Asked[int | None] = whole("RL: steps of the run, for hours and dollars.", most=1e9)
+
+
+TUNING = tuple(fields_of(Rollouts))
+"""Names of the fields of fine-tuning and RL."""
+
+ROLLOUTS = tuple(n for n in TUNING if n not in fields_of(Tuning))
+"""Those of RL alone."""
+
+
+def refuse_rollouts(asked: Question) -> None:
+    """Refuse options of RL with another method.
+
+    Raises
+    ------
+    GpuscaleError
+        With the option.
+    """
+    for name in ROLLOUTS:
+        if getattr(asked, name) not in (None, False):
+            raise GpuscaleError(
+                f"--{name.replace('_', '-')} is for RL: --method grpo, ppo, rloo or dpo"
+            )
 
 
 def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:

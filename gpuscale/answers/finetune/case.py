@@ -84,11 +84,10 @@ def default_software(method: str, n_gpus: int) -> str:
     return "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
 
 
-def method_of(asked: Tuning, model: ModelSpec) -> Method:
+def method_of(asked: Tuning, model: ModelSpec, kind: str) -> Method:
     """Read the method as asked, refused where no framework can run it."""
     from gpuscale.core.finetune.method import Method, canonical, check
 
-    kind = asked.method or "lora"
     if kind == "full":
         for name in ("rank", "targets", "train_embeddings"):
             if getattr(asked, name):
@@ -220,8 +219,15 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Sit
     return site
 
 
-def make_case(asked: Tuning, question: WhatIf, where: str, wanted: Wanted, catalogue: str) -> Case:
-    """Read a question about one kind of GPU.
+def make_case(
+    asked: Tuning,
+    question: WhatIf,
+    where: str,
+    wanted: Wanted,
+    catalogue: str,
+    method: str | None = None,
+) -> Case:
+    """Read a question about one kind of GPU; `method` is that of an RL method's policy.
 
     Raises
     ------
@@ -241,7 +247,8 @@ def make_case(asked: Tuning, question: WhatIf, where: str, wanted: Wanted, catal
         raise GpuscaleError(
             "give a model", "for example `gpuscale memory llama3-8b --method qlora --gpu rtx-3090`"
         )
-    chosen = wanted.software or default_software(asked.method or "lora", wanted.n_gpus)
+    kind = method or asked.method or "lora"
+    chosen = wanted.software or default_software(kind, wanted.n_gpus)
     loaded = load_inputs(
         question,
         cluster=where,
@@ -256,7 +263,7 @@ def make_case(asked: Tuning, question: WhatIf, where: str, wanted: Wanted, catal
     _check_lengths(asked, seq_len)
     flash = "flash2" if software.flash_generation == "2" else "best"
     job = Job(
-        method=method_of(asked, model),
+        method=method_of(asked, model, kind),
         optimizer=optimizer_of(asked, software),
         layout=layout_of(asked, wanted, model, software, seq_len),
         loss=asked.loss or habits.loss,

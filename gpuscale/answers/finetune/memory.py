@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.asked import refuse_others
+from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import Wanted, make_case, offloads_of, site_of
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
@@ -89,6 +89,13 @@ class TuningMemory:
 def tuning_memory(asked: Memory) -> Document:
     """Answer a question about the memory of a fine-tuning job."""
     refuse_others(asked, TAKEN)
+    if asked.method in RL:
+        from gpuscale.answers.finetune.rl import rl_document
+
+        family = asked.software or None
+        wanted = _wanted(asked, family)
+        return rl_document(asked, "memory", asked.where, wanted, asked.catalogue, None)
+    refuse_rollouts(asked)
     families = [s.strip() for s in asked.software.split(",") if s.strip()]
     cases = [_case(asked, family) for family in families or (None,)]
     case = cases[0]
@@ -99,8 +106,12 @@ def tuning_memory(asked: Memory) -> Document:
 
 
 def _case(asked: Memory, family: str | None) -> Case:
+    return make_case(asked, asked, asked.where, _wanted(asked, family), asked.catalogue)
+
+
+def _wanted(asked: Memory, family: str | None) -> Wanted:
     n_gpus = asked.gpus or (asked.dp or 1) * asked.tp * asked.pp * asked.cp
-    wanted = Wanted(
+    return Wanted(
         n_gpus=n_gpus,
         tp=asked.tp,
         pp=asked.pp,
@@ -115,7 +126,6 @@ def _case(asked: Memory, family: str | None) -> Case:
         seq_len=asked.seq_len,
         software=family,
     )
-    return make_case(asked, asked, asked.where, wanted, asked.catalogue)
 
 
 def _at_most(case: Case, what: str) -> Job:

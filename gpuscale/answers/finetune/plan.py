@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.finetune.asked import refuse_others
+from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import (
     Wanted,
     default_software,
@@ -69,6 +70,9 @@ DEFAULT_BATCH = 16
 def tuning_plan(asked: Plan) -> Document:
     """Answer a question about a fine-tuning run."""
     refuse_others(asked, TAKEN)
+    if asked.method in RL:
+        return _rl_plan(asked)
+    refuse_rollouts(asked)
     tokens, told = _tokens(asked)
     found: list[tuple[Case, Trial]] = []
     cases: list[Case] = []
@@ -135,7 +139,25 @@ def _one(asked: Plan, name: str, default: int) -> int:
     return value
 
 
+def _rl_plan(asked: Plan) -> Document:
+    """One machine and one number of GPUs."""
+    from gpuscale.answers.finetune.rl import rl_document
+
+    places = _places(asked) if asked.cluster or asked.gpu is not None else ("dgx-h100",)
+    if len(places) > 1 or (asked.gpus and len(asked.gpus) > 1):
+        raise GpuscaleError("one GPU and one number of them is wanted with an RL method")
+    wanted = _wanted(asked, asked.gpus[0] if asked.gpus else 8)
+    wanted = replace(wanted, software=asked.software)
+    price = (asked.price or {}).get("") or next(iter((asked.price or {}).values()), None)
+    return rl_document(asked, "plan", places[0], wanted, asked.catalogue or "vendor", price)
+
+
 def _case(asked: Plan, where: str, n_gpus: int) -> Case:
+    wanted = _wanted(asked, n_gpus)
+    return make_case(asked, asked, where, wanted, asked.catalogue or "vendor")
+
+
+def _wanted(asked: Plan, n_gpus: int) -> Wanted:
     if asked.seq_len and len(asked.seq_len) > 1:
         raise GpuscaleError("--seq-len: one length is wanted with --method")
     batch = asked.global_batch[0] if asked.global_batch else None
@@ -145,7 +167,7 @@ def _case(asked: Plan, where: str, n_gpus: int) -> Case:
     if batch is None and asked.micro_batch is None:
         batch = -(-DEFAULT_BATCH // dp) * dp
     zero = None if asked.zero is None else _one(asked, "zero", 0)
-    wanted = Wanted(
+    return Wanted(
         n_gpus=n_gpus,
         tp=_one(asked, "tp", 1),
         pp=_one(asked, "pp", 1),
@@ -160,7 +182,6 @@ def _case(asked: Plan, where: str, n_gpus: int) -> Case:
         seq_len=asked.seq_len[0] if asked.seq_len else None,
         software=asked.software or default_software(asked.method or "lora", n_gpus),
     )
-    return make_case(asked, asked, where, wanted, asked.catalogue or "vendor")
 
 
 def _space(asked: Plan, case: Case, n: int) -> Space:
@@ -188,8 +209,6 @@ FALLBACKS = (
 
 def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
     """Best way on n GPUs, offloading only where it must."""
-    from dataclasses import replace
-
     from gpuscale.core.finetune.search import best_by_count
 
     space = _space(asked, case, n)

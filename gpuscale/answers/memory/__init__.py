@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, fields_of, flag, text
-from gpuscale.answers.finetune.asked import TUNING, Tuning, refuse_without_method
+from gpuscale.answers.finetune.asked import TUNING, Rollouts, refuse_without_method
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ STATES = ("gpus", "tp", "pp", "cp", "dp", "zero", "shard_group", "recipe")
 
 
 @dataclass
-class Memory(options.Degrees, options.Machine, Tuning, Swept):
+class Memory(options.Degrees, options.Machine, Rollouts, Swept):
     """Memory per GPU of training or serving a model, by part, and whether it fits.
 
     Two columns: ideal is the formulas alone; expected adds the framework's overheads. With
@@ -39,6 +39,7 @@ class Memory(options.Degrees, options.Machine, Tuning, Swept):
         "gpuscale.answers.memory.serve:WeightsAnswer",
         "gpuscale.answers.memory.params:StatesAnswer",
         "gpuscale.answers.finetune.memory:TuningMemory",
+        "gpuscale.answers.finetune.rl:RlAnswer",
     )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
     HEADLINES: ClassVar[tuple[str, ...]] = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, flag, text, whole
-from gpuscale.answers.finetune.asked import TUNING, Tuning, refuse_without_method
+from gpuscale.answers.finetune.asked import TUNING, Rollouts, refuse_without_method
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Costed, read_price
 from gpuscale.answers.plan.request import OBJECTIVES
@@ -43,7 +43,7 @@ def _prices(value: Any, label: str) -> dict[str, float]:
 
 
 @dataclass
-class Plan(options.Pins, Tuning, Failing, Costed, Swept):
+class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
     """Best layout of a training job on a cluster, its time, memory and cost.
 
     Every dimension that is not pinned is searched; the layout printed is the best of all. With
@@ -57,6 +57,7 @@ class Plan(options.Pins, Tuning, Failing, Costed, Swept):
         "gpuscale.answers.plan.serve:ServingPlan",
         "gpuscale.answers.plan.train:JobAnswer",
         "gpuscale.answers.finetune.plan_records:TuningPlan",
+        "gpuscale.answers.finetune.rl:RlAnswer",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (

@@ -192,8 +192,9 @@ def _counts(row: ScoredRow) -> bool:
 
 def _good(found: list[ScoredRow]) -> list[ScoredRow]:
     """Rows of a fine-tuning file that count: those marked good, or all where nothing is marked."""
-    marked = [r for r in found if r.quantity != "fits" and r.classes.get("quality") == "good"]
-    return marked or [r for r in found if r.quantity != "fits"]
+    kinds = ("peak_memory_bytes", "step_time_s")
+    timed = [r for r in found if r.quantity in kinds]
+    return [r for r in timed if r.classes.get("quality") == "good"] or timed
 
 
 def _finetune_selections(found: list[ScoredRow]) -> list[Summary]:

@@ -48,6 +48,7 @@ class FinetuneParameters:
     overhead_bytes: float = 0.0  # workspaces, inside the allocator
     context_bytes: float = 0.0  # outside it
     loading_factor: float = 0.0  # peak of loading a sharded model over its weights
+    offload_gradients: bool = True  # they go to the host with the optimizer (ZeRO-Offload)
     printed_kind: str = "reserved"
     # habits
     loss: str = "eager"

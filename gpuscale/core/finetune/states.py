@@ -179,7 +179,7 @@ def _full_states(
     host = 0.0
     if "parameters" in job.offload:
         host, base = host + base, 0.0
-    if "gradients" in job.offload or "optimizer" in job.offload:
+    if "gradients" in job.offload or ("optimizer" in job.offload and p.offload_gradients):
         host += gradients
         gradients = min(gradients, p.full_gradients_bytes * max(layer, here.head))
     if "optimizer" in job.offload:

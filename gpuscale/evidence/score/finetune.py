@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.evidence.score.runs import Rows
 
-QUANTITIES = ("peak_memory_bytes", "step_time_s", "fits")
+QUANTITIES = ("peak_memory_bytes", "step_time_s", "rl_step_s", "fits")
+
+RL_INTERVAL_80 = 1.7
+"""Factor that holds 80 % of the RL steps that it was fitted to."""
 
 NEAR_FRAC = 0.1
 """Predictions this near to the card's memory are no verdict."""
@@ -53,6 +56,9 @@ def predict_finetune_rows(rows: Rows) -> list[ScoredRow]:
             parsed = finetune_row(row, index)
         except (ValueError, GpuscaleError) as error:
             parsed = str(error).splitlines()[0][:100]
+        if isinstance(parsed, str) and parsed.startswith("RL"):
+            scored += _rl_lines(row, index)
+            continue
         if isinstance(parsed, str):
             scored += _left_out(row, index, parsed)
             continue
@@ -60,6 +66,37 @@ def predict_finetune_rows(rows: Rows) -> list[ScoredRow]:
             facts[parsed.model.name] = model_facts(parsed.model)
         scored += _lines(parsed, row, facts[parsed.model.name])
     return scored
+
+
+def _rl_lines(row: Mapping[str, str], index: int) -> list[ScoredRow]:
+    """One line of an RL step, or why it cannot be predicted."""
+    from gpuscale.core.rl.estimate import rl_estimate
+    from gpuscale.evidence.rows.rl import rl_row
+    from gpuscale.io.rl import rl_costs, rl_engine
+
+    parsed = rl_row(row)
+    if isinstance(parsed, str):
+        return _left_out(row, index, parsed)
+    engine = rl_engine(parsed.cluster, parsed.rollout_tp)
+    found = rl_estimate(parsed.bench, parsed.job, parsed.rl, engine, costs=rl_costs())
+    return [
+        ScoredRow(
+            id=row.get("id") or f"row-{index}",
+            gpu=row.get("gpu", ""),
+            quantity="rl_step_s",
+            measured=parsed.step_s,
+            predicted=found.step.step_s,
+            low=found.step.step_s / RL_INTERVAL_80,
+            high=found.step.step_s * RL_INTERVAL_80,
+            classes={
+                "method": row.get("method", ""),
+                "family": "rl",
+                "source": row.get("source", ""),
+                "quality": row.get("quality", ""),
+                "gpu": parsed.cluster.gpu.name,
+            },
+        )
+    ]
 
 
 def _left_out(row: Mapping[str, str], index: int, reason: str) -> list[ScoredRow]:
@@ -163,5 +200,5 @@ def scored_quantities(rows: list[ScoredRow], quality: str = "good") -> dict[str,
             [r for r in rows if r.quantity == quantity and r.classes.get("quality") == quality],
             f"{quantity}, {quality}",
         )
-        for quantity in QUANTITIES[:2]
+        for quantity in QUANTITIES[:3]
     }

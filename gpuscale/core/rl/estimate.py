@@ -1,0 +1,245 @@
+"""Phases and memory of an RL step from the two models that compute them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuscale.core.finetune.memory import FinetuneMemory
+from gpuscale.core.finetune.method import counts
+from gpuscale.core.rl.lengths import Responses, responses
+from gpuscale.core.rl.rollout import Rollout, rollout
+from gpuscale.core.rl.step import (
+    NO_COSTS,
+    UTILISATION_FRAC,
+    RlCosts,
+    RlStep,
+    Roles,
+    colocated_bytes,
+    roles,
+    sync_s,
+)
+
+if TYPE_CHECKING:
+    from gpuscale.core.finetune.bench import Bench
+    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.serving.records import Replica, ServingSite
+
+FORWARD_FRAC = 1.0 / 3.0
+"""Forward pass over forward and backward: 2 of 6 FLOP a weight and token."""
+
+
+TOKENS_TOGETHER = 4096.0
+"""Tokens of a micro-batch that frameworks put short samples together to: prior, the usual budget of
+dynamic batching and packing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RlJob:
+    """What a step of RL does."""
+
+    method: str  # dpo | ppo | grpo | rloo
+    prompts: int  # of a step; pairs for dpo
+    group: int  # responses to each prompt
+    prompt_tokens: float  # mean
+    response_tokens: float  # mean
+    max_response_tokens: float
+    engine: str = "colocated"
+    rollout_gpus: int = 0  # of a split engine
+    kl: bool = True
+    offload_states: bool = True  # colocated: training states leave while the engine runs
+
+    @property
+    def samples(self) -> int:
+        """Sequences that a step trains on. [1]."""
+        return self.prompts * (2 if self.method == "dpo" else self.group)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Engine:
+    """The serving side: one replica's layout and site, and its GPUs' usable memory."""
+
+    replica: Replica
+    site: ServingSite
+    usable_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class RlMemory:
+    """Memory of one training GPU in the two moments of a step. [byte]."""
+
+    policy: FinetuneMemory  # the policy's training peak, alone
+    reference_bytes: float
+    critic_bytes: float  # the critic's weights, gradients and states, and the reward model
+    train_bytes: float  # peak while training
+    rollout_bytes: float  # of a colocated engine with what stays beside it
+    host_bytes_per_node: float
+
+    @property
+    def total_bytes(self) -> float:
+        """The larger moment. [byte]."""
+        return max(self.train_bytes, self.rollout_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RlEstimate:
+    """A step of RL: phases, rollout, memory."""
+
+    step: RlStep
+    rollout: Rollout | None
+    lengths: Responses
+    memory: RlMemory
+    roles: Roles
+    n_gpus: int
+    rollout_gpus: int
+    fits: bool
+    tokens: float  # of prompts and responses, one step
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of prompts and responses per second, all GPUs. [1/s]."""
+        return self.tokens / self.step.step_s
+
+
+def update_job(job: Job, rl: RlJob) -> Job:
+    """Training job of a step: every sample at its mean length, short ones put together."""
+    layout = job.layout
+    seq = max(1, round(rl.prompt_tokens + rl.response_tokens))
+    together = max(layout.micro_batch_size, math.ceil(TOKENS_TOGETHER / seq))
+    together = min(together, max(1, rl.samples // layout.dp))
+    layout = replace(layout, micro_batch_size=together)
+    ranks = layout.dp * together
+    batch = -(-rl.samples // ranks) * ranks
+    return replace(job, layout=replace(layout, seq_len=seq, global_batch_size=batch))
+
+
+def longest_job(job: Job, rl: RlJob) -> Job:
+    """Training job at the longest sequence: what memory must hold."""
+    layout = job.layout
+    pair = 2 if rl.method == "dpo" else 1
+    seq = max(1, round(rl.prompt_tokens + rl.max_response_tokens))
+    micro = layout.micro_batch_size * pair
+    ranks = layout.dp * micro
+    batch = max(2, -(-rl.samples // ranks)) * ranks
+    return replace(
+        job, layout=replace(layout, seq_len=seq, micro_batch_size=micro, global_batch_size=batch)
+    )
+
+
+def _rollout(rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench) -> Rollout:
+    replicas = max(1, n_gpus // engine.replica.n_gpus)
+    return rollout(
+        bench.model,
+        engine.replica,
+        engine.site,
+        lengths,
+        n_sequences=rl.prompts * rl.group / replicas,
+        prompt_tokens=rl.prompt_tokens,
+        n_prompts=max(1.0, rl.prompts / replicas),
+    )
+
+
+def rl_memory(
+    bench: Bench, job: Job, rl: RlJob, held: Roles, engine: Engine | None, critic: Bench | None
+) -> RlMemory:
+    """Memory of a training GPU: policy, the models beside it, and a colocated engine."""
+    own = bench.memory(longest_job(job, rl))
+    p = bench.site(job)[2]
+    each = p.frozen_bytes if job.method.adapts else p.full_weights_bytes
+    reference = own.base_bytes * 2.0 / each if held.reference else 0.0
+    beside = 0.0
+    if held.critic:
+        other = (critic or bench).memory(longest_job(job, rl))
+        beside = other.base_bytes * 2.0 + other.gradients_bytes + other.optimizer_bytes
+        beside += other.adapter_bytes
+    train = own.total_bytes + reference + beside
+    states = own.base_bytes + own.gradients_bytes + own.optimizer_bytes + own.adapter_bytes
+    states += reference + beside
+    awake = 0.0
+    host = own.host_bytes
+    if engine is not None and rl.engine == "colocated":
+        share = UTILISATION_FRAC["colocated"] * engine.usable_bytes
+        if rl.offload_states:  # the reference comes in for its own forward pass alone
+            train, host = max(train - reference, states), host + states
+        train, awake = colocated_bytes(train, states, share, rl.offload_states)
+    local = min(bench.gpus_per_node, job.layout.n_gpus)
+    return RlMemory(own, reference, beside, train, awake, local * host)
+
+
+def rl_estimate(
+    bench: Bench,
+    job: Job,
+    rl: RlJob,
+    engine: Engine | None,
+    *,
+    critic: Bench | None = None,
+    costs: RlCosts = NO_COSTS,
+) -> RlEstimate:
+    """Phases and memory of one RL step.
+
+    Parameters
+    ----------
+    bench, job : Bench, Job
+        The policy's training on its GPUs.
+    rl : RlJob
+        Method, samples, lengths, where rollouts run.
+    engine : Engine, optional
+        The serving side; None for dpo.
+    critic : Bench, optional
+        Model of critic and reward; default: as large as the policy.
+    costs : RlCosts
+        What the framework adds.
+
+    Returns
+    -------
+    RlEstimate
+        Seconds and byte.
+    """
+    held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl)
+    lengths = responses(rl.response_tokens, rl.max_response_tokens)
+    slow, learned = costs.update_factor, update_job(job, rl)
+    update = slow * bench.step(learned).step_s
+    full = replace(learned, layout=replace(learned.layout, recompute="none"))
+    forward = slow * FORWARD_FRAC * bench.step(full).step_s
+    other, critic_update = forward, update + forward
+    if critic:
+        other = slow * FORWARD_FRAC * critic.step(full).step_s
+        critic_update = slow * critic.step(learned).step_s + other
+    hw = bench.site(job)[0]
+    n_train = job.layout.n_gpus
+    n_roll = rl.rollout_gpus or n_train
+    found, roll_s, sync, switch = None, 0.0, 0.0, 0.0
+    if held.rollout and engine is not None:
+        found = _rollout(rl, engine, n_roll, lengths, bench)
+        roll_s = costs.rollout_factor * found.time_s
+        total = counts(bench.model, job.method).total_params
+        link = hw.scaleup_bytes_per_s if n_roll <= hw.gpus_per_node else hw.scaleout_bytes_per_s
+        sync = sync_s(bench.model, total, link, n_roll, rl.engine)
+        if rl.engine == "colocated":
+            weights = 2.0 * total / engine.replica.n_gpus
+            switch = 2.0 * weights / hw.host_link_bytes_per_s
+    memory = rl_memory(bench, job, rl, held, engine, critic)
+    step = RlStep(
+        rollout_s=roll_s,
+        logprob_s=forward if rl.method != "dpo" else 0.0,
+        reference_s=forward if held.reference or (rl.kl and job.method.adapts) else 0.0,
+        reward_s=other if held.reward else 0.0,
+        critic_s=critic_update if held.critic else 0.0,
+        train_s=update,
+        sync_s=sync,
+        switch_s=switch,
+        overhead_s=costs.step_overhead_s if held.rollout else 0.0,
+        engine=rl.engine if held.rollout else "colocated",
+    )
+    return RlEstimate(
+        step=step,
+        rollout=found,
+        lengths=lengths,
+        memory=memory,
+        roles=held,
+        n_gpus=n_train + (rl.rollout_gpus or 0),
+        rollout_gpus=rl.rollout_gpus,
+        fits=memory.total_bytes <= bench.usable_bytes and (found is None or found.fits),
+        tokens=rl.samples * (rl.prompt_tokens + rl.response_tokens),
+    )

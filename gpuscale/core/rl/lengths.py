@@ -1,0 +1,64 @@
+"""Lengths of responses: an exponential distribution about its mean, cut at the maximum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """Response lengths of a rollout. [token]."""
+
+    mean_tokens: float
+    max_tokens: float
+    scale_tokens: float  # of the exponential; infinite where every response has the maximum
+
+    def alive(self, tokens: float) -> float:
+        """Share of the responses that are longer than `tokens`. [1]."""
+        if tokens >= self.max_tokens:
+            return 0.0
+        return 1.0 if math.isinf(self.scale_tokens) else math.exp(-tokens / self.scale_tokens)
+
+    @property
+    def cut_frac(self) -> float:
+        """Share of the responses that reach the maximum. [1]."""
+        return math.exp(-self.max_tokens / self.scale_tokens)
+
+    def longest(self, n: float) -> float:
+        """Length of the longest of `n` responses, where less than one is left. [token]."""
+        if math.isinf(self.scale_tokens) or n <= 1:
+            return self.max_tokens if math.isinf(self.scale_tokens) else self.mean_tokens
+        return min(self.max_tokens, self.scale_tokens * (math.log(n) + EULER))
+
+
+EULER = 0.5772156649
+"""The longest of n exponential lengths is the mean times ln n + 0.577 (order statistics)."""
+
+
+def responses(mean_tokens: float, max_tokens: float) -> Responses:
+    """Fit the distribution to a mean and a maximum.
+
+    ``mean = scale (1 - exp(-max / scale))``: what is longer than the maximum is cut there.
+
+    Raises
+    ------
+    ValueError
+        If the mean is not positive or above the maximum.
+
+    Examples
+    --------
+    >>> r = responses(1000.0, 8000.0)
+    >>> round(r.scale_tokens), round(r.cut_frac, 5), round(r.longest(512))
+    (1000, 0.00034, 6818)
+    """
+    if not 0 < mean_tokens <= max_tokens:
+        raise ValueError(f"mean {mean_tokens:g} must be above 0 and up to {max_tokens:g}")
+    if mean_tokens > 0.98 * max_tokens:
+        return Responses(mean_tokens, max_tokens, math.inf)
+    low, high = mean_tokens, 100.0 * max_tokens
+    for _ in range(60):
+        scale = math.sqrt(low * high)
+        mean = scale * (1.0 - math.exp(-max_tokens / scale))
+        low, high = (scale, high) if mean < mean_tokens else (low, scale)
+    return Responses(mean_tokens, max_tokens, math.sqrt(low * high))

@@ -1,0 +1,93 @@
+"""Time of a rollout: prompts read, then decoded with a batch that falls as responses end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.serving.load import decode_step, most_sequences, prompt_pass
+
+if TYPE_CHECKING:
+    from gpuscale.core.rl.lengths import Responses
+    from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.specs.model import ModelSpec
+
+GRID = 24
+"""Points of the decode at which the batch is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One rollout on one replica of the engine."""
+
+    time_s: float
+    prefill_s: float
+    full_s: float  # with as many sequences as fit
+    tail_s: float  # falling, to the longest response
+    sequences: float  # at once, at most
+    tokens: float  # generated
+    fits: bool
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated tokens per second of the replica. [1/s]."""
+        return self.tokens / self.time_s
+
+
+def rollout(
+    model: ModelSpec,
+    replica: Replica,
+    site: ServingSite,
+    lengths: Responses,
+    *,
+    n_sequences: float,
+    prompt_tokens: float,
+    n_prompts: float,
+) -> Rollout:
+    """Time of `n_sequences` responses on one replica.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The policy.
+    replica : Replica
+        Layout and formats of the engine.
+    site : ServingSite
+        Hardware and calibration of the serving model.
+    lengths : Responses
+        Response lengths.
+    n_sequences : float
+        Responses of this replica. [1]
+    prompt_tokens : float
+        Mean tokens of a prompt. [token]
+    n_prompts : float
+        Distinct prompts: those of a group share their prefix. [1]
+
+    Returns
+    -------
+    Rollout
+        Seconds. While more wait than fit, as many as fit are decoded; then the batch falls with the
+        survival of the lengths, to the longest of what is left.
+    """
+    room = most_sequences(model, replica, site, prompt_tokens + lengths.mean_tokens)
+    inside = min(n_sequences, max(1.0, room))
+    prefill = prompt_pass(model, replica, site, prompt_tokens, max(1.0, n_prompts)).total_s
+    context = prompt_tokens + lengths.mean_tokens / 2.0
+    each = decode_step(model, replica, site, max(1.0, inside / replica.pp), context)
+    full = max(0.0, n_sequences - inside) * lengths.mean_tokens * each.per_token_s / inside
+    longest = lengths.longest(n_sequences)
+    tail, step = 0.0, longest / GRID
+    for i in range(GRID):
+        at = (i + 0.5) * step
+        left = max(1.0, inside * lengths.alive(at))
+        one = decode_step(model, replica, site, max(1.0, left / replica.pp), prompt_tokens + at)
+        tail += step * one.per_token_s
+    return Rollout(
+        time_s=prefill + full + tail,
+        prefill_s=prefill,
+        full_s=full,
+        tail_s=tail,
+        sequences=inside,
+        tokens=n_sequences * lengths.mean_tokens,
+        fits=room >= 1.0,
+    )

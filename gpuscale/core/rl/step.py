@@ -1,0 +1,153 @@
+"""A step of RL post-training: phases, who waits for whom, and the memory of colocation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import ModelSpec
+
+METHODS = ("dpo", "ppo", "grpo", "rloo")
+
+ENGINES = ("colocated", "split", "async")
+"""Rollout on the training GPUs in turn; on GPUs of its own, waiting; the same, one step behind."""
+
+TENSOR_SYNC_S = 8.5e-4
+"""Time per tensor of a weight synchronisation between pools: 15.8 s for the 18,400 matrices of
+Qwen3-30B-A3B on 32 H20 (verl, default transfer). [s]"""
+
+TENSOR_SYNC_COLOCATED_S = 2.4e-4
+"""The same with handles instead of copies: 4.4 s (verl checkpoint engine). [s]"""
+
+RESIDUE_BYTES = 4e9
+"""What training leaves on a GPU after its offload: slime measured 3 to 5 GB with its groups
+destroyed, 15 to 18 GB without. [byte]"""
+
+UTILISATION_FRAC = {"colocated": 0.6, "split": 0.9, "async": 0.9}
+"""Share of a GPU's memory that the engine takes, by mode: usual settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class RlCosts:
+    """What a framework costs over the models alone; the defaults are the models."""
+
+    rollout_factor: float = 1.0
+    update_factor: float = 1.0  # log-probabilities too
+    step_overhead_s: float = 0.0
+
+
+NO_COSTS = RlCosts()
+"""The models alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Copies of a model that a method holds beside the policy."""
+
+    reference: bool  # frozen policy for the KL term
+    reward: bool
+    critic: bool
+    sequences_per_sample: int  # 2: chosen and rejected
+    rollout: bool
+
+
+def roles(method: str, *, adapters: bool = False, kl: bool = True) -> Roles:
+    """Which models a method holds.
+
+    With adapters the reference is the policy with them switched off; without a KL term there is
+    none (GRPO with beta 0; PPO and DPO always have one).
+
+    >>> roles("dpo", adapters=True).reference, roles("grpo").critic, roles("ppo").critic
+    (False, False, True)
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    reference = not adapters and (kl or method in ("ppo", "dpo"))
+    if method == "dpo":
+        return Roles(reference, False, False, 2, False)
+    return Roles(reference, method == "ppo", method == "ppo", 1, True)
+
+
+@dataclass(frozen=True, slots=True)
+class RlStep:
+    """Phases of one step. [s]."""
+
+    rollout_s: float
+    logprob_s: float  # of the policy that generated
+    reference_s: float
+    reward_s: float
+    critic_s: float  # values and update of the critic
+    train_s: float
+    sync_s: float
+    switch_s: float  # colocated: weights and states in and out
+    overhead_s: float  # scheduling, rewards by rule, data between the workers
+    engine: str
+
+    @property
+    def learning_s(self) -> float:
+        """All but the rollout. [s]."""
+        return (
+            self.logprob_s
+            + self.reference_s
+            + self.reward_s
+            + self.critic_s
+            + self.train_s
+            + self.switch_s
+        )
+
+    @property
+    def step_s(self) -> float:
+        """Time of a step: the sum, or the longer pool where they run side by side. [s].
+
+        >>> RlStep(60, 5, 5, 0, 0, 30, 1, 0, 2, "split").step_s
+        103
+        >>> RlStep(60, 5, 5, 0, 0, 30, 1, 0, 2, "async").step_s
+        63
+        """
+        if self.engine == "async":
+            return max(self.rollout_s, self.learning_s) + self.sync_s + self.overhead_s
+        return self.rollout_s + self.learning_s + self.sync_s + self.overhead_s
+
+    @property
+    def bound(self) -> str:
+        """Phase that takes longest."""
+        named = {
+            "rollout": self.rollout_s,
+            "log-probabilities": self.logprob_s + self.reference_s,
+            "critic and reward": self.critic_s + self.reward_s,
+            "update": self.train_s,
+            "weight synchronisation": self.sync_s,
+        }
+        return max(named, key=lambda k: named[k])
+
+
+def n_tensors(model: ModelSpec) -> float:
+    """Weight matrices of a model, each expert's apart. [1]."""
+    from gpuscale.core.model.linears import model_maps
+
+    return 2.0 + sum(n * sum(m.copies for m in maps) for n, maps in model_maps(model))
+
+
+def sync_s(
+    model: ModelSpec, total_params: float, link_bytes_per_s: float, n_gpus: int, engine: str
+) -> float:
+    """Time to hand the new weights to the engine. [s].
+
+    Every GPU of the engine receives its share of 2 bytes a parameter; each tensor is handled on its
+    own, which is what counts with many experts.
+    """
+    each = TENSOR_SYNC_COLOCATED_S if engine == "colocated" else TENSOR_SYNC_S
+    return 2.0 * total_params / (link_bytes_per_s * max(1, n_gpus)) + each * n_tensors(model)
+
+
+def colocated_bytes(
+    train_peak_bytes: float, train_states_bytes: float, engine_bytes: float, offloaded: bool
+) -> tuple[float, float]:
+    """(bytes while training, while rolling out) of a GPU that does both in turn. [byte].
+
+    Asleep the engine leaves nothing of size (vLLM sleep level 1 and 2); awake it takes its share of
+    the memory beside the training states, or beside what they leave behind once offloaded.
+    """
+    rest = RESIDUE_BYTES if offloaded else train_states_bytes
+    return train_peak_bytes, engine_bytes + rest

@@ -1,0 +1,43 @@
+"""What RL frameworks cost over the models alone, from `presets/run/rl.toml`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gpuscale.core.rl.step import RlCosts
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.presets import preset_roots
+from gpuscale.io.toml import read_toml
+from gpuscale.specs.software import Calibrated
+
+if TYPE_CHECKING:
+    from gpuscale.core.rl.estimate import Engine
+    from gpuscale.specs.cluster import ClusterSpec
+
+
+@lru_cache(maxsize=1)
+def rl_costs() -> RlCosts:
+    """Fitted costs of a step.
+
+    >>> rl_costs().rollout_factor >= 1.0
+    True
+    """
+    for root in preset_roots():
+        path = root / "run" / "rl.toml"
+        if path.is_file():
+            table = read_toml(path)
+            return RlCosts(**{k: Calibrated.model_validate(v).value for k, v in table.items()})
+    raise GpuscaleError("the parameters of RL steps are not installed")
+
+
+def rl_engine(cluster: ClusterSpec, tp: int) -> Engine:
+    """Make the serving side of a rollout: vLLM with `tp` GPUs a replica, 16 bits."""
+    from gpuscale.core.memory.fit import usable_bytes
+    from gpuscale.core.rl.estimate import Engine
+    from gpuscale.core.serving.records import Replica
+    from gpuscale.io.serving import serving_site
+
+    gpu = cluster.gpu
+    usable = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+    return Engine(Replica(tp=tp), serving_site(cluster, "vllm"), usable)
