@@ -360,7 +360,7 @@ def simulate(
     traffic: Traffic,
     progress: Callable[[int], None] | None = None,
 ) -> Simulated:
-    """Simulate one replica under a traffic.
+    """Simulate one replica under a traffic, drawn beforehand: the result has no chance of its own.
 
     Parameters
     ----------
@@ -369,14 +369,9 @@ def simulate(
     scheduler : Scheduler
         Limits of a pass and of the cache.
     traffic : Traffic
-        Requests; drawn beforehand, so that the result has no chance of its own.
+        Requests.
     progress : callable, optional
         Told now and then how many requests are answered.
-
-    Returns
-    -------
-    Simulated
-        Moments of every request, pre-emptions, busy time.
 
     Raises
     ------
