@@ -25,14 +25,57 @@ class GpuscaleError(Exception):
         self.hint = hint
 
 
+def typo_of(name: str, known: Iterable[str]) -> str:
+    """Known name of which another is a likely typing mistake; empty if there is none.
+
+    A few letters wrong, left out, added or swapped; but of digits none may be another, since
+    `4070` is no mistyped `4090`.
+
+    Examples
+    --------
+    >>> typo_of("h100-smx", ["h100-sxm", "h200-sxm"]), typo_of("dgx-h10", ["dgx-h100"])
+    ('h100-sxm', 'dgx-h100')
+    >>> typo_of("4070", ["4090"]), typo_of("--lora", ["--format"]), typo_of("gpt-5", ["gpt-3"])
+    ('', '', '')
+    """
+    wanted = name.strip().lower()[:60]
+    limit = 1 if len(wanted) < 6 else 2 if len(wanted) < 16 else 3
+    found = [
+        (distance, other)
+        for other in known
+        if abs(len(other) - len(wanted)) <= limit
+        and _same_digits(wanted, other.lower())
+        and (distance := _edits(wanted, other.lower())) <= limit
+    ]
+    return min(found)[1] if found else ""
+
+
+def _same_digits(one: str, other: str) -> bool:
+    """Whether the digits of two names agree as far as both go."""
+    a, b = ("".join(c for c in name if c.isdigit()) for name in (one, other))
+    return a == b or bool(a and b) and (a.startswith(b) or b.startswith(a))
+
+
+def _edits(one: str, other: str) -> int:
+    """Letters to change, leave out, add or swap with a neighbour."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        two_before, before, row = before, row, [i]
+        for j, b in enumerate(other, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                best = min(best, two_before[j - 2] + 1)
+            row.append(best)
+    return row[-1]
+
+
 def unknown_name(
     kind: str, name: str, known: Iterable[str], hint: str = "list them with `gpuscale presets`"
 ) -> GpuscaleError:
     """Error for a name that is not in `known`, with the closest one as the hint."""
-    import difflib
-
     shown = name if len(name) <= 60 else name[:57] + "..."
-    close = difflib.get_close_matches(name.lower()[:100], sorted(known), n=1)
+    close = typo_of(name, known)
     return GpuscaleError(
-        f"unknown {kind} `{shown!s}`", f"did you mean `{close[0]}`?" if close else hint
+        f"unknown {kind} `{shown!s}`", f"did you mean `{close}`?" if close else hint
     )

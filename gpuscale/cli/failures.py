@@ -6,7 +6,26 @@ import sys
 from typing import Any
 
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, typo_of
+
+ELSEWHERE = {
+    "lora": "fine-tuning is `--method lora` of memory and plan",
+    "qlora": "fine-tuning is `--method qlora` of memory and plan",
+    "batch-size": "a training batch is --global-batch, of --micro-batch sequences at a time",
+    "n-gpus": "the number of GPUs is --gpus",
+    "num-gpus": "the number of GPUs is --gpus",
+    "nodes": "the number of GPUs is --gpus; a node has those of its --cluster",
+    "quantize": "formats: --precision of training, --weights and --kv of serving",
+    "quantization": "formats: --precision of training, --weights and --kv of serving",
+    "framework": "the framework is --software",
+    "dtype": "formats: --precision of training, --weights and --kv of serving",
+    "context-length": "tokens: --seq-len of training, --context of serving",
+    "max-model-len": "tokens: --seq-len of training, --context of serving",
+    "gradient-checkpointing": "recomputation is --recompute full",
+    "activation-checkpointing": "recomputation is --recompute full",
+    "fsdp": "sharded weights are --zero 3",
+}
+"""Options by the names that other tools give them, and what they are here."""
 
 _PLAINER = (
     ("Value error, ", ""),
@@ -22,8 +41,9 @@ def usage_error(error: Any) -> GpuscaleError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "gpuscale"
     option = getattr(error, "option_name", "") or ""
-    close = list(getattr(error, "possibilities", None) or ())
-    text = str(getattr(error, "message", "") if close else error.format_message())
+    alike = list(getattr(error, "possibilities", None) or ())
+    text = str(getattr(error, "message", "") if alike else error.format_message())
+    close = typo_of(option, alike)
     text = " ".join(text.split()).rstrip(".").replace("'", "`")
     for theirs, ours in _PLAINER:
         text = text.replace(theirs, ours)
@@ -31,7 +51,9 @@ def usage_error(error: Any) -> GpuscaleError:
         text = f"`{option}` is not an option"
         hint = "a negative number is not accepted here"
     elif close:
-        hint = f"did you mean `{close[0]}`?"
+        hint = f"did you mean `{close}`?"
+    elif option.strip("-") in ELSEWHERE:
+        hint = ELSEWHERE[option.strip("-")]
     else:
         hint = f"see `{path} --help`"
         name = path.removeprefix("gpuscale ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.specs.fields import Spec
@@ -182,11 +182,9 @@ def _key(at: Any, part: str, setting: Setting, path: Sequence[str | int]) -> str
 
 def _closest(part: str, known: Sequence[str]) -> str:
     """Key that begins with or contains what was typed, else the most similar one."""
-    import difflib
-
     wanted = part.lower()
     starts = [k for k in known if k.startswith(wanted)] or [k for k in known if wanted in k]
-    return next(iter(starts or difflib.get_close_matches(wanted[:100], known, n=1)), "")
+    return next(iter(starts), "") or typo_of(wanted, known)
 
 
 def _value(setting: Setting) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,10 +42,8 @@ def spec_error(
         message += f" (and {more} more problem{'s' if more > 1 else ''})"
     hint = ""
     if first["type"] == "extra_forbidden" and known_keys:
-        import difflib
-
-        close = difflib.get_close_matches(str(first["loc"][-1])[:100], list(known_keys), n=1)
-        hint = f"did you mean `{close[0]}`?" if close else ""
+        close = typo_of(str(first["loc"][-1]), known_keys)
+        hint = f"did you mean `{close}`?" if close else ""
     return GpuscaleError(message, hint)
 
 
