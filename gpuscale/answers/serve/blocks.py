@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import Case
     from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
-    from gpuscale.core.serving.traffic import Lengths
 
 
 def blocks_of(
@@ -280,19 +279,6 @@ def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
 # --- inputs ------------------------------------------------------------------------------------
 
 
-def length_text(lengths: Lengths) -> str:
-    """Distribution as it is typed.
-
-    >>> from gpuscale.answers.serve.reading import lengths
-    >>> length_text(lengths("lognormal:2k,0.7", ""))
-    'lognormal:2048,0.7'
-    """
-    if lengths.kind == "fixed":
-        return f"{lengths.a:g}"
-    both = f"{lengths.a:g},{lengths.b:g}" if lengths.kind in ("lognormal", "uniform") else ""
-    return f"{lengths.kind}:{both or f'{lengths.a:g}'}"
-
-
 def inputs_of(asked: Serve, case: Case) -> dict[str, Any]:
     """Repeat what was asked, with the defaults filled in."""
     shown = [reading.SHOWN.get(e, e) for e in case.engines]
@@ -304,8 +290,8 @@ def inputs_of(asked: Serve, case: Case) -> dict[str, Any]:
         "engine": shown,
         "weights": list(case.weights),
         "kv": case.kv,
-        "input": length_text(asked.input),
-        "output": length_text(asked.output),
+        "input": str(asked.input),
+        "output": str(asked.output),
         "rate_per_s": asked.rate,
         "concurrency": asked.concurrency,
         "burst": asked.burst,

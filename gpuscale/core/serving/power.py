@@ -90,8 +90,8 @@ def gpu_power_w(
 
     Examples
     --------
-    >>> gpu_power_w(700.0, 0.5, PowerParameters(0.2, 0.2, 0.5))
-    392.0
+    >>> round(gpu_power_w(700.0, 0.5, PowerParameters(0.2, 0.2, 0.5)))
+    392
     """
     p = parameters
     load = min(1.0, p.busy_frac + p.slope * use)

@@ -29,6 +29,19 @@ class Lengths:
     b: float = 0.0
     values: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        """Distribution as it is typed.
+
+        >>> str(Lengths("fixed", 2048)), str(Lengths("lognormal", 2048, 0.7))
+        ('2048', 'lognormal:2048,0.7')
+        """
+        if self.kind == "sampled":
+            return f"sampled, mean {self.mean:.0f}"
+        if self.kind == "fixed":
+            return f"{self.a:g}"
+        both = f",{self.b:g}" if self.kind in ("lognormal", "uniform") else ""
+        return f"{self.kind}:{self.a:g}{both}"
+
     @property
     def mean(self) -> float:
         """Mean number of tokens. [1].
