@@ -37,7 +37,7 @@ class Model(Swept):
     )
     model: Asked[str] = options.model(...)
     _: KW_ONLY
-    seq_len: Asked[int] = options.seq_len(4096)
+    seq_len: Asked[int | None] = options.seq_len()
     kv_bytes: Asked[float] = amount(
         "Bytes per element of the KV cache: 2 bf16, 1 fp8.", "bytes", 2.0, most=16
     )
@@ -106,8 +106,9 @@ def _answer(asked: Model) -> Document:
     from gpuscale.io.inputs import load_inputs
     from gpuscale.render.document import Document, Text
 
-    tokens, element = asked.seq_len, asked.kv_bytes
     loaded = load_inputs(asked, model=asked.model)
+    tokens = options.usual_seq_len(asked.seq_len, loaded.model)
+    element = asked.kv_bytes
     inputs = {"model": loaded.model.name, "seq_len": tokens, "kv_bytes": element}
     if asked.toml:
         from gpuscale.io.toml_out import spec_to_toml

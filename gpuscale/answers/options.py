@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from gpuscale.answers.ask import Asked, Converted, Question, Value, amount, text, whole
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.specs.model import ModelSpec
 
 DEFAULT_CLUSTER = "dgx-h100"
 DEFAULT_SOFTWARE = "megatron-core"
@@ -54,7 +57,14 @@ def seq_len(default: None = None, **more: Any) -> Asked[int | None]: ...
 def seq_len(default: Any = None, **more: Any) -> Any:
     """Tokens of a sequence; of positions, k is 1,024."""
     help = "Tokens of a sequence; 32k is 32,768."
+    if default is None:
+        help += f" [default: {DEFAULT_SEQ_LEN}, or the model's longest]"
     return whole(help, default, dim="positions", most=2**30, flags=("--seq",), **more)
+
+
+def usual_seq_len(asked: int | None, model: ModelSpec) -> int:
+    """Tokens of a sequence where none are asked for: what all questions take, or the longest."""
+    return asked or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
 
 
 def software() -> Asked[str]:

@@ -145,7 +145,8 @@ def test_671b_served_on_16_cards(capsys):
 
 
 def test_stages_and_min_gpus(capsys):
-    code, text, _ = out(capsys, "llama3-8b", "--pp", "4", "--stages", "--min-gpus")
+    given = ("llama3-8b", "--pp", "4", "--seq-len", "4096")
+    code, text, _ = out(capsys, *given, "--stages", "--min-gpus")
     assert code == 0
     assert "stages, GB per GPU" in text
     assert "smallest number of GPUs" in text

@@ -97,7 +97,7 @@ def test_both_spellings_of_an_option_can_be_swept(capsys):
 
 
 def test_requirement_is_held_at_every_point(capsys):
-    line = "memory llama3-70b --tp 8 --sweep pp=4,8 --require 'total_bytes<=40GB'"
+    line = "memory llama3-70b --tp 8 --seq-len 4096 --sweep pp=4,8 --require 'total_bytes<=40GB'"
     code, found = points(line, capsys)
     assert code == 0 and [p["answer"] for p in found] == ["no", "yes"]
     assert found[0]["note"].startswith("failed: total_bytes<=40GB: have 58.5")

@@ -73,7 +73,7 @@ MODEL = {
     "forward_flop_per_token": ("forward FLOP per token", "flop"),
     "attention_flop_per_token": ("  of which attention", "flop"),
     "kv_bytes_per_token": ("KV cache per token", "bytes"),
-    "kv_cache_bytes": ("KV cache of 4,096 tokens", "bytes"),
+    "kv_cache_bytes": ("KV cache of 8,192 tokens", "bytes"),
     "state_bytes": ("  of which state", "bytes"),
 }
 """Key of the answer of `gpuscale model` -> what it is called, dimension."""
@@ -106,11 +106,11 @@ def _cluster(spec: ClusterSpec) -> dict[str, Any]:
 
 
 def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-    """Take the figures from the answer of `gpuscale model`, at its default of 4,096 tokens."""
+    """Take the figures from the answer of `gpuscale model`, at its default of 8,192 tokens."""
     from gpuscale.answers.model import Model
     from gpuscale.render.data import plain
 
-    document = Model(arg, set=asked.set, calibration=asked.calibration).answer()
+    document = Model(arg, seq_len=8192, set=asked.set, calibration=asked.calibration).answer()
     result = plain(document.result)
     groups = result["groups"]
     result["mixers"] = "; ".join(dict.fromkeys(g["mixer"] for g in groups))

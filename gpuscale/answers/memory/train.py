@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import gb, recipe_of, rows_max, verdict, width_text
-from gpuscale.answers.options import DEFAULT_SOFTWARE
+from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.memory.fit import Fewest
 from gpuscale.core.memory.stages import StageMemory
 
@@ -77,7 +77,7 @@ def training_document(asked: Memory) -> Document:
     parameters = parameters_of(software, {"expert_imbalance": asked.imbalance})
     if asked.recipe is not None:
         parameters = _with_recipe(recipe_of(asked.recipe), parameters)
-    layout = layout_of(asked, asked.seq_len or 4096, loaded.model, software)
+    layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.options import DEFAULT_SEQ_LEN, DEFAULT_SOFTWARE
+from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Batch:
 
 def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
     """Sequence lengths of a request, by default 8192 or what the model allows."""
-    return request.seq_lens or (min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN),)
+    return request.seq_lens or (usual_seq_len(None, model),)
 
 
 def suited(batch: Batch, seq_len: int, n_gpus: int) -> Batch:

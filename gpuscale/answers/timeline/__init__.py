@@ -28,7 +28,7 @@ class Timeline(options.Degrees, options.Machine, Swept):
     HEADLINES: ClassVar[tuple[str, ...]] = ("step_s", "window_s", "bubble_frac")
     model: Asked[str] = options.model(...)
     _: KW_ONLY
-    seq_len: Asked[int] = options.seq_len(4096)
+    seq_len: Asked[int | None] = options.seq_len()
 
     def answer(self) -> Document:
         """Lay the step out."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import gb
 from gpuscale.answers.memory.train import layout_text
+from gpuscale.answers.options import usual_seq_len
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.rules import facts_of
@@ -52,7 +53,8 @@ def timeline_document(asked: Asked) -> Document:
         catalogue=asked.catalogue,
         others={"software": load_software(asked.software)},
     )
-    layout = layout_of(asked, asked.seq_len, loaded.model, loaded.specs["software"], 2)
+    tokens = usual_seq_len(asked.seq_len, loaded.model)
+    layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
     problem = make_problem(
         loaded.model,

@@ -241,6 +241,8 @@ def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) 
         more["fsdp"] = False
         if "zero" not in pins:
             more["zero_stage"] = (3,)
+    if pins.get("recompute") == "full" and "recompute_layers" not in pins:
+        more["recompute_layers"] = ()  # a person who says full means every layer
     if "recompute_layers" in pins:
         more["whole_recompute"] = False
         if "recompute" not in pins:
