@@ -30,7 +30,7 @@ class Published:
 
 
 ROCE = "--cluster meta-24k-roce"
-H800 = "--cluster deepseek-h800 --precision fp8 --seq-len 4096"
+H800 = "--cluster deepseek-h800 --precision fp8 --seq-len 4096 --set software.moe_kernels=2025"
 CASES = (
     Published(
         "LLaMA-3 405B, 8,192 GPUs, 8k",
@@ -53,7 +53,7 @@ CASES = (
     Published(
         "DeepSeek-V3, 2,048 H800",
         f"deepseek-v3 --gpus 2048 {H800}",
-        "--tp 1 --cp 1 --pp 16 --dp 128 --ep 64 --zero 1 --schedule dualpipe",
+        "--tp 1 --cp 1 --pp 16 --dp 128 --ep 64 --zero 1 --schedule dualpipe --software any",
         step_s=2.664e6 * 3600 / 2048 / (14.8e12 / (15360 * 4096)),
     ),
     Published(
@@ -98,7 +98,7 @@ def layout_text(result: dict[str, Any]) -> str:
 def cells(case: Published) -> list[str]:
     """One line of the table."""
     best = planned(case.job)
-    theirs = planned(f"{case.job} {case.pins}")
+    theirs = planned(f"{case.job} {case.pins} --fit expected")  # they ran near the limit
     measured = "-"
     if case.mfu is not None:
         measured = f"MFU {100 * case.mfu:.0f} %"

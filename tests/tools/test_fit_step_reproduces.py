@@ -38,5 +38,5 @@ def test_shipped_values_are_the_optimum():
 def test_no_parameter_is_of_one_model_or_source():
     tool = load_tool()
     kinds = {path.split(".")[0] for path in tool.all_tables()}
-    assert kinds == {"kernels", "arch", "fabric", "software"}
+    assert kinds == {"form", "kernels", "arch", "fabric", "software"}
     assert all(table.source for table in tool.all_tables().values())

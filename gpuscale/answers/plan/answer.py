@@ -102,6 +102,7 @@ def plan_result(
         step_high_s=high_s,
         mfu=step.mfu,
         hfu=step.hfu,
+        model_flop_per_s_per_gpu=step.model_flop / step.expected_s / lay.n_gpus,
         tokens_per_s=step.tokens_per_s,
         tokens_per_s_per_gpu=step.tokens_per_s_per_gpu,
         batch_tokens=case.batch_tokens,

@@ -51,6 +51,7 @@ def answer_facts(
         *([("step, tuned", seconds(tuned_s), TUNED_NOTE)] if tuned_s else []),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
+        ("model FLOP", f"{r.model_flop_per_s_per_gpu / 1e12:,.1f} TFLOP/s", "per GPU"),
         (
             "throughput",
             f"{number(r.tokens_per_s)} tokens/s",

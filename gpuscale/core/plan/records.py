@@ -68,6 +68,7 @@ class PlanResult:
     step_high_s: float
     mfu: float
     hfu: float
+    model_flop_per_s_per_gpu: float  # of the model's own FLOP, attention counted causal
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     batch_tokens: float  # of the step as planned
