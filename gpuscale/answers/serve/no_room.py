@@ -69,7 +69,7 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
         ("weights", memory.weights_bytes),
         ("activations, sampler", memory.activations_bytes),
         ("kept from the engine", memory.overhead_bytes),
-        ("cache of one request", needed),
+        ("cache of the longest request", needed),
     ]
     columns = (Column("part", "per GPU", right=False), Column("bytes", "bytes", gb))
     total = sum(value for _, value in rows)
@@ -82,7 +82,12 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     blocks: list[Any] = [
         Text(
             f"{case.model.name}, {best.weights}, does not fit on {service.n_gpus} "
-            f"{case.loaded.gpu.name} ({best.label}): {gb(missing)} a GPU too much."
+            f"{case.loaded.gpu.name} ({best.label}): "
+            + (
+                f"{gb(missing)} a GPU too much."
+                if missing > 0
+                else "the cache that is left holds less than the longest context."
+            )
         ),
         table,
     ]
@@ -109,7 +114,8 @@ def services(c: Candidate) -> tuple[Service, ...]:
 def _one_sequence_bytes(service: Service) -> float:
     from gpuscale.core.memory.engine import cache_bytes_per_sequence
 
-    return cache_bytes_per_sequence(service.model, service.replica, service.demand.mean_context)
+    promised = max(service.demand.mean_context, service.demand.most_context)
+    return cache_bytes_per_sequence(service.model, service.replica, promised)
 
 
 def _smaller_format(case: Case, service: Service) -> str | None:

@@ -50,6 +50,10 @@ def transfer_s(prefill: Service, decode: Service, n_gpus: int) -> float:
     return held / prefill.model.n_layers / link
 
 
+LEAST_SIMULATED, MOST_SIMULATED = 3_000, 300_000
+"""Requests of a simulated closed loop: three rounds of those in flight, so that it settles."""
+
+
 class PooledService:
     """`n_prefill` workers that read and `n_decode` that decode.
 
@@ -163,4 +167,5 @@ class PooledService:
             made = self.decode.steady(rate / self.n_decode)
             inside = rate * (read.ttft_s + self.transfer_s + (more + 1.0) * made.tpot_s)
             low, high = (low, rate) if inside > concurrency else (rate, high)
-        return self.open(0.5 * (low + high), n or 3_000, seed)
+        rounds = min(MOST_SIMULATED, max(LEAST_SIMULATED, 3 * concurrency))
+        return self.open(0.5 * (low + high), n or rounds, seed)
