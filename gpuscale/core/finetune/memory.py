@@ -6,7 +6,7 @@ maps need for their input gradient alone: Hu et al. 2021 (LoRA, arXiv:2106.09685
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.method import counts
@@ -249,10 +249,11 @@ def finetune_memory(
     Returns
     -------
     FinetuneMemory
-        Parts in byte at the deciding moment.
+        Parts in byte at the deciding moment; host memory of the stage that holds most there.
     """
     layout = job.layout
     whole = counts(model, job.method)
     stages = layout_stages(facts.weights, "even", layout)
-    peaks = (stage_memory(facts, s, i, whole, job, p) for i, s in enumerate(stages))
-    return max(peaks, key=lambda m: m.total_bytes)
+    peaks = [stage_memory(facts, s, i, whole, job, p) for i, s in enumerate(stages)]
+    host = max(m.host_bytes for m in peaks)
+    return replace(max(peaks, key=lambda m: m.total_bytes), host_bytes=host)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.rl.lengths import Responses, responses
@@ -140,6 +141,11 @@ def _rollout(rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: 
     )
 
 
+def _on_gpu(job: Job) -> Job:
+    """Return the job without offload."""
+    return replace(job, offload=frozenset())
+
+
 def rl_memory(
     bench: Bench, job: Job, rl: RlJob, held: Roles, engine: Engine | None, critic: Bench | None
 ) -> RlMemory:
@@ -147,7 +153,11 @@ def rl_memory(
     own = bench.memory(longest_job(job, rl))
     p = bench.site(job)[2]
     each = p.frozen_bytes if job.method.adapts else p.full_weights_bytes
-    reference = own.base_bytes * 2.0 / each if held.reference else 0.0
+    weights = (
+        own if "parameters" not in job.offload else bench.memory(_on_gpu(longest_job(job, rl)))
+    )
+    frozen = weights.base_bytes * 2.0 / each if held.reference else 0.0
+    reference = 0.0 if "parameters" in job.offload else frozen
     beside = 0.0
     if held.critic:
         other = (critic or bench).memory(longest_job(job, rl))
@@ -157,7 +167,7 @@ def rl_memory(
     states = own.base_bytes + own.gradients_bytes + own.optimizer_bytes + own.adapter_bytes
     states += reference + beside
     awake = 0.0
-    host = own.host_bytes
+    host = own.host_bytes + frozen - reference + HOST_PROCESS_BYTES
     if engine is not None and rl.engine == "colocated":
         share = UTILISATION_FRAC["colocated"] * engine.usable_bytes
         if rl.offload_states:  # the reference comes in for its own forward pass alone
