@@ -23,6 +23,7 @@ from gpuscale.evidence.rows.measurements import read_rows
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.finetune import finetune_site
 from gpuscale.io.step_calibration import Calibration, load_calibration
+from gpuscale.specs.software_finetune import SoftwareFinetune
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
@@ -121,6 +122,18 @@ class Clock:
         own = getattr(spec.calibration, name, None)
         return float(own.value) if own is not None else float(getattr(spec.finetune, name))
 
+    def prior(self, name: str) -> float:
+        """ln(prior / value of today) of a parameter; 0 where a preset states no other prior."""
+        family, _, bare = name.rpartition(":")
+        if not family:
+            return 0.0
+        spec = self.specs[family]
+        own = getattr(spec.calibration, bare, None)
+        if own is not None:
+            return math.log(own.prior / own.value) if own.prior_spread > 0 else 0.0
+        default = SoftwareFinetune.model_fields[bare].default
+        return math.log(default / self.start(family, bare)) if default else 0.0
+
     def spread(self, name: str) -> float:
         """Prior spread of a parameter."""
         bare = name.split(":")[-1]
@@ -170,8 +183,9 @@ class Clock:
         def residuals(x: list[float]) -> list[float]:
             return [w * v for w, v in zip(weight, self.ratios(rows, x), strict=True)]
 
-        zero = [0.0] * len(self.names)
-        return fit(residuals, zero, zero, [self.spread(n) for n in self.names], SCALE, 12)
+        prior = [self.prior(n) for n in self.names]
+        spread = [self.spread(n) for n in self.names]
+        return fit(residuals, prior, prior, spread, SCALE, 12)
 
 
 def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:

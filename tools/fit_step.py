@@ -55,13 +55,14 @@ class Problem:
         self.tables = tables or all_tables()
         self.groups = tie_groups(self.tables)
         first = {key: self.tables[paths[0]] for key, paths in self.groups.items()}
-        self.free = [key for key, table in first.items() if table.prior_spread > 0]
+        met = {key: affected(runs, paths) for key, paths in self.groups.items()}
+        self.free = [k for k, table in first.items() if table.prior_spread > 0 and met[k]]
         self.measured = np.array([math.log(run.step_time_s or 1.0) for run in runs])
         self.weight = row_weights(runs)
         self.prior = np.array([math.log(first[key].prior) for key in self.free])
         self.width = np.array([first[key].prior_spread for key in self.free])
         self.shipped = np.array([math.log(first[key].value) for key in self.free])
-        self.rows_of = [affected(runs, self.groups[key]) for key in self.free]
+        self.rows_of = [met[key] for key in self.free]
 
     def calibration(self, x: Array) -> Calibration:
         """All parameters for one vector of free ones (their logarithms)."""
