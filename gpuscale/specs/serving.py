@@ -23,6 +23,7 @@ class KernelsSpec(Spec):
     grouped_memory_eff: Efficiency = _K.grouped_memory_eff
     grouped_compute_eff: Efficiency = _K.grouped_compute_eff
     grouped_ramp_rows: float = Field(default=_K.grouped_ramp_rows, ge=0, le=1e4)
+    routing_alike: float = Field(default=_K.routing_alike, ge=0, le=0.9)
     routed_passes: float = Field(default=_K.routed_passes, ge=0, le=100)
     widened_compute_eff: Efficiency = _K.widened_compute_eff
     widened_memory_eff: Efficiency = _K.widened_memory_eff
@@ -85,6 +86,7 @@ class FrameworkSpec(Spec):
     prompt_expert_layer_s: Seconds = _S.prompt_expert_layer_s
     request_s: Seconds = _S.request_s
     mixed: bool = _S.mixed
+    gathers_prompts: bool = _S.gathers_prompts
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
     burst_frac: float = Field(default=_S.burst_frac, ge=0, le=1)
     max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)

@@ -63,6 +63,7 @@ def experts_s(
 ) -> float:
     """Products grouped by expert on the busiest GPU.
 
+    Tokens of a batch choose alike: n of them meet as many experts as ``n^(1-a)`` independent ones.
     The weights of every expert that is met are read once, ``met * weights / (W_hbm eff)``; its rows
     run at ``e_max r / (r + r0)`` of the peak, r rows an expert: ``2 (rows + r0 met) weights /
     (C e_max)``; the longer of the two.
@@ -72,7 +73,8 @@ def experts_s(
     local = ffn.n_experts / ep
     mean = tokens * min(ffn.top_k, ffn.n_experts) / ep
     rows = busiest(mean, ep) + k.expert_skew * mean * (1.0 - 1.0 / ep)
-    met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, tokens))
+    alike = tokens ** (1.0 - k.routing_alike)
+    met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, alike))
     met = min(local, rows, busiest(met, ep))
     width = ffn.latent_size or hidden
     inner = ffn.expert_ffn_hidden_size * ep / replica.group

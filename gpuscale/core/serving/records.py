@@ -75,6 +75,7 @@ class Kernels:
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
     grouped_compute_eff: float = 0.6  # of the peak, products grouped by expert, many rows each
     grouped_ramp_rows: float = 32.0  # rows of an expert at which half of it is reached
+    routing_alike: float = 0.1  # n tokens meet the experts of n^(1-a) independent ones
     routed_passes: float = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
     widened_compute_eff: float = 0.8  # of the 16-bit product's rate, weights widened on the way
     widened_memory_eff: float = 0.85  # of the 16-bit product's bandwidth, the same
@@ -108,6 +109,7 @@ class ServingSoftware:
     eager_layer_s: float = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
+    gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
     max_sequences: float = 2048.0  # decoding sequences of one attention group
     burst_frac: float = 0.1  # of the requests arrive in waves, as usual with its load generator
