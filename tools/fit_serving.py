@@ -270,14 +270,14 @@ def framework_base(name: str) -> ServingSoftware:
 
 
 def report(r: np.ndarray, labels: Sequence[str]) -> str:
-    """MAPE and median by quantity."""
+    """MAPE, median and p90 by quantity."""
     parts = []
     for q in QUANTITIES:
         errors = [abs(math.exp(v) - 1) for v, label in zip(r, labels, strict=True) if label == q]
         if errors:
             parts.append(
                 f"{q} n {len(errors)} MAPE {100 * np.mean(errors):.1f} "
-                f"median {100 * np.median(errors):.1f}"
+                f"median {100 * np.median(errors):.1f} p90 {100 * quantile(errors, 0.9):.1f}"
             )
     return "; ".join(parts)
 
