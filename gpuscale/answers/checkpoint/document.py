@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.checkpoint.records import CheckpointAnswer
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _size_table(r: CheckpointAnswer) -> Table:
     ]
     columns = [
         Column("part", "part", right=False),
-        Column("bytes", "size", lambda v: f"{v / 1e9:,.2f} GB"),
+        Column("bytes", "size", gb),
         Column("gib", "", lambda v: f"{v:,.2f} GiB"),
         Column("bytes_per_param", "a parameter", lambda v: f"{v:.3g} B"),
     ]

@@ -28,19 +28,6 @@ HEADLINES = {
 }
 """Key of a plan's result -> what it is called, dimension."""
 
-MEMORY = {
-    "weights_bytes": "weights",
-    "gradients_bytes": "gradients",
-    "master_bytes": "master weights",
-    "optimizer_bytes": "optimizer",
-    "activations_bytes": "activations",
-    "logits_bytes": "logits",
-    "working_bytes": "buffers",
-    "fragmentation_bytes": "fragmentation",
-    "context_bytes": "context, NCCL",
-}
-"""Parts of the memory of the fullest stage in words."""
-
 
 def is_plan(result: Any) -> bool:
     """Whether a result is that of one training plan; a scan and serving have no step."""
@@ -120,7 +107,7 @@ def split_record(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Tables of the parts, each with the sentence that says what makes the difference."""
-    from gpuscale.core.plan.why import NAMES
+    from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
     from gpuscale.render.document import Text
 
     names = [thing.name for thing in things]
@@ -129,13 +116,13 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
         (
             "step",
             "Where the step differs (expected; communication: what stays exposed)",
-            NAMES,
+            STEP_PARTS,
             ("slower", "faster"),
         ),
         (
             "memory",
             "Where the memory differs (fullest stage)",
-            MEMORY,
+            MEMORY_PARTS,
             ("takes more memory", "takes less memory"),
         ),
     ):

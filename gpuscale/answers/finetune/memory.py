@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import Wanted, make_case, offloads_of, site_of
 from gpuscale.answers.finetune.explain import memory_terms
-from gpuscale.answers.finetune.words import PARTS, gb, head_text, part_rows, time_text
+from gpuscale.answers.finetune.words import PARTS, head_text, part_rows, time_text
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
+from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case

@@ -22,7 +22,8 @@ from gpuscale.answers.finetune.plan_blocks import (
     time_table,
 )
 from gpuscale.answers.finetune.plan_records import Option, TuningPlan
-from gpuscale.answers.finetune.words import gb, head_text, part_rows
+from gpuscale.answers.finetune.words import head_text, part_rows
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.plan_records import TuningPlan
-from gpuscale.answers.finetune.words import PARTS, gb, time_text
+from gpuscale.answers.finetune.words import PARTS, time_text
+from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case

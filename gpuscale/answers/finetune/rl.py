@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import Wanted, make_case
-from gpuscale.answers.finetune.words import gb, head_text, time_text
+from gpuscale.answers.finetune.words import head_text, time_text
 from gpuscale.core.rl.estimate import RlEstimate
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

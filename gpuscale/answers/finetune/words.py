@@ -25,11 +25,6 @@ PARTS = (
 """Parts of the memory in words, and their fields."""
 
 
-def gb(value: float) -> str:
-    """Bytes as GB with two digits."""
-    return f"{value / 1e9:,.2f} GB"
-
-
 def method_words(job: Job) -> str:
     """Say what is trained in a few words.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.plan.text import degrees, gb, percent, seconds
+from gpuscale.answers.plan.text import degrees, percent, seconds
+from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.words import gb
 from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -28,11 +29,6 @@ def weight_format(name: str | None, what: str, default: str = "bf16") -> str:
     if word not in FORMATS:
         raise unknown_name(what, word, FORMATS, f"known: {', '.join(FORMATS)}")
     return word
-
-
-def gb(value: float) -> str:
-    """Bytes as GB with two or three digits behind the point."""
-    return f"{value / 1e9:,.2f} GB"
 
 
 def rows_max(rows: Iterable[tuple[Any, ...]]) -> float:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import data_parallel, shard_group
-from gpuscale.answers.memory.common import gb, recipe_of, rows_max, width_text
+from gpuscale.answers.memory.common import recipe_of, rows_max, width_text
 from gpuscale.core.memory.states import StateBytes
+from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -68,12 +69,7 @@ def params_document(asked: Memory) -> Document:
         n_gpus_to_hold=n_gpus,
         n_nodes_to_hold=nodes_to_hold(n_gpus, loaded.cluster.gpus_per_node),
     )
-    parts = (
-        ("weights", states.weights_bytes),
-        ("gradients", states.gradients_bytes),
-        ("master weights", states.master_bytes),
-        ("optimizer", states.optimizer_bytes),
-    )
+    parts = [(MEMORY_PARTS[name], getattr(states, name)) for name in STATE_PARTS]
     rows = [(label, value) for label, value in parts if value]
     table = Table(
         (Column("part", "per GPU", right=False), Column("bytes", "states", gb)),

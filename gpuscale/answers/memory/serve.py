@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.legal import refuse_serving
-from gpuscale.answers.memory.common import gb, rows_max, weight_format, width_text
+from gpuscale.answers.memory.common import rows_max, weight_format, width_text
 from gpuscale.core.memory.inference import ServingMemory
 from gpuscale.core.memory.serving import FewestServing
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

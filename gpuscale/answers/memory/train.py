@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.common import gb, recipe_of, rows_max, verdict, width_text
+from gpuscale.answers.memory.common import recipe_of, rows_max, verdict, width_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.memory.fit import Fewest
 from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.words import MEMORY_PARTS, gb
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Block, Document
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.software import SoftwareSpec
-
-PARTS = (
-    ("weights", "weights_bytes"),
-    ("gradients", "gradients_bytes"),
-    ("master weights", "master_bytes"),
-    ("optimizer", "optimizer_bytes"),
-    ("activations", "activations_bytes"),
-    ("logits", "logits_bytes"),
-    ("buffers", "working_bytes"),
-    ("fragmentation", "fragmentation_bytes"),
-    ("context, NCCL", "context_bytes"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +166,7 @@ def _document(
     )
     rows = [
         (label, getattr(r.ideal, key), getattr(peak, key))
-        for label, key in PARTS
+        for key, label in MEMORY_PARTS.items()
         if getattr(peak, key) or getattr(r.ideal, key)
     ]
     table = Table(
@@ -273,7 +262,8 @@ def _fewest_text(r: TrainingMemory, loaded: Loaded) -> str:
 def _stage_table(r: TrainingMemory) -> Any:
     from gpuscale.render.document import Column, Table
 
-    keys = [(label, key) for label, key in PARTS if any(getattr(s, key) for s in r.stages)]
+    used = [key for key in MEMORY_PARTS if any(getattr(s, key) for s in r.stages)]
+    keys = [(MEMORY_PARTS[key], key) for key in used]
     return Table(
         (
             Column("stage", "stage"),
@@ -319,7 +309,7 @@ def _terms(
     from gpuscale.core.memory.terms import stage_terms
     from gpuscale.core.records import Term
 
-    parts = {key: getattr(r.expected, key) for _, key in PARTS}
+    parts = {key: getattr(r.expected, key) for key in MEMORY_PARTS}
     hbm = {"hbm_bytes": r.hbm_bytes, "reserved_frac": DEVICE_RESERVED_FRAC}
     usable = Term(
         "usable_bytes",

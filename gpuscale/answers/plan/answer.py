@@ -13,6 +13,7 @@ from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse
+from gpuscale.core.words import MEMORY_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,20 +161,7 @@ def terms_of(r: PlanResult, peak_flop_per_s: float) -> tuple[Any, ...]:
 
     expected, ideal = r.step.expected.parts(), r.step.roofline.parts()
     m = r.memory
-    parts = {
-        name: getattr(m, name)
-        for name in (
-            "weights_bytes",
-            "gradients_bytes",
-            "master_bytes",
-            "optimizer_bytes",
-            "activations_bytes",
-            "logits_bytes",
-            "working_bytes",
-            "fragmentation_bytes",
-            "context_bytes",
-        )
-    }
+    parts = {name: getattr(m, name) for name in MEMORY_PARTS}
     terms = [
         Term(
             "step_s",

@@ -8,7 +8,6 @@ from gpuscale.answers.memory.common import width_text
 from gpuscale.answers.plan.text import (
     degrees,
     details,
-    gb,
     memory_interval_text,
     memory_text,
     number,
@@ -16,8 +15,8 @@ from gpuscale.answers.plan.text import (
     seconds,
     short,
 )
-from gpuscale.core.plan.why import NAMES
 from gpuscale.core.stages import split_text
+from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
 from gpuscale.render.document import Bars, Column, Facts, Table
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def step_table(step: StepResult) -> Table:
     """Section 2: where the step goes; parts that are 0 in both columns are left out."""
     expected, ideal = step.expected.parts(), step.roofline.parts()
     rows: list[list[Any]] = [
-        [NAMES[name], ideal[name], expected[name], expected[name] / step.expected_s]
+        [STEP_PARTS[name], ideal[name], expected[name], expected[name] / step.expected_s]
         for name in expected
         if expected[name] or ideal[name]
     ]
@@ -201,17 +200,7 @@ def pareto_table(r: PlanResult) -> Table:
 
 def memory_bars(e: Estimate) -> Bars:
     """Memory of the fullest GPU by part."""
-    parts = {
-        "weights": e.memory.weights_bytes,
-        "gradients": e.memory.gradients_bytes,
-        "master weights": e.memory.master_bytes,
-        "optimizer": e.memory.optimizer_bytes,
-        "activations": e.memory.activations_bytes,
-        "logits": e.memory.logits_bytes,
-        "buffers": e.memory.working_bytes,
-        "fragmentation": e.memory.fragmentation_bytes,
-        "context, NCCL": e.memory.context_bytes,
-    }
+    parts = {word: getattr(e.memory, name) for name, word in MEMORY_PARTS.items()}
     rows = [(name, value, gb(value)) for name, value in parts.items() if value]
     text = width_text(max(parts.values()), e.capacity_bytes, "usable")
     return Bars(rows, e.capacity_bytes, text, "Memory")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.plan.text import degrees, details, gb, number, percent, seconds, short
+from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
+from gpuscale.core.words import gb
 from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 

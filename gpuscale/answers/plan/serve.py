@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import weight_format, width_text
-from gpuscale.answers.plan.text import gb, number, seconds
+from gpuscale.answers.plan.text import number, seconds
 from gpuscale.answers.values import whole
 from gpuscale.core.formats import FORMATS
 from gpuscale.core.memory.inference import ServingMemory
@@ -22,6 +22,7 @@ from gpuscale.core.memory.serving import (
 )
 from gpuscale.core.plan.serve import ServingTimes, serving_times
 from gpuscale.core.serving.ideal import instances, serving_layout
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.layout import DEFAULT_ORDER
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.search.results import Counts
-
-
-def gb(value: float) -> str:
-    """Bytes in GB, one digit behind the point."""
-    return f"{value / 1e9:,.1f} GB"
 
 
 def seconds(value: float) -> str:

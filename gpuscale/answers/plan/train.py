@@ -28,9 +28,10 @@ from gpuscale.answers.plan.case import (
     solve,
 )
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
-from gpuscale.answers.plan.text import counts_text, degrees, gb, number, percent, seconds
+from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds
 from gpuscale.answers.progress import Progress
 from gpuscale.core.quantity import format_si
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
 

@@ -41,8 +41,8 @@ class NoRoom:
 
 def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
     """Say how many bytes are missing by part, the format and the GPUs that would do."""
-    from gpuscale.answers.memory.common import gb
     from gpuscale.answers.serve.figures import kv_tokens, memory_line
+    from gpuscale.core.words import gb
 
     best, service = max(
         ((c, s) for c in found for s in services(c)), key=lambda one: one[1].room.cache_bytes

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.common import gb
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.core.quantity import format_si
@@ -14,6 +13,7 @@ from gpuscale.core.records import Term
 from gpuscale.core.rules import facts_of
 from gpuscale.core.timeline import timeline
 from gpuscale.core.timeline.records import DeviceTime
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gpuscale.core.words import STEP_PARTS, gb
+
 if TYPE_CHECKING:
     from gpuscale.core.limits.records import LimitRow
     from gpuscale.core.plan.estimate import Estimate
@@ -20,24 +22,6 @@ AXES = {
 
 LEAST_SHARE = 0.04
 """Share of the step below which a part is no reason by its limit."""
-
-NAMES = {
-    "matmul_s": "matrix multiplies",
-    "attention_s": "attention",
-    "elementwise_s": "elementwise",
-    "moe_s": "MoE dispatch",
-    "tp_comm_s": "TP communication",
-    "cp_comm_s": "CP communication",
-    "ep_comm_s": "EP communication",
-    "recompute_s": "recomputation",
-    "host_s": "kernel launches",
-    "bubble_s": "pipeline bubble",
-    "pp_comm_s": "PP communication",
-    "dp_comm_s": "DP communication",
-    "optimizer_s": "optimizer",
-    "straggler_s": "stragglers",
-}
-"""Parts of a step in words; communication is what stays exposed after overlap."""
 
 
 def grown_part(worse: Estimate, best: Estimate) -> str:
@@ -58,10 +42,10 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
         Limits of the worse layout; an exceeded one of the part that grew is named.
     """
     if not worse.fits:
-        return f"does not fit by {-worse.headroom_bytes / 1e9:,.1f} GB"
+        return f"does not fit by {gb(-worse.headroom_bytes)}"
     if worse.peak_bytes > worse.room_bytes:
         over = worse.peak_bytes / worse.room_bytes * worse.capacity_bytes - worse.capacity_bytes
-        return f"may not fit: the upper end of its memory is {over / 1e9:,.1f} GB too much"
+        return f"may not fit: the upper end of its memory is {gb(over)} too much"
     name = grown_part(worse, best)
     mine, theirs = worse.step.expected, best.step.expected
     grown = getattr(mine, name) - getattr(theirs, name)
@@ -71,9 +55,9 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
     for row in board:
         if row.axis in AXES.get(name, ()) and row.exceeded and share >= LEAST_SHARE:
             return f"communication-bound {row.ratio:.1f}x: {_against(row)}"
-    text = f"{NAMES[name]} {100 * share:.0f} % of the step, best {100 * other:.0f} %"
+    text = f"{STEP_PARTS[name]} {100 * share:.0f} % of the step, best {100 * other:.0f} %"
     if round(100 * share) <= round(100 * other):
-        text = f"{NAMES[name]} {getattr(mine, name):.3g} s, best {getattr(theirs, name):.3g} s"
+        text = f"{STEP_PARTS[name]} {getattr(mine, name):.3g} s, best {getattr(theirs, name):.3g} s"
     return text
 
 
@@ -93,4 +77,4 @@ def _against(row: LimitRow) -> str:
 
 def _equal(worse: Estimate, best: Estimate) -> str:
     more = worse.peak_bytes - best.peak_bytes
-    return f"as fast, {more / 1e9:.1f} GB more memory" if more > 0 else "as good"
+    return f"as fast, {gb(more)} more memory" if more > 0 else "as good"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.document import Bars, Document
 from gpuscale.render.pictures import kernels
 from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack
@@ -12,36 +13,6 @@ from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Sta
 if TYPE_CHECKING:
     from gpuscale.core.memory.stages import StageMemory
     from gpuscale.core.step.records import StepResult
-
-MEMORY_PARTS = {
-    "weights_bytes": "weights",
-    "gradients_bytes": "gradients",
-    "master_bytes": "master weights",
-    "optimizer_bytes": "optimizer",
-    "activations_bytes": "activations",
-    "logits_bytes": "logits",
-    "working_bytes": "buffers",
-    "fragmentation_bytes": "fragmentation",
-    "context_bytes": "context, NCCL",
-}
-
-STEP_PARTS = {
-    "matmul_s": "matmul",
-    "attention_s": "attention",
-    "elementwise_s": "elementwise",
-    "moe_s": "MoE dispatch",
-    "tp_comm_s": "TP comm",
-    "cp_comm_s": "CP comm",
-    "ep_comm_s": "EP comm",
-    "recompute_s": "recompute",
-    "host_s": "launch",
-    "bubble_s": "bubble",
-    "pp_comm_s": "PP comm",
-    "dp_comm_s": "DP comm",
-    "optimizer_s": "optimizer",
-    "straggler_s": "stragglers",
-}
-
 
 FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
 """Order of pictures; the others follow."""
