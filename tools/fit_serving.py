@@ -322,7 +322,7 @@ FEWEST = 12
 
 
 def write_intervals(problem: Problem, left_out: Sequence[np.ndarray]) -> None:
-    """80 % quantile of |ln ratio| of each class, rows predicted by fits that did not see them."""
+    """80 % quantile of |ln ratio| of each class; rows seen, and with model or engine left out."""
     classes: dict[str, list[float]] = defaultdict(list)
     for r in left_out:
         for (i, q), value in zip(problem.labels, r, strict=True):
@@ -330,8 +330,8 @@ def write_intervals(problem: Problem, left_out: Sequence[np.ndarray]) -> None:
                 classes[name].append(abs(float(value)))
     unseen = [v for q in QUANTITIES for v in classes[f"any/{q}"]]
     lines = [
-        "# Half widths of ln(value) that hold 80 % of the rows of a class, each predicted once",
-        "# with its model and once with its engine left out of the fit.",
+        "# Half widths of ln(value) that hold 80 % of the rows of a class, each predicted by the",
+        "# fit on all rows, with its model and with its engine left out of the fit.",
         "# Written by tools/fit_serving.py.",
         "",
         "[class.unknown]",
@@ -378,7 +378,7 @@ def main(argv: list[str] | None = None) -> None:
         write(problem, x)
     found = {key: problem.left_out(x, r, jac, key) for key in LEFT_OUT}
     if not args.check:
-        write_intervals(problem, [found["model"], found["framework"]])
+        write_intervals(problem, [r, found["model"], found["framework"]])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ FORMATS = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "int8")
 MEASURED = (
     "ada",
     "ampere",
+    "ada-geforce",
     "ampere-ga102",
+    "ampere-geforce",
     "hopper",
     "blackwell",
     "blackwell-ultra",

@@ -50,9 +50,12 @@ class KernelsSpec(Spec):
         return self
 
     def to_core(self, architecture: str = "") -> Kernels:
-        """Record for the formulas, with what an architecture has of its own."""
+        """Record for the formulas, with what an architecture (or its family) has of its own."""
         values = self.model_dump(exclude={"origin", "source", "architecture"})
-        return Kernels(**{**values, **self.architecture.get(architecture, {})})
+        own = self.architecture.get(architecture) or self.architecture.get(
+            architecture.split("-")[0], {}
+        )
+        return Kernels(**{**values, **own})
 
 
 class EngineMemorySpec(Spec):
