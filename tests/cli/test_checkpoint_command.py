@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gpuscale.cli.app import run
+from gpuscale.core.words import gb
 
 
 def call(capsys, line):
@@ -65,7 +66,7 @@ def test_text_says_what_the_json_says(capsys):
     r = result(capsys, line)
     code, out, err = call(capsys, line)
     assert (code, err) == (0, "")
-    assert f"{r['checkpoint_bytes'] / 1e9:,.0f} GB" in out
+    assert gb(r["checkpoint_bytes"]) in out
     assert f"{r['bill']['site']['grid_g_per_kwh']:.4g} g/kWh" in out
     assert r["bill"]["charge"]["usd"] == pytest.approx(2 * 64 * r["outlook"]["expected_s"] / 3600)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from running import invoke
 
 from gpuscale.answers.serve import reading
 from gpuscale.errors import GpuscaleError
-from tests.running import invoke
 
 CHAT = ("--weights", "fp8", "--input", "1000", "--output", "200")
 

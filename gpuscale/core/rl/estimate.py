@@ -1,4 +1,8 @@
-"""Phases and memory of an RL step from the two models that compute them."""
+"""Phases and memory of an RL step from the two models that compute them.
+
+Phases as in HybridFlow (Sheng et al. 2024, arXiv:2409.19256, section 2); groups of responses as in
+DeepSeekMath (Shao et al. 2024, arXiv:2402.03300, section 4.1).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Lengths of responses: an exponential distribution about its mean, cut at the maximum."""
+"""Lengths of responses: an exponential distribution about its mean, cut at the maximum.
+
+The longest of n: order statistics of the exponential (Renyi 1953; David and Nagaraja, Order
+Statistics, 2003, section 2.5, doi:10.1002/0471722162).
+"""
 
 from __future__ import annotations
 

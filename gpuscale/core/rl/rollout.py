@@ -1,4 +1,8 @@
-"""Time of a rollout: prompts read, then decoded with a batch that falls as responses end."""
+"""Time of a rollout: prompts read, then decoded with a batch that falls as responses end.
+
+Continuous batching as in Orca (Yu et al. 2022, OSDI); the tail of long responses as measured for
+HybridFlow (Sheng et al. 2024, arXiv:2409.19256).
+"""
 
 from __future__ import annotations
 

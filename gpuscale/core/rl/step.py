@@ -1,4 +1,9 @@
-"""A step of RL post-training: phases, who waits for whom, and the memory of colocation."""
+"""A step of RL post-training: phases, who waits for whom, and the memory of colocation.
+
+Roles and phases: InstructGPT (Ouyang et al. 2022, arXiv:2203.02155), DPO (Rafailov et al. 2023,
+arXiv:2305.18290), GRPO (Shao et al. 2024, arXiv:2402.03300); weight sync and colocation: HybridFlow
+(Sheng et al. 2024, arXiv:2409.19256, section 5).
+"""
 
 from __future__ import annotations
 
