@@ -15,9 +15,11 @@ from gpuscale.launch.read.words import (
     UNSET,
     Script,
     as_list,
+    begins_comment,
     closing,
     end_of_word,
     read_text,
+    unquoted,
     words_of,
 )
 
@@ -100,51 +102,30 @@ def _open(line: str) -> bool:
         return False
     if line.endswith("\\"):
         return True
-    quote, depth = "", 0
-    i = 0
-    while i < len(line):
-        c = line[i]
-        if quote:
-            if c == "\\" and quote == '"':
-                i += 1
-            elif c == quote:
-                quote = ""
-        elif c in "'\"":
-            quote = c
-        elif c == "\\":
-            i += 1
-        elif c == "#" and (i == 0 or line[i - 1].isspace()):
-            end = line.find("\n", i)
-            if end < 0:
-                break
-            i = end
-        elif c == "(":
-            depth += 1
-        elif c == ")":
-            depth -= 1
-        i += 1
-    return bool(quote) or (depth > 0 and bool(_ASSIGN.search(line)))
+    depth, quoted = 0, False
+    for i, c in unquoted(line, comments=True):
+        depth += (c == "(") - (c == ")")
+        quoted = i == len(line)
+    return quoted or (depth > 0 and bool(_ASSIGN.search(line)))
+
+
+def _without_comments(line: str) -> str:
+    """Cut the comments out of a line, which may hold several lines of a script."""
+    found = [i for i, _ in unquoted(line, comments=True) if begins_comment(line, i)]
+    for start in reversed(found):
+        end = line.find("\n", start)
+        line = line[:start] + (line[end:] if end >= 0 else "")
+    return line
 
 
 def _statements(line: str) -> list[str]:
     """Parts of a line between `;`, `&&` and `||` outside quotes and brackets."""
-    parts, start, quote, depth, i = [], 0, "", 0, 0
-    while i < len(line):
-        c = line[i]
-        if quote:
-            if c == "\\" and quote == '"':
-                i += 1
-            elif c == quote:
-                quote = ""
-        elif c in "'\"":
-            quote = c
-        elif c == "\\":
-            i += 1
-        elif c == "#" and (i == 0 or line[i - 1].isspace()):
-            end = line.find("\n", i)
-            line = line[:i] + (line[end:] if end >= 0 else "")
+    line = _without_comments(line)
+    parts, start, depth = [], 0, 0
+    for i, c in unquoted(line):
+        if i < start:
             continue
-        elif c in "([{":
+        if c in "([{":
             depth += 1
         elif c in ")]}":
             depth -= 1
@@ -153,9 +134,7 @@ def _statements(line: str) -> list[str]:
             or (line[i : i + 2] in ("&&", "||") and not line[start:].lstrip().startswith("if"))
         ):
             parts.append(line[start:i])
-            i += 0 if c == ";" else 1
-            start = i + 1
-        i += 1
+            start = i + (1 if c == ";" else 2)
     return [p.strip() for p in [*parts, line[start:]] if p.strip()]
 
 

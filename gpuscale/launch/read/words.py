@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -52,9 +52,16 @@ def closing(text: str, start: int) -> int:
     return len(text)
 
 
-def end_of_word(text: str) -> int:
-    """Place where the first word ends."""
-    quote, depth, i = "", 0, 0
+def unquoted(text: str, *, comments: bool = False) -> Iterator[tuple[int, str]]:
+    """(place, character) of what stands outside quotes and escapes.
+
+    A quote that is left open comes last, at the end of the text. With `comments`, of a comment
+    only its `#`.
+
+    >>> [c for _, c in unquoted("a 'b' # c", comments=True)]
+    ['a', ' ', ' ', '#']
+    """
+    quote, i = "", 0
     while i < len(text):
         c = text[i]
         if quote:
@@ -66,13 +73,31 @@ def end_of_word(text: str) -> int:
             quote = c
         elif c == "\\":
             i += 1
-        elif c in "({":
+        else:
+            yield i, c
+            if comments and begins_comment(text, i):
+                end = text.find("\n", i)
+                i = len(text) if end < 0 else end
+        i += 1
+    if quote:
+        yield len(text), quote
+
+
+def begins_comment(text: str, i: int) -> bool:
+    """Whether the unquoted character at a place begins a comment."""
+    return text[i : i + 1] == "#" and (i == 0 or text[i - 1].isspace())
+
+
+def end_of_word(text: str) -> int:
+    """Place where the first word ends."""
+    depth = 0
+    for i, c in unquoted(text):
+        if c in "({":
             depth += 1
         elif c in ")}":
             depth -= 1
         elif c.isspace() and depth <= 0:
             return i
-        i += 1
     return len(text)
 
 
