@@ -57,7 +57,7 @@ def layout_of(
     GpuscaleError
         For a layout that the framework cannot run.
     """
-    from gpuscale.answers.legal import refuse_illegal
+    from gpuscale.answers.legal import refuse_illegal, refuse_settings
     from gpuscale.core.layout import Layout
     from gpuscale.io.software import capabilities_of
 
@@ -80,7 +80,8 @@ def layout_of(
         zero_stage=software.zero_stage if asked.zero is None else asked.zero,
         shard_group_size=asked.shard_group,
         sequence_parallel=sequence_parallel and asked.tp > 1,
-        recompute=asked.recompute or software.recompute,
+        recompute=asked.recompute
+        or ("selective" if asked.recompute_modules else software.recompute),
         recompute_layers=asked.recompute_layers,
         schedule=asked.schedule,
         precision=asked.precision,
@@ -93,4 +94,5 @@ def layout_of(
         offload_activations=asked.offload in ("activations", "both"),
     )
     refuse_illegal(model, software, layout)
+    refuse_settings(software, asked.job_settings)
     return layout

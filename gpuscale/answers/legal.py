@@ -9,6 +9,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.rules import Broken, Facts
+    from gpuscale.core.settings import JobSettings
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -65,6 +66,23 @@ def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> 
     if broken is not None:
         alone = against(layout, replace(facts, runs_on=ANY)) is None
         raise refusal(broken, facts, software_alone=alone)
+
+
+def refuse_settings(software: SoftwareSpec, settings: JobSettings) -> None:
+    """Refuse settings that the framework does not have.
+
+    Raises
+    ------
+    GpuscaleError
+        With what it has.
+    """
+    from gpuscale.io.software import capabilities_of
+
+    soft = capabilities_of(software)
+    if why := settings.against(soft):
+        raise GpuscaleError(
+            why, f"{soft.version}; --software any lays out without a framework's rules"
+        )
 
 
 def refuse_serving(model: ModelSpec, tp: int, pp: int) -> None:

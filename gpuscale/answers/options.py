@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, overload
 
 from gpuscale.answers.ask import Asked, Converted, Question, Value, amount, text, whole
+from gpuscale.answers.job_options import JobOptions
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
 
@@ -232,7 +233,7 @@ def degree(name: str) -> Asked[int]:
 
 
 @dataclass(kw_only=True)
-class Pins(Question):
+class Pins(JobOptions):
     """A layout to be searched: what is given is pinned, to one value, a list or a range."""
 
     tp: Pin = pin("tp")
@@ -265,7 +266,7 @@ class Pins(Question):
 
 
 @dataclass(kw_only=True)
-class Degrees(Question):
+class Degrees(JobOptions):
     """A layout that is given in full: a degree that is not named is 1."""
 
     gpus: Asked[int | None] = whole("GPUs used; the data-parallel degree follows.", most=1e7)

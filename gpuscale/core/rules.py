@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
+from gpuscale.core.settings import DISPATCHERS, GRAPHS, MOMENT_BYTES
 from gpuscale.core.stages import splits_by_length
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ RULES = {
     "recompute": "the framework's own documentation",
     "offload": "the framework's own documentation",
     "order": "Megatron-Core `RankGenerator`; others number ranks in one order",
+    "settings": "the framework's own documentation",
 }
 """Name of each rule -> where it is from, unless the framework's record says."""
 
@@ -80,6 +82,10 @@ class Capabilities:
     offload_optimizer: bool = True
     offload_activations: bool = True
     orders: tuple[str, ...] = ORDERS
+    cuda_graphs: tuple[str, ...] = GRAPHS
+    dispatchers: tuple[str, ...] = tuple(DISPATCHERS)
+    moments: tuple[str, ...] = tuple(MOMENT_BYTES)
+    overlap_ep: bool = True  # exchange of the experts beside another micro-batch
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> source
 
 

@@ -10,6 +10,7 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.rules import Facts
 from gpuscale.core.search.problem import Problem
+from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.io.calibration import site_factor
 from gpuscale.io.software import software_record
 from gpuscale.io.step_hardware import step_hardware
@@ -58,6 +59,7 @@ def make_problem(
     facts: Facts,
     precision: str = "bf16",
     calibration: str | None = None,
+    settings: JobSettings = NO_SETTINGS,
 ) -> Problem:
     """Put together what a search needs.
 
@@ -69,6 +71,8 @@ def make_problem(
         Of the job, by `core.rules.facts_of`.
     precision : str
         Of the linear layers; decides the bytes of reduced gradients in some families.
+    settings : JobSettings
+        What the run sets itself.
     calibration : str, optional
         Overlay of `gpuscale calibrate`; its site factor scales every expected step.
 
@@ -91,15 +95,17 @@ def make_problem(
     return Problem(
         model,
         hardware,
-        software_record(software, hardware.architecture, precision=precision),
+        software_record(software, hardware.architecture, settings.options, precision=precision),
         model_facts(model),
-        parameters_of(software),
+        parameters_of(software, settings.options),
         usable_bytes(hardware.hbm_bytes),
         facts,
     )
 
 
-def tuned_step_s(problem: Problem, software: SoftwareSpec, layout: Layout) -> float | None:
+def tuned_step_s(
+    problem: Problem, software: SoftwareSpec, layout: Layout, settings: JobSettings = NO_SETTINGS
+) -> float | None:
     """Step with tuned expert kernels, where the software runs them as it comes. [s]; else None."""
     from gpuscale.core.step.step import breakdown
 
@@ -108,7 +114,7 @@ def tuned_step_s(problem: Problem, software: SoftwareSpec, layout: Layout) -> fl
     tuned = software_record(
         software,
         problem.hardware.architecture,
-        {"moe_kernels": TUNED_KERNELS},
+        {**settings.options, "moe_kernels": TUNED_KERNELS},
         precision=layout.precision,
     )
     return breakdown(problem.model, problem.hardware, tuned, layout)[0].total_s

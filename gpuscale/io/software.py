@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,8 @@ def software_record(
     architecture : str
         Of the GPU; decides how far FlashAttention-2 is behind the best kernel.
     options : mapping, optional
-        Fields of `Software` that a run sets itself (cuda_graphs, moe_kernels, gradient_bytes...).
+        What a run sets itself, as `core.settings.JobSettings.options` says it; other keys than
+        fields of `Software` are of no concern here.
     precision : str
         Of the linear layers; fp16 runs of some families reduce gradients in 2 bytes.
     calibration : Calibration, optional
@@ -137,5 +139,6 @@ def software_record(
     )
     values["dp_network_exposed_frac"] = fitted["dp_exposed_frac"]
     values.update(fitted)
-    values.update(chosen)
+    own = {f.name for f in fields(Software)}
+    values.update({name: value for name, value in chosen.items() if name in own})
     return Software(**values)

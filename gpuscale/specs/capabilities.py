@@ -37,4 +37,8 @@ class CapabilitiesSpec(Spec):
     offload_optimizer: bool = False
     offload_activations: bool = False
     orders: tuple[Literal["tp-cp-dp-pp", "tp-cp-pp-dp"], ...] = ("tp-cp-dp-pp",)
+    cuda_graphs: tuple[Literal["none", "layer", "full"], ...] = ()
+    dispatchers: tuple[Literal["alltoall", "deepep", "hybridep"], ...] = ()
+    moments: tuple[Literal["fp32", "bf16", "fp8"], ...] = ()
+    overlap_ep: bool = False
     sources: dict[str, str]

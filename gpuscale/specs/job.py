@@ -80,6 +80,14 @@ class JobSpec(Spec):
     site: Value | None = None
     pue: Value | None = None
     own: Value | None = None
+    cuda_graphs: Value | None = None
+    dispatcher: Value | None = None
+    overlap_ep: Value | None = None
+    moe_kernels: Value | None = None
+    recompute_modules: Value | None = None
+    offload_layers: Value | None = None
+    moments: Value | None = None
+    gradients: Value | None = None
     mfu_at_least: Value | None = None
     max_step_time: Value | None = None
     layout: LayoutPins = Field(default_factory=LayoutPins)

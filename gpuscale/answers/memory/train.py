@@ -63,7 +63,9 @@ def training_document(asked: Memory) -> Document:
         others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
     )
     software: SoftwareSpec = loaded.specs["software"]
-    parameters = parameters_of(software, {"expert_imbalance": asked.imbalance})
+    parameters = parameters_of(
+        software, {**asked.job_settings.options, "expert_imbalance": asked.imbalance}
+    )
     if asked.recipe is not None:
         parameters = _with_recipe(recipe_of(asked.recipe), parameters)
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
@@ -162,7 +164,7 @@ def _document(
         f"{loaded.specs['software'].name}, "
         + (f"recipe {asked.recipe}" if asked.recipe else "its own recipe")
         + f", sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
-        f"{layout.recompute}, {layout.precision}"
+        f"{', '.join((layout.recompute, layout.precision, *asked.job_settings.words))}"
     )
     rows = [
         (label, getattr(r.ideal, key), getattr(peak, key))

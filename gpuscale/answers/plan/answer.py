@@ -248,6 +248,7 @@ def inputs_of(case: Case, request: Request) -> dict[str, Any]:
         "software": case.loaded.specs["software"].name,
         "objective": request.objective,
         "pins": dict(request.pins),
+        "settings": request.settings.said,
         "facts": asdict(facts),
         "changed": list(case.loaded.changes),
     }

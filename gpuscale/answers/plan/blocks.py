@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PEAK_NOTE = "of the 16-bit peak"
 TUNED_NOTE = (
-    "expected with fused expert kernels (--set software.moe_kernels=2025); above, as it comes"
+    "expected with fused expert kernels (--moe-kernels 2025); above, as it comes"
 )
 
 

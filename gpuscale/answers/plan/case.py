@@ -125,6 +125,7 @@ def make_case(
     GpuscaleError
         If the cluster, the model or a pin does not allow it.
     """
+    from gpuscale.answers.legal import refuse_settings
     from gpuscale.core.plan.pins import pin_space
     from gpuscale.core.rules import facts_of
     from gpuscale.core.search.space import default_space
@@ -132,12 +133,19 @@ def make_case(
     from gpuscale.io.software import capabilities_of
 
     _check_size(loaded.cluster, n_gpus)
+    refuse_settings(loaded.specs["software"], request.settings)
     names = precisions(request, loaded)
     facts = facts_of(
         loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(loaded.specs["software"])
     )
     problem = make_problem(
-        loaded.model, loaded.cluster, loaded.specs["software"], facts, names[0], loaded.calibration
+        loaded.model,
+        loaded.cluster,
+        loaded.specs["software"],
+        facts,
+        names[0],
+        loaded.calibration,
+        request.settings,
     )
     problem = replace(problem, fit_factor=fit_factor(request.fit, loaded.specs["software"].name))
     if like is not None:

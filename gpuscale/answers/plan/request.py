@@ -7,16 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
+from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
+    from gpuscale.core.settings import JobSettings
     from gpuscale.specs.model import ModelSpec
 
 OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 DEFAULT_BATCH_TOKENS = 4e6
 MOST_CASES = 64
+
+SETTINGS = tuple(fields_of(JobOptions))
+"""Options of `JobOptions`."""
 
 JOB_KEYS = (
     "model",
@@ -49,6 +54,7 @@ JOB_KEYS = (
     "site",
     "pue",
     "own",
+    *SETTINGS,
 )
 
 
@@ -89,6 +95,7 @@ class Request:
     prices: Mapping[str, float]  # by cluster as typed; "": any
     conditions: Conditions
     pins: Mapping[str, int | str]
+    settings: JobSettings
     asked: Plan  # failures, site and prices are read of it
     job: Mapping[str, Any] = field(default_factory=dict)  # what was said, for plan.toml
 
@@ -102,7 +109,10 @@ class Request:
     @property
     def pin_texts(self) -> dict[str, str]:
         """Pins as `core.plan.pins.pin_space` reads them."""
-        return {name: str(value) for name, value in self.pins.items()}
+        texts = {name: str(value) for name, value in self.pins.items()}
+        if self.settings.recompute_modules:
+            texts.setdefault("recompute", "selective")
+        return texts
 
     @property
     def n_cases(self) -> int:
@@ -145,6 +155,7 @@ def read_request(asked: Plan) -> Request:
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time
         ),
         pins=asked.pinned,
+        settings=asked.job_settings,
         asked=asked,
         job=_said(asked),
     )

@@ -240,7 +240,7 @@ def headline(case: Case, r: PlanResult) -> str:
     return text + "."
 
 
-def batch_line(case: Case, r: PlanResult) -> str:
+def batch_line(case: Case, r: PlanResult, settings: tuple[str, ...] = ()) -> str:
     """Say what batch is planned, and what it means per GPU."""
     asked, planned = r.asked_batch_tokens, r.batch_tokens
     facts = case.problem.facts
@@ -252,7 +252,7 @@ def batch_line(case: Case, r: PlanResult) -> str:
         f"Batch {number(asked)} tokens ({case.batch.origin}): {facts.global_batch_size:,} "
         f"sequences of {facts.seq_len:,}{rounded}. {r.tokens_per_gpu:,.1f} tokens per GPU, "
         f"{r.tokens_per_dp_rank:,.1f} per DP rank. {precision}, software "
-        f"{case.loaded.specs['software'].name}."
+        f"{', '.join((case.loaded.specs['software'].name, *settings))}."
     )
 
 
@@ -275,9 +275,11 @@ def document_of(
             r,
             best,
             case.problem.hardware.site_factor != 1.0,
-            tuned_step_s(case.problem, case.loaded.specs["software"], best.layout),
+            tuned_step_s(
+                case.problem, case.loaded.specs["software"], best.layout, request.settings
+            ),
         ),
-        Text(batch_line(case, r)),
+        Text(batch_line(case, r, request.settings.words)),
     ]
     if not r.fits:
         blocks += [memory_bars(best)]

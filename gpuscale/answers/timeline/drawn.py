@@ -63,6 +63,7 @@ def timeline_document(asked: Asked) -> Document:
         facts,
         layout.precision,
         asked.calibration,
+        asked.job_settings,
     )
     try:
         line = timeline(
@@ -80,6 +81,8 @@ def timeline_document(asked: Asked) -> Document:
         f"{line.schedule}, {line.n_micro_batches:,} micro-batches of {layout.micro_batch_size}: "
         f"{format_si(line.total_s, 's')} a step"
     )
+    if words := asked.job_settings.words:
+        head += f"\n{', '.join(words)}"
     return _document(asked, loaded, problem, layout, line, head)
 
 

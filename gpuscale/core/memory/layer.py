@@ -8,9 +8,6 @@ if TYPE_CHECKING:
     from gpuscale.core.memory.facts import LayerFacts
     from gpuscale.core.memory.parameters import MemoryParameters
 
-RECOMPUTE_MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
-"""Modules that selective recomputation can name (Megatron-Core's words)."""
-
 
 def layer_bytes(
     layer: LayerFacts,

@@ -74,7 +74,7 @@ def parameters_of(
         The family: its `memory` table, attention kernel, cross entropy, stage split.
     options : mapping, optional
         ``attention`` ("unfused"), ``fused_cross_entropy``, ``gradient_bytes``,
-        ``recompute_modules``, ``offload_layers``, ``expert_imbalance``; others
+        ``moment_bytes``, ``recompute_modules``, ``offload_layers``, ``expert_imbalance``; others
         are of no concern here.
     """
     given = dict(options or {})
@@ -84,6 +84,9 @@ def parameters_of(
         values["gradients_bytes"] = (
             float(gradient) if gradient < 4 else max(float(gradient), values["gradients_bytes"])
         )
+    moments = given.get("moment_bytes")
+    if isinstance(moments, (int, float)):
+        values["optimizer_bytes"] = float(moments)
     modules: Any = given.get("recompute_modules", ("core_attn",))
     return MemoryParameters(
         **values,

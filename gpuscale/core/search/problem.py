@@ -278,7 +278,10 @@ def exchange_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
     exposed = data_parallel_s(
         p.hardware, p.software, layout, shards, stages.fwd_s, stages.bwd_s, stages.n_layers
     )
-    return exposed + optimizer_s(p.hardware, shards, layout.zero_stage, layout.offload_optimizer)
+    update = optimizer_s(
+        p.hardware, p.software, shards, layout.zero_stage, layout.offload_optimizer
+    )
+    return exposed + update
 
 
 def peak_bytes(p: Problem, layout: Layout, dealt: int | None = None) -> float:

@@ -12,15 +12,17 @@ DUALPIPE_DISPATCH: dict[str, Any] = {
     "overlap_ep": True,
     "deduplicated_all_to_all": True,
     "rdma_dispatch": True,
+    "dispatch_frac": 0.5,
     "dualpipe": True,
 }
 """Fields of `Software` under DualPipe (DeepSeek-V3 report, arXiv:2412.19437, section 3.2): two
 micro-batches in opposite directions hide each other's all-to-all (all but
-`StepForm.dualpipe_ep_frac`), a token crosses to a node once, by RDMA kernels of its own."""
+`StepForm.dualpipe_ep_frac`), a token crosses to a node once, by RDMA kernels of its own, in fp8
+on its way out."""
 
 
 def dispatched(sw: Software, schedule: str, has_experts: bool) -> Software:
     """Software as a schedule sees it: experts under DualPipe have their own dispatch."""
-    if schedule != "dualpipe" or not has_experts or sw.rdma_dispatch:
+    if schedule != "dualpipe" or not has_experts or sw.dualpipe:
         return sw
     return replace(sw, **DUALPIPE_DISPATCH)

@@ -237,7 +237,7 @@ def layer_comm(
                 mlp.dispatched_bytes,
                 copies,
                 mlp.route_domains,
-                sw.rdma_dispatch,
+                sw.dispatch_frac if sw.rdma_dispatch else None,
             )
             ep_f = ep_b = 2.0 * one
     return Comm(tp_f, tp_b, cp_f, cp_b, ep_f, ep_b)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from gpuscale.core.step.data_parallel import Shards
 from gpuscale.core.step.operators import stream_s
-from gpuscale.core.step.records import Hardware
+from gpuscale.core.step.records import Hardware, Software
+
+FP32_MOMENTS = 8.0
+"""Bytes of two moments in 32 bits, per parameter."""
 
 
-def optimizer_s(hw: Hardware, shards: Shards, zero_stage: int, offload: bool = False) -> float:
+def optimizer_s(
+    hw: Hardware, sw: Software, shards: Shards, zero_stage: int, offload: bool = False
+) -> float:
     """Time of the Adam update of one rank: its share of the states, read and written. [s].
 
     Offloaded states stay on the CPU (ZeRO-Offload, arXiv:2101.06840): gradients go out and weights
-    come back over the host link, and the CPU updates them in its own memory.
+    come back over the host link, and the CPU updates them in its own memory. Narrower moments
+    are read and written in fewer bytes.
     """
+    touched = hw.optimizer_bytes_per_param - 2.0 * (FP32_MOMENTS - sw.moment_bytes)
     dense, expert = shards.dense_params, shards.expert_params
     if zero_stage >= 1:
         n = shards.shard_ranks if zero_stage == 3 else shards.dense_ranks
         dense, expert = dense / max(1, n), expert / max(1, shards.expert_ranks)
     if offload:
-        update = hw.optimizer_bytes_per_param / hw.form.host_memory_bytes_per_s
+        update = touched / hw.form.host_memory_bytes_per_s
         return (dense + expert) * (hw.form.host_optimizer_bytes / hw.host_link_bytes_per_s + update)
-    return stream_s(hw, (dense + expert) * hw.optimizer_bytes_per_param)
+    return stream_s(hw, (dense + expert) * touched)

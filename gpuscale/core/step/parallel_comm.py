@@ -149,28 +149,25 @@ def all_to_all_s(
     n_bytes: float,
     copies: int = 0,
     max_domains: int = 0,
-    dispatcher: bool = False,
+    dispatch_frac: float | None = None,
 ) -> float:
     """All-to-all of `n_bytes` sent by each rank; with `copies` tokens go once per node. [s].
 
     `copies` is the number of experts of a token when the library de-duplicates by destination
-    domain, at most `max_domains` of them; 0 sends every copy. `dispatcher`: the dedicated kernels
-    of DeepEP, whose mean of dispatch and combine is taken.
+    domain, at most `max_domains` of them; 0 sends every copy. `dispatch_frac`: the dedicated
+    kernels of DeepEP, whose mean of dispatch, in so many bytes relative to 16 bits, and combine
+    is taken.
     """
     outside = split_group(hw, max(1, n_ranks), stride)[1]
     share = deduplicated_frac(copies, outside, max_domains or None) if copies else 1.0
-    if dispatcher:
+    if dispatch_frac is not None:
         return 0.5 * sum(
             collective_s(hw, op, n_ranks, stride, size * n_bytes, network_frac=share)
-            for op, size in (("moe-dispatch", DISPATCH_BYTES), ("moe-combine", 1.0))
+            for op, size in (("moe-dispatch", dispatch_frac), ("moe-combine", 1.0))
         )
     return collective_s(
         hw, "all-to-all", n_ranks, stride, n_bytes, frac=hw.all_to_all_frac, network_frac=share
     )
-
-
-DISPATCH_BYTES = 0.5
-"""Bytes of a token dispatched in fp8 and combined in bf16, relative to bf16 (DeepEP, README)."""
 
 
 def point_to_point_s(hw: Hardware, stride: int, n_bytes: float) -> float:

@@ -109,7 +109,8 @@ class Software:
     scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather
     expert_tp_default: bool = False
     deduplicated_all_to_all: bool = False  # a token crosses to a node once
-    rdma_dispatch: bool = False  # dedicated dispatch kernels: fp8 out, near the NIC's rate
+    rdma_dispatch: bool = False  # dedicated dispatch kernels, near the NIC's rate
+    dispatch_frac: float = 1.0  # bytes of a token on its way out, relative to 16 bits
     fused_cross_entropy: bool = False
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
     compiled: bool = True
@@ -122,6 +123,7 @@ class Software:
     dispatch_factor: float = 1.0  # MoE kernel generation: permute and router time
     moe_kernels: str = "2026a"
     offload_layers: int = 0
+    moment_bytes: float = 8.0  # of the optimizer, per parameter
 
 
 class Shape(NamedTuple):

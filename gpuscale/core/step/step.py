@@ -277,7 +277,7 @@ def step_terms(
     pp_s = pipeline_transfers_s(hw, sw, layout, hidden)
     shards = shards_of(layout, stages.dense_params, stages.expert_params, hw.scaleup_domain_gpus)
     dp_s = data_parallel_s(hw, sw, layout, shards, stages.fwd_s, stages.bwd_s, stages.n_layers)
-    update = optimizer_s(hw, shards, layout.zero_stage, layout.offload_optimizer)
+    update = optimizer_s(hw, sw, shards, layout.zero_stage, layout.offload_optimizer)
     base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
     late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)

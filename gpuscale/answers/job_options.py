@@ -1,0 +1,85 @@
+"""Options of what a run sets beside its layout, the same in `plan`, `memory` and `timeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.ask import Asked, Converted, Question, text, whole
+from gpuscale.core.settings import (
+    DISPATCHERS,
+    GRADIENT_BYTES,
+    GRAPHS,
+    MODULES,
+    MOE_KERNELS,
+    MOMENT_BYTES,
+)
+from gpuscale.errors import unknown_name
+
+if TYPE_CHECKING:
+    from gpuscale.core.settings import JobSettings
+
+AS_IT_COMES = "[default: as the software comes]"
+
+
+def _modules(value: Any, label: str) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    names = tuple(dict.fromkeys(str(part).strip() for part in parts))
+    for name in names:
+        if name not in MODULES:
+            raise unknown_name("module", name, MODULES, f"known: {', '.join(MODULES)}")
+    return names
+
+
+@dataclass(kw_only=True)
+class JobOptions(Question):
+    """What experts set in a launch file; not given, it is as the software comes."""
+
+    cuda_graphs: Asked[str | None] = text(
+        f"CUDA graphs: none, layer (parts of a layer) or full (the iteration). {AS_IT_COMES}",
+        known=GRAPHS,
+    )
+    dispatcher: Asked[str | None] = text(
+        f"Exchange of the experts' tokens: alltoall, deepep or hybridep. {AS_IT_COMES}",
+        known=tuple(DISPATCHERS),
+    )
+    overlap_ep: Asked[str | None] = text(
+        "The experts' exchange beside another micro-batch: on or off.", known=("on", "off")
+    )
+    moe_kernels: Asked[str | None] = text(
+        f"Generation of the experts' kernels: {', '.join(MOE_KERNELS)}. {AS_IT_COMES}",
+        known=MOE_KERNELS,
+    )
+    recompute_modules: Converted[tuple[str, ...] | None, str | Sequence[str]] = Converted(
+        f"Modules that selective recompute repeats: {', '.join(MODULES)}. [default: core_attn]",
+        None,
+        _modules,
+    )
+    offload_layers: Asked[int | None] = whole(
+        "Layers of a stage whose activations wait on the host.", most=1e6
+    )
+    moments: Asked[str | None] = text(
+        f"Format of the optimizer's moments: fp32, bf16 or fp8. {AS_IT_COMES}",
+        known=tuple(MOMENT_BYTES),
+    )
+    gradients: Asked[str | None] = text(
+        f"Format that gradients are kept and reduced in: fp32 or bf16. {AS_IT_COMES}",
+        known=tuple(GRADIENT_BYTES),
+    )
+
+    @property
+    def job_settings(self) -> JobSettings:
+        """What is set, as one record."""
+        from gpuscale.core.settings import JobSettings
+
+        return JobSettings(
+            cuda_graphs=self.cuda_graphs,
+            dispatcher=self.dispatcher,
+            overlap_ep=None if self.overlap_ep is None else self.overlap_ep == "on",
+            moe_kernels=self.moe_kernels,
+            recompute_modules=self.recompute_modules,
+            offload_layers=self.offload_layers,
+            moments=self.moments,
+            gradients=self.gradients,
+        )

@@ -1,0 +1,128 @@
+"""What a run sets beside its layout: graphs, dispatcher, modules recomputed, bytes of the states.
+
+One record for every question, for launch files and for rows of measurements; `JobSettings.options`
+is what `core.step` and `core.memory` read of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscale.core.rules import Capabilities
+
+GRAPHS = ("none", "layer", "full")
+"""CUDA graphs: of the parts of a layer (attention, router), or of the whole iteration."""
+
+DISPATCHERS: dict[str, dict[str, Any]] = {
+    "alltoall": {"deduplicated_all_to_all": False, "rdma_dispatch": False},
+    "deepep": {"deduplicated_all_to_all": True, "rdma_dispatch": True},
+    "hybridep": {"deduplicated_all_to_all": True, "rdma_dispatch": True},
+}
+"""Exchange of the experts' tokens -> fields of `Software`. DeepEP (github.com/deepseek-ai/DeepEP)
+and its branch Hybrid-EP send a token once to a node and fan it out there, with kernels of their
+own; NCCL's all-to-all sends every copy."""
+
+MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
+"""Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md)."""
+
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
+"""Modules that selective recomputation can name (Megatron-Core, `--recompute-modules`)."""
+
+MOMENT_BYTES = {"fp32": 8.0, "bf16": 4.0, "fp8": 2.0}
+"""Format of Adam's two moments -> their bytes per parameter."""
+
+GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
+"""Format that gradients are kept and reduced in -> bytes per parameter."""
+
+WORDS = {
+    "cuda_graphs": {"layer": "CUDA graphs of layers", "full": "CUDA graphs of the iteration"},
+    "dispatcher": {"alltoall": "all-to-all", "deepep": "DeepEP", "hybridep": "HybridEP"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What a run sets itself; None: as the software comes."""
+
+    cuda_graphs: str | None = None  # of GRAPHS
+    dispatcher: str | None = None  # of DISPATCHERS
+    overlap_ep: bool | None = None  # the experts' exchange beside another micro-batch
+    moe_kernels: str | None = None  # of MOE_KERNELS
+    recompute_modules: tuple[str, ...] | None = None  # of MODULES, by selective recomputation
+    offload_layers: int | None = None  # of a stage, whose activations wait on the host
+    moments: str | None = None  # of MOMENT_BYTES
+    gradients: str | None = None  # of GRADIENT_BYTES
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Those that are set."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Fields of `Software` and `MemoryParameters` that they set.
+
+        Examples
+        --------
+        >>> JobSettings(cuda_graphs="layer", moments="bf16").options
+        {'cuda_graphs': 'layer', 'moment_bytes': 4.0}
+        """
+        said = self.said
+        found = {k: v for k, v in said.items() if k not in ("dispatcher", "moments", "gradients")}
+        if self.dispatcher is not None:
+            found.update(DISPATCHERS[self.dispatcher])
+        if self.moments is not None:
+            found["moment_bytes"] = MOMENT_BYTES[self.moments]
+        if self.gradients is not None:
+            found["gradient_bytes"] = GRADIENT_BYTES[self.gradients]
+        return found
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is set, in words.
+
+        Examples
+        --------
+        >>> JobSettings(cuda_graphs="layer", overlap_ep=True, moments="bf16").words
+        ('CUDA graphs of layers', 'expert exchange overlapped', 'moments in bf16')
+        """
+        modules = ", ".join(self.recompute_modules or ())
+        named = (
+            (self.cuda_graphs or "none") != "none" and WORDS["cuda_graphs"][self.cuda_graphs or ""],
+            self.dispatcher and WORDS["dispatcher"][self.dispatcher],
+            self.overlap_ep and "expert exchange overlapped",
+            self.moe_kernels and f"expert kernels {self.moe_kernels}",
+            modules and f"selective means {modules}",
+            self.offload_layers and f"activations of {self.offload_layers} layers on the host",
+            self.moments and f"moments in {self.moments}",
+            self.gradients and f"gradients in {self.gradients}",
+        )
+        return tuple(word for word in named if isinstance(word, str) and word)
+
+    def against(self, soft: Capabilities) -> str:
+        """Say what a framework cannot run of the settings; empty: it can run them all."""
+        wanted = (
+            ("CUDA graphs", self.cuda_graphs, soft.cuda_graphs),
+            ("dispatcher", self.dispatcher, soft.dispatchers),
+            ("moments", self.moments, soft.moments),
+        )
+        for name, value, offered in wanted:
+            usual = value in (None, "none", "alltoall", "fp32")
+            if not usual and value not in offered:
+                have = f"it has {', '.join(offered)}" if offered else "it has none"
+                return f"{soft.name} has no {name} `{value}`: {have}"
+        if self.overlap_ep and not soft.overlap_ep:
+            return f"{soft.name} does not overlap the exchange of the experts"
+        for module in self.recompute_modules or ():
+            if soft.recompute_modules and module not in soft.recompute_modules:
+                have = ", ".join(soft.recompute_modules)
+                return f"{soft.name} does not recompute {module} alone: it names {have}"
+        if self.offload_layers and not soft.offload_activations:
+            return f"{soft.name} does not offload activations"
+        return ""
+
+
+NO_SETTINGS = JobSettings()
+"""As the software comes."""

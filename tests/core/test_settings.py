@@ -1,0 +1,76 @@
+"""What a run sets beside its layout: the same words in every question, one effect."""
+
+import dataclasses
+
+import pytest
+
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.job_options import JobOptions
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.settings import DISPATCHERS, JobSettings
+from gpuscale.core.step.records import Software
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.software import capabilities_of, load_software, software_record
+from gpuscale.specs.job import JobSpec
+
+NAMES = {f.name for f in dataclasses.fields(JobSettings)}
+
+
+def test_questions_and_job_files_say_every_setting():
+    assert set(fields_of(JobOptions)) == NAMES
+    assert set(JobSpec.model_fields) >= NAMES
+
+
+def test_dispatchers_set_fields_of_the_software():
+    known = {f.name for f in dataclasses.fields(Software)}
+    assert all(set(fields) <= known for fields in DISPATCHERS.values())
+
+
+def test_settings_reach_time_and_memory():
+    spec = load_software("megatron-core")
+    said = JobSettings(cuda_graphs="layer", dispatcher="deepep", moments="bf16", gradients="bf16")
+    software = software_record(spec, "hopper", said.options)
+    assert (software.cuda_graphs, software.rdma_dispatch) == ("layer", True)
+    assert (software.moment_bytes, software.gradient_bytes) == (4.0, 2.0)
+    memory = parameters_of(spec, said.options)
+    assert (memory.optimizer_bytes, memory.gradients_bytes) == (4.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("software", "settings", "word"),
+    [
+        ("nanotron", JobSettings(cuda_graphs="layer"), "CUDA graphs"),
+        ("fsdp", JobSettings(dispatcher="deepep"), "dispatcher"),
+        ("torchtitan", JobSettings(moments="fp8"), "moments"),
+        ("megatron-lm", JobSettings(overlap_ep=True), "overlap"),
+        ("megatron-core", JobSettings(cuda_graphs="full", dispatcher="hybridep"), ""),
+    ],
+)
+def test_what_a_framework_lacks_is_said(software, settings, word):
+    said = settings.against(capabilities_of(load_software(software)))
+    assert word in said if word else said == ""
+
+
+def steps(**more):
+    from gpuscale.answers.timeline import Timeline
+
+    return (
+        Timeline(
+            "qwen3-30b-a3b", gpus=64, ep=16, dp=64, global_batch=256, cluster="dgx-h100", **more
+        )
+        .answer()
+        .result.step_s
+    )
+
+
+def test_graphs_dispatcher_and_kernels_shorten_a_step():
+    plain = steps()
+    assert steps(cuda_graphs="layer") <= plain
+    assert steps(dispatcher="deepep") < plain
+    assert steps(moe_kernels="2025") < plain
+    assert steps(moments="bf16") < plain
+
+
+def test_modules_are_known():
+    with pytest.raises(GpuscaleError, match="unknown module"):
+        JobOptions(recompute_modules="core_attn,nonsense")
