@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from gpuscale.core.step.records import StepResult
 
 PEAK_NOTE = "of the 16-bit peak"
-TUNED_NOTE = (
-    "expected with fused expert kernels (--moe-kernels 2025); above, as it comes"
-)
+TUNED_NOTE = "expected with fused expert kernels (--moe-kernels 2025); above, as it comes"
 
 
 def answer_facts(
