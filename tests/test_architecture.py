@@ -28,6 +28,9 @@ MAY = {
 
 LONGEST = 400
 
+MOST_BY_PLACE = 6
+"""Arguments that a call may give by their place; more go by name."""
+
 
 def name_of(path):
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -103,4 +106,13 @@ def test_no_reach_into_private_names_of_others():
                 foreign = node.module.split(".")[0] != "gpuscale"
                 if (private and node.module != name_of(path)) or (foreign and "._" in node.module):
                     wrong.append(f"{name_of(path)}: from {node.module} import {private}")
+    assert wrong == []
+
+
+def test_calls_with_many_arguments_name_them():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and len(node.args) > MOST_BY_PLACE:
+                wrong.append(f"{name_of(path)}:{node.lineno}: {ast.unparse(node.func)}")
     assert wrong == []

@@ -181,7 +181,13 @@ def outlook_terms(found: Outlook) -> tuple[Term, ...]:
     source = "time without failures over goodput"
     return (
         Term(
-            "expected_s", found.expected_s, "s", "ideal_s / goodput_frac", inputs, source, (useful,)
+            name="expected_s",
+            value=found.expected_s,
+            unit="s",
+            formula="ideal_s / goodput_frac",
+            inputs=inputs,
+            source=source,
+            children=(useful,),
         ),
     )
 

@@ -70,7 +70,15 @@ FORMATS: dict[str, Format] = {
             "DeepSeek-V3 report, section 3.3.2: fp32 per 128 x 128",
         ),
         Format("mxfp8", 8, 8 / 32, "fp8", _EIGHT, _MX),
-        Format("int4", 4, 0, "int8", ("nvfp4", *_EIGHT), "elements alone", "int4-g128"),
+        Format(
+            name="int4",
+            bits=4,
+            scale_bits=0,
+            rate="int8",
+            measured_as=("nvfp4", *_EIGHT),
+            source="elements alone",
+            stored_as="int4-g128",
+        ),
         Format("fp4", 4, 0, "fp4", ("nvfp4", *_EIGHT), "elements alone, E2M1"),
         Format("mxfp4", 4, 8 / 32, "fp4", ("nvfp4", *_EIGHT), _MX),
         Format(

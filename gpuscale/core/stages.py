@@ -333,7 +333,13 @@ def widest_stage(
 def layout_stages(model: ModelWeights, rule: str, layout: Layout) -> tuple[StageParams, ...]:
     """Parameters of each stage of a layout on one GPU, first to last."""
     return stage_params(
-        model, rule, layout.tp, layout.pp, layout.vpp, layout.ep * layout.etp, layout.stage_layers
+        model,
+        rule,
+        tp=layout.tp,
+        pp=layout.pp,
+        vpp=layout.vpp,
+        experts_split=layout.ep * layout.etp,
+        given=layout.stage_layers,
     )
 
 

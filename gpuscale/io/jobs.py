@@ -93,13 +93,15 @@ def make_problem(
     if calibration is not None:
         hardware = replace(hardware, site_factor=site_factor(calibration))
     return Problem(
-        model,
-        hardware,
-        software_record(software, hardware.architecture, settings.options, precision=precision),
-        model_facts(model),
-        parameters_of(software, settings.options),
-        usable_bytes(hardware.hbm_bytes),
-        facts,
+        model=model,
+        hardware=hardware,
+        software=software_record(
+            software, hardware.architecture, settings.options, precision=precision
+        ),
+        memory_facts=model_facts(model),
+        memory_parameters=parameters_of(software, settings.options),
+        capacity_bytes=usable_bytes(hardware.hbm_bytes),
+        facts=facts,
     )
 
 

@@ -272,13 +272,13 @@ def offers() -> tuple[Offer, ...]:
     text = (resources.files("gpuscale") / "data" / "offers.csv").read_text(encoding="utf-8")
     return tuple(
         Offer(
-            r["gpu"],
-            r["provider"],
-            r["region"],
-            r["term"],
-            float(r["usd_per_gpu_hour"]),
-            r["as_of"],
-            r["source"],
+            gpu=r["gpu"],
+            provider=r["provider"],
+            region=r["region"],
+            term=r["term"],
+            usd_per_gpu_hour=float(r["usd_per_gpu_hour"]),
+            as_of=r["as_of"],
+            source=r["source"],
         )
         for r in csv.DictReader(io.StringIO(text))
     )
@@ -319,13 +319,13 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
     prices = sorted(o.usd_per_gpu_hour for o in found)
     n = len(prices)
     return Rate(
-        statistics.median(prices),
-        prices[0],
-        prices[-1],
-        term,
-        f"median of {n} offer{'s' * (n > 1)}",
-        newest.isoformat() if dated else "undated",
-        age,
+        usd_per_gpu_hour=statistics.median(prices),
+        low_usd=prices[0],
+        high_usd=prices[-1],
+        kind=term,
+        origin=f"median of {n} offer{'s' * (n > 1)}",
+        as_of=newest.isoformat() if dated else "undated",
+        age_days=age,
     )
 
 

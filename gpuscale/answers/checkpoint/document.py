@@ -235,12 +235,12 @@ def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:
     marks = [Mark("x", r.interval_s, "used"), Mark("x", r.young_s, "Young")]
     return [
         Lines(
-            "interval",
-            "Useful time over the interval between checkpoints",
-            Axis("interval", "s", log=True),
-            Axis("useful time", "frac"),
-            [Series("", points, markers=False)],
-            marks,
-            f"{r.n_gpus:,} GPUs, a save waits {r.save.blocking_s:.3g} s",
+            key="interval",
+            title="Useful time over the interval between checkpoints",
+            x=Axis("interval", "s", log=True),
+            y=Axis("useful time", "frac"),
+            series=[Series("", points, markers=False)],
+            marks=marks,
+            note=f"{r.n_gpus:,} GPUs, a save waits {r.save.blocking_s:.3g} s",
         )
     ]

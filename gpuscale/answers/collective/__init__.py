@@ -170,7 +170,17 @@ def _answer(asked: Collective) -> Document:
     sizes = _sizes(asked, n_gpus)
     torus = _torus(spec)
     rows = [
-        ideal_collective(op, size, n_gpus, levels, used, n_inner, hop_s, choice, torus)
+        ideal_collective(
+            op,
+            size,
+            n_gpus=n_gpus,
+            levels=levels,
+            algorithm=used,
+            inner=n_inner,
+            hop_s=hop_s,
+            routing=choice,
+            torus=torus,
+        )
         for size in sizes
     ]
     inputs: dict[str, Any] = {
@@ -191,14 +201,33 @@ def _answer(asked: Collective) -> Document:
     chosen = used if algorithm else None
     copies = choice.top_k or 1 if asked.once_per_node else 1
     expected = [
-        expected_time(row, spec, levels, n_inner, chosen, asked.calibration, copies) for row in rows
+        expected_time(
+            row,
+            spec,
+            levels=levels,
+            inner=n_inner,
+            algorithm=chosen,
+            calibration=asked.calibration,
+            once_per_node_of=copies,
+        )
+        for row in rows
     ]
     if asked.sweep:
         return sweep_document(rows, expected, inputs, loaded, warnings)
     ring_s = None
     if used != "ring" and not algorithm:
-        ring_s = ideal_collective(op, sizes[0], n_gpus, levels, "ring", n_inner, hop_s).time_s
-    return document(rows[0], expected[0], inputs, loaded, ring_s, warnings, asked.switch_bytes)
+        ring_s = ideal_collective(
+            op, sizes[0], n_gpus=n_gpus, levels=levels, algorithm="ring", inner=n_inner, hop_s=hop_s
+        ).time_s
+    return document(
+        rows[0],
+        expected[0],
+        inputs=inputs,
+        loaded=loaded,
+        ring_s=ring_s,
+        warnings=warnings,
+        switch_bytes=asked.switch_bytes,
+    )
 
 
 def _usual(op: str, spec: ClusterSpec, levels: tuple[Level, ...], n_gpus: int, inner: int) -> str:

@@ -125,7 +125,13 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
                 children.append(_level_term(found, level, key))
     slowest = f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * array_bytes"
     return Term(
-        "time_s", found.time_s, "s", f"steps * hop_s + {slowest}", inputs, SOURCE, tuple(children)
+        name="time_s",
+        value=found.time_s,
+        unit="s",
+        formula=f"steps * hop_s + {slowest}",
+        inputs=inputs,
+        source=SOURCE,
+        children=tuple(children),
     )
 
 

@@ -58,12 +58,12 @@ def expected_time(
     time_s = expected_collective_time_s(
         found.op,
         found.nccl_size_bytes,
-        ranks,
-        min(in_domain, ranks),
-        fabric,
-        levels[0].bytes_per_s_per_gpu,
-        out,
-        kind,
+        n_ranks=ranks,
+        n_in_domain=min(in_domain, ranks),
+        fabric=fabric,
+        scaleup_bytes_per_s=levels[0].bytes_per_s_per_gpu,
+        scaleout_bytes_per_s=out,
+        algorithm=kind,
         network_frac=deduplicated_frac(once_per_node_of, max(1.0, ranks / in_domain)),
     )
     floor_s = found.bandwidth_s
@@ -74,7 +74,15 @@ def expected_time(
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
     source = f"calibration `{scaleup_class(spec.gpu.scaleup_link)}` and `{spec.fabric_class}`"
-    return Expected(time_s, max(low, floor_s), high, algbw, busbw, kind, source)
+    return Expected(
+        time_s=time_s,
+        low_s=max(low, floor_s),
+        high_s=high,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=busbw,
+        algorithm=kind,
+        source=source,
+    )
 
 
 def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:

@@ -71,7 +71,9 @@ def _answer(asked: Compare) -> Document:
     ]
     wanted = show_all or bool(only) or limit is not None
     listed = kind == "answer" or (kind == "plan" and wanted)
-    return compared(kind, found, rows, changed, limit, listed, asked.set)
+    return compared(
+        kind, found, rows=rows, changed=changed, limit=limit, every=listed, set_=asked.set
+    )
 
 
 def _wanted(key: str, only: Sequence[str]) -> bool:

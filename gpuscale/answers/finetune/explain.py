@@ -35,13 +35,13 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
     ]
     return (
         Term(
-            "total_bytes",
-            memory.total_bytes,
-            "bytes",
-            " + ".join(parts),
-            parts,
-            f"sum of the parts at the {memory.moment}",
-            tuple(children),
+            name="total_bytes",
+            value=memory.total_bytes,
+            unit="bytes",
+            formula=" + ".join(parts),
+            inputs=parts,
+            source=f"sum of the parts at the {memory.moment}",
+            children=tuple(children),
         ),
     )
 

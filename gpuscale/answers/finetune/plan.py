@@ -88,7 +88,7 @@ def tuning_plan(asked: Plan) -> Document:
     else:
         case = cases[-1]
         trial = case.bench.trial(case.job)
-    return _document(asked, case, trial, found, tokens, told, usd)
+    return _document(asked, case, trial=trial, found=found, tokens=tokens, told=told, usd=usd)
 
 
 def _tokens(asked: Plan) -> tuple[float, str]:

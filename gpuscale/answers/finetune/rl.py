@@ -109,8 +109,14 @@ def rl_document(
     case = make_case(asked, asked, where, own, catalogue, trained)
     critic = _critic(asked, trained, where, own, catalogue)
     found = _estimate(case, rl, asked, critic)
-    splits = _splits(asked, trained, where, wanted, catalogue, rl, critic) if split else ()
-    return _document(asked, command, case, rl, found, splits, price)
+    splits = (
+        _splits(
+            asked, trained, where=where, wanted=wanted, catalogue=catalogue, rl=rl, critic=critic
+        )
+        if split
+        else ()
+    )
+    return _document(asked, command, case=case, rl=rl, e=found, splits=splits, price=price)
 
 
 def _critic(asked: Any, trained: str, where: str, own: Wanted, catalogue: str) -> Bench | None:

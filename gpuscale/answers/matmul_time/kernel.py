@@ -30,8 +30,21 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
         raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
     rate_dtype = compute_dtype(x, w)
     rate = matrix_rate(spec, rate_dtype)
-    found = compute(m, k, n, x, w, out, rate, spec.hbm_bytes_per_s, batch, groups)
-    made = MixedProduct(m, k, n, x, w, out, batch, groups)
+    found = compute(
+        m,
+        k,
+        n=n,
+        x_dtype=x,
+        w_dtype=w,
+        out_dtype=out,
+        flop_per_s=rate,
+        bytes_per_s=spec.hbm_bytes_per_s,
+        batch=batch,
+        groups=groups,
+    )
+    made = MixedProduct(
+        m=m, k=k, n=n, x_dtype=x, w_dtype=w, out_dtype=out, batch=batch, groups=groups
+    )
     formula_inputs = {
         "m": float(m),
         "k": float(k),
@@ -81,11 +94,11 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
     return kernel_document(
         asked,
         loaded,
-        found,
-        inputs,
-        f"{spec.name}  {product}  {shown}{more}",
-        (term, intensity),
-        made,
+        found=found,
+        inputs=inputs,
+        title=f"{spec.name}  {product}  {shown}{more}",
+        terms=(term, intensity),
+        product=made,
     )
 
 

@@ -73,7 +73,7 @@ def serving_document(asked: Memory) -> Document:
     fewest = fewest_serving(
         loaded.model, job, hbm, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine
     )
-    return _document(asked, loaded, job, (tp, pp), hbm, per_gpu, fewest)
+    return _document(asked, loaded, job=job, degrees=(tp, pp), hbm=hbm, m=per_gpu, fewest=fewest)
 
 
 def _job(asked: Memory) -> ServingJob:
@@ -210,13 +210,13 @@ def _term(m: ServingMemory) -> Term:
     }
     formula = " + ".join(parts)
     return Term(
-        "total_bytes",
-        m.total_bytes,
-        "bytes",
-        formula,
-        parts,
-        "sum of the parts",
-        (
+        name="total_bytes",
+        value=m.total_bytes,
+        unit="bytes",
+        formula=formula,
+        inputs=parts,
+        source="sum of the parts",
+        children=(
             Term(
                 "weights_bytes",
                 m.weights_bytes,
@@ -264,7 +264,15 @@ def _weights_only(asked: Memory, n_params: float) -> Document:
     fewest = gpus_to_hold(total, hbm)
     nodes = nodes_to_hold(fewest, loaded.cluster.gpus_per_node)
     per_gpu = total / n_gpus
-    result = WeightsAnswer(total, per_gpu, hbm, per_gpu <= hbm, n_gpus, fewest, nodes)
+    result = WeightsAnswer(
+        weights_bytes=total,
+        weights_bytes_per_gpu=per_gpu,
+        hbm_bytes=hbm,
+        fits=per_gpu <= hbm,
+        n_gpus=n_gpus,
+        n_gpus_to_hold=fewest,
+        n_nodes_to_hold=nodes,
+    )
     facts = [
         ("weights", gb(total), f"{dtype}, {FORMATS[dtype].bits:g} bits per parameter"),
         ("per GPU", gb(per_gpu), f"on {n_gpus:,} {loaded.gpu.name}"),

@@ -323,12 +323,12 @@ def _terms(
     )
     return (
         Term(
-            "total_bytes",
-            r.expected.total_bytes,
-            "bytes",
-            " + ".join(parts),
-            parts,
-            "sum of the parts of the fullest stage",
-            (*stage_terms(facts, layout, p, r.expected), usable),
+            name="total_bytes",
+            value=r.expected.total_bytes,
+            unit="bytes",
+            formula=" + ".join(parts),
+            inputs=parts,
+            source="sum of the parts of the fullest stage",
+            children=(*stage_terms(facts, layout, p, r.expected), usable),
         ),
     )

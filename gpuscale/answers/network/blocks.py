@@ -295,17 +295,17 @@ def terms(r: NetworkAnswer, spec: ClusterSpec) -> tuple[Term, ...]:
         )
         found.append(
             Term(
-                f"collective bandwidth, {level.name}",
-                level.collective_bytes_per_s,
-                "bytes_per_s",
-                "n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)",
-                {
+                name=f"collective bandwidth, {level.name}",
+                value=level.collective_bytes_per_s,
+                unit="bytes_per_s",
+                formula="n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)",
+                inputs={
                     "n_children": level.n_children,
                     "gpus_below": level.gpus_below,
                     "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
                 },
-                SOURCE,
-                (own,),
+                source=SOURCE,
+                children=(own,),
             )
         )
     return (*found, *_design_terms(r))

@@ -56,15 +56,15 @@ def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alter
     slower = other.step_s / best.step_s - 1
     why = why_worse(other, best, board_of(case, layout))
     return Alternative(
-        kind,
-        other.family,
-        layout,
-        other.step_s,
-        other.step.mfu,
-        other.peak_bytes,
-        other.fits,
-        slower,
-        why,
+        kind=kind,
+        family=other.family,
+        layout=layout,
+        step_s=other.step_s,
+        mfu=other.step.mfu,
+        peak_bytes=other.peak_bytes,
+        fits=other.fits,
+        slower_frac=slower,
+        why=why,
     )
 
 

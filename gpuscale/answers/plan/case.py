@@ -141,11 +141,11 @@ def make_case(
     problem = make_problem(
         loaded.model,
         loaded.cluster,
-        loaded.specs["software"],
-        facts,
-        names[0],
-        loaded.calibration,
-        request.settings,
+        software=loaded.specs["software"],
+        facts=facts,
+        precision=names[0],
+        calibration=loaded.calibration,
+        settings=request.settings,
     )
     problem = replace(problem, fit_factor=fit_factor(request.fit, loaded.specs["software"].name))
     if like is not None:

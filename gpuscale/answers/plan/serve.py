@@ -96,21 +96,21 @@ def serving_plan(asked: Plan) -> Document:
         loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, _rate(loaded.gpu, job.weights)
     )
     plan = ServingPlan(
-        memory.fits,
-        tp * pp,
-        tp,
-        pp,
-        replicas,
-        job.weights,
-        job.kv,
-        job.context_tokens,
-        job.concurrency,
-        model_weight_bytes(loaded.model, job.weights),
-        loaded.gpu.hbm_bytes,
-        memory,
-        times,
-        _expected(loaded, job, tp, pp),
-        fewest,
+        fits=memory.fits,
+        n_gpus=tp * pp,
+        tp=tp,
+        pp=pp,
+        n_replicas=replicas,
+        weights=job.weights,
+        kv=job.kv,
+        context_tokens=job.context_tokens,
+        concurrency=job.concurrency,
+        all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
+        hbm_bytes=loaded.gpu.hbm_bytes,
+        memory=memory,
+        times=times,
+        expected=_expected(loaded, job, tp, pp),
+        fewest=fewest,
     )
     return _document(asked, loaded, plan)
 

@@ -31,24 +31,30 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         math_s = comm_s = None
         if x.batch_tokens and x.gpus and x.hidden and x.ffn:
             math_s = limits.dp_math_s(
-                x.batch_tokens, x.hidden, x.ffn, x.gpus, links.peak, k, x.matrices
+                x.batch_tokens,
+                x.hidden,
+                ffn_hidden_size=x.ffn,
+                n_gpus=x.gpus,
+                flop_per_s=links.peak,
+                top_k=k,
+                n_matrices=x.matrices,
             )
             comm_s = m * limits.dp_comm_s(x.hidden, x.ffn, rate, experts, x.matrices, nodes)
             comm_s /= x.spans
         few = (nodes - 1) / nodes if nodes else 1.0
         rows.append(
             AxisRow(
-                scope,
-                rate,
-                need,
-                ">=",
-                "tokens per GPU",
-                have,
-                math_s,
-                comm_s,
-                verdict_of(judged, need, ">="),
-                "micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
-                (
+                scope=scope,
+                bandwidth_bytes_per_s=rate,
+                need=need,
+                relation=">=",
+                quantity="tokens per GPU",
+                have=have,
+                math_s=math_s,
+                comm_s=comm_s,
+                verdict=verdict_of(judged, need, ">="),
+                formula="micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
+                inputs=(
                     ("micro_batches", m),
                     ("experts", experts),
                     ("top_k", k),
@@ -73,17 +79,18 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> A
     need = times * max(levels) / x.spans
     rate = links.gpu if levels[0] >= levels[1] else links.node
     return AxisRow(
-        "both, exact",
-        rate,
-        need,
-        ">=",
-        "tokens per GPU",
-        have,
-        None,
-        None,
-        verdict_of(have, need, ">="),
-        "times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x) / spans",
-        (
+        scope="both, exact",
+        bandwidth_bytes_per_s=rate,
+        need=need,
+        relation=">=",
+        quantity="tokens per GPU",
+        have=have,
+        math_s=None,
+        comm_s=None,
+        verdict=verdict_of(have, need, ">="),
+        formula="times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x)"
+        " / spans",
+        inputs=(
             ("times", times),
             ("flop_per_s", links.peak),
             ("gpu", links.gpu),
@@ -112,17 +119,17 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             comm_s = limits.tp_comm_s(x.batch_tokens, x.hidden, rate)
         rows.append(
             AxisRow(
-                scope,
-                rate,
-                need,
-                "<=",
-                "degree",
-                have,
-                math_s,
-                comm_s,
-                verdict_of(inside_have if scope == "node" else None, need, "<="),
-                "matrices / 2 * ffn * bytes_per_s / flop_per_s",
-                (
+                scope=scope,
+                bandwidth_bytes_per_s=rate,
+                need=need,
+                relation="<=",
+                quantity="degree",
+                have=have,
+                math_s=math_s,
+                comm_s=comm_s,
+                verdict=verdict_of(inside_have if scope == "node" else None, need, "<="),
+                formula="matrices / 2 * ffn * bytes_per_s / flop_per_s",
+                inputs=(
                     ("matrices", float(x.matrices)),
                     ("ffn", float(ffn)),
                     ("bytes_per_s", rate),
@@ -133,15 +140,15 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
     rows.append(
         AxisRow(
-            "usable",
-            links.gpu,
-            float(usable),
-            "<=",
-            "divides node, F and heads",
-            have,
-            None,
-            None,
-            "",
+            scope="usable",
+            bandwidth_bytes_per_s=links.gpu,
+            need=float(usable),
+            relation="<=",
+            quantity="divides node, F and heads",
+            have=have,
+            math_s=None,
+            comm_s=None,
+            verdict="",
         )
     )
     if links.node is not None:
@@ -152,28 +159,28 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         if links.node_gpus > 1:
             rows.append(
                 AxisRow(
-                    "nodes: inside",
-                    links.gpu,
-                    inside,
-                    "<=",
-                    "degree",
-                    have,
-                    None,
-                    None,
-                    verdict_of(over_have, inside, "<="),
+                    scope="nodes: inside",
+                    bandwidth_bytes_per_s=links.gpu,
+                    need=inside,
+                    relation="<=",
+                    quantity="degree",
+                    have=have,
+                    math_s=None,
+                    comm_s=None,
+                    verdict=verdict_of(over_have, inside, "<="),
                 )
             )
         rows.append(
             AxisRow(
-                "nodes: network",
-                links.node,
-                outside,
-                "<=",
-                "degree",
-                have,
-                None,
-                None,
-                verdict_of(over_have, outside, "<="),
+                scope="nodes: network",
+                bandwidth_bytes_per_s=links.node,
+                need=outside,
+                relation="<=",
+                quantity="degree",
+                have=have,
+                math_s=None,
+                comm_s=None,
+                verdict=verdict_of(over_have, outside, "<="),
             )
         )
     return rows
@@ -193,31 +200,55 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         )
     node, rate = (1, links.gpu) if inside else (links.node_gpus, links.node or links.gpu)
     need = limits.ep_min_ffn(
-        ep, k, links.peak, rate, node, x.dispatch_bytes, 2.0, x.max_nodes, x.matrices
+        ep,
+        k,
+        flop_per_s=links.peak,
+        egress_bytes_per_s=rate,
+        node_gpus=node,
+        dispatch_bytes=x.dispatch_bytes,
+        combine_bytes=2.0,
+        max_nodes=x.max_nodes,
+        n_matrices=x.matrices,
     )
     math_s = comm_s = None
     if x.batch_tokens and x.hidden and x.ffn:
-        math_s = limits.ep_math_s(x.batch_tokens, k, x.hidden, x.ffn, ep, links.peak, x.matrices)
+        math_s = limits.ep_math_s(
+            x.batch_tokens,
+            k,
+            hidden_size=x.hidden,
+            ffn_hidden_size=x.ffn,
+            ep=ep,
+            flop_per_s=links.peak,
+            n_matrices=x.matrices,
+        )
         comm_s = limits.ep_comm_s(
-            x.batch_tokens, x.hidden, ep, k, rate, node, x.dispatch_bytes, 2.0, x.max_nodes
+            x.batch_tokens,
+            x.hidden,
+            ep=ep,
+            top_k=k,
+            egress_bytes_per_s=rate,
+            node_gpus=node,
+            dispatch_bytes=x.dispatch_bytes,
+            combine_bytes=2.0,
+            max_nodes=x.max_nodes,
         )
     reached = min(node * k / ep, 1.0)
     if x.max_nodes:
         reached = min(reached, x.max_nodes * node / ep)
     rows = [
         AxisRow(
-            f"ep {ep}, top-{k}",
-            rate,
-            need,
-            ">=",
-            "expert width F",
-            have,
-            math_s,
-            comm_s,
-            verdict_of(have, need, ">="),
-            "flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k "
-            "* reached",
-            (
+            scope=f"ep {ep}, top-{k}",
+            bandwidth_bytes_per_s=rate,
+            need=need,
+            relation=">=",
+            quantity="expert width F",
+            have=have,
+            math_s=math_s,
+            comm_s=comm_s,
+            verdict=verdict_of(have, need, ">="),
+            formula="flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k"
+            " * reached",
+            inputs=(
                 ("flop_per_s", links.peak),
                 ("bytes_per_s", rate),
                 ("dispatch", x.dispatch_bytes),
@@ -233,7 +264,17 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     if links.node is not None:
         large = limits.ep_large_min_ffn(links.peak, links.node, links.node_gpus) * 2 / x.matrices
         rows.append(
-            AxisRow("any degree", links.node, large, ">=", "expert width F", have, None, None, "")
+            AxisRow(
+                scope="any degree",
+                bandwidth_bytes_per_s=links.node,
+                need=large,
+                relation=">=",
+                quantity="expert width F",
+                have=have,
+                math_s=None,
+                comm_s=None,
+                verdict="",
+            )
         )
         if x.ffn:
             width = x.ffn * x.matrices / 2
@@ -264,47 +305,47 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         )
         rows.append(
             AxisRow(
-                f"{scope}: one hop",
-                rate,
-                None,
-                "",
-                "",
-                None,
-                None,
-                hop_s,
-                "",
-                "2 * batch_tokens * hidden / (bytes_per_s * m)",
-                given[:-1],
+                scope=f"{scope}: one hop",
+                bandwidth_bytes_per_s=rate,
+                need=None,
+                relation="",
+                quantity="",
+                have=None,
+                math_s=None,
+                comm_s=hop_s,
+                verdict="",
+                formula="2 * batch_tokens * hidden / (bytes_per_s * m)",
+                inputs=given[:-1],
             )
         )
         rows.append(
             AxisRow(
-                f"{scope}: {pipe.hops(stages, m)} hops",
-                rate,
-                None,
-                "",
-                "",
-                None,
-                None,
-                total_s,
-                f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
+                scope=f"{scope}: {pipe.hops(stages, m)} hops",
+                bandwidth_bytes_per_s=rate,
+                need=None,
+                relation="",
+                quantity="",
+                have=None,
+                math_s=None,
+                comm_s=total_s,
+                verdict=f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
                 f"{100 * pipe.bubble_over_ideal(stages, m):.1f} % over its ideal time",
-                "2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)",
-                given,
+                formula="2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)",
+                inputs=given,
             )
         )
         if x.layers:
             layer_s = pipe.transfer_time_per_layer_s(tokens, hidden, x.layers, rate)
             rows.append(
                 AxisRow(
-                    f"{scope}: per layer",
-                    rate,
-                    None,
-                    "",
-                    "1.5 hops per micro-batch",
-                    None,
-                    None,
-                    layer_s,
+                    scope=f"{scope}: per layer",
+                    bandwidth_bytes_per_s=rate,
+                    need=None,
+                    relation="",
+                    quantity="1.5 hops per micro-batch",
+                    have=None,
+                    math_s=None,
+                    comm_s=layer_s,
                 )
             )
     return rows
@@ -326,17 +367,17 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             need = limits.ring_attention_min_tokens_per_gpu(links.peak, rate, share, causal)
             rows.append(
                 AxisRow(
-                    f"{scope}, {mask}",
-                    rate,
-                    need,
-                    ">=",
-                    "tokens per GPU",
-                    have,
-                    None,
-                    None,
-                    verdict_of(have if crosses == (scope != "node") else None, need, ">="),
-                    "flop_per_s / bytes_per_s * share * times",
-                    (
+                    scope=f"{scope}, {mask}",
+                    bandwidth_bytes_per_s=rate,
+                    need=need,
+                    relation=">=",
+                    quantity="tokens per GPU",
+                    have=have,
+                    math_s=None,
+                    comm_s=None,
+                    verdict=verdict_of(have if crosses == (scope != "node") else None, need, ">="),
+                    formula="flop_per_s / bytes_per_s * share * times",
+                    inputs=(
                         ("flop_per_s", links.peak),
                         ("bytes_per_s", rate),
                         ("share", share),

@@ -181,8 +181,8 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
         if r.math_s
     )
     return Document(
-        "roofline",
-        {
+        command="roofline",
+        inputs={
             "target": model.name,
             "cluster": spec.name,
             "catalogue": catalogue,
@@ -191,14 +191,14 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
             "layout": asdict(layout),
             "changed": list(loaded.changes),
         },
-        BoardAnswer(
+        result=BoardAnswer(
             tokens / layout.n_gpus, tokens / (layout.dp * layout.cp), tuple(rows), tuple(exceeded)
         ),
-        blocks,
-        loaded.warnings,
-        bool(exceeded),
-        terms,
-        board_table(rows),
+        blocks=blocks,
+        warnings=loaded.warnings,
+        answered_no=bool(exceeded),
+        terms=terms,
+        csv_table=board_table(rows),
         pictures=lambda: _pictures(loaded, x, layout, dtype, zero, tokens),
     )
 

@@ -142,8 +142,8 @@ def axis_document(
         if r.formula and (value := r.need if r.need is not None else r.comm_s) is not None
     )
     return Document(
-        "roofline",
-        {
+        command="roofline",
+        inputs={
             "target": axis,
             "cluster": spec.name,
             "catalogue": catalogue,
@@ -151,9 +151,9 @@ def axis_document(
             **{k: v for k in NUMBERS if (v := getattr(asked, k)) is not None},
             "changed": list(loaded.changes),
         },
-        LimitAnswer(links.peak, shown),
-        blocks,
-        (*loaded.warnings, *unused(asked, axis)),
-        exceeded,
-        terms,
+        result=LimitAnswer(links.peak, shown),
+        blocks=blocks,
+        warnings=(*loaded.warnings, *unused(asked, axis)),
+        answered_no=exceeded,
+        terms=terms,
     )

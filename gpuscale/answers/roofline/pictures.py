@@ -50,11 +50,11 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
         time_s = expected_matmul_time_s(
             op.m,
             op.n,
-            op.k,
-            dtype,
-            arch,
-            peak,
-            hbm,
+            k=op.k,
+            dtype=dtype,
+            arch=arch,
+            peak_flop_per_s=peak,
+            hbm_bytes_per_s=hbm,
             n_units=gpu.n_compute_units,
             l2_bytes=gpu.l2_bytes,
         )

@@ -82,7 +82,16 @@ def case_of(asked: Serve) -> Case:
         sites[engine] = _set_by_hand(asked, loaded.model, site)
     demand = Demand(asked.input, asked.output, asked.prefix_hit, float(asked.context or 0))
     limits = Limits(asked.ttft, asked.tpot)
-    return Case(loaded, engines, weights, kv, demand, limits, sites, tuple(notes))
+    return Case(
+        loaded=loaded,
+        engines=engines,
+        weights=weights,
+        kv=kv,
+        demand=demand,
+        limits=limits,
+        sites=sites,
+        notes=tuple(notes),
+    )
 
 
 def published(model: ModelSpec) -> str:

@@ -46,13 +46,13 @@ def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
         for service in services:
             most = found.load.most_sequences if found.load else 0
             one = Started(
-                asked.model,
-                service,
-                found.candidate.weights,
-                case.kv,
-                rounded_up(most),
-                asked.context,
-                case.tight,
+                model=asked.model,
+                service=service,
+                weights=found.candidate.weights,
+                kv=case.kv,
+                sequences=rounded_up(most),
+                context=asked.context,
+                tight=case.tight,
             )
             lines.append(WRITERS[name](asked, one))
     return tuple(lines)

@@ -53,17 +53,17 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     smaller = _smaller_format(case, service)
     fewest = _fewest(case, service)
     result = NoRoom(
-        False,
-        False,
-        best.engine,
-        best.weights,
-        best.label,
-        service.n_gpus,
-        max(0.0, kv_tokens(service)),
-        memory,
-        missing,
-        smaller,
-        fewest,
+        meets=False,
+        fits=False,
+        engine=best.engine,
+        weights=best.weights,
+        layout=best.label,
+        n_gpus=service.n_gpus,
+        kv_tokens=max(0.0, kv_tokens(service)),
+        memory=memory,
+        missing_bytes=missing,
+        smallest_format=smaller,
+        fewest_gpus=fewest,
     )
     rows = [
         ("weights", memory.weights_bytes),

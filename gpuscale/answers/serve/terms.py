@@ -70,13 +70,13 @@ def _decode(service: Service, sequences: float) -> Term:
     inputs |= {"draft_s": step.draft_s, "tokens_per_pass": step.tokens}
     total = " + ".join(PARTS)
     return Term(
-        "decode_pass_per_token_s",
-        step.per_token_s,
-        "s",
-        f"({total} + draft_s) / tokens_per_pass",
-        inputs,
-        f"{sequences:.1f} sequences of {service.demand.mean_context:,.0f} tokens",
-        _parts(step.parts),
+        name="decode_pass_per_token_s",
+        value=step.per_token_s,
+        unit="s",
+        formula=f"({total} + draft_s) / tokens_per_pass",
+        inputs=inputs,
+        source=f"{sequences:.1f} sequences of {service.demand.mean_context:,.0f} tokens",
+        children=_parts(step.parts),
     )
 
 
@@ -87,11 +87,11 @@ def _prompt(service: Service) -> Term:
     batch = Batch(prompt_tokens=tokens, prompt_context=keys, prompts=1.0)
     parts = pass_time(service.model, service.replica, service.site, batch)
     return Term(
-        "prompt_s",
-        parts.total_s,
-        "s",
-        " + ".join(PARTS),
-        {name: getattr(parts, name) for name in PARTS},
-        f"{tokens:,.0f} tokens, no other request",
-        _parts(parts),
+        name="prompt_s",
+        value=parts.total_s,
+        unit="s",
+        formula=" + ".join(PARTS),
+        inputs={name: getattr(parts, name) for name in PARTS},
+        source=f"{tokens:,.0f} tokens, no other request",
+        children=_parts(parts),
     )

@@ -60,7 +60,9 @@ def study_document(asked: Study) -> Document:
         rows.close()
     if target != kept_in and not interrupted:
         to_parquet(kept_in, target)
-    return _document(asked, study, rows, rank, n_kept, target, interrupted)
+    return _document(
+        asked, study, rows=rows, rank=rank, n_kept=n_kept, target=target, interrupted=interrupted
+    )
 
 
 def _headlines(question: str) -> tuple[str, ...]:
@@ -111,7 +113,15 @@ def _run(asked: Study, study: StudyFile, left: list[Job], rows: Rows) -> None:
                 _keep(rows, job, answer_job(study.question, job.fields, show))
                 progress.step()
         else:
-            _on_pool(pool, AHEAD * width, study.question, left, show, rows, progress)
+            _on_pool(
+                pool,
+                AHEAD * width,
+                question=study.question,
+                left=left,
+                show=show,
+                rows=rows,
+                progress=progress,
+            )
     progress.clear()
 
 

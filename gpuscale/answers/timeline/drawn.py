@@ -59,11 +59,11 @@ def timeline_document(asked: Asked) -> Document:
     problem = make_problem(
         loaded.model,
         loaded.cluster,
-        loaded.specs["software"],
-        facts,
-        layout.precision,
-        asked.calibration,
-        asked.job_settings,
+        software=loaded.specs["software"],
+        facts=facts,
+        precision=layout.precision,
+        calibration=asked.calibration,
+        settings=asked.job_settings,
     )
     try:
         line = timeline(

@@ -174,14 +174,14 @@ def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
     ]
     layouts = name == "layouts"
     return Section(
-        name,
-        summarise(counted, "all"),
-        by,
-        _memory(found),
-        layout_choices(found) if layouts else [],
-        layout_choices(found, False) if layouts else [],
-        unpredicted(found),
-        bad,
+        name=name,
+        total=summarise(counted, "all"),
+        by_class=by,
+        memory=_memory(found),
+        choices=layout_choices(found) if layouts else [],
+        choices_all_rows=layout_choices(found, False) if layouts else [],
+        unpredicted=unpredicted(found),
+        worst=bad,
     )
 
 

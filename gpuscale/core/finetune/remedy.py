@@ -141,13 +141,13 @@ def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
                 continue
             found.append(
                 Remedy(
-                    name,
-                    _words(name, words, at.job),
-                    saved,
-                    tried.memory.total_bytes,
-                    tried.step.step_s,
-                    tried.step.step_s - at.step.step_s,
-                    tried.fits,
+                    name=name,
+                    words=_words(name, words, at.job),
+                    saved_bytes=saved,
+                    total_bytes=tried.memory.total_bytes,
+                    step_s=tried.step.step_s,
+                    lost_s=tried.step.step_s - at.step.step_s,
+                    fits=tried.fits,
                 )
             )
             at = tried

@@ -162,13 +162,13 @@ def layer_time(
     return assemble_layer(
         mix,
         mlp,
-        mixer.kind != "none",
-        ffn.kind,
-        model.hidden_size,
-        hw,
-        sw,
-        shape,
-        getattr(ffn, "top_k", 0),
+        has_mixer=mixer.kind != "none",
+        ffn_kind=ffn.kind,
+        hidden=model.hidden_size,
+        hw=hw,
+        sw=sw,
+        shape=shape,
+        top_k=getattr(ffn, "top_k", 0),
     )
 
 
@@ -291,7 +291,9 @@ def finetune_step(
     own_hw, own_sw = _trained(hw, sw, job, whole, p)
 
     def times(mixer: str, ffn: str, shape: Shape) -> LayerTime:
-        return layer_time(model, (mixer, ffn), kinds[mixer, ffn], job, hw, own_sw, p, shape)
+        return layer_time(
+            model, (mixer, ffn), kind=kinds[mixer, ffn], job=job, hw=hw, sw=own_sw, p=p, shape=shape
+        )
 
     head = loss_time(model, job, hw, sw, shape_of(layout, hw, sw))
     on_gpu = replace(layout, offload_optimizer=False)

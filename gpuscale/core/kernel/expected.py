@@ -240,18 +240,18 @@ def expected_matmul_time_s(
     used = arch.format_used(dtype, kernels)
     c = arch.matmul.get(used, GENERAL)
     p = Product(
-        n,
-        k,
-        element_bytes(dtype),
-        peak_flop_per_s,
-        hbm_bytes_per_s,
-        n_units or 1,
-        l2_bytes or 0.0,
-        include_quant,
-        out_bytes,
-        warm_l2,
-        weight_bytes,
-        products,
+        n=n,
+        k=k,
+        in_bytes=element_bytes(dtype),
+        peak_flop_per_s=peak_flop_per_s,
+        hbm_bytes_per_s=hbm_bytes_per_s,
+        n_units=n_units or 1,
+        l2_bytes=l2_bytes or 0.0,
+        include_quant=include_quant,
+        out_bytes=out_bytes,
+        warm_l2=warm_l2,
+        weight_bytes=weight_bytes,
+        products=products,
     )
     measured = products == 1.0 and measured_format(used, dtype, kernels)
     time_s = corrected_time_s(m, p, c) if measured else analytic_time_s(m, p, c)

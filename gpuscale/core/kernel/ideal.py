@@ -68,27 +68,35 @@ def matmul_time(
     x, w, out = element_bytes(x_dtype), element_bytes(w_dtype), element_bytes(out_dtype)
     found = rl.roofline(
         rl.matmul_flop(m, k, n, batch),
-        rl.matmul_bytes(m, k, n, x, w, out, batch, groups),
+        rl.matmul_bytes(m, k, n=n, x_bytes=x, w_bytes=w, out_bytes=out, batch=batch, groups=groups),
         flop_per_s,
         bytes_per_s,
     )
-    critical = rl.critical_batch(k, n, found.ridge_flop_per_byte, x, w, out, groups)
+    critical = rl.critical_batch(
+        k,
+        n,
+        ridge_flop_per_byte=found.ridge_flop_per_byte,
+        x_bytes=x,
+        w_bytes=w,
+        out_bytes=out,
+        groups=groups,
+    )
     return KernelTime(
-        "matmul",
-        found.flop,
-        found.bytes,
-        found.intensity_flop_per_byte,
-        found.ridge_flop_per_byte,
-        flop_per_s,
-        bytes_per_s,
-        compute_dtype(x_dtype, w_dtype),
-        found.compute_s,
-        found.memory_s,
-        found.time_s,
-        found.bound,
-        critical,
-        rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
-        None if critical is None else max(1, math.ceil(critical)),
+        kind="matmul",
+        flop=found.flop,
+        bytes=found.bytes,
+        intensity_flop_per_byte=found.intensity_flop_per_byte,
+        ridge_flop_per_byte=found.ridge_flop_per_byte,
+        flop_per_s=flop_per_s,
+        bytes_per_s=bytes_per_s,
+        compute_dtype=compute_dtype(x_dtype, w_dtype),
+        compute_s=found.compute_s,
+        memory_s=found.memory_s,
+        time_s=found.time_s,
+        bound=found.bound,
+        critical_m=critical,
+        critical_m_rule=rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
+        smallest_compute_bound_m=None if critical is None else max(1, math.ceil(critical)),
     )
 
 
@@ -127,16 +135,16 @@ def elementwise_time(
     )
     ridge = found.ridge_flop_per_byte if rate else 0.0
     return KernelTime(
-        op,
-        found.flop,
-        found.bytes,
-        found.intensity_flop_per_byte,
-        ridge,
-        rate,
-        bytes_per_s,
-        dtype,
-        found.compute_s,
-        found.memory_s,
-        found.time_s,
-        found.bound,
+        kind=op,
+        flop=found.flop,
+        bytes=found.bytes,
+        intensity_flop_per_byte=found.intensity_flop_per_byte,
+        ridge_flop_per_byte=ridge,
+        flop_per_s=rate,
+        bytes_per_s=bytes_per_s,
+        compute_dtype=dtype,
+        compute_s=found.compute_s,
+        memory_s=found.memory_s,
+        time_s=found.time_s,
+        bound=found.bound,
     )

@@ -104,19 +104,25 @@ def _dp(case: Case) -> LimitRow:
         note += "; attention and shared experts"
     ranks = lay.dp * lay.cp
     math_s = dp_limits.dp_math_s(
-        case.batch_tokens, s.hidden_size, width, lay.n_gpus, case.peak, 1, s.n_matrices
+        case.batch_tokens,
+        s.hidden_size,
+        ffn_hidden_size=width,
+        n_gpus=lay.n_gpus,
+        flop_per_s=case.peak,
+        top_k=1,
+        n_matrices=s.n_matrices,
     )
     layer_bytes = 2 * s.n_matrices * s.hidden_size * width
     comm_s = 2 * _gather_s(case, layer_bytes, lay.tp * ranks, lay.tp) / lay.pp
     return _tokens_row(
         case,
         "dp",
-        ranks,
-        ranks > 1 and lay.zero_stage < 3,
-        math_s,
-        comm_s,
-        _rule_tokens(case, lay.tp),
-        note,
+        degree=ranks,
+        in_use=ranks > 1 and lay.zero_stage < 3,
+        math_s=math_s,
+        comm_s=comm_s,
+        rule=_rule_tokens(case, lay.tp),
+        note=note,
     )
 
 
@@ -129,11 +135,11 @@ def _moe_dp(case: Case) -> LimitRow:
     math_s = dp_limits.dp_math_s(
         case.batch_tokens,
         s.hidden_size,
-        s.ffn_hidden_size,
-        lay.n_gpus,
-        case.peak,
-        s.top_k,
-        s.n_matrices,
+        ffn_hidden_size=s.ffn_hidden_size,
+        n_gpus=lay.n_gpus,
+        flop_per_s=case.peak,
+        top_k=s.top_k,
+        n_matrices=s.n_matrices,
     )
     layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
     comm_s = 2 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
@@ -141,12 +147,12 @@ def _moe_dp(case: Case) -> LimitRow:
     return _tokens_row(
         case,
         "moe-dp",
-        replicas,
-        replicas > 1 and lay.zero_stage < 3,
-        math_s,
-        comm_s,
-        rule,
-        f"experts: E/k = {s.n_experts / s.top_k:g}",
+        degree=replicas,
+        in_use=replicas > 1 and lay.zero_stage < 3,
+        math_s=math_s,
+        comm_s=comm_s,
+        rule=rule,
+        note=f"experts: E/k = {s.n_experts / s.top_k:g}",
     )
 
 
@@ -159,11 +165,11 @@ def _fsdp(case: Case) -> LimitRow:
     math_s = 1.5 * dp_limits.dp_math_s(
         case.batch_tokens / m,
         s.hidden_size,
-        s.ffn_hidden_size,
-        lay.n_gpus,
-        case.peak,
-        s.top_k,
-        s.n_matrices,
+        ffn_hidden_size=s.ffn_hidden_size,
+        n_gpus=lay.n_gpus,
+        flop_per_s=case.peak,
+        top_k=s.top_k,
+        n_matrices=s.n_matrices,
     )
     layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
     comm_s = 3 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
@@ -172,12 +178,12 @@ def _fsdp(case: Case) -> LimitRow:
     return _tokens_row(
         case,
         "fsdp",
-        ranks,
-        ranks > 1 and lay.zero_stage == 3,
-        math_s,
-        comm_s,
-        rule,
-        f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
+        degree=ranks,
+        in_use=ranks > 1 and lay.zero_stage == 3,
+        math_s=math_s,
+        comm_s=comm_s,
+        rule=rule,
+        note=f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
     )
 
 
@@ -197,20 +203,20 @@ def _tokens_row(
         bound, verdict = "-", "not used"
     have = case.tokens_per_gpu
     return LimitRow(
-        axis,
-        degree,
-        in_use,
-        math_s,
-        comm_s,
-        "tokens per GPU",
-        have,
-        have * ratio,
-        ">=",
-        rule,
-        bound,
-        ratio,
-        verdict,
-        note,
+        axis=axis,
+        degree=degree,
+        in_use=in_use,
+        math_s=math_s,
+        comm_s=comm_s,
+        quantity="tokens per GPU",
+        have=have,
+        need=have * ratio,
+        relation=">=",
+        rule=rule,
+        bound=bound,
+        ratio=ratio,
+        verdict=verdict,
+        note=note,
     )
 
 
@@ -240,20 +246,20 @@ def _tp(case: Case) -> LimitRow:
             verdict = "not used; any degree would be communication-bound"
     note = f"F = {width:,}" + (" of one expert" if s.n_experts > 1 else "")
     return LimitRow(
-        "tp",
-        lay.tp,
-        lay.tp > 1,
-        math_s,
-        comm_s,
-        "degree",
-        float(lay.tp),
-        need,
-        "<=",
-        rule,
-        bound,
-        ratio,
-        verdict,
-        note,
+        axis="tp",
+        degree=lay.tp,
+        in_use=lay.tp > 1,
+        math_s=math_s,
+        comm_s=comm_s,
+        quantity="degree",
+        have=float(lay.tp),
+        need=need,
+        relation="<=",
+        rule=rule,
+        bound=bound,
+        ratio=ratio,
+        verdict=verdict,
+        note=note,
     )
 
 
@@ -270,12 +276,12 @@ def _ep(case: Case) -> LimitRow:
     math_s = ep_limits.ep_math_s(
         tokens,
         s.top_k,
-        s.hidden_size,
-        s.ffn_hidden_size,
-        shown,
-        case.peak,
-        s.n_matrices,
-        s.shared_width,
+        hidden_size=s.hidden_size,
+        ffn_hidden_size=s.ffn_hidden_size,
+        ep=shown,
+        flop_per_s=case.peak,
+        n_matrices=s.n_matrices,
+        shared_ffn_hidden_size=s.shared_width,
     )
     comm_s = ep_limits.ep_comm_s(
         tokens, s.hidden_size, shown, s.top_k, egress, node, max_nodes=max_nodes
@@ -292,20 +298,20 @@ def _ep(case: Case) -> LimitRow:
     if max_nodes:
         note += f", a token goes to {max_nodes} nodes at most"
     return LimitRow(
-        "ep",
-        lay.ep,
-        in_use,
-        math_s,
-        comm_s,
-        "expert width F",
-        float(s.ffn_hidden_size),
-        max(0.0, need - s.shared_width / s.top_k),
-        ">=",
-        rule,
-        bound,
-        ratio,
-        verdict,
-        note,
+        axis="ep",
+        degree=lay.ep,
+        in_use=in_use,
+        math_s=math_s,
+        comm_s=comm_s,
+        quantity="expert width F",
+        have=float(s.ffn_hidden_size),
+        need=max(0.0, need - s.shared_width / s.top_k),
+        relation=">=",
+        rule=rule,
+        bound=bound,
+        ratio=ratio,
+        verdict=verdict,
+        note=note,
     )
 
 
@@ -326,20 +332,20 @@ def _pp(case: Case) -> LimitRow:
     if lay.pp == 1:
         bound, verdict, note = "-", f"not used; compute-bound to {need:,.0f}", ""
     return LimitRow(
-        "pp",
-        lay.pp,
-        lay.pp > 1,
-        math_s,
-        comm_s,
-        "stages",
-        float(lay.pp),
-        need,
-        "<=",
-        None,
-        bound,
-        ratio,
-        verdict,
-        note,
+        axis="pp",
+        degree=lay.pp,
+        in_use=lay.pp > 1,
+        math_s=math_s,
+        comm_s=comm_s,
+        quantity="stages",
+        have=float(lay.pp),
+        need=need,
+        relation="<=",
+        rule=None,
+        bound=bound,
+        ratio=ratio,
+        verdict=verdict,
+        note=note,
     )
 
 
@@ -361,18 +367,18 @@ def _cp(case: Case) -> LimitRow:
     if lay.cp == 1:
         bound, verdict = "-", f"not used; compute-bound to {lay.seq_len / need:,.1f}"
     return LimitRow(
-        "cp",
-        lay.cp,
-        lay.cp > 1,
-        math_s,
-        comm_s,
-        "tokens of a sequence per GPU",
-        tokens,
-        need,
-        ">=",
-        rule,
-        bound,
-        ratio,
-        verdict,
-        note,
+        axis="cp",
+        degree=lay.cp,
+        in_use=lay.cp > 1,
+        math_s=math_s,
+        comm_s=comm_s,
+        quantity="tokens of a sequence per GPU",
+        have=tokens,
+        need=need,
+        relation=">=",
+        rule=rule,
+        bound=bound,
+        ratio=ratio,
+        verdict=verdict,
+        note=note,
     )

@@ -94,12 +94,12 @@ def case_of(
     share = levels[1].bytes_per_s_per_gpu if len(levels) > 1 else levels[0].bytes_per_s_per_gpu
     tokens = batch_tokens or float(layout.seq_len * layout.global_batch_size)
     return Case(
-        layer_shape(model),
-        layout,
-        levels,
-        domain,
-        levels[0].bytes_per_s_per_gpu,
-        share,
-        peak,
-        tokens,
+        shape=layer_shape(model),
+        layout=layout,
+        levels=levels,
+        domain=domain,
+        gpu_egress=levels[0].bytes_per_s_per_gpu,
+        gpu_share=share,
+        peak=peak,
+        batch_tokens=tokens,
     )

@@ -106,7 +106,13 @@ def fewest_gpus(
 
     def best_at(n: int) -> Fewest | None:
         return _best_layout(
-            model, parameters, layout, usable, gpus_per_node, head_counts, n - n % layout.cp
+            model,
+            parameters,
+            layout=layout,
+            usable=usable,
+            gpus_per_node=gpus_per_node,
+            head_counts=head_counts,
+            n=n - n % layout.cp,
         )
 
     if not any(best_at(n) for n in (MOST_GPUS, MOST_GPUS * 3 // 4)):
@@ -152,7 +158,15 @@ def _best_layout(
     if best is None:
         return None
     total, at = best
-    return Fewest(n, -(-n // gpus_per_node), at.tp, at.pp, at.dp, at.ep, total)
+    return Fewest(
+        n_gpus=n,
+        n_nodes=-(-n // gpus_per_node),
+        tp=at.tp,
+        pp=at.pp,
+        dp=at.dp,
+        ep=at.ep,
+        total_bytes=total,
+    )
 
 
 def _total_within(

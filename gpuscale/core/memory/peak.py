@@ -98,13 +98,13 @@ def layout_activations(
     return layer_activations(
         model,
         parameters,
-        layout.micro_batch_size * layout.seq_len / layout.cp,
-        layout.seq_len,
-        layout.tp,
-        layout.etp,
-        layout.sequence_parallel,
-        recompute_mode(layout.recompute, parameters),
-        layout.precision,
+        tokens=layout.micro_batch_size * layout.seq_len / layout.cp,
+        seq_len=layout.seq_len,
+        tp=layout.tp,
+        etp=layout.etp,
+        sequence_parallel=layout.sequence_parallel,
+        recompute=recompute_mode(layout.recompute, parameters),
+        precision=layout.precision,
     )
 
 

@@ -70,7 +70,13 @@ def replica_memory(
     stored = number_format(job.weights).stored_as or job.weights
     ranks = tp if split_kv else 1
     replica = Replica(
-        tp // ranks, pp, ranks, ranks if is_sparse(model) else 1, stored, stored, job.kv
+        tp=tp // ranks,
+        pp=pp,
+        dp_attention=ranks,
+        ep=ranks if is_sparse(model) else 1,
+        ffn_format=stored,
+        attention_format=stored,
+        kv_format=job.kv,
     )
     room = cache_room(model, replica, engine or EngineMemory(), usable_bytes(hbm_bytes))
     return serving_memory(

@@ -56,18 +56,18 @@ def layer_shape(model: ModelSpec) -> LayerShape:
         width, experts, k, shared = main.ffn.ffn_hidden_size, 1, 1, 0.0
         groups_chosen, gated = 0, main.ffn.gated
     return LayerShape(
-        h,
-        width,
-        3 if gated else 2,
-        experts,
-        k,
-        shared,
-        groups_chosen,
-        model.n_layers,
-        max(float(m.weights(h)[0]) for m in mixers),
-        weights / model.n_layers,
-        q_width,
-        kv_width,
+        hidden_size=h,
+        ffn_hidden_size=width,
+        n_matrices=3 if gated else 2,
+        n_experts=experts,
+        top_k=k,
+        shared_width=shared,
+        n_route_groups=groups_chosen,
+        n_layers=model.n_layers,
+        mixer_weights=max(float(m.weights(h)[0]) for m in mixers),
+        layer_weights=weights / model.n_layers,
+        q_width=q_width,
+        kv_width=kv_width,
     )
 
 

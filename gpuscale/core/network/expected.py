@@ -133,14 +133,44 @@ def _all_reduce_s(
     times: list[float] = []
     if algorithm in ("auto", "ring", "custom"):
         ring = ring_traffic(size_bytes, n, n_in, 2.0)
-        times.append(traffic_time_s(ring, "all-reduce", n, n_in, fabric, up, out))
+        times.append(
+            traffic_time_s(
+                ring,
+                "all-reduce",
+                n=n,
+                n_in=n_in,
+                fabric=fabric,
+                scaleup_bytes_per_s=up,
+                scaleout_bytes_per_s=out,
+            )
+        )
     switch = reduces_in_switch(fabric, n_in)
     if algorithm == "nvls" or (algorithm in ("auto", "custom") and switch):
         tree = tree_traffic(size_bytes, n, n_in, True)
-        times.append(traffic_time_s(tree, "nvls", n, n_in, fabric, up, out))
+        times.append(
+            traffic_time_s(
+                tree,
+                "nvls",
+                n=n,
+                n_in=n_in,
+                fabric=fabric,
+                scaleup_bytes_per_s=up,
+                scaleout_bytes_per_s=out,
+            )
+        )
     if algorithm == "tree" or (algorithm == "auto" and n_in < n and not switch):
         tree = tree_traffic(size_bytes, n, n_in, False)
-        times.append(traffic_time_s(tree, "all-reduce", n, n_in, fabric, up, out))
+        times.append(
+            traffic_time_s(
+                tree,
+                "all-reduce",
+                n=n,
+                n_in=n_in,
+                fabric=fabric,
+                scaleup_bytes_per_s=up,
+                scaleout_bytes_per_s=out,
+            )
+        )
     if algorithm == "custom" and n_in >= n:
         c = fabric.inner.op("custom")
         latency_s = c.base_s + c.hop_s * (n - 1.0)
@@ -217,17 +247,36 @@ def expected_collective_time_s(
     """
     n, n_in = float(n_ranks), float(n_in_domain)
     up, out = scaleup_bytes_per_s, scaleout_bytes_per_s
-    _check(op, algorithm, size_bytes, n, n_in, up, out, network_frac)
+    _check(
+        op,
+        algorithm,
+        size_bytes=size_bytes,
+        n=n,
+        n_in=n_in,
+        up=up,
+        out=out,
+        network_frac=network_frac,
+    )
     if n == 1.0:
         return 0.0
     up, out = up or 1.0, out or 1.0
     kind = KIND.get(op, op)
     if op == "all-reduce":
-        time_s = _all_reduce_s(size_bytes, n, n_in, fabric, up, out, algorithm)
+        time_s = _all_reduce_s(
+            size_bytes, n, n_in=n_in, fabric=fabric, up=up, out=out, algorithm=algorithm
+        )
         kind = "custom" if algorithm == "custom" else kind
     else:
         traffic = _traffic(op, size_bytes, n, n_in, network_frac)
-        time_s = traffic_time_s(traffic, kind, n, n_in, fabric, up, out)
+        time_s = traffic_time_s(
+            traffic,
+            kind,
+            n=n,
+            n_in=n_in,
+            fabric=fabric,
+            scaleup_bytes_per_s=up,
+            scaleout_bytes_per_s=out,
+        )
     table = fabric.inner.op(kind).table
     if table is not None and n_in >= n and size_bytes >= 1.0:
         time_s *= exp(table.at(size_bytes, n))

@@ -89,17 +89,17 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
     leafs, spines, cores = (*made.switches, 0, 0)[:3]
     tiers, up = len(made.switches), made.splits[0].up if made.splits else 0
     return FatTree(
-        n_gpus,
-        tiers,
-        leafs,
-        spines,
-        cores,
-        up,
-        up / spines if tiers == 2 else float(tiers == 3),
-        (made.splits[0].down if made.splits else radix) * port_bytes_per_s,
-        spines * radix * port_bytes_per_s,
-        made.links_up[0] if tiers > 1 else 0,
-        made.links_up[1] if tiers > 2 else 0,
+        n_gpus=n_gpus,
+        n_tiers=tiers,
+        n_leaf_switches=leafs,
+        n_spine_switches=spines,
+        n_core_switches=cores,
+        uplinks_per_leaf=up,
+        links_per_leaf_spine_pair=up / spines if tiers == 2 else float(tiers == 3),
+        leaf_down_bytes_per_s=(made.splits[0].down if made.splits else radix) * port_bytes_per_s,
+        spine_bytes_per_s=spines * radix * port_bytes_per_s,
+        n_leaf_spine_links=made.links_up[0] if tiers > 1 else 0,
+        n_spine_core_links=made.links_up[1] if tiers > 2 else 0,
     )
 
 

@@ -170,14 +170,14 @@ def level_times(
         steps = latency_steps(op, span.n_children, used)
         found.append(
             LevelTime(
-                level.name,
-                span.n_children,
-                span.gpus_below,
-                level.bytes_per_s_per_gpu,
-                link / factor,
-                used,
-                steps,
-                array_bytes * factor / link + steps * hop_s,
+                name=level.name,
+                n_children=span.n_children,
+                gpus_below=span.gpus_below,
+                bytes_per_s_per_gpu=level.bytes_per_s_per_gpu,
+                bandwidth_bytes_per_s=link / factor,
+                algorithm=used,
+                steps=steps,
+                time_s=array_bytes * factor / link + steps * hop_s,
             )
         )
     return tuple(found)
@@ -203,7 +203,16 @@ def _send_levels(
         if span.n_children > 1:
             rate = level.bytes_per_s_per_gpu
             return (
-                LevelTime(level.name, 2, 1, rate, rate, "direct", 1, array_bytes / rate + hop_s),
+                LevelTime(
+                    name=level.name,
+                    n_children=2,
+                    gpus_below=1,
+                    bytes_per_s_per_gpu=rate,
+                    bandwidth_bytes_per_s=rate,
+                    algorithm="direct",
+                    steps=1,
+                    time_s=array_bytes / rate + hop_s,
+                ),
             )
     return ()
 

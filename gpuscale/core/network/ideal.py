@@ -117,7 +117,15 @@ def ideal_collective(
             raise ValueError("all-to-all with an inner axis: give the bytes of one slice instead")
         found = _all_to_all_levels(array_bytes, n_gpus, levels, routing or Routing(), hop_s)
     else:
-        found = level_times(op, array_bytes, n_gpus, levels, algorithm, inner, hop_s)
+        found = level_times(
+            op,
+            array_bytes,
+            n_ranks=n_gpus,
+            levels=levels,
+            algorithm=algorithm,
+            inner=inner,
+            hop_s=hop_s,
+        )
     steps = sum(t.steps for t in found)
     if op == "all-to-all" and found:
         steps = 1
@@ -134,22 +142,30 @@ def ideal_collective(
     used = slowest.algorithm if slowest else algorithm
     rounded_s = bandwidth_s
     if not torus or op != "all-to-all":
-        rounded_s = _approximate(op, array_bytes, n_gpus, levels, used, inner, routing or Routing())
+        rounded_s = _approximate(
+            op,
+            array_bytes,
+            n=n_gpus,
+            levels=levels,
+            algorithm=used,
+            inner=inner,
+            routing=routing or Routing(),
+        )
     return CollectiveTime(
-        op,
-        array_bytes,
-        nccl_size_bytes(op, moved_bytes, n_ranks),
-        n_gpus,
-        n_ranks,
-        time_s,
-        bandwidth_s,
-        latency_s,
-        steps,
-        algbw,
-        busbw,
-        rounded_s,
-        slowest.name if slowest else "",
-        found,
+        op=op,
+        array_bytes=array_bytes,
+        nccl_size_bytes=nccl_size_bytes(op, moved_bytes, n_ranks),
+        n_gpus=n_gpus,
+        n_ranks=n_ranks,
+        time_s=time_s,
+        bandwidth_s=bandwidth_s,
+        latency_s=latency_s,
+        steps=steps,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=busbw,
+        approximate_s=rounded_s,
+        binding_level=slowest.name if slowest else "",
+        levels=found,
     )
 
 
@@ -161,14 +177,14 @@ def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> Leve
         dims = (*dims, max(1, ceil(n / prod(dims)))) if dims else (n,)
     time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
     return LevelTime(
-        "torus",
-        n,
-        1,
-        torus.link_bytes_per_s,
-        array_bytes / time_s if time_s > 0 else 0.0,
-        "direct",
-        1,
-        time_s + hop_s,
+        name="torus",
+        n_children=n,
+        gpus_below=1,
+        bytes_per_s_per_gpu=torus.link_bytes_per_s,
+        bandwidth_bytes_per_s=array_bytes / time_s if time_s > 0 else 0.0,
+        algorithm="direct",
+        steps=1,
+        time_s=time_s + hop_s,
     )
 
 
@@ -178,11 +194,11 @@ def _all_to_all_levels(
     times = level_all_to_all_times_s(
         array_bytes,
         n,
-        levels,
-        routing.top_k,
-        routing.kind,
-        routing.n_experts,
-        routing.once_per_node,
+        levels=levels,
+        top_k=routing.top_k,
+        kind=routing.kind,
+        n_experts=routing.n_experts,
+        once_per_node=routing.once_per_node,
     )
     found = []
     for level, span, time_s in zip(levels, spans(n, levels), times, strict=True):
@@ -190,14 +206,14 @@ def _all_to_all_levels(
             steps = latency_steps("all-to-all", span.n_children)
             found.append(
                 LevelTime(
-                    level.name,
-                    span.n_children,
-                    span.gpus_below,
-                    level.bytes_per_s_per_gpu,
-                    array_bytes / time_s if time_s > 0 else 0.0,
-                    "direct",
-                    steps,
-                    time_s + steps * hop_s,
+                    name=level.name,
+                    n_children=span.n_children,
+                    gpus_below=span.gpus_below,
+                    bytes_per_s_per_gpu=level.bytes_per_s_per_gpu,
+                    bandwidth_bytes_per_s=array_bytes / time_s if time_s > 0 else 0.0,
+                    algorithm="direct",
+                    steps=steps,
+                    time_s=time_s + steps * hop_s,
                 )
             )
     return tuple(found)
@@ -231,7 +247,15 @@ def _approximate(
         return approximate_time_s(op, array_bytes / inner, rate, algorithm)
     gpu = levels[0].bytes_per_s_per_gpu
     node = levels[1].bytes_per_s_per_gpu * domain
-    return approximate_hierarchical_time_s(op, array_bytes, gpu, node, domain, inner, algorithm)
+    return approximate_hierarchical_time_s(
+        op,
+        array_bytes,
+        gpu_egress_bytes_per_s=gpu,
+        node_egress_bytes_per_s=node,
+        node_gpus=domain,
+        inner=inner,
+        algorithm=algorithm,
+    )
 
 
 def sweep_sizes(first_bytes: float, last_bytes: float, factor: float = 4.0) -> tuple[float, ...]:

@@ -87,16 +87,16 @@ def bandwidths(cluster: ClusterSpec, n_gpus: int) -> tuple[LevelBandwidth, ...]:
         child = span.gpus_below * level.bytes_per_s_per_gpu
         result.append(
             LevelBandwidth(
-                level.name,
-                span.n_children,
-                span.gpus_below,
-                under,
-                level.bytes_per_s_per_gpu,
-                cluster.gpus_per_node * level.bytes_per_s_per_gpu,
-                child,
-                span.n_children * child,
-                bisection_bytes_per_s(under, level.bytes_per_s_per_gpu),
-                allowed.get(level.name),
+                name=level.name,
+                n_children=span.n_children,
+                gpus_below=span.gpus_below,
+                gpus_under=under,
+                bytes_per_s_per_gpu=level.bytes_per_s_per_gpu,
+                bytes_per_s_per_node=cluster.gpus_per_node * level.bytes_per_s_per_gpu,
+                child_bytes_per_s=child,
+                total_bytes_per_s=span.n_children * child,
+                bisection_bytes_per_s=bisection_bytes_per_s(under, level.bytes_per_s_per_gpu),
+                collective_bytes_per_s=allowed.get(level.name),
             )
         )
     return tuple(result)

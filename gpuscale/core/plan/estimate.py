@@ -57,17 +57,17 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
     stages = stage_memories(problem.memory_facts, layout, problem.memory_parameters)
     fullest = peak_stage(stages)
     return Estimate(
-        layout,
-        family(
+        layout=layout,
+        family=family(
             layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage, layout.shard_group_size
         ),
-        step_time(problem.model, problem.hardware, problem.software, layout),
-        fullest,
-        tuple(s.n_layers for s in stages),
-        fullest.total_bytes,
-        problem.capacity_bytes,
-        fullest.total_bytes <= max(problem.capacity_bytes, problem.room_bytes),
-        problem.room_bytes,
+        step=step_time(problem.model, problem.hardware, problem.software, layout),
+        memory=fullest,
+        stage_layers=tuple(s.n_layers for s in stages),
+        peak_bytes=fullest.total_bytes,
+        capacity_bytes=problem.capacity_bytes,
+        fits=fullest.total_bytes <= max(problem.capacity_bytes, problem.room_bytes),
+        room_bytes=problem.room_bytes,
     )
 
 

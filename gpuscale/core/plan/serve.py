@@ -87,14 +87,14 @@ def serving_times(
     step = decode_time_s(read, full, tp, hbm_bytes_per_s, flop_per_s)
     memory = read / (tp * hbm_bytes_per_s)
     return ServingTimes(
-        prefill,
-        job_time_s(prefill, tp * flop_per_s),
-        full,
-        read,
-        step,
-        "memory" if memory >= step else "compute",
-        group,
-        weights / model_weight_bytes(model, job.weights),
-        job.concurrency / step,
-        1.0 / step,
+        prefill_flop=prefill,
+        prefill_s=job_time_s(prefill, tp * flop_per_s),
+        decode_flop=full,
+        decode_read_bytes=read,
+        decode_s=step,
+        decode_bound="memory" if memory >= step else "compute",
+        group_sequences=group,
+        weights_read_frac=weights / model_weight_bytes(model, job.weights),
+        tokens_per_s=job.concurrency / step,
+        tokens_per_s_per_sequence=1.0 / step,
     )

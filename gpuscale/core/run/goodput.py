@@ -246,15 +246,15 @@ def outlook(
             helps.append(Help(lever, changed.goodput_frac, saved))
     counts = [t / g.mtbf_s for t, g in zip(times, (best, middle, worst), strict=True)]
     return Outlook(
-        ideal_s,
-        times[1],
-        times[0],
-        times[2],
-        middle,
-        worst.goodput_frac,
-        best.goodput_frac,
-        counts[1],
-        counts[0],
-        counts[2],
-        tuple(sorted(helps, key=lambda h: -h.saved_s)),
+        ideal_s=ideal_s,
+        expected_s=times[1],
+        low_s=times[0],
+        high_s=times[2],
+        goodput=middle,
+        goodput_low_frac=worst.goodput_frac,
+        goodput_high_frac=best.goodput_frac,
+        n_interruptions=counts[1],
+        n_interruptions_low=counts[0],
+        n_interruptions_high=counts[2],
+        helps=tuple(sorted(helps, key=lambda h: -h.saved_s)),
     )

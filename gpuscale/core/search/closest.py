@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.families import family
-from gpuscale.core.search.problem import Problem, make_layout, peak_bytes, states_floor_bytes
+from gpuscale.core.search.problem import Problem, peak_bytes, states_floor_bytes
+from gpuscale.core.search.results import make_layout
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.stages import stage_kinds
 
@@ -41,15 +42,15 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
             layout = make_layout(
                 problem.facts,
                 grid,
-                ep,
-                etp,
-                batches[0],
-                False,
-                space.precision[0],
-                ("none", None),
-                True,
-                DEFAULT_ORDER,
-                kept[0],
+                ep=ep,
+                etp=etp,
+                micro_batch_size=batches[0],
+                sequence_parallel=False,
+                precision=space.precision[0],
+                recompute=("none", None),
+                overlap_tp=True,
+                order=DEFAULT_ORDER,
+                tail=kept[0],
             )
             dealt = tuple(dict.fromkeys(t.vpp for t in kept))
             floor = states_floor_bytes(problem, layout, states, dealt)
@@ -60,7 +61,8 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
             if name not in names or (name in found and floor >= found[name].peak_bytes):
                 continue
             best = min(
-                _variants(problem, space, grid, ep, etp, batch, tail), key=lambda c: c.peak_bytes
+                _variants(problem, space, grid=grid, ep=ep, etp=etp, batch=batch, tail=tail),
+                key=lambda c: c.peak_bytes,
             )
             if name not in found or best.peak_bytes < found[name].peak_bytes:
                 found[name] = best
@@ -94,7 +96,17 @@ def _variants(
     )
     layouts = [
         make_layout(
-            p.facts, grid, ep, etp, batch, seq, precision, recompute, True, DEFAULT_ORDER, tail
+            p.facts,
+            grid,
+            ep=ep,
+            etp=etp,
+            micro_batch_size=batch,
+            sequence_parallel=seq,
+            precision=precision,
+            recompute=recompute,
+            overlap_tp=True,
+            order=DEFAULT_ORDER,
+            tail=tail,
         )
         for seq, precision, recompute in choices
     ]

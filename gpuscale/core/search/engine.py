@@ -6,21 +6,11 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterator
 
-from gpuscale.core.layout import Layout
-from gpuscale.core.rules import Facts
 from gpuscale.core.search import space as sp
-from gpuscale.core.search.problem import (
-    Problem,
-    compute_s,
-    make_layout,
-    peak_bytes,
-    stages_of,
-    step_s,
-)
+from gpuscale.core.search.problem import Problem, compute_s
 from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk, pipeline_floor_s
-from gpuscale.core.step.step import shape_of
 
 
 def search(
@@ -101,7 +91,9 @@ def _groups(state: Walk) -> Iterator[Group]:
             for b, tails in batches:
                 m = facts.global_batch_size // (grid.dp * b)
                 for precision in space.precision:
-                    each = compute_s(p, grid.tp, grid.cp, ep, etp, b, precision)
+                    each = compute_s(
+                        p, grid.tp, cp=grid.cp, ep=ep, etp=etp, micro_batch=b, precision=precision
+                    )
                     bound = pipeline_floor_s(each, grid.pp, m, tails.fill) * late
                     if state.follow_families or bound < state.kth_s:
                         bounds.append((bound, b, precision))
@@ -110,27 +102,13 @@ def _groups(state: Walk) -> Iterator[Group]:
                 continue
             for bound, b, precision in bounds:
                 for seq, order in itertools.product(splits, orders):
-                    yield Group(bound, grid, ep, etp, b, seq, precision, order)
-
-
-def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, Layout]]:
-    """Every layout of the space with its time and memory, one by one: for tests."""
-    facts: Facts = problem.facts
-    for grid in sp.grids(space, facts):
-        outer = itertools.product(
-            sp.expert_degrees(space, facts, grid),
-            sp.micro_batches(space, facts, grid),
-            sp.sequence_parallels(space, facts, grid),
-            space.precision,
-            sp.recomputes(space, facts, grid.pp),
-            sp.overlap_tps(space, grid.tp),
-            sp.orders(space, grid),
-        )
-        for (ep, etp), b, seq, precision, recompute, overlap, order in outer:
-            for tail in sp.tails(space, facts, grid, b):
-                layout = make_layout(
-                    facts, grid, ep, etp, b, seq, precision, recompute, overlap, order, tail
-                )
-                shape = shape_of(layout, problem.hardware, problem.software)
-                time_s = step_s(problem, layout, stages_of(problem, layout, shape))
-                yield time_s, peak_bytes(problem, layout), layout
+                    yield Group(
+                        bound_s=bound,
+                        grid=grid,
+                        ep=ep,
+                        etp=etp,
+                        micro_batch_size=b,
+                        sequence_parallel=seq,
+                        precision=precision,
+                        order=order,
+                    )

@@ -15,14 +15,15 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import kept_bytes, layout_activations, one_stage, state_block
 from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.rules import Facts
-from gpuscale.core.search.space import Grid, Tail
+from gpuscale.core.search.space import Tail
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
+from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
 from gpuscale.core.step.layer import assemble_layer, head_time
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
-from gpuscale.core.step.step import StageTimes, data_parallel_s, recomputed, shards_of, step_terms
+from gpuscale.core.step.step import StageTimes, recomputed, step_terms
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.facts import ModelFacts
@@ -56,48 +57,6 @@ class Problem:
         hw = self.hardware
         hosts = max(1.0, self.facts.n_gpus / hw.gpus_per_node)
         return (1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor
-
-
-def make_layout(
-    facts: Facts,
-    grid: Grid,
-    ep: int,
-    etp: int,
-    micro_batch_size: int,
-    sequence_parallel: bool,
-    precision: str,
-    recompute: tuple[str, int | None],
-    overlap_tp: bool,
-    order: str,
-    tail: Tail,
-) -> Layout:
-    """Write the dimensions of the walk as a layout."""
-    return Layout(
-        facts.seq_len,
-        facts.global_batch_size,
-        micro_batch_size,
-        grid.tp,
-        grid.cp,
-        ep,
-        etp,
-        grid.pp,
-        tail.vpp,
-        grid.dp,
-        tail.zero_stage,
-        tail.shard_group_size,
-        sequence_parallel,
-        recompute[0],
-        recompute[1],
-        tail.schedule,
-        precision,
-        grid.cp_kind,
-        overlap_tp,
-        tail.overlap_dp,
-        tail.overlap_pp,
-        tail.offload_optimizer,
-        tail.offload_activations,
-        order,
-    )
 
 
 def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> MixerTime:
@@ -146,14 +105,22 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
         spec = p.model.ffns[ffn]
         found = p.cache[key] = assemble_layer(
             _mixer(p, mixer, tokens, shape.tp, shape.precision),
-            _ffn(p, ffn, tokens, shape.tp, shape.ep, shape.etp, shape.precision),
-            p.model.mixers[mixer].kind != "none",
-            spec.kind,
-            p.model.hidden_size,
-            p.hardware,
-            p.software,
-            shape,
-            getattr(spec, "top_k", 0),
+            _ffn(
+                p,
+                ffn,
+                tokens=tokens,
+                tp=shape.tp,
+                ep=shape.ep,
+                etp=shape.etp,
+                precision=shape.precision,
+            ),
+            has_mixer=p.model.mixers[mixer].kind != "none",
+            ffn_kind=spec.kind,
+            hidden=p.model.hidden_size,
+            hw=p.hardware,
+            sw=p.software,
+            shape=shape,
+            top_k=getattr(spec, "top_k", 0),
         )
     return found
 
@@ -173,7 +140,7 @@ def compute_s(
     total = 0.0
     for (mixer, ffn), n in _layer_counts(p):
         mix = _mixer(p, mixer, tokens, tp, precision)
-        mlp = _ffn(p, ffn, tokens, tp, ep, etp, precision)
+        mlp = _ffn(p, ffn, tokens=tokens, tp=tp, ep=ep, etp=etp, precision=precision)
         total += n * (
             mix.linear_fwd_s
             + mix.linear_bwd_s
@@ -185,7 +152,17 @@ def compute_s(
             + mlp.dispatch_bwd_s
         )
     shape = Shape(
-        tp, cp, ep, etp, micro_batch, p.facts.seq_len, precision, "none", False, "ring", True
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        micro_batch_size=micro_batch,
+        seq_len=p.facts.seq_len,
+        precision=precision,
+        recompute="none",
+        sequence_parallel=False,
+        cp_kind="ring",
+        overlap_tp=True,
     )
     head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
     total += (1 + p.model.n_mtp_layers) * (head.fwd_s + head.bwd_s - head.tp_comm_s)
@@ -276,7 +253,13 @@ def exchange_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
         layout, stages.dense_params, stages.expert_params, p.hardware.scaleup_domain_gpus
     )
     exposed = data_parallel_s(
-        p.hardware, p.software, layout, shards, stages.fwd_s, stages.bwd_s, stages.n_layers
+        p.hardware,
+        p.software,
+        layout=layout,
+        shards=shards,
+        forward_s=stages.fwd_s,
+        backward_s=stages.bwd_s,
+        n_layers=stages.n_layers,
     )
     update = optimizer_s(
         p.hardware, p.software, shards, layout.zero_stage, layout.offload_optimizer

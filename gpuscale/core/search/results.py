@@ -6,13 +6,23 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpuscale.core.layout import Layout
+from gpuscale.core.rules import Facts
 from gpuscale.core.search.space import Grid, Tail
 
 INFINITY = float("inf")
 FAMILY_CUTOFF = 1.5
 """A family is searched for its exact best up to this multiple of the best of all."""
 
-NO_TAIL = Tail("1f1b", 1, 0, None, True, True, False, False)
+NO_TAIL = Tail(
+    schedule="1f1b",
+    vpp=1,
+    zero_stage=0,
+    shard_group_size=None,
+    overlap_dp=True,
+    overlap_pp=True,
+    offload_optimizer=False,
+    offload_activations=False,
+)
 
 
 class Found(NamedTuple):
@@ -75,3 +85,45 @@ class SearchResult:
 def grid_of(layout: Layout) -> tuple[int, ...]:
     """Process grid of a layout: what tells one of the next best from another."""
     return (layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3))
+
+
+def make_layout(
+    facts: Facts,
+    grid: Grid,
+    ep: int,
+    etp: int,
+    micro_batch_size: int,
+    sequence_parallel: bool,
+    precision: str,
+    recompute: tuple[str, int | None],
+    overlap_tp: bool,
+    order: str,
+    tail: Tail,
+) -> Layout:
+    """Write the dimensions of the walk as a layout."""
+    return Layout(
+        seq_len=facts.seq_len,
+        global_batch_size=facts.global_batch_size,
+        micro_batch_size=micro_batch_size,
+        tp=grid.tp,
+        cp=grid.cp,
+        ep=ep,
+        etp=etp,
+        pp=grid.pp,
+        vpp=tail.vpp,
+        dp=grid.dp,
+        zero_stage=tail.zero_stage,
+        shard_group_size=tail.shard_group_size,
+        sequence_parallel=sequence_parallel,
+        recompute=recompute[0],
+        recompute_layers=recompute[1],
+        schedule=tail.schedule,
+        precision=precision,
+        cp_kind=grid.cp_kind,
+        overlap_tp=overlap_tp,
+        overlap_dp=tail.overlap_dp,
+        overlap_pp=tail.overlap_pp,
+        offload_optimizer=tail.offload_optimizer,
+        offload_activations=tail.offload_activations,
+        order=order,
+    )

@@ -252,7 +252,16 @@ def assemblies(
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
     overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
     rest = [
-        Tail("1f1b", 1, z, g, odp, opp, opt, act)
+        Tail(
+            schedule="1f1b",
+            vpp=1,
+            zero_stage=z,
+            shard_group_size=g,
+            overlap_dp=odp,
+            overlap_pp=opp,
+            offload_optimizer=opt,
+            offload_activations=act,
+        )
         for z, g in shards
         for odp in overlap_dp
         for opp in overlap_pp

@@ -16,7 +16,6 @@ from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
-    make_layout,
     micro_batch_s,
     peak_bytes,
     peak_floor_bytes,
@@ -33,6 +32,7 @@ from gpuscale.core.search.results import (
     SearchResult,
     Tails,
     grid_of,
+    make_layout,
 )
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
@@ -110,15 +110,15 @@ class Walk:
         layout = make_layout(
             p.facts,
             grid,
-            ep,
-            etp,
-            b,
-            False,
-            self.space.precision[0],
-            ("none", None),
-            True,
-            DEFAULT_ORDER,
-            tails.least,
+            ep=ep,
+            etp=etp,
+            micro_batch_size=b,
+            sequence_parallel=False,
+            precision=self.space.precision[0],
+            recompute=("none", None),
+            overlap_tp=True,
+            order=DEFAULT_ORDER,
+            tail=tails.least,
         )
         least = states_floor_bytes(p, layout, tails.states, tuple(tails.dealt))
         return least > p.room_bytes
@@ -284,15 +284,15 @@ class Walk:
         return make_layout(
             self.problem.facts,
             group.grid,
-            group.ep,
-            group.etp,
-            group.micro_batch_size,
-            group.sequence_parallel,
-            group.precision,
-            recompute,
-            overlap_tp,
-            group.order,
-            tail,
+            ep=group.ep,
+            etp=group.etp,
+            micro_batch_size=group.micro_batch_size,
+            sequence_parallel=group.sequence_parallel,
+            precision=group.precision,
+            recompute=recompute,
+            overlap_tp=overlap_tp,
+            order=group.order,
+            tail=tail,
         )
 
     def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
@@ -310,18 +310,18 @@ class Walk:
             ]
             exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
             found = self.tail_sets[key] = Tails(
-                len(every) * len(schedules),
-                schedules,
-                sp.dealings(
+                n_all=len(every) * len(schedules),
+                schedules=schedules,
+                dealt=sp.dealings(
                     self.problem.memory_facts.weights,
                     self.problem.memory_parameters.stage_split,
                     grid.pp,
                     schedules,
                 ),
-                exchanges,
-                sp.least_states(exchanges),
-                least_fill(schedules),
-                (exchanges or [NO_TAIL])[-1],
+                exchanges=exchanges,
+                states=sp.least_states(exchanges),
+                fill=least_fill(schedules),
+                least=(exchanges or [NO_TAIL])[-1],
             )
         return found
 

@@ -96,17 +96,17 @@ class PooledService:
             first.append(after)
             end.append(after + made.end_s[i] - made.first_s[i])
         return Simulated(
-            arrivals,
-            first,
-            end,
-            list(read.inputs),
-            list(made.outputs),
-            made.n_preempted,
-            read.n_refused + made.n_refused,
-            made.n_passes,
-            made.busy_s,
-            made.sequence_s * self.n_decode,
-            made.most_sequences,
+            arrival_s=arrivals,
+            first_s=first,
+            end_s=end,
+            inputs=list(read.inputs),
+            outputs=list(made.outputs),
+            n_preempted=made.n_preempted,
+            n_refused=read.n_refused + made.n_refused,
+            n_passes=made.n_passes,
+            busy_s=made.busy_s,
+            sequence_s=made.sequence_s * self.n_decode,
+            most_sequences=made.most_sequences,
         )
 
     def burst(self, n: int, seed: int = 0) -> LoadResult:

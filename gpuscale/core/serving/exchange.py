@@ -96,11 +96,11 @@ def exchange_s(
             found = site.memo[key] = traffic_time_s(
                 traffic,
                 op,
-                ep,
-                inside,
-                site.fabric,
-                site.scaleup_bytes_per_s,
-                site.scaleout_bytes_per_s,
+                n=ep,
+                n_in=inside,
+                fabric=site.fabric,
+                scaleup_bytes_per_s=site.scaleup_bytes_per_s,
+                scaleout_bytes_per_s=site.scaleout_bytes_per_s,
             )
         time_s += found
     return time_s
@@ -141,10 +141,10 @@ def _raw_s(
     return expected_collective_time_s(
         op,
         size_bytes,
-        n,
-        inside,
-        site.fabric,
-        site.scaleup_bytes_per_s,
-        site.scaleout_bytes_per_s,
-        algorithm,
+        n_ranks=n,
+        n_in_domain=inside,
+        fabric=site.fabric,
+        scaleup_bytes_per_s=site.scaleup_bytes_per_s,
+        scaleout_bytes_per_s=site.scaleout_bytes_per_s,
+        algorithm=algorithm,
     )

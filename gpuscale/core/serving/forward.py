@@ -62,7 +62,9 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         batch = replace(batch, prompt_ranks=float(replica.dp_attention))
     rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
     for group in model.layer_groups:
-        one, exchange_s = _layer(model, group, replica, rank, site, batch, local)
+        one, exchange_s = _layer(
+            model, group, replica=replica, rank=rank, site=site, batch=batch, local=local
+        )
         linear += group.n * one.linear_s
         attention += group.n * one.attention_s
         experts += group.n * one.experts_s
@@ -87,14 +89,24 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
         host = hypot(host, launch)
     waited = soft.step_s + side_by_side_s(busy, host, k.host_blend) - busy
-    return PassTime(linear, attention, experts, communication, small, head, waited)
+    return PassTime(
+        linear_s=linear,
+        attention_s=attention,
+        experts_s=experts,
+        communication_s=communication,
+        small_s=small,
+        head_s=head,
+        host_s=waited,
+    )
 
 
 def layer_time_s(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> float:
     """Time of one more layer like the model's last, and of the head: what proposes a draft. [s]."""
     rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
     group = model.layer_groups[-1]
-    one, exchanged = _layer(model, group, replica, rank, site, batch, local)
+    one, exchanged = _layer(
+        model, group, replica=replica, rank=rank, site=site, batch=batch, local=local
+    )
     ends = local.decode_tokens
     head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
     factor = site.kernels.linear_factor * site.software.linear_factor

@@ -143,7 +143,9 @@ def steady_state(
         ranks = max(1.0, min(replica.dp_attention, prompts))
         n_passes = max(1.0, n * prompts / ranks / soft.chunk_tokens)
         along = inside if soft.mixed and concurrency > 1.0 else 0.0
-        reading = prompt_pass(model, replica, site, n, prompts, along, context).total_s
+        reading = prompt_pass(
+            model, replica, site=site, tokens=n, prompts=prompts, decoding=along, context=context
+        ).total_s
         taken = reading - n_passes * decode.parts.total_s if along else reading
         each = max(0.0, taken) / prompts / replica.pp  # stages read different prompts at a time
         reading += each * max(0.0, waiting - (prompts - 1.0))
@@ -263,14 +265,14 @@ def static_batch(
     total = ttft + (o - 1.0) * decode.per_token_s
     room = most_sequences(model, replica, site, load.input_tokens + o)
     return ServingLoad(
-        ttft,
-        decode.per_token_s,
-        size * o / total,
-        size,
-        size,
-        decode.time_s,
-        prefill.total_s,
-        room >= size,
-        decode.parts,
-        prefill,
+        ttft_s=ttft,
+        tpot_s=decode.per_token_s,
+        tokens_per_s=size * o / total,
+        decoding_sequences=size,
+        concurrency=size,
+        decode_pass_s=decode.time_s,
+        prefill_s=prefill.total_s,
+        fits=room >= size,
+        decode=decode.parts,
+        prefill=prefill,
     )

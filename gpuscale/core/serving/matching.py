@@ -139,15 +139,15 @@ def aggregated_points(service: Service, engine: str, weights: str) -> list[Point
             continue
         found.append(
             Point(
-                "aggregated",
-                label,
-                engine,
-                weights,
-                c,
-                1.0 / load.tpot.mean_s,
-                load.output_tokens_per_s / service.n_gpus,
-                load.ttft.mean_s,
-                load.tpot.mean_s,
+                kind="aggregated",
+                layout=label,
+                engine=engine,
+                weights=weights,
+                concurrency=c,
+                tokens_per_s_per_user=1.0 / load.tpot.mean_s,
+                tokens_per_s_per_gpu=load.output_tokens_per_s / service.n_gpus,
+                ttft_s=load.ttft.mean_s,
+                tpot_s=load.tpot.mean_s,
             )
         )
     return found
@@ -166,15 +166,15 @@ def disaggregated_points(
         steady = read.steady(0.7 * prefill.rate_per_s)
         found.append(
             Point(
-                "disaggregated",
-                f"{layout_text(read.replica)} read, {layout_text(decode.replica)} decode",
-                engine,
-                weights,
-                c,
-                1.0 / tpot_s,
-                rate * decode.demand.outputs.mean / gpus,
-                steady.ttft_s + tpot_s,
-                tpot_s,
+                kind="disaggregated",
+                layout=f"{layout_text(read.replica)} read, {layout_text(decode.replica)} decode",
+                engine=engine,
+                weights=weights,
+                concurrency=c,
+                tokens_per_s_per_user=1.0 / tpot_s,
+                tokens_per_s_per_gpu=rate * decode.demand.outputs.mean / gpus,
+                ttft_s=steady.ttft_s + tpot_s,
+                tpot_s=tpot_s,
             )
         )
     return found

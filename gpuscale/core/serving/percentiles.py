@@ -61,7 +61,24 @@ class LoadResult:
 
 _NONE = Latency(0.0, 0.0, 0.0, 0.0, 0.0)
 
-NOTHING = LoadResult(_NONE, _NONE, _NONE, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+NOTHING = LoadResult(
+    ttft=_NONE,
+    tpot=_NONE,
+    end_to_end=_NONE,
+    requests_per_s=0.0,
+    input_tokens_per_s=0.0,
+    output_tokens_per_s=0.0,
+    tokens_per_s_per_user=0.0,
+    decoding_sequences=0.0,
+    busy_frac=0.0,
+    most_sequences=0,
+    n_requests=0,
+    n_preempted=0,
+    n_refused=0,
+    ttft_error_frac=0.0,
+    tpot_error_frac=0.0,
+    time_s=0.0,
+)
 """Of a service without room for one request."""
 
 

@@ -74,14 +74,14 @@ def windows_of(
         )
         late += max(0, count - int(up * each_per_s * width_s))
     return Scaled(
-        tuple(
+        windows=tuple(
             Window(start + i * width_s, counts[i] / width_s, needed[i], planned[i])
             for i in range(n)
         ),
-        width_s,
-        max(needed),
-        sum(planned) / n,
-        max(needed) * n * width_s,
-        sum(planned) * width_s,
-        late / len(arrivals_s),
+        width_s=width_s,
+        peak=max(needed),
+        mean=sum(planned) / n,
+        fixed_replica_s=max(needed) * n * width_s,
+        planned_replica_s=sum(planned) * width_s,
+        late_frac=late / len(arrivals_s),
     )

@@ -213,13 +213,13 @@ class Service:
         """
         s, demand = self.scheduler, self.demand
         load = OpenLoad(
-            rate_per_s,
-            demand.outputs.mean,
-            demand.inputs.cv2,
-            0.0 if self.prefilled else self._prompt_passes,
-            s.request_s,
-            s.tokens_per_pass,
-            self.sequences_with_room,
+            rate_per_s=rate_per_s,
+            output_tokens=demand.outputs.mean,
+            prompt_cv2=demand.inputs.cv2,
+            prompt_passes=0.0 if self.prefilled else self._prompt_passes,
+            request_s=s.request_s,
+            tokens_per_pass=s.tokens_per_pass,
+            most_sequences=self.sequences_with_room,
         )
         most = max(1, int(s.token_budget / self._prompt_tokens))
         found, together = Steady(math.inf, math.inf, 1.0, math.inf), most

@@ -95,7 +95,9 @@ def softmax_s(
         index = tokens * context * core.index_flop_per_key
         index_s = index / (hw.bf16_flop_per_s * hw.attention_eff)
         context = min(context, float(core.top_k_tokens))
-    fwd, bwd = flash_core_s(hw, sw, tokens, context, core.heads, core.qk, core.v)
+    fwd, bwd = flash_core_s(
+        hw, sw, tokens=tokens, context=context, heads=core.heads, dqk=core.qk, dv=core.v
+    )
     return fwd + index_s, bwd + index_s
 
 

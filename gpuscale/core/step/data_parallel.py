@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import buckets, gather_s, split_group
+from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import Hardware, Software
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
 
 
 class Shards(NamedTuple):
@@ -137,3 +141,83 @@ def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overla
     calls = buckets(hw, n_bytes)
     time_s = gather_s(hw, replicas, stride, n_bytes, reduce_all=True, calls=calls)
     return exposed_s(window_s, time_s, exposed_frac(hw, sw, replicas, stride, overlap))
+
+
+def shards_of(
+    layout: Layout, dense_params: float, expert_params: float, domain_gpus: int
+) -> Shards:
+    """Return the data-parallel groups of a rank that holds so many weights."""
+    ranks = layout.dp * layout.cp
+    expert_ranks = max(1, ranks * layout.tp // (layout.ep * layout.etp))
+    shard = min(ranks, layout.shard_group_size or ranks)
+    at = strides(layout, domain_gpus)
+    return Shards(
+        dense_params=dense_params,
+        expert_params=expert_params,
+        dense_ranks=ranks,
+        expert_ranks=expert_ranks,
+        dense_stride=at.dense,
+        expert_stride=at.expert,
+        shard_ranks=shard,
+    )
+
+
+def exchanges_s(
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    shards: Shards,
+    forward_s: float,
+    backward_s: float,
+    n_layers: float,
+) -> tuple[float, float]:
+    """Exposed data-parallel communication of each micro-batch, and once per step. [s]."""
+    overlap = layout.overlap_dp
+    if layout.zero_stage < 3:
+        once = replicated_s(
+            hw,
+            sw,
+            shards=shards,
+            zero_stage=layout.zero_stage,
+            forward_s=forward_s,
+            backward_s=backward_s,
+            overlap=overlap,
+            precision=layout.precision,
+        )
+        if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
+            return 0.0, once
+        each = reduced_s(hw, sw, shards, backward_s, overlap)
+        return each, once - each
+    per_micro = sharded_s(
+        hw,
+        sw,
+        shards=shards,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        n_layers=n_layers,
+        overlap=overlap,
+        precision=layout.precision,
+    )
+    return per_micro, hybrid_s(hw, sw, shards, backward_s, overlap)
+
+
+def data_parallel_s(
+    hw: Hardware,
+    sw: Software,
+    layout: Layout,
+    shards: Shards,
+    forward_s: float,
+    backward_s: float,
+    n_layers: float,
+) -> float:
+    """Exposed data-parallel communication of the whole step. [s]."""
+    per_micro, once = exchanges_s(
+        hw,
+        sw,
+        layout=layout,
+        shards=shards,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        n_layers=n_layers,
+    )
+    return layout.n_micro_batches * per_micro + once

@@ -74,13 +74,13 @@ def layer_time(
     return assemble_layer(
         mix,
         mlp,
-        mixer.kind != "none",
-        ffn.kind,
-        hidden_size,
-        hw,
-        sw,
-        shape,
-        getattr(ffn, "top_k", 0),
+        has_mixer=mixer.kind != "none",
+        ffn_kind=ffn.kind,
+        hidden=hidden_size,
+        hw=hw,
+        sw=sw,
+        shape=shape,
+        top_k=getattr(ffn, "top_k", 0),
     )
 
 
@@ -98,12 +98,25 @@ def assemble_layer(
     """Put the operators of a layer together: overlap, launch bound, recomputation."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     n_parts = int(has_mixer) + int(ffn_kind != "none")
-    rest_f, rest_b = elementwise_s(mix, mlp, n_parts, hidden, hw, sw, shape, tokens)
+    rest_f, rest_b = elementwise_s(
+        mix, mlp, n_parts=n_parts, hidden=hidden, hw=hw, sw=sw, shape=shape, tokens=tokens
+    )
     linear_f = mix.linear_fwd_s + mlp.linear_fwd_s
     linear_b = mix.linear_bwd_s + mlp.linear_bwd_s
     gpu_f = linear_f + mix.core_fwd_s + rest_f + mlp.dispatch_fwd_s
     gpu_b = linear_b + mix.core_bwd_s + rest_b + mlp.dispatch_bwd_s
-    comm = layer_comm(mix, mlp, has_mixer, ffn_kind, hidden, hw, sw, shape, tokens, top_k)
+    comm = layer_comm(
+        mix,
+        mlp,
+        has_mixer=has_mixer,
+        ffn_kind=ffn_kind,
+        hidden=hidden,
+        hw=hw,
+        sw=sw,
+        shape=shape,
+        tokens=tokens,
+        top_k=top_k,
+    )
     c_tp = sw.tp_exposed_frac if shape.overlap_tp else 1.0
     tp_f = exposed_s(linear_f, comm.tp_fwd_s, c_tp)
     tp_b = exposed_s(linear_b, comm.tp_bwd_s, c_tp)
@@ -123,20 +136,29 @@ def assemble_layer(
     if sw.recompute_stops_early and ffn_kind == "dense":
         n_reductions = n_parts * (2 if shape.sequence_parallel else 1)
         repeated -= mlp.last_fwd_s + tp_f / n_reductions
-    again = recompute_s(shape.recompute, hw, sw, repeated, mix, mlp, rest_f, ffn_kind == "moe")
+    again = recompute_s(
+        shape.recompute,
+        hw,
+        sw=sw,
+        forward_s=repeated,
+        mix=mix,
+        mlp=mlp,
+        rest_s=rest_f,
+        is_moe=ffn_kind == "moe",
+    )
     bwd = busy_b + extra_b + again
     return LayerTime(
-        fwd,
-        bwd,
-        linear_f + linear_b,
-        mix.core_fwd_s + mix.core_bwd_s,
-        rest_f + rest_b,
-        mlp.dispatch_fwd_s + mlp.dispatch_bwd_s,
-        tp_f + tp_b,
-        cp_f + cp_b,
-        ep_f + ep_b,
-        again,
-        extra_f + extra_b,
+        fwd_s=fwd,
+        bwd_s=bwd,
+        matmul_s=linear_f + linear_b,
+        attention_s=mix.core_fwd_s + mix.core_bwd_s,
+        elementwise_s=rest_f + rest_b,
+        moe_s=mlp.dispatch_fwd_s + mlp.dispatch_bwd_s,
+        tp_comm_s=tp_f + tp_b,
+        cp_comm_s=cp_f + cp_b,
+        ep_comm_s=ep_f + ep_b,
+        recompute_s=again,
+        host_s=extra_f + extra_b,
     )
 
 
@@ -233,11 +255,11 @@ def layer_comm(
             one = all_to_all_s(
                 hw,
                 shape.ep,
-                shape.ep_stride,
-                mlp.dispatched_bytes,
-                copies,
-                mlp.route_domains,
-                sw.dispatch_frac if sw.rdma_dispatch else None,
+                stride=shape.ep_stride,
+                n_bytes=mlp.dispatched_bytes,
+                copies=copies,
+                max_domains=mlp.route_domains,
+                dispatch_frac=sw.dispatch_frac if sw.rdma_dispatch else None,
             )
             ep_f = ep_b = 2.0 * one
     return Comm(tp_f, tp_b, cp_f, cp_b, ep_f, ep_b)
@@ -297,15 +319,15 @@ def head_time(
         one = gather_s(hw, shape.tp, shape.tp_stride, tokens * hidden_size * 2.0, reduce_all=True)
         comm = one * (sw.tp_exposed_frac if shape.overlap_tp else 1.0)
     return LayerTime(
-        fwd + loss / 2.0,
-        bwd + loss / 2.0 + comm,
-        fwd + bwd,
-        0.0,
-        loss,
-        0.0,
-        comm,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
+        fwd_s=fwd + loss / 2.0,
+        bwd_s=bwd + loss / 2.0 + comm,
+        matmul_s=fwd + bwd,
+        attention_s=0.0,
+        elementwise_s=loss,
+        moe_s=0.0,
+        tp_comm_s=comm,
+        cp_comm_s=0.0,
+        ep_comm_s=0.0,
+        recompute_s=0.0,
+        host_s=0.0,
     )

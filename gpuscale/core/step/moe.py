@@ -72,7 +72,15 @@ def moe_ffn_s(
     rows = own * etp * ep * ffn.top_k / ffn.n_experts
     width = ffn.expert_ffn_hidden_size / etp
     expert_hidden = ffn.latent_size or hidden
-    fwd, bwd = _mlp_s(hw, rows, width, expert_hidden, ffn.gated, precision, local)
+    fwd, bwd = _mlp_s(
+        hw,
+        rows,
+        width=width,
+        hidden=expert_hidden,
+        gated=ffn.gated,
+        precision=precision,
+        groups=local,
+    )
     eff = hw.grouped_eff * sw.grouped_factor
     if precision not in ("bf16", "fp16"):
         eff *= hw.grouped_fp8_eff
@@ -89,7 +97,14 @@ def moe_ffn_s(
     dispatch = sw.dispatch_factor * (stream_s(hw, moved * hw.permute_passes) + hw.router_s)
     bytes_per_token = 2.0 * (3 if ffn.gated else 2) * ffn.expert_ffn_hidden_size * ffn.top_k / tp
     return FfnTime(
-        fwd, bwd, dispatch, dispatch, bytes_per_token, moved, float(local), ffn.n_route_groups
+        linear_fwd_s=fwd,
+        linear_bwd_s=bwd,
+        dispatch_fwd_s=dispatch,
+        dispatch_bwd_s=dispatch,
+        width_bytes=bytes_per_token,
+        dispatched_bytes=moved,
+        local_experts=float(local),
+        route_domains=ffn.n_route_groups,
     )
 
 

@@ -108,7 +108,16 @@ def collective_s(
     if fabric is None:
         in_switch = hw.in_switch_reduction and inside >= NVLS_MIN_RANKS
         return bound_s(op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch)
-    return calls * _expected_s(op, n_bytes / calls, n_ranks, inside, fabric, up, out, network_frac)
+    return calls * _expected_s(
+        op,
+        n_bytes / calls,
+        n_ranks=n_ranks,
+        inside=inside,
+        fabric=fabric,
+        up=up,
+        out=out,
+        network_frac=network_frac,
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -124,7 +133,14 @@ def _expected_s(
 ) -> float:
     """Time of one call, as `collective` gives it over the slowed links; memoised. [s]."""
     return expected_collective_time_s(
-        op, size_bytes, n_ranks, inside, fabric, up, out, network_frac=network_frac
+        op,
+        size_bytes,
+        n_ranks=n_ranks,
+        n_in_domain=inside,
+        fabric=fabric,
+        scaleup_bytes_per_s=up,
+        scaleout_bytes_per_s=out,
+        network_frac=network_frac,
     )
 
 

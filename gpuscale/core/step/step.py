@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
-from gpuscale.core.step.data_parallel import Shards, hybrid_s, reduced_s, replicated_s, sharded_s
+from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
@@ -42,20 +42,23 @@ class Stage(NamedTuple):
 def shape_of(layout: Layout, hw: Hardware, sw: Software) -> Shape:
     """Return what a layer sees of a layout."""
     crosses = sw.pipeline_launch_s > 0.0 and layout.pp > 1 and layout.n_gpus > hw.gpus_per_node
+    at = strides(layout, hw.scaleup_domain_gpus)
     return Shape(
-        layout.tp,
-        layout.cp,
-        layout.ep,
-        layout.etp,
-        layout.micro_batch_size,
-        layout.seq_len,
-        layout.precision,
-        layout.recompute,
-        layout.sequence_parallel,
-        layout.cp_kind,
-        layout.overlap_tp,
-        *strides(layout, hw.scaleup_domain_gpus)[:3],
-        crosses,
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        etp=layout.etp,
+        micro_batch_size=layout.micro_batch_size,
+        seq_len=layout.seq_len,
+        precision=layout.precision,
+        recompute=layout.recompute,
+        sequence_parallel=layout.sequence_parallel,
+        cp_kind=layout.cp_kind,
+        overlap_tp=layout.overlap_tp,
+        tp_stride=at.tp,
+        cp_stride=at.cp,
+        ep_stride=at.ep,
+        pp_crosses=crosses,
     )
 
 
@@ -139,7 +142,9 @@ def breakdown(
     """
     sw = dispatched(sw, layout.schedule, model.has_experts)
     shape = shape_of(layout, hw, sw)
-    stages = model_stages(model, hw, sw, layout, shape, times, weights, head)
+    stages = model_stages(
+        model, hw, sw=sw, layout=layout, shape=shape, times=times, weights=weights, head=head
+    )
     return compose(stages, hw, sw, layout, model.hidden_size)
 
 
@@ -218,17 +223,6 @@ def _stage(
     return Stage(add_times(parts), held.dense_params, held.expert_params, held.n_layers)
 
 
-def shards_of(
-    layout: Layout, dense_params: float, expert_params: float, domain_gpus: int
-) -> Shards:
-    """Return the data-parallel groups of a rank that holds so many weights."""
-    ranks = layout.dp * layout.cp
-    expert_ranks = max(1, ranks * layout.tp // (layout.ep * layout.etp))
-    shard = min(ranks, layout.shard_group_size or ranks)
-    at = strides(layout, domain_gpus)
-    return Shards(dense_params, expert_params, ranks, expert_ranks, at.dense, at.expert, shard)
-
-
 class StageTimes(NamedTuple):
     """What the time of a step depends on, of all stages of a layout and one micro-batch."""
 
@@ -276,12 +270,28 @@ def step_terms(
     )
     pp_s = pipeline_transfers_s(hw, sw, layout, hidden)
     shards = shards_of(layout, stages.dense_params, stages.expert_params, hw.scaleup_domain_gpus)
-    dp_s = data_parallel_s(hw, sw, layout, shards, stages.fwd_s, stages.bwd_s, stages.n_layers)
+    dp_s = data_parallel_s(
+        hw,
+        sw,
+        layout=layout,
+        shards=shards,
+        forward_s=stages.fwd_s,
+        backward_s=stages.bwd_s,
+        n_layers=stages.n_layers,
+    )
     update = optimizer_s(hw, sw, shards, layout.zero_stage, layout.offload_optimizer)
     base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
     late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)
-    return StepTerms(steady, bubble, pp_s, dp_s, update, sw.step_host_s, late)
+    return StepTerms(
+        steady_s=steady,
+        bubble_s=bubble,
+        pp_comm_s=pp_s,
+        dp_comm_s=dp_s,
+        optimizer_s=update,
+        host_s=sw.step_host_s,
+        straggler_s=late,
+    )
 
 
 def compose(
@@ -332,42 +342,3 @@ def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int
     one = point_to_point_s(hw, stride, n_bytes)
     n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)
     return n * one * (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
-
-
-def data_parallel_s(
-    hw: Hardware,
-    sw: Software,
-    layout: Layout,
-    shards: Shards,
-    forward_s: float,
-    backward_s: float,
-    n_layers: float,
-) -> float:
-    """Exposed data-parallel communication of the whole step. [s]."""
-    per_micro, once = exchanges_s(hw, sw, layout, shards, forward_s, backward_s, n_layers)
-    return layout.n_micro_batches * per_micro + once
-
-
-def exchanges_s(
-    hw: Hardware,
-    sw: Software,
-    layout: Layout,
-    shards: Shards,
-    forward_s: float,
-    backward_s: float,
-    n_layers: float,
-) -> tuple[float, float]:
-    """Exposed data-parallel communication of each micro-batch, and once per step. [s]."""
-    overlap = layout.overlap_dp
-    if layout.zero_stage < 3:
-        once = replicated_s(
-            hw, sw, shards, layout.zero_stage, forward_s, backward_s, overlap, layout.precision
-        )
-        if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
-            return 0.0, once
-        each = reduced_s(hw, sw, shards, backward_s, overlap)
-        return each, once - each
-    per_micro = sharded_s(
-        hw, sw, shards, forward_s, backward_s, n_layers, overlap, layout.precision
-    )
-    return per_micro, hybrid_s(hw, sw, shards, backward_s, overlap)

@@ -6,14 +6,16 @@ Order of work as in `core.schedules` (Narayanan et al. 2021, arXiv:2104.04473, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, Pass, orders
+from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
-from gpuscale.core.step.step import breakdown, exchanges_s, model_stages, shape_of, shards_of
+from gpuscale.core.step.step import breakdown, model_stages, shape_of
 from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
-from gpuscale.core.timeline.replay import replay, stretched
+from gpuscale.core.timeline.replay import Placing, placed, replay, stretched
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -123,7 +125,18 @@ def timeline(
     over = run.length_s > (window - left_out) * (1.0 + 1e-9)
     scale = (window - left_out) / run.length_s if over else 1.0
     hop = _hop(parts, layout, sw)
-    laid = Placing(sw.step_host_s, window, scale, split, hop, drawn, m, left_out, pp, vpp)
+    laid = Placing(
+        offset_s=sw.step_host_s,
+        window_s=window,
+        scale=scale,
+        split=split,
+        hop_s=hop,
+        n_drawn=drawn,
+        n_micro_batches=m,
+        left_out_s=left_out,
+        pp=pp,
+        vpp=vpp,
+    )
     tail = (("straggler", parts.straggler_s), ("dp", once), ("optimizer", parts.optimizer_s))
     events = tuple(
         event for d in range(pp) for event in _device(d, run.times[d], times, laid, tail)
@@ -150,26 +163,6 @@ def timeline(
     )
 
 
-class Placing(NamedTuple):
-    """How the replay is put into the step."""
-
-    offset_s: float
-    window_s: float
-    scale: float
-    split: bool
-    hop_s: float
-    n_drawn: int
-    n_micro_batches: int
-    left_out_s: float
-    pp: int
-    vpp: int
-
-    @property
-    def cut(self) -> int:
-        """Backward passes of a device after which the middle is left out; 0: nothing is."""
-        return self.n_drawn * self.vpp // 2 if self.left_out_s > 0.0 else 0
-
-
 def _schedule_name(layout: Layout) -> str:
     if layout.pp == 1:
         return "no pipeline"
@@ -183,7 +176,15 @@ def _exchange(
     wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
     slow = max(stages, key=lambda s: s.seconds)
     shards = shards_of(layout, wide.dense_params, wide.expert_params, hw.scaleup_domain_gpus)
-    return exchanges_s(hw, sw, layout, shards, slow.time.fwd_s, slow.time.bwd_s, slow.n_layers)
+    return exchanges_s(
+        hw,
+        sw,
+        layout=layout,
+        shards=shards,
+        forward_s=slow.time.fwd_s,
+        backward_s=slow.time.bwd_s,
+        n_layers=slow.n_layers,
+    )
 
 
 def _times(time: LayerTime, gather_s: float) -> Times:
@@ -216,19 +217,6 @@ def _hop(parts: Breakdown, layout: Layout, sw: Software) -> float:
     return parts.pp_comm_s / n / (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
 
 
-def _placed(
-    passes: Sequence[tuple[Pass, float, float]], laid: Placing
-) -> Iterator[tuple[Pass, float, float]]:
-    """Yield (pass, start, end) in the step; the second half comes after the middle left out."""
-    done = 0
-    for op, start, end in passes:
-        late = laid.left_out_s if laid.cut and done >= laid.cut else 0.0
-        number = op.micro_batch + (laid.n_micro_batches - laid.n_drawn if late else 0)
-        at, to = (laid.offset_s + late + laid.scale * t for t in (start, end))
-        yield op._replace(micro_batch=number), at, to
-        done += op.kind == "B"
-
-
 def _device(
     device: int,
     passes: Sequence[tuple[Pass, float, float]],
@@ -242,7 +230,7 @@ def _device(
     now, free = laid.offset_s, 0.0
     skipped = False
     done = 0
-    for op, start, end in _placed(passes, laid):
+    for op, start, end in placed(passes, laid):
         if laid.cut and done >= laid.cut and not skipped:
             skipped = True
             length = min(laid.left_out_s, start - now)
@@ -253,11 +241,12 @@ def _device(
         if start - gather > now + 1e-12:
             yield Event("bubble", device, "compute", now, start - gather - now)
         if gather > 0.0:
+            event = partial(Event, micro_batch=op.micro_batch, chunk=chunk)
             for kind, track in (("gather", "compute"), ("dp", "dp")):
-                yield Event(kind, device, track, start - gather, gather, op.micro_batch, chunk)
+                yield event(kind, device, track, start - gather, gather)
         now = max(start, end)
         done += op.kind == "B"
-        yield from _parts(device, op, chunk, start, end, t, laid)
+        yield from _parts(device, op, chunk=chunk, start=start, end=end, t=t, laid=laid)
         if laid.hop_s > 0.0 and _leaves(op, laid):
             at = max(end, free)
             free = at + laid.hop_s
@@ -281,9 +270,10 @@ def _transfer(device: int, op: Pass, chunk: int, at: float, laid: Placing) -> It
     took = min(laid.hop_s, laid.offset_s + laid.window_s - at)
     if took <= 0.0 or to == device:
         return
-    yield Event("send", device, "pp", at, took, op.micro_batch, chunk)
+    send = partial(Event, start_s=at, duration_s=took, micro_batch=op.micro_batch)
+    yield send("send", device, "pp", chunk=chunk)
     track = "pp-before" if (to - 1) % laid.pp == device else "pp-after"
-    yield Event("receive", to, track, at, took, op.micro_batch, stage // laid.pp)
+    yield send("receive", to, track, chunk=stage // laid.pp)
 
 
 def _leaves(op: Pass, laid: Placing) -> bool:
@@ -307,18 +297,19 @@ def _parts(
     }[op.kind]
     whole = sum(length for _, length in pieces)
     per = (end - start) / whole if whole > 0.0 else 0.0
+    event = partial(Event, micro_batch=op.micro_batch, chunk=chunk)
     at = start
     for kind, length in pieces:
         if length <= 0.0:
             continue
-        yield Event(kind, device, "compute", at, per * length, op.micro_batch, chunk)
+        yield event(kind, device, "compute", at, per * length)
         if kind in ("forward", "backward"):
             share = forward if kind == "forward" else 1.0 - forward
             here = at
             for name, seconds in t.comm:
                 took = min(per * seconds * share, at + per * length - here)
                 if took > 0.0:
-                    yield Event(name, device, name, here, took, op.micro_batch, chunk)
+                    yield event(name, device, name, here, took)
                 here += took
         at += per * length
 
@@ -340,7 +331,7 @@ def _memory(
     busy = stage.logits_bytes + stage.working_bytes + stage.fragmentation_bytes
     frees = "W" if laid.split else "B"
     changes = [(0.0, 0)]
-    for op, start, end in _placed(passes, laid):
+    for op, start, end in placed(passes, laid):
         if op.kind == "F":
             changes.append((start, 1))
         if op.kind == frees:
@@ -366,13 +357,13 @@ def _summary(device: int, events: Sequence[Event], peak_bytes: float | None) -> 
         if e.device == device and e.track == "compute":
             sums[e.kind if e.kind in own else "other"] += e.duration_s
     return DeviceTime(
-        device,
-        sums["forward"],
-        sums["recompute"],
-        sums["backward"],
-        sums["weights"],
-        sums["bubble"],
-        sums["skipped"],
-        sums["other"],
-        peak_bytes,
+        device=device,
+        forward_s=sums["forward"],
+        recompute_s=sums["recompute"],
+        backward_s=sums["backward"],
+        weights_s=sums["weights"],
+        bubble_s=sums["bubble"],
+        skipped_s=sums["skipped"],
+        other_s=sums["other"],
+        peak_bytes=peak_bytes,
     )

@@ -6,7 +6,7 @@ Dependencies of the passes: Narayanan et al. 2021 (arXiv:2104.04473), figure 4; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpuscale.core.schedules import Pass
@@ -125,3 +125,36 @@ def stretched(
         hop = max(0.0, hop + gap / max(1, run.hops))
         run = replay(order, duration, hop, lead)
     return run, hop
+
+
+class Placing(NamedTuple):
+    """How the replay is put into the step."""
+
+    offset_s: float
+    window_s: float
+    scale: float
+    split: bool
+    hop_s: float
+    n_drawn: int
+    n_micro_batches: int
+    left_out_s: float
+    pp: int
+    vpp: int
+
+    @property
+    def cut(self) -> int:
+        """Backward passes of a device after which the middle is left out; 0: nothing is."""
+        return self.n_drawn * self.vpp // 2 if self.left_out_s > 0.0 else 0
+
+
+def placed(
+    passes: Sequence[tuple[Pass, float, float]], laid: Placing
+) -> Iterator[tuple[Pass, float, float]]:
+    """Yield (pass, start, end) in the step; the second half comes after the middle left out."""
+    done = 0
+    for op, start, end in passes:
+        late = laid.left_out_s if laid.cut and done >= laid.cut else 0.0
+        number = op.micro_batch + (laid.n_micro_batches - laid.n_drawn if late else 0)
+        at, to = (laid.offset_s + late + laid.scale * t for t in (start, end))
+        yield op._replace(micro_batch=number), at, to
+        done += op.kind == "B"

@@ -127,16 +127,16 @@ def hardware_facts(row: Row) -> HardwareFacts:
     bandwidth = _scaleout(row.get("fabric", ""), per_node) or nic
     overrides = _overrides(text)
     return HardwareFacts(
-        gpu,
-        cluster,
-        architecture,
-        per_node,
-        domain,
-        bandwidth,
-        _fabric_class(row, gpu, bandwidth),
-        overrides.get("hbm_bytes", hbm),
-        overrides,
-        known,
+        gpu_name=gpu,
+        cluster_name=cluster,
+        architecture=architecture,
+        gpus_per_node=per_node,
+        scaleup_domain_gpus=domain,
+        scaleout_bytes_per_s_per_gpu=bandwidth,
+        fabric_class=_fabric_class(row, gpu, bandwidth),
+        hbm_bytes=overrides.get("hbm_bytes", hbm),
+        overrides=overrides,
+        gpu_known=known,
     )
 
 

@@ -125,14 +125,14 @@ def training_run(row: Row, index: int = 0) -> TrainingRun:
     except (ValueError, KeyError, ArithmeticError, AttributeError, TypeError) as error:
         text = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         return TrainingRun(
-            _id(row, index),
-            row.get("source", ""),
-            row.get("gpu", ""),
-            None,
-            hardware_facts(row),
-            None,
-            0,
-            family_of(row),
+            id=_id(row, index),
+            source=row.get("source", ""),
+            gpu=row.get("gpu", ""),
+            model=None,
+            hardware=hardware_facts(row),
+            layout=None,
+            n_gpus=0,
+            software=family_of(row),
             reason=f"row not understood: {text}",
         )
 
@@ -161,14 +161,14 @@ def _training_run(row: Row, index: int) -> TrainingRun:
     assumed: list[str] = [model_note] if model_note else []
     if model is None:
         return TrainingRun(
-            _id(row, index),
-            row.get("source", ""),
-            row.get("gpu", ""),
-            None,
-            facts,
-            None,
-            whole(row.get("n_gpus")) or 0,
-            family,
+            id=_id(row, index),
+            source=row.get("source", ""),
+            gpu=row.get("gpu", ""),
+            model=None,
+            hardware=facts,
+            layout=None,
+            n_gpus=whole(row.get("n_gpus")) or 0,
+            software=family,
             reason=model_note or "architecture unknown",
             **_measured(row, None),
         )

@@ -78,13 +78,13 @@ class CollectiveRow:
         return expected_collective_time_s(
             self.op,
             self.size_bytes,
-            self.n_ranks,
-            self.n_in_domain,
-            fabric,
-            self.scaleup_bytes_per_s,
-            self.scaleout_bytes_per_s,
-            self.algorithm,
-            self.host_launch_s,
+            n_ranks=self.n_ranks,
+            n_in_domain=self.n_in_domain,
+            fabric=fabric,
+            scaleup_bytes_per_s=self.scaleup_bytes_per_s,
+            scaleout_bytes_per_s=self.scaleout_bytes_per_s,
+            algorithm=self.algorithm,
+            host_launch_s=self.host_launch_s,
         )
 
 

@@ -58,13 +58,13 @@ def chip(document: Document) -> list[Chart]:
     ]
     return [
         Lines(
-            "roofline",
-            f"Rooflines of {r.get('gpu')}",
-            Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-            Axis("rate of one GPU", "flop_per_s", True),
-            series,
-            (),
-            f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates",
+            key="roofline",
+            title=f"Rooflines of {r.get('gpu')}",
+            x=Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
+            y=Axis("rate of one GPU", "flop_per_s", True),
+            series=series,
+            marks=(),
+            note=f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates",
         )
     ]
 
@@ -79,13 +79,13 @@ def levels(r: Mapping[str, Any], where: str) -> list[Chart]:
         rows.append(("all, expected", [r["expected"]["time_s"]]))
     return [
         Stack(
-            "levels",
-            "Time by network level",
-            Axis("time", "s"),
-            ["time"],
-            rows,
-            None,
-            f"{where}; the levels run at once, the slowest counts",
+            key="levels",
+            title="Time by network level",
+            axis=Axis("time", "s"),
+            parts=["time"],
+            rows=rows,
+            limit=None,
+            note=f"{where}; the levels run at once, the slowest counts",
         )
     ]
 
@@ -121,5 +121,7 @@ def collective(document: Document) -> list[Chart]:
         ]
         series += [Series("expected", real)] if real else []
         if ideal:
-            charts.append(Lines(key, title, size, axis, series, (), where))
+            charts.append(
+                Lines(key=key, title=title, x=size, y=axis, series=series, marks=(), note=where)
+            )
     return charts

@@ -45,7 +45,13 @@ def memory_stack(
     }
     rows = [(name, [getattr(s, key) for key in used]) for name, s in stages]
     return Stack(
-        "memory", title, Axis("memory of one GPU", "bytes"), list(used.values()), rows, limit, note
+        key="memory",
+        title=title,
+        axis=Axis("memory of one GPU", "bytes"),
+        parts=list(used.values()),
+        rows=rows,
+        limit=limit,
+        note=note,
     )
 
 
@@ -63,7 +69,15 @@ def step_stack(step: StepResult, note: str = "") -> Stack:
         names.append("other")
     else:
         rows = [(name, values[:-1]) for name, values in rows]
-    return Stack("step", "Where the step goes", Axis("time", "s"), names, rows, None, note)
+    return Stack(
+        key="step",
+        title="Where the step goes",
+        axis=Axis("time", "s"),
+        parts=names,
+        rows=rows,
+        limit=None,
+        note=note,
+    )
 
 
 def _bars(block: Bars) -> list[Chart]:
@@ -136,26 +150,26 @@ def _one_plan(document: Document) -> list[Chart]:
         series = [Series("chosen", mine, line=False), Series("alternatives", rest, line=False)]
         charts.append(
             Lines(
-                "alternatives",
-                "Alternatives: time against memory",
-                Axis("memory of the fullest GPU", "bytes"),
-                Axis("expected step", "s"),
-                series,
-                [Mark("x", r.capacity_bytes, limit[1])],
-                where,
+                key="alternatives",
+                title="Alternatives: time against memory",
+                x=Axis("memory of the fullest GPU", "bytes"),
+                y=Axis("expected step", "s"),
+                series=series,
+                marks=[Mark("x", r.capacity_bytes, limit[1])],
+                note=where,
             )
         )
     if r.pareto:
         points = sorted((p.peak_bytes, p.step_s, layout_words(p.layout)) for p in r.pareto)
         charts.append(
             Lines(
-                "pareto",
-                "Pareto front: fastest step under a memory cap",
-                Axis("memory of the fullest GPU", "bytes"),
-                Axis("expected step", "s"),
-                [Series("", points)],
-                (),
-                where,
+                key="pareto",
+                title="Pareto front: fastest step under a memory cap",
+                x=Axis("memory of the fullest GPU", "bytes"),
+                y=Axis("expected step", "s"),
+                series=[Series("", points)],
+                marks=(),
+                note=where,
             )
         )
     if r.limits:
@@ -164,13 +178,13 @@ def _one_plan(document: Document) -> list[Chart]:
         rows = [(f"{e.figure} {e.change}", [max(0.0, e.gain_frac)]) for e in r.sensitivity]
         charts.append(
             Stack(
-                "sensitivity",
-                "What would help: time saved per token",
-                Axis("saved", "frac"),
-                ["expected time saved"],
-                rows,
-                None,
-                where,
+                key="sensitivity",
+                title="What would help: time saved per token",
+                axis=Axis("saved", "frac"),
+                parts=["expected time saved"],
+                rows=rows,
+                limit=None,
+                note=where,
             )
         )
     return charts
@@ -187,13 +201,13 @@ def _limits(limits: Sequence[Any], note: str) -> list[Chart]:
         return []
     return [
         Stack(
-            "limits",
-            "Communication over arithmetic, by parallelism",
-            Axis("ratio"),
-            ["communication time / arithmetic time"],
-            rows,
-            (1.0, "communication-bound above 1"),
-            note,
+            key="limits",
+            title="Communication over arithmetic, by parallelism",
+            axis=Axis("ratio"),
+            parts=["communication time / arithmetic time"],
+            rows=rows,
+            limit=(1.0, "communication-bound above 1"),
+            note=note,
         )
     ]
 
@@ -237,24 +251,24 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
             speed = [Series("expected", speed[0].points), Series("linear scaling", ideal)]
         charts.append(
             Lines(
-                "scaling",
-                "Scaling: tokens per second",
-                x,
-                Axis("tokens/s", "count", log=True),
-                speed,
-                (),
-                note,
+                key="scaling",
+                title="Scaling: tokens per second",
+                x=x,
+                y=Axis("tokens/s", "count", log=True),
+                series=speed,
+                marks=(),
+                note=note,
             )
         )
         charts.append(
             Lines(
-                "mfu",
-                "Scaling: model FLOP utilisation",
-                x,
-                Axis("MFU", "frac"),
-                series(lambda r: r.mfu),
-                (),
-                note,
+                key="mfu",
+                title="Scaling: model FLOP utilisation",
+                x=x,
+                y=Axis("MFU", "frac"),
+                series=series(lambda r: r.mfu),
+                marks=(),
+                note=note,
             )
         )
     front = [r for r in fit if r.pareto]
@@ -272,13 +286,13 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
         made += [Series("dominated", rest, line=False)] if rest else []
         charts.append(
             Lines(
-                "pareto",
-                "Pareto front: time against " + ("cost" if cost else "GPUs"),
-                label,
-                y,
-                made,
-                (),
-                note,
+                key="pareto",
+                title="Pareto front: time against " + ("cost" if cost else "GPUs"),
+                x=label,
+                y=y,
+                series=made,
+                marks=(),
+                note=note,
             )
         )
     return charts

@@ -53,11 +53,11 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
         top, keys = legend(
             [s.name for s in chart.series],
             20,
-            top + 12,
-            WIDTH - 16,
-            "line",
-            [n for n, s in enumerate(chart.series) if not s.line],
-            [n for n, s in enumerate(chart.series) if not s.markers],
+            y=top + 12,
+            right=WIDTH - 16,
+            shape="line",
+            points=[n for n, s in enumerate(chart.series) if not s.line],
+            bare=[n for n, s in enumerate(chart.series) if not s.markers],
         )
         parts += keys
     xs, ys = values_of(chart)

@@ -38,13 +38,13 @@ def operator_roofline(
         series.append(Series(name, [(x, y, label) for label, x, y in points], line=False))
     mark = Mark("x", ridge, f"ridge {ridge:,.0f} FLOP/byte")
     return Lines(
-        "roofline",
-        title,
-        Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-        Axis("rate of one GPU", "flop_per_s", True),
-        series,
-        [mark],
-        note,
+        key="roofline",
+        title=title,
+        x=Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
+        y=Axis("rate of one GPU", "flop_per_s", True),
+        series=series,
+        marks=[mark],
+        note=note,
     )
 
 
@@ -67,11 +67,11 @@ def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Li
     if not series:
         return None
     return Lines(
-        "limits",
-        "Parallelism limits: communication over arithmetic",
-        Axis("GPUs", "count", True),
-        Axis("communication time / arithmetic time", "", True),
-        series,
-        [Mark("y", 1.0, "communication-bound above")],
-        note,
+        key="limits",
+        title="Parallelism limits: communication over arithmetic",
+        x=Axis("GPUs", "count", True),
+        y=Axis("communication time / arithmetic time", "", True),
+        series=series,
+        marks=[Mark("y", 1.0, "communication-bound above")],
+        note=note,
     )

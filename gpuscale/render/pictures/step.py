@@ -55,28 +55,38 @@ def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> 
     fullest = max(busy, key=len)
     time, total = Axis("time", "s"), timeline.total_s
     if len(fullest) <= 2 * n_shown:
-        return [_gantt(timeline, lanes, 0.0, total, "timeline", "One step in time", about)]
+        return [
+            _gantt(
+                timeline,
+                lanes,
+                start=0.0,
+                end=total,
+                key="timeline",
+                title="One step in time",
+                about=about,
+            )
+        ]
     until = fullest[n_shown].start_s
     since = fullest[-n_shown].start_s
     first = _gantt(
         timeline,
         lanes,
-        0.0,
-        until,
-        "timeline",
-        "One step in time: its start",
-        about,
-        f", of which the first {time.text(until)}",
+        start=0.0,
+        end=until,
+        key="timeline",
+        title="One step in time: its start",
+        about=about,
+        part=f", of which the first {time.text(until)}",
     )
     last = _gantt(
         timeline,
         lanes,
-        since,
-        total,
-        "timeline-end",
-        "One step in time: its end",
-        about,
-        f", of which the last {time.text(total - since)}",
+        start=since,
+        end=total,
+        key="timeline-end",
+        title="One step in time: its end",
+        about=about,
+        part=f", of which the last {time.text(total - since)}",
     )
     return [first, last]
 
@@ -117,7 +127,9 @@ def _gantt(
         f"{time.text(timeline.total_s)}{part}; boxes carry the number of the micro-batch"
     )
     names = [(KINDS[k], LETTERS[k]) for k in kinds]
-    return Gantt(key, title, time, end, names, drawn, note, start)
+    return Gantt(
+        key=key, title=title, axis=time, total=end, kinds=names, lanes=drawn, note=note, start=start
+    )
 
 
 def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:

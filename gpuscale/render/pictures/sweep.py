@@ -69,7 +69,15 @@ def _lines(name: str, note: str, swept: str, key: str, series: list[Series]) -> 
     ys = [y for s in series for _, y, _ in s.points]
     y = _axis(key, ys)
     y = Axis(name, y.dim, min(ys) > 0 and max(ys) / min(ys) >= LOG_FROM)
-    return Lines(name.replace(".", "-"), f"{name} over {swept}", x, y, series, (), note)
+    return Lines(
+        key=name.replace(".", "-"),
+        title=f"{name} over {swept}",
+        x=x,
+        y=y,
+        series=series,
+        marks=(),
+        note=note,
+    )
 
 
 def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], note: str) -> Chart:
@@ -101,4 +109,12 @@ def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], note: str) -> S
         if _is_number(p["numbers"][key])
     ]
     axis = Axis(key, dimension_of(key.rsplit(".", 1)[-1]))
-    return Stack(key.replace(".", "-"), key, axis, [key], found, None, note)
+    return Stack(
+        key=key.replace(".", "-"),
+        title=key,
+        axis=axis,
+        parts=[key],
+        rows=found,
+        limit=None,
+        note=note,
+    )

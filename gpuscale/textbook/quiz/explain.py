@@ -108,11 +108,11 @@ def term(question: Question, explanation: Explanation) -> Term | None:
 
     tree = Symbols().visit(ast.parse(question.compute, mode="eval").body)
     return Term(
-        question.quantity,
-        float(exact),
-        DIMENSION.get(question.unit, ""),
-        ast.unparse(tree),
-        inputs,
-        f"{question.title}, {question.section}",
-        tuple(children),
+        name=question.quantity,
+        value=float(exact),
+        unit=DIMENSION.get(question.unit, ""),
+        formula=ast.unparse(tree),
+        inputs=inputs,
+        source=f"{question.title}, {question.section}",
+        children=tuple(children),
     )

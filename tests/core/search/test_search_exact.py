@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -9,17 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.rules import Facts, against
+from gpuscale.core.search import space as space_of
 from gpuscale.core.search.closest import least_memory
-from gpuscale.core.search.engine import brute_force, search
+from gpuscale.core.search.engine import search
 from gpuscale.core.search.families import family
-from gpuscale.core.search.problem import Problem, peak_bytes
-from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
+from gpuscale.core.search.problem import Problem, peak_bytes, stages_of, step_s
+from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of, make_layout
 from gpuscale.core.search.space import Space, declared_size, default_space
-from gpuscale.core.step.step import breakdown
+from gpuscale.core.step.step import breakdown, shape_of
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_hardware import step_hardware
@@ -91,6 +95,39 @@ def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Spac
         offload_optimizer=(False, True),
     )
     return replace(space, **pins)  # type: ignore[arg-type]
+
+
+def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, Layout]]:
+    """Every layout of the space with its time and memory, one by one."""
+    facts: Facts = problem.facts
+    for grid in space_of.grids(space, facts):
+        outer = itertools.product(
+            space_of.expert_degrees(space, facts, grid),
+            space_of.micro_batches(space, facts, grid),
+            space_of.sequence_parallels(space, facts, grid),
+            space.precision,
+            space_of.recomputes(space, facts, grid.pp),
+            space_of.overlap_tps(space, grid.tp),
+            space_of.orders(space, grid),
+        )
+        for (ep, etp), b, seq, precision, recompute, overlap, order in outer:
+            for tail in space_of.tails(space, facts, grid, b):
+                layout = make_layout(
+                    facts,
+                    grid,
+                    ep=ep,
+                    etp=etp,
+                    micro_batch_size=b,
+                    sequence_parallel=seq,
+                    precision=precision,
+                    recompute=recompute,
+                    overlap_tp=overlap,
+                    order=order,
+                    tail=tail,
+                )
+                shape = shape_of(layout, problem.hardware, problem.software)
+                time_s = step_s(problem, layout, stages_of(problem, layout, shape))
+                yield time_s, peak_bytes(problem, layout), layout
 
 
 @lru_cache
