@@ -149,10 +149,10 @@ def compare(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> No
     grids: dict[tuple[int, ...], float] = {}
     every = evaluated(kind, n_gpus, space)
     n = len(every)
-    for step_s, peak, name, key in every:
+    for seconds, peak, name, key in every:
         if peak <= capacity_bytes:
-            best[name] = min(best.get(name, float("inf")), step_s)
-            grids[key] = min(grids.get(key, float("inf")), step_s)
+            best[name] = min(best.get(name, float("inf")), seconds)
+            grids[key] = min(grids.get(key, float("inf")), seconds)
     counts = result.counts
     assert counts.declared == n == declared_size(space, p.facts)
     parts = counts.evaluated + counts.too_large + counts.dominated + counts.bounded
