@@ -41,7 +41,7 @@ def search_rate(
     """(layouts declared, CPU seconds) of one search, everything loaded before."""
     from gpuscale.core.rules import facts_of
     from gpuscale.core.search.engine import search
-    from gpuscale.core.search.space import declared_size, default_space
+    from gpuscale.core.search.space import default_space
     from gpuscale.io.hardware import load_cluster
     from gpuscale.io.jobs import make_problem
     from gpuscale.io.models import load_model
@@ -52,9 +52,8 @@ def search_rate(
     problem = make_problem(spec, load_cluster(cluster), load_software(), facts, precision)
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, precision)
     start = time.process_time()
-    search(problem, space, 3)
-    took = time.process_time() - start
-    return declared_size(space, facts), took
+    found = search(problem, space, 3)
+    return found.counts.declared, time.process_time() - start
 
 
 def main() -> int:

@@ -9,10 +9,12 @@ about a minute). A test runs `fitted` and compares it with the shipped files.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -21,19 +23,19 @@ from gpuscale.core.kernel.calibration import MatmulCalibration  # noqa: E402
 from gpuscale.evidence.fit.gemm_fit import (  # noqa: E402
     AXES,
     PRIORS,
-    FitQuality,
-    cross_validate,
     fit_constants,
     fit_rows,
     log_errors,
-    quality,
     rounded,
 )
+from gpuscale.evidence.fit.least_squares import Vector  # noqa: E402
 from gpuscale.evidence.score.gemm import GemmRow, parse_row, read_gemm  # noqa: E402
+from gpuscale.evidence.score.records import quantile  # noqa: E402
 from gpuscale.io.calibration import arch_spec  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "gemm.csv"
 OUT = ROOT / "presets" / "arch"
+N_FOLDS = 6
 MIN_TABLE_ROWS = 50
 """Fewer rows than this adjust the constants within their priors, without a table."""
 
@@ -99,6 +101,49 @@ def matmul_toml(
     return lines
 
 
+class FitQuality(NamedTuple):
+    """Cross-validated errors of a fit."""
+
+    n_rows: int
+    median_frac: float
+    p90_frac: float
+    low_frac: float  # 10 % quantile of measured / expected
+    high_frac: float
+
+
+def cross_validate(
+    rows: Sequence[GemmRow], start: MatmulCalibration, by_shape: bool = True
+) -> Vector:
+    """log(expected / measured) of each row, fitted without its fold.
+
+    Folds hold out whole (n, k) pairs, or with `by_shape` false every sixth row.
+    """
+    shapes = sorted({(r.n, r.k) for r in rows}, key=lambda s: (s[0] * 7919 + s[1] * 104729) % 10007)
+    fold_of = {s: i % N_FOLDS for i, s in enumerate(shapes)}
+    folds = [fold_of[r.n, r.k] if by_shape else i % N_FOLDS for i, r in enumerate(rows)]
+    errors = [0.0] * len(rows)
+    for fold in range(N_FOLDS):
+        train = [r for r, f in zip(rows, folds, strict=True) if f != fold]
+        test = [i for i, f in enumerate(folds) if f == fold]
+        c = fit_rows(train, start)
+        for i, e in zip(test, log_errors([rows[i] for i in test], c), strict=True):
+            errors[i] = e
+    return errors
+
+
+def quality(errors: Sequence[float]) -> FitQuality:
+    """Statistics of cross-validated log errors."""
+    size = [abs(math.exp(e) - 1.0) for e in errors]
+    ratios = [math.exp(-e) for e in errors]
+    return FitQuality(
+        len(errors),
+        quantile(size, 0.5),
+        quantile(size, 0.9),
+        min(1.0, quantile(ratios, 0.1)),
+        max(1.0, quantile(ratios, 0.9)),
+    )
+
+
 def old_quality(arch: str, key: str, n: int) -> FitQuality | None:
     """Cross-validation that the shipped file holds."""
     spec = arch_spec(arch).matmul.get(key)
@@ -133,7 +178,7 @@ def main() -> None:
             shape = cross_validate(rows, start)
             pooled = quality(shape + cross_validate(rows, start, False) + log_errors(rows, c))
             of = quality(shape)
-            q = replace(pooled, median_frac=of.median_frac, p90_frac=of.p90_frac)
+            q = pooled._replace(median_frac=of.median_frac, p90_frac=of.p90_frac)
         texts.setdefault(arch, []).extend(matmul_toml(key, rows, c, q))
         print(arch, key, len(rows), q)
     if again:

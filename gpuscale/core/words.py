@@ -36,14 +36,6 @@ MEMORY_PARTS = {
 STATE_PARTS = tuple(MEMORY_PARTS)[:4]
 """Those of them that hold the model's states."""
 
-SERVING_PARTS = {
-    "weights_bytes": "weights",
-    "kv_cache_bytes": "KV cache",
-    "activations_bytes": "activations",
-    "overhead_bytes": "context, NCCL, graphs",
-}
-"""Parts of the memory of a GPU in serving."""
-
 
 def gb(value: float) -> str:
     """Bytes in GB: two digits behind the point below 10 GB, one from there on.

@@ -13,7 +13,6 @@ from gpuscale.io.this_machine import AUTO, gpus_here, preset_of
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
-    from gpuscale.specs.link import LinkSpec
 
 CATALOGUES = ("vendor", "documents")
 """`vendor`: data sheets; `documents`: the rounded figures that the documents compute with."""
@@ -151,26 +150,6 @@ def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
         topology="PCIe slots of one machine",
         sources={"gpus_per_node": assumed, "node_egress_bytes_per_s": assumed},
     )
-
-
-def load_link(name: str) -> LinkSpec:
-    """Link preset by name (`ib-ndr`, `nvlink4`, `pcie5-x16`, ...); bandwidth one direction.
-
-    Examples
-    --------
-    >>> load_link("ib-ndr").bytes_per_s
-    50000000000.0
-    """
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
-    from gpuscale.specs.link import LinkSpec
-
-    table, where = _read(str(preset_path("link", name)))
-    try:
-        return LinkSpec.model_validate(table)
-    except pydantic.ValidationError as error:
-        raise spec_error(where, error, list(LinkSpec.model_fields)) from None
 
 
 def check_catalogue(catalogue: str) -> None:

@@ -10,8 +10,6 @@ from gpuscale.errors import GpuscaleError
 MAX_BYTES = 5_000_000
 """Largest file read; a spec has a few kilobytes."""
 
-MAX_NESTING = 100
-
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Text of a small UTF-8 file.

@@ -122,24 +122,3 @@ def rule(name: str) -> Rule:
     if name not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}, got {name!r}")
     return RULES[name]
-
-
-def advice(n_params: float, n_gpus: float, seq_len: float) -> tuple[str, ...]:
-    """Rules that a job of this size meets, each with its source.
-
-    Examples
-    --------
-    >>> advice(70e9, 128, 8192)[0]
-    'FSDP above 1e+09 parameters (lecture notes on large-scale training, scaling recipe)'
-    """
-    have = {"parameters": n_params, "GPUs": n_gpus, "tokens of a sequence": seq_len}
-    lines = []
-    for r in RULES.values():
-        value = have.get(r.quantity)
-        if r.threshold is None or value is None or not r.advice.endswith(("above", "below")):
-            continue
-        above = r.advice.endswith("above")
-        inside = r.low is None or value >= r.low
-        if (value > r.threshold) == above and inside:
-            lines.append(f"{r.advice} {r.threshold:g} {r.quantity} ({r.source})")
-    return tuple(lines)

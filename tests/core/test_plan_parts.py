@@ -22,7 +22,7 @@ from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import Counts
-from gpuscale.core.search.space import declared_size, default_space, grids
+from gpuscale.core.search.space import default_space, grids
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.models import load_model
@@ -161,7 +161,7 @@ EMPTY = [
 def test_pins_that_do_not_go_together_say_why(pins, message):
     problem = problem_of()
     space = space_of(problem, **pins)
-    assert declared_size(space, problem.facts) == 0
+    assert search(problem, space).counts.declared == 0
     assert message in why_empty(space, problem.facts)
 
 

@@ -4,14 +4,9 @@ import re
 
 import pytest
 
+from gpuscale.core.quantity import parse
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.hardware import (
-    cluster_from_table,
-    gpu_from_table,
-    load_cluster,
-    load_gpu,
-    load_link,
-)
+from gpuscale.io.hardware import cluster_from_table, gpu_from_table, load_cluster, load_gpu
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.presets import (
     find_preset,
@@ -116,15 +111,13 @@ def test_documents_catalogue_rounds():
 
 
 def test_links():
-    assert [load_link(n).bytes_per_s for n in ("ib-hdr", "ib-ndr", "ethernet-100g")] == [
-        25e9,
-        50e9,
-        12.5e9,
-    ]
-    for name in preset_names("link"):
-        link = load_link(name)
-        assert "bytes_per_s" in link.sources
-        assert (link.latency_low_s or 0) <= (link.latency_high_s or 1)
+    links = {name: read_toml(preset_path("link", name)) for name in preset_names("link")}
+    rates = {name: parse(link["bytes_per_s"], "bytes_per_s") for name, link in links.items()}
+    assert [rates[n] for n in ("ib-hdr", "ib-ndr", "ethernet-100g")] == [25e9, 50e9, 12.5e9]
+    for link in links.values():
+        assert "bytes_per_s" in link["sources"]
+        low, high = link.get("latency_low_s", "0 s"), link.get("latency_high_s", "1 s")
+        assert parse(low, "s") <= parse(high, "s")
 
 
 def test_unknown_names_get_the_closest_one():

@@ -12,9 +12,6 @@ from gpuscale.core.fabric.records import Design, Hosts, Wish
 COLUMNS = ("a_device", "a_port", "b_device", "b_port", "length")
 """Columns of a list as CSV; A is the lower device."""
 
-LENGTHS = {"rack": "up to 3 m, copper", "row": "up to 50 m", "hall": "beyond 50 m"}
-"""Length classes: within a rack, along a row of racks, across the hall."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cable:
@@ -24,7 +21,7 @@ class Cable:
     a_port: str
     b_device: str
     b_port: str
-    length: str  # a key of LENGTHS
+    length: str  # rack: up to 3 m, copper; row: up to 50 m; hall: beyond
 
 
 def clos_cables(made: Design, hosts: Hosts, wish: Wish) -> Iterator[Cable]:

@@ -70,7 +70,7 @@ def dragonfly(
     Examples
     --------
     >>> d = dragonfly(Hosts(261632, 1, 1), 64, 50e9, (16, 32, 16, 511))
-    >>> d.n_switches, d.n_switch_links
+    >>> d.n_switches, sum(g.n_links for g in d.links[1:])
     (16352, 384272)
     """
     p, a, h, g = shape or balanced_dragonfly(hosts.n_links, radix)
@@ -191,7 +191,7 @@ def slim_fly(
     Examples
     --------
     >>> d = slim_fly(Hosts(10830, 1, 1), 44, 12.5e9, q=19)
-    >>> d.n_switches, d.n_switch_links, dict(d.parameters)["p"]
+    >>> d.n_switches, sum(g.n_links for g in d.links[1:]), dict(d.parameters)["p"]
     (722, 10469, 15)
     """
     for each in (q,) if q else range(3, 4 * radix):

@@ -145,11 +145,6 @@ class Design:
         return sum(t.n_switches for t in self.tiers) + self.n_extra_switches
 
     @property
-    def n_switch_links(self) -> int:
-        """Links between switches. [1]."""
-        return sum(g.n_links for g in self.links if g.lower != "host")
-
-    @property
     def n_cables(self) -> int:
         """Cables of all groups. [1]."""
         return sum(g.n_cables for g in self.links)

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.optimizers import Optimizer
     from gpuscale.core.layout import Layout
 
-OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
-"""What can be moved to the host."""
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -22,8 +19,8 @@ class Job:
     method: Method
     optimizer: Optimizer
     layout: Layout  # seq_len is the longest sequence of a micro-batch
-    loss: str = "eager"  # see `parameters.LOSSES`
-    offload: frozenset[str] = frozenset()
+    loss: str = "eager"  # eager, chunked or fused
+    offload: frozenset[str] = frozenset()  # of parameters, gradients, optimizer, activations
     attention: str = "best"  # "best" kernel of the GPU, "flash2" (FlashAttention-2), "eager"
     compiled: bool = False  # norms and activations fused by a compiler
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gpuscale.specs.model import ModelSpec
 
-METHODS = ("full", "lora", "dora", "qlora")
-"""Ways to fine-tune; `qlora` is `lora` over a 4-bit base."""
 
 BASES = {
     "bf16": "bf16",
@@ -31,8 +29,6 @@ BASES = {
 }
 """Names of a frozen base -> number format; `nf4` is double-quantised, as QLoRA has it."""
 
-QUANTISED_BITS = 4.5
-"""Formats at or below it are unpacked to 16 bits before they are multiplied."""
 
 ALL = "all-linear"
 
@@ -66,8 +62,6 @@ SYNONYMS = {
 
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 """Maps that some frameworks keep as one matrix: one adapter over their joint output."""
-
-GROUPS = ("attention", "mlp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOSSES = ("eager", "chunked", "fused")
-"""Cross entropies: whole logits; in pieces of tokens; head and loss in one kernel."""
-
 
 @dataclass(frozen=True, slots=True)
 class FinetuneParameters:

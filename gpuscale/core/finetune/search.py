@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -68,15 +68,3 @@ def best_by_count(bench: Bench, job: Job, space: Space) -> tuple[Trial, ...]:
         if n not in best or trial.step.tokens_per_s > best[n].step.tokens_per_s:
             best[n] = trial
     return tuple(best[n] for n in sorted(best))
-
-
-def cheapest(trials: Sequence[Trial]) -> Trial | None:
-    """Return the one with the fewest GPU-seconds a token, of near equals the fastest."""
-    if not trials:
-        return None
-
-    def cost(t: Trial) -> float:
-        return t.job.layout.n_gpus / t.step.tokens_per_s
-
-    least = min(map(cost, trials))
-    return max((t for t in trials if cost(t) <= 1.05 * least), key=lambda t: t.step.tokens_per_s)

@@ -1,5 +1,1 @@
-"""Memory of training and serving: documents' formulas, and the model of each pipeline stage."""
-
-from gpuscale.core.memory.peak import expected_peak, measured_like
-
-__all__ = ["expected_peak", "measured_like"]
+"""Memory of training and serving: the states of a model, each pipeline stage, each replica."""

@@ -179,20 +179,3 @@ def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) 
         state = c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * element
         total += group.n * (kept * element + state) / group.mixer.cache_shards(replica.tp)
     return total / replica.pp
-
-
-def cache_tokens(
-    model: ModelSpec,
-    replica: Replica,
-    engine: EngineMemory,
-    device_bytes: float,
-    tokens: float = 8192.0,
-) -> float:
-    """Tokens that the cache of one attention rank holds, in sequences of `tokens` tokens. [1].
-
-    What vLLM prints as "GPU KV cache size" and SGLang as "max_total_num_tokens"; under attention
-    data parallelism each rank has as many.
-    """
-    room = cache_room(model, replica, engine, device_bytes).cache_bytes
-    each = cache_bytes_per_sequence(model, replica, tokens)
-    return max(0.0, room) / each * tokens if each > 0.0 else math.inf

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -260,37 +259,6 @@ def stage_memories(
     stages = layout_stages(model.weights, parameters.stage_split, layout)
     acts = layout_activations(model, parameters, layout)
     return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
-
-
-def expected_peak(
-    model: ModelSpec,
-    layout: Layout,
-    gpu: GpuSpec,
-    software: SoftwareSpec,
-    options: Mapping[str, object] | None = None,
-) -> StageMemory:
-    """Peak memory of the fullest GPU of a training job, with the family's overheads.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    layout : Layout
-        Degrees, batch, recompute.
-    gpu : GpuSpec
-        Unused by the formulas today; the context is the family's.
-    software : SoftwareSpec
-        Framework family; its `memory` table holds the parameters.
-    options : mapping, optional
-        Settings of the run, as `io.measurements` reads them (attention, gradient_bytes, ...).
-
-    Returns
-    -------
-    StageMemory
-        Parts of the fullest stage; `kind_bytes` says them as allocated, reserved, nvidia-smi.
-    """
-    parameters = parameters_of(software, options)
-    return peak_stage(stage_memories(model_facts(model), layout, parameters))
 
 
 def measured_like(

@@ -24,11 +24,6 @@ class Responses:
             return 0.0
         return 1.0 if math.isinf(self.scale_tokens) else math.exp(-tokens / self.scale_tokens)
 
-    @property
-    def cut_frac(self) -> float:
-        """Share of the responses that reach the maximum. [1]."""
-        return math.exp(-self.max_tokens / self.scale_tokens)
-
     def longest(self, n: float) -> float:
         """Length of the longest of `n` responses, where less than one is left. [token]."""
         if math.isinf(self.scale_tokens) or n <= 1:
@@ -53,8 +48,8 @@ def responses(mean_tokens: float, max_tokens: float) -> Responses:
     Examples
     --------
     >>> r = responses(1000.0, 8000.0)
-    >>> round(r.scale_tokens), round(r.cut_frac, 5), round(r.longest(512))
-    (1000, 0.00034, 6818)
+    >>> round(r.scale_tokens), round(r.longest(512))
+    (1000, 6818)
     """
     if not 0 < mean_tokens <= max_tokens:
         raise ValueError(f"mean {mean_tokens:g} must be above 0 and up to {max_tokens:g}")

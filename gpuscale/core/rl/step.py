@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 METHODS = ("dpo", "ppo", "grpo", "rloo")
 
-ENGINES = ("colocated", "split", "async")
-"""Rollout on the training GPUs in turn; on GPUs of its own, waiting; the same, one step behind."""
 
 TENSOR_SYNC_S = 8.5e-4
 """Time per tensor of a weight synchronisation between pools: 15.8 s for the 18,400 matrices of

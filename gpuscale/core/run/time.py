@@ -6,7 +6,7 @@ notes on large-scale training.
 
 from __future__ import annotations
 
-from gpuscale.core.model.flops import BACKWARD_PER_FORWARD, six_p_flop_per_token
+from gpuscale.core.model.flops import six_p_flop_per_token
 
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
@@ -184,18 +184,6 @@ def mfu(
     19.28
     """
     return training_time_s(n_params, step_tokens, n_gpus, peak_flop_per_s) / step_s
-
-
-def hfu(mfu_frac: float, recompute_forwards: float = 1.0) -> float:
-    """Hardware FLOP utilisation: counts recomputed forward passes too. [1].
-
-    Examples
-    --------
-    >>> round(hfu(0.45, 1.0), 3)  # full recompute: 8/6 of the model FLOP
-    0.6
-    """
-    forward = 1 / (1 + BACKWARD_PER_FORWARD)
-    return mfu_frac * (1 + recompute_forwards * forward)
 
 
 def share(part: float, *others: float) -> float:

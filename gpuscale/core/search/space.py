@@ -308,21 +308,3 @@ def least_states(tails: Sequence[Tail]) -> list[Tail]:
         if sharded not in best or rank > best[sharded][0]:
             best[sharded] = (rank, tail)
     return [tail for _, tail in best.values()]
-
-
-def declared_size(space: Space, facts: Facts) -> int:
-    """Layouts in the space, every rule of `core.rules` kept."""
-    total = 0
-    for grid in grids(space, facts):
-        outer = (
-            len(expert_degrees(space, facts, grid))
-            * len(sequence_parallels(space, facts, grid))
-            * len(overlap_tps(space, grid.tp))
-            * len(orders(space, grid))
-            * len(space.precision)
-            * len(recomputes(space, facts, grid.pp))
-        )
-        pairs = (assemblies(space, facts, grid, b) for b in micro_batches(space, facts, grid))
-        inner = sum(len(schedules) * len(rest) for schedules, rest in pairs)
-        total += outer * inner
-    return total

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCalibration
 from gpuscale.core.kernel.residual_table import Axis, ResidualTable, tabulate
 from gpuscale.evidence.fit.least_squares import Vector, fit, smooth
 from gpuscale.evidence.score.gemm import GemmRow
-from gpuscale.evidence.score.records import quantile
 
 PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation around `GENERAL`)
     "floor_s": ("log", 0.4),
@@ -34,18 +33,6 @@ ERROR_SCALE = 0.08  # log error beyond which a row counts linearly
 LENGTH, SPREAD, NOISE = 2.5, 0.12, 0.03  # of the smoothing, in natural logarithms
 CLIP = 0.5  # largest log residual that the table follows
 AXES = (Axis(0, 2, 9), Axis(7, 2, 6), Axis(8, 2, 5))  # m 1..65536, n 128..131072, k 256..65536
-N_FOLDS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class FitQuality:
-    """Cross-validated errors of a fit."""
-
-    n_rows: int
-    median_frac: float
-    p90_frac: float
-    low_frac: float  # 10 % quantile of measured / expected
-    high_frac: float
 
 
 def to_vector(c: MatmulCalibration) -> Vector:
@@ -111,39 +98,6 @@ def fit_rows(rows: Sequence[GemmRow], start: MatmulCalibration = GENERAL) -> Mat
     """Constants and table from measured rows of one format and architecture."""
     constants = rounded(fit_constants(rows, start))
     return replace(constants, table=fit_table(rows, constants))
-
-
-def cross_validate(
-    rows: Sequence[GemmRow], start: MatmulCalibration, by_shape: bool = True
-) -> Vector:
-    """log(expected / measured) of each row, fitted without its fold.
-
-    Folds hold out whole (n, k) pairs, or with `by_shape` false every sixth row.
-    """
-    shapes = sorted({(r.n, r.k) for r in rows}, key=lambda s: (s[0] * 7919 + s[1] * 104729) % 10007)
-    fold_of = {s: i % N_FOLDS for i, s in enumerate(shapes)}
-    folds = [fold_of[r.n, r.k] if by_shape else i % N_FOLDS for i, r in enumerate(rows)]
-    errors = [0.0] * len(rows)
-    for fold in range(N_FOLDS):
-        train = [r for r, f in zip(rows, folds, strict=True) if f != fold]
-        test = [i for i, f in enumerate(folds) if f == fold]
-        c = fit_rows(train, start)
-        for i, e in zip(test, log_errors([rows[i] for i in test], c), strict=True):
-            errors[i] = e
-    return errors
-
-
-def quality(errors: Sequence[float]) -> FitQuality:
-    """Statistics of cross-validated log errors."""
-    size = [abs(math.exp(e) - 1.0) for e in errors]
-    ratios = [math.exp(-e) for e in errors]
-    return FitQuality(
-        len(errors),
-        quantile(size, 0.5),
-        quantile(size, 0.9),
-        min(1.0, quantile(ratios, 0.1)),
-        max(1.0, quantile(ratios, 0.9)),
-    )
 
 
 def rounded(c: MatmulCalibration, digits: int = 4) -> MatmulCalibration:

@@ -97,7 +97,7 @@ def step_seconds(run: TrainingRun, calibration: Calibration | None = None) -> fl
 
 def predicted_memory(run: TrainingRun) -> float | None:
     """Peak memory as the row's source prints it. [byte]; None if it cannot be said."""
-    from gpuscale.core.memory import measured_like
+    from gpuscale.core.memory.peak import measured_like
 
     if run.model is None or run.layout is None:
         return None
@@ -203,17 +203,6 @@ def _remark(run: TrainingRun) -> str:
     if run.step_time_s is None:
         return "no measured time"
     return "assumed: " + ", ".join(run.assumed) if run.assumed else ""
-
-
-def scores(run: TrainingRun) -> bool:
-    """Whether a run counts: good, fully specified, not superseded, no unexplained stall."""
-    return (
-        run.full_spec == "yes"
-        and run.quality not in ("suspect", "weak")
-        and not run.superseded
-        and run.step_time_s is not None
-        and not run.reason
-    )
 
 
 @lru_cache(maxsize=2)

@@ -23,11 +23,9 @@ from gpuscale.launch.read.words import (
     words_of,
 )
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGN = re.compile(
     r"(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)="
 )
-_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 MAX_CHARACTERS = 2_000_000
 

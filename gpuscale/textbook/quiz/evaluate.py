@@ -13,7 +13,6 @@ from gpuscale.textbook.quiz.registry import is_lookup, resolve
 
 DATA = Path(__file__).parent / "data"
 DOCUMENTS = ("000", "001", "002", "003", "004")
-VERDICTS = ("agrees", "rounded", "wrong", "ambiguous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Question:
     unit: str  # of the answer, SI
     compute: str
     formula: str
-    verdict: str  # on the document: one of VERDICTS
+    verdict: str  # on the document: agrees, rounded, wrong or ambiguous
     note: str
 
 
