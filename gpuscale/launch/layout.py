@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
-MEGATRON = ("megatron", "megatron-bridge")
+MEGATRON = ("megatron", "megatron-bridge", "ms-swift")
 DEFAULT_SEQ_LEN = {"llama-factory": 2048, "axolotl": 2048, "trainer": 1024, "torchtitan": 2048}
 """Length that the front end takes where its file names none (its own default)."""
 

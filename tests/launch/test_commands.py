@@ -52,18 +52,22 @@ def test_memory_and_time_are_those_of_the_plan(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("TP=8", "TP=3", "tp * pp * cp = 3 does not divide the 32 GPUs"),
-        ("--nproc_per_node 8 --nnodes 4 ", "", "does not say on how many GPUs"),
+        ("--nproc_per_node 8 --nnodes 4 ", "", "--gpus"),
+        ("--seq-length 8192", "--seq-length $LENGTH", "$LENGTH"),
+        ("TP=8", "TP=$1", "$1"),
     ],
 )
-def test_what_cannot_be_laid_out_is_told(tmp_path, capsys, old, new, part):
-    code, r, err = check(tmp_path, capsys, SCRIPT.replace(old, new))
-    assert code == 2 and not r and part in err
+def test_what_the_files_do_not_say_is_asked_for(tmp_path, capsys, old, new, part):
+    code, r, _ = check(tmp_path, capsys, SCRIPT.replace(old, new))
+    assert code == 0 and r["layout"] is None and r["step_s"] is None
+    assert any(part in line for line in r["missing"])
+    assert r["said"]["micro_batch_size"] == 1
 
 
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
+        ("TP=8", "TP=3", "tp * pp * cp = 3 does not divide the 32 GPUs"),
         ("--overlap-grad-reduce ", "", "needs --overlap-grad-reduce"),
         ("--global-batch-size 128", "--global-batch-size 130", "no multiple of micro-batch"),
     ],
@@ -81,8 +85,8 @@ def test_what_does_not_fit_is_exit_1(tmp_path, capsys):
 
 def test_a_deepspeed_json_asks_for_what_it_lacks(tmp_path, capsys):
     text = json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}})
-    code, _, err = check(tmp_path, capsys, text, name="ds.json")
-    assert code == 2 and "--model" in err
+    code, r, _ = check(tmp_path, capsys, text, name="ds.json")
+    assert code == 0 and "--model" in r["missing"][0] and r["said"]["zero_stage"] == 3
     more = ["--model", "llama3-8b", "--gpus", "64", "--seq-len", "512"]
     code, r, _ = check(tmp_path, capsys, text, *more, name="ds.json")
     assert code == 0 and r["tuning"]["fits"] and r["software"] == "hf-deepspeed"

@@ -35,7 +35,8 @@ class LaunchCheck(WhatIf):
     gpus: Asked[int | None] = whole("GPUs, where the files do not say them.", most=1e7)
     seq_len: Asked[int | None] = options.seq_len()
     var: Converted[tuple[str, ...], Sequence[str]] = texts(
-        "A variable of the script: NAME=VALUE. Repeatable.", metavar="NAME=VALUE"
+        "A variable of the script, or an argument by its number: NAME=VALUE. Repeatable.",
+        metavar="NAME=VALUE",
     )
 
     def answer(self) -> Document:

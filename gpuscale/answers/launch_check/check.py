@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
-TUNED = ("llama-factory", "axolotl", "trainer", "accelerate", "deepspeed")
+TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deepspeed")
 """Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
+
+LENGTHS_NEEDED = ("megatron", "megatron-bridge", "maxtext", "ms-swift")
+"""Kinds without a sequence length of their own habit."""
 
 COMPARED = (
     "tp",
@@ -44,23 +48,35 @@ def checked(asked: LaunchCheck) -> Checked:
     Raises
     ------
     GpuscaleError
-        If a file cannot be read, or model, GPUs or length are neither in it nor given.
+        If a file cannot be read, or is of no known kind.
     """
     from gpuscale.launch.read.detect import read_launch
 
     files = _files(asked)
     found = read_launch(files, _variables(asked))
-    model = _model(asked, found)
+    model, missing = _model(asked, found)
+    missing += _unread(found)
     n_gpus = asked.gpus or found.world_size
     if n_gpus is None:
-        raise GpuscaleError(
-            f"{asked.file[0]}: does not say on how many GPUs it runs", "say it with --gpus"
-        )
+        missing.append("the number of GPUs: say it with --gpus")
+    length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
+    if found.kind in LENGTHS_NEEDED and not length:
+        missing.append("the sequence length: say it with --seq-len")
+    over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
+    if over_megatron and found.method != "pretrain":
+        missing.append("a model of adapters over Megatron-Core, which there is none of")
+    if found.kind == "program":
+        script = found.places.get("script", "")
+        missing = [f"what {script} reads its options as: --model and `memory`, `timeline` say it"]
+    if model is None or n_gpus is None or missing:
+        software = found.software or found.kind
+        report = empty_report(found, model, n_gpus, software, None, tuple(missing))
+        return Checked(report, asked)
     if found.method == "serve":
         from gpuscale.answers.launch_check.served import served
 
         return served(asked, found, model, n_gpus)
-    if found.kind in TUNED:
+    if found.kind in TUNED and not over_megatron:
         from gpuscale.answers.launch_check.tuned import tuned
 
         return tuned(asked, found, model, n_gpus)
@@ -99,30 +115,52 @@ def _variables(asked: LaunchCheck) -> dict[str, str]:
     made = {}
     for pair in asked.var:
         name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not (name.isidentifier() or name.isdigit()):
             raise GpuscaleError(f"--var {pair[:60]}: write NAME=VALUE")
         made[name] = value
     return made
 
 
-def _model(asked: LaunchCheck, found: Found) -> ModelSpec:
+def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str]]:
+    """Find the model that is given, or that the files hold or name; else say what is missing."""
     from gpuscale.io.models import load_model
 
     if asked.model:
-        return load_model(asked.model).spec
+        return load_model(asked.model).spec, []
     if found.model is not None:
-        return found.model
+        return found.model, []
     if not found.model_name:
-        raise GpuscaleError(
-            f"{asked.file[0]}: does not say which model it trains", "name it with --model"
-        )
+        return None, ["the model: name it with --model"]
     try:
-        return load_model(found.model_name).spec
-    except GpuscaleError as error:
-        raise GpuscaleError(
-            f"{asked.file[0]}: its model `{found.model_name[:80]}` is not known here: {error}",
-            "give its config.json with --model",
-        ) from None
+        return load_model(found.model_name).spec, []
+    except GpuscaleError:
+        shown = found.model_name[:80]
+    if alike := re.sub(VARIANT, "", shown):
+        try:
+            return load_model(alike).spec, []
+        except GpuscaleError:
+            pass
+    return None, [f"the shape of its model `{shown}`: give its config.json with --model"]
+
+
+VARIANT = (
+    r"(?i)([-_](base|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|int[48]|4bit|bnb|unsloth|"
+    r"nvfp4|dynamic|\d{4}))+$"
+)
+"""Words behind a model's name that do not change its shape."""
+
+
+def _unread(found: Found) -> list[str]:
+    """Say what a script takes from variables that are not known, where the layout needs it."""
+    return [
+        f"{field.replace('_', ' ')}, which is {text[:60]}: say it with --var"
+        for field, text in found.unread.items()
+        if field in NEEDED
+    ]
+
+
+NEEDED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "global_batch_size", "seq_len")
+"""Fields of a launch without which its layout and batch are not known."""
 
 
 def _trained(
@@ -141,7 +179,11 @@ def _trained(
     software = load_software(found.software or "fsdp")
     loaded = load_inputs(asked, cluster=asked.cluster, others={"software": software})
     loaded = replace(loaded, specs={**loaded.specs, "model": model})
-    layout = layout_of(found, model, software, n_gpus, asked.seq_len)
+    try:
+        layout = layout_of(found, model, software, n_gpus, asked.seq_len)
+    except GpuscaleError as error:
+        found.wrong.append(str(error))
+        return Checked(empty_report(found, model, n_gpus, software.name, None), asked)
     request = read_request(
         Plan(
             model.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.launch_check.said import said_rows
 from gpuscale.answers.plan.text import degrees, percent, seconds
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
@@ -25,6 +26,8 @@ FRAMEWORK = {
     "vllm": "vLLM server",
     "sglang": "SGLang server",
     "trtllm": "TensorRT-LLM server",
+    "ms-swift": "ms-swift job",
+    "program": "Job of a program whose options are not known here",
 }
 
 
@@ -34,13 +37,18 @@ def document_of(checked: Checked) -> Document:
     blocks: list[Block] = [Text(_headline(r))]
     if r.layout is not None:
         blocks.append(Facts(_facts(r)))
+    else:
+        blocks.append(Facts(said_rows(r.said, r.method)))
+    if r.missing:
+        blocks.append(Text("Not predicted; missing is\n" + "\n".join(f"- {m}" for m in r.missing)))
     if r.broken:
         blocks.append(Text("It cannot be launched:\n" + "\n".join(f"- {b}" for b in r.broken)))
     if r.not_understood:
         shown = ", ".join(r.not_understood[:20])
-        blocks.append(Text(f"Options that {r.version or r.kind} does not know: {shown}"))
+        who = f"{r.version} does not know" if r.version else "are not understood"
+        blocks.append(Text(f"Options that {who}: {shown}"))
     if r.unresolved:
-        shown = ", ".join(r.unresolved[:12])
+        shown = ", ".join(sorted(r.unresolved, key=lambda one: not one.startswith("if "))[:20])
         blocks.append(Text(f"Not known without running it (--var NAME=VALUE says it): {shown}"))
     blocks += _better(r)
     blocks += checked.blocks
@@ -62,12 +70,14 @@ def document_of(checked: Checked) -> Document:
 def _headline(r: LaunchReport) -> str:
     kind = FRAMEWORK.get(r.kind, r.kind)
     size = f" ({r.n_params / 1e9:,.1f}B)" if r.n_params else ""
-    count = f"{r.n_gpus:,} GPUs" if r.n_gpus != 1 else "one GPU"
-    head = f"{kind}: {r.model}{size} on {count}"
+    count = "one GPU" if r.n_gpus == 1 else f"{r.n_gpus:,} GPUs" if r.n_gpus else ""
+    head = f"{kind}: {r.model or 'a model'}{size}{' on ' * bool(count)}{count}"
     if not r.can_launch:
         return f"{head} breaks {len(r.broken)} rule{'s' if len(r.broken) > 1 else ''}: see below."
     if r.fits is False and r.peak_bytes is not None:
         return f"{head} can start but does not fit: {gb(r.peak_bytes or 0)} on the fullest GPU."
+    if r.missing:
+        return f"{head}, as far as the files say it:"
     if r.step_s is None:
         return f"{head}{'' if r.fits else ' does not fit'}:"
     mfu = f", MFU {percent(r.mfu)}" if r.mfu is not None else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.memory import TuningMemory
+from gpuscale.answers.launch_check.said import Said, said_of
 from gpuscale.core.layout import Layout
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class LaunchReport:
     software: str
     layout: Layout | None
     stage_layers: tuple[int, ...]
+    said: Said
+    missing: tuple[str, ...]  # without which nothing is predicted
     can_launch: bool
     broken: tuple[str, ...]  # rules that it breaks
     not_understood: tuple[str, ...]
@@ -59,19 +62,26 @@ class LaunchReport:
 
 
 def empty_report(
-    found: Found, model: ModelSpec, n_gpus: int, software: str, fits: bool | None
+    found: Found,
+    model: ModelSpec | None,
+    n_gpus: int | None,
+    software: str,
+    fits: bool | None,
+    missing: tuple[str, ...] = (),
 ) -> LaunchReport:
     """Report of what was read, before anything is predicted."""
     return LaunchReport(
         kind=found.kind,
         version=found.version,
         method=found.method,
-        model=model.name,
-        n_params=n_params(model),
+        model=model.name if model else found.model_name or "",
+        n_params=n_params(model) if model else None,
         n_gpus=n_gpus,
         software=software,
         layout=None,
         stage_layers=(),
+        said=said_of(found),
+        missing=missing,
         can_launch=not found.wrong,
         broken=tuple(found.wrong),
         not_understood=tuple(found.not_understood),

@@ -9,7 +9,17 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read import keyed, megatron, serving, torchtitan, trainer
+from gpuscale.launch.read import (
+    containers,
+    keyed,
+    maxtext,
+    megatron,
+    program,
+    serving,
+    swift,
+    torchtitan,
+    trainer,
+)
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.launchers import outside_variables, read_size
 from gpuscale.launch.read.shell import read_script
@@ -25,9 +35,11 @@ KINDS = (
     "llama-factory",
     "axolotl",
     "trainer",
+    "ms-swift",
     "vllm",
     "sglang",
     "trtllm",
+    "program",
 )
 SUPPORTED = (
     "Megatron scripts, Bridge and NeMo YAML, DeepSpeed JSON, accelerate, LLaMA-Factory and axolotl "
@@ -93,6 +105,10 @@ def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
     stripped = text.lstrip()
     if name.endswith(".json") or (stripped.startswith("{") and '"' in stripped[:200]):
         return [_json(name, text)]
+    if name.endswith((".md", ".rst", ".txt", ".html", ".ipynb")):
+        raise GpuscaleError(
+            f"{name}: a page or notes, not a launch file", f"`launch-check` reads {SUPPORTED}"
+        )
     if name.endswith(".toml"):
         return [_toml(name, text)]
     if name.endswith((".yaml", ".yml")):
@@ -155,8 +171,10 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_arguments(_llama_factory_v1(table), "llama-factory", "llama-factory")
     if "base_model" in keys:
         return trainer.read_arguments(table, "axolotl", "axolotl")
-    if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or "per_device_batch_size" in keys:
-        return keyed.read_maxtext(table)
+    if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or (
+        "per_device_batch_size" in keys or "base_config" in keys
+    ):
+        return maxtext.read(table, str(table.get("base_config", "base.yml")))
     leaves = {k for k, _ in keyed.flat(table)}
     if "tensor_model_parallel_size" in leaves:
         return keyed.read_bridge(table)
@@ -171,28 +189,25 @@ def _llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
     peft = peft if isinstance(peft, dict) else {}
     quant = table.get("quant_config")
     bits = str(quant.get("quantization_bit", "4")) if isinstance(quant, dict) else ""
+    dist = table.get("dist_config")
+    dist = dist if isinstance(dist, dict) else {}
     renamed = {
         "model_name_or_path": table.get("model"),
         "finetuning_type": str(peft.get("name", "full")),
         "lora_rank": peft.get("r"),
         "per_device_train_batch_size": table.get("micro_batch_size"),
         "gradient_checkpointing": table.get("enable_activation_checkpointing", False),
+        "fsdp": "full_shard" if str(dist.get("name", "")).startswith("fsdp") else None,
+        "bf16": table.get("bf16", True),
     } | ({"quantization_bit": int(bits)} if bits.isdigit() else {})
     return {k: v for k, v in (table | renamed).items() if v is not None}
 
 
 def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
-    texts = [v for k, v in keyed.flat(table) if isinstance(v, str) and "\n" in v]
-    for key in ("run", "commands", "command", "args"):
-        value = table.get(key)
-        texts += [value] if isinstance(value, str) else []
-        texts += [str(v) for v in value] if isinstance(value, list) else []
-    found = [f for text in texts for f in _script(name, text, variables)]
-    nodes = table.get("num_nodes") or table.get("nodes")
+    found = [f for text in containers.scripts_of(table) for f in _script(name, text, variables)]
     for one in found:
-        if isinstance(nodes, int):
-            one.n_nodes = nodes
+        containers.put_machines(table, one)
     return found
 
 
@@ -203,9 +218,14 @@ def _script(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     for document, body in script.documents.items():
         if document.endswith((".json", ".yaml", ".yml")):
             found += _read_one(document, body, variables)
+    if not found and (one := program.of_script(script)) is not None:
+        found = [one]
     for one in found:
         if one.method != "serve":
             read_size(text, script, one)
+        if one.kind == "maxtext":
+            for words in script.commands:
+                maxtext.put_slices(words, one)
         _unresolved(one, script)
     return [_together(found)] if found else []
 
@@ -230,9 +250,11 @@ def _command(words: list[str], stem: str) -> Found | None:
         return torchtitan.read_command(words)
     if megatron.is_megatron(words):
         return megatron.read(words, stem)
-    if any("MaxText" in w or "maxtext" in w for w in words):
-        return keyed.read_maxtext(keyed.arguments(words))
+    if maxtext.is_maxtext(words):
+        return maxtext.read_command(words)
     table = _arguments(words)
+    if swift.is_swift(words):
+        return swift.read(words, table)
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
         kind = "llama-factory" if "finetuning_type" in table else "trainer"
         return trainer.read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")

@@ -54,6 +54,7 @@ class Found:
     memory_utilization: float | None = None
     not_understood: list[str] = field(default_factory=list)  # options the parser does not know
     unresolved: list[str] = field(default_factory=list)  # variables and substitutions
+    unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
     wrong: list[str] = field(default_factory=list)  # the framework refuses it
     places: dict[str, str] = field(default_factory=dict)  # field -> the option as written
 
@@ -82,6 +83,8 @@ class Values:
         if not values:
             return None
         if "\x00" in values[-1]:
+            if key:
+                self.found.unread[key] = values[-1].replace("\x00", "")
             return None
         if key:
             self.found.places[key] = f"{name} {values[-1]}"

@@ -29,8 +29,23 @@ LAUNCHERS = (
     "torch.distributed.launch",
     "mpirun",
 )
-NODE_VARIABLES = ("NNODES", "NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "NODES")
-GPU_VARIABLES = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NUM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE")
+NODE_VARIABLES = (
+    "NNODES",
+    "NUM_NODES",
+    "N_NODES",
+    "num_nodes",
+    "NODE_COUNT",
+    "SLURM_NNODES",
+    "SLURM_JOB_NUM_NODES",
+    "NODES",
+)
+GPU_VARIABLES = (
+    "GPUS_PER_NODE",
+    "NPROC_PER_NODE",
+    "N_GPUS_PER_NODE",
+    "NUM_GPUS_PER_NODE",
+    "SLURM_GPUS_ON_NODE",
+)
 
 
 def outside_variables(text: str) -> dict[str, str]:
@@ -76,6 +91,9 @@ def read_size(text: str, script: Script, found: Found) -> None:
     variables = script.variables
     nodes = nodes or _variable(variables, NODE_VARIABLES)
     per_node = per_node or _variable(variables, GPU_VARIABLES) or (tasks if tasks != 1 else None)
+    devices = variables.get("CUDA_VISIBLE_DEVICES")
+    if not per_node and not total and isinstance(devices, str):
+        per_node = len(devices.split(",")) if re.fullmatch(r"\d+(,\d+)*", devices) else None
     found.n_nodes = found.n_nodes or nodes
     found.gpus_per_node = found.gpus_per_node or per_node
     if total and not (nodes and per_node):

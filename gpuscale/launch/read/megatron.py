@@ -45,12 +45,14 @@ def read(words: list[str], name: str) -> Found:
     name : str
         Name for the model, which Megatron's flags do not give.
     """
-    found = Found("megatron", software="megatron-core", version=known_options("megatron").version)
+    deepspeed = "--deepspeed" in words or any("DeepSpeed" in w for w in words[:2])
+    known = known_options("megatron-deepspeed" if deepspeed else "megatron")
+    found = Found("megatron", software="megatron-core", version=known.version)
     start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
     script = words[start] if start >= 0 else ""
     if re.search(r"pretrain_(bert|t5|vision|ict|retro)|(train|run)_\w*(vlm|clip|text_gen)", script):
         found.wrong.append(f"{script}: not the training of a decoder-only language model")
-    values = Values(found, _flags(words[start + 1 :], found))
+    values = Values(found, _flags(words[start + 1 :], found, known.arity))
     for field, flag in (DEGREES | BATCH).items():
         number = values.whole(flag, field)
         if number is not None:
@@ -59,6 +61,8 @@ def read(words: list[str], name: str) -> Found:
     _precision(values)
     _sharding(values)
     _recompute(values)
+    if deepspeed:
+        _deepspeed(values)
     found.sequence_parallel = "--sequence-parallel" in values
     if kind := values.text("--cp-comm-type"):
         found.cp_kind = CP_KIND.get(kind)
@@ -68,9 +72,8 @@ def read(words: list[str], name: str) -> Found:
     return found
 
 
-def _flags(words: list[str], found: Found) -> dict[str, list[str]]:
+def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, list[str]]:
     """Options with their values; an option that the parser does not know is noted."""
-    arity = known_options("megatron").arity
     given: dict[str, list[str]] = {}
     i = 0
     while i < len(words):
@@ -175,11 +178,26 @@ def _sharding(values: Values) -> None:
         found.wrong.append("--overlap-param-gather needs --overlap-grad-reduce")
 
 
+def _deepspeed(values: Values) -> None:
+    """Megatron-DeepSpeed: the stage is an option or in the JSON beside; 1 is the default."""
+    found = values.found
+    found.software = "megatron-deepspeed"
+    stage = values.whole("--zero-stage", "zero_stage")
+    named = "--deepspeed_config" in values and stage is None
+    found.zero_stage = None if named else 1 if stage is None else stage
+    if "--checkpoint-activations" in values:
+        found.recompute = "full"
+
+
 def _recompute(values: Values) -> None:
     found = values.found
     granularity = values.text("--recompute-granularity", "recompute")
     if "--recompute-activations" in values:
         granularity = "selective"
+    if "--checkpoint-activations" in values:  # until 2022
+        granularity = "full"
+        found.recompute = "full"
+        return
     found.recompute = granularity or "none"
     if granularity == "full":
         if not values.text("--recompute-method"):

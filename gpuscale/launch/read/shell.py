@@ -1,12 +1,14 @@
 """Shell scripts read statically: variables, arrays and defaults are put in, nothing is executed.
 
 What a person writes in launch scripts: assignments (also of arrays, `+=`, `export`, `local`),
-`${A:-default}`, `"${ARRAY[@]}"`, `$((arithmetic))`, here-documents, `if` with plain tests. What
+`${A:-default}`, `"${ARRAY[@]}"`, `$((arithmetic))`, here-documents, `if` and `case` with plain
+tests, the first round of a `for`, commands handed to another shell (`bash -c "..."`, `eval`). What
 needs the machine (a command substitution, an unset variable) is left as it is and listed.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import operator
 import re
 from collections.abc import Callable
@@ -55,10 +57,11 @@ def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
 
 
 class _Conditions:
-    """Nested `if`s: which branch is read. An unknown test reads its first branch."""
+    """Nested `if`s and `case`s: which branch is read. An unknown test reads its first branch."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[bool, bool]] = []  # (reading, a branch was read)
+        self.words: list[str | None] = []  # what each open `case` compares; None: an `if`
 
     @property
     def reading(self) -> bool:
@@ -141,19 +144,84 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
     if word in ("if", "elif", "else", "fi", "then"):
         _branch(word, part, script, state)
         return
-    if not state.reading or word in ("for", "while", "do", "done", "case", "esac", "function"):
+    if word in ("case", "esac") or (state.words and state.words[-1] is not None):
+        part = _case(word, part, script, state)
+    if word == "do":
+        part = part[2:].strip()
+    if not part or not state.reading or word in ("while", "done", "function"):
         return
-    assigned = _ASSIGN.match(part)
-    if assigned and assigned.end() <= len(part):
-        rest = _assign(part, assigned, script)
-        if not rest:
+    if word == "for":
+        _first_round(part, script)
+        return
+    while assigned := _ASSIGN.match(part):
+        part = _assign(part, assigned, script)
+        if not part:
             return
-        part = rest
     words = words_of(part, script)
     if words[:1] == ["export"]:
         return
     if words:
         script.commands.append(words)
+        for inner in _handed_on(words):
+            for line in inner.split("\n"):
+                for one in _statements(line):
+                    _statement(one, script, state)
+
+
+def _handed_on(words: list[str]) -> list[str]:
+    """Commands that a command hands to another shell."""
+    if words[0] == "eval":
+        return [" ".join(words[1:])] if len(words) > 1 and words[1] != "eval" else []
+    found = []
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in ("--command", "--wrap") and " " in value:
+            found.append(value)
+        before = words[i - 1].rsplit("/", 1)[-1] if i else ""
+        if before in ("bash", "sh", "--command", "-c", "-lc") and " " in word:
+            if before in ("-c", "-lc") and not words[i - 2].endswith(("sh", "/env")):
+                continue
+            found.append(word)
+    return found
+
+
+def _first_round(part: str, script: Script) -> None:
+    """Set the variable of a `for` to the first of its values, and say so."""
+    match = re.match(r"for\s+([A-Za-z_]\w*)\s+in\s+(.+)", part, re.DOTALL)
+    if not match:
+        return
+    first = next(iter(words_of(match[2], script)), "")
+    if braces := re.match(r"\{(\w+)(?:\.\.|,)", first):
+        first = braces[1]
+    script.variables[match[1]] = first
+    if UNSET not in first:
+        script.unresolved.append(f"for {match[1]}: its first value, {first[:40]}")
+
+
+def _case(word: str, part: str, script: Script, state: _Conditions) -> str:
+    """Read a line of a `case`; give back what of it is a statement of the branch that is read."""
+    if word == "case":
+        match = re.match(r"case\s+(.+?)\s+in\b(.*)", part, re.DOTALL)
+        value = read_text(match[1].strip(), script) if match else ""
+        if UNSET in value:
+            script.unresolved.append(f"case {match[1] if match else ''}: its first branch")
+        state.words.append(value)
+        state.stack.append((False, False))
+        part = match[2].strip() if match else ""
+    if word == "esac":
+        if state.words:
+            state.words.pop()
+            state.stack.pop()
+        return ""
+    pattern = re.match(r"\(?\s*([^\s()]+(?:\s*\|\s*[^\s()]+)*)\s*\)(?!\S)\s*(.*)", part, re.DOTALL)
+    if not pattern:
+        return part
+    _, read = state.stack.pop()
+    value = state.words[-1] or ""
+    names = [read_text(one.strip(), script) for one in pattern[1].split("|")]
+    taken = not read and (UNSET in value or any(fnmatch.fnmatchcase(value, n) for n in names))
+    state.stack.append((taken, read or taken))
+    return pattern[2]
 
 
 def _branch(word: str, part: str, script: Script, state: _Conditions) -> None:
@@ -161,9 +229,11 @@ def _branch(word: str, part: str, script: Script, state: _Conditions) -> None:
     if word == "if":
         taken = _test(rest, script)
         state.stack.append((taken, taken))
+        state.words.append(None)
     elif word == "fi":
         if state.stack:
             state.stack.pop()
+            state.words.pop()
     elif word == "then":
         if rest:
             _statement(rest, script, state)
@@ -197,6 +267,8 @@ def _test(text: str, script: Script) -> bool:
         compare = _COMPARE.get(sign)
         if compare and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
             return compare(int(left), int(right))
+    if any(UNSET in word for word in words):
+        script.unresolved.append(f"if {' '.join(text.split())[:60]}: taken as true")
     return True
 
 

@@ -169,7 +169,7 @@ def read_text(raw: str, script: Script) -> str:
 
 def _unknown(text: str, script: Script) -> str:
     script.unresolved.append(text)
-    return UNSET + text
+    return UNSET + re.sub(r"[\s'\"]+", "_", text)  # one word, whatever splits it later
 
 
 def _dollar(raw: str, i: int, script: Script) -> tuple[str, int]:
@@ -186,7 +186,9 @@ def _dollar(raw: str, i: int, script: Script) -> tuple[str, int]:
         return _braced(raw[i + 2 : end], script), end + 1
     name = _NAME.match(raw, i + 1)
     if not name:
-        if raw[i + 1].isdigit() or raw[i + 1] in "@*#?":
+        if raw[i + 1].isdigit():
+            return _value(raw[i + 1], raw[i : i + 2], script), i + 2
+        if raw[i + 1] in "@*#?":
             return _unknown(raw[i : i + 2], script), i + 2
         return "$", i + 1
     return _value(name[0], "$" + name[0], script), name.end()
@@ -233,9 +235,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 def _arithmetic(text: str, script: Script) -> str:
     """Value of an integer expression, or the text itself where a part is unknown."""
-    inner = re.sub(
-        r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[1], script), read_text(text, script)
-    )
+    if UNSET in (known := read_text(text, script)):
+        return UNSET + "$((" + re.sub(r"\s+", "", text) + "))"
+    inner = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[1], script), known)
     try:
         return str(_evaluate(ast.parse(inner.strip(), mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):

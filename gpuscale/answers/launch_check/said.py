@@ -1,0 +1,108 @@
+"""What the files of a launch say by themselves, before anything is derived or predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.found import Found
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Machines, layout, batch and precision as written; None: the files do not say it."""
+
+    n_nodes: int | None
+    gpus_per_node: int | None
+    n_gpus: int | None
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int | None
+    etp: int | None
+    dp: int | None
+    dp_replicate: int | None
+    zero_stage: int | None
+    micro_batch_size: int | None
+    accumulation: int | None
+    global_batch_size: int | None
+    seq_len: int | None
+    precision: str | None
+    recompute: str | None
+    lora_rank: int | None
+    weights: str | None
+    unread: dict[str, str]  # field -> the variable that says it
+
+
+def said_of(found: Found) -> Said:
+    """Take what the files say from a record."""
+    return Said(**{f.name: getattr(found, f.name) for f in fields(Said)})
+
+
+def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:
+    """Show what the files say, as facts."""
+    rows = [
+        ("machines", _machines(said), "as the files say"),
+        ("layout", _layout(said), method),
+        ("batch", _batch(said), ""),
+        ("precision", said.precision or "", ""),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _machines(said: Said) -> str:
+    if said.n_gpus:
+        return f"{said.n_gpus:,} GPUs"
+    parts = []
+    if said.n_nodes:
+        parts.append(f"{said.n_nodes:,} node{'s' if said.n_nodes > 1 else ''}")
+    if said.gpus_per_node:
+        parts.append(f"{said.gpus_per_node} GPUs a node")
+    return ", ".join(parts)
+
+
+def _layout(said: Said) -> str:
+    named = (
+        ("TP", said.tp),
+        ("PP", said.pp),
+        ("VPP", said.vpp),
+        ("CP", said.cp),
+        ("EP", said.ep or 1),
+        ("ETP", said.etp or 1),
+        ("DP", said.dp or 1),
+        ("replicas", said.dp_replicate or 1),
+    )
+    parts = [f"{name} {n}" for name, n in named if n > 1]
+    parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k.upper() in dict(named)]
+    parts = parts or ["data parallel alone"]
+    if said.zero_stage is not None:
+        parts.append(f"ZeRO-{said.zero_stage}")
+    if said.recompute and said.recompute != "none":
+        parts.append(f"{said.recompute} recompute")
+    if said.lora_rank:
+        parts.append(f"rank {said.lora_rank}")
+    if said.weights:
+        parts.append(f"weights {said.weights}")
+    return ", ".join(parts)
+
+
+BATCH = {
+    "micro_batch_size": "micro-batch",
+    "global_batch_size": "global batch",
+    "seq_len": "sequences of",
+}
+
+
+def _batch(said: Said) -> str:
+    named = (
+        ("micro-batch", said.micro_batch_size),
+        ("accumulation", said.accumulation),
+        ("global batch", said.global_batch_size),
+        ("sequences of", said.seq_len),
+    )
+    parts = [f"{name} {n:,}" for name, n in named if n]
+    for key, word in BATCH.items():
+        parts += [f"{word} {said.unread[key]}"] if key in said.unread else []
+    return ", ".join(parts)

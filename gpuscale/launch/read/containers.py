@@ -1,0 +1,78 @@
+"""Commands and machines inside SkyPilot, dstack, Kubernetes and Slurm-like YAML files."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuscale.launch.read.found import Found
+
+SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash")
+GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
+NODE_KEYS = ("num_nodes", "nodes", "numNodes", "nnodes", "num_hosts")
+
+
+def scripts_of(table: dict[str, Any]) -> list[str]:
+    """Texts of a YAML that are commands, longest first.
+
+    A container's `command` and `args` are one line, unless they hand a script to a shell.
+    """
+    texts: list[str] = []
+    for one in _tables(table):
+        line = [*_words(one.get("command")), *_words(one.get("args"))]
+        handed = [w for w in line if "\n" in w or (" " in w and line[0] in SHELLS)]
+        if handed:
+            texts += handed
+        elif line:
+            texts.append(shlex.join(line))
+        texts += [v for v in one.values() if isinstance(v, str) and "\n" in v]
+        for key in ("run", "commands", "script"):
+            value = one.get(key)
+            if isinstance(value, str):
+                texts.append(value)
+            elif isinstance(value, list):
+                texts.append("\n".join(str(v) for v in value))
+    return list(dict.fromkeys(texts))
+
+
+def _words(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [str(v) for v in value] if isinstance(value, list) else []
+
+
+def _tables(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    if depth > 20:
+        return
+    if isinstance(value, dict):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value
+    for one in inner if isinstance(value, (dict, list)) else ():
+        yield from _tables(one, depth + 1)
+
+
+def put_machines(table: dict[str, Any], found: Found) -> None:
+    """Put nodes and GPUs of a container file on the record, where the command has none."""
+    nodes, gpus, replicas = None, None, 0
+    for one in _tables(table):
+        for key in NODE_KEYS:
+            if isinstance(one.get(key), int) and not isinstance(one[key], bool):
+                nodes = nodes or one[key]
+        for key in GPU_KEYS:
+            if str(one.get(key, "")).isdigit():
+                gpus = int(str(one[key]))
+        text = str(one.get("accelerators") or one.get("gpu") or "")
+        if match := re.search(r":(\d+)", text):
+            gpus = gpus or int(match[1])
+        if isinstance(one.get("replicas"), int) and "template" in one:
+            replicas += one["replicas"]
+    if found.method == "serve":
+        return
+    if nodes or replicas:
+        found.n_nodes = nodes or replicas
+    if gpus and not found.gpus_per_node:
+        found.gpus_per_node = gpus

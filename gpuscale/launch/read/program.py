@@ -1,0 +1,34 @@
+"""A training program of one's own: its launcher says the machines, its options are not known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.launchers import LAUNCHERS
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.words import Script
+
+STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun"))
+"""Launchers that start training and nothing else."""
+
+
+def of_script(script: Script) -> Found | None:
+    """Job of the last command that a training launcher starts; None where there is none."""
+    for words in reversed(script.commands):
+        at = next((i for i, w in enumerate(words) if w.rsplit("/", 1)[-1] in STARTERS), None)
+        if at is None:
+            continue
+        rest = words[at + 1 :]
+        start = next((i for i, w in enumerate(rest) if w.endswith(".py")), None)
+        if start is None:
+            continue
+        found = Found("program", software="", version="")
+        found.model_name = None
+        found.places["script"] = rest[start]
+        found.not_understood = [
+            w.partition("=")[0] for w in rest[start + 1 :] if w.startswith("--")
+        ]
+        return found
+    return None

@@ -1,0 +1,90 @@
+"""ms-swift: `swift sft`, `swift pt`, `swift rlhf`, and `megatron ...` over Megatron-Core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.read import megatron
+from gpuscale.launch.read.trainer import read_arguments
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.found import Found
+
+TASKS = ("sft", "pt", "rlhf")
+
+
+def is_swift(words: list[str]) -> bool:
+    """Whether a command trains with ms-swift."""
+    return any(
+        w.rsplit("/", 1)[-1] in ("swift", "megatron") and after in TASKS
+        for w, after in zip(words, words[1:], strict=False)
+    )
+
+
+def read(words: list[str], table: dict[str, Any]) -> Found:
+    """Read a training command of ms-swift.
+
+    Parameters
+    ----------
+    words : list of str
+        The command.
+    table : dict
+        Its options.
+    """
+    if (
+        any(w.rsplit("/", 1)[-1] == "megatron" for w in words[: words.index("--model")])
+        if ("--model" in words)
+        else "megatron" in words[:4]
+    ):
+        return _over_megatron(table)
+    kind = str(
+        table.get("tuner_type") or table.get("train_type") or table.get("sft_type") or "lora"
+    )
+    bits = {"quantization_bit": table["quant_bits"]} if "quant_bits" in table else {}
+    renamed = {"model_name_or_path": table.get("model"), "finetuning_type": kind, **bits}
+    found = read_arguments(table | renamed, "trainer", "")
+    found.kind, found.version = "ms-swift", "ms-swift"
+    if str(table.get("torch_dtype", "bfloat16")) == "bfloat16":
+        found.precision = found.precision or "bf16"
+    found.recompute = "none" if table.get("gradient_checkpointing") == "false" else "full"
+    if found.method == "lora" and found.lora_rank is None:
+        found.lora_rank = 8
+    zero = str(table.get("deepspeed", ""))
+    if zero.startswith("zero"):
+        found.zero_stage = int(zero[4:5]) if zero[4:5].isdigit() else None
+        found.offload_optimizer = found.offload_parameters = "offload" in zero
+    return found
+
+
+def _over_megatron(table: dict[str, Any]) -> Found:
+    """Read flags of Megatron with underscores and values: `--sequence_parallel true`."""
+    words = ["pretrain_gpt.py"]
+    for key, value in table.items():
+        flag = f"--{key.replace('_', '-')}"
+        if str(value).lower() in ("true", "false"):
+            words += [flag] if str(value).lower() == "true" else []
+        else:
+            words += [flag, str(value)]
+    found = megatron.read(words, str(table.get("model", "model")))
+    found.kind = "ms-swift"
+    found.version = "ms-swift over Megatron-Core"
+    found.not_understood.clear()  # ms-swift's own options are no list of ours
+    found.model_name = str(table["model"]) if table.get("model") else None
+    found.seq_len = megatron_length(table)
+    found.precision = "fp16" if str(table.get("fp16")) == "true" else found.precision or "bf16"
+    if found.precision == "fp32":
+        found.precision = "bf16"
+    kind = str(table.get("tuner_type") or table.get("train_type") or "full")
+    found.method = kind if kind in ("lora", "dora") else "pretrain"
+    found.lora_rank = _number(table.get("lora_rank"))
+    found.zero_stage = 1
+    return found
+
+
+def megatron_length(table: dict[str, Any]) -> int | None:
+    """Tokens of a sequence; packed rows are as long as the longest."""
+    return _number(table.get("max_length")) or _number(table.get("seq_length"))
+
+
+def _number(value: Any) -> int | None:
+    return int(str(value)) if str(value).isdigit() else None

@@ -1,0 +1,117 @@
+"""Launch files in the forms that public repositories have them: what of them is read."""
+
+import pytest
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read.detect import read_launch
+
+DEEPSPEED = """
+GPUS_PER_NODE=4
+NNODES=4
+ARGS=" --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 \\
+  --max-position-embeddings 2048 --micro-batch-size 8 --global-batch-size 512 --fp16 \\
+  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --checkpoint-activations \\
+  --deepspeed --deepspeed_config ds.json --zero-stage 1 "
+export LAUNCHER="torch.distributed.launch --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES"
+export CMD="$(pwd)/pretrain_gpt.py $ARGS"
+srun bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD'
+"""
+
+SWIFT = """
+PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' \\
+NPROC_PER_NODE=4 \\
+megatron sft --model Qwen/Qwen3-30B-A3B-Base --tuner_type full --expert_model_parallel_size 4 \\
+  --micro_batch_size 1 --global_batch_size 16 --max_length 8192 --sequence_parallel true \\
+  --recompute_granularity full --recompute_method uniform --recompute_num_layers 1
+"""
+
+MAXTEXT = """
+ARGS="model_name=llama3.1-70b per_device_batch_size=0.125 ici_fsdp_parallelism=-1 \\
+ici_context_parallelism=8 max_target_length=131072 quantization=fp8_full remat_policy=custom"
+xpk workload create --device-type=tpu7x-4x8x8 --num-slices=1 \\
+  --command="set -e && python3 -m maxtext.trainers.pre_train.train maxtext/configs/base.yml $ARGS"
+"""
+
+MESH = (
+    "python3 -m MaxText.train configs/base.yml model_name=llama2-7b per_device_batch_size=2 "
+    "dcn_data_parallelism=16 ici_fsdp_parallelism=8"
+)
+
+KUBERNETES = """
+kind: PyTorchJob
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+          - command: [torchrun, --nproc_per_node=8, --nnodes=2, pretrain_gpt.py, --num-layers, '2',
+              --hidden-size, '64', --num-attention-heads, '4', --seq-length, '512',
+              --tensor-model-parallel-size, '2', --micro-batch-size, '1', --global-batch-size, '8']
+            resources: {limits: {nvidia.com/gpu: 8}}
+"""
+
+SERVED = """
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - command: ["/bin/sh", "-c"]
+        args: ["vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2"]
+"""
+
+OWN = """#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+srun torchrun --nproc_per_node=8 --nnodes=$SLURM_JOB_NUM_NODES ./train.py --hidden_width=2048
+"""
+
+CASES = [
+    (
+        "a.slurm",
+        DEEPSPEED,
+        {
+            "kind": "megatron",
+            "software": "megatron-deepspeed",
+            "tp": 4,
+            "pp": 2,
+            "zero_stage": 1,
+            "recompute": "full",
+            "world_size": 16,
+            "not_understood": [],
+        },
+    ),
+    (
+        "a.sh",
+        SWIFT,
+        {"kind": "ms-swift", "ep": 4, "world_size": 4, "seq_len": 8192, "sequence_parallel": True},
+    ),
+    (
+        "a.sh",
+        MAXTEXT,
+        {"kind": "maxtext", "cp": 8, "world_size": 256, "seq_len": 131072, "micro_batch_size": 2},
+    ),
+    ("a.sh", MESH, {"world_size": 128, "dp_replicate": 16, "zero_stage": 3, "seq_len": 2048}),
+    ("a.yaml", KUBERNETES, {"kind": "megatron", "world_size": 16, "tp": 2, "seq_len": 512}),
+    ("a.yaml", SERVED, {"kind": "vllm", "tp": 2, "method": "serve"}),
+    ("a.sbatch", OWN, {"kind": "program", "world_size": 32, "not_understood": ["--hidden_width"]}),
+    (
+        "a.sh",
+        "MODEL=7B\ncase $MODEL in\n7B)\nTP=2\n;;\n*)\nTP=8\n;;\nesac\n"
+        "for LR in 1e-4 2e-4; do\ntorchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 "
+        "--tensor-model-parallel-size $TP --lr $LR --seq-length $N\ndone",
+        {"tp": 2, "unread": {"seq_len": "$N"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "wanted"), CASES)
+def test_a_form_of_launch_file_is_read(name, text, wanted):
+    found = read_launch({name: text})
+    assert {key: getattr(found, key) for key in wanted} == wanted
+
+
+def test_a_page_is_no_launch_file():
+    with pytest.raises(GpuscaleError, match="a page or notes"):
+        read_launch({"README.md": "# Title\n\nimport this\n"})
