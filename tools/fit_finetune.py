@@ -19,10 +19,10 @@ from gpuscale.core.finetune.step import finetune_step
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.evidence.fit.least_squares import fit
 from gpuscale.evidence.rows.finetune import FinetuneRow, finetune_row
-from gpuscale.evidence.rows.measurements import read_rows
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.finetune import finetune_site
 from gpuscale.io.step_calibration import Calibration, load_calibration
+from gpuscale.io.tables import read_rows
 from gpuscale.specs.software_finetune import SoftwareFinetune
 
 if TYPE_CHECKING:

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
-from gpuscale.evidence.rows.measurements import number, read_rows
+from gpuscale.evidence.rows.measurements import number
 from gpuscale.evidence.rows.serving import ServedRow, served_row
 from gpuscale.evidence.score.harness import Harness
 from gpuscale.evidence.score.inference import QUANTITIES, interval_class, own_inference
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.serving import FRAMEWORKS, serving_site
+from gpuscale.io.tables import read_rows
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.12

@@ -77,6 +77,15 @@ class Template:
 
 def _answer(asked: Calibrate) -> Document:
     if asked.template is not None:
+        if (
+            asked.save
+            or asked.file
+            or asked.gemm
+            or asked.collectives
+            or asked.measure
+            or asked.fabric
+        ):
+            raise GpuscaleError("--template prints a CSV; it fits nothing", "ask for it alone")
         return _template(asked.template)
     if not (asked.file or asked.gemm or asked.collectives or asked.measure):
         raise GpuscaleError(
@@ -84,6 +93,8 @@ def _answer(asked: Calibrate) -> Document:
             "give a CSV of training steps, --gemm, --collectives or --measure; "
             "`--template gemm` prints a CSV to fill in",
         )
+    if asked.fabric and not asked.measure:
+        raise GpuscaleError("--fabric needs --measure", "a file names its own fabric")
     overlay, lines, notes = _fit(asked, asked.file, asked.gemm, asked.collectives)
     if asked.measure:
         _measure(asked, asked.fabric, overlay, lines, notes)
@@ -131,7 +142,7 @@ def _fit(
 
 def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]:
     """Rows of a file that can be used; the others are counted with their reasons."""
-    from gpuscale.evidence.rows.measurements import read_rows
+    from gpuscale.io.tables import read_rows
 
     good: list[Any] = []
     bad: dict[str, int] = {}

@@ -72,15 +72,10 @@ class Launch(Question):
 
 def _saved(path: str) -> dict[str, Any]:
     """Read an answer that was saved, or comes through a pipe."""
-    import sys
-
     from gpuscale.io.models import parse_json
-    from gpuscale.io.toml import MAX_BYTES, decode, read_text
+    from gpuscale.io.text import read_text, shown_name
 
-    if path == "-":
-        where = "standard input"
-        return parse_json(decode(sys.stdin.buffer.read(MAX_BYTES + 1), where), where)
-    return parse_json(read_text(path), path)
+    return parse_json(read_text(path), shown_name(path))
 
 
 def plan_command(inputs: Mapping[str, Any]) -> str:

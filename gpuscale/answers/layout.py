@@ -57,6 +57,7 @@ def layout_of(
     GpuscaleError
         For a layout that the framework cannot run.
     """
+    from gpuscale.answers.finetune.case import offloads_of
     from gpuscale.answers.legal import refuse_illegal, refuse_settings
     from gpuscale.core.layout import Layout
     from gpuscale.io.software import capabilities_of
@@ -65,6 +66,9 @@ def layout_of(
     wanted = asked.sequence_parallel
     sequence_parallel = software.sequence_parallel if wanted is None else wanted == "on"
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
+    moved = offloads_of(asked.offload)
+    if tuned := set(moved) - {"optimizer", "activations"}:
+        raise GpuscaleError(f"--offload {min(tuned)} needs --method", "pre-training keeps it")
     batch = asked.global_batch or each * dp * asked.micro_batch * asked.pp
     layout = Layout(
         seq_len=seq_len,
@@ -90,8 +94,8 @@ def layout_of(
         overlap_dp=asked.overlap_dp == "on",
         overlap_pp=asked.overlap_pp == "on",
         order=asked.order,
-        offload_optimizer=asked.offload in ("optimizer", "both"),
-        offload_activations=asked.offload in ("activations", "both"),
+        offload_optimizer="optimizer" in moved,
+        offload_activations="activations" in moved,
     )
     refuse_illegal(model, software, layout)
     refuse_settings(software, asked.job_settings)

@@ -307,7 +307,4 @@ class Degrees(JobOptions):
     precision: Asked[str] = text(
         f"{PRECISIONS}.", "bf16", known=("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
     )
-    recipe: Asked[str | None] = text(
-        "Bytes per parameter: mixed-adam, book-min, fp32-adam, ... [default: the software's]"
-    )
     software: Asked[str] = software()

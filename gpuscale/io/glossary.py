@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.toml import parse_toml, read_text
+from gpuscale.io.text import read_text
+from gpuscale.io.toml import parse_toml
 
 FOLDER = Path(__file__).resolve().parent.parent / "textbook" / "glossary"
 TOPICS = ("speed", "network", "parallel", "serving")

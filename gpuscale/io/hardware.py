@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
+from gpuscale.io.text import STDIN, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of
 
 if TYPE_CHECKING:
@@ -202,18 +203,10 @@ def _beside(where: str, gpu: str) -> GpuSpec:
     return gpu_from_table(table, shown)
 
 
-STDIN = "standard input"
-
-
 def _read(arg: str) -> tuple[dict[str, Any], str]:
-    from gpuscale.io.toml import MAX_BYTES, decode, parse_toml, read_text
+    from gpuscale.io.toml import read_toml
 
-    if arg == "-":
-        import sys
-
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        return parse_toml(decode(data, STDIN), STDIN), STDIN
-    return parse_toml(read_text(arg), arg), arg
+    return read_toml(arg), shown_name(arg)
 
 
 @lru_cache(maxsize=256)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, looks_like_path, preset_path
-from gpuscale.io.toml import MAX_BYTES, decode, parse_toml, read_text
+from gpuscale.io.text import STDIN, read_text
+from gpuscale.io.toml import parse_toml
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
@@ -30,7 +30,7 @@ class LoadedModel:
     origin: str  # "preset llama3-70b", the path, or "standard input"
 
 
-def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
+def load_model(arg: str) -> LoadedModel:
     """Load a model by what a person typed.
 
     Parameters
@@ -39,8 +39,6 @@ def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
         Name or alias of a preset (an `owner/` before it, as on a model hub, is skipped), path of
         a TOML file, of a Hugging Face `config.json` or of a folder that holds one, or `-` for
         standard input (TOML or JSON).
-    stdin : binary file, optional
-        Where `-` is read from; by default the process's standard input.
 
     Returns
     -------
@@ -58,9 +56,7 @@ def load_model(arg: str, stdin: BinaryIO | None = None) -> LoadedModel:
     80
     """
     if arg == "-":
-        where = "standard input"
-        source = stdin if stdin is not None else sys.stdin.buffer
-        return _loaded(decode(source.read(MAX_BYTES + 1), where), where, None)
+        return _loaded(read_text(arg), STDIN, None)
     if not arg.strip():
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
     path = _as_path(arg)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TextIO
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.tables import csv_lines
+from gpuscale.io.text import shown_name
 
 COLUMNS = {
     "time": ("time", "timestamp", "arrived_at", "arrival", "t"),
@@ -20,7 +18,7 @@ COLUMNS = {
 }
 """Columns and the names that public traces give them."""
 
-MOST_REQUESTS = 5_000_000
+MOST_REQUESTS = 1_000_000
 MOST_TOKENS = 1e8
 
 
@@ -45,18 +43,8 @@ def read_trace(path: str) -> Trace:
     GpuscaleError
         For a missing column, a length below 1 or a time that cannot be read, with the line.
     """
-    if path == "-":
-        return _read(sys.stdin, "standard input")
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            return _read(file, path)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise GpuscaleError(f"{path}: {reason}", "a CSV file with time,input,output") from None
-
-
-def _read(file: TextIO, where: str) -> Trace:
-    rows = csv.reader(file)
+    where = shown_name(path)
+    rows = csv_lines(path, MOST_REQUESTS + 1)
     header = [name.strip().lower() for name in next(rows, [])]
     at = {key: _index(header, names) for key, names in COLUMNS.items()}
     for key in ("time", "input", "output"):
@@ -94,8 +82,6 @@ def _requests(
     for line, row in enumerate(rows, 2):
         if not row or not any(row):
             continue
-        if line - 1 > MOST_REQUESTS:
-            raise GpuscaleError(f"{where}: more than {MOST_REQUESTS:,} requests")
         try:
             tokens = _tokens(row[prompt]), _tokens(row[answer])
             shared = int(float(row[prefix])) if prefix is not None and row[prefix].strip() else 0

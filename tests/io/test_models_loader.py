@@ -30,9 +30,16 @@ FULL = {
 }
 
 
+def piped(data):
+    """Load what comes through a pipe."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return load_model("-")
+
+
 def refused(arg, stdin=None):
     with pytest.raises(GpuscaleError) as caught:
-        load_model(arg, stdin)
+        load_model(arg) if stdin is None else piped(stdin)
     message = caught.value.message
     assert "\n" not in message and len(message) < 400
     return message
@@ -64,7 +71,7 @@ def test_every_way_in(tmp_path):
     assert load_model(str(tmp_path)).spec == load_model(str(config)).spec
     assert load_model(str(toml)).spec == spec
     for text in (json.dumps(LLAMA), toml.read_text()):
-        loaded = load_model("-", io.BytesIO(text.encode()))
+        loaded = piped(text.encode())
         assert count_params(loaded.spec) == count_params(spec)
         assert loaded.origin == "standard input"
 
@@ -116,7 +123,7 @@ BAD_TEXT = {
 
 @pytest.mark.parametrize(("data", "problem"), BAD_TEXT.items(), ids=lambda v: repr(v)[:24])
 def test_bad_text(data, problem):
-    assert problem in refused("-", io.BytesIO(data))
+    assert problem in refused("-", data)
 
 
 def test_huge_file(tmp_path):
@@ -151,13 +158,13 @@ BAD_KEYS = [
 @pytest.mark.parametrize(("key", "value"), BAD_KEYS)
 def test_bad_key(key, value):
     text = json.dumps({**FULL, key: value}).encode()
-    assert key in refused("-", io.BytesIO(text))
+    assert key in refused("-", text)
 
 
 def test_absurd_model_is_refused():
     sizes = {"hidden_size": 10**9, "intermediate_size": 10**9, "num_hidden_layers": 1000}
     text = json.dumps({**FULL, **sizes}).encode()
-    assert "parameters, more than" in refused("-", io.BytesIO(text))
+    assert "parameters, more than" in refused("-", text)
 
 
 def test_unknown_type_is_read_with_a_warning():
@@ -247,7 +254,7 @@ def test_any_key_may_be_missing(name, data):
 @given(st.binary(max_size=80) | st.text(max_size=80).map(str.encode))
 def test_any_bytes_are_refused(data):
     with pytest.raises(GpuscaleError):
-        load_model("-", io.BytesIO(data))
+        piped(data)
 
 
 @settings(max_examples=150, deadline=None)

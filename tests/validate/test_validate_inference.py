@@ -3,11 +3,11 @@ from collections import Counter
 import pytest
 
 from gpuscale.core.serving.pools import Pool
-from gpuscale.evidence.rows.measurements import read_rows
 from gpuscale.evidence.rows.served_names import drafts_of, formats, framework_of, served_model
 from gpuscale.evidence.rows.serving import served_row
 from gpuscale.evidence.score.inference import own_inference, predict_inference_rows
 from gpuscale.evidence.score.records import summarise, unpredicted
+from gpuscale.io.tables import read_rows
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import gpu_preset, hardware_facts
-from gpuscale.evidence.rows.measurements import read_rows, training_run
+from gpuscale.evidence.rows.measurements import training_run
 from gpuscale.evidence.rows.settings import (
     family_of,
     moe_kernel_generation,
@@ -21,6 +21,7 @@ from gpuscale.evidence.rows.settings import (
 from gpuscale.evidence.score.layouts import layout_choices, predict_layout_rows, spearman
 from gpuscale.evidence.score.records import summarise
 from gpuscale.evidence.score.runs import own_copy, own_runs, predict_run_rows, scored_run
+from gpuscale.io.tables import read_rows
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers.ask import Asked, Converted, WhatIf, amount, flag, texts
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
@@ -47,7 +47,7 @@ class Compare(WhatIf):
 
 
 def _answer(asked: Compare) -> Document:
-    from gpuscale.answers.compare.differences import changes, side_by_side
+    from gpuscale.answers.compare.differences import changes, leaves, side_by_side
     from gpuscale.answers.compare.document import compared
     from gpuscale.answers.compare.plan import headline_rows, is_plan
     from gpuscale.answers.compare.things import read_things
@@ -59,6 +59,10 @@ def _answer(asked: Compare) -> Document:
             "gpuscale compare old.json new.json",
         )
     kind, found = read_things(asked, things)
+    keys = {key for t in found for key, _ in leaves(t.result)}
+    for one in only:
+        if not any(_wanted(key, (one,)) for key in keys):
+            raise unknown_name("key", one, keys, "`--all` lists the keys")
     if kind == "answer" and all(is_plan(t.result) for t in found):
         kind = "plan"
     if kind == "plan":

@@ -139,7 +139,7 @@ def _given_file(path: str) -> Given:
 def _json(path: str) -> Any:
     import json
 
-    from gpuscale.io.toml import read_text
+    from gpuscale.io.text import read_text
 
     def number(text: str) -> float:
         value = float(text)

@@ -85,16 +85,9 @@ def checked(asked: LaunchCheck) -> Checked:
 
 def _files(asked: LaunchCheck) -> dict[str, str]:
     """Text of the files, and of the configurations beside them that they name."""
-    import sys
+    from gpuscale.io.text import read_text, shown_name
 
-    from gpuscale.io.toml import MAX_BYTES, decode, read_text
-
-    files: dict[str, str] = {}
-    for name in asked.file:
-        if name == "-":
-            files["standard input"] = decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
-        else:
-            files[name] = read_text(name)
+    files = {shown_name(name): read_text(name) for name in asked.file}
     for name, text in list(files.items()):
         for other in _named(text):
             path = Path(name).parent / other

@@ -57,6 +57,9 @@ class Memory(options.Degrees, options.Machine, Rollouts, Swept):
         "Moved to the host: optimizer, activations, both or none; fine-tuning also parameters, "
         "gradients, a list."
     )
+    recipe: Asked[str | None] = text(
+        "Bytes per parameter: mixed-adam, book-min, fp32-adam, ... [default: the software's]"
+    )
     software: Asked[str] = text(
         f"Framework family preset. [default: {options.DEFAULT_SOFTWARE}; fine-tuning: hf-peft]", ""
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
@@ -12,6 +10,9 @@ if TYPE_CHECKING:
     from gpuscale.answers.network import Network
     from gpuscale.core.fabric.cables import Cable
     from gpuscale.render.document import Document
+
+
+MOST_CABLES = 500_000
 
 
 def read_cables(path: str) -> list[Cable]:
@@ -23,11 +24,10 @@ def read_cables(path: str) -> list[Cable]:
         For a file without these columns or with an empty cell.
     """
     from gpuscale.core.fabric.cables import COLUMNS, Cable
-    from gpuscale.io.toml import read_text
+    from gpuscale.io.tables import csv_lines
 
-    rows = csv.DictReader(io.StringIO(read_text(path)))
-    names = [(n or "").strip().lower().replace(" ", "_") for n in rows.fieldnames or ()]
-    rows.fieldnames = names
+    lines = csv_lines(path, MOST_CABLES)
+    names = [n.strip().lower().replace(" ", "_") for n in next(lines, [])]
     missing = [c for c in COLUMNS[:4] if c not in names]
     if missing:
         raise GpuscaleError(
@@ -35,8 +35,11 @@ def read_cables(path: str) -> list[Cable]:
             "a cable list has a_device,a_port,b_device,b_port,length; A is the lower device",
         )
     found = []
-    for n, row in enumerate(rows, 2):
-        cells = [(row.get(c) or "").strip() for c in COLUMNS]
+    for n, line in enumerate(lines, 2):
+        if not line:
+            continue
+        row = dict(zip(names, line, strict=False))
+        cells = [row.get(c, "").strip() for c in COLUMNS]
         if not all(cells[:4]):
             raise GpuscaleError(f"{path}: line {n}: an end of the cable is empty")
         found.append(Cable(cells[0], cells[1], cells[2], cells[3], cells[4]))

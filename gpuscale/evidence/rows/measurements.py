@@ -6,12 +6,8 @@ filled with a stated assumption, and a row that cannot be modelled carries the r
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +15,6 @@ from typing import Any
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
-from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import HardwareFacts, hardware_facts
 from gpuscale.evidence.rows.models import model_of
 from gpuscale.evidence.rows.settings import (
@@ -31,9 +26,9 @@ from gpuscale.evidence.rows.settings import (
     shard_group_of,
     zero_stage_of,
 )
+from gpuscale.io.tables import read_rows
 from gpuscale.specs.model import ModelSpec
 
-MAX_FILE_BYTES = 200_000_000
 Row = Mapping[str, str]
 
 
@@ -61,46 +56,6 @@ class TrainingRun:
     classes: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()  # what the row leaves blank, and what was taken
     reason: str = ""  # why the row cannot be modelled
-
-
-def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """Rows of a CSV file as text; every cell present.
-
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read, is empty, binary, too large or has no header with data.
-    """
-    if str(path) == "-":
-        import sys
-
-        text = sys.stdin.read(MAX_FILE_BYTES)
-    else:
-        text = _file_text(Path(path))
-    try:
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        rows = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
-    except csv.Error as error:
-        raise GpuscaleError(f"{path}: not a CSV file: {error}") from None
-    if not rows or len(rows[0]) < 2:
-        raise GpuscaleError(f"{path}: no rows", "a CSV file with a header line is wanted")
-    return rows
-
-
-def _file_text(path: Path) -> str:
-    try:
-        if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
-            raise GpuscaleError(f"{path}: larger than {MAX_FILE_BYTES // 10**6} MB")
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-                data = packed.read(MAX_FILE_BYTES)
-        return data.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise GpuscaleError(f"{path}: {reason}") from None
-    except UnicodeDecodeError:
-        raise GpuscaleError(f"{path}: not a text file (UTF-8)") from None
 
 
 def number(text: str | None, low: float = 0.0, high: float = 1e30) -> float | None:

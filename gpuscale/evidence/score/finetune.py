@@ -12,9 +12,10 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.finetune import FinetuneRow, finetune_row
-from gpuscale.evidence.rows.measurements import number, read_rows
+from gpuscale.evidence.rows.measurements import number
 from gpuscale.evidence.score.records import ScoredRow, Summary, summarise
 from gpuscale.io.finetune import finetune_site
+from gpuscale.io.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -189,7 +189,7 @@ def _weight_only_bytes(name: str) -> float | None:
 def read_gemm(rows: Rows) -> list[Row]:
     """Rows of a CSV file, or the rows themselves."""
     if isinstance(rows, (str, Path)):
-        from gpuscale.evidence.rows.measurements import read_rows
+        from gpuscale.io.tables import read_rows
 
         return list(read_rows(rows))
     return list(rows)

@@ -67,8 +67,8 @@ def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) ->
     list of ScoredRow
         With the stated 80 % interval; what cannot be predicted says why.
     """
-    from gpuscale.evidence.rows.measurements import read_rows
     from gpuscale.io.serving import serving_intervals
+    from gpuscale.io.tables import read_rows
 
     found = read_rows(rows) if isinstance(rows, str | Path) else list(rows)
     site_of, widths, harness = site_loader(calibration), serving_intervals(), Harness()

@@ -12,12 +12,13 @@ from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
-from gpuscale.evidence.rows.measurements import Row, TrainingRun, read_rows, training_run
+from gpuscale.evidence.rows.measurements import Row, TrainingRun, training_run
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import Calibration
 from gpuscale.io.step_hardware import measured_hardware
 from gpuscale.io.step_intervals import interval_widths
+from gpuscale.io.tables import read_rows
 
 Rows = str | Path | Sequence[Row]
 MEMORY_COLUMNS = ("measured_memory_bytes", "predicted_memory_bytes")

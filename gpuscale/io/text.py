@@ -1,0 +1,109 @@
+"""The one reader of files that people name: bounded, with one clear line for every failure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+from gpuscale.errors import GpuscaleError
+
+MAX_BYTES = 5_000_000
+"""Largest file read as a whole; a spec has a few kilobytes."""
+
+MAX_TABLE_BYTES = 200_000_000
+"""Most text of a table, read line by line."""
+
+MAX_LINE_BYTES = 1_000_000
+
+STDIN = "standard input"
+
+GZIP = b"\x1f\x8b"
+
+
+def shown_name(path: str | os.PathLike[str]) -> str:
+    """Name of a file in messages; `-` is standard input."""
+    return STDIN if os.fspath(path) == "-" else os.fspath(path)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Text of a small UTF-8 file, packed with gzip or not; ``-`` is standard input.
+
+    Raises
+    ------
+    GpuscaleError
+        If the file cannot be read, is empty, binary or larger than `MAX_BYTES`.
+    """
+    shown = shown_name(path)
+    with _opened(path) as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise GpuscaleError(f"{shown}: larger than {MAX_BYTES / 1e6:.0f} MB, no spec is that large")
+    if not data.strip():
+        raise GpuscaleError(f"{shown}: is empty")
+    return _decoded(data.removeprefix(b"\xef\xbb\xbf"), shown)
+
+
+def read_lines(path: str | os.PathLike[str], most: int) -> Iterator[str]:
+    """Lines of a UTF-8 table, one at a time, packed with gzip or not; ``-`` is standard input.
+
+    Raises
+    ------
+    GpuscaleError
+        If the file cannot be read, is binary, or has more than `most` lines, `MAX_TABLE_BYTES`, or
+        `MAX_LINE_BYTES` in one line.
+    """
+    shown, n_bytes = shown_name(path), 0
+    with _opened(path) as file:
+        for number in range(most + 1):
+            line = file.readline(MAX_LINE_BYTES + 1)
+            if not line:
+                return
+            n_bytes += len(line)
+            if len(line) > MAX_LINE_BYTES:
+                raise GpuscaleError(
+                    f"{shown}: line {number + 1} is longer than {MAX_LINE_BYTES / 1e6:.0f} MB"
+                )
+            if n_bytes > MAX_TABLE_BYTES:
+                raise GpuscaleError(f"{shown}: larger than {MAX_TABLE_BYTES / 1e6:.0f} MB")
+            if number == 0:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            yield _decoded(line, shown)
+    raise GpuscaleError(f"{shown}: more than {most:,} lines", "give a part of it")
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Bytes of a file or of standard input, unpacked; what fails in reading them is told."""
+    shown = shown_name(path)
+    try:
+        with contextlib.ExitStack() as stack:
+            piped = shown == STDIN
+            file: Any = sys.stdin.buffer if piped else stack.enter_context(open(path, "rb"))
+            peek = getattr(file, "peek", None)
+            packed = peek is not None and peek(2)[:2] == GZIP
+            if packed:
+                import gzip
+
+                file = gzip.GzipFile(fileobj=file)
+            yield file
+    except IsADirectoryError:
+        raise GpuscaleError(f"{shown}: is a folder, not a file") from None
+    except FileNotFoundError:
+        raise GpuscaleError(f"{shown}: no such file") from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise GpuscaleError(f"{shown}: cannot be read: {reason}") from None
+
+
+def _decoded(data: bytes, shown: str) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise GpuscaleError(f"{shown}: is not text (UTF-8)") from None
+    if "\x00" in text:
+        raise GpuscaleError(f"{shown}: is a binary file")
+    return text

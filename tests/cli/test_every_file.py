@@ -1,0 +1,53 @@
+"""A file without end in the place of every word and option: one line, soon, in little memory."""
+
+import os
+import resource
+import shlex
+import time
+
+import pytest
+
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.table import COMMANDS, question_of
+from tests.running import invoke
+
+ZERO = "/dev/zero"
+ROOM_BYTES = 400e6  # beyond what the process has
+LIMIT_S = 2.0
+WRITES = {("validate", "rows"), ("calibrate", "save"), ("study", "out")}
+
+
+def lines(name):
+    """Command lines of one command, with the file at every place."""
+    question = question_of(name)
+    words = shlex.split(question.EXAMPLE.split("|")[-1].split(">")[0].split("<")[0])[1:]
+    arguments = [i for i, word in enumerate(words) if i and not word.startswith("-")]
+    for i in arguments:
+        yield [*words[:i], ZERO, *words[i + 1 :]]
+    for field, (asked, is_argument) in fields_of(question).items():
+        if not is_argument and asked.kind != "flag" and (name, field) not in WRITES:
+            yield [*words, f"--{field.replace('_', '-')}", ZERO]
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    """Too much memory is an error here, not the end of the machine."""
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (int(used + ROOM_BYTES), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_file_without_end_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in lines(name):
+        start_s = time.process_time()
+        done = invoke(*words)
+        took_s = time.process_time() - start_s
+        assert done.returncode == 2, (words, done)
+        assert done.stdout == "" and done.stderr.startswith("error: "), (words, done)
+        assert took_s < LIMIT_S, (words, took_s)
