@@ -105,7 +105,7 @@ def fit_all(rows: Sequence[CollectiveRow]) -> dict[str, LinkCalibration]:
     links: dict[str, LinkCalibration] = {}
     for key, group in grouped(rows).items():
         job = job_of(key)
-        old = links.get(job.link, LinkCalibration(job.link))
+        old = links.get(job.link) or replace(link_spec(job.link).to_core(), ops={})
         links[job.link] = replace(old, ops={**old.ops, **fit_ops(group, links, job)})
     return links
 
@@ -172,6 +172,19 @@ def op_toml(kind: str, c: OpCalibration, n: int, sources: str) -> list[str]:
     return lines
 
 
+def facts_toml(link: str) -> list[str]:
+    """Lines of what is known of a link without a fit."""
+    spec, lines = link_spec(link), []
+    if spec.mesh_ranks:
+        lines.append(f"mesh_ranks = {spec.mesh_ranks}")
+    if spec.tree_channel_bytes_per_s:
+        two, more = (f'"{v / 1e9:g} GB/s"' for v in spec.tree_channel_bytes_per_s)
+        lines.append(f"tree_channel_bytes_per_s = [{two}, {more}]")
+    if spec.notes:
+        lines.append(f'notes = "{spec.notes}"')
+    return lines
+
+
 def main() -> None:
     """Fit every link and write the files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -207,14 +220,12 @@ def main() -> None:
         size = [abs(math.exp(e) - 1.0) for e in held_out]
         print(f"curves held out: median {quantile(size, 0.5):.3f} p90 {quantile(size, 0.9):.3f}")
     for link, lines in texts.items():
-        head = [f'name = "{link}"', f'source = "{ORIGIN}"', ""]
+        head = [f'name = "{link}"', f'source = "{ORIGIN}"', *facts_toml(link), ""]
         (OUT / f"{link}.toml").write_text("\n".join(head + lines))
     for link, (nearest, why) in NEAREST.items():
-        (OUT / f"{link}.toml").write_text(
-            f'name = "{link}"\nnearest = "{nearest}"\n'
-            f'source = "no measurements of its own: constants of {nearest} ({why})"\n'
-            + ("mesh_ranks = 8  # AMD CDNA3: 7 links, one to each peer\n" * (link == "amd-if"))
-        )
+        own = [f'name = "{link}"', f'nearest = "{nearest}"']
+        own += [f'source = "no measurements of its own: constants of {nearest} ({why})"']
+        (OUT / f"{link}.toml").write_text("\n".join([*own, *facts_toml(link), ""]))
     general = (("general", GENERAL_OP), ("general-network", GENERAL_NETWORK_OP))
     for link, c in general:
         lines = [f'name = "{link}"', 'source = "medians over the measured links, rounded"', ""]

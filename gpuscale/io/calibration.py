@@ -136,7 +136,14 @@ def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> 
     """Calibration of a cluster's links: inside the scale-up domain, and between domains."""
     nic = cluster.egress_bytes_per_s_per_gpu or 0.0
     link = cluster.gpu.scaleup_link
-    return links(link, cluster.fabric_class, nic, cluster.gpus_per_node, calibration)
+    return links(
+        link,
+        cluster.fabric_class,
+        nic,
+        cluster.gpus_per_node,
+        calibration,
+        nics_per_node=cluster.nics_per_node,
+    )
 
 
 def links(
@@ -145,17 +152,27 @@ def links(
     nic_bytes_per_s: float,
     gpus_per_node: int,
     calibration: str | Path | None = None,
+    *,
+    nics_per_node: int | None = None,
 ) -> FabricCalibration:
-    """Calibration of a scale-up link as the data sheet calls it, and of a class of network."""
+    """Calibration of a scale-up link as the data sheet calls it, and of a class of network.
+
+    Without `nics_per_node` every GPU has one.
+    """
     outer = network_class(fabric_class, nic_bytes_per_s, gpus_per_node)
-    return _links(scaleup_class(scaleup_link), outer, calibration)
+    nics = nics_per_node / gpus_per_node if nics_per_node else 1.0
+    return _links(scaleup_class(scaleup_link), outer, nics, calibration)
 
 
 @lru_cache(maxsize=64)
-def _links(inner: str, outer: str, calibration: str | Path | None) -> FabricCalibration:
+def _links(
+    inner: str, outer: str, nics_per_gpu: float, calibration: str | Path | None
+) -> FabricCalibration:
     from gpuscale.core.network.calibration import FabricCalibration
 
-    return FabricCalibration(load_link(inner, calibration), load_link(outer, calibration))
+    return FabricCalibration(
+        load_link(inner, calibration), load_link(outer, calibration), nics_per_gpu
+    )
 
 
 EFA_V1_NODE_BYTES_PER_S = 50e9

@@ -75,7 +75,6 @@ SHADOWED = {
 """Keys of the GPU that a cluster states too; a change of the GPU's goes to both."""
 
 DESCRIPTIVE = {
-    "cluster.nics_per_node": "cluster.node_egress_bytes_per_s",
     "cluster.fabric": "cluster.fabric_class",
     "cluster.gpu.scaleup_link": "cluster.gpu.scaleup_bytes_per_s",
     "cluster.gpu.pcie_gen": "cluster.gpu.pcie_bytes_per_s",

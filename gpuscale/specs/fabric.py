@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from gpuscale.core.kernel.residual_table import Axis, PlaneTable
 from gpuscale.core.network.calibration import LinkCalibration, OpCalibration
 from gpuscale.specs.arch import AxisSpec, thousandths
-from gpuscale.specs.fields import Seconds, Spec
+from gpuscale.specs.fields import BytesPerS, Seconds, Spec
 
 _DEFAULT = OpCalibration()
 
@@ -60,9 +60,11 @@ class LinkSpec(Spec):
     notes: str = ""
     source: str = ""
     mesh_ranks: int = Field(default=0, ge=0, le=1000)
+    tree_channel_bytes_per_s: tuple[BytesPerS, BytesPerS] | None = None  # of two nodes, of more
     ops: dict[str, OpSpec] = Field(default_factory=dict)
 
     def to_core(self) -> LinkCalibration:
         """Record for the formulas."""
         ops = {name: spec.to_core() for name, spec in self.ops.items()}
-        return LinkCalibration(self.name, ops, self.source, self.mesh_ranks)
+        cap = self.tree_channel_bytes_per_s or (0.0, 0.0)
+        return LinkCalibration(self.name, ops, self.source, self.mesh_ranks, cap)

@@ -173,3 +173,25 @@ def test_the_bound_is_the_hierarchical_roofline(op, n_in, n_out, in_switch):
     want = hierarchical_time_s(op, 1e9, n_in * n_out, levels, algorithm)
     got = bound_s(op, 1e9, n_in * n_out, n_in, 450e9, 50e9, in_switch=in_switch)
     assert got == pytest.approx(want, rel=1e-9) or (n_in == 2 and in_switch)
+
+
+PUBLISHED = [  # GPU, nodes, NICs of a node, one NIC in bit/s, bus bandwidth, tolerance, source
+    ("nvlink3", 300e9, 2, 8, 200e9, 192e9, 0.08, "DGX A100: NVIDIA/nccl issue 812"),
+    ("nvlink3", 300e9, 2, 4, 200e9, 96e9, 0.05, "peak of four HDR: NVIDIA/nccl-tests issue 175"),
+    ("nvlink3", 300e9, 2, 4, 100e9, 78e9, 0.12, "more than its 50 GB/s out: aws-samples, p4d"),
+    ("nvlink4", 450e9, 2, 8, 400e9, 480e9, 0.08, "more than its 400 GB/s out: dstack, Nebius"),
+    ("nvlink4", 450e9, 4, 8, 400e9, 370e9, 0.10, "below it: GTC 2024 in NVIDIA/nccl issue 1649"),
+]
+
+
+@pytest.mark.parametrize(
+    ("link", "up", "nodes", "nics", "bits", "want", "rel", "source"), PUBLISHED
+)
+def test_bus_bandwidth_over_nodes_is_what_is_published(
+    link, up, nodes, nics, bits, want, rel, source
+):
+    outer = network_class("efa" if bits == 100e9 else "infiniband", nics * bits / 64, 8)
+    fabric = FabricCalibration(load_link(link), load_link(outer), nics / 8)
+    n, size = 8 * nodes, 2.0**33
+    time_s = expected_collective_time_s("all-reduce", size, n, 8, fabric, up, nics * bits / 8 / 8)
+    assert 2 * (n - 1) / n * size / time_s == pytest.approx(want, rel=rel), source

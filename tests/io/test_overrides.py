@@ -70,7 +70,7 @@ def test_model_keys():
 
 
 def test_descriptive_key_warns():
-    assert "changes no result" in loaded("cluster.nics_per_node=4", cluster="h100").warnings[0]
+    assert "changes no result" in loaded("cluster.fabric=Omni", cluster="h100").warnings[0]
 
 
 BAD = [

@@ -12,7 +12,7 @@ class Algorithm:
     """What one algorithm costs between `n` ranks (at least 2) of one level."""
 
     name: str
-    sent: Callable[[int], float]  # bytes that the busiest rank sends, per byte of the array
+    sent: Callable[[float], float]  # bytes that the busiest rank sends, per byte of the array
     sent_by_many: float  # the same for many ranks, as documents round it
     hops: Callable[[int], int]  # one after the other, that the last byte waits for
     in_switch: bool  # the switches of a level must reduce; where they do not, it is a ring
@@ -20,8 +20,13 @@ class Algorithm:
     source: str
 
 
-def _ring_sent(n: int) -> float:
+def _ring_sent(n: float) -> float:
     return 2 * (n - 1) / n
+
+
+def _tree_sent(n: float) -> float:
+    """Two trees of half the buffer: of 2 ranks each is a leaf once, of 4 one has two children."""
+    return min(2.0, n / 2)
 
 
 ALGORITHMS = {
@@ -36,9 +41,9 @@ ALGORITHMS = {
             measured_as="ring",
             source="P. Patarasuk, X. Yuan, JPDC 69(2), 2009",
         ),
-        Algorithm(  # up with half the buffer in each tree, down to two children in one of them
+        Algorithm(  # half the buffer in each tree: up in both, down to two children in one of them
             name="tree",
-            sent=lambda n: 2.0 if n > 2 else 1.0,
+            sent=_tree_sent,
             sent_by_many=2.0,
             hops=lambda n: 2 * ceil(log2(n)),
             in_switch=False,

@@ -50,6 +50,8 @@ class LinkCalibration:
     ops: Mapping[str, OpCalibration] = field(default_factory=dict)
     source: str = ""
     mesh_ranks: int = 0  # full mesh of so many: a smaller group uses only the links among it
+    # most that one channel of a tree over nodes carries: between two nodes, between more; 0: no cap
+    tree_channel_bytes_per_s: tuple[float, float] = (0.0, 0.0)
 
     __hash__ = object.__hash__
 
@@ -73,6 +75,7 @@ class FabricCalibration:
 
     inner: LinkCalibration
     outer: LinkCalibration
+    nics_per_gpu: float = 1.0  # a tree over nodes has one channel a NIC
 
     __hash__ = object.__hash__
 

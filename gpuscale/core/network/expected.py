@@ -21,8 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log2
 
+from gpuscale.core.network.algorithms import ALGORITHMS as NAMED
 from gpuscale.core.network.bound import bound_s
-from gpuscale.core.network.calibration import KIND, FabricCalibration, soft_min
+from gpuscale.core.network.calibration import KIND, FabricCalibration
 
 OPS = (
     "all-gather",
@@ -77,7 +78,7 @@ def tree_traffic(size_bytes: float, n: float, n_in: float, in_switch: bool) -> T
     """
     n_out = n / n_in
     inner = size_bytes * (1.0 if in_switch else 2.0) if n_in > 1.0 else 0.0
-    outer = 2.0 * size_bytes * (n_out - 1.0) / n_out / n_in
+    outer = size_bytes * NAMED["tree"].sent(n_out) / n_in if n_out > 1.0 else 0.0
     inner_hops = 2.0 * (n_in - 1.0)
     return Traffic(inner, outer, inner_hops, 2.0 * log2(n_out) if n_out > 1.0 else 0.0)
 
@@ -116,6 +117,20 @@ def traffic_time_s(
     return outer.protocol_s(latency_s, blend_levels(transfer_s, out_s))
 
 
+def tree_channels_s(size_bytes: float, n: float, n_in: float, fabric: FabricCalibration) -> float:
+    """Least time of a tree between nodes through the channels that the library gives it. [s].
+
+    A channel a NIC, each with the buffer's share up and down again; NCCL's tuning table of GPU
+    generations (`perChMaxTreeBws`, src/graph/tuning.cc) caps what one carries, which is why two
+    A100 nodes with four NICs use a ring. 0 where no cap is known, or inside one domain.
+    """
+    two, more = fabric.inner.tree_channel_bytes_per_s
+    channel = two if n / n_in <= 2.0 else more
+    if n_in <= 1.0 or n_in >= n or channel <= 0.0:
+        return 0.0
+    return 2.0 * size_bytes / (channel * fabric.nics_per_gpu * n_in)
+
+
 def reduces_in_switch(fabric: FabricCalibration, n_in_domain: float) -> bool:
     """Whether the library lets the switches of the domain reduce (NVLS)."""
     return "nvls" in fabric.inner.ops and n_in_domain >= NVLS_MIN_RANKS
@@ -130,57 +145,34 @@ def _all_reduce_s(
     out: float,
     algorithm: str,
 ) -> float:
+
+    def timed(traffic: Traffic, kind: str) -> float:
+        return traffic_time_s(
+            traffic,
+            kind,
+            n=n,
+            n_in=n_in,
+            fabric=fabric,
+            scaleup_bytes_per_s=up,
+            scaleout_bytes_per_s=out,
+        )
+
     times: list[float] = []
     if algorithm in ("auto", "ring", "custom"):
-        ring = ring_traffic(size_bytes, n, n_in, 2.0)
-        times.append(
-            traffic_time_s(
-                ring,
-                "all-reduce",
-                n=n,
-                n_in=n_in,
-                fabric=fabric,
-                scaleup_bytes_per_s=up,
-                scaleout_bytes_per_s=out,
-            )
-        )
+        times.append(timed(ring_traffic(size_bytes, n, n_in, 2.0), "all-reduce"))
     switch = reduces_in_switch(fabric, n_in)
     if algorithm == "nvls" or (algorithm in ("auto", "custom") and switch):
-        tree = tree_traffic(size_bytes, n, n_in, True)
-        times.append(
-            traffic_time_s(
-                tree,
-                "nvls",
-                n=n,
-                n_in=n_in,
-                fabric=fabric,
-                scaleup_bytes_per_s=up,
-                scaleout_bytes_per_s=out,
-            )
-        )
+        times.append(timed(tree_traffic(size_bytes, n, n_in, True), "nvls"))
     if algorithm == "tree" or (algorithm == "auto" and n_in < n and not switch):
-        tree = tree_traffic(size_bytes, n, n_in, False)
-        times.append(
-            traffic_time_s(
-                tree,
-                "all-reduce",
-                n=n,
-                n_in=n_in,
-                fabric=fabric,
-                scaleup_bytes_per_s=up,
-                scaleout_bytes_per_s=out,
-            )
-        )
+        tree_s = timed(tree_traffic(size_bytes, n, n_in, False), "all-reduce")
+        times.append(max(tree_s, tree_channels_s(size_bytes, n, n_in, fabric)))
     if algorithm == "custom" and n_in >= n:
         c = fabric.inner.op("custom")
         latency_s = c.base_s + c.hop_s * (n - 1.0)
         one = latency_s + c.transfer_s(size_bytes * (n - 1.0), n, up)
         two = latency_s * c.bulk_factor + c.transfer_s(2.0 * size_bytes * (n - 1.0) / n, n, up)
         times += [one, two]
-    best = times[0]
-    for time_s in times[1:]:
-        best = soft_min(best, time_s)
-    return best
+    return min(times)
 
 
 def expected_collective_time_s(

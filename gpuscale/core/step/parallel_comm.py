@@ -47,7 +47,8 @@ def _slowed(
     fabric: FabricCalibration, up: float, out: float, up_latency: float, out_latency: float
 ) -> FabricCalibration:
     inner: LinkCalibration = slowed_link(fabric.inner, up, up_latency)
-    return FabricCalibration(inner, slowed_link(fabric.outer, out, out_latency))
+    outer = slowed_link(fabric.outer, out, out_latency)
+    return FabricCalibration(inner, outer, fabric.nics_per_gpu)
 
 
 def step_fabric(hw: Hardware, frac: float = 1.0) -> FabricCalibration | None:

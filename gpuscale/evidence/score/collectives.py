@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
@@ -72,9 +72,12 @@ class CollectiveRow:
     host_launch_s: float
     time_s: float | None
     source: str
+    nics_per_gpu: float = 1.0
 
     def expected_s(self, fabric: FabricCalibration) -> float:
         """Predicted time with given constants."""
+        if fabric.nics_per_gpu != self.nics_per_gpu:
+            fabric = replace(fabric, nics_per_gpu=self.nics_per_gpu)
         return expected_collective_time_s(
             self.op,
             self.size_bytes,
@@ -100,22 +103,21 @@ def network_of(fabric: str) -> str:
     return next((name for word, name in NETWORKS if word in text), "")
 
 
-def nic_bytes_per_s(fabric: str, gpus_per_node: int, default: float) -> float:
-    """Scale-out bandwidth of one GPU printed in a row: "400G/GPU" or "8x200G per node", in bit/s.
+def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, float]:
+    """Scale-out bandwidth and NICs of one GPU in a row: "400G/GPU" or "8x200G per node", in bit/s.
 
     Examples
     --------
-    >>> nic_bytes_per_s("GPUDirect-TCPXO 8x200G per node", 8, 0.0) / 1e9
-    25.0
+    >>> nics_of("EFA 4x100G per node", 8, 0.0)
+    (6250000000.0, 0.5)
     """
     text = fabric.lower().replace("gb/s", "g").replace("gbps", "g")
-    match = re.search(r"(\d+(?:\.\d+)?)\s*g\s*/\s*gpu", text)
-    if match:
-        return float(match[1]) * 1e9 / 8
     match = re.search(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)\s*g", text)
     if match:
-        return float(match[1]) * float(match[2]) * 1e9 / 8 / gpus_per_node
-    return default
+        nics = float(match[1]) / gpus_per_node
+        return nics * float(match[2]) * 1e9 / 8, nics
+    match = re.search(r"(\d+(?:\.\d+)?)\s*g\s*/\s*gpu", text)
+    return (float(match[1]) * 1e9 / 8 if match else default), 1.0
 
 
 def parse_row(row: Row, index: int) -> CollectiveRow | str:
@@ -145,7 +147,7 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
     default = usual.egress_bytes_per_s_per_gpu or 0.0
     if n_in < n and not (network or default):
         return f"unknown network {fabric[:40]!r}"
-    nic = nic_bytes_per_s(fabric, per_node, default) if n_in < n else default
+    nic, nics_per_gpu = nics_of(fabric, per_node, default) if n_in < n else (default, 1.0)
     time_us = number(row.get("time_us"))
     return CollectiveRow(
         id=row.get("id") or f"row-{index}",
@@ -158,11 +160,19 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
         outer=network_class(network or usual.fabric_class, nic, per_node),
         scaleup_bytes_per_s=gpu.scaleup_bytes_per_s or gpu.pcie_bytes_per_s or 0.0,
         scaleout_bytes_per_s=nic,
-        algorithm="custom" if "custom" in row.get("algorithm", "").lower() else "auto",
+        algorithm=_algorithm(row.get("algorithm", "")),
         host_launch_s=TORCH_LAUNCH_S if "torch" in row.get("note", "").lower() else 0.0,
         time_s=None if time_us is None else time_us * 1e-6,
         source=row.get("source", ""),
+        nics_per_gpu=nics_per_gpu,
     )
+
+
+def _algorithm(text: str) -> str:
+    """Algorithm that a row was forced to; else what the library chooses."""
+    words = text.lower().split()
+    forced = {"nccl ring": "ring", "nccl tree": "tree"}.get(" ".join(words[:2]), "auto")
+    return "custom" if "custom" in words else forced
 
 
 def _size(row: Row) -> float | None:
