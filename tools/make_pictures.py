@@ -1,4 +1,4 @@
-"""Write the pictures of the README to docs/pictures: SVG, and PNG where resvg_py is installed."""
+"""Write the pictures of README and pages: SVG, and for README PNG too where resvg_py is installed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from pathlib import Path
 
 from gpuscale.cli.app import run
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 PICTURES = {
-    "timeline": "timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 24",
-    "memory": "memory llama3-70b --gpus 512 --tp 8 --pp 4 --global-batch 512 --seq 8192",
-    "roofline": "roofline deepseek-v3 --cluster dgx-h100 --gpus 2048",
+    "pictures/timeline": "timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 24",
+    "pictures/memory": "memory llama3-70b --gpus 512 --tp 8 --pp 4 --global-batch 512 --seq 8192",
+    "pictures/roofline": "roofline deepseek-v3 --cluster dgx-h100 --gpus 2048",
+    "assets/memory": "memory llama3-70b --cluster dgx-h100 --tp 8 --pp 4",
+    "assets/sweep": "memory llama3-70b --tp 8 --sweep pp=2..16 --sweep seq=4096..32768 "
+    "--sweep-show total_bytes",
 }
 
 
 def main() -> int:
     """Run the command of every picture."""
-    endings = (".svg", ".png") if find_spec("resvg_py") else (".svg",)
     for name, line in PICTURES.items():
-        for ending in endings:
-            if run([*shlex.split(line), "-o", str(FOLDER / f"{name}{ending}")]) not in (0, 1):
+        png = find_spec("resvg_py") and name.startswith("pictures/")
+        for ending in (".svg", ".png") if png else (".svg",):
+            if run([*shlex.split(line), "-o", str(DOCS / f"{name}{ending}")]) not in (0, 1):
                 return 1
     return 0
 

@@ -36,6 +36,60 @@ MEMORY_PARTS = {
 STATE_PARTS = tuple(MEMORY_PARTS)[:4]
 """Those of them that hold the model's states."""
 
+_KEYS = {
+    "mfu": "MFU",
+    "seq-len": "sequence length",
+    "total_bytes": "memory",
+    "per_gpu.total_bytes": "memory of a GPU",
+    "per_gpu.max_concurrency": "sequences at once",
+    "headroom_bytes": "memory left",
+    "peak_bytes": "peak memory",
+    "step_s": "time of a step",
+    "roofline_s": "roofline of a step",
+    "tokens_per_s": "tokens per second",
+    "tokens_per_s_per_gpu": "tokens per second and GPU",
+    "output_tokens_per_s": "output tokens per second",
+    "at_most_per_s": "requests per second at most",
+    "ttft_p95_s": "time to first token, p95",
+    "tpot_p95_s": "time per token, p95",
+    "busbw_bytes_per_s": "bus bandwidth",
+    "algbw_bytes_per_s": "bandwidth of the algorithm",
+    "usd_per_million_output_tokens": "USD per million output tokens",
+}
+"""Keys of answers that are said in words of their own."""
+
+_ENDINGS = {
+    "_bytes_per_s": " bandwidth",
+    "_flop_per_s": " rate",
+    "_bytes": " memory",
+    "_frac": "",
+    "_usd": " in USD",
+    "_flop": " FLOP",
+    "_time_s": " time",
+    "_s": " time",
+    "_w": " power",
+    "_j": " energy",
+}
+
+_SHORT = frozenset("mfu hfu hbm tp pp cp ep dp etp gpu gpus kv bf16 fp8 nccl moe pue".split())
+
+
+def key_words(key: str) -> str:
+    """Key of a file or an answer in words, for titles and axes.
+
+    Examples
+    --------
+    >>> key_words("expected.time_s"), key_words("gpu.hbm_bytes_per_s"), key_words("layout.tp")
+    ('expected time', 'GPU HBM bandwidth', 'TP')
+    """
+    if key in _KEYS:
+        return _KEYS[key]
+    text = f"_{key.removeprefix('layout.').replace('-', '_').replace('.', '_')}"
+    end = next((e for e in _ENDINGS if text.endswith(e)), "")
+    text = text.removesuffix(end) + (_ENDINGS[end] if end else "")
+    words = text.replace("_", " ").split()
+    return " ".join(w.upper() if w in _SHORT else w for w in words)
+
 
 def gb(value: float) -> str:
     """Bytes in GB: two digits behind the point below 10 GB, one from there on.

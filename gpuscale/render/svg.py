@@ -6,32 +6,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from gpuscale.render.output import clean
+from gpuscale.render.palette import EDGE, IDLE, INK, MARK, PAPER, RULE, SERIES, SOFT, css, fill
 
 WIDTH = 760.0
 SIZE = 13.0
 """Height of the text; widths below are in the same unit."""
-
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#d55e00",
-    "#56b4e9",
-    "#f0e442",
-    "#8c8c8c",
-    "#332288",
-    "#882255",
-    "#44aa99",
-    "#999933",
-)
-"""Okabe and Ito's palette, then of Tol's muted one: told apart with any colour vision."""
-
-IN_DARK = {0: "#3d9bd6", 8: "#8577d9", 9: "#c7658f"}
-"""Colours that would be too dark on a dark page."""
-
-DARK_TEXT_ON = (1, 2, 3, 5, 6, 7, 10, 11)
-"""Colours that carry dark text; the others carry white."""
 
 HALO = "paint-order:stroke;stroke-width:3px;stroke-linejoin:round;"
 """Text over lines: an edge in the colour of the page."""
@@ -41,38 +20,24 @@ DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 5", "4 2")
 
 def style() -> str:
     """Rules of all pictures; a page needs them once."""
-    light = {
-        ".gs-bg": "fill:#ffffff",
-        ".gs-t": "fill:#1b1f24",
-        ".gs-s": "fill:#57606a",
-        ".gs-g": "stroke:#d8dee4",
-        ".gs-a": "stroke:#6e7781",
-        ".gs-edge": "stroke:#ffffff",
-        ".gs-idle": "fill:#eef1f4",
-        ".gs-mark": "stroke:#b3261e",
-        ".gs-markt": "fill:#b3261e",
-        ".gs-on0": "fill:#ffffff",
-        ".gs-on1": "fill:#1b1f24",
-        ".gs-halo": HALO + "stroke:#ffffff",
-    }
-    dark = {
-        ".gs-bg": "fill:#12161c",
-        ".gs-t": "fill:#e6edf3",
-        ".gs-s": "fill:#9da7b3",
-        ".gs-g": "stroke:#2b323b",
-        ".gs-a": "stroke:#7d8590",
-        ".gs-edge": "stroke:#12161c",
-        ".gs-idle": "fill:#222932",
-        ".gs-mark": "stroke:#ff8a80",
-        ".gs-markt": "fill:#ff8a80",
-        ".gs-halo": "stroke:#12161c",
-    }
-    for i, colour in enumerate(COLOURS):
-        light[f".gs-c{i}"] = f"fill:{colour}"
-        light[f".gs-l{i}"] = f"stroke:{colour};fill:none"
-    for i, colour in IN_DARK.items():
-        dark[f".gs-c{i}"] = f"fill:{colour}"
-        dark[f".gs-l{i}"] = f"stroke:{colour};fill:none"
+    light, dark = css()
+    for name, rule, colour in (
+        (".gs-bg", "fill", PAPER),
+        (".gs-t", "fill", INK),
+        (".gs-s", "fill", SOFT),
+        (".gs-g", "stroke", RULE),
+        (".gs-a", "stroke", EDGE),
+        (".gs-edge", "stroke", PAPER),
+        (".gs-idle", "fill", IDLE),
+        (".gs-mark", "stroke", MARK),
+        (".gs-markt", "fill", MARK),
+        (".gs-on0", "fill", PAPER),
+        (".gs-on1", "fill", INK),
+        (".gs-halo", HALO + "stroke", PAPER),
+    ):
+        light[name] = f"{rule}:{colour.light}"
+        dark[name] = f"{rule.removeprefix(HALO)}:{colour.dark}"
+    dark[".gs-on1"] = f"fill:{PAPER.dark}"
     text = f"text{{font-family:'DejaVu Sans',Verdana,Arial,sans-serif;font-size:{SIZE:g}px}}"
     rules = "".join(f"{k}{{{v}}}" for k, v in light.items())
     # not when printing: paper is white
@@ -141,7 +106,7 @@ def text(
 def marker(x: float, y: float, n: int, tip: str = "") -> str:
     """Draw a point of series `n`; the shape differs too, not the colour alone."""
     shape = n % 4
-    kind = f"gs-c{n % len(COLOURS)} gs-edge"
+    kind = f"gs-c{n % len(SERIES)} gs-edge"
     if shape == 0:
         head = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="4.5" class="{kind}"'
     elif shape == 1:
@@ -174,11 +139,11 @@ def legend(
         if at > x and at + wide > right:
             at, y = x, y + 20
         if shape == "box":
-            drawn.append(rect(at, y - 10, 12, 12, f"gs-c{n % len(COLOURS)}"))
+            drawn.append(rect(at, y - 10, 12, 12, fill(name, n)))
         else:
             stroke = (
                 f'<line x1="{at - 2:.2f}" y1="{y - 4:.2f}" x2="{at + 16:.2f}" y2="{y - 4:.2f}" '
-                f'class="gs-l{n % len(COLOURS)}" stroke-width="2.2" '
+                f'class="gs-l{n % len(SERIES)}" stroke-width="2.2" '
                 f'stroke-dasharray="{DASHES[n % len(DASHES)]}"/>'
             )
             drawn += [] if n in points else [stroke]

@@ -11,9 +11,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.timeline.records import KINDS, TRACKS
+from gpuscale.render.palette import MEANINGS, meaning
 
 if TYPE_CHECKING:
     from gpuscale.core.timeline.records import Event, Timeline
+
+
+COLOUR_NAMES = frozenset(
+    "thread_state_uninterruptible thread_state_iowait thread_state_running thread_state_runnable "
+    "thread_state_sleeping thread_state_unknown background_memory_dump light_memory_dump "
+    "detailed_memory_dump vsync_highlight_color generic_work good bad terrible black grey white "
+    "yellow olive rail_response rail_animation rail_idle rail_load startup".split()
+)
+"""Colours that a trace can name: catapult, tracing/base/color_scheme.html."""
 
 
 def to_trace(timeline: Timeline, about: Mapping[str, Any]) -> str:
@@ -78,6 +88,7 @@ def _event(event: Event) -> dict[str, Any]:
         "ph": "X",
         "name": name,
         "cat": event.kind,
+        "cname": MEANINGS[meaning(KINDS[event.kind]) or "other"].trace,
         "pid": event.device,
         "tid": _thread(event.track),
         "ts": start,

@@ -143,7 +143,7 @@ def test_pictures_put_numbers_of_one_name_together(tmp_path, capsys):
     line = f"{COLLECTIVE} --sweep {EGRESS}=100GB/s..400GB/s:3 -o {tmp_path}/a.svg"
     assert call(line, capsys)[0] == 0
     text = (tmp_path / "a.svg").read_text("utf-8")
-    assert "expected.time_s" in text and text.count("<polyline") == 2
+    assert "expected time" in text and text.count("<polyline") == 2
     by_name = COLLECTIVE.replace("--gpus 64 ", "")
     call(f"{by_name} --sweep cluster=dgx-a100,dgx-b200 -o {tmp_path}/b.svg", capsys)
     assert "dgx-a100" in (tmp_path / "b.svg").read_text("utf-8")

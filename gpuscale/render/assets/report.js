@@ -4,7 +4,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   heads.forEach((head, column) => {
     head.querySelector("button").addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending";
-      const key = (row) => row.cells[column].dataset.v;
+      const key = (row) => row.cells[column].dataset.v ?? row.cells[column].textContent;
       const order = (a, b) => {
         const [x, y] = [key(a), key(b)];
         if (x === "" || y === "") return (x === "") - (y === "");

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuscale.core.quantity import UNITS, format_si
@@ -16,6 +16,23 @@ class Axis:
     label: str
     dim: str = ""
     log: bool = False
+    at: tuple[float, ...] = ()  # where its ticks stand; empty: at round values
+
+    def ticks(self, low: float, high: float, most: int = 7) -> list[float]:
+        """Values to write along the axis: round in the unit that they are shown in.
+
+        Examples
+        --------
+        >>> Axis("time", "s").ticks(0.0, 4 * 3600.0)
+        [0.0, 3600.0, 7200.0, 10800.0, 14400.0]
+        """
+        if self.at:
+            return [v for v in self.at if low <= v <= high]
+        unit = 1.0
+        if self.dim == "s" and not self.log:
+            limits_s = ((600.0, 1.0), (7200.0, 60.0), (172800.0, 3600.0), (math.inf, 86400.0))
+            unit = next(u for limit, u in limits_s if high < limit)
+        return [unit * v for v in nice_ticks(low / unit, high / unit, self.log, most)]
 
     def text(self, value: float, digits: int = 4) -> str:
         """Value with its unit, without idle zeros.
@@ -130,6 +147,19 @@ class Tiers:
 
 
 Chart = Lines | Stack | Gantt | Tiers
+
+
+def few(values: Iterable[float], most: int = 9) -> tuple[float, ...]:
+    """Values as the ticks of an axis, where they are few and round, or counts; else empty.
+
+    Examples
+    --------
+    >>> few([8.0, 64.0, 8.0]), few(range(100)), few([1e11, 1.778e11])
+    ((8.0, 64.0), (), ())
+    """
+    found = tuple(sorted(set(values)))
+    told = all((v == int(v) and v < 1e7) or float(f"{v:.2g}") == v for v in found)
+    return found if told and len(found) <= most else ()
 
 
 def nice_ticks(low: float, high: float, log: bool, most: int = 7) -> list[float]:

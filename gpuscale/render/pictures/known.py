@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.document import Bars, Document
 from gpuscale.render.pictures import kernels
-from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack
+from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack, few
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.stages import StageMemory
@@ -18,14 +18,17 @@ FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
 """Order of pictures; the others follow."""
 
 
-def pictures(document: Document) -> list[Chart]:
-    """All pictures of an answer, the most telling first; empty where there is nothing to draw."""
+def pictures(document: Document, bars: bool = True) -> list[Chart]:
+    """All pictures of an answer, the most telling first; empty where there is nothing to draw.
+
+    Without `bars`, those that would only draw the bars of an answer again are left out.
+    """
     found: list[Chart] = []
     if document.command in KNOWN:
         found += KNOWN[document.command](document)
     if document.pictures is not None:
         found += document.pictures()
-    if not found:
+    if not found and bars:
         found = [c for block in document.blocks if isinstance(block, Bars) for c in _bars(block)]
     rank = {key: n for n, key in enumerate(FIRST)}
     return sorted(found, key=lambda chart: rank.get(chart.key, len(FIRST)))
@@ -241,7 +244,7 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
             made.append(Series(name, points))
         return made
 
-    x = Axis("GPUs", "count", log=True)
+    x = Axis("GPUs", "count", log=True, at=few(float(r.n_gpus) for r in fit))
     charts: list[Chart] = []
     if len({r.n_gpus for r in fit}) > 1:
         speed = series(lambda r: r.tokens_per_s)

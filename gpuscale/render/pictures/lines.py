@@ -5,19 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from gpuscale.render.pictures.chart import Axis, Lines, limits, nice_ticks
-from gpuscale.render.svg import (
-    COLOURS,
-    DASHES,
-    WIDTH,
-    heading,
-    legend,
-    line,
-    marker,
-    text,
-    width_of,
-    words,
-)
+from gpuscale.render.palette import SERIES
+from gpuscale.render.pictures.chart import Axis, Lines, limits
+from gpuscale.render.svg import DASHES, WIDTH, heading, legend, line, marker, text, width_of, words
 
 PLOT_HEIGHT = 320.0
 Scale = Callable[[float], float]
@@ -46,6 +36,33 @@ def values_of(chart: Lines) -> tuple[list[float], list[float]]:
     return xs, ys
 
 
+def thinned(points: Sequence[tuple[float, float]], step: float = 2.0) -> list[tuple[float, float]]:
+    """Leave out of a long line what no eye can see: of every `step` of width the extremes stay.
+
+    Examples
+    --------
+    >>> len(thinned([(x / 100, x % 7) for x in range(100_000)])) <= 4 * 500 + 4
+    True
+    """
+    if len(points) <= 400:
+        return list(points)
+    kept: list[tuple[float, float]] = []
+    column: list[tuple[float, float]] = []
+    for point in points:
+        if column and point[0] >= column[0][0] + step:
+            kept += _extremes(column)
+            column = []
+        column.append(point)
+    return kept + _extremes(column)
+
+
+def _extremes(column: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """First, lowest, highest and last of some points, in their order."""
+    heights = [y for _, y in column]
+    chosen = {0, heights.index(min(heights)), heights.index(max(heights)), len(column) - 1}
+    return [column[i] for i in sorted(chosen)]
+
+
 def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     """(height, drawn parts)."""
     top, parts = heading(chart.title, chart.note)
@@ -64,7 +81,7 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     zero = any(s.line for s in chart.series)  # a cloud of points needs no zero
     x_low, x_high = limits(xs, chart.x.log, zero)
     y_low, y_high = limits(ys, chart.y.log, zero)
-    y_ticks = nice_ticks(y_low, y_high, chart.y.log)
+    y_ticks = chart.y.ticks(y_low, y_high)
     left = 46 + max((width_of(chart.y.text(t, 3)) for t in y_ticks), default=30.0)
     right, top = WIDTH - 28, top + 8
     bottom = top + PLOT_HEIGHT
@@ -73,7 +90,7 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     for tick in y_ticks:
         parts.append(line(left, y(tick), right, y(tick), "gs-g"))
         parts.append(text(left - 8, y(tick) + 4, chart.y.text(tick, 3), "gs-s", "end"))
-    parts += _x_axis(chart.x, nice_ticks(x_low, x_high, chart.x.log), x, top, bottom)
+    parts += _x_axis(chart.x, chart.x.ticks(x_low, x_high), x, top, bottom)
     parts.append(line(left, bottom, right, bottom, "gs-a"))
     parts.append(line(left, top, left, bottom, "gs-a"))
     parts.append(text((left + right) / 2, bottom + 44, chart.x.label, anchor="middle"))
@@ -83,12 +100,13 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     for n, series in enumerate(chart.series):
         placed = [(x(a), y(b), a, b, label) for a, b, label in series.points]
         if series.line and len(placed) > 1:
-            path = " ".join(f"{a:.2f},{b:.2f}" for a, b, *_ in placed)
+            drawn = thinned([(a, b) for a, b, *_ in placed])
+            path = " ".join(f"{a:.1f},{b:.1f}" for a, b in drawn)
             parts.append(
-                f'<polyline points="{path}" class="gs-l{n % len(COLOURS)}" stroke-width="2.2" '
+                f'<polyline points="{path}" class="gs-l{n % len(SERIES)}" stroke-width="2.2" '
                 f'stroke-dasharray="{DASHES[n % len(DASHES)]}" stroke-linejoin="round"/>'
             )
-            taken += _along([(a, b) for a, b, *_ in placed])
+            taken += _along(drawn)
         if not series.markers:
             continue
         taken += [(px - 6, py - 6, px + 6, py + 6) for px, py, *_ in placed]

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from gpuscale.render.pictures.chart import Stack, nice_ticks
-from gpuscale.render.svg import (
-    COLOURS,
-    DARK_TEXT_ON,
-    WIDTH,
-    heading,
-    legend,
-    line,
-    rect,
-    text,
-    width_of,
-)
+from gpuscale.render.palette import fill, text_on
+from gpuscale.render.pictures.chart import Stack
+from gpuscale.render.svg import WIDTH, heading, legend, line, rect, text, width_of
 
 
 def draw_stack(chart: Stack) -> tuple[float, list[str]]:
@@ -33,7 +24,7 @@ def draw_stack(chart: Stack) -> tuple[float, list[str]]:
     bottom = top + len(chart.rows) * (tall + gap)
     per = (right - left) / high
     after = 0.0
-    for tick in nice_ticks(0.0, high, False):
+    for tick in chart.axis.ticks(0.0, high):
         at = left + per * tick
         parts.append(line(at, top - 4, at, bottom, "gs-g"))
         shown = chart.axis.text(tick, 3)
@@ -51,12 +42,10 @@ def draw_stack(chart: Stack) -> tuple[float, list[str]]:
             shown = chart.axis.text(value, 3)
             tip = f"{name}, {part}: {chart.axis.text(value)}"
             tip += f" ({100 * value / totals[i]:.1f} %)" if totals[i] else ""
-            parts.append(rect(at, y, wide, tall, f"gs-c{n % len(COLOURS)}", tip, edge=True))
-            if width_of(shown, 12) + 8 < wide and len(chart.parts) > 1:
-                on = 1 if n % len(COLOURS) in DARK_TEXT_ON else 0
-                parts.append(
-                    text(at + wide / 2, y + tall / 2 + 4, shown, f"gs-on{on}", "middle", size=12)
-                )
+            parts.append(rect(at, y, wide, tall, fill(part, n), tip, edge=True))
+            if width_of(shown, 12) + 8 < wide and len(chart.parts) > 1 and tall > 20.0:
+                on = text_on(part, n)
+                parts.append(text(at + wide / 2, y + tall / 2 + 4, shown, on, "middle", size=12))
             at += wide
         parts.append(text(at + 7, y + tall / 2 + 5, chart.axis.text(totals[i], 3), bold=True))
     if chart.limit:

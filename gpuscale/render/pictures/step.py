@@ -28,8 +28,8 @@ LETTERS = {
 }
 """Kinds that are drawn, and their letters; bubbles are what is left."""
 
-PASSES_SHOWN = 90
-"""Most passes of a stage in a picture; a longer step shows its start and its end."""
+PASSES_SHOWN = 32
+"""Most passes of a stage in half a picture: as many as leave room for their numbers."""
 
 
 def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack:
@@ -68,6 +68,9 @@ def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> 
         ]
     until = fullest[n_shown].start_s
     since = fullest[-n_shown].start_s
+    done = max(e.start_s + e.duration_s for e in fullest[-n_shown:])
+    if total - done > done - since:  # what follows the passes takes most of the room
+        since = fullest[-max(1, n_shown // 3)].start_s
     first = _gantt(
         timeline,
         lanes,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuscale.core.quantity import dimension_of
-from gpuscale.render.pictures.chart import Axis, Chart, Lines, Series, Stack
+from gpuscale.core.words import key_words
+from gpuscale.render.pictures.chart import Axis, Chart, Lines, Series, Stack, few
 
 MOST_CHARTS = 6
 LOG_FROM = 30.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+
+
+def _title(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _is_number(value: Any) -> bool:
@@ -21,7 +27,7 @@ def _axis(key: str, values: Sequence[float]) -> Axis:
     dim = dimension_of(key.rsplit(".", 1)[-1].replace("-", "_"))
     low, high = min(values), max(values)
     log = low > 0 and high / low >= (8 if len(values) > 2 else LOG_FROM)
-    return Axis(key, dim, log)
+    return Axis(key_words(key), dim, log)
 
 
 def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
@@ -50,7 +56,8 @@ def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
     found: list[Chart] = []
     for name, members in list(groups.items())[:MOST_CHARTS]:
         series = [
-            Series(key if len(members) > 1 else "", _line(points, swept, key)) for key in members
+            Series(key_words(key) if len(members) > 1 else "", _line(points, swept, key))
+            for key in members
         ]
         found.append(_lines(name, note, swept, members[0], series))
     return found
@@ -65,13 +72,14 @@ def _line(points: Sequence[dict[str, Any]], swept: str, key: str) -> list[tuple[
 
 
 def _lines(name: str, note: str, swept: str, key: str, series: list[Series]) -> Lines:
-    x = _axis(swept, [x for s in series for x, _, _ in s.points])
+    xs = [x for s in series for x, _, _ in s.points]
+    x = replace(_axis(swept, xs), at=few(xs))
     ys = [y for s in series for _, y, _ in s.points]
     y = _axis(key, ys)
-    y = Axis(name, y.dim, min(ys) > 0 and max(ys) / min(ys) >= LOG_FROM)
+    y = Axis(key_words(name), y.dim, min(ys) > 0 and max(ys) / min(ys) >= LOG_FROM)
     return Lines(
         key=name.replace(".", "-"),
-        title=f"{name} over {swept}",
+        title=_title(f"{key_words(name)} over {key_words(swept)}"),
         x=x,
         y=y,
         series=series,
@@ -94,7 +102,7 @@ def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], not
         mine = [p for p in points if p["values"][other] == value]
         label = Axis("", dim).text(float(value)) if _is_number(value) else str(value)
         if line := _line(mine, swept, key):
-            series.append(Series(f"{other.rsplit('.', 1)[-1]} {label}", line))
+            series.append(Series(f"{key_words(other)} {label}", line))
     return _lines(key, note, swept, key, series)
 
 
@@ -108,12 +116,12 @@ def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], note: str) -> S
         for label, p in rows
         if _is_number(p["numbers"][key])
     ]
-    axis = Axis(key, dimension_of(key.rsplit(".", 1)[-1]))
+    axis = Axis(key_words(key), dimension_of(key.rsplit(".", 1)[-1]))
     return Stack(
         key=key.replace(".", "-"),
-        title=key,
+        title=_title(key_words(key)),
         axis=axis,
-        parts=[key],
+        parts=[key_words(key)],
         rows=found,
         limit=None,
         note=note,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuscale.render.output import clean
-from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, Tiers, limits, nice_ticks
+from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, Tiers, limits
 from gpuscale.render.pictures.lines import scale_of, values_of
 
 POINTS = "o*x+#@%&"
@@ -96,7 +96,7 @@ def _plot(chart: Lines, width: int, height: int = 16) -> list[str]:
     zero = any(s.line for s in chart.series)
     x_low, x_high = limits(xs, chart.x.log, zero)
     y_low, y_high = limits(ys, chart.y.log, zero)
-    ticks = nice_ticks(y_low, y_high, chart.y.log, 6)
+    ticks = chart.y.ticks(y_low, y_high, 6)
     left = max((len(chart.y.text(t, 3)) for t in ticks), default=0)
     room = width - left - 3
     x = scale_of(chart.x, x_low, x_high, 0, room - 1)
@@ -125,7 +125,7 @@ def _plot(chart: Lines, width: int, height: int = 16) -> list[str]:
     lines.append(f"{'':>{left}} └{'─' * room}")
     below = [" "] * (room + 12)
     after = -1
-    for tick in nice_ticks(x_low, x_high, chart.x.log):
+    for tick in chart.x.ticks(x_low, x_high):
         shown = chart.x.text(tick, 3)
         start = max(0, round(x(tick)) - len(shown) // 2)
         if start > after and start + len(shown) <= room + 2:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpuscale.render.palette import SERIES
 from gpuscale.render.pictures.chart import Tiers
-from gpuscale.render.svg import COLOURS, WIDTH, heading, line, rect, text, width_of
+from gpuscale.render.svg import WIDTH, heading, rect, text, width_of
 
 MOST_BOXES = 24
 """Boxes drawn of one tier; more are said in its label."""
@@ -24,12 +25,12 @@ def draw_tiers(chart: Tiers) -> tuple[float, list[str]]:
         places.append([left + step * (k + 0.5) for k in range(n)])
     for i, (upper, lower) in enumerate(zip(places, places[1:], strict=False)):
         y = top + i * (TALL + GAP) + TALL
-        for a in upper:
-            parts += [line(a, y, b, y + GAP, "gs-g") for b in lower]
+        path = "".join(f"M{a:.1f} {y:g}L{b:.1f} {y + GAP:g}" for a in upper for b in lower)
+        parts.append(f'<path d="{path}" class="gs-g" fill="none"/>')
     for i, row in enumerate(chart.rows):
         y = top + i * (TALL + GAP)
         parts.append(text(left - 14, y + TALL / 2 + 5, row.name, anchor="end"))
-        colour = f"gs-c{i % len(COLOURS)}"
+        colour = f"gs-c{i % len(SERIES)}"
         for a in places[i]:
             parts.append(rect(a - WIDE / 2, y, WIDE, TALL, colour, f"{row.name}: {row.label}"))
         label = row.label if row.n <= MOST_BOXES else f"{row.label} ({MOST_BOXES} drawn)"
