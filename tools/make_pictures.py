@@ -1,4 +1,4 @@
-"""Write the pictures of README and pages: SVG, and for README PNG too where resvg_py is installed."""
+"""Write the pictures of README and pages: SVG; for README PNG too, where resvg_py is there."""
 
 from __future__ import annotations
 

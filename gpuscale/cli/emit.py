@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpuscale.cli.failures import one_line
+from gpuscale.cli.failures import complain, one_line
 from gpuscale.errors import Exit
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> 
         from gpuscale.render.data import plain
 
         if not document.terms:
-            print("warning: this answer has no recorded formulas", file=sys.stderr)
+            complain("warning", "this answer has no recorded formulas")
         extra["explain"] = plain(document.terms)
     verdicts = []
     if held:
@@ -45,12 +45,10 @@ def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> 
     _print(document, shown, extra)
     if shown.format != "json":
         for warning in document.warnings:
-            print(f"warning: {one_line(warning)}", file=sys.stderr)
+            complain("warning", one_line(warning))
     failed = [v for v in verdicts if not v.met]
     for v in failed:
-        print(
-            f"failed: {one_line(f'{v.requirement}: have {v.have}, need {v.need}')}", file=sys.stderr
-        )
+        complain("failed", one_line(f"{v.requirement}: have {v.have}, need {v.need}"))
     if document.interrupted:
         raise typer.Exit(int(Exit.INTERRUPT))
     if failed or document.answered_no:
@@ -77,13 +75,11 @@ def _with_pictures(document: Document) -> Document:
     import shutil
     from dataclasses import replace
 
-    from gpuscale.render.document import Drawn
     from gpuscale.render.pictures.known import pictures
-    from gpuscale.render.pictures.terminal import to_lines
+    from gpuscale.render.pictures.terminal import drawn
 
     width = shutil.get_terminal_size((100, 24)).columns
-    drawn = [to_lines(chart, width) for chart in pictures(document)]
-    if not drawn:
-        print("warning: this answer has no picture", file=sys.stderr)
-    more = [Drawn(lines, title) for title, *lines in drawn]
-    return replace(document, blocks=[*document.blocks, *more])
+    charts = [drawn(chart, width) for chart in pictures(document)]
+    if not charts:
+        complain("warning", "this answer has no picture")
+    return replace(document, blocks=[*document.blocks, *charts])

@@ -64,9 +64,21 @@ def usage_error(error: Any) -> GpuscaleError:
 
 def report_error(error: GpuscaleError) -> None:
     """Say on stderr what is wrong, where, and what to do next: one line each."""
-    print(f"error: {one_line(error.message)}", file=sys.stderr)
+    complain("error", one_line(error.message))
     if error.hint:
-        print(f"\nhint: {one_line(error.hint)}", file=sys.stderr)
+        print(file=sys.stderr)
+        complain("hint", one_line(error.hint))
+
+
+_TAGS = {"error": "1;31", "failed": "1;31", "warning": "33", "hint": "36"}
+
+
+def complain(tag: str, text: str) -> None:
+    """Write a line on stderr that begins with what it is, in colour on a terminal."""
+    from gpuscale.render.output import coloured
+
+    head = f"\x1b[{_TAGS[tag]}m{tag}:\x1b[0m" if coloured(sys.stderr) else f"{tag}:"
+    print(f"{head} {text}", file=sys.stderr)
 
 
 def one_line(text: str) -> str:

@@ -60,6 +60,7 @@ class Drawn:
 
     lines: Sequence[str]
     title: str = ""
+    tints: Sequence[tuple[int, int, int, str]] = ()  # row, start, end, meaning (`palette`)
 
 
 Block = Table | Facts | Bars | Text | Drawn

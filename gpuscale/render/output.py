@@ -56,6 +56,20 @@ def clean(text: str) -> str:
     return text.replace("\t", " ").translate(_CONTROL)
 
 
+def coloured(stream: TextIO) -> bool:
+    """Whether a stream takes colours: a terminal, unless NO_COLOR, CLICOLOR=0 or TERM=dumb.
+
+    CLICOLOR_FORCE and FORCE_COLOR want them in a pipe too (https://no-color.org,
+    https://bixense.com/clicolors).
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(k, "0") not in ("", "0") for k in ("CLICOLOR_FORCE", "FORCE_COLOR")):
+        return True
+    plain = os.environ.get("TERM") == "dumb" or os.environ.get("CLICOLOR") == "0"
+    return stream.isatty() and not plain
+
+
 def strict() -> bool:
     """Whether a number that is not finite is raised as a bug (the tests set this)."""
     return os.environ.get("GPUSCALE_STRICT", "") == "1"

@@ -68,16 +68,6 @@ MEANINGS: Mapping[str, Colour] = {
 }
 """Meaning -> its colour."""
 
-MEET = (
-    "weights gradients master optimizer activations logits buffers fragmentation context kv",
-    "forward attention elementwise experts tp cp ep recompute host pp dp optimizer straggler other",
-    "weights gradients master optimizer activations forward logits gather buffers fragmentation",
-    "forward backward backward-weights recompute gather host straggler dp optimizer other",
-    "rollout scoring reference reward critic forward sync gather host other",
-)
-"""Meanings that stand side by side: memory of pre-training and of fine-tuning, a
-step's parts, a step in time, a step of RL."""
-
 _OF_KEYS = {
     "matmul_s": "forward",
     "moe_s": "experts",

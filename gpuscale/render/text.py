@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
 from gpuscale.render.fit import WIDE_GAP, Part, fit
-from gpuscale.render.output import clean, write
+from gpuscale.render.output import clean, coloured, write
+from gpuscale.render.palette import in_terminal, meaning
 from gpuscale.render.plain import BAR_WIDTH, bar_texts, cells, one_line, to_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text as Styled
 
 PIPE_WIDTH = 100_000
+_VERDICTS = (
+    (
+        re.compile(r"\b(does|do) not fit\b|\bnothing fits\b|\bthe answer is no\b|\btoo much\b"),
+        "red",
+    ),
+    (re.compile(r"(?<!not )\bfits\b|\bkeeps up\b"), "green"),
+)
+"""Words that decide, and their colours; the words alone say it too."""
 
 
 def console(stream: TextIO) -> Console:
@@ -26,14 +35,22 @@ def console(stream: TextIO) -> Console:
     if stream.isatty():
         columns, lines = shutil.get_terminal_size()
         width, height = max(20, columns), max(1, lines)
+    wanted = coloured(stream)
     return Console(
-        file=stream, markup=False, highlight=False, emoji=False, width=width, height=height
+        file=stream,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        width=width,
+        height=height,
+        force_terminal=wanted or None,
+        color_system="auto" if wanted else None,
     )
 
 
 def print_document(document: Document, stream: TextIO, explain: bool = False) -> None:
     """Print each block, an empty line between blocks; all of it or nothing."""
-    if not (stream.isatty() or os.environ.get("FORCE_COLOR")):
+    if not (stream.isatty() or coloured(stream)):
         write(stream, to_text(document, explain))
         return
     out = console(stream)
@@ -43,7 +60,7 @@ def print_document(document: Document, stream: TextIO, explain: bool = False) ->
                 out.print()
             if not isinstance(block, Text) and block.title:
                 out.print(clean(block.title), style="bold")
-            _print_block(block, out)
+            _print_block(block, out, first=not i)
         if explain and document.terms:
             from gpuscale.render.explain import print_trees
 
@@ -52,17 +69,40 @@ def print_document(document: Document, stream: TextIO, explain: bool = False) ->
     write(stream, re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 
 
-def _print_block(block: Block, out: Console) -> None:
+def _print_block(block: Block, out: Console, first: bool) -> None:
     if isinstance(block, Text):
-        out.print(clean(block.text), soft_wrap=out.width >= PIPE_WIDTH)
+        text = _styled(clean(block.text))
+        if first:
+            text.stylize("bold", 0, len(block.text.split("\n")[0]))
+        out.print(text, soft_wrap=out.width >= PIPE_WIDTH)
     elif isinstance(block, Drawn):
-        out.print("\n".join(map(clean, block.lines)), overflow="crop", no_wrap=True)
+        out.print(_picture(block), overflow="crop", no_wrap=True)
     elif isinstance(block, Facts):
         _print_facts(block, out)
     elif isinstance(block, Bars):
         _print_bars(block, out)
     else:
         _print_table(block, out)
+
+
+def _styled(text: str) -> Styled:
+    """Text whose verdicts have their colour."""
+    from rich.text import Text as Styled
+
+    made = Styled(text)
+    for words, style in _VERDICTS:
+        made.highlight_regex(words, style)
+    return made
+
+
+def _picture(block: Drawn) -> Styled:
+    """Lines of a picture in letters, each letter in the colour of what it means."""
+    from rich.text import Text as Styled
+
+    rows = [Styled(clean(line)) for line in block.lines]
+    for row, start, end, name in block.tints:
+        rows[row].stylize(in_terminal(name), start, end)
+    return Styled("\n").join(rows)
 
 
 def _print_table(block: Table, out: Console) -> None:
@@ -79,12 +119,14 @@ def _print_part(block: Table, rows: list[list[str]], part: Part, out: Console) -
     from rich.table import Table as RichTable
 
     sides = (0, 1, 0, 1 if part.gap == WIDE_GAP else 0)
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=sides)
+    table = RichTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=sides, border_style="dim"
+    )
     for i, width in zip(part.indices, part.widths, strict=True):
         justify: Any = "right" if block.columns[i].right else "left"
         table.add_column(rows[0][i], justify=justify, overflow="fold", width=width)
     for row in rows[1:]:
-        table.add_row(*(row[i] for i in part.indices))
+        table.add_row(*(_styled(row[i]) for i in part.indices))
     out.print(table)
 
 
@@ -94,15 +136,17 @@ def _print_facts(block: Facts, out: Console) -> None:
     table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     labels = max((len(row[0]) for row in block.rows), default=0)
     values = max((len(row[1]) for row in block.rows), default=0)
-    table.add_column(overflow="fold", no_wrap=labels <= 24)
-    table.add_column(justify="right", overflow="fold", no_wrap=values <= 16)
+    table.add_column(overflow="fold", no_wrap=labels <= 24, style="dim")
+    table.add_column(justify="right", overflow="fold", no_wrap=values <= 16, style="bold")
     table.add_column(overflow="fold")
     for row in block.rows:
-        table.add_row(*map(clean, row))
+        table.add_row(*map(_styled, map(clean, row)))
     out.print(table)
 
 
 def _print_bars(block: Bars, out: Console) -> None:
+    from rich.text import Text as Styled
+
     labels = [one_line(label) for label, _, _ in block.rows]
     label_width = max(map(len, labels), default=0)
     text_width = max((len(text) for _, _, text in block.rows), default=0)
@@ -110,6 +154,10 @@ def _print_bars(block: Bars, out: Console) -> None:
     full, empty = ("█", "·") if out.encoding.startswith("utf") else ("#", ".")
     bars = bar_texts(block, bar_width, full, empty)
     for label, (_, _, text), bar in zip(labels, block.rows, bars, strict=True):
-        out.print(f"{label:<{label_width}}  {text:>{text_width}}  {bar}", overflow="fold")
+        line = Styled(f"{label:<{label_width}}  {text:>{text_width}}  ")
+        name = meaning(label)
+        line.append(bar.rstrip(empty), in_terminal(name) if name else "")
+        line.append(bar[len(bar.rstrip(empty)) :], "dim")
+        out.print(line, overflow="fold")
     if block.limit_text:
-        out.print(clean(block.limit_text))
+        out.print(_styled(clean(block.limit_text)))

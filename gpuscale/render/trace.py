@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from gpuscale.core.timeline.records import Event, Timeline
 
 
-COLOUR_NAMES = frozenset(
-    "thread_state_uninterruptible thread_state_iowait thread_state_running thread_state_runnable "
-    "thread_state_sleeping thread_state_unknown background_memory_dump light_memory_dump "
-    "detailed_memory_dump vsync_highlight_color generic_work good bad terrible black grey white "
-    "yellow olive rail_response rail_animation rail_idle rail_load startup".split()
-)
-"""Colours that a trace can name: catapult, tracing/base/color_scheme.html."""
-
-
 def to_trace(timeline: Timeline, about: Mapping[str, Any]) -> str:
     """Write a timeline as JSON: one process per pipeline stage, one thread per track.
 

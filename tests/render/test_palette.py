@@ -8,8 +8,25 @@ from gpuscale.answers.finetune.rl import PHASES
 from gpuscale.answers.finetune.words import PARTS
 from gpuscale.core.timeline.records import KINDS
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
-from gpuscale.render.palette import DARK_TEXT_ON, INK, MEANINGS, MEET, PAPER, SERIES, meaning
-from gpuscale.render.trace import COLOUR_NAMES
+from gpuscale.render.palette import DARK_TEXT_ON, INK, MEANINGS, PAPER, SERIES, meaning
+
+COLOUR_NAMES = frozenset(
+    "thread_state_uninterruptible thread_state_iowait thread_state_running thread_state_runnable "
+    "thread_state_sleeping thread_state_unknown background_memory_dump light_memory_dump "
+    "detailed_memory_dump vsync_highlight_color generic_work good bad terrible black grey white "
+    "yellow olive rail_response rail_animation rail_idle rail_load startup".split()
+)
+"""Colours that a trace can name: catapult, tracing/base/color_scheme.html."""
+
+MEET = (
+    "weights gradients master optimizer activations logits buffers fragmentation context kv",
+    "forward attention elementwise experts tp cp ep recompute host pp dp optimizer straggler other",
+    "weights gradients master optimizer activations forward logits gather buffers fragmentation",
+    "forward backward backward-weights recompute gather host straggler dp optimizer other",
+    "rollout scoring reference reward critic forward sync gather host other",
+)
+"""Meanings that stand side by side: memory of pre-training and of fine-tuning, a
+step's parts, a step in time, a step of RL."""
 
 
 def rgb(colour):

@@ -18,7 +18,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.software import load_software
-from gpuscale.render.document import Block, Column, Document, Drawn, Table, Text
+from gpuscale.render.document import Block, Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.timeline import Timeline as Asked
@@ -93,16 +93,14 @@ def _document(
 
     from gpuscale.io.inputs import changed_text
     from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
-    from gpuscale.render.pictures.terminal import to_lines
+    from gpuscale.render.pictures.terminal import drawn
 
     usable = problem.capacity_bytes
     about = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name}, {layout_text(layout)}"
     charts = step_gantts(line, about)
     width = shutil.get_terminal_size((100, 24)).columns
     blocks: list[Block] = [Text(head)]
-    for chart in step_gantts(line, about, max(12, min(width, 120) // 3)):
-        title, *lines = to_lines(chart, width)
-        blocks.append(Drawn(lines, title))
+    blocks += [drawn(c, width) for c in step_gantts(line, about, max(12, min(width, 120) // 3))]
     blocks.append(_table(line))
     if loaded.changes:
         blocks.append(Text(changed_text(loaded)))

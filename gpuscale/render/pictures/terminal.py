@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from gpuscale.render.document import Drawn
 from gpuscale.render.output import clean
+from gpuscale.render.palette import meaning
 from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, Tiers, limits
 from gpuscale.render.pictures.lines import scale_of, values_of
 
 POINTS = "o*x+#@%&"
+RUN = re.compile(r"(\S)\1*")
 
 
 def to_lines(chart: Chart, width: int = 100) -> list[str]:
@@ -23,6 +27,36 @@ def to_lines(chart: Chart, width: int = 100) -> list[str]:
     else:
         body = _plot(chart, width)
     return [clean(text).rstrip() for text in (chart.title, *body)]
+
+
+def drawn(chart: Chart, width: int = 100) -> Drawn:
+    """Draw a chart as a block: its letters know what they mean, for terminals with colours."""
+    title, *lines = to_lines(chart, width)
+    if isinstance(chart, Stack):
+        rows, names = [n for n, _ in chart.rows], chart.parts
+        marks = letters(names)
+    elif isinstance(chart, Gantt):
+        rows, names = [n for n, _ in chart.lanes], [n for n, _ in chart.kinds]
+        marks = [mark for _, mark in chart.kinds]
+    else:
+        return Drawn(lines, title)
+    means = {
+        mark: found for mark, name in zip(marks, names, strict=True) if (found := meaning(name))
+    }
+    start = max(map(len, rows), default=0) + 2
+    tints = [
+        (i, m.start(), m.end(), means[m[1]])
+        for i, line in enumerate(lines[: len(rows)])
+        for m in RUN.finditer(line, start, (line + " ").find(" ", start))
+        if m[1] in means
+    ]
+    tints += [
+        (i, m.start(1), m.end(1), means[m[1]])
+        for i, line in enumerate(lines[len(rows) :], len(rows))
+        for m in re.finditer(r"(?:^|   )(\S) (?=\w)", line)
+        if m[1] in means
+    ]
+    return Drawn(lines, title, tints)
 
 
 def letters(names: Sequence[str]) -> list[str]:
