@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,11 +237,7 @@ def _unknown_cluster(arg: str, catalogue: str) -> GpuscaleError:
 
 def _maybe_file(error: GpuscaleError, arg: str) -> GpuscaleError:
     """Say how to name a file, where an unknown name is one."""
-    try:
-        is_file = Path(arg).is_file()
-    except (OSError, ValueError):
-        is_file = False
-    if is_file:
+    if os.path.isfile(arg):
         return GpuscaleError(error.message, f"for the file of that name write `./{arg[:60]}`")
     return error
 

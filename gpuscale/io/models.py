@@ -60,7 +60,7 @@ def load_model(arg: str) -> LoadedModel:
     if not arg.strip():
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
     path = _as_path(arg)
-    if path is None or (not path.exists() and _hub_name(arg) != arg):
+    if path is None or (not os.path.exists(path) and _hub_name(arg) != arg):
         return _by_name(arg)
     return _loaded(read_text(path), os.fspath(path), None)
 
@@ -107,7 +107,7 @@ def _as_path(arg: str) -> Path | None:
     if not is_dir:
         return Path(arg)
     path = Path(arg) / CONFIG_FILE
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise GpuscaleError(f"{arg}: the folder holds no {CONFIG_FILE}")
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -38,7 +39,7 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     if arg == ANY_SOFTWARE:
         return load_software().model_copy(update={"capabilities": ""})
     path = Path(arg) if looks_like_path(arg) else preset_path("software", arg)
-    return _load(path, path.stat().st_mtime_ns if path.exists() else 0)
+    return _load(path, path.stat().st_mtime_ns if os.path.exists(path) else 0)
 
 
 def capabilities_of(spec: SoftwareSpec) -> Capabilities:

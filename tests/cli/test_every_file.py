@@ -17,16 +17,16 @@ LIMIT_S = 2.0
 WRITES = {("validate", "rows"), ("calibrate", "save"), ("study", "out")}
 
 
-def lines(name):
+def lines(name, file=ZERO):
     """Command lines of one command, with the file at every place."""
     question = question_of(name)
     words = shlex.split(question.EXAMPLE.split("|")[-1].split(">")[0].split("<")[0])[1:]
     arguments = [i for i, word in enumerate(words) if i and not word.startswith("-")]
     for i in arguments:
-        yield [*words[:i], ZERO, *words[i + 1 :]]
+        yield [*words[:i], file, *words[i + 1 :]]
     for field, (asked, is_argument) in fields_of(question).items():
         if not is_argument and asked.kind != "flag" and (name, field) not in WRITES:
-            yield [*words, f"--{field.replace('_', '-')}", ZERO]
+            yield [*words, f"--{field.replace('_', '-')}", file]
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,19 @@ def bounded():
     resource.setrlimit(resource.RLIMIT_AS, (int(used + ROOM_BYTES), hard))
     yield
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+LONG = "a" * 255
+
+
+@pytest.mark.parametrize("name", [f"{LONG}.toml", f"./{LONG}", f"{LONG * 2}.json", "a\0b.toml"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_name_that_no_file_can_have(command, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in lines(command, name):
+        done = invoke(*words)
+        assert done.returncode == 2 and done.stdout == "", (words, done)
+        assert done.stderr.startswith("error: ") and len(done.stderr) < 2_000, (words, done)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux")

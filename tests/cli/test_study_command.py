@@ -169,7 +169,11 @@ def test_other_study_in_the_file_is_not_mixed(capsys, tmp_path):
     code, _, err = call(capsys, ["study", str(written(tmp_path)), "--out", str(out)])
     assert code == 2 and "holds another study" in err
     code, _, err = call(capsys, ["study", str(written(tmp_path)), "--out", "x.txt"])
-    assert code == 2 and ".csv or .parquet" in err
+    assert code == 2 and ".csv .parquet" in err
+    for other in ("a line without an end", "key,other\nhalf"):  # nothing of it is lost
+        out.write_text(other)
+        assert call(capsys, ["study", str(written(tmp_path)), "--out", str(out)])[0] == 2
+        assert out.read_text() == other
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -91,7 +91,7 @@ def given(arg: str) -> Given:
 
     if arg == "-":
         raise GpuscaleError("compare reads no standard input", "give names or files")
-    is_file = _is_file(arg)
+    is_file = os.path.exists(arg) and not os.path.isdir(arg)
     if looks_like_path(arg) and (is_file or arg.lower().endswith((".toml", ".json"))):
         return _given_file(arg)
     found = [kind for kind in SPECS if find_preset(kind, arg)]
@@ -105,14 +105,6 @@ def given(arg: str) -> Given:
         return Given(arg, ("model",))
     known = [name for kind in SPECS for name in known_names(kind)]
     raise unknown_name("GPU, cluster, model or file", arg, known)
-
-
-def _is_file(arg: str) -> bool:
-    try:
-        path = Path(arg)
-        return path.exists() and not path.is_dir()
-    except (OSError, ValueError):  # too long, or with a NUL
-        return False
 
 
 def _given_file(path: str) -> Given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -91,7 +92,7 @@ def _files(asked: LaunchCheck) -> dict[str, str]:
     for name, text in list(files.items()):
         for other in _named(text):
             path = Path(name).parent / other
-            if str(path) not in files and len(files) < 16 and path.is_file():
+            if str(path) not in files and len(files) < 16 and os.path.isfile(path):
                 files[str(path)] = read_text(str(path))
     return files
 

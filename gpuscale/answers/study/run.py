@@ -14,6 +14,7 @@ from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study.jobs import Job, StudyFile, answer_job, read_study
 from gpuscale.answers.study.table import Rows, to_parquet
 from gpuscale.errors import GpuscaleError
+from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from gpuscale.answers.study import Study
@@ -42,9 +43,8 @@ def study_document(asked: Study) -> Document:
     """Run what is left of a study, and rank all of it."""
     study = read_study(asked.file)
     shown = study.show or _headlines(study.question)
-    target = Path(asked.out or Path(asked.file).with_suffix(".csv").name)
-    if target.suffix not in (".csv", ".parquet"):
-        raise GpuscaleError(f"--out {target}: .csv or .parquet is wanted")
+    out = asked.out or Path(asked.file).with_suffix(".csv").name
+    target = check_target(out, "--out", (".csv", ".parquet"))
     kept_in = target if target.suffix == ".csv" else target.with_suffix(".parquet.csv")
     rank = asked.rank or study.rank or shown[0]
     columns = ["key", *study.varied, "answer", "note", *dict.fromkeys([*shown, rank.lstrip("-")])]

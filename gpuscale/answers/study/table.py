@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.text import read_lines
+
+MOST_ROWS = 4_000_000
 
 SYNC_S = 1.0
 """How often what is written is forced to the disk."""
@@ -22,12 +25,10 @@ class Rows:
         self.path, self.columns = path, list(columns)
         self.done: dict[str, dict[str, str]] = {}
         self.synced_s = time.monotonic()
-        if fresh and path.exists():
-            path.unlink()
-        if path.exists():
-            self._read()
         try:
-            self.file: TextIO = path.open("a", encoding="utf-8", newline="")
+            if path.exists() and not fresh:
+                self._read()
+            self.file: TextIO = path.open("w" if fresh else "a", encoding="utf-8", newline="")
         except OSError as error:
             raise GpuscaleError(f"{path}: cannot be written: {error.strerror}") from None
         self.writer = csv.writer(self.file, lineterminator="\n")
@@ -37,18 +38,18 @@ class Rows:
 
     def _read(self) -> None:
         """Take what is there; a line that was cut off in writing is asked again."""
-        text = self.path.read_text(encoding="utf-8")
+        text = "".join(read_lines(self.path, MOST_ROWS))
         whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            self.path.write_text(whole, encoding="utf-8")
         lines = list(csv.reader(whole.splitlines()))
-        if not lines:
+        if not text:
             return
-        if lines[0] != self.columns:
+        if lines[:1] != [self.columns]:
             raise GpuscaleError(
                 f"{self.path}: holds another study (other columns)",
                 "give another --out, or --fresh to start over",
             )
+        if whole != text:
+            self.path.write_text(whole, encoding="utf-8")
         for line in lines[1:]:
             if len(line) == len(self.columns):
                 self.done[line[0]] = dict(zip(self.columns, line, strict=True))
