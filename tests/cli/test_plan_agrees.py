@@ -81,3 +81,64 @@ def test_memory_and_timeline_say_what_the_plan_says(
     assert tuple(s.n_layers for s in memory.stages) == found.stage_layers
     step = Timeline(**options).answer().result
     assert step.step_s == pytest.approx(found.step_s, rel=1e-9)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    model=st.sampled_from(["llama3-8b", "llama3-70b", "qwen3-30b-a3b", "gemma3-27b", "phi4"]),
+    software=st.sampled_from(["megatron-core", "torchtitan", "deepspeed-zero3", "any"]),
+    cluster=st.sampled_from(["dgx-h100", "dgx-a100", "dgx-b200"]),
+    recompute=st.sampled_from(["none", "full"]),
+    micro_batch=st.sampled_from([1, 2]),
+)
+def test_plan_holds_the_smallest_number_of_memory(model, software, cluster, recompute, micro_batch):
+    same = {
+        "model": model,
+        "cluster": cluster,
+        "software": software,
+        "recompute": recompute,
+        "micro_batch": micro_batch,
+        "seq_len": 4096,
+    }
+    try:
+        memory = Memory(**same, min_gpus=True).answer()
+    except GpuscaleError:
+        return  # not with this software
+    found, zero = memory.result.fewest, memory.inputs["zero_stage"]
+    if found is None:
+        return
+    batch = found.dp * found.pp * micro_batch
+    at = {"tp": found.tp, "pp": found.pp, "dp": found.dp, "ep": found.ep, "cp": 1, "etp": 1}
+    pins = {**at, "zero": zero, "recompute": recompute, "micro_batch": micro_batch}
+    plan = Plan(
+        **same | {k: str(v) for k, v in pins.items()},
+        gpus=str(found.n_gpus),
+        global_batch=str(batch),
+        schedule="1f1b",
+        fit="safe",
+    ).answer()
+    assert fits_safely(plan.result)
+    for gpus in (found.n_gpus // 2, found.n_gpus - 8):
+        if gpus > 0 and (gpus % 8 == 0 or gpus in (1, 2, 4)):
+            assert fits_nowhere(same, gpus, zero)
+
+
+def fits_nowhere(same, gpus, zero):
+    """Whether a plan with the same job on fewer GPUs, TP in a node, does not fit safely."""
+    pins = {"zero": zero, "cp": 1, "etp": 1, "tp": "1,2,4,8", "schedule": "1f1b"}
+    try:
+        plan = Plan(
+            **same | {k: str(v) for k, v in pins.items()},
+            gpus=str(gpus),
+            global_batch="840",
+            fit="safe",
+            offload="none",
+        ).answer()
+    except GpuscaleError:
+        return True
+    return not fits_safely(plan.result)
+
+
+def fits_safely(found):
+    """Whether the upper end of the memory interval fits."""
+    return found.peak_bytes * found.memory_interval_factor_80 <= found.capacity_bytes

@@ -14,6 +14,7 @@ from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import peak_stage, shards, stage_memories
 from gpuscale.core.memory.serving import ServingJob, fewest_serving, replica_memory
 from gpuscale.core.model.params import count_params
+from gpuscale.core.rules import facts_of
 from gpuscale.core.schedules import in_flight
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.models import load_model
@@ -319,8 +320,10 @@ def test_gpt3_on_512_v100_does_not_fit():  # errata E8
         model_facts(gpt),
         parameters_of(load_software("megatron-lm")),
         layout,
-        usable_bytes(load_gpu("v100").hbm_bytes),
-        8,
+        facts_of(gpt, 2048, 64, 512),
+        room_bytes=usable_bytes(load_gpu("v100").hbm_bytes),
+        gpus_per_node=8,
+        grow_batch=True,
     )
     assert found is not None
     assert found.n_gpus > 8

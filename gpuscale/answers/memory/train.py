@@ -43,17 +43,19 @@ class TrainingMemory:
     expected: StageMemory
     ideal: StageMemory
     stages: tuple[StageMemory, ...]
-    fewest: Fewest | None
+    fewest: Fewest | None  # that hold the upper end of the interval, as `plan` wants it
+    fewest_expected: Fewest | None  # that hold the expected value
 
 
 def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
     from gpuscale.core.memory.facts import model_facts
-    from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN, fewest_gpus, usable_bytes
+    from gpuscale.core.memory.fit import fewest_gpus, interval_factor, usable_bytes
     from gpuscale.core.memory.parameters import IDEAL, parameters_of
     from gpuscale.core.memory.peak import peak_stage, stage_memories
+    from gpuscale.core.rules import facts_of
     from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.software import load_software
+    from gpuscale.io.software import capabilities_of, load_software
 
     loaded = load_inputs(
         asked,
@@ -76,17 +78,22 @@ def training_document(asked: Memory) -> Document:
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     fits = peak.total_bytes <= usable
-    fewest = None
+    factor = interval_factor(software.name)
+    fewest, risky = None, None
     if asked.min_gpus or not fits:
-        fewest = fewest_gpus(
-            facts,
-            parameters,
-            layout,
-            usable,
-            loaded.cluster.gpus_per_node,
-            tuple(h for m in loaded.model.mixers.values() if (h := getattr(m, "n_heads", 0))),
+        rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
+        fewest, risky = (
+            fewest_gpus(
+                facts,
+                parameters,
+                layout,
+                rules,
+                room_bytes=room,
+                gpus_per_node=loaded.cluster.gpus_per_node,
+                grow_batch=asked.global_batch is None,
+            )
+            for room in (usable / factor, usable)
         )
-    factor = INTERVAL_80.get(software.name, INTERVAL_80_UNKNOWN)
     result = TrainingMemory(
         fits=fits,
         total_bytes=peak.total_bytes,
@@ -103,6 +110,7 @@ def training_document(asked: Memory) -> Document:
         ideal=ideal,
         stages=stages,
         fewest=fewest,
+        fewest_expected=risky,
     )
     return _document(asked, loaded, layout, facts, parameters, result)
 
@@ -194,7 +202,8 @@ def _document(
         (
             "likely range",
             f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
-            "holds 80 % of published peaks of this class",
+            "holds 80 % of published peaks of this class"
+            + ("; its upper end does not fit" if r.fits and high > r.usable_bytes else ""),
         ),
         *_split_rows(r),
         ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
@@ -247,18 +256,25 @@ def layout_text(layout: Layout) -> str:
 
 
 def _fewest_text(r: TrainingMemory, loaded: Loaded) -> str:
+    """Smallest numbers of GPUs: safe, as `plan` wants it, and by the expected value alone."""
+    fixed = "this micro-batch, sequence and recompute"
     if r.fewest is None:
-        return (
-            "smallest number of GPUs: none found; more GPUs do not help with this micro-batch, "
-            "sequence and recompute"
+        found = f"smallest number of GPUs: none found; more GPUs do not help with {fixed}"
+    else:
+        found = (
+            f"smallest number of GPUs with {fixed}: {_on(r.fewest, loaded)} of "
+            f"{gb(r.usable_bytes)}, and room for the upper end of the range"
         )
-    f = r.fewest
+    less = r.fewest_expected
+    if less is not None and (r.fewest is None or less.n_gpus < r.fewest.n_gpus):
+        found += f"\nby the expected value alone: {_on(less, loaded)}"
+    return found
+
+
+def _on(f: Fewest, loaded: Loaded) -> str:
     nodes = f" ({f.n_nodes} node{'s' if f.n_nodes > 1 else ''} of {loaded.cluster.gpus_per_node})"
     ep = f", EP {f.ep}" if f.ep > 1 else ""
-    return (
-        f"smallest number of GPUs: {f.n_gpus:,}{nodes}, with TP {f.tp}, PP {f.pp}, DP {f.dp}{ep}: "
-        f"{gb(f.total_bytes)} of {gb(r.usable_bytes)}"
-    )
+    return f"{f.n_gpus:,}{nodes}, TP {f.tp}, PP {f.pp}, DP {f.dp}{ep}: {gb(f.total_bytes)}"
 
 
 def _stage_table(r: TrainingMemory) -> Any:

@@ -80,7 +80,7 @@ def plan_result(
     pareto: tuple[ParetoPoint, ...] = (),
 ) -> PlanResult:
     """Put the record of an answer together."""
-    from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN
+    from gpuscale.core.memory.fit import interval_factor
     from gpuscale.io.jobs import job_toml, step_interval
 
     step, lay = best.step, best.layout
@@ -114,7 +114,7 @@ def plan_result(
         capacity_bytes=best.capacity_bytes,
         hbm_bytes=case.problem.hardware.hbm_bytes,
         headroom_bytes=best.headroom_bytes,
-        memory_interval_factor_80=INTERVAL_80.get(software, INTERVAL_80_UNKNOWN),
+        memory_interval_factor_80=interval_factor(software),
         run=ahead.run if ahead else None,
         outlook=ahead.outlook if ahead else None,
         bill=ahead.bill if ahead else None,

@@ -161,9 +161,9 @@ def make_case(
 
 def fit_factor(fit: str, software: str) -> float:
     """Factor on the expected memory that must fit: the upper or lower end of its interval, or 1."""
-    from gpuscale.core.memory.fit import INTERVAL_80, INTERVAL_80_UNKNOWN
+    from gpuscale.core.memory.fit import interval_factor
 
-    factor = INTERVAL_80.get(software, INTERVAL_80_UNKNOWN)
+    factor = interval_factor(software)
     return {"safe": factor, "expected": 1.0, "tight": 1.0 / factor}[fit]
 
 

@@ -129,14 +129,14 @@ def _all_of(loaded: Loaded) -> tuple[int, ...]:
 def _smallest_that_meets(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int) -> None:
     """Doubling sizes until one meets the conditions; then every node count below it, upwards."""
     least, node = _least_gpus(scan.request, loaded, seq_len), loaded.cluster.gpus_per_node
-    for n in _doubling(node, most):
+    for n in (*_parts(node, most), *_doubling(node, most)):
         if n < least and n != most:
             continue
         row = _try(scan, loaded, n, seq_len, batch)
         if scan.interrupted:
             return
         if row is not None and row.meets:
-            low = max(n // 2, int(least) // node * node)
+            low = max(n // 2, int(least)) // node * node
             _refine(scan, loaded, seq_len, batch, range(low + node, n, node))
             return
 
@@ -201,6 +201,14 @@ def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     rates = [loaded.gpu.flop_per_s(p) or 0.0 for p in precisions(request, loaded)]
     flop = model_flop_per_token(loaded.model, seq_len)
     return least_gpus(tokens, flop, max(rates), deadline)
+
+
+def _parts(node: int, most: int) -> Iterator[int]:
+    """Sizes within one node."""
+    n = 1
+    while n < min(node, most):
+        yield n
+        n *= 2
 
 
 def _doubling(first: int, most: int) -> Iterator[int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.rules import against
 from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.memory.parameters import MemoryParameters
+    from gpuscale.core.rules import Facts
 
 DEVICE_RESERVED_FRAC = 0.011
 """Part of the nominal HBM that the driver and ECC keep: PyTorch's out-of-memory messages give
@@ -76,27 +78,47 @@ def gpu_counts(gpus_per_node: int, most: int = MOST_GPUS) -> Iterator[int]:
         nodes += step
 
 
-def _degrees(n: int, tp: int, n_layers: int) -> Iterator[int]:
-    """Pipeline degrees that divide n/tp and leave a layer for each stage."""
-    rest = n // tp
-    for pp in range(1, min(rest, n_layers) + 1):
-        if rest % pp == 0:
-            yield pp
+def interval_factor(software: str) -> float:
+    """Factor on the expected memory of a framework family that holds 80 % of measured peaks. [1].
+
+    Examples
+    --------
+    >>> interval_factor("megatron-core"), interval_factor("my-own")
+    (1.08, 1.25)
+    """
+    return INTERVAL_80.get(software, INTERVAL_80_UNKNOWN)
 
 
 def fewest_gpus(
     model: ModelFacts,
     parameters: MemoryParameters,
     layout: Layout,
-    usable: float,
+    facts: Facts,
+    *,
+    room_bytes: float,
     gpus_per_node: int,
-    head_counts: tuple[int, ...] = (),
+    grow_batch: bool,
 ) -> Fewest | None:
     """Smallest number of GPUs on which a training job fits, TP inside the node.
 
-    TP, PP, DP and EP are free; micro-batch, sequence, recompute, ZeRO stage, context parallelism,
-    offload and recipe stay as in `layout`. The global batch grows to one micro-batch per rank and
-    stage, if it is smaller. Of equal numbers the layout with the least memory wins.
+    TP, PP, DP and EP are free, by the rules of the framework; micro-batch, sequence, recompute,
+    ZeRO stage, context parallelism, offload and recipe stay as in `layout`. Of equal numbers the
+    layout with the least memory wins.
+
+    Parameters
+    ----------
+    model, parameters
+        What the memory of a stage is counted from.
+    layout : Layout
+        What stays.
+    facts : Facts
+        What the rules need, with the framework; sizes and batch are those tried.
+    room_bytes : float
+        Memory of a GPU that the expected value may take: what is usable, or less to be safe. [byte]
+    gpus_per_node : int
+        GPUs of a node: its parts and whole nodes are tried. [1]
+    grow_batch : bool
+        Whether the global batch grows to one micro-batch per rank and stage where it is smaller.
 
     Returns
     -------
@@ -105,68 +127,75 @@ def fewest_gpus(
     """
 
     def best_at(n: int) -> Fewest | None:
-        return _best_layout(
-            model,
-            parameters,
-            layout=layout,
-            usable=usable,
-            gpus_per_node=gpus_per_node,
-            head_counts=head_counts,
-            n=n - n % layout.cp,
-        )
+        best: tuple[float, Layout] | None = None
+        for tried in _layouts(model, layout, facts, n, gpus_per_node, grow_batch):
+            limit = room_bytes if best is None else best[0]
+            total = _total_within(model, tried, parameters, limit)
+            if total is not None:
+                best = total, tried
+        return _fewest(*best, gpus_per_node) if best else None
 
-    if not any(best_at(n) for n in (MOST_GPUS, MOST_GPUS * 3 // 4)):
+    largest = [n - n % layout.cp for n in (MOST_GPUS, MOST_GPUS * 3 // 4)]
+    if grow_batch and not any(best_at(n) for n in largest):
         return None
-    found = (best_at(n) for n in gpu_counts(gpus_per_node) if n % layout.cp == 0)
-    return next((f for f in found if f), None)
+    before = 0
+    for n in gpu_counts(gpus_per_node):
+        found = best_at(n)
+        if found:
+            between = range(before + gpus_per_node, n, gpus_per_node)
+            return next((f for f in map(best_at, between) if f), found)
+        before = n // gpus_per_node * gpus_per_node
+    return None
 
 
-def _best_layout(
-    model: ModelFacts,
-    parameters: MemoryParameters,
-    layout: Layout,
-    usable: float,
-    gpus_per_node: int,
-    head_counts: tuple[int, ...],
-    n: int,
-) -> Fewest | None:
-    """Layout of exactly `n` GPUs that needs least, if one fits."""
-    n_layers = model.weights.n_layers
+def _fewest(total_bytes: float, at: Layout, gpus_per_node: int) -> Fewest:
+    return Fewest(
+        n_gpus=at.n_gpus,
+        n_nodes=-(-at.n_gpus // gpus_per_node),
+        tp=at.tp,
+        pp=at.pp,
+        dp=at.dp,
+        ep=at.ep,
+        total_bytes=total_bytes,
+    )
+
+
+def _layouts(
+    model: ModelFacts, layout: Layout, facts: Facts, n: int, most_tp: int, grow_batch: bool
+) -> Iterator[Layout]:
+    """Layouts of exactly `n` GPUs that the framework allows, the rest as in `layout`."""
     n_experts = max(k.n_experts for k in model.kinds)
-    best: tuple[float, Layout] | None = None
+    ranks = n // layout.cp
     for tp in (1, 2, 4, 8, 16):
-        if tp > gpus_per_node or (n // layout.cp) % tp or any(h % tp for h in head_counts):
+        if tp > most_tp or n % (layout.cp * tp):
             continue
-        for pp in _degrees(n // layout.cp, tp, n_layers):
-            dp = n // (layout.cp * tp * pp)
+        sequence_parallel = tp > 1 and True in facts.runs_on.sequence_parallel
+        for pp in range(1, min(ranks // tp, model.weights.n_layers) + 1):
+            if ranks // tp % pp:
+                continue
+            dp = ranks // (tp * pp)
+            each = dp * layout.micro_batch_size
+            batch = layout.global_batch_size
+            if grow_batch:
+                batch = max(-(-batch // each), pp) * each
+            elif batch % each:
+                continue
             tried = replace(
                 layout,
                 tp=tp,
                 pp=pp,
                 dp=dp,
                 vpp=1,
+                schedule="1f1b" if pp == 1 or layout.vpp > 1 else layout.schedule,
+                stage_layers=None,
                 etp=1,
                 shard_group_size=None,
                 ep=_widest_ep(n_experts, dp * layout.cp * tp),
-                sequence_parallel=tp > 1,
-                global_batch_size=max(layout.global_batch_size, dp * layout.micro_batch_size * pp),
+                sequence_parallel=sequence_parallel,
+                global_batch_size=batch,
             )
-            limit = usable if best is None else best[0]
-            total = _total_within(model, tried, parameters, limit)
-            if total is not None:
-                best = total, tried
-    if best is None:
-        return None
-    total, at = best
-    return Fewest(
-        n_gpus=n,
-        n_nodes=-(-n // gpus_per_node),
-        tp=at.tp,
-        pp=at.pp,
-        dp=at.dp,
-        ep=at.ep,
-        total_bytes=total,
-    )
+            if against(tried, replace(facts, n_gpus=n, global_batch_size=batch)) is None:
+                yield tried
 
 
 def _total_within(

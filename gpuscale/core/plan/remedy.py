@@ -97,9 +97,10 @@ def more_gpus(problem: Problem, closest: Estimate) -> tuple[Remedy, ...]:
         problem.memory_facts,
         problem.memory_parameters,
         closest.layout,
-        problem.capacity_bytes,
-        problem.hardware.gpus_per_node,
-        problem.facts.head_counts,
+        problem.facts,
+        room_bytes=problem.room_bytes,
+        gpus_per_node=problem.hardware.gpus_per_node,
+        grow_batch=False,
     )
     if fewest is None or fewest.n_gpus <= problem.facts.n_gpus:
         return ()
