@@ -32,6 +32,21 @@ def _modules(value: Any, label: str) -> tuple[str, ...]:
     return names
 
 
+def _recipe(value: Any, label: str) -> str:
+    from gpuscale.core.memory.states import RECIPES
+
+    name = str(value).strip().lower()
+    if name not in RECIPES:
+        raise unknown_name("recipe", str(value), RECIPES, f"known: {', '.join(RECIPES)}")
+    return name
+
+
+def recipe(default: str) -> Asked[str | None]:
+    """Bytes of the states, by the name of a recipe; `default` says what is taken without one."""
+    names = "mixed-adam, bf16-adam, adam-8bit, deepseek-v3, fp32-adam, sgd, ..."
+    return Asked(f"Bytes per parameter of the states: {names} [default: {default}]", None, _recipe)
+
+
 @dataclass(kw_only=True)
 class JobOptions(Question):
     """What experts set in a launch file; not given, it is as the software comes."""
@@ -68,6 +83,8 @@ class JobOptions(Question):
         known=tuple(GRADIENT_BYTES),
     )
 
+    recipe: Asked[str | None] = recipe("the software's")
+
     @property
     def job_settings(self) -> JobSettings:
         """What is set, as one record."""
@@ -82,4 +99,5 @@ class JobOptions(Question):
             offload_layers=self.offload_layers,
             moments=self.moments,
             gradients=self.gradients,
+            recipe=self.recipe,
         )

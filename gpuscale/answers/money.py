@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_SITE = "world"
 J_PER_KWH = 3.6e6
 
+PRICE = "Of a GPU, e.g. '2.5 USD/h'."
+
 
 def read_price(value: Any, label: str = "--price") -> float:
     """Price of a GPU-hour: a number is in USD/h, a text must say so.
@@ -74,7 +76,7 @@ class Costed(Question):
 class Priced(Costed):
     """The same, and a price."""
 
-    price: Asked[float | None] = Asked("Of a GPU, e.g. '2.5 USD/h'.", None, read_price)
+    price: Asked[float | None] = Asked(PRICE, None, read_price)
 
 
 def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False) -> Rate | None:

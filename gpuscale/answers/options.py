@@ -24,6 +24,10 @@ DEFAULT_SEQ_LEN = 8192
 
 CLUSTER = "Cluster preset, GPU name (its usual node), TOML file, or -."
 MODEL = "Model preset, TOML file, Hugging Face config.json or folder, or -."
+SEQ_LEN = (
+    f"Tokens of a sequence; 32k is 32,768. [default: {DEFAULT_SEQ_LEN}, or the model's longest]"
+)
+GPU = "GPU instead of a cluster: its usual node is taken."
 PRECISIONS = "bf16, fp16, fp8, mxfp8 or nvfp4"
 
 # --- single options ----------------------------------------------------------------------------
@@ -57,9 +61,7 @@ def seq_len(default: None = None, **more: Any) -> Asked[int | None]: ...
 
 def seq_len(default: Any = None, **more: Any) -> Any:
     """Tokens of a sequence; of positions, k is 1,024."""
-    help = "Tokens of a sequence; 32k is 32,768."
-    if default is None:
-        help += f" [default: {DEFAULT_SEQ_LEN}, or the model's longest]"
+    help = SEQ_LEN if default is None else SEQ_LEN.partition(" [")[0]
     return whole(help, default, dim="positions", most=2**30, flags=("--seq",), **more)
 
 
@@ -68,9 +70,10 @@ def usual_seq_len(asked: int | None, model: ModelSpec) -> int:
     return asked or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
 
 
-def software() -> Asked[str]:
+def software(fine_tuning: str = "") -> Asked[str | None]:
     """Framework of a training job."""
-    return text("Framework family preset.", DEFAULT_SOFTWARE)
+    tuned = f"; fine-tuning: {fine_tuning}" if fine_tuning else ""
+    return text(f"Framework family preset. [default: {DEFAULT_SOFTWARE}{tuned}]")
 
 
 def params() -> Asked[float | None]:
@@ -169,7 +172,7 @@ class Machine(Question):
     """Cluster or GPU, and whose figures of it."""
 
     cluster: Asked[str | None] = text(f"{CLUSTER} [default: {DEFAULT_CLUSTER}]")
-    gpu: Asked[str | None] = text("GPU instead of a cluster: its usual node is taken.")
+    gpu: Asked[str | None] = text(GPU)
     catalogue: Asked[str] = catalogue()
 
     @property
@@ -307,4 +310,4 @@ class Degrees(JobOptions):
     precision: Asked[str] = text(
         f"{PRECISIONS}.", "bf16", known=("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
     )
-    software: Asked[str] = software()
+    software: Asked[str | None] = software()

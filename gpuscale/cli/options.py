@@ -109,7 +109,21 @@ def command_of(question: type[Question]) -> Any:
     first = inspect.cleandoc(question.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     epilog = f"\b\nExample:\n  {question.EXAMPLE}"
     small.command(question.NAME, help=first, epilog=epilog, cls=QuickCommand)(run)
-    return typer.main.get_command(small)
+    made = typer.main.get_command(small)
+    made.names = _by_name(question)  # type: ignore[attr-defined]
+    made.example = question.EXAMPLE  # type: ignore[attr-defined]
+    return made
+
+
+def _by_name(question: type[Question]) -> dict[str, str]:
+    """Options under which a person may give an argument, as ``--cluster`` of ``collective``."""
+    found = fields_of(question).items()
+    return {
+        flag: name
+        for name, (asked, argument) in found
+        if argument and asked.kind != "many"
+        for flag in (f"--{name.replace('_', '-')}", *asked.flags)
+    }
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -128,6 +142,9 @@ def _parameter(name: str, asked: Asked[Any], argument: bool) -> inspect.Paramete
     }
     if argument:
         given = asked.default is ...
+        if asked.kind != "many":
+            spelled = " or ".join((f"--{name.replace('_', '-')}", *asked.flags))
+            about["help"] = f"{asked.help} Also as {spelled}."
         option = typer.Argument(**about)
         default: Any = inspect.Parameter.empty if given else None
         return _keyword(name, Annotated[kind if given else kind | None, option], default)

@@ -54,6 +54,7 @@ class JobSettings:
     offload_layers: int | None = None  # of a stage, whose activations wait on the host
     moments: str | None = None  # of MOMENT_BYTES
     gradients: str | None = None  # of GRADIENT_BYTES
+    recipe: str | None = None  # of `core.memory.states.RECIPES`
 
     @property
     def said(self) -> dict[str, Any]:
@@ -98,6 +99,7 @@ class JobSettings:
             self.offload_layers and f"activations of {self.offload_layers} layers on the host",
             self.moments and f"moments in {self.moments}",
             self.gradients and f"gradients in {self.gradients}",
+            self.recipe and f"recipe {self.recipe}",
         )
         return tuple(word for word in named if isinstance(word, str) and word)
 

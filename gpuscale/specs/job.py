@@ -88,6 +88,7 @@ class JobSpec(Spec):
     offload_layers: Value | None = None
     moments: Value | None = None
     gradients: Value | None = None
+    recipe: Value | None = None
     mfu_at_least: Value | None = None
     max_step_time: Value | None = None
     layout: LayoutPins = Field(default_factory=LayoutPins)

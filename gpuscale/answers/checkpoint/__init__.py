@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
+from gpuscale.answers.ask import Asked, Swept, amount, flag, whole
+from gpuscale.answers.job_options import recipe
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Priced
 from gpuscale.errors import GpuscaleError
@@ -37,10 +38,7 @@ class Checkpoint(options.Machine, Failing, Priced, Swept):
     _: KW_ONLY
     params: Asked[float | None] = options.params()
     gpus: Asked[int | None] = whole("GPUs of the job. [default: one node]", most=1e7)
-    recipe: Asked[str] = text(
-        "States kept: mixed-adam, bf16-adam, adam-8bit, deepseek-v3, fp32-adam, sgd, ...",
-        "mixed-adam",
-    )
+    recipe: Asked[str | None] = recipe("mixed-adam")
     trainable: Asked[float | None] = amount(
         "Trained parameters, where not all are (adapters).", "count", most=1e16
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
     """(Parameters, trained ones, checkpoint by part)."""
-    from gpuscale.answers.memory.common import recipe_of
+    from gpuscale.core.memory.states import RECIPES
     from gpuscale.core.model.params import count_params
     from gpuscale.core.run.checkpoint import checkpoint_parts
 
@@ -28,7 +28,7 @@ def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
     trained = 0.0 if asked.weights_only else asked.trainable or n
     if trained > n:
         raise GpuscaleError(f"--trainable {trained:.4g} is more than the {n:.4g} parameters")
-    r = recipe_of(asked.recipe)
+    r = RECIPES[asked.recipe or "mixed-adam"]
     adapters = asked.trainable is not None and not asked.weights_only
     saved = trained if adapters else n  # the frozen weights are on disk already
     parts = checkpoint_parts(saved, r.weights_bytes, r.master_bytes, r.optimizer_bytes, trained)
@@ -128,7 +128,7 @@ def checkpoint_document(asked: Checkpoint) -> Document:
             "params": asked.params,
             "cluster": loaded.cluster.name,
             "n_gpus": r.n_gpus,
-            "recipe": asked.recipe,
+            "recipe": asked.recipe or "mixed-adam",
             "saver": asked.saver,
             "recovery": asked.recovery,
             "fleet": fleet.name,

@@ -93,7 +93,7 @@ class Collective(Swept):
         _op,
         complete=complete_op,
     )
-    cluster: Asked[str] = text(options.CLUSTER, ...)
+    cluster: Asked[str] = text(options.CLUSTER, ..., flags=("--gpu",))
     _: KW_ONLY
     bytes: Asked[float | None] = amount(
         "Size of the array: all-gather: gathered; reduce-scatter, all-reduce: one GPU's buffer; "

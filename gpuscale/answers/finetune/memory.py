@@ -97,7 +97,7 @@ def tuning_memory(asked: Memory) -> Document:
         wanted = _wanted(asked, family)
         return rl_document(asked, "memory", asked.where, wanted, asked.catalogue, None)
     refuse_rollouts(asked)
-    families = [s.strip() for s in asked.software.split(",") if s.strip()]
+    families = [s.strip() for s in (asked.software or "").split(",") if s.strip()]
     cases = [_case(asked, family) for family in families or (None,)]
     case = cases[0]
     if asked.max is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LaunchCheck(WhatIf):
+class LaunchCheck(options.Machine, WhatIf):
     """Check a launch file: layout, rules of its framework, memory, step time, and what to change.
 
     Reads Megatron scripts, Bridge and NeMo YAML, torchtitan, DeepSpeed JSON, accelerate,
@@ -31,7 +31,6 @@ class LaunchCheck(WhatIf):
     )
     _: KW_ONLY
     model: Asked[str | None] = text("Model, where the files do not say its shape.")
-    cluster: Asked[str] = text(options.CLUSTER, options.DEFAULT_CLUSTER)
     gpus: Asked[int | None] = whole("GPUs, where the files do not say them.", most=1e7)
     seq_len: Asked[int | None] = options.seq_len()
     var: Converted[tuple[str, ...], Sequence[str]] = texts(

@@ -171,7 +171,7 @@ def _trained(
     from gpuscale.launch.layout import layout_of
 
     software = load_software(found.software or "fsdp")
-    loaded = load_inputs(asked, cluster=asked.cluster, others={"software": software})
+    loaded = load_inputs(asked, cluster=asked.where, others={"software": software})
     loaded = replace(loaded, specs={**loaded.specs, "model": model})
     try:
         layout = layout_of(found, model, software, n_gpus, asked.seq_len)
@@ -182,7 +182,7 @@ def _trained(
         Plan(
             model.name,
             gpus=n_gpus,
-            cluster=asked.cluster,
+            cluster=asked.where,
             software=software.name,
             precision=layout.precision,
         )

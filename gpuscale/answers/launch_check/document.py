@@ -56,7 +56,7 @@ def document_of(checked: Checked) -> Document:
         command="launch-check",
         inputs={
             "files": list(asked.file),
-            "cluster": asked.cluster,
+            "cluster": asked.where,
             "model": r.model,
             "n_gpus": r.n_gpus,
         },

@@ -30,7 +30,7 @@ def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> C
     answer = Serve(
         asked.model or found.model_name or "",
         engine=found.kind,
-        cluster=asked.cluster,
+        cluster=asked.where,
         gpus=n_gpus,
         tp=found.tp,
         pp=found.pp,

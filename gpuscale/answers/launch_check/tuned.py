@@ -65,7 +65,7 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
     ]
     question = Memory(
         asked.model or found.model_name,
-        cluster=asked.cluster,
+        cluster=asked.where,
         gpus=n_gpus,
         method=method,
         rank=found.lora_rank if method != "full" else None,

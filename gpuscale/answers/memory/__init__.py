@@ -54,15 +54,9 @@ class Memory(options.Degrees, options.Machine, Rollouts, Swept):
     params: Asked[float | None] = options.params()
     seq_len: Asked[int | None] = options.seq_len()
     offload: Asked[str | None] = text(
-        "Moved to the host: optimizer, activations, both or none; fine-tuning also parameters, "
-        "gradients, a list."
+        f"{options.LAYOUT['offload']} Fine-tuning: also parameters, gradients, a list."
     )
-    recipe: Asked[str | None] = text(
-        "Bytes per parameter: mixed-adam, book-min, fp32-adam, ... [default: the software's]"
-    )
-    software: Asked[str] = text(
-        f"Framework family preset. [default: {options.DEFAULT_SOFTWARE}; fine-tuning: hf-peft]", ""
-    )
+    software: Asked[str | None] = options.software(fine_tuning="hf-peft")
     max: Asked[str | None] = text(
         "Fine-tuning: the largest that fits, seq-len or micro-batch.", known=MAXIMA
     )

@@ -1,4 +1,4 @@
-"""What the memory answers share: recipes, formatting."""
+"""What the memory answers share: formats, wording."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.core.memory.states import Recipe
-
-
-def recipe_of(name: str) -> Recipe:
-    """Bytes per parameter by name."""
-    from gpuscale.core.memory.states import RECIPES
-
-    if name.lower() not in RECIPES:
-        raise unknown_name("recipe", name, RECIPES, f"known: {', '.join(RECIPES)}")
-    return RECIPES[name.lower()]
+    pass
 
 
 def weight_format(name: str | None, what: str, default: str = "bf16") -> str:

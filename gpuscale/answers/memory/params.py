@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import data_parallel, shard_group
-from gpuscale.answers.memory.common import recipe_of, rows_max, width_text
+from gpuscale.answers.memory.common import rows_max, width_text
 from gpuscale.core.memory.states import StateBytes
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
 
@@ -38,14 +38,14 @@ class StatesAnswer:
 
 def params_document(asked: Memory) -> Document:
     """Answer a question about a number of parameters."""
-    from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold, sharded_states
+    from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
     from gpuscale.core.quantity import format_count
     from gpuscale.io.inputs import changed_text, load_inputs
     from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
     assert asked.params is not None
     n_params, tp, pp, cp = asked.params, asked.tp, asked.pp, asked.cp
-    recipe = recipe_of(asked.recipe or "mixed-adam")
+    recipe = RECIPES[asked.recipe or "mixed-adam"]
     dp = data_parallel(asked, tp * pp * cp)
     zero = asked.zero or 0
     shards = shard_group(asked, dp * cp) or dp * cp

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.common import recipe_of, rows_max, verdict, width_text
+from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.memory.fit import Fewest
 from gpuscale.core.memory.stages import StageMemory
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.core.memory.states import Recipe
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block, Document
@@ -68,8 +67,6 @@ def training_document(asked: Memory) -> Document:
     parameters = parameters_of(
         software, {**asked.job_settings.options, "expert_imbalance": asked.imbalance}
     )
-    if asked.recipe is not None:
-        parameters = _with_recipe(recipe_of(asked.recipe), parameters)
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
@@ -115,20 +112,6 @@ def training_document(asked: Memory) -> Document:
     return _document(asked, loaded, layout, facts, parameters, result)
 
 
-def _with_recipe(r: Recipe, parameters: MemoryParameters) -> MemoryParameters:
-    """Bytes per parameter of a named recipe instead of the family's."""
-    return replace(
-        parameters,
-        weights_bytes=r.weights_bytes,
-        gradients_bytes=r.gradients_bytes,
-        gradients_bytes_fp16=r.gradients_bytes,
-        master_bytes=r.master_bytes,
-        optimizer_bytes=r.optimizer_bytes,
-        step_bytes=0.0,
-        sharded_weights_bytes=r.weights_bytes,
-    )
-
-
 def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
     """Build the bare formulas with the recipe and settings of the job."""
     return replace(
@@ -170,8 +153,8 @@ def _document(
     head = (
         f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
         f"{loaded.specs['software'].name}, "
-        + (f"recipe {asked.recipe}" if asked.recipe else "its own recipe")
-        + f", sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
+        + ("" if asked.recipe else "its own recipe, ")
+        + f"sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
         f"{', '.join((layout.recompute, layout.precision, *asked.job_settings.words))}"
     )
     rows = [

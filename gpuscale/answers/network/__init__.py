@@ -43,6 +43,7 @@ class Network(Swept):
     cluster: Asked[str | None] = text(
         f"{options.CLUSTER} Or `check` and a file. [default: {options.DEFAULT_CLUSTER}]",
         complete="cluster",
+        flags=("--gpu",),
     )
     file: Asked[str | None] = text("Cable list to check, as CSV.")
     _: KW_ONLY

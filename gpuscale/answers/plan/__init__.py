@@ -10,7 +10,7 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, flag, text, whole
 from gpuscale.answers.finetune.asked import TUNING, Rollouts, refuse_without_method
 from gpuscale.answers.lifetime import Failing
-from gpuscale.answers.money import Costed, read_price
+from gpuscale.answers.money import PRICE, Costed, read_price
 from gpuscale.answers.plan.request import OBJECTIVES
 from gpuscale.errors import GpuscaleError
 
@@ -86,17 +86,15 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
         "GPUs; a range 512..16384 or a list is a scan.", most=MOST_GPUS
     )
     cluster: options.Names = options.names(
-        f"Cluster, or several, comma-separated. [default: {options.DEFAULT_CLUSTER}]"
+        f"{options.CLUSTER} Several, comma-separated, are compared. "
+        f"[default: {options.DEFAULT_CLUSTER}]"
     )
-    gpu: Asked[str | None] = text("GPU instead of a cluster: its usual node is taken.")
+    gpu: Asked[str | None] = text(options.GPU)
     catalogue: Asked[str | None] = text(
         "Hardware figures: vendor, or documents (as they round). [default: vendor]"
     )
     seq_len: options.Sizes = options.sizes(
-        "Tokens of a sequence; 32k is 32,768. [default: 8192]",
-        most=2**28,
-        dim="positions",
-        flags=("--seq",),
+        options.SEQ_LEN, most=2**28, dim="positions", flags=("--seq",)
     )
     batch_tokens: options.Amounts = options.amounts(
         "Tokens of a step, rounded to sequences that divide well. [default: the model's, or 4M]",
@@ -110,9 +108,7 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
     precision: Asked[str | None] = text(
         "bf16, fp16, fp8, mxfp8, nvfp4, a list, or all. [default: bf16]"
     )
-    software: Asked[str | None] = text(
-        f"Framework family preset. [default: {options.DEFAULT_SOFTWARE}]"
-    )
+    software: Asked[str | None] = options.software(fine_tuning="hf-peft")
     examples: Asked[int | None] = whole("Fine-tuning: examples of the data, with --mean-len.")
     epochs: Asked[float | None] = amount("Fine-tuning: passes over the data.", "count", most=1e4)
     objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES)
@@ -122,7 +118,7 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
         known=("safe", "expected", "tight"),
     )
     price: Converted[dict[str, float] | None, float | Mapping[str, float]] = Converted(
-        "Of a GPU, e.g. '2.5 USD/h', or a=2USD/h,b=3USD/h by cluster.", None, _prices
+        f"{PRICE} By cluster: a=2USD/h,b=3USD/h.", None, _prices
     )
     job: Asked[str | None] = text("Read the job from a file.", metavar="PLAN.TOML")
     show_job: Asked[bool] = flag("Print the job as plan.toml, to edit and reuse.")

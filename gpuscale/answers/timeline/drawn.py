@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
-from gpuscale.answers.options import usual_seq_len
+from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.rules import facts_of
@@ -51,7 +51,7 @@ def timeline_document(asked: Asked) -> Document:
         cluster=asked.where,
         model=asked.model,
         catalogue=asked.catalogue,
-        others={"software": load_software(asked.software)},
+        others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
     )
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
@@ -121,7 +121,7 @@ def _document(
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "software": asked.software,
+        "software": asked.software or DEFAULT_SOFTWARE,
         "n_gpus": layout.n_gpus,
         **asdict(layout),
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.memory.states import RECIPES, Recipe
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -63,6 +65,19 @@ IDEAL = MemoryParameters()
 _FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-6]
 
 
+def _states_of(r: Recipe) -> dict[str, float]:
+    """Bytes per parameter of a named recipe, in place of the family's. [byte]."""
+    return {
+        "weights_bytes": r.weights_bytes,
+        "gradients_bytes": r.gradients_bytes,
+        "gradients_bytes_fp16": r.gradients_bytes,
+        "master_bytes": r.master_bytes,
+        "optimizer_bytes": r.optimizer_bytes,
+        "step_bytes": 0.0,
+        "sharded_weights_bytes": r.weights_bytes,
+    }
+
+
 def parameters_of(
     software: SoftwareSpec, options: Mapping[str, object] | None = None
 ) -> MemoryParameters:
@@ -73,12 +88,14 @@ def parameters_of(
     software : SoftwareSpec
         The family: its `memory` table, attention kernel, cross entropy, stage split.
     options : mapping, optional
-        ``attention`` ("unfused"), ``fused_cross_entropy``, ``gradient_bytes``,
+        ``attention`` ("unfused"), ``fused_cross_entropy``, ``recipe``, ``gradient_bytes``,
         ``moment_bytes``, ``recompute_modules``, ``offload_layers``, ``expert_imbalance``; others
         are of no concern here.
     """
     given = dict(options or {})
     values: dict[str, Any] = {name: getattr(software.memory, name) for name in _FAMILY}
+    if (recipe := given.get("recipe")) is not None:
+        values |= _states_of(RECIPES[str(recipe)])
     gradient = given.get("gradient_bytes")
     if isinstance(gradient, (int, float)):
         values["gradients_bytes"] = (
