@@ -67,6 +67,32 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     return Capabilities(name=spec.name, **found.model_dump())
 
 
+def _table(path: Path) -> dict[str, Any]:
+    """Table of a family; with `like` on top of another preset's, table by table.
+
+    Raises
+    ------
+    GpuscaleError
+        For a `like` that names no preset, or one that is itself like another.
+    """
+    own = read_toml(path)
+    like = own.pop("like", None)
+    if like is None:
+        return own
+    base = read_toml(preset_path("software", str(like)))
+    if "like" in base:
+        raise GpuscaleError(f"{path}: like = {like!r}: that preset is itself like another")
+    if isinstance(base.get("capabilities"), dict):
+        base["capabilities"] = str(like)
+    return _over(base, own)
+
+
+def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Lay `own` over `base`, tables key by key."""
+    both = {k: _over(base[k], v) for k, v in own.items() if isinstance(v, dict) and k in base}
+    return {**base, **own, **both}
+
+
 @lru_cache(maxsize=64)
 def _load(path: Path, _stamp: int) -> SoftwareSpec:
     import pydantic
@@ -74,7 +100,7 @@ def _load(path: Path, _stamp: int) -> SoftwareSpec:
     from gpuscale.io.spec_errors import spec_error
 
     try:
-        return SoftwareSpec.model_validate(read_toml(path))
+        return SoftwareSpec.model_validate(_table(path))
     except pydantic.ValidationError as error:
         raise spec_error(str(path), error, list(SoftwareSpec.model_fields)) from None
 

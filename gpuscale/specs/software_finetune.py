@@ -32,6 +32,7 @@ class SoftwareFinetune(Spec):
     adapter_input_bytes: Factor = 4.0
     adapter_casts: bool = False
     packed_input_bytes: Factor = 0.0
+    fused_loss_norms: bool = False
     kept_factor: Factor = 1.0
     working_factor: Factor = 1.4
     logits_eager_bytes: Factor = 10.0
@@ -52,6 +53,10 @@ class SoftwareFinetune(Spec):
     compiled: bool = False
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
     optimizer: str = "adamw"
+    rank: Annotated[int, Field(ge=1, le=65536)] = 16
+    targets: tuple[str, ...] = ("all-linear",)
+    sharded: str = ""  # preset whose figures hold under ZeRO or FSDP; "": its own
+    quantised: str = ""  # the same where the sharded base is quantised
     dequantise_eff_frac: Annotated[float, Field(gt=0, le=1)] = 0.75
     dequantise_gptq_frac: Annotated[float, Field(gt=0, le=1)] = 0.08
     attention_long_gain: Factor = 0.6
@@ -64,4 +69,5 @@ class SoftwareFinetune(Spec):
     def to_core(self) -> FinetuneParameters:
         """Record for the formulas."""
         skip = {"sources", "interval_factor_80", "step_interval_factor_80", "optimizer"}
+        skip |= {"rank", "targets", "sharded", "quantised"}
         return FinetuneParameters(**self.model_dump(exclude=skip))

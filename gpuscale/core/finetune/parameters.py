@@ -31,6 +31,7 @@ class FinetuneParameters:
     adapter_input_bytes: float = 2.0
     adapter_casts: bool = False  # each adapted map keeps an input of its own
     packed_input_bytes: float = 0.0  # input of a frozen, quantised map, where its kernel keeps it
+    fused_loss_norms: bool = False  # what fuses the loss fuses norms too (Liger)
     kept_factor: float = 1.0  # of a layer's elements, when nothing is recomputed
     working_factor: float = 1.0  # a layer's backward, in layers without recomputation
     logits_eager_bytes: float = 6.0
