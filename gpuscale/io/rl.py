@@ -14,21 +14,28 @@ from gpuscale.specs.software import Calibrated
 if TYPE_CHECKING:
     from gpuscale.core.rl.estimate import Engine
     from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.software import SoftwareSpec
 
 
 @lru_cache(maxsize=1)
-def rl_costs() -> RlCosts:
-    """Fitted costs of a step.
+def _fitted() -> dict[str, float]:
+    for root in preset_roots():
+        path = root / "run" / "rl.toml"
+        if path.is_file():
+            return {k: Calibrated.model_validate(v).value for k, v in read_toml(path).items()}
+    raise GpuscaleError("the parameters of RL steps are not installed")
+
+
+def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
+    """Costs and habits of a framework; what its preset leaves open is the fit of all.
 
     >>> rl_costs().rollout_factor >= 1.0
     True
     """
-    for root in preset_roots():
-        path = root / "run" / "rl.toml"
-        if path.is_file():
-            table = read_toml(path)
-            return RlCosts(**{k: Calibrated.model_validate(v).value for k, v in table.items()})
-    raise GpuscaleError("the parameters of RL steps are not installed")
+    if software is None:
+        return RlCosts(**_fitted())
+    own = software.rl.model_dump(exclude={"trainer", "sources"}, exclude_none=True)
+    return RlCosts(**{**_fitted(), **own})
 
 
 def rl_engine(cluster: ClusterSpec, tp: int) -> Engine:

@@ -40,6 +40,21 @@ class SoftwareCalibration(Spec):
     gathers_per_layer: Calibrated | None = None
 
 
+class SoftwareRl(Spec):
+    """What an RL framework does and costs beside training; None: as `presets/run/rl.toml` says."""
+
+    trainer: str = ""  # preset that trains where the layout has TP, PP, CP or EP; "": the same
+    engine: Literal["colocated", "split", "async", "hf"] = "colocated"  # its habit
+    packs: bool = True  # samples of an update put together without padding
+    rollout_factor: Annotated[float, Field(gt=0, le=100)] | None = None
+    update_factor: Annotated[float, Field(gt=0, le=100)] | None = None
+    step_overhead_s: Annotated[float, Field(ge=0, le=1e4)] | None = None
+    generate_layer_s: Annotated[float, Field(gt=0, le=1)] | None = None
+    generate_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    gathers_each_token: bool = False
+    sources: dict[str, str] = Field(default_factory=dict)
+
+
 class SoftwareSpec(Spec):
     """A framework family as a named preset."""
 
@@ -68,5 +83,6 @@ class SoftwareSpec(Spec):
     calibration: SoftwareCalibration
     memory: SoftwareMemory = Field(default_factory=SoftwareMemory)
     finetune: SoftwareFinetune | None = None  # None: nobody fine-tunes with it
+    rl: SoftwareRl = Field(default_factory=SoftwareRl)
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)

@@ -14,7 +14,7 @@ from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.rl.lengths import Responses, responses
-from gpuscale.core.rl.rollout import Rollout, rollout
+from gpuscale.core.rl.rollout import Rollout, generate, rollout
 from gpuscale.core.rl.step import (
     NO_COSTS,
     UTILISATION_FRAC,
@@ -25,6 +25,7 @@ from gpuscale.core.rl.step import (
     roles,
     sync_s,
 )
+from gpuscale.core.run.lengths import padded_mean
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Bench
@@ -52,6 +53,9 @@ class RlJob:
     max_response_tokens: float
     engine: str = "colocated"
     rollout_gpus: int = 0  # of a split engine
+    critic_gpus: int = 0  # of critic and reward, beside the policy's; 0: they take turns with it
+    updates: int = 1  # optimizer steps on the samples of a step
+    packed: bool = True  # short samples put together; else padded to the longest of a micro-batch
     kl: bool = True
     offload_states: bool = True  # colocated: training states leave while the engine runs
 
@@ -110,12 +114,19 @@ class RlEstimate:
 def update_job(job: Job, rl: RlJob) -> Job:
     """Training job of a step: every sample at its mean length, short ones put together."""
     layout = job.layout
-    seq = max(1, round(rl.prompt_tokens + rl.response_tokens))
-    together = max(layout.micro_batch_size, math.ceil(TOKENS_TOGETHER / seq))
-    together = min(together, max(1, rl.samples // layout.dp))
+    samples = max(1, rl.samples // rl.updates)
+    mean = rl.prompt_tokens + rl.response_tokens
+    together = layout.micro_batch_size
+    if rl.packed:
+        seq = max(1, round(mean))
+        together = max(together, math.ceil(TOKENS_TOGETHER / seq))
+    else:
+        longest = rl.prompt_tokens + rl.max_response_tokens
+        seq = max(1, round(padded_mean(mean, longest, together)))
+    together = min(together, max(1, samples // layout.dp))
     layout = replace(layout, micro_batch_size=together)
     ranks = layout.dp * together
-    batch = -(-rl.samples // ranks) * ranks
+    batch = -(-samples // ranks) * ranks
     return replace(job, layout=replace(layout, seq_len=seq, global_batch_size=batch))
 
 
@@ -132,14 +143,27 @@ def longest_job(job: Job, rl: RlJob) -> Job:
     )
 
 
-def _rollout(rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench) -> Rollout:
+def _rollout(
+    rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench, costs: RlCosts
+) -> Rollout:
+    if rl.engine == "hf":
+        return generate(
+            bench.model,
+            engine.replica,
+            engine.site,
+            lengths,
+            n_sequences=rl.samples / n_gpus,
+            prompt_tokens=rl.prompt_tokens,
+            token_s=costs.generate_layer_s * bench.model.n_layers,
+            at_once=costs.generate_batch,
+        )
     replicas = max(1, n_gpus // engine.replica.n_gpus)
     return rollout(
         bench.model,
         engine.replica,
         engine.site,
         lengths,
-        n_sequences=rl.prompts * rl.group / replicas,
+        n_sequences=rl.samples / replicas,
         prompt_tokens=rl.prompt_tokens,
         n_prompts=max(1.0, rl.prompts / replicas),
     )
@@ -163,7 +187,7 @@ def rl_memory(
     frozen = weights.base_bytes * 2.0 / each if held.reference else 0.0
     reference = 0.0 if "parameters" in job.offload else frozen
     beside = 0.0
-    if held.critic:
+    if held.critic and not rl.critic_gpus:
         other = (critic or bench).memory(longest_job(job, rl))
         beside = other.base_bytes * 2.0 + other.gradients_bytes + other.optimizer_bytes
         beside += other.adapter_bytes
@@ -179,6 +203,52 @@ def rl_memory(
         train, awake = colocated_bytes(train, states, share, rl.offload_states)
     local = min(bench.gpus_per_node, job.layout.n_gpus)
     return RlMemory(own, reference, beside, train, awake, local * host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """Passes over the samples of a step. [s]."""
+
+    update_s: float
+    forward_s: float  # log-probabilities, without gradients
+
+
+def _passes(bench: Bench, job: Job, rl: RlJob, slow: float) -> _Passes:
+    learned = update_job(job, rl)
+    once = replace(learned, layout=replace(learned.layout, recompute="none"))
+    forward = slow * FORWARD_FRAC * rl.updates * bench.step(once).step_s
+    return _Passes(slow * rl.updates * bench.step(learned).step_s, forward)
+
+
+def _apart(job: Job, rl: RlJob) -> Job:
+    """Job of critic and reward on GPUs of their own."""
+    layout = job.layout
+    dp = max(1, rl.critic_gpus // (layout.tp * layout.pp * layout.cp))
+    return replace(job, layout=replace(layout, dp=dp)) if rl.critic_gpus else job
+
+
+def _engine_times(
+    bench: Bench, job: Job, rl: RlJob, engine: Engine, lengths: Responses, costs: RlCosts
+) -> tuple[Rollout, float, float]:
+    """(rollout, weights to the engine, engine in and out). [s]."""
+    hw = bench.site(job)[0]
+    n_roll = rl.rollout_gpus or job.layout.n_gpus
+    total = counts(bench.model, job.method).total_params
+    gathered = 2.0 * total / hw.scaleup_bytes_per_s
+    if rl.engine == "hf":
+        sharded = job.layout.zero_stage == 3 and job.layout.dp > 1
+        if sharded and costs.gathers_each_token:
+            each = max(costs.generate_layer_s, gathered / bench.model.n_layers)
+            costs = replace(costs, generate_layer_s=each)
+        found = _rollout(rl, engine, n_roll, lengths, bench, costs)
+        return found, gathered if sharded and not costs.gathers_each_token else 0.0, 0.0
+    found = _rollout(rl, engine, n_roll, lengths, bench, costs)
+    link = hw.scaleup_bytes_per_s if n_roll <= hw.gpus_per_node else hw.scaleout_bytes_per_s
+    sync = sync_s(bench.model, total, link, n_roll, rl.engine)
+    switch = 0.0
+    if rl.engine == "colocated":
+        switch = 2.0 * (2.0 * total / engine.replica.n_gpus) / hw.host_link_bytes_per_s
+    return found, sync, switch
 
 
 def rl_estimate(
@@ -212,39 +282,29 @@ def rl_estimate(
     """
     held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl)
     lengths = responses(rl.response_tokens, rl.max_response_tokens)
-    slow, learned = costs.update_factor, update_job(job, rl)
-    update = slow * bench.step(learned).step_s
-    full = replace(learned, layout=replace(learned.layout, recompute="none"))
-    forward = slow * FORWARD_FRAC * bench.step(full).step_s
-    other, critic_update = forward, update + forward
-    if critic:
-        other = slow * FORWARD_FRAC * critic.step(full).step_s
-        critic_update = slow * critic.step(learned).step_s + other
-    hw = bench.site(job)[0]
+    own = _passes(bench, job, rl, costs.update_factor)
+    other = own
+    if held.critic and (critic or rl.critic_gpus):
+        other = _passes(critic or bench, _apart(job, rl), rl, costs.update_factor)
     n_train = job.layout.n_gpus
-    n_roll = rl.rollout_gpus or n_train
     found, roll_s, sync, switch = None, 0.0, 0.0, 0.0
     if held.rollout and engine is not None:
-        found = _rollout(rl, engine, n_roll, lengths, bench)
+        found, sync, switch = _engine_times(bench, job, rl, engine, lengths, costs)
         roll_s = costs.rollout_factor * found.time_s
-        total = counts(bench.model, job.method).total_params
-        link = hw.scaleup_bytes_per_s if n_roll <= hw.gpus_per_node else hw.scaleout_bytes_per_s
-        sync = sync_s(bench.model, total, link, n_roll, rl.engine)
-        if rl.engine == "colocated":
-            weights = 2.0 * total / engine.replica.n_gpus
-            switch = 2.0 * weights / hw.host_link_bytes_per_s
     memory = rl_memory(bench, job, rl, held, engine, critic)
+    refers = held.reference or (rl.kl and job.method.adapts)
     step = RlStep(
         rollout_s=roll_s,
-        logprob_s=forward if rl.method != "dpo" else 0.0,
-        reference_s=forward if held.reference or (rl.kl and job.method.adapts) else 0.0,
-        reward_s=other if held.reward else 0.0,
-        critic_s=critic_update if held.critic else 0.0,
-        train_s=update,
+        logprob_s=own.forward_s if rl.method != "dpo" else 0.0,
+        reference_s=own.forward_s if refers else 0.0,
+        reward_s=other.forward_s if held.reward else 0.0,
+        critic_s=other.update_s + other.forward_s if held.critic else 0.0,
+        train_s=own.update_s,
         sync_s=sync,
         switch_s=switch,
         overhead_s=costs.step_overhead_s if held.rollout else 0.0,
         engine=rl.engine if held.rollout else "colocated",
+        critic_apart=rl.critic_gpus > 0,
     )
     return RlEstimate(
         step=step,
@@ -252,7 +312,7 @@ def rl_estimate(
         lengths=lengths,
         memory=memory,
         roles=held,
-        n_gpus=n_train + (rl.rollout_gpus or 0),
+        n_gpus=n_train + rl.rollout_gpus + rl.critic_gpus,
         rollout_gpus=rl.rollout_gpus,
         fits=memory.total_bytes <= bench.usable_bytes and (found is None or found.fits),
         tokens=rl.samples * (rl.prompt_tokens + rl.response_tokens),

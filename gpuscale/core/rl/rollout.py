@@ -6,6 +6,7 @@ HybridFlow (Sheng et al. 2024, arXiv:2409.19256).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -94,4 +95,53 @@ def rollout(
         sequences=inside,
         tokens=n_sequences * lengths.mean_tokens,
         fits=room >= 1.0,
+    )
+
+
+def generate(
+    model: ModelSpec,
+    replica: Replica,
+    site: ServingSite,
+    lengths: Responses,
+    *,
+    n_sequences: float,
+    prompt_tokens: float,
+    token_s: float,
+    at_once: int = 0,
+) -> Rollout:
+    """Time of `n_sequences` responses of one GPU by the training model itself.
+
+    Parameters
+    ----------
+    model, replica, site, lengths : as for `rollout`
+        The replica is one GPU.
+    n_sequences : float
+        Responses of this GPU. [1]
+    prompt_tokens : float
+        Mean tokens of a prompt. [token]
+    token_s : float
+        Least time of one token of a batch: launches, or weights gathered for it. [s]
+    at_once : int
+        Sequences of a batch; 0: all. [1]
+
+    Returns
+    -------
+    Rollout
+        Seconds. Batches follow one another, each as long as its longest response; nothing joins a
+        batch on its way.
+    """
+    inside = min(n_sequences, float(at_once or n_sequences))
+    rounds = math.ceil(n_sequences / inside)
+    longest = lengths.longest(inside)
+    prefill = prompt_pass(model, replica, site, prompt_tokens, max(1.0, inside)).total_s
+    step = decode_step(model, replica, site, inside, prompt_tokens + longest / 2.0).per_token_s
+    each = longest * max(step, token_s)
+    return Rollout(
+        time_s=rounds * (prefill + each),
+        prefill_s=rounds * prefill,
+        full_s=rounds * each,
+        tail_s=0.0,
+        sequences=inside,
+        tokens=n_sequences * lengths.mean_tokens,
+        fits=True,
     )

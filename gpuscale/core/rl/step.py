@@ -33,11 +33,16 @@ UTILISATION_FRAC = {"colocated": 0.6, "split": 0.9, "async": 0.9}
 
 @dataclass(frozen=True, slots=True)
 class RlCosts:
-    """What a framework costs over the models alone; the defaults are the models."""
+    """What a framework costs over the models alone, and its habits; the defaults are the models."""
 
     rollout_factor: float = 1.0
     update_factor: float = 1.0  # log-probabilities too
     step_overhead_s: float = 0.0
+    engine: str = "colocated"  # where rollouts run
+    packs: bool = True  # samples of an update put together without padding
+    generate_layer_s: float = 1e-3  # CPU time of one layer and token of `generate`
+    generate_batch: int = 0  # sequences of a GPU that `generate` takes at once; 0: all that fit
+    gathers_each_token: bool = False  # `generate` over sharded weights gathers them for each token
 
 
 NO_COSTS = RlCosts()
@@ -59,14 +64,14 @@ def roles(method: str, *, adapters: bool = False, kl: bool = True) -> Roles:
     """Which models a method holds.
 
     With adapters the reference is the policy with them switched off; without a KL term there is
-    none (GRPO with beta 0; PPO and DPO always have one).
+    none (GRPO with beta 0, ORPO and SimPO as `dpo` without one).
 
     >>> roles("dpo", adapters=True).reference, roles("grpo").critic, roles("ppo").critic
     (False, False, True)
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    reference = not adapters and (kl or method in ("ppo", "dpo"))
+    reference = kl and not adapters
     if method == "dpo":
         return Roles(reference, False, False, 2, False)
     return Roles(reference, method == "ppo", method == "ppo", 1, True)
@@ -86,18 +91,18 @@ class RlStep:
     switch_s: float  # colocated: weights and states in and out
     overhead_s: float  # scheduling, rewards by rule, data between the workers
     engine: str
+    critic_apart: bool = False  # critic and reward on GPUs of their own, beside the policy
 
     @property
     def learning_s(self) -> float:
-        """All but the rollout. [s]."""
-        return (
-            self.logprob_s
-            + self.reference_s
-            + self.reward_s
-            + self.critic_s
-            + self.train_s
-            + self.switch_s
-        )
+        """All but the rollout. [s].
+
+        >>> RlStep(60, 5, 5, 10, 40, 30, 1, 0, 2, "colocated", critic_apart=True).learning_s
+        50
+        """
+        policy = self.logprob_s + self.reference_s + self.train_s + self.switch_s
+        critic = self.reward_s + self.critic_s
+        return max(policy, critic) if self.critic_apart else policy + critic
 
     @property
     def step_s(self) -> float:
