@@ -51,7 +51,7 @@ class SoftwareRl(Spec):
     step_overhead_s: Annotated[float, Field(ge=0, le=1e4)] | None = None
     generate_layer_s: Annotated[float, Field(gt=0, le=1)] | None = None
     generate_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    gathers_each_token: bool = False
+    tensor_sync_s: tuple[float, float] | None = None  # colocated, between pools
     sources: dict[str, str] = Field(default_factory=dict)
 
 

@@ -9,7 +9,7 @@ from gpuscale.answers.ask import Asked, Question, amount, fields_of, flag, text,
 from gpuscale.errors import GpuscaleError
 
 METHODS = ("full", "lora", "dora", "qlora")
-RL = ("dpo", "ppo", "grpo", "rloo")
+RL = ("dpo", "ppo", "grpo", "rloo", "orpo", "simpo", "dapo", "gspo", "dr-grpo", "reinforce++")
 DEFAULT_RANK = 16
 DEFAULT_SEQ_LEN = 4096
 
@@ -19,7 +19,8 @@ class Tuning(Question):
     """What is fine-tuned, and how; nothing of it has a meaning without a method."""
 
     method: Asked[str | None] = text(
-        "Fine-tuning by full, lora, dora or qlora; RL by dpo, ppo, grpo or rloo, --rank: adapters.",
+        "Fine-tuning by full, lora, dora or qlora; RL by dpo, ppo, grpo, rloo or a relative "
+        "(orpo, simpo, dapo, gspo, ...), --rank: adapters.",
         known=METHODS + RL,
     )
     rank: Asked[int | None] = whole(f"Rank of the adapters. [default: {DEFAULT_RANK}]", most=1e6)
@@ -79,14 +80,23 @@ class Rollouts(Tuning):
         most=2**24,
     )
     engine: Asked[str | None] = text(
-        "RL: rollouts colocated (in turn), split (on GPUs of their own) or async.",
-        known=("colocated", "split", "async"),
+        "RL: rollouts colocated (in turn), split (on GPUs of their own), async, or hf (none: the "
+        "training model generates). [default: the software's]",
+        known=("colocated", "split", "async", "hf", "none", "vllm", "sglang"),
     )
-    rollout_gpus: Asked[int | None] = whole("RL: GPUs of --gpus that only roll out.", most=1e6)
+    rollout_gpus: Asked[int | None] = whole(
+        "RL: GPUs of --gpus that only roll out. [default: the best split]", most=1e6
+    )
+    lag: Asked[int | None] = whole(
+        "RL: steps that async rollouts may be ahead. [default: 1]", most=1000
+    )
     rollout_tp: Asked[int | None] = whole("RL: GPUs of one replica of the engine.", most=64)
     no_kl: Asked[bool] = flag("RL: no KL term, so no reference model.")
     critic: Asked[str | None] = text("PPO: model of critic and reward. [default: the policy's]")
-    steps: Asked[int | None] = whole("RL: steps of the run, for hours and dollars.", most=1e9)
+    critic_gpus: Asked[int | None] = whole(
+        "PPO: GPUs of --gpus that hold critic and reward, beside the policy's.", most=1e6
+    )
+    steps: Asked[int | None] = whole("Steps of the run, for hours and dollars.", most=1e9)
 
 
 TUNING = tuple(fields_of(Rollouts))
@@ -95,8 +105,22 @@ TUNING = tuple(fields_of(Rollouts))
 ROLLOUTS = tuple(n for n in TUNING if n not in fields_of(Tuning))
 """Those of RL alone."""
 
+INSTEAD = {
+    "recipe": "--optimizer says how states are kept: adamw-bf16, adamw-fp32, adamw-8bit, ...",
+    "batch_tokens": "--global-batch are the sequences of a step",
+    "recompute_layers": "--recompute full is for all layers, none for none",
+    "shard_group": "--zero 3 shards over all GPUs",
+    "stages": "--json has the fullest stage",
+    "alternatives": "the other ways that fit are always shown",
+    "imbalance": "experts are taken as loaded alike",
+    "deadline": "--gpus takes a list: the time of each is shown",
+    "budget": "--gpus takes a list: the cost of each is shown",
+    "serve": "leave --method out",
+}
+"""Options without a meaning in fine-tuning -> what to give instead."""
 
-def refuse_rollouts(asked: Question) -> None:
+
+def refuse_rollouts(asked: Question, taken: tuple[str, ...] = ()) -> None:
     """Refuse options of RL with another method.
 
     Raises
@@ -105,7 +129,7 @@ def refuse_rollouts(asked: Question) -> None:
         With the option.
     """
     for name in ROLLOUTS:
-        if getattr(asked, name) not in (None, False):
+        if name not in taken and getattr(asked, name) not in (None, False):
             raise GpuscaleError(
                 f"--{name.replace('_', '-')} is for RL: --method grpo, ppo, rloo or dpo"
             )
@@ -139,4 +163,6 @@ def refuse_others(asked: Question, taken: tuple[str, ...]) -> None:
     always = {"model", "set", "calibration", "sweep", "sweep_show", *TUNING, *taken}
     for name, (field, _) in fields_of(type(asked)).items():
         if name not in always and getattr(asked, name) != field.default:
-            raise GpuscaleError(f"--{name.replace('_', '-')} has no meaning with --method")
+            raise GpuscaleError(
+                f"--{name.replace('_', '-')} has no meaning with --method", INSTEAD.get(name, "")
+            )

@@ -33,16 +33,100 @@ class Wanted:
     n_gpus: int = 1
     tp: int = 1
     pp: int = 1
+    vpp: int = 1
     cp: int = 1
+    cp_kind: str | None = None
     ep: int = 1
+    etp: int = 1
     zero: int | None = None
     micro_batch: int = 1
     global_batch: int | None = None
+    sequence_parallel: bool | None = None
     recompute: str | None = None
+    schedule: str = "1f1b"
+    order: str = "tp-cp-dp-pp"
     precision: str | None = None
     offload: tuple[str, ...] = ()
     seq_len: int | None = None
     software: str | None = None
+
+
+LAYOUT_TAKEN = (
+    "tp",
+    "pp",
+    "vpp",
+    "dp",
+    "cp",
+    "cp_kind",
+    "ep",
+    "etp",
+    "zero",
+    "micro_batch",
+    "sequence_parallel",
+    "recompute",
+    "schedule",
+    "order",
+    "offload",
+    "precision",
+    "software",
+    "global_batch",
+    "seq_len",
+)
+"""Options of a layout that fine-tuning takes, in either command."""
+
+
+def one(asked: Any, name: str, default: int) -> int:
+    """Whole number of a dimension, which a plan may also be asked to search."""
+    value = getattr(asked, name)
+    if value is None:
+        return default
+    if not isinstance(value, int):
+        raise GpuscaleError(f"--{name.replace('_', '-')}: one number is wanted with --method")
+    return value
+
+
+def wanted_of(
+    asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
+) -> Wanted:
+    """Read the layout options of either command."""
+    from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
+    from gpuscale.core.schedules import SCHEDULES
+
+    def word(name: str, known: Sequence[str]) -> str | None:
+        value = getattr(asked, name)
+        if value is not None and value not in known:
+            raise unknown_name(name.replace("_", "-"), str(value), known, ", ".join(known))
+        return None if value is None else str(value)
+
+    split = one(asked, "tp", 1) * one(asked, "pp", 1) * one(asked, "cp", 1)
+    dp = one(asked, "dp", 0)
+    if dp and dp * split != n_gpus:
+        raise GpuscaleError(f"--dp {dp} with tp*pp*cp = {split} means {dp * split} GPUs")
+    recompute = word("recompute", RECOMPUTE)
+    if recompute == "per-op":
+        raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
+    together = word("sequence_parallel", ("on", "off"))
+    return Wanted(
+        n_gpus=n_gpus,
+        tp=one(asked, "tp", 1),
+        pp=one(asked, "pp", 1),
+        vpp=one(asked, "vpp", 1),
+        cp=one(asked, "cp", 1),
+        cp_kind=word("cp_kind", CP_KINDS),
+        ep=one(asked, "ep", 1),
+        etp=one(asked, "etp", 1),
+        zero=None if asked.zero is None else one(asked, "zero", 0),
+        micro_batch=one(asked, "micro_batch", 1),
+        global_batch=global_batch,
+        sequence_parallel=None if together is None else together == "on",
+        recompute=recompute,
+        schedule=word("schedule", tuple(SCHEDULES)) or "1f1b",
+        order=word("order", ORDERS) or ORDERS[0],
+        precision=asked.precision,
+        offload=offloads_of(asked.offload),
+        seq_len=seq_len,
+        software=software,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +138,10 @@ class Case:
     bench: Bench
     job: Job
     assumed: tuple[str, ...] = field(default=())
+
+    def family(self, job: Job | None = None) -> SoftwareSpec:
+        """Preset whose figures hold for a job."""
+        return family_for(self.software, job or self.job)
 
 
 def offloads_of(value: Any) -> tuple[str, ...]:
@@ -84,7 +172,26 @@ def default_software(method: str, n_gpus: int) -> str:
     return "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
 
 
-def method_of(asked: Tuning, model: ModelSpec, kind: str) -> Method:
+def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
+    """Preset whose figures hold for a job: a framework that shards does so with another's engine.
+
+    LLaMA-Factory, TRL and the Trainer train with DeepSpeed under ZeRO, and a quantised base that is
+    sharded is FSDP's.
+    """
+    from gpuscale.io.software import load_software
+
+    table, layout = software.finetune, job.layout
+    if table is None:
+        return software
+    sharded = layout.zero_stage >= 1 and layout.dp * layout.cp > 1
+    if table.quantised and sharded and layout.zero_stage == 3 and job.method.quantised:
+        return load_software(table.quantised)
+    if table.sharded and (sharded or job.offload & {"parameters", "optimizer", "gradients"}):
+        return load_software(table.sharded)
+    return software
+
+
+def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec) -> Method:
     """Read the method as asked, refused where no framework can run it."""
     from gpuscale.core.finetune.method import Method, canonical, check
 
@@ -105,10 +212,12 @@ def method_of(asked: Tuning, model: ModelSpec, kind: str) -> Method:
         raise GpuscaleError(
             f"--freeze {frozen[:40]!r}: neither `embeddings` nor a number of layers"
         )
+    habits = software.finetune
+    targets = asked.targets or (habits.targets if habits else ("all-linear",))
     method = Method(
         kind="lora" if kind == "qlora" else kind,
-        rank=asked.rank or DEFAULT_RANK,
-        targets=tuple(map(canonical, asked.targets)) or ("all-linear",),
+        rank=asked.rank or (habits.rank if habits else DEFAULT_RANK),
+        targets=tuple(map(canonical, targets)),
         base=base,
         train_embeddings=asked.train_embeddings,
         frozen_layers=0 if frozen == "embeddings" else int(frozen[:9]),
@@ -170,6 +279,8 @@ def layout_of(
             f"{-(-batch // (dp * micro)) * dp * micro} would be",
         )
     zero = habits.zero_stage if wanted.zero is None else wanted.zero
+    together = wanted.sequence_parallel
+    together = software.sequence_parallel if together is None else together
     parameters = "parameters" in wanted.offload
     return Layout(
         seq_len=seq_len,
@@ -179,12 +290,16 @@ def layout_of(
         pp=wanted.pp,
         cp=wanted.cp,
         ep=wanted.ep,
+        etp=wanted.etp,
+        vpp=wanted.vpp,
         dp=dp,
         zero_stage=3 if parameters and wanted.zero is None else zero,
-        sequence_parallel=software.sequence_parallel and wanted.tp > 1,
+        sequence_parallel=together and wanted.tp > 1,
         recompute=wanted.recompute or habits.recompute,
+        schedule=wanted.schedule,
+        order=wanted.order,
         precision=wanted.precision or "bf16",
-        cp_kind="ulysses",
+        cp_kind=wanted.cp_kind or "ulysses",
         offload_optimizer="optimizer" in wanted.offload,
         offload_activations="activations" in wanted.offload,
     )
@@ -208,12 +323,13 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Sit
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
     from gpuscale.io.finetune import finetune_site
 
-    known: dict[tuple[str, bool, str], Site] = {}
+    known: dict[tuple[str, bool, str, str], Site] = {}
 
     def site(job: Job) -> Site:
-        key = (job.attention, job.compiled, job.layout.precision)
+        family = family_for(software, job)
+        key = (job.attention, job.compiled, job.layout.precision, family.name)
         if key not in known:
-            known[key] = finetune_site(cluster, software, job)
+            known[key] = finetune_site(cluster, family, job)
         return known[key]
 
     return site
@@ -263,7 +379,7 @@ def make_case(
     _check_lengths(asked, seq_len)
     flash = "flash2" if software.flash_generation == "2" else "best"
     job = Job(
-        method=method_of(asked, model, kind),
+        method=method_of(asked, model, kind, software),
         optimizer=optimizer_of(asked, software),
         layout=layout_of(asked, wanted, model, software, seq_len),
         loss=asked.loss or habits.loss,
@@ -279,12 +395,17 @@ def make_case(
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
     )
-    return Case(loaded, software, bench, job, _assumed(asked, wanted, seq_len))
+    return Case(loaded, software, bench, job, _assumed(asked, wanted, job, software))
 
 
-def _assumed(asked: Tuning, wanted: Wanted, seq_len: int) -> tuple[str, ...]:
+def _assumed(asked: Tuning, wanted: Wanted, job: Job, software: SoftwareSpec) -> tuple[str, ...]:
     """Say what the question leaves open and the answer takes."""
     found = []
+    seq_len = job.layout.seq_len
+    if job.method.adapts and not (asked.rank and asked.targets):
+        found.append(f"rank {job.method.rank} on {', '.join(job.method.targets)}")
+    if asked.optimizer is None:
+        found.append(f"optimizer {job.optimizer.name} (--optimizer)")
     if asked.max_len is None and wanted.seq_len is None:
         found.append(f"sequences of {seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None and not asked.packing:
@@ -292,6 +413,9 @@ def _assumed(asked: Tuning, wanted: Wanted, seq_len: int) -> tuple[str, ...]:
     if wanted.software is None:
         kind = default_software(asked.method or "lora", wanted.n_gpus)
         found.append(f"software {kind} (--software)")
+    figures = family_for(software, job)
+    if figures is not software:
+        found.append(f"figures of {figures.name}, which {software.name} shards with")
     return tuple(found)
 
 

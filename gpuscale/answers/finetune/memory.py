@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
-from gpuscale.answers.finetune.case import Wanted, make_case, offloads_of, site_of
+from gpuscale.answers.finetune.case import LAYOUT_TAKEN, Wanted, make_case, site_of, wanted_of
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.words import PARTS, head_text, part_rows, time_text
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
@@ -21,28 +21,7 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
     from gpuscale.render.document import Block, Document, Table
 
-TAKEN = (
-    "cluster",
-    "gpu",
-    "catalogue",
-    "gpus",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "dp",
-    "zero",
-    "micro_batch",
-    "global_batch",
-    "recompute",
-    "offload",
-    "precision",
-    "software",
-    "seq_len",
-    "min_gpus",
-    "max",
-    "smallest_gpu",
-)
+TAKEN = (*LAYOUT_TAKEN, "cluster", "gpu", "catalogue", "gpus", "min_gpus", "max", "smallest_gpu")
 """Options of `memory` that fine-tuning takes beside its own."""
 
 
@@ -95,7 +74,9 @@ def tuning_memory(asked: Memory) -> Document:
 
         family = asked.software or None
         wanted = _wanted(asked, family)
-        return rl_document(asked, "memory", asked.where, wanted, asked.catalogue, None)
+        return rl_document(
+            asked, "memory", asked.where, wanted, catalogue=asked.catalogue, price=None
+        )
     refuse_rollouts(asked)
     families = [s.strip() for s in (asked.software or "").split(",") if s.strip()]
     cases = [_case(asked, family) for family in families or (None,)]
@@ -111,19 +92,10 @@ def _case(asked: Memory, family: str | None) -> Case:
 
 
 def _wanted(asked: Memory, family: str | None) -> Wanted:
-    n_gpus = asked.gpus or (asked.dp or 1) * asked.tp * asked.pp * asked.cp
-    return Wanted(
-        n_gpus=n_gpus,
-        tp=asked.tp,
-        pp=asked.pp,
-        cp=asked.cp,
-        ep=asked.ep,
-        zero=asked.zero,
-        micro_batch=asked.micro_batch,
+    return wanted_of(
+        asked,
+        asked.gpus or (asked.dp or 1) * asked.tp * asked.pp * asked.cp,
         global_batch=asked.global_batch,
-        recompute=asked.recompute,
-        precision=asked.precision,
-        offload=offloads_of(asked.offload),
         seq_len=asked.seq_len,
         software=family,
     )
@@ -151,7 +123,7 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
     trial = bench.trial(job)
     memory = trial.memory
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
-    table = case.software.finetune
+    table = case.family(job).finetune
     result = TuningMemory(
         fits=trial.fits,
         total_bytes=memory.total_bytes,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
+from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import (
+    LAYOUT_TAKEN,
     Wanted,
     default_software,
     make_case,
-    offloads_of,
+    one,
+    wanted_of,
     with_offloads,
 )
 from gpuscale.answers.finetune.memory import format_warnings, inputs_of
@@ -34,30 +36,20 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Block, Document
 
 TAKEN = (
+    *LAYOUT_TAKEN,
     "gpus",
     "cluster",
     "gpu",
     "catalogue",
-    "seq_len",
-    "global_batch",
     "tokens",
-    "precision",
-    "software",
     "price",
     "spot",
     "site",
     "pue",
     "own",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "zero",
-    "micro_batch",
-    "recompute",
-    "offload",
     "examples",
     "epochs",
+    "steps",
 )
 """Options of `plan` that fine-tuning takes beside its own."""
 
@@ -73,7 +65,7 @@ def tuning_plan(asked: Plan) -> Document:
     refuse_others(asked, TAKEN)
     if asked.method in RL:
         return _rl_plan(asked)
-    refuse_rollouts(asked)
+    refuse_rollouts(asked, ("steps",))
     tokens, told = _tokens(asked)
     found: list[tuple[Case, Trial]] = []
     cases: list[Case] = []
@@ -94,22 +86,29 @@ def tuning_plan(asked: Plan) -> Document:
 def _tokens(asked: Plan) -> tuple[float, str]:
     """(tokens of the run, how they are counted)."""
     epochs = asked.epochs or 1.0
-    if asked.examples is not None and asked.tokens is not None:
-        raise GpuscaleError("give --examples or --tokens, not both")
+    given = [n for n in ("examples", "tokens", "steps") if getattr(asked, n) is not None]
+    if len(given) > 1:
+        raise GpuscaleError(f"give one of --{', --'.join(given)}: each is the length of the run")
     if asked.tokens is not None:
         times = f" x {epochs:g} epochs" if asked.epochs else ""
         return asked.tokens * epochs, f"{asked.tokens:,.0f} tokens{times}"
+    lengths = (asked.mean_len, asked.max_len, asked.seq_len[0] if asked.seq_len else None)
+    mean = next((n for n in lengths if n is not None), None)
+    if asked.steps is not None:
+        batch = asked.global_batch[0] if asked.global_batch else DEFAULT_BATCH
+        each = batch * (mean or DEFAULT_SEQ_LEN)
+        return asked.steps * each, f"{asked.steps:,} steps of {each:,.0f} tokens"
     if asked.examples is None:
         if asked.epochs:
             raise GpuscaleError("--epochs needs --examples or --tokens")
         return 1e6, "per million tokens (--examples or --tokens for a run)"
-    if asked.mean_len is None:
+    if mean is None:
         raise GpuscaleError(
             "--examples needs --mean-len: the mean tokens of one",
             "for example --examples 52k --mean-len 180 --max-len 1024",
         )
-    total = asked.examples * asked.mean_len * epochs
-    return total, f"{asked.examples:,} examples of {asked.mean_len:g} tokens x {epochs:g} epochs"
+    total = asked.examples * mean * epochs
+    return total, f"{asked.examples:,} examples of {mean:g} tokens x {epochs:g} epochs"
 
 
 def _places(asked: Plan) -> tuple[str, ...]:
@@ -130,16 +129,6 @@ def _counts(asked: Plan) -> tuple[int, ...]:
     return tuple(asked.gpus) if asked.gpus else COUNTS
 
 
-def _one(asked: Plan, name: str, default: int) -> int:
-    """Whole number of a pinned dimension."""
-    value = getattr(asked, name)
-    if value is None:
-        return default
-    if not isinstance(value, int):
-        raise GpuscaleError(f"--{name.replace('_', '-')}: one number is wanted with --method")
-    return value
-
-
 def _rl_plan(asked: Plan) -> Document:
     """One machine and one number of GPUs."""
     from gpuscale.answers.finetune.rl import rl_document
@@ -150,7 +139,9 @@ def _rl_plan(asked: Plan) -> Document:
     wanted = _wanted(asked, asked.gpus[0] if asked.gpus else 8)
     wanted = replace(wanted, software=asked.software)
     price = (asked.price or {}).get("") or next(iter((asked.price or {}).values()), None)
-    return rl_document(asked, "plan", places[0], wanted, asked.catalogue or "vendor", price)
+    return rl_document(
+        asked, "plan", places[0], wanted, catalogue=asked.catalogue or "vendor", price=price
+    )
 
 
 def _case(asked: Plan, where: str, n_gpus: int) -> Case:
@@ -162,24 +153,14 @@ def _wanted(asked: Plan, n_gpus: int) -> Wanted:
     if asked.seq_len and len(asked.seq_len) > 1:
         raise GpuscaleError("--seq-len: one length is wanted with --method")
     batch = asked.global_batch[0] if asked.global_batch else None
-    split = _one(asked, "tp", 1) * _one(asked, "pp", 1) * _one(asked, "cp", 1)
-    micro = _one(asked, "micro_batch", 1)
+    split = one(asked, "tp", 1) * one(asked, "pp", 1) * one(asked, "cp", 1)
     dp = max(1, n_gpus // split)
-    if batch is None and asked.micro_batch is None:
+    if batch is None and asked.micro_batch is None and asked.method not in RL:
         batch = -(-DEFAULT_BATCH // dp) * dp
-    zero = None if asked.zero is None else _one(asked, "zero", 0)
-    return Wanted(
-        n_gpus=n_gpus,
-        tp=_one(asked, "tp", 1),
-        pp=_one(asked, "pp", 1),
-        cp=_one(asked, "cp", 1),
-        ep=_one(asked, "ep", 1),
-        zero=zero,
-        micro_batch=micro,
+    return wanted_of(
+        asked,
+        n_gpus,
         global_batch=batch,
-        recompute=None if asked.recompute is None else str(asked.recompute),
-        precision=asked.precision,
-        offload=offloads_of(asked.offload),
         seq_len=asked.seq_len[0] if asked.seq_len else None,
         software=asked.software or default_software(asked.method or "lora", n_gpus),
     )
@@ -316,7 +297,7 @@ def _document(
     bill = bill_of(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
     )
-    table = case.software.finetune
+    table = case.family(trial.job).finetune
     r = TuningPlan(
         fits=trial.fits,
         tokens=tokens,

@@ -54,6 +54,7 @@ class RlJob:
     engine: str = "colocated"
     rollout_gpus: int = 0  # of a split engine
     critic_gpus: int = 0  # of critic and reward, beside the policy's; 0: they take turns with it
+    lag: int = 1  # async: steps that rollouts may be ahead
     updates: int = 1  # optimizer steps on the samples of a step
     packed: bool = True  # short samples put together; else padded to the longest of a micro-batch
     kl: bool = True
@@ -146,27 +147,29 @@ def longest_job(job: Job, rl: RlJob) -> Job:
 def _rollout(
     rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench, costs: RlCosts
 ) -> Rollout:
+    replicas = max(1, n_gpus // engine.replica.n_gpus)
     if rl.engine == "hf":
         return generate(
             bench.model,
             engine.replica,
             engine.site,
             lengths,
-            n_sequences=rl.samples / n_gpus,
+            n_sequences=rl.samples / replicas,
             prompt_tokens=rl.prompt_tokens,
             token_s=costs.generate_layer_s * bench.model.n_layers,
-            at_once=costs.generate_batch,
+            at_once=costs.generate_batch * engine.replica.n_gpus,
         )
-    replicas = max(1, n_gpus // engine.replica.n_gpus)
-    return rollout(
+    ahead = rl.lag if rl.engine == "async" else 1  # the tail of a batch runs beside the next ones
+    together = rollout(
         bench.model,
         engine.replica,
         engine.site,
         lengths,
-        n_sequences=rl.samples / replicas,
+        n_sequences=ahead * rl.samples / replicas,
         prompt_tokens=rl.prompt_tokens,
-        n_prompts=max(1.0, rl.prompts / replicas),
+        n_prompts=max(1.0, ahead * rl.prompts / replicas),
     )
+    return together.shared(ahead)
 
 
 def _on_gpu(job: Job) -> Job:
@@ -234,17 +237,12 @@ def _engine_times(
     hw = bench.site(job)[0]
     n_roll = rl.rollout_gpus or job.layout.n_gpus
     total = counts(bench.model, job.method).total_params
-    gathered = 2.0 * total / hw.scaleup_bytes_per_s
-    if rl.engine == "hf":
-        sharded = job.layout.zero_stage == 3 and job.layout.dp > 1
-        if sharded and costs.gathers_each_token:
-            each = max(costs.generate_layer_s, gathered / bench.model.n_layers)
-            costs = replace(costs, generate_layer_s=each)
-        found = _rollout(rl, engine, n_roll, lengths, bench, costs)
-        return found, gathered if sharded and not costs.gathers_each_token else 0.0, 0.0
     found = _rollout(rl, engine, n_roll, lengths, bench, costs)
     link = hw.scaleup_bytes_per_s if n_roll <= hw.gpus_per_node else hw.scaleout_bytes_per_s
-    sync = sync_s(bench.model, total, link, n_roll, rl.engine)
+    if rl.engine == "hf":  # sharded weights are gathered once
+        sharded = job.layout.zero_stage == 3 and job.layout.dp > 1
+        return found, 2.0 * total / link if sharded else 0.0, 0.0
+    sync = sync_s(bench.model, total, link, n_roll, costs.tensor_sync_s[rl.engine != "colocated"])
     switch = 0.0
     if rl.engine == "colocated":
         switch = 2.0 * (2.0 * total / engine.replica.n_gpus) / hw.host_link_bytes_per_s

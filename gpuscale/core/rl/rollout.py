@@ -7,7 +7,7 @@ HybridFlow (Sheng et al. 2024, arXiv:2409.19256).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.load import decode_step, most_sequences, prompt_pass
@@ -37,6 +37,17 @@ class Rollout:
     def tokens_per_s(self) -> float:
         """Generated tokens per second of the replica. [1/s]."""
         return self.tokens / self.time_s
+
+    def shared(self, n_steps: int) -> Rollout:
+        """Give each of `n_steps` steps its share of responses generated together."""
+        return replace(
+            self,
+            time_s=self.time_s / n_steps,
+            prefill_s=self.prefill_s / n_steps,
+            full_s=self.full_s / n_steps,
+            tail_s=self.tail_s / n_steps,
+            tokens=self.tokens / n_steps,
+        )
 
 
 def rollout(

@@ -38,11 +38,12 @@ class RlCosts:
     rollout_factor: float = 1.0
     update_factor: float = 1.0  # log-probabilities too
     step_overhead_s: float = 0.0
+    interval_factor_80: float = 1.7  # holds 80 % of published steps
     engine: str = "colocated"  # where rollouts run
     packs: bool = True  # samples of an update put together without padding
     generate_layer_s: float = 1e-3  # CPU time of one layer and token of `generate`
     generate_batch: int = 0  # sequences of a GPU that `generate` takes at once; 0: all that fit
-    gathers_each_token: bool = False  # `generate` over sharded weights gathers them for each token
+    tensor_sync_s: tuple[float, float] = (TENSOR_SYNC_COLOCATED_S, TENSOR_SYNC_S)
 
 
 NO_COSTS = RlCosts()
@@ -138,15 +139,14 @@ def n_tensors(model: ModelSpec) -> float:
 
 
 def sync_s(
-    model: ModelSpec, total_params: float, link_bytes_per_s: float, n_gpus: int, engine: str
+    model: ModelSpec, total_params: float, link_bytes_per_s: float, n_gpus: int, tensor_s: float
 ) -> float:
     """Time to hand the new weights to the engine. [s].
 
     Every GPU of the engine receives its share of 2 bytes a parameter; each tensor is handled on its
-    own, which is what counts with many experts.
+    own, in `tensor_s`, which is what counts with many experts.
     """
-    each = TENSOR_SYNC_COLOCATED_S if engine == "colocated" else TENSOR_SYNC_S
-    return 2.0 * total_params / (link_bytes_per_s * max(1, n_gpus)) + each * n_tensors(model)
+    return 2.0 * total_params / (link_bytes_per_s * max(1, n_gpus)) + tensor_s * n_tensors(model)
 
 
 def colocated_bytes(

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 QUANTITIES = ("peak_memory_bytes", "step_time_s", "rl_step_s", "fits")
 
-RL_INTERVAL_80 = 1.7
-"""Factor that holds 80 % of the RL steps that it was fitted to."""
-
 NEAR_FRAC = 0.1
 """Predictions this near to the card's memory are no verdict."""
 
@@ -79,7 +76,10 @@ def _rl_lines(row: Mapping[str, str], index: int) -> list[ScoredRow]:
     if isinstance(parsed, str):
         return _left_out(row, index, parsed)
     engine = rl_engine(parsed.cluster, parsed.rollout_tp)
-    found = rl_estimate(parsed.bench, parsed.job, parsed.rl, engine, costs=rl_costs())
+    costs = parsed.costs or rl_costs()
+    found = rl_estimate(
+        parsed.bench, parsed.job, parsed.rl, engine, critic=parsed.critic, costs=costs
+    )
     return [
         ScoredRow(
             id=row.get("id") or f"row-{index}",
@@ -87,8 +87,8 @@ def _rl_lines(row: Mapping[str, str], index: int) -> list[ScoredRow]:
             quantity="rl_step_s",
             measured=parsed.step_s,
             predicted=found.step.step_s,
-            low=found.step.step_s / RL_INTERVAL_80,
-            high=found.step.step_s * RL_INTERVAL_80,
+            low=found.step.step_s / costs.interval_factor_80,
+            high=found.step.step_s * costs.interval_factor_80,
             classes={
                 "method": row.get("method", ""),
                 "family": "rl",

@@ -1,0 +1,185 @@
+"""A question about RL read: lengths, samples, where rollouts run; the rest is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuscale.answers.ask import fields_of
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.core.rl.estimate import RlJob
+    from gpuscale.core.rl.step import RlCosts
+
+RELATIVES = {
+    "orpo": ("dpo", False),
+    "simpo": ("dpo", False),
+    "dapo": ("grpo", False),
+    "gspo": ("grpo", False),
+    "dr-grpo": ("grpo", False),
+    "reinforce++": ("rloo", True),
+}
+"""Methods that are another one to a planner -> (that method, whether it has a KL term)."""
+
+GROUPS = {"grpo": 8, "rloo": 4, "ppo": 1, "dpo": 1}
+"""Responses to a prompt where none are given: usual settings (TRL, verl)."""
+
+ENGINES = {"vllm": "colocated", "sglang": "colocated", "none": "hf"}
+"""Other words for an engine."""
+
+DEFAULT_PROMPTS = 128
+DEFAULT_TOKENS = 512.0
+LONGEST_OVER_MEAN = 4.0
+"""Longest response over the mean, where one of them is not given."""
+
+NO_MEANING = {
+    "max": "its lengths are --prompt and --max-response: try them with --sweep",
+    "smallest_gpu": "--min-gpus finds how many GPUs hold it",
+    "tokens": "--steps, or --examples (prompts) with --epochs, give the length of a run",
+}
+"""Options of fine-tuning without a meaning in RL -> what to say instead."""
+
+
+class Lengths(NamedTuple):
+    """Tokens of a sample."""
+
+    prompt: float
+    response: float  # mean
+    longest: float  # response
+
+
+def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
+    """Name the method as computed, and say whether it has a KL term.
+
+    >>> method_of("simpo", False), method_of("grpo", True)
+    (('dpo', False), ('grpo', False))
+    """
+    method, kl = RELATIVES.get(name, (name, True))
+    return method, kl and not no_kl
+
+
+def refuse(asked: Any, method: str) -> None:
+    """Refuse options without a meaning in RL, or with this method.
+
+    Raises
+    ------
+    GpuscaleError
+        With the option and what to give instead.
+    """
+    fields = fields_of(type(asked))
+
+    def given(name: str) -> bool:
+        return name in fields and getattr(asked, name) != fields[name][0].default
+
+    for name, hint in NO_MEANING.items():
+        if given(name):
+            shown = name.replace("_", "-")
+            raise GpuscaleError(f"--{shown} has no meaning with --method {asked.method}", hint)
+    if method == "dpo":
+        for name in ("engine", "rollout_gpus", "rollout_tp", "group", "lag"):
+            if given(name):
+                shown = name.replace("_", "-")
+                raise GpuscaleError(f"--{shown}: --method {asked.method} has no rollout")
+    if method != "ppo":
+        for name in ("critic", "critic_gpus"):
+            if given(name):
+                shown = name.replace("_", "-")
+                raise GpuscaleError(f"--{shown} is for --method ppo, which alone has a critic")
+
+
+def lengths_of(asked: Any, method: str, seq_len: int | None) -> Lengths:
+    """Read the tokens of prompt and response; `--seq-len` and `--mean-len` are of both together."""
+    if asked.max_len is not None and seq_len is not None:
+        raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
+    whole = asked.max_len or seq_len
+    prompt = asked.prompt or (min(DEFAULT_TOKENS, whole / 4.0) if whole else DEFAULT_TOKENS)
+    if whole is not None and prompt >= whole:
+        raise GpuscaleError(f"--prompt {prompt:g} leaves nothing of {whole} tokens to a response")
+    longest = asked.max_response or (whole - prompt if whole else None)
+    if whole is not None and asked.max_response and prompt + asked.max_response > whole:
+        raise GpuscaleError(
+            f"--prompt {prompt:g} and --max-response {asked.max_response:g} are above {whole}",
+            "--seq-len is prompt and response together",
+        )
+    mean = asked.response
+    if asked.mean_len is not None:
+        if mean is not None:
+            raise GpuscaleError("give --response or --mean-len, which is prompt and response")
+        mean = asked.mean_len - prompt
+        if mean < 1:
+            raise GpuscaleError(f"--mean-len {asked.mean_len:g} is not above --prompt {prompt:g}")
+    if mean is None:
+        spread = 1.0 if method == "dpo" else LONGEST_OVER_MEAN
+        mean = max(1.0, longest / spread) if longest else DEFAULT_TOKENS
+    longest = longest or LONGEST_OVER_MEAN * mean
+    if mean > longest:
+        raise GpuscaleError(f"a response of {mean:g} tokens is above the longest, {longest:g}")
+    return Lengths(prompt, mean, longest)
+
+
+def samples_of(asked: Any, method: str, global_batch: int | None) -> tuple[int, int, int]:
+    """(Prompts of a step, responses to each, optimizer steps on them)."""
+    group = asked.group or GROUPS[method]
+    prompts = asked.prompts
+    if prompts is None:
+        prompts = max(1, math.ceil(global_batch / group)) if global_batch else DEFAULT_PROMPTS
+        return prompts, group, 1
+    if global_batch is None:
+        return prompts, group, 1
+    if global_batch > prompts * group:
+        raise GpuscaleError(
+            f"--global-batch {global_batch} is above the {prompts * group} samples of a step",
+            "a step has --prompts times --group samples; --global-batch are those of an update",
+        )
+    return prompts, group, math.ceil(prompts * group / global_batch)
+
+
+def engine_of(asked: Any, method: str, costs: RlCosts) -> str:
+    """Where rollouts run: as asked, else the framework's habit."""
+    engine = ENGINES.get(asked.engine or "", asked.engine)
+    engine = engine or ("split" if asked.rollout_gpus else costs.engine)
+    if method != "dpo" and asked.rollout_gpus and engine in ("colocated", "hf"):
+        raise GpuscaleError("--rollout-gpus needs --engine split or async")
+    return engine
+
+
+def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int | None) -> RlJob:
+    """Read what a step does."""
+    from gpuscale.core.rl.estimate import RlJob
+
+    method, kl = method_of(str(asked.method), asked.no_kl)
+    refuse(asked, method)
+    lengths = lengths_of(asked, method, seq_len)
+    prompts, group, updates = samples_of(asked, method, global_batch)
+    engine = "colocated" if method == "dpo" else engine_of(asked, method, costs)
+    if asked.lag is not None and engine != "async":
+        raise GpuscaleError(f"--lag is for --engine async, not {engine}")
+    return RlJob(
+        method=method,
+        prompts=prompts,
+        group=group,
+        prompt_tokens=lengths.prompt,
+        response_tokens=lengths.response,
+        max_response_tokens=lengths.longest,
+        engine=engine,
+        lag=asked.lag or 1,
+        rollout_gpus=asked.rollout_gpus or 0,
+        critic_gpus=asked.critic_gpus or 0,
+        updates=updates,
+        packed=asked.packing or costs.packs,
+        kl=kl,
+    )
+
+
+def steps_of(asked: Any, rl: RlJob) -> int | None:
+    """Count the steps of the run: as given, or from examples (prompts, pairs) and epochs."""
+    examples, epochs = getattr(asked, "examples", None), getattr(asked, "epochs", None)
+    if examples is not None:
+        if asked.steps is not None:
+            raise GpuscaleError("give --steps or --examples, not both")
+        return max(1, math.ceil(examples * (epochs or 1.0) / rl.prompts))
+    if epochs is not None:
+        raise GpuscaleError("--epochs needs --examples: the prompts of the data")
+    steps: int | None = asked.steps
+    return steps
