@@ -27,6 +27,7 @@ class SoftwareFinetune(Spec):
     full_moment_bytes: Factor = 2.0
     saved_module_bytes: Factor = 11.0
     step_bytes: Factor = 0.0
+    replica_buckets: bool = False
     hidden_bytes: Factor = 2.0
     norm_bytes: Factor = 4.0
     adapter_input_bytes: Factor = 4.0

@@ -21,17 +21,22 @@ class Optimizer:
     projected: bool = False  # moments of a low-rank projection of the gradient
     paged: bool = False  # outside the allocator until it spills
     in_backward: bool = False  # updated layer by layer: no gradients of the whole model
+    temporaries: float = 0.0  # elements per parameter that a step makes beside the states
 
 
+_ADAMW = (
+    "Loshchilov and Hutter, arXiv:1711.05101: two moments; torch.optim's foreach steps hold the "
+    "root of the second (torch/optim/adam.py, _multi_tensor_adam)"
+)
 _BNB = "Dettmers et al. 2022, arXiv:2110.02861: 8-bit states, an fp32 constant per 256"
 _EIGHT = 8 + 32 / 256
 
 OPTIMIZERS: dict[str, Optimizer] = {
     o.name: o
     for o in (
-        Optimizer("adamw", 2, 2, "Loshchilov and Hutter, arXiv:1711.05101: two moments"),
-        Optimizer("adamw-fp32", 2, 2, "two moments of 4 bytes", 32),
-        Optimizer("adamw-bf16", 2, 2, "two moments in bf16", 16),
+        Optimizer("adamw", 2, 2, _ADAMW, temporaries=1),
+        Optimizer("adamw-fp32", 2, 2, "two moments of 4 bytes", 32, temporaries=1),
+        Optimizer("adamw-bf16", 2, 2, "two moments in bf16", 16, temporaries=1),
         Optimizer("adamw-8bit", 2, 2, _BNB, _EIGHT),
         Optimizer("adamw-4bit", 2, 2, "torchao low-bit optimizers: blocks of 128", 4.25),
         Optimizer("paged-adamw", 2, 2, "bitsandbytes: unified memory", 0, paged=True),

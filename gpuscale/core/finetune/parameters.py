@@ -24,7 +24,8 @@ class FinetuneParameters:
     full_master_bytes: float = 0.0
     full_moment_bytes: float = 2.0
     saved_module_bytes: float = 8.0  # embedding and head trained beside adapters: all of it
-    step_bytes: float = 0.0  # temporary copies of the optimizer step, per trained parameter
+    step_bytes: float = 0.0  # of an optimizer's temporary, per trained parameter
+    replica_buckets: bool = False  # replicas reduce copies of their gradients (PyTorch DDP)
     # forward and backward
     hidden_bytes: float = 2.0  # per hidden element and sublayer: the input of a norm
     norm_bytes: float = 0.0  # the same, fp32 copies of unfused norms

@@ -96,6 +96,15 @@ def stage_states(
     return make(stage, here, whole, job, p)
 
 
+def copies_gradients(layout: Layout, p: FinetuneParameters) -> bool:
+    """Whether replicas hold their gradients twice: in buckets that are reduced, and as tensors.
+
+    PyTorch's DDP does unless told `gradient_as_bucket_view` (Li et al. 2020, arXiv:2006.15704,
+    section 3.2.3).
+    """
+    return p.replica_buckets and layout.zero_stage == 0 and layout.dp > 1
+
+
 def base_bytes_per_param(job: Job, p: FinetuneParameters) -> tuple[float, float]:
     """Bytes of a frozen weight: (of the linear maps, of embedding, head and norms). [byte]."""
     if job.method.base in ("bf16", "fp16"):
@@ -117,7 +126,8 @@ def _adapter_states(
     stateful = here.adapters / state_by[0] + here.expert_adapters / state_by[1]
     states = state_bytes(opt, p.adapter_moment_bytes) * stateful
     saved = p.saved_module_bytes * here.edges / by[0] if method.train_embeddings else 0.0
-    adapter = (p.adapter_weights_bytes + p.adapter_gradients_bytes) * adapters + saved
+    reduced = 2.0 if copies_gradients(layout, p) else 1.0
+    adapter = (p.adapter_weights_bytes + reduced * p.adapter_gradients_bytes) * adapters + saved
     gathered = edge = 0.0
     if layout.zero_stage == 3 and n_dense > 1:
         largest = max((layer_params(k, layout) for k in here.layers), default=0.0)
@@ -136,7 +146,7 @@ def _adapter_states(
         optimizer_bytes=0.0 if opt.paged else states,
         gathered_bytes=gathered,
         gathered_edge_bytes=edge,
-        step_bytes=p.step_bytes * adapters,
+        step_bytes=p.step_bytes * opt.temporaries * adapters,
         head_gradient_bytes=0.0,
         host_bytes=host,
     )
@@ -167,6 +177,7 @@ def _full_states(
     weights, grads, states = sharded(zero >= 3), sharded(zero >= 2), sharded(zero >= 1)
     base = p.full_weights_bytes * weights
     gradients = p.full_gradients_bytes * grads * share
+    gradients *= 2.0 if copies_gradients(layout, p) else 1.0
     moments = _moments_bytes(stage, here, whole, job, p.full_moment_bytes) / here.total
     held_states = (p.full_master_bytes + (0.0 if opt.paged else moments)) * states * share
     layer = max((layer_params(k, layout) for k in here.layers), default=0.0)
@@ -175,7 +186,7 @@ def _full_states(
     gathered = edge = 0.0
     if zero == 3 and n_dense > 1:
         gathered, edge = 2.0 * p.gathered_layers * layer, 2.0 * here.edges
-    step = 0.0 if opt.in_backward else p.step_bytes * states * share
+    step = 0.0 if opt.in_backward else p.step_bytes * opt.temporaries * states * share
     host = 0.0
     if "parameters" in job.offload:
         host, base = host + base, 0.0
