@@ -57,7 +57,7 @@ def layout_of(
     GpuscaleError
         For a layout that the framework cannot run.
     """
-    from gpuscale.answers.finetune.case import offloads_of
+    from gpuscale.answers.finetune.wanted import offloads_of
     from gpuscale.answers.legal import refuse_illegal, refuse_settings
     from gpuscale.core.layout import Layout
     from gpuscale.io.software import capabilities_of

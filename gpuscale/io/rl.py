@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.rl.step import RlCosts
 from gpuscale.errors import GpuscaleError
@@ -32,10 +32,10 @@ def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
     >>> rl_costs().rollout_factor >= 1.0
     True
     """
-    if software is None:
-        return RlCosts(**_fitted())
-    own = software.rl.model_dump(exclude={"trainer", "sources"}, exclude_none=True)
-    return RlCosts(**{**_fitted(), **own})
+    own: dict[str, Any] = dict(_fitted())
+    if software is not None:
+        own |= software.rl.model_dump(exclude={"trainer", "sources"}, exclude_none=True)
+    return RlCosts(**own)
 
 
 def rl_engine(cluster: ClusterSpec, tp: int) -> Engine:

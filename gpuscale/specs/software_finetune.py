@@ -62,6 +62,9 @@ class SoftwareFinetune(Spec):
     dequantise_gptq_frac: Annotated[float, Field(gt=0, le=1)] = 0.08
     attention_long_gain: Factor = 0.6
     adapter_passes: Factor = 3.0
+    expert_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
+    expert_launch_s: Annotated[float, Field(ge=0, le=1)] = 0.0
+    expert_gather_s: Annotated[float, Field(ge=0, le=1)] = 0.0
     adapter_launch_s: Annotated[float, Field(ge=0, le=1)] = 0.0
     interval_factor_80: Annotated[float, Field(ge=1, le=10)] = 1.25  # memory
     step_interval_factor_80: Annotated[float, Field(ge=1, le=10)] = 1.4

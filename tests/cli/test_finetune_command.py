@@ -112,7 +112,10 @@ REFUSED = [
     (("memory", "llama3-8b", "--method", "lora", "--freeze", "2"), "--freeze is for --method full"),
     (("memory", "llama3-8b", "--method", "qlora", "--base", "bf16"), "is --method lora"),
     (("memory", "llama3-8b", "--rank", "8"), "--rank needs --method"),
-    (("memory", "llama3-8b", "--method", "lora", "--vpp", "2"), "--vpp has no meaning"),
+    (
+        ("memory", "llama3-8b", "--method", "lora", "--recipe", "bf16-adam"),
+        "--recipe has no meaning",
+    ),
     (("memory", "llama3-8b", "--method", "lora", "--software", "nanotron"), "no fine-tuning"),
     (("memory", "llama3-8b", "--method", "lora", "--optimizer", "adam9"), "optimizer `adam9`"),
     (("plan", "llama3-8b", "--method", "lora", "--examples", "0"), "--examples must be"),

@@ -46,9 +46,9 @@ def test_experts_are_tensors_of_their_own():
 
 REFUSED = [
     (("--method", "lora", "--group", "4"), "--group is for RL"),
-    (("--method", "grpo", "--engine", "split"), "needs --rollout-gpus"),
+    (("--method", "grpo", "--engine", "split", "--gpus", "1"), "no split of 1 GPUs"),
     (("--method", "grpo", "--rollout-gpus", "8", "--gpus", "8"), "leaves none"),
-    (("--method", "dpo", "--group", "4"), "dpo has no rollout"),
+    (("--method", "dpo", "--group", "4"), "--group: --method dpo has no rollout"),
     (("--method", "grpo", "--response", "4k", "--max-response", "1k"), "above --max-response"),
     (("--group", "4"), "--group needs --method"),
 ]

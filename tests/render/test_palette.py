@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gpuscale.answers.finetune.rl import PHASES
+from gpuscale.answers.finetune.rl_blocks import PHASES
 from gpuscale.answers.finetune.words import PARTS
 from gpuscale.core.timeline.records import KINDS
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
+from gpuscale.answers.finetune.wanted import Wanted, layout_of
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -16,117 +17,11 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.method import Method
-    from gpuscale.core.layout import Layout
     from gpuscale.io.finetune import Site
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
-
-OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Layout options of either command, as far as fine-tuning takes them."""
-
-    n_gpus: int = 1
-    tp: int = 1
-    pp: int = 1
-    vpp: int = 1
-    cp: int = 1
-    cp_kind: str | None = None
-    ep: int = 1
-    etp: int = 1
-    zero: int | None = None
-    micro_batch: int = 1
-    global_batch: int | None = None
-    sequence_parallel: bool | None = None
-    recompute: str | None = None
-    schedule: str = "1f1b"
-    order: str = "tp-cp-dp-pp"
-    precision: str | None = None
-    offload: tuple[str, ...] = ()
-    seq_len: int | None = None
-    software: str | None = None
-
-
-LAYOUT_TAKEN = (
-    "tp",
-    "pp",
-    "vpp",
-    "dp",
-    "cp",
-    "cp_kind",
-    "ep",
-    "etp",
-    "zero",
-    "micro_batch",
-    "sequence_parallel",
-    "recompute",
-    "schedule",
-    "order",
-    "offload",
-    "precision",
-    "software",
-    "global_batch",
-    "seq_len",
-)
-"""Options of a layout that fine-tuning takes, in either command."""
-
-
-def one(asked: Any, name: str, default: int) -> int:
-    """Whole number of a dimension, which a plan may also be asked to search."""
-    value = getattr(asked, name)
-    if value is None:
-        return default
-    if not isinstance(value, int):
-        raise GpuscaleError(f"--{name.replace('_', '-')}: one number is wanted with --method")
-    return value
-
-
-def wanted_of(
-    asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
-) -> Wanted:
-    """Read the layout options of either command."""
-    from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
-    from gpuscale.core.schedules import SCHEDULES
-
-    def word(name: str, known: Sequence[str]) -> str | None:
-        value = getattr(asked, name)
-        if value is not None and value not in known:
-            raise unknown_name(name.replace("_", "-"), str(value), known, ", ".join(known))
-        return None if value is None else str(value)
-
-    split = one(asked, "tp", 1) * one(asked, "pp", 1) * one(asked, "cp", 1)
-    dp = one(asked, "dp", 0)
-    if dp and dp * split != n_gpus:
-        raise GpuscaleError(f"--dp {dp} with tp*pp*cp = {split} means {dp * split} GPUs")
-    recompute = word("recompute", RECOMPUTE)
-    if recompute == "per-op":
-        raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
-    together = word("sequence_parallel", ("on", "off"))
-    return Wanted(
-        n_gpus=n_gpus,
-        tp=one(asked, "tp", 1),
-        pp=one(asked, "pp", 1),
-        vpp=one(asked, "vpp", 1),
-        cp=one(asked, "cp", 1),
-        cp_kind=word("cp_kind", CP_KINDS),
-        ep=one(asked, "ep", 1),
-        etp=one(asked, "etp", 1),
-        zero=None if asked.zero is None else one(asked, "zero", 0),
-        micro_batch=one(asked, "micro_batch", 1),
-        global_batch=global_batch,
-        sequence_parallel=None if together is None else together == "on",
-        recompute=recompute,
-        schedule=word("schedule", tuple(SCHEDULES)) or "1f1b",
-        order=word("order", ORDERS) or ORDERS[0],
-        precision=asked.precision,
-        offload=offloads_of(asked.offload),
-        seq_len=seq_len,
-        software=software,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,23 +37,6 @@ class Case:
     def family(self, job: Job | None = None) -> SoftwareSpec:
         """Preset whose figures hold for a job."""
         return family_for(self.software, job or self.job)
-
-
-def offloads_of(value: Any) -> tuple[str, ...]:
-    """Read `--offload`: parts separated by commas, `both` for optimizer and activations.
-
-    >>> offloads_of("parameters,optimizer"), offloads_of("none")
-    (('parameters', 'optimizer'), ())
-    """
-    words = [w.strip() for w in str(value or "none").lower().split(",")]
-    if words == ["none"]:
-        return ()
-    if words == ["both"]:
-        return ("optimizer", "activations")
-    for word in words:
-        if word not in OFFLOADS:
-            raise unknown_name("offload", word, OFFLOADS, f"known: {', '.join(OFFLOADS)}, none")
-    return tuple(dict.fromkeys(words))
 
 
 def default_software(method: str, n_gpus: int) -> str:
@@ -252,57 +130,6 @@ def _check_lengths(asked: Tuning, seq_len: int) -> None:
             f"--mean-len {asked.mean_len:g} is above the longest sequence, {seq_len}",
             "give --max-len too",
         )
-
-
-def layout_of(
-    asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec, seq_len: int
-) -> Layout:
-    """Layout of a job, blanks by the software's habits."""
-    from gpuscale.core.layout import Layout
-    from gpuscale.io.finetune import finetune_parameters
-
-    habits = finetune_parameters(software)
-    split = wanted.tp * wanted.pp * wanted.cp
-    if wanted.n_gpus % split:
-        raise GpuscaleError(f"--gpus {wanted.n_gpus} is no multiple of tp*pp*cp = {split}")
-    if wanted.pp > model.n_layers:
-        raise GpuscaleError(f"--pp {wanted.pp} is more than the {model.n_layers} layers")
-    experts = max((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
-    if experts % wanted.ep:
-        raise GpuscaleError(f"--ep {wanted.ep} does not divide {experts} experts")
-    dp = wanted.n_gpus // split
-    micro = wanted.micro_batch
-    batch = wanted.global_batch or dp * micro
-    if batch % (dp * micro):
-        raise GpuscaleError(
-            f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",
-            f"{-(-batch // (dp * micro)) * dp * micro} would be",
-        )
-    zero = habits.zero_stage if wanted.zero is None else wanted.zero
-    together = wanted.sequence_parallel
-    together = software.sequence_parallel if together is None else together
-    parameters = "parameters" in wanted.offload
-    return Layout(
-        seq_len=seq_len,
-        global_batch_size=batch,
-        micro_batch_size=micro,
-        tp=wanted.tp,
-        pp=wanted.pp,
-        cp=wanted.cp,
-        ep=wanted.ep,
-        etp=wanted.etp,
-        vpp=wanted.vpp,
-        dp=dp,
-        zero_stage=3 if parameters and wanted.zero is None else zero,
-        sequence_parallel=together and wanted.tp > 1,
-        recompute=wanted.recompute or habits.recompute,
-        schedule=wanted.schedule,
-        order=wanted.order,
-        precision=wanted.precision or "bf16",
-        cp_kind=wanted.cp_kind or "ulysses",
-        offload_optimizer="optimizer" in wanted.offload,
-        offload_activations="activations" in wanted.offload,
-    )
 
 
 def optimizer_of(asked: Tuning, software: SoftwareSpec) -> Any:

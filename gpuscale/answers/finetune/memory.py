@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
-from gpuscale.answers.finetune.case import LAYOUT_TAKEN, Wanted, make_case, site_of, wanted_of
+from gpuscale.answers.finetune.case import make_case, site_of
 from gpuscale.answers.finetune.explain import memory_terms
+from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, wanted_of
 from gpuscale.answers.finetune.words import PARTS, head_text, part_rows, time_text
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.core.finetune.memory import FinetuneMemory

@@ -6,15 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, refuse_rollouts
-from gpuscale.answers.finetune.case import (
-    LAYOUT_TAKEN,
-    Wanted,
-    default_software,
-    make_case,
-    one,
-    wanted_of,
-    with_offloads,
-)
+from gpuscale.answers.finetune.case import default_software, make_case, with_offloads
 from gpuscale.answers.finetune.memory import format_warnings, inputs_of
 from gpuscale.answers.finetune.plan_blocks import (
     option_table,
@@ -24,6 +16,7 @@ from gpuscale.answers.finetune.plan_blocks import (
     time_table,
 )
 from gpuscale.answers.finetune.plan_records import Option, TuningPlan
+from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, one, wanted_of
 from gpuscale.answers.finetune.words import head_text, part_rows
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.case import Wanted, make_case
+from gpuscale.answers.finetune.case import make_case
 from gpuscale.answers.finetune.rl_asked import rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     memory_table,
@@ -16,6 +16,7 @@ from gpuscale.answers.finetune.rl_blocks import (
     split_table,
 )
 from gpuscale.answers.finetune.rl_records import RlAnswer, Split
+from gpuscale.answers.finetune.wanted import Wanted
 from gpuscale.answers.finetune.words import head_text
 from gpuscale.errors import GpuscaleError
 
@@ -145,7 +146,7 @@ def rl_document(
     beside = rl.rollout_gpus + rl.critic_gpus
     if beside >= wanted.n_gpus and beside:
         raise GpuscaleError(
-            f"--rollout-gpus and --critic-gpus, {beside}, leave none of --gpus {wanted.n_gpus}"
+            f"--rollout-gpus and --critic-gpus: {beside} leaves none of --gpus {wanted.n_gpus}"
         )
     fewest = _fewest(asking, rl) if getattr(asked, "min_gpus", False) else None
     splits = _splits(asking, rl) if rl.engine in ("split", "async") else ()

@@ -114,7 +114,7 @@ def lengths_of(asked: Any, method: str, seq_len: int | None) -> Lengths:
         mean = max(1.0, longest / spread) if longest else DEFAULT_TOKENS
     longest = longest or LONGEST_OVER_MEAN * mean
     if mean > longest:
-        raise GpuscaleError(f"a response of {mean:g} tokens is above the longest, {longest:g}")
+        raise GpuscaleError(f"--response {mean:g} is above --max-response {longest:g}")
     return Lengths(prompt, mean, longest)
 
 
@@ -178,7 +178,7 @@ def steps_of(asked: Any, rl: RlJob) -> int | None:
     if examples is not None:
         if asked.steps is not None:
             raise GpuscaleError("give --steps or --examples, not both")
-        return max(1, math.ceil(examples * (epochs or 1.0) / rl.prompts))
+        return max(1, math.ceil(float(examples) * float(epochs or 1.0) / rl.prompts))
     if epochs is not None:
         raise GpuscaleError("--epochs needs --examples: the prompts of the data")
     steps: int | None = asked.steps

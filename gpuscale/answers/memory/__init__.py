@@ -39,7 +39,7 @@ class Memory(options.Degrees, options.Machine, Rollouts, Swept):
         "gpuscale.answers.memory.serve:WeightsAnswer",
         "gpuscale.answers.memory.params:StatesAnswer",
         "gpuscale.answers.finetune.memory:TuningMemory",
-        "gpuscale.answers.finetune.rl:RlAnswer",
+        "gpuscale.answers.finetune.rl_records:RlAnswer",
     )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
     HEADLINES: ClassVar[tuple[str, ...]] = (

@@ -57,7 +57,7 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
         "gpuscale.answers.plan.serve:ServingPlan",
         "gpuscale.answers.plan.train:JobAnswer",
         "gpuscale.answers.finetune.plan_records:TuningPlan",
-        "gpuscale.answers.finetune.rl:RlAnswer",
+        "gpuscale.answers.finetune.rl_records:RlAnswer",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (

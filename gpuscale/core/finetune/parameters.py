@@ -59,6 +59,9 @@ class FinetuneParameters:
     dequantise_gptq_frac: float = 1.0  # the same of GPTQ's and AWQ's kernels
     attention_long_gain: float = 0.0  # attention rate gained on very long sequences
     adapter_passes: float = 1.0  # memory passes over an adapter's inputs and outputs
+    expert_imbalance: float = 1.0  # tokens of the busiest rank of experts over the mean
+    expert_launch_s: float = 0.0  # CPU time of one expert and pass, where they run one by one
+    expert_gather_s: float = 0.0  # the same of gathering one expert alone, sharded
     adapter_launch_s: float = 0.0  # CPU time of one adapted map and pass
 
 

@@ -14,7 +14,7 @@ from gpuscale.core.finetune.optimizers import state_bytes
 from gpuscale.core.finetune.states import base_bytes_per_param
 from gpuscale.core.step.attention import mixer_s
 from gpuscale.core.step.layer import assemble_layer, head_time
-from gpuscale.core.step.moe import ffn_s
+from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
@@ -111,6 +111,33 @@ def _adapter_s(
     return time
 
 
+def _as_routed(
+    mlp: FfnTime, sw: Software, n_experts: int, job: Job, p: FinetuneParameters
+) -> tuple[FfnTime, Software]:
+    """Experts as a trained router loads them, and as eager frameworks run them.
+
+    With expert parallelism all wait for the busiest rank; without, every expert is a module of its
+    own, launched (and under ZeRO-3 gathered) one after another.
+    """
+    layout = job.layout
+    if layout.ep > 1:
+        busy = p.expert_imbalance
+        return (
+            mlp._replace(
+                linear_fwd_s=busy * mlp.linear_fwd_s,
+                linear_bwd_s=busy * mlp.linear_bwd_s,
+                dispatch_fwd_s=busy * mlp.dispatch_fwd_s,
+                dispatch_bwd_s=busy * mlp.dispatch_bwd_s,
+                dispatched_bytes=busy * mlp.dispatched_bytes,
+            ),
+            sw,
+        )
+    each = p.expert_launch_s
+    if layout.zero_stage == 3 and layout.dp > 1:
+        each += p.expert_gather_s
+    return mlp, replace(sw, host_layer_s=sw.host_layer_s + n_experts * each)
+
+
 def layer_time(
     model: ModelSpec,
     names: tuple[str, str],
@@ -150,6 +177,8 @@ def layer_time(
         etp=shape.etp,
         precision=precision,
     )
+    if ffn.kind == "moe":
+        mlp, sw = _as_routed(mlp, sw, ffn.n_experts, job, p)
     if job.method.adapts:
         unpack = unpack_s(_unpack_bytes(kind, job, job.layout), job, hw, p)
         adapters = _adapter_s(kind, job, hw, p, tokens)
