@@ -53,7 +53,6 @@ NEAREST = {  # without measurements of their own: whose constants serve, and why
     "infiniband-800g": ("infiniband", "next generation"),
     "amd-if": ("general", "Infinity Fabric"),
     "ici": ("general", "TPU torus"),
-    "pcie": ("general", "no scale-up link"),
     "neuronlink": ("general", "Trainium"),
 }
 
@@ -175,6 +174,10 @@ def op_toml(kind: str, c: OpCalibration, n: int, sources: str) -> list[str]:
 def facts_toml(link: str) -> list[str]:
     """Lines of what is known of a link without a fit."""
     spec, lines = link_spec(link), []
+    if spec.shared_bytes_per_s:
+        lines.append(f'shared_bytes_per_s = "{spec.shared_bytes_per_s / 1e9:g} GB/s"')
+    if "custom_ranks" in spec.model_fields_set:
+        lines.append(f"custom_ranks = {spec.custom_ranks}")
     if spec.mesh_ranks:
         lines.append(f"mesh_ranks = {spec.mesh_ranks}")
     if spec.tree_channel_bytes_per_s:

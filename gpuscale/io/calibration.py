@@ -134,44 +134,73 @@ def _load_link(name: str, calibration: str | Path | None) -> LinkCalibration:
 
 def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> FabricCalibration:
     """Calibration of a cluster's links: inside the scale-up domain, and between domains."""
-    nic = cluster.egress_bytes_per_s_per_gpu or 0.0
-    link = cluster.gpu.scaleup_link
     return links(
-        link,
+        cluster.gpu,
         cluster.fabric_class,
-        nic,
+        cluster.egress_bytes_per_s_per_gpu or 0.0,
         cluster.gpus_per_node,
         calibration,
+        scaleup=cluster.scaleup_class,
         nics_per_node=cluster.nics_per_node,
     )
 
 
 def links(
-    scaleup_link: str,
+    gpu: GpuSpec,
     fabric_class: str,
     nic_bytes_per_s: float,
     gpus_per_node: int,
     calibration: str | Path | None = None,
     *,
+    scaleup: str = "",
     nics_per_node: int | None = None,
 ) -> FabricCalibration:
-    """Calibration of a scale-up link as the data sheet calls it, and of a class of network.
+    """Calibration of how a GPU reaches the others of its domain, and of a class of network.
 
-    Without `nics_per_node` every GPU has one.
+    `scaleup` is the class that a cluster states; without `nics_per_node` every GPU has one.
     """
-    outer = network_class(fabric_class, nic_bytes_per_s, gpus_per_node)
-    nics = nics_per_node / gpus_per_node if nics_per_node else 1.0
-    return _links(scaleup_class(scaleup_link), outer, nics, calibration)
+    inner = inner_link(gpu, scaleup)
+    bridged = gpu.bridge if gpu.bridged and inner.startswith("pcie") else None
+    return _links(
+        inner,
+        network_class(fabric_class, nic_bytes_per_s, gpus_per_node),
+        nics_per_node / gpus_per_node if nics_per_node else 1.0,
+        scaleup_class(bridged[0]) if bridged else "",
+        bridged[1] if bridged else 0.0,
+        calibration,
+    )
+
+
+def inner_link(gpu: GpuSpec, scaleup: str = "") -> str:
+    """Fabric preset of the links inside a domain, `scaleup` being what a cluster says of them.
+
+    Examples
+    --------
+    >>> from gpuscale.io.hardware import load_gpu
+    >>> [inner_link(load_gpu(name), "pcie") for name in ("l40s", "rtx-4090")]
+    ['pcie', 'pcie-host']
+    """
+    name = "pcie" if scaleup == "pcie" else scaleup_class(gpu.scaleup_link)
+    return "pcie-host" if name == "pcie" and gpu.peer == "host" else name
 
 
 @lru_cache(maxsize=64)
 def _links(
-    inner: str, outer: str, nics_per_gpu: float, calibration: str | Path | None
+    inner: str,
+    outer: str,
+    nics_per_gpu: float,
+    bridge: str,
+    bridge_bytes_per_s: float,
+    calibration: str | Path | None,
 ) -> FabricCalibration:
     from gpuscale.core.network.calibration import FabricCalibration
 
     return FabricCalibration(
-        load_link(inner, calibration), load_link(outer, calibration), nics_per_gpu
+        load_link(inner, calibration),
+        load_link(outer, calibration),
+        nics_per_gpu,
+        load_link(bridge, calibration) if bridge else None,
+        bridge_bytes_per_s,
     )
 
 

@@ -124,14 +124,14 @@ CARDS_IN_A_MACHINE = 8
 def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
     """Cards of one kind on the PCIe slots of one machine, as many as a question asks for.
 
-    Cards reach each other at `peer_bytes_per_s` (through host memory where the driver bars peer
-    access), else at the rate of the slot; machines reach each other by 100 Gbit/s Ethernet.
+    Cards reach each other at the rate of the slot, or at `peer_bytes_per_s` where the preset has
+    it; machines reach each other by 100 Gbit/s Ethernet.
 
     Examples
     --------
     >>> machine = machine_of_cards(load_gpu("rtx-3090"))
     >>> machine.gpus_per_node, machine.scaleup_bytes_per_s, machine.scaleup_class
-    (8, 10100000000.0, 'pcie')
+    (8, 15750000000.0, 'pcie')
     """
     from gpuscale.specs.cluster import ClusterSpec
 
@@ -152,6 +152,28 @@ def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
         topology="PCIe slots of one machine",
         sources={"gpus_per_node": assumed, "node_egress_bytes_per_s": assumed},
     )
+
+
+def pair_on_bridge(cluster: ClusterSpec) -> ClusterSpec:
+    """Two cards of a machine that an NVLink bridge joins, as a cluster of their own.
+
+    Examples
+    --------
+    >>> pair = pair_on_bridge(load_cluster("a100-pcie-80gb"))
+    >>> pair.gpus_per_node, pair.scaleup_bytes_per_s
+    (2, 300000000000.0)
+    """
+    if cluster.gpu.bridge is None:
+        raise GpuscaleError(f"no NVLink bridge of {cluster.gpu.name} is known")
+    link, rate = cluster.gpu.bridge
+    change = {
+        "gpu": cluster.gpu.model_copy(update={"scaleup_link": link}),
+        "gpus_per_node": 2,
+        "scaleup_domain_gpus": 2,
+        "scaleup_bytes_per_s": rate,
+        "scaleup_class": "nvlink",
+    }
+    return cluster.model_copy(update=change)
 
 
 def check_catalogue(catalogue: str) -> None:

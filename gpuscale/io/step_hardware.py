@@ -81,6 +81,8 @@ def step_hardware(
         fabric_class=cluster.fabric_class,
         name=cluster.name,
         overlay=overlay,
+        scaleup_kind=cluster.scaleup_class,
+        nics_per_node=cluster.nics_per_node,
     )
 
 
@@ -113,11 +115,21 @@ def _hardware(
     fabric_class: str,
     name: str,
     overlay: str | Path | None = None,
+    scaleup_kind: str = "",
+    nics_per_node: int | None = None,
 ) -> Hardware:
     arch = gpu.architecture
     kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
     kernels_alone = load_arch(gpu, overlay)
-    fabric = links(gpu.scaleup_link, fabric_class, scaleout, gpus_per_node, overlay)
+    fabric = links(
+        gpu,
+        fabric_class,
+        scaleout,
+        gpus_per_node,
+        overlay,
+        scaleup=scaleup_kind,
+        nics_per_node=nics_per_node,
+    )
     power = 1.0
     reference = cal.arch(arch, "reference_tdp_w", gpu.name)
     if gpu.tdp_w and reference > 10.0:

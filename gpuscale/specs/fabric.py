@@ -60,6 +60,8 @@ class LinkSpec(Spec):
     notes: str = ""
     source: str = ""
     mesh_ranks: int = Field(default=0, ge=0, le=1000)
+    shared_bytes_per_s: BytesPerS | None = None  # most that all ranks send together
+    custom_ranks: int = Field(default=1024, ge=0)  # most for a serving library's own all-reduce
     tree_channel_bytes_per_s: tuple[BytesPerS, BytesPerS] | None = None  # of two nodes, of more
     ops: dict[str, OpSpec] = Field(default_factory=dict)
 
@@ -67,4 +69,12 @@ class LinkSpec(Spec):
         """Record for the formulas."""
         ops = {name: spec.to_core() for name, spec in self.ops.items()}
         cap = self.tree_channel_bytes_per_s or (0.0, 0.0)
-        return LinkCalibration(self.name, ops, self.source, self.mesh_ranks, cap)
+        return LinkCalibration(
+            name=self.name,
+            ops=ops,
+            source=self.source,
+            mesh_ranks=self.mesh_ranks,
+            tree_channel_bytes_per_s=cap,
+            shared_bytes_per_s=self.shared_bytes_per_s or 0.0,
+            custom_ranks=self.custom_ranks,
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from gpuscale.core.formats import FORMATS
 from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, PositiveInt, Spec, Watts
@@ -42,11 +44,30 @@ class GpuSpec(Spec):
     scaleup_topology: str = ""
     pcie_gen: int | None = None
     pcie_bytes_per_s: BytesPerS | None = None
-    peer_bytes_per_s: BytesPerS | None = None  # card to card in one machine, without a bridge
+    # cards of one machine on PCIe: by peer access, or through the host's memory where it is barred
+    peer: Literal["p2p", "host"] = "p2p"
+    bridged: bool = False  # pairs of cards are joined by an NVLink bridge
+    peer_bytes_per_s: BytesPerS | None = None  # card to card, where it is not the slot's rate
+    bridge_bytes_per_s: BytesPerS | None = None  # of an NVLink bridge, where one is sold
     tdp_w: Watts | None = None
     usual_cluster: str = ""  # preset of the node that this GPU usually sits in
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)  # field name -> source
+
+    @model_validator(mode="after")
+    def _bridge_is_sold(self) -> GpuSpec:
+        if self.bridged and self.bridge is None:
+            raise ValueError(f"no NVLink bridge of {self.name} is known (bridge_bytes_per_s)")
+        return self
+
+    @property
+    def bridge(self) -> tuple[str, float] | None:
+        """Link and bandwidth, one direction, of an NVLink bridge of two cards. [byte/s]."""
+        if self.bridge_bytes_per_s:
+            return "NVLink 3", self.bridge_bytes_per_s
+        if "bridge" in self.scaleup_link and self.scaleup_bytes_per_s:
+            return self.scaleup_link, self.scaleup_bytes_per_s
+        return None
 
     def flop_per_s(self, dtype: str) -> float | None:
         """Dense peak rate of a number format (bf16, fp16, fp8, mxfp8, nvfp4, tf32, fp32, int8)."""

@@ -195,3 +195,48 @@ def test_bus_bandwidth_over_nodes_is_what_is_published(
     n, size = 8 * nodes, 2.0**33
     time_s = expected_collective_time_s("all-reduce", size, n, 8, fabric, up, nics * bits / 8 / 8)
     assert 2 * (n - 1) / n * size / time_s == pytest.approx(want, rel=rel), source
+
+
+CARDS = [  # card, pairs on a bridge, cards, bus bandwidth, tolerance, source
+    ("rtx-5090", False, 8, 28e9, 0.1, "NVIDIA/nccl issue 1639"),
+    ("rtx-5090", False, 4, 35e9, 0.1, "NVIDIA/nccl issue 1639"),
+    ("rtx-pro-6000-server", False, 7, 41.5e9, 0.1, "rtx6kpro, pcie-bandwidth.md"),
+    ("a100-pcie-80gb", False, 3, 20e9, 0.1, "NVIDIA/nccl-tests issue 178"),
+    ("a100-pcie-80gb", True, 2, 208e9, 0.1, "NVIDIA/nccl-tests issue 178"),
+]
+
+
+@pytest.mark.parametrize(("card", "bridged", "n", "want", "rel", "source"), CARDS)
+def test_bus_bandwidth_of_cards_is_what_is_published(card, bridged, n, want, rel, source):
+    cluster = load_cluster(card)
+    if bridged:
+        gpu = cluster.gpu.model_copy(update={"bridged": True})
+        cluster = cluster.model_copy(update={"gpu": gpu})
+    size, rate = 2.0**33, cluster.scaleup_bytes_per_s
+    time_s = expected_collective_time_s(
+        "all-reduce",
+        size,
+        n_ranks=n,
+        n_in_domain=n,
+        fabric=load_fabric(cluster),
+        scaleup_bytes_per_s=rate,
+    )
+    assert 2 * (n - 1) / n * size / time_s == pytest.approx(want, rel=rel), source
+
+
+def test_serving_kernels_need_peer_access():
+    host, own = load_fabric(load_cluster("rtx-4090")), load_fabric(load_cluster("l40s"))
+    for fabric, n, faster in ((host, 2, False), (own, 2, True), (own, 4, False)):
+        auto, custom = (
+            expected_collective_time_s(
+                "all-reduce",
+                16384.0,
+                n_ranks=n,
+                n_in_domain=n,
+                fabric=fabric,
+                scaleup_bytes_per_s=31e9,
+                algorithm=algorithm,
+            )
+            for algorithm in ("auto", "custom")
+        )
+        assert (custom < 0.9 * auto) == faster

@@ -10,7 +10,7 @@ DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv
 def test_development_error_is_within_the_target():
     rows = predict_collective_rows(DATA)
     s = summarise(rows)
-    assert s.n_rows == 939 and s.n_scored == 931
+    assert s.n_rows == s.n_scored + 8 >= 939
     assert s.median_frac < 0.05 and s.p90_frac < 0.20
     assert abs(s.bias_frac) < 0.02
     assert all(g.median_frac < 0.12 for g in summarise_by(rows, "op"))

@@ -148,13 +148,16 @@ def _answer(asked: Collective) -> Document:
     from gpuscale.answers.collective.expected import expected_time
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.core.network.ideal import ideal_collective
+    from gpuscale.io.hardware import pair_on_bridge
     from gpuscale.io.inputs import load_inputs
 
     op, algorithm = asked.op, asked.algorithm
     loaded = load_inputs(asked, cluster=asked.cluster, catalogue=asked.catalogue)
     spec = loaded.cluster
-    levels = network_levels(spec)
     n_gpus = asked.gpus or _default_gpus(spec)
+    if n_gpus == 2 and spec.gpu.bridged and spec.scaleup_class == "pcie":
+        spec = pair_on_bridge(spec)
+    levels = network_levels(spec)
     n_inner = asked.inner
     _check_inner(op, n_gpus, n_inner)
     try:
@@ -348,6 +351,8 @@ def _warnings(
     if spec.n_gpus and n_gpus > spec.n_gpus and spec.kind in ("fabric", "cluster"):
         found.append(f"{spec.name} has {spec.n_gpus:,} GPUs; {n_gpus:,} are counted")
     domain = spec.scaleup_domain_gpus
+    if spec.gpu.bridged and spec.scaleup_class == "pcie" and n_gpus > 2:
+        found.append(f"bridges join pairs: among {n_gpus} cards the slowest link is PCIe")
     if n_gpus > domain and n_gpus % domain:
         found.append(f"{n_gpus} GPUs do not fill domains of {domain}; counted as if they did")
     if algorithm == "sharp":

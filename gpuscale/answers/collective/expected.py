@@ -44,7 +44,7 @@ def expected_time(
     from gpuscale.core.network.calibration import collective_interval_s
     from gpuscale.core.network.collective import bandwidths_bytes_per_s
     from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
-    from gpuscale.io.calibration import load_fabric, scaleup_class
+    from gpuscale.io.calibration import load_fabric
 
     fabric = load_fabric(spec, calibration)
     ranks = found.n_ranks
@@ -73,7 +73,7 @@ def expected_time(
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
-    source = f"calibration `{scaleup_class(spec.gpu.scaleup_link)}` and `{spec.fabric_class}`"
+    source = f"calibration `{fabric.inner.name}` and `{spec.fabric_class}`"
     return Expected(
         time_s=time_s,
         low_s=max(low, floor_s),

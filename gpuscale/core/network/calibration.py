@@ -52,12 +52,22 @@ class LinkCalibration:
     mesh_ranks: int = 0  # full mesh of so many: a smaller group uses only the links among it
     # most that one channel of a tree over nodes carries: between two nodes, between more; 0: no cap
     tree_channel_bytes_per_s: tuple[float, float] = (0.0, 0.0)
+    shared_bytes_per_s: float = 0.0  # most that all ranks send together; 0: no such limit
+    custom_ranks: int = 1024  # most ranks for which serving libraries use a kernel of their own
 
     __hash__ = object.__hash__
 
     def share_frac(self, n: float) -> float:
         """Share of a GPU's links that a group of `n` ranks can use."""
         return min(1.0, (n - 1.0) / (self.mesh_ranks - 1.0)) if self.mesh_ranks > 2 else 1.0
+
+    def transfer_s(self, kind: str, moved_bytes: float, n: float, bytes_per_s: float) -> float:
+        """Time in which each of `n` ranks sends `moved_bytes`."""
+        if moved_bytes <= 0.0:
+            return 0.0
+        own_s = self.op(kind).transfer_s(moved_bytes, n, bytes_per_s * self.share_frac(n))
+        shared = self.shared_bytes_per_s
+        return max(own_s, n * moved_bytes / shared) if shared > 0.0 else own_s
 
     def op(self, name: str) -> OpCalibration:
         """Constants of one kind, of the nearest kind where it is not measured."""
@@ -76,6 +86,8 @@ class FabricCalibration:
     inner: LinkCalibration
     outer: LinkCalibration
     nics_per_gpu: float = 1.0  # a tree over nodes has one channel a NIC
+    bridge: LinkCalibration | None = None  # between the two GPUs of a pair
+    bridge_bytes_per_s: float = 0.0
 
     __hash__ = object.__hash__
 

@@ -18,7 +18,7 @@ GPU, one direction. All functions are pure, sizes are floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log2
 
 from gpuscale.core.network.algorithms import ALGORITHMS as NAMED
@@ -105,11 +105,8 @@ def traffic_time_s(
 ) -> float:
     """Time of one algorithm's traffic."""
     inner, outer = fabric.inner.op(kind), fabric.outer.op(kind)
-    scaleup_bytes_per_s *= fabric.inner.share_frac(n_in) if n_in > 1.0 else 1.0
     latency_s = inner.base_s + inner.hop_s * t.inner_hops
-    transfer_s = (
-        inner.transfer_s(t.inner_bytes, n_in, scaleup_bytes_per_s) if t.inner_bytes > 0 else 0.0
-    )
+    transfer_s = fabric.inner.transfer_s(kind, t.inner_bytes, n_in, scaleup_bytes_per_s)
     if n_in >= n:
         return inner.protocol_s(latency_s, transfer_s)
     latency_s += outer.hop_s * t.outer_hops
@@ -166,7 +163,7 @@ def _all_reduce_s(
     if algorithm == "tree" or (algorithm == "auto" and n_in < n and not switch):
         tree_s = timed(tree_traffic(size_bytes, n, n_in, False), "all-reduce")
         times.append(max(tree_s, tree_channels_s(size_bytes, n, n_in, fabric)))
-    if algorithm == "custom" and n_in >= n:
+    if algorithm == "custom" and n_in >= n and n <= fabric.inner.custom_ranks:
         c = fabric.inner.op("custom")
         latency_s = c.base_s + c.hop_s * (n - 1.0)
         one = latency_s + c.transfer_s(size_bytes * (n - 1.0), n, up)
@@ -252,6 +249,8 @@ def expected_collective_time_s(
     if n == 1.0:
         return 0.0
     up, out = up or 1.0, out or 1.0
+    if fabric.bridge is not None and n_in == 2.0:
+        fabric, up = replace(fabric, inner=fabric.bridge), fabric.bridge_bytes_per_s
     kind = KIND.get(op, op)
     if op == "all-reduce":
         time_s = _all_reduce_s(

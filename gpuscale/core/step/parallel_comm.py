@@ -7,6 +7,7 @@ of `Hardware`; without a calibrated fabric, `core.network.bound` gives the roofl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from gpuscale.core.network.bound import bound_s
@@ -48,7 +49,8 @@ def _slowed(
 ) -> FabricCalibration:
     inner: LinkCalibration = slowed_link(fabric.inner, up, up_latency)
     outer = slowed_link(fabric.outer, out, out_latency)
-    return FabricCalibration(inner, outer, fabric.nics_per_gpu)
+    bridge = fabric.bridge and slowed_link(fabric.bridge, up, up_latency)
+    return replace(fabric, inner=inner, outer=outer, bridge=bridge)
 
 
 def step_fabric(hw: Hardware, frac: float = 1.0) -> FabricCalibration | None:

@@ -113,8 +113,10 @@ def fit_ops(
 
     The priors lie around `start`, by default the general constants.
     """
+    shared = not job.inner or job.link.startswith("pcie")  # one port, whatever the group
     if start is None:
         start = GENERAL_OP if job.inner else GENERAL_NETWORK_OP
+        start = replace(start, small_group_loss=0.0) if shared else start
     prior = to_vector(start)
     n = len(PRIORS)
     many = len(job.kinds)
@@ -123,7 +125,7 @@ def fit_ops(
         return {k: from_vector(x[i * n : i * n + n]) for i, k in enumerate(job.kinds)}
 
     spread = [s for _, s in PRIORS.values()]
-    if not job.inner:
+    if shared:
         spread[list(PRIORS).index("small_group_loss")] = 0.01
     x = fit(
         lambda x: log_errors(rows, links, job, split(x)),
@@ -134,7 +136,7 @@ def fit_ops(
         40,
     )
     ops = {k: rounded(c) for k, c in split(x).items()}
-    if job.inner:
+    if not shared:
         first = job.kinds[0]
         ops[first] = replace(ops[first], table=fit_table(rows, links, job, ops))
     return ops

@@ -6,11 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.evidence.score.gemm import measured_gpu, read_gemm, short_source
 from gpuscale.evidence.score.records import ScoredRow
+
+if TYPE_CHECKING:
+    from gpuscale.specs.gpu import GpuSpec
 
 Row = Mapping[str, str]
 Rows = str | Path | Sequence[Row]
@@ -123,7 +127,7 @@ def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, flo
 def parse_row(row: Row, index: int) -> CollectiveRow | str:
     """Read one row; a text tells why it cannot be predicted."""
     from gpuscale.evidence.rows.measurements import number, whole
-    from gpuscale.io.calibration import network_class, scaleup_class
+    from gpuscale.io.calibration import inner_link, network_class
     from gpuscale.io.hardware import load_cluster
 
     op = OP_NAMES.get(row.get("op", "").lower().replace("_", "-"))
@@ -156,9 +160,9 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
         size_bytes=size,
         n_ranks=n,
         n_in_domain=n_in,
-        inner=scaleup_class(gpu.scaleup_link),
+        inner=inner_link(_with_peer(gpu, fabric)),
         outer=network_class(network or usual.fabric_class, nic, per_node),
-        scaleup_bytes_per_s=gpu.scaleup_bytes_per_s or gpu.pcie_bytes_per_s or 0.0,
+        scaleup_bytes_per_s=_scaleup_bytes_per_s(gpu, fabric),
         scaleout_bytes_per_s=nic,
         algorithm=_algorithm(row.get("algorithm", "")),
         host_launch_s=TORCH_LAUNCH_S if "torch" in row.get("note", "").lower() else 0.0,
@@ -166,6 +170,20 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
         source=row.get("source", ""),
         nics_per_gpu=nics_per_gpu,
     )
+
+
+def _scaleup_bytes_per_s(gpu: GpuSpec, fabric: str) -> float:
+    slot = gpu.pcie_bytes_per_s or 0.0
+    return slot if fabric.lower().startswith("pcie") else gpu.scaleup_bytes_per_s or slot
+
+
+def _with_peer(gpu: GpuSpec, fabric: str) -> GpuSpec:
+    """GPU as a row says that cards reach each other: "PCIe 5 P2P", "PCIe 4 host"."""
+    words = fabric.lower().split()
+    peer = next((p for p in ("p2p", "host") if p in words), None)
+    if "pcie" not in words or peer is None:
+        return gpu
+    return gpu.model_copy(update={"peer": peer, "scaleup_link": "PCIe"})
 
 
 def _algorithm(text: str) -> str:
