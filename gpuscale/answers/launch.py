@@ -97,8 +97,12 @@ def plan_command(inputs: Mapping[str, Any]) -> str:
     ):
         if inputs.get(key) is not None:
             words += [flag, str(inputs[key])]
-    for key, value in (inputs.get("pins") or {}).items():
-        words += [f"--{key.replace('_', '-')}", str(value)]
+    precision = ",".join(inputs.get("precision") or ())
+    words += ["--precision", precision] if precision not in ("", "bf16") else []
+    for key, value in {**(inputs.get("settings") or {}), **(inputs.get("pins") or {})}.items():
+        text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        text = {"True": "on", "False": "off"}.get(text, text)
+        words += [f"--{key.replace('_', '-')}", text]
     return shlex.join(words)
 
 
@@ -126,6 +130,7 @@ def launch_of(
         If the plan names presets that are not known here, or its layout is not complete.
     """
     from gpuscale.core.layout import Layout
+    from gpuscale.core.settings import JobSettings
     from gpuscale.io.hardware import load_cluster
     from gpuscale.io.models import load_model
     from gpuscale.launch.job import TrainingLaunch
@@ -138,8 +143,13 @@ def launch_of(
     }
     try:
         layout = Layout(**given)
+        said: dict[str, Any] = inputs.get("settings") or {}
+        said = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+        settings = JobSettings(**said)
         stages = tuple(int(n) for n in result.get("stage_layers") or (model.n_layers,))
-        chunks = chunk_layers(model, stages, layout.vpp)
+        chunks = layout.stage_layers or ()
+        if len(chunks) != layout.pp * layout.vpp:
+            chunks = chunk_layers(model, stages, layout.vpp)
         estimate = estimate_lines(
             layout,
             result["step_s"],
@@ -159,6 +169,7 @@ def launch_of(
         software=str(inputs["software"]),
         command=command,
         estimate=estimate,
+        settings=settings,
     )
 
 

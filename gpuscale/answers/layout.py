@@ -59,17 +59,22 @@ def layout_of(
     """
     from gpuscale.answers.finetune.wanted import offloads_of
     from gpuscale.answers.legal import refuse_illegal, refuse_settings
+    from gpuscale.answers.options import said_by_layout
     from gpuscale.core.layout import Layout
     from gpuscale.io.software import capabilities_of
 
-    dp = data_parallel(asked, asked.tp * asked.pp * asked.cp)
+    pp, vpp = asked.pp, asked.vpp
+    if asked.pipeline_layout:
+        said = said_by_layout(asked.pipeline_layout, pp if pp > 1 else None)
+        pp, vpp = int(said["pp"]), int(said["vpp"])
+    dp = data_parallel(asked, asked.tp * pp * asked.cp)
     wanted = asked.sequence_parallel
     sequence_parallel = software.sequence_parallel if wanted is None else wanted == "on"
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     moved = offloads_of(asked.offload)
     if tuned := set(moved) - {"optimizer", "activations"}:
         raise GpuscaleError(f"--offload {min(tuned)} needs --method", "pre-training keeps it")
-    batch = asked.global_batch or each * dp * asked.micro_batch * asked.pp
+    batch = asked.global_batch or each * dp * asked.micro_batch * pp
     layout = Layout(
         seq_len=seq_len,
         global_batch_size=batch,
@@ -78,8 +83,8 @@ def layout_of(
         cp=asked.cp,
         ep=asked.ep,
         etp=asked.etp,
-        pp=asked.pp,
-        vpp=asked.vpp,
+        pp=pp,
+        vpp=vpp,
         dp=dp,
         zero_stage=software.zero_stage if asked.zero is None else asked.zero,
         shard_group_size=asked.shard_group,
@@ -96,7 +101,8 @@ def layout_of(
         order=asked.order,
         offload_optimizer="optimizer" in moved,
         offload_activations="activations" in moved,
+        stage_layers=asked.pipeline_layout,
     )
     refuse_illegal(model, software, layout)
-    refuse_settings(software, asked.job_settings)
+    refuse_settings(software, asked.job_settings, layout)
     return layout

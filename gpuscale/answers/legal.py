@@ -56,7 +56,8 @@ def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> 
     """
     from dataclasses import replace
 
-    from gpuscale.core.rules import ANY, against, facts_of
+    from gpuscale.core.capabilities import ANY
+    from gpuscale.core.rules import against, facts_of
     from gpuscale.io.software import capabilities_of
 
     facts = facts_of(
@@ -68,8 +69,10 @@ def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> 
         raise refusal(broken, facts, software_alone=alone)
 
 
-def refuse_settings(software: SoftwareSpec, settings: JobSettings) -> None:
-    """Refuse settings that the framework does not have.
+def refuse_settings(
+    software: SoftwareSpec, settings: JobSettings, layout: Layout | None = None
+) -> None:
+    """Refuse settings that the framework does not have, or not with a layout.
 
     Raises
     ------
@@ -79,7 +82,10 @@ def refuse_settings(software: SoftwareSpec, settings: JobSettings) -> None:
     from gpuscale.io.software import capabilities_of
 
     soft = capabilities_of(software)
-    if why := settings.against(soft):
+    why = settings.against(soft)
+    if layout is not None and not why:
+        why = settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute)
+    if why:
         raise GpuscaleError(
             why, f"{soft.version}; --software any lays out without a framework's rules"
         )

@@ -206,6 +206,8 @@ LAYOUT = {
     "sequence_parallel": "Sequence parallelism beside TP: on or off.",
     "recompute": "Recomputed in the backward pass: none, selective, full (all layers) or per-op.",
     "recompute_layers": "Layers of a stage that full recompute is for. [default: all]",
+    "pipeline_layout": "Layers of each stage, or of each chunk in model order: 8,8,7, or as "
+    "Megatron-Core says it, Et*3|(tt|)*29|L. [default: as the software splits]",
     "schedule": "Pipeline schedule: 1f1b, interleaved, zb-h1, zb-h2, dualpipe, gpipe.",
     "overlap_tp": "TP's exchanges behind its products: on or off.",
     "overlap_dp": "DP's exchanges behind the passes: on or off.",
@@ -216,6 +218,7 @@ LAYOUT = {
 """What each option of a layout means, in every question that has it."""
 
 Pin = Converted[int | str | None, int | str | Sequence[int]]
+Stages = Converted[tuple[int, ...] | None, str | Sequence[int]]
 
 
 def pin(name: str) -> Pin:
@@ -228,6 +231,21 @@ def pin(name: str) -> Pin:
         return int(shown) if shown.isdecimal() and len(shown) < 10 else shown
 
     return Converted(LAYOUT[name], None, read)
+
+
+def pipeline_layout() -> Stages:
+    """Field of the layers of each stage or chunk."""
+
+    def read(value: Any, label: str) -> tuple[int, ...]:
+        from gpuscale.core.layout import layout_chunks
+
+        text = value if isinstance(value, str) else ",".join(map(str, value))
+        try:
+            return tuple(layout_chunks(text))
+        except ValueError as error:
+            raise GpuscaleError(f"{label}: {error}") from None
+
+    return Converted(LAYOUT["pipeline_layout"], None, read)
 
 
 def degree(name: str) -> Asked[int]:
@@ -254,6 +272,7 @@ class Pins(JobOptions):
     recompute: Pin = pin("recompute")
     recompute_layers: Pin = pin("recompute_layers")
     schedule: Pin = pin("schedule")
+    pipeline_layout: Stages = pipeline_layout()
     overlap_tp: Pin = pin("overlap_tp")
     overlap_dp: Pin = pin("overlap_dp")
     overlap_pp: Pin = pin("overlap_pp")
@@ -265,7 +284,25 @@ class Pins(JobOptions):
         """What is pinned, in the order of `core.plan.pins.FLAGS`."""
         from gpuscale.core.plan.pins import FLAGS
 
-        return {name: value for name in FLAGS if (value := getattr(self, name)) is not None}
+        found = {name: value for name in FLAGS if (value := getattr(self, name)) is not None}
+        if self.pipeline_layout:
+            found |= said_by_layout(self.pipeline_layout, found.get("pp"))
+        return found
+
+
+def said_by_layout(chunks: tuple[int, ...], pp: int | str | None) -> dict[str, int | str]:
+    """Pins that the layers of each chunk mean: the stages, and the chunks of each.
+
+    Raises
+    ------
+    GpuscaleError
+        If the chunks do not divide over the stages.
+    """
+    stages = pp if isinstance(pp, int) else len(chunks)
+    if len(chunks) % stages:
+        raise GpuscaleError(f"--pipeline-layout: {len(chunks)} chunks do not divide over pp={pp}")
+    vpp = len(chunks) // stages
+    return {"pp": stages, "vpp": vpp, "pipeline_layout": ",".join(map(str, chunks))}
 
 
 @dataclass(kw_only=True)
@@ -300,6 +337,7 @@ class Degrees(JobOptions):
     )
     recompute_layers: Asked[int | None] = whole(LAYOUT["recompute_layers"], most=1e6)
     schedule: Asked[str] = text(LAYOUT["schedule"], "1f1b", known=tuple(SCHEDULES))
+    pipeline_layout: Stages = pipeline_layout()
     overlap_tp: Asked[str] = text(LAYOUT["overlap_tp"], "on", known=("on", "off"))
     overlap_dp: Asked[str] = text(LAYOUT["overlap_dp"], "on", known=("on", "off"))
     overlap_pp: Asked[str] = text(LAYOUT["overlap_pp"], "on", known=("on", "off"))

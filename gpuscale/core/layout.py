@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 RECOMPUTE = ("none", "selective", "full", "per-op")
@@ -46,7 +47,7 @@ class Layout:
     offload_optimizer: bool = False
     offload_activations: bool = False
     order: str = DEFAULT_ORDER
-    stage_layers: tuple[int, ...] | None = None  # of each stage; None: as the software splits
+    stage_layers: tuple[int, ...] | None = None  # of each stage, or of each chunk in model order
 
     @property
     def n_gpus(self) -> int:
@@ -62,3 +63,27 @@ class Layout:
     def n_micro_batches(self) -> int:
         """Micro-batches per pipeline and step; a partial last one costs a whole one."""
         return math.ceil(self.global_batch_size / (self.dp * self.micro_batch_size))
+
+
+def layout_chunks(text: str) -> list[int]:
+    """Count the transformer layers of each chunk: numbers, or a layout string of Megatron-Core.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+
+    Examples
+    --------
+    >>> layout_chunks("Et|(tt|)*2,t|L"), layout_chunks("16, 15, 15")
+    ([1, 2, 2, 1, 0], [16, 15, 15])
+    """
+    if re.fullmatch(r"[\d\s,]+", text):
+        return [int(part) for part in text.split(",") if part.strip()]
+    found = re.sub(r"[\s,]", "", text)
+    while match := re.search(r"\(([^()]*)\)\*(\d{1,4})", found):
+        found = found[: match.start()] + match[1] * int(match[2]) + found[match.end() :]
+    found = re.sub(r"(\w)\*(\d{1,4})", lambda m: m[1] * int(m[2]), found)
+    if not re.fullmatch(r"[EtmL|]+", found):
+        raise ValueError(f"{text[:60]!r} is no list of layers and no layout such as Et*3|tt|mL")
+    return [part.count("t") for part in found.split("|")]

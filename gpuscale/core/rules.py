@@ -7,17 +7,15 @@ asks them all of a `Layout`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
+from gpuscale.core.capabilities import ANY, Capabilities
 from gpuscale.core.schedules import SCHEDULES
-from gpuscale.core.settings import DISPATCHERS, GRAPHS, MOMENT_BYTES
+from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.stages import splits_by_length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
 
@@ -56,44 +54,6 @@ RULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a framework offers; the default is everything that a layout can say."""
-
-    name: str = "any"
-    version: str = ""
-    tensor_parallel: bool = True
-    kv_heads: str = "repeat"  # KV heads fewer than tp: "repeat" them, or tp must "divide" them
-    sequence_parallel: tuple[bool, ...] = (True, False)  # with TP
-    experts_need_sequence_parallel: bool = False  # with TP
-    cp_kinds: tuple[str, ...] = CP_KINDS  # empty: no CP
-    pipeline: bool = True
-    schedules: tuple[str, ...] = tuple(SCHEDULES)
-    uneven_stages: bool = True
-    stages_by_length: bool = False  # the number of stages follows from the layers of one
-    tied_pipeline: bool = True  # tied embedding and head with a pipeline
-    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
-    zero_pipeline: tuple[int, ...] = (0, 1, 3)  # stages that go with a pipeline
-    hybrid_shards: bool = True
-    expert_parallel: bool = True
-    expert_tensor_parallel: bool = True  # of a degree of its own
-    recompute: tuple[str, ...] = RECOMPUTE
-    recompute_layers: bool = True  # full recompute of some layers
-    recompute_modules: tuple[str, ...] = ()  # what `selective` can name
-    offload_optimizer: bool = True
-    offload_activations: bool = True
-    orders: tuple[str, ...] = ORDERS
-    cuda_graphs: tuple[str, ...] = GRAPHS
-    dispatchers: tuple[str, ...] = tuple(DISPATCHERS)
-    moments: tuple[str, ...] = tuple(MOMENT_BYTES)
-    overlap_ep: bool = True  # exchange of the experts beside another micro-batch
-    sources: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> source
-
-
-ANY = Capabilities()
-"""No framework in particular."""
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """The figures of a model and a job that the rules need, and the framework that runs it."""
 
@@ -108,6 +68,13 @@ class Facts:
     n_gpus: int
     tied: bool = False  # embedding and head
     runs_on: Capabilities = ANY
+    stage_layers: tuple[int, ...] | None = None  # of each stage or chunk, where a person says them
+    settings: JobSettings = NO_SETTINGS
+
+    def stages_given(self, pp: int, vpp: int) -> tuple[int, ...] | None:
+        """Layers that are said for so many stages and chunks; None: as the software splits."""
+        given = self.stage_layers
+        return given if given and len(given) in (pp, pp * vpp) else None
 
 
 class Broken(NamedTuple):
@@ -379,11 +346,22 @@ def against(layout: Layout, facts: Facts) -> Broken | None:
 
 
 def _against_stage_layers(layout: Layout, facts: Facts) -> Broken | None:
-    """Layers that a layout names for its stages: as many stages, none empty, all layers."""
+    """Layers that a layout names for its stages or chunks: as many, all layers, none empty.
+
+    The first chunk may hold the embedding alone, the last the head.
+    """
     given = layout.stage_layers
     if given is None:
         return None
-    if len(given) != layout.pp or sum(given) != facts.n_layers or min(given) < layout.vpp:
+    chunks = layout.vpp > 1 and len(given) == layout.pp * layout.vpp
+    least = 1 if chunks else layout.vpp
+    inner = given[1:-1] if chunks else given
+    if (
+        not chunks
+        and len(given) != layout.pp
+        or sum(given) != facts.n_layers
+        or (min(inner, default=1) < least)
+    ):
         why = f"stages of {', '.join(map(str, given))} layers are not pp={layout.pp} stages of "
         return Broken("pp-layers", f"{why}{facts.n_layers} layers")
     if len(set(given)) > 1 and not facts.runs_on.uneven_stages:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuscale.core.rules import Capabilities
+    from gpuscale.core.capabilities import Capabilities
 
 GRAPHS = ("none", "layer", "full")
 """CUDA graphs: of the parts of a layer (attention, router), or of the whole iteration."""
@@ -102,6 +102,24 @@ class JobSettings:
             self.recipe and f"recipe {self.recipe}",
         )
         return tuple(word for word in named if isinstance(word, str) and word)
+
+    def refused_by(self, pp: int, vpp: int, ep: int, recompute: str) -> str:
+        """Say why a layout does not go with the settings; empty: it does.
+
+        Megatron-Core, transformer_config.py: the experts' exchange is overlapped with experts that
+        are spread, interleaved stages and without full recomputation; layers are offloaded
+        without a pipeline and without recomputation.
+        """
+        if self.overlap_ep:
+            if ep == 1:
+                return "overlapping the exchange of experts needs ep above 1"
+            if pp > 1 and vpp == 1:
+                return "overlapping the exchange of experts needs interleaved stages (vpp)"
+            if recompute == "full" or "moe" in (self.recompute_modules or ()):
+                return "overlapping the exchange of experts excludes their recomputation"
+        if self.offload_layers and (pp > 1 or recompute != "none"):
+            return "offloaded layers go with neither a pipeline nor recomputation"
+        return ""
 
     def against(self, soft: Capabilities) -> str:
         """Say what a framework cannot run of the settings; empty: it can run them all."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.model import params
@@ -183,6 +183,17 @@ def deal(counts: tuple[int, ...], vpp: int) -> tuple[tuple[range, ...], ...]:
     return tuple(tuple(c) for c in chunks)
 
 
+def dealt_chunks(chunks: tuple[int, ...], pp: int) -> tuple[tuple[range, ...], ...]:
+    """Layer numbers of the chunks of every stage, where the layers of each chunk are given.
+
+    >>> dealt_chunks((3, 4, 4, 2), 2)
+    ((range(0, 3), range(7, 11)), (range(3, 7), range(11, 13)))
+    """
+    ends = list(accumulate(chunks, initial=0))
+    ranges = [range(a, b) for a, b in pairwise(ends)]
+    return tuple(tuple(ranges[stage::pp]) for stage in range(pp))
+
+
 @dataclass(frozen=True, slots=True)
 class KindWeights:
     """Parameters of one kind of layer. [1]."""
@@ -267,11 +278,12 @@ def stage_kinds(
 ) -> tuple[tuple[tuple[int, int], ...], ...]:
     """(kind, count) of the layers of each stage, first to last.
 
-    `given` are the layers of each stage where a layout names them.
+    `given` are the layers of each stage, or of each chunk in model order, where a layout names
+    them.
     """
     counts = given or split_layers(model.n_layers, pp, rule, model.head_layers, vpp)
     found = []
-    for chunks in deal(counts, vpp):
+    for chunks in deal(counts, vpp) if len(counts) == pp else dealt_chunks(counts, pp):
         kinds = [model.sequence[i] for chunk in chunks for i in chunk]
         found.append(tuple((k, kinds.count(k)) for k in sorted(set(kinds))))
     return tuple(found)
@@ -300,7 +312,7 @@ def stage_params(
     experts_split : int
         GPUs that share the experts of a layer: ep * etp. [1]
     given : tuple of int, optional
-        Layers of each stage where a layout names them. [1]
+        Layers of each stage, or chunk, where a layout names them. [1]
     """
     kinds = stage_kinds(model, rule, pp, vpp, given)
     return tuple(_one_stage(model, k, i, pp, tp, experts_split) for i, k in enumerate(kinds))
@@ -308,11 +320,11 @@ def stage_params(
 
 @lru_cache(maxsize=4096)
 def distinct_stages(
-    model: ModelWeights, rule: str, pp: int, vpp: int
+    model: ModelWeights, rule: str, pp: int, vpp: int, given: tuple[int, ...] | None = None
 ) -> tuple[tuple[tuple[tuple[int, int], ...], int, bool, int], ...]:
     """((kind, count) of the layers, layers, whether it has the head, how many) of unlike stages."""
     counts: dict[tuple[tuple[tuple[int, int], ...], bool], int] = {}
-    for i, layers in enumerate(stage_kinds(model, rule, pp, vpp)):
+    for i, layers in enumerate(stage_kinds(model, rule, pp, vpp, given)):
         key = (layers, i == pp - 1)
         counts[key] = counts.get(key, 0) + 1
     return tuple(
@@ -322,10 +334,18 @@ def distinct_stages(
 
 @lru_cache(maxsize=4096)
 def widest_stage(
-    model: ModelWeights, rule: str, tp: int, pp: int, vpp: int, experts_split: int
+    model: ModelWeights,
+    rule: str,
+    tp: int,
+    pp: int,
+    vpp: int,
+    experts_split: int,
+    given: tuple[int, ...] | None = None,
 ) -> tuple[float, float]:
     """(dense, expert) parameters on one rank of the stage with the most weights. [1]."""
-    stages = stage_params(model, rule, tp, pp, vpp, experts_split)
+    stages = stage_params(
+        model, rule, tp=tp, pp=pp, vpp=vpp, experts_split=experts_split, given=given
+    )
     wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
     return wide.dense_params, wide.expert_params
 

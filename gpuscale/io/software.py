@@ -15,7 +15,7 @@ from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import SoftwareSpec
 
 if TYPE_CHECKING:
-    from gpuscale.core.rules import Capabilities
+    from gpuscale.core.capabilities import Capabilities
     from gpuscale.core.step.records import Software
     from gpuscale.io.step_calibration import Calibration
 
@@ -55,7 +55,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     >>> capabilities_of(load_software("nanotron")).schedules
     ('1f1b', 'gpipe')
     """
-    from gpuscale.core.rules import ANY, Capabilities
+    from gpuscale.core.capabilities import ANY, Capabilities
 
     found = spec.capabilities
     if isinstance(found, str) and found:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.settings import NO_SETTINGS, JobSettings
+
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
@@ -24,6 +26,7 @@ class TrainingLaunch:
     command: str = ""  # the command that gives this file again
     estimate: tuple[str, ...] = ()  # lines on expected time and memory, written as comments
     steps: int | None = None
+    settings: JobSettings = NO_SETTINGS
 
     @property
     def n_nodes(self) -> int:

@@ -55,7 +55,7 @@ def layout_of(
         raise GpuscaleError("the files name no sequence length", "say it with --seq-len")
     zero = software.zero_stage if found.zero_stage is None else found.zero_stage
     experts = any(f.kind == "moe" for f in model.ffns.values())
-    etp = found.etp or (found.tp if experts and found.kind in MEGATRON else 1)
+    etp = found.etp or (found.tp if experts and found.kind in MEGATRON[:2] else 1)
     replicas = found.dp_replicate or 1
     sequence_parallel = found.sequence_parallel
     if sequence_parallel is None:
@@ -79,6 +79,8 @@ def layout_of(
         schedule=found.schedule or ("interleaved" if found.vpp > 1 else "1f1b"),
         precision=found.precision if found.precision not in (None, "fp32") else "bf16",
         cp_kind=found.cp_kind or "ring",
+        overlap_tp=found.overlap_tp is not False,
+        overlap_dp=found.overlap_dp is not False,
         offload_optimizer=found.offload_optimizer,
         offload_activations=found.offload_activations,
         stage_layers=_stages(found),
@@ -102,8 +104,8 @@ def _check_batch(found: Found, micro: int, dp: int, batch: int) -> None:
 
 
 def _stages(found: Found) -> tuple[int, ...] | None:
-    """Layers of each stage, all its chunks together, where the file says them."""
+    """Layers of each stage, or of each chunk, where the file says them."""
     chunks = found.stage_layers
     if not chunks or found.pp == 1 or len(chunks) % found.pp:
         return None
-    return tuple(sum(chunks[stage :: found.pp]) for stage in range(found.pp))
+    return chunks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
@@ -23,6 +24,9 @@ FRAMEWORKS: dict[str, Callable[[TrainingLaunch], Written]] = {
     "maxtext": maxtext.write,
 }
 """Framework -> what writes its flags or files."""
+
+SAY_SETTINGS = ("megatron",)
+"""Frameworks whose files hold what a run sets beside its layout."""
 
 OF_SOFTWARE = {
     "megatron-core": "megatron",
@@ -94,6 +98,8 @@ def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Wr
         holds all others as here-documents.
     """
     written = FRAMEWORKS[framework](job)
+    if framework not in SAY_SETTINGS:
+        written = replace(written, unsaid=(*written.unsaid, *job.settings.words))
     name, text = wrap.script(job, written, wrapper)
     return written, name, text
 

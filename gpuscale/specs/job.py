@@ -42,6 +42,7 @@ class LayoutPins(Spec):
     recompute: Value | None = None
     recompute_layers: Value | None = None
     schedule: Value | None = None
+    pipeline_layout: Value | None = None
     order: Value | None = None
     overlap_tp: Value | None = None
     overlap_dp: Value | None = None

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpuscale.core.capabilities import ANY
 from gpuscale.core.plan.elsewhere import gain_elsewhere
 from gpuscale.core.plan.ties import TIE_FRAC, n_axes, proposed
-from gpuscale.core.rules import ANY, against, facts_of
+from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import default_space
 from gpuscale.io.hardware import load_cluster

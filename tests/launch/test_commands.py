@@ -15,7 +15,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-
   --position-embedding-type rope --vocab-size 128256 --seq-length 8192 --bf16 \\
   --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size $TP \\
   --pipeline-model-parallel-size $PP --sequence-parallel --use-distributed-optimizer \\
-  --overlap-grad-reduce --overlap-param-gather
+  --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap
 """
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpuscale.core.layout import layout_chunks
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.detect import read_launch
-from gpuscale.launch.read.megatron import layout_chunks
 
 MEGATRON = """#!/bin/bash
 #SBATCH --nodes=8

@@ -39,6 +39,8 @@ COMPARED = (
     "recompute",
     "sequence_parallel",
     "offload_optimizer",
+    "overlap_tp",
+    "overlap_dp",
 )
 """Fields of a layout that a person would change for a better one."""
 
@@ -185,11 +187,14 @@ def _trained(
             cluster=asked.where,
             software=software.name,
             precision=layout.precision,
+            **found.settings,
         )
     )
     batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
     case = make_case(loaded, request, n_gpus, layout.seq_len, batch)
     broken = list(found.wrong)
+    if why := request.settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute):
+        broken.append(why)
     if rule := against(layout, case.problem.facts):
         broken.append(f"{rule.message} ({rule.rule})")
     estimate = None
@@ -267,7 +272,7 @@ def _changes(
         Change(name, str(getattr(layout, name)), str(getattr(best.layout, name)))
         for name in COMPARED
         if getattr(layout, name) != getattr(best.layout, name)
-        and not (name == "sequence_parallel" and best.layout.tp == 1)
+        and not (name in ("sequence_parallel", "overlap_tp") and best.layout.tp == 1)
     ]
     names = OPTIONS.get(found.kind, {})
     wanted = {names[c.field]: c.best for c in changes if c.field in names}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Batch, Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
+    from gpuscale.core.rules import Facts
     from gpuscale.core.run.bill import Bill
     from gpuscale.core.run.checkpoint import SaveTime
     from gpuscale.core.run.goodput import Outlook
@@ -138,6 +139,8 @@ def make_case(
     facts = facts_of(
         loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(loaded.specs["software"])
     )
+    facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=request.settings)
+    _check_layers(facts)
     problem = make_problem(
         loaded.model,
         loaded.cluster,
@@ -157,6 +160,15 @@ def make_case(
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
     return Case(loaded, problem, space, batch, names[0], left_out)
+
+
+def _check_layers(facts: Facts) -> None:
+    """Refuse a pipeline layout that holds another number of layers than the model."""
+    given = facts.stage_layers
+    if given and sum(given) != facts.n_layers:
+        raise GpuscaleError(
+            f"--pipeline-layout holds {sum(given)} layers, the model has {facts.n_layers}"
+        )
 
 
 def fit_factor(fit: str, software: str) -> float:

@@ -109,7 +109,7 @@ class Request:
     @property
     def pin_texts(self) -> dict[str, str]:
         """Pins as `core.plan.pins.pin_space` reads them."""
-        texts = {name: str(value) for name, value in self.pins.items()}
+        texts = {k: str(v) for k, v in self.pins.items() if k != "pipeline_layout"}
         if self.settings.recompute_modules:
             texts.setdefault("recompute", "selective")
         return texts
@@ -174,7 +174,9 @@ def with_job(asked: Plan) -> Plan:
     from gpuscale.io.jobs import read_job
 
     job = read_job(asked.job)
-    values = {k: getattr(job, k) for k in JOB_KEYS} | {k: getattr(job.layout, k) for k in FLAGS}
+    values = {k: getattr(job, k) for k in JOB_KEYS} | {
+        k: getattr(job.layout, k) for k in (*FLAGS, "pipeline_layout")
+    }
     if asked.gpu is not None:
         values["cluster"] = None
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):

@@ -37,6 +37,7 @@ from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
+    from gpuscale.answers.plan.idle import Idle
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
@@ -81,14 +82,24 @@ def single_plan(asked: Plan, request: Request) -> Document:
     n_gpus = only_size(request.gpus, loaded.cluster.n_gpus)
     (seq_len,) = seq_len_of(request, loaded.model)
     (batch,) = batches_of(request, loaded.model, seq_len)
-    case = make_case(loaded, request, n_gpus, seq_len, suited(batch, seq_len, n_gpus))
-    if asked.show_job:
-        return _job_document(case, request)
+    from gpuscale.answers.plan.idle import of_at_most
+
     progress = Progress()
-    result = solve(case, max(1, asked.alternatives), progress)
-    if result.best is None and request.fit == "safe" and not result.interrupted:
-        case = less_safe(case)
+
+    def make(n: int) -> Case:
+        return make_case(loaded, request, n, seq_len, suited(batch, seq_len, n))
+
+    if asked.show_job:
+        return _job_document(make(n_gpus), request)
+
+    def solved(case: Case) -> tuple[Case, SearchResult]:
         result = solve(case, max(1, asked.alternatives), progress)
+        if result.best is None and request.fit == "safe" and not result.interrupted:
+            case = less_safe(case)
+            result = solve(case, max(1, asked.alternatives), progress)
+        return case, result
+
+    case, result, idle = of_at_most(n_gpus, make, solved)
     progress.clear()
     layout = _by_objective(case, request, result)
     if layout is None:
@@ -102,7 +113,7 @@ def single_plan(asked: Plan, request: Request) -> Document:
         n_next=asked.alternatives,
         **_sections(asked, case, request, best, result),
     )
-    return document_of(case, request, record, best, result)
+    return document_of(case, request, record, best, result, idle)
 
 
 def _sections(
@@ -263,7 +274,12 @@ def _price_warnings(r: PlanResult) -> list[str]:
 
 
 def document_of(
-    case: Case, request: Request, r: PlanResult, best: Estimate, result: SearchResult
+    case: Case,
+    request: Request,
+    r: PlanResult,
+    best: Estimate,
+    result: SearchResult,
+    idle: Idle | None = None,
 ) -> Document:
     """Lay the answer out."""
     from gpuscale.io.inputs import changed_text
@@ -281,6 +297,8 @@ def document_of(
         ),
         Text(batch_line(case, r, request.settings.words)),
     ]
+    if idle is not None and (line := idle.line(case, r.tokens_per_s)):
+        blocks.insert(1, Text(line))
     if not r.fits:
         blocks += [memory_bars(best)]
         blocks += [remedies_table(r)] if r.remedies else []

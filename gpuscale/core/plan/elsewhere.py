@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.capabilities import ANY
 from gpuscale.core.plan.estimate import estimate
-from gpuscale.core.rules import ANY, against
+from gpuscale.core.rules import against
 from gpuscale.core.schedules import SCHEDULES
 
 if TYPE_CHECKING:

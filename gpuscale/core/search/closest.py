@@ -74,7 +74,7 @@ def _least_tails(p: Problem, pp: int, tails: list[Tail]) -> list[Tail]:
     weights, rule = p.memory_facts.weights, p.memory_parameters.stage_split
     least: dict[tuple[object, ...], Tail] = {}
     for tail in sorted(tails, key=lambda t: (t.schedule != "1f1b", t.vpp)):
-        dealt = stage_kinds(weights, rule, pp, tail.vpp)
+        dealt = stage_kinds(weights, rule, pp, tail.vpp, p.facts.stages_given(pp, tail.vpp))
         key = (tail.zero_stage, tail.shard_group_size, dealt)
         old = least.get(key)
         offload = (tail.offload_optimizer, tail.offload_activations)

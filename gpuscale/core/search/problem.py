@@ -227,7 +227,9 @@ def stages_of(p: Problem, layout: Layout, shape: Shape) -> StageTimes:
     limit = layout.recompute_layers if layout.recompute != "none" else None
     total = heaviest = 0.0
     heavy = (0.0, 0.0, 0)
-    for layers, n_layers, head, alike in distinct_stages(weights, rule, layout.pp, layout.vpp):
+    given = layout.stage_layers
+    unlike = distinct_stages(weights, rule, layout.pp, layout.vpp, given)
+    for layers, n_layers, head, alike in unlike:
         fwd, bwd = (times.head_fwd_s, times.head_bwd_s) if head else (0.0, 0.0)
         for kind, n, again in recomputed(layers, limit):
             kind_fwd, kind_bwd, kind_again = times.layers[kind]
@@ -237,7 +239,13 @@ def stages_of(p: Problem, layout: Layout, shape: Shape) -> StageTimes:
         if fwd + bwd > heaviest:
             heaviest, heavy = fwd + bwd, (fwd, bwd, n_layers)
     dense, experts = widest_stage(
-        weights, rule, layout.tp, layout.pp, layout.vpp, layout.ep * layout.etp
+        weights,
+        rule,
+        tp=layout.tp,
+        pp=layout.pp,
+        vpp=layout.vpp,
+        experts_split=layout.ep * layout.etp,
+        given=given,
     )
     return StageTimes(*heavy, total, dense, experts)
 
@@ -288,10 +296,11 @@ def stages_dealt(p: Problem, layout: Layout, vpp: int) -> tuple[StageParams, ...
     return stage_params(
         p.memory_facts.weights,
         p.memory_parameters.stage_split,
-        layout.tp,
-        layout.pp,
-        vpp,
-        layout.ep * layout.etp,
+        tp=layout.tp,
+        pp=layout.pp,
+        vpp=vpp,
+        experts_split=layout.ep * layout.etp,
+        given=p.facts.stages_given(layout.pp, vpp),
     )
 
 

@@ -126,4 +126,5 @@ def make_layout(
         offload_optimizer=tail.offload_optimizer,
         offload_activations=tail.offload_activations,
         order=order,
+        stage_layers=facts.stages_given(grid.pp, tail.vpp),
     )

@@ -168,6 +168,7 @@ def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, in
     return [
         (ep, etp)
         for ep in space.ep
+        if not facts.settings.refused_by(1, 1, ep, "none")
         for etp in dict.fromkeys(e if e != AS_TP else grid.tp for e in space.etp)
         if not against_ep(ep, etp, grid.tp, grid.cp, grid.dp, facts)
     ]
@@ -185,7 +186,7 @@ def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | Non
     parts = space.recompute_layers if space.recompute_layers is not None else sorted(quarters)
     chosen: list[tuple[str, int | None]] = []
     for mode in space.recompute:
-        if against_recompute(mode, None, facts):
+        if against_recompute(mode, None, facts) or facts.settings.refused_by(1, 1, 2, mode):
             continue
         whole = space.whole_recompute or any(n >= stage for n in parts)
         if mode != "full" or whole:
@@ -237,6 +238,7 @@ def assemblies(
         for s in space.schedule
         for v in (space.vpp if s == "interleaved" else (1,))
         if not against_schedule(s, v, pp, m, facts)
+        and not facts.settings.refused_by(pp, v, 2, "none")
     ]
     if space.even_chunks:
         schedules = _even_first(schedules, pp, facts.n_layers)
@@ -280,7 +282,7 @@ def _even_first(schedules: list[tuple[str, int]], pp: int, n_layers: int) -> lis
 
 
 def dealings(
-    weights: ModelWeights, rule: str, pp: int, schedules: Sequence[tuple[str, int]]
+    weights: ModelWeights, rule: str, pp: int, schedules: Sequence[tuple[str, int]], facts: Facts
 ) -> dict[int, list[tuple[str, int]]]:
     """(schedule, vpp) pairs by how they deal kinds of layer to stages: vpp of the first -> pairs.
 
@@ -289,7 +291,8 @@ def dealings(
     first: dict[object, int] = {}
     found: dict[int, list[tuple[str, int]]] = {}
     for schedule, vpp in schedules:
-        vpp_of = first.setdefault(stage_kinds(weights, rule, pp, vpp), vpp)
+        kinds = stage_kinds(weights, rule, pp, vpp, facts.stages_given(pp, vpp))
+        vpp_of = first.setdefault(kinds, vpp)
         found.setdefault(vpp_of, []).append((schedule, vpp))
     return found
 

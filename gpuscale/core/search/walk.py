@@ -317,6 +317,7 @@ class Walk:
                     self.problem.memory_parameters.stage_split,
                     grid.pp,
                     schedules,
+                    self.problem.facts,
                 ),
                 exchanges=exchanges,
                 states=sp.least_states(exchanges),

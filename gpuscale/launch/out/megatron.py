@@ -50,6 +50,8 @@ def write(job: TrainingLaunch) -> Written:
         *_pair("--global-batch-size", job.layout.global_batch_size),
         *_pair("--train-iters", job.steps or 100),
         *_pair("--lr", "3e-4"),
+        *_pair("--attention-dropout", 0),
+        *_pair("--hidden-dropout", 0),
         *PRECISION[job.layout.precision],
     ]
     data = ["--mock-data", *_pair("--tokenizer-type", "NullTokenizer")]
@@ -169,7 +171,7 @@ def _ffns(model: ModelSpec, ffns: Sequence[AnyFfn]) -> list[str]:
         flags += _pair("--num-experts", moe.n_experts)
         flags += _pair("--moe-router-topk", moe.top_k)
         flags += _pair("--moe-ffn-hidden-size", moe.expert_ffn_hidden_size)
-        flags += ["--moe-grouped-gemm", *_pair("--moe-token-dispatcher-type", "alltoall")]
+        flags.append("--moe-grouped-gemm")
         if moe.shared_ffn_hidden_size:
             flags += _pair("--moe-shared-expert-intermediate-size", moe.shared_ffn_hidden_size)
         kinds = [1 if model.ffns[f].kind == "moe" else 0 for _, f in model.layer_sequence]
@@ -220,7 +222,42 @@ def _layout(job: TrainingLaunch) -> tuple[list[str], list[str]]:
         flags += ["--optimizer-cpu-offload", "--use-precision-aware-optimizer"]
     if lay.offload_activations:
         unsaid.append("activations offloaded to the host")
+    if lay.tp > 1 and lay.sequence_parallel and lay.overlap_tp:
+        flags.append("--tp-comm-overlap")
+    flags += _settings(job)
     return flags, unsaid
+
+
+def _settings(job: TrainingLaunch) -> list[str]:
+    """Write what the run sets beside its layout."""
+    s = job.settings
+    flags: list[str] = []
+    experts = any(f.kind == "moe" for f in job.model.ffns.values())
+    if s.cuda_graphs == "layer":
+        modules = ["attn", "moe_router", "moe_preprocess"] if experts else ["attn", "mlp"]
+        flags += [*_pair("--cuda-graph-impl", "transformer_engine"), "--cuda-graph-modules"]
+        flags += modules
+    elif s.cuda_graphs == "full":
+        flags += _pair("--cuda-graph-impl", "full_iteration")
+        flags.append("--no-check-for-nan-in-loss-and-grad")
+    if experts and s.dispatcher in ("deepep", "hybridep"):
+        flags += _pair("--moe-token-dispatcher-type", "flex")
+        flags += _pair("--moe-flex-dispatcher-backend", s.dispatcher)
+    elif experts:
+        flags += _pair("--moe-token-dispatcher-type", "alltoall")
+    if experts and s.moe_kernels not in (None, "untuned"):
+        flags.append("--moe-permute-fusion")
+    if s.overlap_ep:
+        flags.append("--overlap-moe-expert-parallel-comm")
+    if s.moments not in (None, "fp32"):
+        if not job.layout.offload_optimizer:
+            flags.append("--use-precision-aware-optimizer")
+        flags += [*_pair("--exp-avg-dtype", s.moments), *_pair("--exp-avg-sq-dtype", s.moments)]
+    if s.gradients == "bf16":
+        flags.append("--grad-reduce-in-bf16")
+    if s.offload_layers:
+        flags += _pair("--cpu-offloading-num-layers", s.offload_layers)
+    return flags
 
 
 def _stages(job: TrainingLaunch) -> list[str]:
@@ -248,9 +285,10 @@ def _data_parallel(job: TrainingLaunch) -> list[str]:
             *_pair("--ckpt-format", "fsdp_dtensor"),
             "--use-distributed-optimizer",
             "--no-gradient-accumulation-fusion",
+            *(["--overlap-grad-reduce", "--overlap-param-gather"] if lay.overlap_dp else []),
         ]
     if lay.zero_stage == 0:
-        return ["--overlap-grad-reduce"]
+        return ["--overlap-grad-reduce"] if lay.overlap_dp else []
     flags = ["--use-distributed-optimizer"]
     if lay.overlap_dp:
         flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
@@ -266,7 +304,11 @@ def _recompute(job: TrainingLaunch, unsaid: list[str]) -> list[str]:
     if lay.recompute == "none":
         return []
     if lay.recompute == "selective":
-        return _pair("--recompute-granularity", "selective")
+        experts = any(f.kind == "moe" for f in job.model.ffns.values())
+        modules = job.settings.recompute_modules or ()
+        modules = tuple(m for m in modules if experts or m not in ("moe", "moe_act"))
+        named = ["--recompute-modules", *modules] if modules else []
+        return [*_pair("--recompute-granularity", "selective"), *named]
     if lay.recompute == "per-op":
         unsaid.append("recomputation per operation (selective is written)")
         return _pair("--recompute-granularity", "selective")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
@@ -46,6 +46,9 @@ class Found:
     offload_optimizer: bool = False
     offload_parameters: bool = False
     offload_activations: bool = False
+    overlap_tp: bool | None = None
+    overlap_dp: bool | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # of `core.settings.JobSettings`
     optimizer: str | None = None
     lora_rank: int | None = None
     weights: str | None = None  # number format of a served or quantised model

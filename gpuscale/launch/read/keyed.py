@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.megatron_settings import put_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +64,48 @@ def read_bridge(table: dict[str, Any]) -> Found:
     found.precision = "fp16" if precision.startswith(("16", "fp16")) else "bf16"
     if leaves.get("fp8") not in (None, False, "null") or "fp8" in precision:
         found.precision = "mxfp8" if "mx" in precision + str(leaves.get("fp8_recipe")) else "fp8"
+    for key, value in lists(table).items():
+        leaves[key] = value
+    if layout := leaves.get("pipeline_model_parallel_layout"):
+        _layout(layout, found)
+    if leaves.get("use_megatron_fsdp") is True:
+        strategy = str(leaves.get("data_parallel_sharding_strategy", "optim_grads_params"))
+        found.zero_stage = {"no_shard": 0, "optim": 1, "optim_grads": 2}.get(strategy, 3)
+    if "tp_comm_overlap" in leaves:
+        found.overlap_tp = leaves["tp_comm_overlap"] is True
+    if "overlap_grad_reduce" in leaves:
+        found.overlap_dp = leaves["overlap_grad_reduce"] is True
+    put_settings(leaves, found)
     name = leaves.get("recipe") or leaves.get("model_name") or leaves.get("restore_from_path")
     found.model_name = str(name) if name else None
     return found
+
+
+def lists(table: Any, depth: int = 0) -> dict[str, list[Any]]:
+    """Find the lists of a nested table by their key."""
+    found: dict[str, list[Any]] = {}
+    if depth > 20 or not isinstance(table, dict):
+        return found
+    for key, value in table.items():
+        if isinstance(value, list) and value:
+            found[str(key)] = value
+        found |= lists(value, depth + 1)
+    return found
+
+
+def _layout(layout: Any, found: Found) -> None:
+    """Layers of each chunk: a string as for the flag, or lists of the words of each chunk."""
+    if isinstance(layout, list):
+        chunks = [list(one).count("decoder") if isinstance(one, list) else 0 for one in layout]
+    else:
+        try:
+            chunks = layout_chunks(str(layout))
+        except ValueError as error:
+            found.wrong.append(f"pipeline_model_parallel_layout: {error}")
+            return
+    found.stage_layers = tuple(chunks)
+    if found.pp > 1 and len(chunks) % found.pp == 0:
+        found.vpp = len(chunks) // found.pp
 
 
 def put_numbers(table: dict[str, Any], fields: dict[str, str], found: Found) -> None:

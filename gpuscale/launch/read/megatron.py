@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.options import known_options
 from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.megatron_settings import put_settings
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 CP_KIND = {"p2p": "ring", "allgather": "all-gather", "a2a": "ulysses", "a2a+p2p": "ulysses"}
+OLD = ("--checkpoint-activations", "--activations-checkpoint-method", "--moe-expert-parallel-size")
+"""Options of older releases that are read all the same."""
+
 DEGREES = {
     "tp": "--tensor-model-parallel-size",
     "pp": "--pipeline-model-parallel-size",
@@ -67,6 +72,11 @@ def read(words: list[str], name: str) -> Found:
     if kind := values.text("--cp-comm-type"):
         found.cp_kind = CP_KIND.get(kind)
     found.offload_optimizer = "--optimizer-cpu-offload" in values
+    if not deepspeed:
+        found.overlap_tp = "--tp-comm-overlap" in values
+        found.overlap_dp = "--overlap-grad-reduce" in values
+    named = {k[2:].replace("-", "_"): v or True for k, v in values.given.items()}
+    put_settings(named, found)
     found.model = _model(values, name)
     found.model_name = name
     return found
@@ -82,17 +92,17 @@ def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, l
         if not word.startswith("--"):
             continue
         name, equals, value = word.partition("=")
-        if name not in arity:
+        if name not in arity and name not in OLD:
             found.not_understood.append(name)
             while i < len(words) and not words[i].startswith("--"):
                 i += 1
             continue
         values = [value] if equals else []
-        if not equals and arity[name] != "0":
+        if not equals and arity.get(name, "*") != "0":
             while i < len(words) and not words[i].startswith("--"):
                 values.append(words[i])
                 i += 1
-            if not values and arity[name] not in "*":
+            if not values and arity.get(name, "*") not in "*":
                 found.wrong.append(f"{name} has no value")
         given[name] = values
     return given
@@ -115,13 +125,22 @@ def _pipeline(values: Values) -> None:
     if layers and found.pp > 1 and (first is not None or last is not None):
         found.stage_layers = _ends(found, layers, first, last)
     if layout := values.text("--pipeline-model-parallel-layout", "stage_layers"):
-        chunks = layout_chunks(layout)
-        found.stage_layers = tuple(chunks)
-        if found.pp and len(chunks) % found.pp == 0:
-            found.vpp = len(chunks) // found.pp
-        if layers is not None and sum(chunks) != layers:
-            found.wrong.append(f"the layout holds {sum(chunks)} layers, --num-layers {layers}")
+        _layout_string(found, layout, layers)
     found.schedule = "interleaved" if found.vpp > 1 else "1f1b"
+
+
+def _layout_string(found: Found, layout: str, layers: int | None) -> None:
+    """Layers of each chunk of a layout string, which says the virtual stages too."""
+    try:
+        chunks = layout_chunks(layout)
+    except ValueError as error:
+        found.wrong.append(f"--pipeline-model-parallel-layout: {error}")
+        return
+    found.stage_layers = tuple(chunks)
+    if found.pp and len(chunks) % found.pp == 0:
+        found.vpp = len(chunks) // found.pp
+    if layers is not None and sum(chunks) != layers:
+        found.wrong.append(f"the layout holds {sum(chunks)} layers, --num-layers {layers}")
 
 
 def _ends(found: Found, layers: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
@@ -133,21 +152,6 @@ def _ends(found: Found, layers: int, first: int | None, last: int | None) -> tup
         return None
     each = (middle // stages,) * stages
     return (*([first] if first is not None else []), *each, *([last] if last is not None else []))
-
-
-def layout_chunks(layout: str) -> list[int]:
-    """Count the transformer layers of each chunk of a layout string.
-
-    Examples
-    --------
-    >>> layout_chunks("Et|(tt|)*2,t|L")
-    [1, 2, 2, 1, 0]
-    """
-    text = layout.replace(",", "")
-    while match := re.search(r"\(([^()]*)\)\*(\d{1,4})", text):
-        text = text[: match.start()] + match[1] * int(match[2]) + text[match.end() :]
-    text = re.sub(r"(\w)\*(\d{1,4})", lambda m: m[1] * int(m[2]), text)
-    return [part.count("t") for part in text.split("|")]
 
 
 def _precision(values: Values) -> None:
@@ -183,6 +187,7 @@ def _deepspeed(values: Values) -> None:
     found = values.found
     found.software = "megatron-deepspeed"
     stage = values.whole("--zero-stage", "zero_stage")
+    found.ep = found.ep or values.whole("--moe-expert-parallel-size", "ep")
     named = "--deepspeed_config" in values and stage is None
     found.zero_stage = None if named else 1 if stage is None else stage
     if "--checkpoint-activations" in values:
@@ -194,7 +199,8 @@ def _recompute(values: Values) -> None:
     granularity = values.text("--recompute-granularity", "recompute")
     if "--recompute-activations" in values:
         granularity = "selective"
-    if "--checkpoint-activations" in values:  # until 2022
+    old = ("--checkpoint-activations", "--activations-checkpoint-method")  # until 2022
+    if any(name in values for name in old):
         granularity = "full"
         found.recompute = "full"
         return
@@ -225,11 +231,12 @@ def _model(values: Values, name: str) -> ModelSpec | None:
         "dense": {"kind": "dense", "ffn_hidden_size": width, "gated": gated, "bias": bias}
     }
     pattern = [0] * layers
-    if experts := values.whole("--num-experts"):
+    experts = values.whole("--num-experts")
+    if experts and experts > 1:
         ffns["moe"] = {
             "kind": "moe",
             "n_experts": experts,
-            "top_k": values.whole("--moe-router-topk") or 2,
+            "top_k": values.whole("--moe-router-topk") or values.whole("--topk") or 2,
             "expert_ffn_hidden_size": values.whole("--moe-ffn-hidden-size") or width,
             "shared_ffn_hidden_size": values.whole("--moe-shared-expert-intermediate-size") or 0,
             "gated": gated,
@@ -249,7 +256,12 @@ def _model(values: Values, name: str) -> ModelSpec | None:
         "max_position": values.whole("--max-position-embeddings"),
         "n_mtp_layers": values.whole("--mtp-num-layers") or 0,
     }
-    return ModelSpec.model_validate(spec)
+    try:
+        return ModelSpec.model_validate(spec)
+    except ValueError as error:
+        found = values.found
+        found.wrong.append(f"the model of the flags: {' '.join(str(error).split())[:160]}")
+        return None
 
 
 def _mixer(values: Values, hidden: int, heads: int) -> dict[str, Any]:
