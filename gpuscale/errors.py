@@ -28,8 +28,9 @@ class GpuscaleError(Exception):
 def typo_of(name: str, known: Iterable[str]) -> str:
     """Known name of which another is a likely typing mistake; empty if there is none.
 
-    A few letters wrong, left out, added or swapped; but of digits none may be another, since
-    `4070` is no mistyped `4090`.
+    A few letters wrong, left out, added or swapped. Of digits none may be another, since `4070` is
+    no mistyped `4090`; a name with digits is of a family of products, so that less may differ:
+    `b100` is no mistyped `a100`, nor `5070` a `5070ti`.
 
     Examples
     --------
@@ -37,23 +38,33 @@ def typo_of(name: str, known: Iterable[str]) -> str:
     ('h100-sxm', 'dgx-h100')
     >>> typo_of("4070", ["4090"]), typo_of("--lora", ["--format"]), typo_of("gpt-5", ["gpt-3"])
     ('', '', '')
+    >>> typo_of("b100", ["a100"]), typo_of("a1000", ["a100"]), typo_of("5070", ["5070ti"])
+    ('', '', '')
     """
     wanted = name.strip().lower()[:60]
-    limit = 1 if len(wanted) < 6 else 2 if len(wanted) < 16 else 3
+    product = any(c.isdigit() for c in wanted)
+    limit = 1 if len(wanted) < (10 if product else 6) else 2 if len(wanted) < 16 else 3
     found = [
         (distance, other)
         for other in known
         if abs(len(other) - len(wanted)) <= limit
         and _same_digits(wanted, other.lower())
+        and not (product and len(wanted) < 6 and _other_letters(wanted, other.lower()))
         and (distance := _edits(wanted, other.lower())) <= limit
     ]
     return min(found)[1] if found else ""
 
 
 def _same_digits(one: str, other: str) -> bool:
-    """Whether the digits of two names agree as far as both go."""
+    """Whether the digits of two names agree; of the second, some more may follow."""
     a, b = ("".join(c for c in name if c.isdigit()) for name in (one, other))
-    return a == b or bool(a and b) and (a.startswith(b) or b.startswith(a))
+    return a == b or bool(a and b.startswith(a))
+
+
+def _other_letters(one: str, other: str) -> bool:
+    """Whether each of two names has a letter that the other lacks."""
+    a, b = ({c for c in name if c.isalpha()} for name in (one, other))
+    return bool(a - b and b - a)
 
 
 def _edits(one: str, other: str) -> int:

@@ -158,7 +158,9 @@ def make_case(
     try:
         space, left_out = pin_space(replace(space, precision=names), request.pin_texts, facts)
     except ValueError as error:
-        raise GpuscaleError(str(error)) from None
+        raise GpuscaleError(
+            str(error), "`gpuscale plan --help` says what a dimension can be"
+        ) from None
     return Case(loaded, problem, space, batch, names[0], left_out)
 
 
