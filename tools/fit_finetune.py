@@ -99,6 +99,26 @@ def fitted(rows: list[FinetuneRow], start: FinetuneParameters, weak: bool) -> Fi
     return at(fit(residuals, zero, zero, [MEMORY[n] for n in names], SCALE, 40))
 
 
+ENOUGH = 20
+"""Rows left out from which a family has a width of its own; fewer share that of all."""
+
+
+def conformal_factor(ratios: list[float], share: float = 0.8) -> float:
+    """Factor that holds `share` of the rows left out: split conformal (Vovk et al. 2005)."""
+    ordered = sorted(abs(v) for v in ratios)
+    rank = min(len(ordered), math.ceil(share * (len(ordered) + 1)))
+    return math.exp(ordered[rank - 1])
+
+
+def print_widths(left: list[tuple[str, float]], name: str) -> None:
+    """Print the interval factor of all rows left out, and of the families with enough of them."""
+    print(f"# {name} of all families: {conformal_factor([v for _, v in left]):.3f}")
+    for family in sorted({f for f, _ in left}):
+        own = [v for f, v in left if f == family]
+        if len(own) >= ENOUGH:
+            print(f"{family} {name} = {conformal_factor(own):.3f}")
+
+
 def errors(rows: list[FinetuneRow], p: FinetuneParameters) -> list[float]:
     """|predicted/measured - 1| of the good rows."""
     good = [r for r in rows if r.classes["quality"] == "good"]
@@ -211,13 +231,17 @@ def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:
     if held_out:
         groups = sorted({r.classes["group"] for r in rows})
         left: list[float] = []
+        widths: list[tuple[str, float]] = []
         for fold in range(FOLDS):
             gone = set(groups[fold::FOLDS])
             rest = [r for r in rows if r.classes["group"] not in gone]
             out = [r for r in rows if r.classes["group"] in gone]
             found = clock.fit(rest)
-            left += [abs(math.exp(v) - 1) for v in clock.ratios(out, found)]
+            ratios = clock.ratios(out, found)
+            widths += [(r.software.name, v) for r, v in zip(out, ratios, strict=True)]
+            left += [abs(math.exp(v) - 1) for v in ratios]
         print(f"# groups left out: median {quantile(left, 0.5):.3f}, p90 {quantile(left, 0.9):.3f}")
+        print_widths(widths, "step_interval_factor_80")
 
 
 def main() -> None:
@@ -235,6 +259,7 @@ def main() -> None:
     rows = [r for r in parsed if isinstance(r, FinetuneRow) and r.memory_bytes]
     everything: list[float] = []
     left_out: list[float] = []
+    widths: list[tuple[str, float]] = []
     for family in sorted({r.software.name for r in rows}):
         if not family.startswith(given.family):
             continue
@@ -250,7 +275,10 @@ def main() -> None:
             for group in sorted({r.classes["group"] for r in mine}):
                 rest = [r for r in mine if r.classes["group"] != group]
                 out = [r for r in mine if r.classes["group"] == group]
-                left_out += errors(out, fitted(rest, start, weak=True) if rest else start)
+                p = fitted(rest, start, weak=True) if rest else start
+                left_out += errors(out, p)
+                good = [r for r in out if r.classes["quality"] == "good"]
+                widths += [(family, predict(r, p)) for r in good]
         if after:
             print(
                 f"# {family}: {len(after)} good of {len(mine)}; median {quantile(before, 0.5):.3f} "
@@ -269,6 +297,7 @@ def main() -> None:
             f"# groups left out: median {quantile(left_out, 0.5):.3f}, p90 "
             f"{quantile(left_out, 0.9):.3f}"
         )
+        print_widths(widths, "interval_factor_80")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ PRESETS = {
     "A100": "a100-sxm-40gb",
     "A100-80GB": "a100-sxm-80gb",
     "A100-80GB-SXM": "a100-sxm-80gb",
+    "L4": "l4",
     "L40S": "l40s",
+    "RTXPRO6000": "rtx-pro-6000-server",
     "MI300X": "mi300x",
 }
 """Name of an accelerator in the lists -> GPU preset; others are left out."""

@@ -113,7 +113,7 @@ def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False
             as_of=cluster.price_date,
             age_days=age,
         )
-    return rent_of(cluster.gpu.name)
+    return rent_of(cluster.gpu.name) or rent_of(cluster.gpu.name, "capacity-block")
 
 
 def rate_text(rate: Rate) -> str:

@@ -53,6 +53,9 @@ class SoftwareFinetune(Spec):
     recompute: Literal["none", "selective", "full"] = "full"
     compiled: bool = False
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 0
+    offload_inputs: bool = False
+    fp16_copy: bool = True
+    host_update_bytes_per_s: Overhead = 0.0
     optimizer: str = "adamw"
     rank: Annotated[int, Field(ge=1, le=65536)] = 16
     targets: tuple[str, ...] = ("all-linear",)

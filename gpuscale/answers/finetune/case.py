@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
-from gpuscale.answers.finetune.wanted import Wanted, layout_of
+from gpuscale.answers.finetune.wanted import Wanted, layout_of, offload_of
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def make_case(
         optimizer=optimizer_of(asked, software),
         layout=layout_of(asked, wanted, model, software, seq_len),
         loss=asked.loss or habits.loss,
-        offload=frozenset(wanted.offload),
+        offload=frozenset(offload_of(wanted, habits)),
         attention=asked.attention or flash,
         compiled=asked.compiled or habits.compiled,
     )

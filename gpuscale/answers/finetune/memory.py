@@ -296,7 +296,8 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
         (
             "host memory",
             gb(r.host_bytes_per_node),
-            "per node: offloaded parts and their copies, processes",
+            "per node: offloaded parts and their copies, processes"
+            + (f"; it has {gb(asked.host_memory)}" if asked.host_memory else ""),
         ),
         (
             "step",

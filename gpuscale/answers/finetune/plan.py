@@ -9,6 +9,9 @@ from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, 
 from gpuscale.answers.finetune.case import default_software, make_case, with_offloads
 from gpuscale.answers.finetune.memory import format_warnings, inputs_of
 from gpuscale.answers.finetune.plan_blocks import (
+    MOST_COMPARED,
+    compared,
+    compared_text,
     option_table,
     plan_facts,
     plan_terms,
@@ -291,6 +294,7 @@ def _document(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
     )
     table = case.family(trial.job).finetune
+    options = tuple(_option(c, t, tokens, usd) for c, t in found)
     r = TuningPlan(
         fits=trial.fits,
         tokens=tokens,
@@ -306,7 +310,8 @@ def _document(
         breakdown=trial.step.parts,
         unpack_s=trial.step.unpack_s,
         offload_s=trial.step.offload_s,
-        options=tuple(_option(c, t, tokens, usd) for c, t in found),
+        options=options,
+        against=compared(options),
         remedies=remedies(case.bench, trial),
     )
     head = head_text(case, trial.job)
@@ -315,12 +320,14 @@ def _document(
     rows = part_rows(trial.memory)
     blocks: list[Block] = [
         Text(head),
-        Facts(plan_facts(case, trial, r, told)),
+        Facts(plan_facts(trial, r, told, asked.host_memory)),
         Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory"),
         time_table(r),
     ]
     if len(r.options) > 1:
         blocks.append(option_table(r))
+    if 0 < len(r.against) <= MOST_COMPARED:
+        blocks.append(Text(compared_text(r)))
     if r.remedies:
         blocks.append(remedy_table(r))
     if changed := changed_text(case.loaded):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.plan_records import TuningPlan
+from gpuscale.answers.finetune.plan_records import Against, Option, TuningPlan
 from gpuscale.answers.finetune.words import PARTS, time_text
 from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.records import Term
     from gpuscale.render.document import Table
 
 
-def plan_facts(case: Case, trial: Trial, r: TuningPlan, told: str) -> list[tuple[str, str, str]]:
+def plan_facts(
+    trial: Trial, r: TuningPlan, told: str, host_bytes: float | None
+) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
     c, step = r.chosen, trial.step
     width = r.step_interval_factor_80
@@ -47,7 +49,8 @@ def plan_facts(case: Case, trial: Trial, r: TuningPlan, told: str) -> list[tuple
     from gpuscale.answers.money import bill_rows
 
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
-    rows.append(("host memory", gb(c.host_bytes_per_node), "per node"))
+    has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
+    rows.append(("host memory", gb(c.host_bytes_per_node), has))
     return rows
 
 
@@ -81,6 +84,53 @@ def time_table(r: TuningPlan) -> Table:
         ),
         [(name, v, v / r.step_s) for name, v in rows],
     )
+
+
+def compared(options: Sequence[Option]) -> tuple[Against, ...]:
+    """Compare the best way of each kind of GPU with the slowest kind."""
+    best: dict[str, Option] = {}
+    for o in options:
+        if o.gpu not in best or o.tokens_per_s > best[o.gpu].tokens_per_s:
+            best[o.gpu] = o
+    if len(best) < 2:
+        return ()
+    slow = min(best.values(), key=lambda o: o.tokens_per_s)
+    return tuple(
+        Against(
+            gpu=o.gpu,
+            n_gpus=o.n_gpus,
+            against=slow.gpu,
+            against_gpus=slow.n_gpus,
+            speed_ratio=o.tokens_per_s / slow.tokens_per_s,
+            cost_ratio=o.cost_usd / slow.cost_usd if o.cost_usd and slow.cost_usd else None,
+        )
+        for o in sorted(best.values(), key=lambda o: -o.tokens_per_s)
+        if o is not slow
+    )
+
+
+MOST_COMPARED = 6
+"""Comparisons that are said in words; more are in the table."""
+
+
+def compared_text(r: TuningPlan) -> str:
+    """Say which kind of GPU is faster, by how much, and which is cheaper.
+
+    >>> from types import SimpleNamespace as N
+    >>> print(compared_text(N(against=(Against("b", 4, "a", 8, 2.0, 1.25),))))
+    4 b against 8 a: 2.00 times as fast, at 1.25 times the cost: a is cheaper
+    """
+    lines = []
+    for a in r.against:
+        words = f"{a.n_gpus} {a.gpu} against {a.against_gpus} {a.against}: "
+        words += f"{a.speed_ratio:.2f} times as fast"
+        if a.cost_ratio is None:
+            words += ", a price is not known (--price a=2USD/h,b=3USD/h)"
+        else:
+            cheaper = a.gpu if a.cost_ratio < 1 else a.against
+            words += f", at {a.cost_ratio:.2f} times the cost: {cheaper} is cheaper"
+        lines.append(words)
+    return "\n".join(lines)
 
 
 def option_table(r: TuningPlan) -> Table:

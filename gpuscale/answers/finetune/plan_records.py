@@ -36,6 +36,18 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Against:
+    """A kind of GPU against the slowest of those asked for, each at its best."""
+
+    gpu: str
+    n_gpus: int
+    against: str
+    against_gpus: int
+    speed_ratio: float  # tokens per second over those of the other
+    cost_ratio: float | None  # money of the run over the other's; None where a price is not known
+
+
+@dataclass(frozen=True, slots=True)
 class TuningPlan:
     """The chosen way, the others, and what would help where none fits."""
 
@@ -54,4 +66,5 @@ class TuningPlan:
     unpack_s: float
     offload_s: float
     options: tuple[Option, ...]
+    against: tuple[Against, ...]  # several kinds of GPUs: the ratios
     remedies: tuple[Remedy, ...]

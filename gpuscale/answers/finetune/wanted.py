@@ -10,6 +10,7 @@ from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.asked import Tuning
+    from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
@@ -37,7 +38,7 @@ class Wanted:
     schedule: str = "1f1b"
     order: str = "tp-cp-dp-pp"
     precision: str | None = None
-    offload: tuple[str, ...] = ()
+    offload: tuple[str, ...] | None = None  # None: the software's habit
     seq_len: int | None = None
     software: str | None = None
 
@@ -76,6 +77,29 @@ def one(asked: Any, name: str, default: int) -> int:
     return value
 
 
+NEEDS = {
+    "vpp": ("pp",),
+    "schedule": ("pp",),
+    "cp_kind": ("cp",),
+    "sequence_parallel": ("tp",),
+    "order": ("tp", "pp", "cp"),
+}
+"""Options that do nothing unless one of these degrees is above 1."""
+
+
+def _refuse_idle(asked: Any) -> None:
+    """Refuse options that would do nothing at the degrees asked for."""
+    from gpuscale.answers.ask import fields_of
+
+    fields = fields_of(type(asked))
+    for name, degrees in NEEDS.items():
+        if getattr(asked, name) == fields[name][0].default:
+            continue
+        if all(one(asked, d, 1) == 1 for d in degrees):
+            needed = " or ".join(f"--{d}" for d in degrees)
+            raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
+
+
 def wanted_of(
     asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
 ) -> Wanted:
@@ -93,6 +117,7 @@ def wanted_of(
     dp = one(asked, "dp", 0)
     if dp and dp * split != n_gpus:
         raise GpuscaleError(f"--dp {dp} with tp*pp*cp = {split} means {dp * split} GPUs")
+    _refuse_idle(asked)
     recompute = word("recompute", RECOMPUTE)
     if recompute == "per-op":
         raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
@@ -114,7 +139,7 @@ def wanted_of(
         schedule=word("schedule", tuple(SCHEDULES)) or "1f1b",
         order=word("order", ORDERS) or ORDERS[0],
         precision=asked.precision,
-        offload=offloads_of(asked.offload),
+        offload=None if asked.offload is None else offloads_of(asked.offload),
         seq_len=seq_len,
         software=software,
     )
@@ -137,6 +162,14 @@ def offloads_of(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
+def offload_of(wanted: Wanted, habits: FinetuneParameters) -> tuple[str, ...]:
+    """Read what goes to the host: as asked, else what the software's own checkpointing moves."""
+    if wanted.offload is not None:
+        return wanted.offload
+    own = habits.offload_inputs and wanted.recompute is None
+    return ("activations",) if own else ()
+
+
 def layout_of(
     asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec, seq_len: int
 ) -> Layout:
@@ -150,6 +183,9 @@ def layout_of(
         raise GpuscaleError(f"--gpus {wanted.n_gpus} is no multiple of tp*pp*cp = {split}")
     if wanted.pp > model.n_layers:
         raise GpuscaleError(f"--pp {wanted.pp} is more than the {model.n_layers} layers")
+    mixtures = [f for f in model.ffns.values() if f.kind == "moe"]
+    if wanted.etp > 1 and not mixtures:
+        raise GpuscaleError(f"--etp {wanted.etp}: {model.name} has no experts")
     experts = max((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
     if experts % wanted.ep:
         raise GpuscaleError(f"--ep {wanted.ep} does not divide {experts} experts")
@@ -164,7 +200,8 @@ def layout_of(
     zero = habits.zero_stage if wanted.zero is None else wanted.zero
     together = wanted.sequence_parallel
     together = software.sequence_parallel if together is None else together
-    parameters = "parameters" in wanted.offload
+    offload = offload_of(wanted, habits)
+    parameters = "parameters" in offload
     return Layout(
         seq_len=seq_len,
         global_batch_size=batch,
@@ -183,6 +220,6 @@ def layout_of(
         order=wanted.order,
         precision=wanted.precision or "bf16",
         cp_kind=wanted.cp_kind or "ulysses",
-        offload_optimizer="optimizer" in wanted.offload,
-        offload_activations="activations" in wanted.offload,
+        offload_optimizer="optimizer" in offload,
+        offload_activations="activations" in offload,
     )

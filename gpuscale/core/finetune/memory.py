@@ -152,7 +152,8 @@ def logits_bytes(model: ModelFacts, job: Job, p: FinetuneParameters) -> float:
 def bytes_per_logit(job: Job, p: FinetuneParameters) -> float:
     """Bytes that one logit takes at the loss. [byte]."""
     if job.loss == "eager":
-        less = FP32_COPY_BYTES if job.layout.precision == "fp16" else 0.0
+        copied = job.layout.precision != "fp16" or p.fp16_copy
+        less = 0.0 if copied else FP32_COPY_BYTES
         return max(0.0, p.logits_eager_bytes - less)
     return p.logits_chunked_bytes if job.loss == "chunked" else p.logits_fused_bytes
 

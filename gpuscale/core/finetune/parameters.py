@@ -46,6 +46,7 @@ class FinetuneParameters:
     fragmentation: float = 1.0  # reserved over allocated
     overhead_bytes: float = 0.0  # workspaces, inside the allocator
     context_bytes: float = 0.0  # outside it
+    fp16_copy: bool = True  # fp16 training makes the fp32 copy of the logits that bf16 does
     loading_factor: float = 0.0  # peak of loading a sharded model over its weights
     offload_gradients: bool = True  # they go to the host with the optimizer (ZeRO-Offload)
     printed_kind: str = "reserved"
@@ -54,7 +55,9 @@ class FinetuneParameters:
     recompute: str = "full"
     compiled: bool = False
     zero_stage: int = 0
+    offload_inputs: bool = False  # checkpointing keeps the layers' inputs on the host
     # time
+    host_update_bytes_per_s: float = 0.0  # of an optimizer on the CPU, one GPU's; 0: the host's
     dequantise_eff_frac: float = 1.0  # of the memory bandwidth: nf4, fp8, int8 of bitsandbytes
     dequantise_gptq_frac: float = 1.0  # the same of GPTQ's and AWQ's kernels
     attention_long_gain: float = 0.0  # attention rate gained on very long sequences

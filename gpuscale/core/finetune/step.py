@@ -270,7 +270,7 @@ def offload_time_s(
     return time
 
 
-def host_update_s(whole: Counts, job: Job, hw: Hardware) -> float:
+def host_update_s(whole: Counts, job: Job, hw: Hardware, p: FinetuneParameters) -> float:
     """Time of an optimizer step on the CPU, over what a step on the GPU costs anyway. [s].
 
     Gradients go out, weights come back, the states pass through the host's memory.
@@ -280,7 +280,8 @@ def host_update_s(whole: Counts, job: Job, hw: Hardware) -> float:
     mine = whole.trained_params / shards
     update = hw.optimizer_bytes_per_param * whole.total_params / whole.trained_params
     moved = GRADIENT_AND_WEIGHT_BYTES / hw.host_link_bytes_per_s
-    return mine * (moved + update / hw.form.host_memory_bytes_per_s)
+    rate = p.host_update_bytes_per_s or hw.form.host_memory_bytes_per_s
+    return mine * (moved + update / rate)
 
 
 def finetune_step(
@@ -331,7 +332,7 @@ def finetune_step(
     computing = (parts.matmul_s + parts.attention_s + parts.elementwise_s) / n_micro
     offload = n_micro * offload_time_s(model, job, hw, p, computing)
     if layout.offload_optimizer:
-        offload += host_update_s(whole, job, own_hw)
+        offload += host_update_s(whole, job, own_hw, p)
     passes = 3.0 if layout.recompute == "full" else 2.0
     unpacked = sum(k.n_layers * _unpack_bytes(k, job, layout) for k in whole.kinds) / layout.pp
     unpack = n_micro * passes * unpack_s(unpacked, job, hw, p)

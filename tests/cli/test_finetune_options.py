@@ -1,0 +1,137 @@
+"""Every option given with `--method` changes the answer or is refused with a reason."""
+
+import pytest
+
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.memory import Memory
+from gpuscale.answers.plan import Plan
+from gpuscale.cli.app import run
+
+VALUES = {
+    "gpus": "4",
+    "micro_batch": "4",
+    "global_batch": "64",
+    "recompute": "selective",
+    "recompute_layers": "3",
+    "order": "tp-cp-pp-dp",
+    "offload": "optimizer,gradients",
+    "precision": "fp8",
+    "recipe": "fp32-adam",
+    "software": "torchtune",
+    "seq_len": "1000",
+    "max": "micro-batch",
+    "base": "int8",
+    "targets": "q,v",
+    "optimizer": "lion",
+    "loss": "fused",
+    "attention": "eager",
+    "mean_len": "700",
+    "max_len": "1000",
+    "host_memory": "1GB",
+    "engine": "hf",
+    "critic": "gpt2-xl",
+    "cluster": "dgx-a100",
+    "gpu": "a100-80gb",
+    "catalogue": "documents",
+    "schedule": "gpipe",
+    "cp_kind": "ring",
+    "freeze": "2",
+    "site": "france",
+    "fleet": "llama3-h100",
+    "mtbf": "3h",
+    "recovery": "hot",
+    "saver": "sync",
+    "store": "9 GB/s",
+    "interval": "3h",
+    "tokens": "5M",
+    "objective": "fewest-gpus",
+    "fit": "tight",
+    "price": "7 USD/h",
+    "deadline": "30d",
+    "budget": "5kUSD",
+    "max_step_time": "5s",
+    "scaling": "strong",
+    "stragglers": "0.3",
+    "mfu_at_least": "0.4",
+    "weights": "fp8",
+    "kv": "fp8",
+    "context": "4k",
+    "sequence_parallel": "off",
+    "prompt": "300",
+    "response": "300",
+    "max_response": "900",
+    "dispatcher": "deepep",
+    "moe_kernels": "2025",
+    "recompute_modules": "moe_act",
+    "moments": "bf16",
+    "gradients": "bf16",
+}
+"""Another value than the default; those left out are a switch, `off` or 2."""
+
+NOT_OF_A_JOB = {
+    *("model", "set", "calibration", "sweep", "sweep_show", "method", "own", "job", "params"),
+    "show_job",
+}
+
+ALLOWED = {  # what may change nothing, and why
+    ("grpo", "packing"): "its samples are put together already",
+    ("lora", "dp"): "the degree that --gpus means",
+    ("grpo", "dp"): "the degree that --gpus means",
+    ("lora", "recompute"): "selective keeps what none keeps under flash attention",
+    ("grpo", "recompute"): "selective keeps what none keeps under flash attention",
+    ("lora", "micro_batch"): "the plan takes 4 by itself",
+}
+
+
+def given(name: str, field: object) -> list[str]:
+    """One option with another value than its default."""
+    flag = "--" + name.replace("_", "-")
+    if isinstance(getattr(field, "default", None), bool):
+        return [flag]
+    switch = name.startswith("overlap") or name == "cuda_graphs"
+    return [flag, VALUES.get(name, "off" if switch else "2")]
+
+
+@pytest.mark.parametrize("method", ["lora", "grpo"])
+@pytest.mark.parametrize(("command", "question"), [("memory", Memory), ("plan", Plan)])
+def test_no_option_is_ignored(capsys, method, command, question):
+    ask = [command, "qwen3-0.6b", "--method", method]
+    machine = ["--gpu", "h100"] if command == "plan" else []
+    where = ["--gpus", "2"]
+    code = run([*ask, *machine, *where])
+    usual = capsys.readouterr().out
+    assert code in (0, 1)
+    silent = []
+    for name, (field, _) in fields_of(question).items():
+        if name in NOT_OF_A_JOB or (question is Plan and name in fields_of(Memory)):
+            continue  # what both have is read by the same code
+        at = [] if name in ("gpu", "cluster") else machine
+        of = [] if name == "gpus" else where
+        code = run([*ask, *at, *of, *given(name, field)])
+        found = capsys.readouterr()
+        if code == 2:
+            assert found.err.startswith("error: ") and not found.out, name
+            continue
+        assert code in (0, 1), (name, found.err)
+        if found.out == usual and (method, name) not in ALLOWED:
+            silent.append(name)
+    assert not silent
+
+
+REFUSED = [
+    (("--method", "lora", "--vpp", "2"), "--vpp needs --pp above 1"),
+    (("--method", "lora", "--gpus", "2", "--cp-kind", "ring"), "--cp-kind needs --cp"),
+    (("--method", "grpo", "--max", "seq-len"), "--max has no meaning"),
+    (("--method", "grpo", "--prompt", "900", "--seq-len", "800"), "leaves nothing of 800"),
+    (("--method", "grpo", "--prompts", "4", "--global-batch", "64"), "above the 32 samples"),
+    (("--method", "grpo", "--critic", "gpt2"), "is for --method ppo"),
+    (("--method", "grpo", "--lag", "4"), "--lag is for --engine async"),
+    (("--method", "simpo", "--engine", "split"), "simpo has no rollout"),
+]
+
+
+@pytest.mark.parametrize(("args", "words"), REFUSED)
+def test_options_without_effect_are_refused(capsys, args, words):
+    code = run(["memory", "qwen3-0.6b", *args])
+    found = capsys.readouterr()
+    assert (code, found.out) == (2, "") and words in found.err
