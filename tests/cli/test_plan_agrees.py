@@ -142,3 +142,23 @@ def fits_nowhere(same, gpus, zero):
 def fits_safely(found):
     """Whether the upper end of the memory interval fits."""
     return found.peak_bytes * found.memory_interval_factor_80 <= found.capacity_bytes
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"deadline": "30d", "tokens": "1T"},
+        {"budget": "0.5 MUSD", "tokens": "0.2T", "price": "2.5 USD/h"},
+        {"objective": "fewest-gpus"},
+        {"max_step_time": "20s"},
+    ],
+)
+def test_the_size_that_is_found_is_planned_as_a_plan_of_it(wish):
+    found = Plan(model="llama3-70b", **wish).answer().result.chosen
+    alone = Plan(
+        model="llama3-70b", gpus=str(found.n_gpus), global_batch=str(found.global_batch_size)
+    ).answer()
+    assert found.meets
+    assert found.step_s == pytest.approx(alone.result.step_s, rel=0.06)
+    near = found.step_s * (1 - 1e-12) <= alone.result.step_s
+    assert found.layout == alone.result.layout or near  # the simpler one misses the condition

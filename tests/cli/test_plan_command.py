@@ -355,7 +355,7 @@ BAD = [
     (("llama3-70b", "--gpus", "64", "--precision", "fp4"), "is not one of bf16"),
     (("llama3-70b", "--gpus", "64", "--cluster", "a100", "--precision", "fp8"), "no fp8 matrix"),
     (("llama3-70b", "--gpus", "64", "--objective", "speed"), "unknown objective `speed`"),
-    (("llama3-70b", "--gpus", "64", "--software", "megatron"), "unknown software"),
+    (("llama3-70b", "--gpus", "64", "--software", "my-own"), "unknown software"),
     (("llama3-70b", "--gpus", "64", "--price", "2.5 EUR"), "--price"),
     (("llama3-70b", "--gpus", "64", "--batch-tokens", "4M", "--global-batch", "8"), "not both"),
     (("llama3-70b", "--gpus", "64", "--cluster", "a,,b"), "an empty name"),

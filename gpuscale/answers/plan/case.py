@@ -257,10 +257,15 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
 
 def proposed_or_closest(case: Case, result: SearchResult) -> Layout | None:
     """Simplest of the layouts as fast as the best within the model's error, or the closest."""
-    from gpuscale.core.plan.ties import proposed
+    near = proposals(case, result)
+    return near[0] if near else best_or_closest(case, result)
 
-    chosen = proposed(result, case.problem.hardware.scaleup_domain_gpus)
-    return chosen.layout if chosen is not None else best_or_closest(case, result)
+
+def proposals(case: Case, result: SearchResult) -> list[Layout]:
+    """Layouts as fast as the best within the model's error, the simplest first."""
+    from gpuscale.core.plan.ties import ties
+
+    return [f.layout for f in ties(result, case.problem.hardware.scaleup_domain_gpus)]
 
 
 def given_price(request: Request, cluster: ClusterSpec) -> float | None:

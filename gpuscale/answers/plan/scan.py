@@ -17,6 +17,7 @@ from gpuscale.answers.plan.case import (
     make_case,
     precisions,
     price_of,
+    proposals,
     proposed_or_closest,
     prospect_of,
     solve,
@@ -70,9 +71,33 @@ def scan_plan(asked: Plan, request: Request) -> Document:
         if scan.interrupted:
             raise KeyboardInterrupt
         raise GpuscaleError(scan.skipped[0] if scan.skipped else "nothing was searched")
+    conditions = request.conditions.any and not request.wants_largest
+    chosen = choose(scan.rows, request.objective, conditions)
+    at = scan.rows.index(chosen) if chosen else 0
+    if chosen and _seeks(request) and not scan.interrupted:
+        scan.rows[at] = _settled(scan, at)
     rows = with_pareto(with_efficiency(scan.rows))
-    chosen = choose(rows, request.objective, request.conditions.any and not request.wants_largest)
-    return scan_document(scan, rows, chosen)
+    return scan_document(scan, rows, rows[at] if chosen else None)
+
+
+def _seeks(request: Request) -> bool:
+    """Whether a size is looked for: its fastest layout decides."""
+    return request.conditions.any or request.objective == "fewest-gpus"
+
+
+def _settled(scan: Scan, at: int) -> ScanRow:
+    """Row of the size that was found, with the layout that a plan of it proposes.
+
+    The simplest of those as fast as the best within the model's error that meets the conditions.
+    """
+    case, request = scan.cases[at], scan.request
+    result = solve(case, max(1, scan.asked.alternatives), scan.progress)
+    scan.interrupted = result.interrupted
+    rows = (
+        _row(request, case, estimate_of(case, layout), scan.rows[at].counts)
+        for layout in proposals(case, result)
+    )
+    return next((row for row in rows if row.fits and row.meets), scan.rows[at])
 
 
 def _check(asked: Plan, request: Request) -> None:
@@ -106,8 +131,7 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
 def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
     """Every size that is asked for, or the smallest that meets the conditions."""
     request = scan.request
-    look = request.conditions.any or request.objective == "fewest-gpus"
-    if not look or len(request.gpus) > 1:
+    if not _seeks(request) or len(request.gpus) > 1:
         for n in request.gpus or _all_of(loaded):
             if scan.interrupted:
                 return
@@ -242,7 +266,7 @@ def _try(
         suit = suited(batch, seq_len, n)
         case = make_case(loaded, scan.request, n, seq_len, suit, like)
         limit_s = _slowest_s(scan.request, case) if limited else float("inf")
-        seeks = scan.request.conditions.any or scan.request.objective == "fewest-gpus"
+        seeks = _seeks(scan.request)
         n_next = 0 if seeks else max(1, scan.asked.alternatives)
 
         def searched(case: Case) -> SearchResult:

@@ -33,11 +33,11 @@ def n_axes(layout: Layout, domain_gpus: int) -> float:
     return kinds + beyond + 0.5 * tricks + offload
 
 
-def proposed(result: SearchResult, domain_gpus: int, tie_frac: float = TIE_FRAC) -> Found | None:
-    """Simplest of what was found as fast as the best, within `tie_frac`; None if nothing fits."""
+def ties(result: SearchResult, domain_gpus: int, tie_frac: float = TIE_FRAC) -> list[Found]:
+    """Layouts found that are as fast as the best, within `tie_frac`, the simplest first."""
     best = result.best
     if best is None:
-        return None
+        return []
     every = [best, *result.families.values(), *result.next_best]
-    ties = [f for f in every if f.step_s <= best.step_s * (1 + tie_frac)]
-    return min(ties, key=lambda f: (n_axes(f.layout, domain_gpus), f.step_s))
+    near = [f for f in every if f.step_s <= best.step_s * (1 + tie_frac)]
+    return sorted(near, key=lambda f: (n_axes(f.layout, domain_gpus), f.step_s))
