@@ -67,7 +67,74 @@ OWN = """#SBATCH --nodes=4
 srun torchrun --nproc_per_node=8 --nnodes=$SLURM_JOB_NUM_NODES ./train.py --hidden_width=2048
 """
 
+LWS = """
+kind: LeaderWorkerSet
+spec:
+  leaderWorkerTemplate:
+    leaderTemplate:
+      spec:
+        containers:
+        - command: [sh, -c, "bash serve.sh leader; python3 -m vllm.entrypoints.openai.api_server
+            --model meta-llama/Llama-3.1-405B-Instruct -tp 8 --pipeline_parallel_size 2"]
+---
+kind: Service
+"""
+
+ARGUMENTS = """
+MODEL_PATH=a/b
+while getopts "m:h" opt; do
+  case $opt in
+    m) MODEL_PATH="$OPTARG" ;;
+    ?) echo "no" ;;
+  esac
+done
+srun bash -c "vllm serve $MODEL_PATH -tp 8 -pp 4"
+"""
+
+TABLE = """
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --bf16: true
+  --sequence-parallel: true
+  --swiglu: false
+  --tensor-model-parallel-size: 2
+  --expert-model-parallel-size: 2
+"""
+
+BRIDGE = """
+model:
+  tensor_model_parallel_size: 1
+  pipeline_model_parallel_size: 2
+  pipeline_model_parallel_layout: [[embedding, decoder], [decoder, decoder], [decoder, loss]]
+  recompute_granularity: selective
+  recompute_modules: [mla_up_proj, moe_act]
+  moe_token_dispatcher_type: flex
+  moe_flex_dispatcher_backend: hybridep
+  cuda_graph_impl: transformer_engine
+optimizer:
+  exp_avg_dtype: bf16
+  exp_avg_sq_dtype: bf16
+"""
+
 CASES = [
+    ("a.yaml", LWS, {"kind": "vllm", "tp": 8, "pp": 2, "n_gpus": 16}),
+    ("a.slurm", ARGUMENTS, {"kind": "vllm", "model_name": "a/b", "tp": 8, "pp": 4}),
+    ("a.yaml", TABLE, {"kind": "megatron", "tp": 2, "ep": 2, "sequence_parallel": True}),
+    (
+        "a.yaml",
+        BRIDGE,
+        {
+            "stage_layers": (1, 2, 1),
+            "settings": {
+                "cuda_graphs": "layer",
+                "dispatcher": "hybridep",
+                "recompute_modules": ("mla_up_proj", "moe_act"),
+                "moments": "bf16",
+            },
+        },
+    ),
     (
         "a.slurm",
         DEEPSPEED,

@@ -133,9 +133,12 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
         shown = found.model_name[:80]
     if alike := re.sub(VARIANT, "", shown):
         try:
-            return load_model(alike).spec, []
+            spec = load_model(alike).spec
         except GpuscaleError:
             pass
+        else:
+            found.model_name = spec.name
+            return spec, []
     return None, [f"the shape of its model `{shown}`: give its config.json with --model"]
 
 

@@ -23,6 +23,7 @@ from gpuscale.launch.read import (
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.launchers import outside_variables, read_size
 from gpuscale.launch.read.shell import read_script
+from gpuscale.launch.read.tables import yaml_tables
 from gpuscale.launch.read.words import Script
 
 KINDS = (
@@ -147,15 +148,11 @@ def _toml(name: str, text: str) -> Found:
 
 
 def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
-    import yaml
-
-    try:
-        table = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise GpuscaleError(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
-    if not isinstance(table, dict):
-        raise GpuscaleError(f"{name}: a YAML mapping is expected")
-    return [found] if (found := _table(table)) else _embedded(name, table, variables)
+    found: list[Found] = []
+    for table in yaml_tables(name, text):
+        one = _table(table)
+        found += [one] if one else _embedded(name, table, variables)
+    return found
 
 
 def _table(table: dict[str, Any]) -> Found | None:
@@ -175,12 +172,25 @@ def _table(table: dict[str, Any]) -> Found | None:
         "per_device_batch_size" in keys or "base_config" in keys
     ):
         return maxtext.read(table, str(table.get("base_config", "base.yml")))
+    if isinstance(arguments := table.get("MODEL_ARGS"), dict) and (
+        "--num-layers" in arguments or "--tensor-model-parallel-size" in arguments
+    ):
+        return megatron.read(["pretrain_gpt.py", *_as_flags(arguments)], "model")
     leaves = {k for k, _ in keyed.flat(table)}
     if "tensor_model_parallel_size" in leaves:
         return keyed.read_bridge(table)
     if "model_name_or_path" in keys or "per_device_train_batch_size" in keys:
         return trainer.read_arguments(table, "trainer", "hf-trainer")
     return None
+
+
+def _as_flags(table: dict[str, Any]) -> list[str]:
+    """Write a table of flags as words: a true one stands alone, a false one is left out."""
+    words: list[str] = []
+    for key, value in table.items():
+        if value is not False:
+            words += [str(key)] if value is True else [str(key), *str(value).split()]
+    return words
 
 
 def _llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
             if isinstance(value, (dict, list)):
                 yield from flat(value, depth + 1)
             else:
-                yield str(key), value
+                yield str(key).rsplit(".", 1)[-1], value
 
 
 def read_bridge(table: dict[str, Any]) -> Found:

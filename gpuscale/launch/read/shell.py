@@ -148,7 +148,14 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
         part = _case(word, part, script, state)
     if word == "do":
         part = part[2:].strip()
-    if not part or not state.reading or word in ("while", "done", "function"):
+    if word in ("for", "while", "until"):  # a loop over the arguments is not read
+        arguments = "getopts" in part or "$#" in part or '"$1"' in part
+        state.stack.append((not arguments, True))
+        state.words.append(None)
+    if word == "done" and state.stack:
+        state.stack.pop()
+        state.words.pop()
+    if not part or not state.reading or word in ("while", "until", "done", "function"):
         return
     if word == "for":
         _first_round(part, script)

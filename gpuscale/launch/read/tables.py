@@ -1,0 +1,47 @@
+"""YAML of launch files: several documents in one file, tags of other programs left as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+
+MOST_DOCUMENTS = 64
+
+
+def yaml_tables(name: str, text: str) -> list[dict[str, Any]]:
+    """Read the mappings of a YAML file.
+
+    Raises
+    ------
+    GpuscaleError
+        If it is not YAML, or holds no mapping.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Safe, and with tags that it does not know read as what they stand before."""
+
+    Loader.add_multi_constructor("!", _plain)
+    try:
+        found = []
+        for i, one in enumerate(yaml.load_all(text, Loader)):
+            if i == MOST_DOCUMENTS:
+                break
+            found.append(one)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise GpuscaleError(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
+    tables = [one for one in found if isinstance(one, dict)]
+    if not tables:
+        raise GpuscaleError(f"{name}: a YAML mapping is expected")
+    return tables
+
+
+def _plain(loader: Any, _tag: str, node: Any) -> Any:
+    """Value of a tagged node without its tag."""
+    kind = type(node).__name__
+    if kind == "MappingNode":
+        return loader.construct_mapping(node, deep=True)
+    if kind == "SequenceNode":
+        return loader.construct_sequence(node, deep=True)
+    return loader.construct_scalar(node)
