@@ -126,6 +126,8 @@ def load_inputs(
     if cluster is not None and gpu is None:
         settings = tuple(_of_cluster(s) for s in settings)
         settings += _shadowed(settings, specs["cluster"])
+    if cluster is not None:
+        settings += _fewer_nics(settings, specs["cluster"])
     check_consumed(settings, list(specs) + (["gpu"] if cluster and gpu is None else []))
     changes: list[str] = []
     for prefix, spec in specs.items():
@@ -162,6 +164,25 @@ def _shadowed(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Sett
         if own not in keys and len(setting.parts) == 3 and getattr(cluster, name) is not None:
             more.append(Setting(own, ("cluster", name), setting.text))
     return tuple(more)
+
+
+def _fewer_nics(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Setting, ...]:
+    """Count of NICs that a smaller egress of a node stands for: ports keep their speed."""
+    from gpuscale.core.quantity import parse
+
+    key = "cluster.node_egress_bytes_per_s"
+    texts = {s.key: s.text for s in settings}
+    before, nics = cluster.node_egress_bytes_per_s, cluster.nics_per_node
+    if key not in texts or "cluster.nics_per_node" in texts or not before or not nics:
+        return ()
+    try:
+        now = parse(texts[key], "bytes_per_s")
+    except ValueError:
+        return ()  # said where the setting is applied
+    left = max(1, round(nics * now / before))
+    if left >= nics:
+        return ()
+    return (Setting("cluster.nics_per_node", ("cluster", "nics_per_node"), str(left)),)
 
 
 def _descriptive(settings: tuple[Setting, ...]) -> list[str]:

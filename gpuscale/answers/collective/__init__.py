@@ -47,6 +47,9 @@ ROUTINGS = {
 }
 
 
+PEERS = ("p2p", "host", "bridge")
+
+
 def _op(value: str, label: str) -> str:
     """Read an operation, as nccl-tests or people write it."""
     from gpuscale.core.network.collective import OPS
@@ -106,6 +109,16 @@ class Collective(Swept):
     gpus: Asked[int | None] = whole(
         "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
     )
+    nics: Asked[int | None] = whole("NICs of a node (rails).", most=256)
+    link: Asked[float | None] = amount("Speed of one port of a NIC, e.g. 400Gb/s.", "bytes_per_s")
+    oversubscription: Asked[float | None] = amount(
+        "Bandwidth down over up, of the switches above the nodes: 4.", "count", most=1000.0
+    )
+    peer: Asked[str | None] = text(
+        "How cards on PCIe reach each other: p2p, host (no peer access: through host memory) or "
+        "bridge (NVLink bridges of pairs). [default: as the card's driver allows]",
+        known=PEERS,
+    )
     algorithm: Asked[str | None] = text(
         "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: as the "
         "library chooses]",
@@ -146,14 +159,15 @@ class Collective(Swept):
 def _answer(asked: Collective) -> Document:
     from gpuscale.answers.collective.document import document, sweep_document
     from gpuscale.answers.collective.expected import expected_time
+    from gpuscale.answers.collective.machine import machine, oversubscribed
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.hardware import pair_on_bridge
     from gpuscale.io.inputs import load_inputs
 
     op, algorithm = asked.op, asked.algorithm
-    loaded = load_inputs(asked, cluster=asked.cluster, catalogue=asked.catalogue)
-    spec = loaded.cluster
+    loaded = load_inputs(machine(asked), cluster=asked.cluster, catalogue=asked.catalogue)
+    spec = oversubscribed(loaded.cluster, asked.oversubscription)
     n_gpus = asked.gpus or _default_gpus(spec)
     if n_gpus == 2 and spec.gpu.bridged and spec.scaleup_class == "pcie":
         spec = pair_on_bridge(spec)
@@ -194,6 +208,7 @@ def _answer(asked: Collective) -> Document:
         "inner": n_inner,
         "algorithm": used,
         "hop_latency_s": hop_s,
+        "oversubscription": asked.oversubscription,
         "top_k": choice.top_k,
         "routing": choice.kind,
         "n_experts": choice.n_experts,
