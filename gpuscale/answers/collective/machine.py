@@ -21,7 +21,7 @@ class Changed:
 
 
 def machine(asked: Collective) -> Changed:
-    """Settings that the options stand for, after those that are given by hand.
+    """List the settings that the options stand for, after those given by hand.
 
     Raises
     ------
