@@ -32,7 +32,7 @@ ALIASES = {
 
 def engine_of(words: list[str]) -> str | None:
     """Engine that a command starts."""
-    text = " ".join(words)
+    text = " ".join(w for w in words if " " not in w)  # commands handed on are read apart
     if "vllm serve" in text or "vllm.entrypoints" in text:
         return "vllm"
     if "sglang" in text:
