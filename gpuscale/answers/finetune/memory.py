@@ -9,7 +9,7 @@ from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import make_case, site_of
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, wanted_of
-from gpuscale.answers.finetune.words import PARTS, head_text, part_rows, time_text
+from gpuscale.answers.finetune.words import PARTS, head_text, part_rows, states_text, time_text
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
@@ -291,6 +291,7 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
         ("as nvidia-smi", gb(r.total_bytes), f"{r.total_bytes / 2**30:,.2f} GiB"),
         ("peak at", r.expected.moment, ""),
         ("trained", f"{r.trained_params / 1e6:,.1f} M", "parameters"),
+        ("states", *states_text(trial.job, case.bench.site(trial.job)[2])),
         ("longest sequence", f"{r.longest_seq_len:,}", "tokens, all else as it is"),
         ("largest micro-batch", f"{r.largest_micro_batch:,}", "sequences, all else as it is"),
         (

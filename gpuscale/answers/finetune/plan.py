@@ -274,6 +274,25 @@ def _option(
     )
 
 
+def chosen_text(asked: Plan, trial: Trial) -> str:
+    """Say which dimensions the plan chose by itself, and how they are pinned."""
+    layout = trial.job.layout
+    free = {
+        "micro_batch": f"micro-batch {layout.micro_batch_size}",
+        "recompute": f"recompute {layout.recompute}",
+        "global_batch": f"{layout.global_batch_size} sequences a step",
+    }
+    if layout.n_gpus > 1:
+        free["zero"] = f"ZeRO {layout.zero_stage}"
+    if trial.job.offload:
+        free["offload"] = f"offload of {', '.join(sorted(trial.job.offload))}"
+    open_ = {n: w for n, w in free.items() if getattr(asked, n) in (None, ())}
+    if not open_:
+        return ""
+    flags = ", ".join("--" + n.replace("_", "-") for n in open_)
+    return f"\nchosen, the fastest that fits: {'; '.join(open_.values())} ({flags} pin them)"
+
+
 def _document(
     asked: Plan,
     case: Case,
@@ -315,12 +334,14 @@ def _document(
         remedies=remedies(case.bench, trial),
     )
     head = head_text(case, trial.job)
-    if case.assumed:
-        head += "\ntaken: " + "; ".join(a for a in case.assumed if "software" not in a)
+    taken = [a for a in case.assumed if not a.startswith("software")]
+    if taken:
+        head += "\ntaken: " + "; ".join(taken)
+    head += chosen_text(asked, trial)
     rows = part_rows(trial.memory)
     blocks: list[Block] = [
         Text(head),
-        Facts(plan_facts(trial, r, told, asked.host_memory)),
+        Facts(plan_facts(case, trial, r, told=told, host_bytes=asked.host_memory)),
         Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory"),
         time_table(r),
     ]

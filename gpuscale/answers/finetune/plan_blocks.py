@@ -6,17 +6,35 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.plan_records import Against, Option, TuningPlan
-from gpuscale.answers.finetune.words import PARTS, time_text
+from gpuscale.answers.finetune.words import PARTS, states_text, time_text
 from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.records import Term
     from gpuscale.render.document import Table
 
 
+LEAST_STOPS = 0.01
+"""Interruptions of a run below which none is spoken of."""
+
+
+def interruptions(n_gpus: int, gpus_per_node: int, run_s: float) -> float:
+    """Count the failures to expect in a run, by the published rate of all fleets. [1].
+
+    >>> round(interruptions(8, 8, 10 * 86400.0), 3)
+    0.042
+    """
+    from gpuscale.core.run.time import SECONDS_PER_DAY
+    from gpuscale.io.run import load_fleet
+
+    nodes = -(-n_gpus // gpus_per_node)
+    return load_fleet().per_node_day * nodes * run_s / SECONDS_PER_DAY
+
+
 def plan_facts(
-    trial: Trial, r: TuningPlan, told: str, host_bytes: float | None
+    case: Case, trial: Trial, r: TuningPlan, *, told: str, host_bytes: float | None
 ) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
     c, step = r.chosen, trial.step
@@ -48,7 +66,11 @@ def plan_facts(
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
     from gpuscale.answers.money import bill_rows
 
+    stops = interruptions(c.n_gpus, case.bench.gpus_per_node, c.run_s)
+    if stops >= LEAST_STOPS:
+        rows.append(("interruptions", f"{stops:.2g}", "in the run by published rates, not in it"))
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
+    rows.append(("states", *states_text(trial.job, case.bench.site(trial.job)[2])))
     has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
     rows.append(("host memory", gb(c.host_bytes_per_node), has))
     return rows

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.finetune.optimizers import state_bytes
+
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.memory import FinetuneMemory
+    from gpuscale.core.finetune.parameters import FinetuneParameters
 
 PARTS = (
     ("base weights", "base_bytes"),
@@ -41,6 +44,39 @@ def method_words(job: Job) -> str:
     name = {"lora": "QLoRA" if m.quantised else "LoRA", "dora": "DoRA"}[m.kind]
     more = ", embedding and head in full" if m.train_embeddings else ""
     return f"{name} rank {m.rank} on {', '.join(m.targets)} over {m.base}{more}"
+
+
+def states_text(job: Job, p: FinetuneParameters) -> tuple[str, str]:
+    """Bytes of a trained parameter, and what they are.
+
+    >>> from types import SimpleNamespace as N
+    >>> from gpuscale.core.finetune.method import Method
+    >>> from gpuscale.core.finetune.optimizers import OPTIMIZERS
+    >>> from gpuscale.core.finetune.parameters import FinetuneParameters
+    >>> states_text(N(method=Method("full"), optimizer=OPTIMIZERS["adamw"]), FinetuneParameters())
+    ('8 bytes', 'a trained parameter: weight bf16, gradient bf16, adamw states 4')
+    """
+    opt = job.optimizer
+    if job.method.adapts:
+        weight, gradient, master = p.adapter_weights_bytes, p.adapter_gradients_bytes, 0.0
+        states = state_bytes(opt, p.adapter_moment_bytes)
+    else:
+        weight, gradient = p.full_weights_bytes, p.full_gradients_bytes
+        master, states = p.full_master_bytes, state_bytes(opt, p.full_moment_bytes)
+    kept = 0.0 if opt.in_backward else gradient
+    words = [f"weight {NAMES.get(weight, weight)}", f"gradient {NAMES.get(gradient, gradient)}"]
+    if opt.in_backward:
+        words[1] = "gradient gone layer by layer"
+    words += [f"master {NAMES.get(master, master)}"] if master else []
+    where = " outside the allocator" if opt.paged else ""
+    how = "factored" if opt.factored else "projected" if opt.projected else f"{states:.3g}"
+    words.append(f"{opt.name} states {how}{where}")
+    total = weight + kept + master + (0.0 if opt.paged else states)
+    return f"{total:.3g} bytes", f"a trained parameter: {', '.join(words)}"
+
+
+NAMES = {2.0: "bf16", 4.0: "fp32"}
+"""Bytes of a number -> its format, as training keeps it."""
 
 
 def layout_words(job: Job) -> str:
