@@ -153,7 +153,12 @@ def make_case(
     problem = replace(problem, fit_factor=fit_factor(request.fit, loaded.specs["software"].name))
     if like is not None:
         shared = like.problem
-        problem = replace(problem, cache=shared.cache, memory_cache=shared.memory_cache)
+        problem = replace(
+            problem,
+            cache=shared.cache,
+            kernel_cache=shared.kernel_cache,
+            memory_cache=shared.memory_cache,
+        )
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
     try:
         space, left_out = pin_space(replace(space, precision=names), request.pin_texts, facts)

@@ -122,7 +122,7 @@ def _sections(
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
     try:
-        found["sensitivity"] = _sensitivity(asked, case, best)
+        found["sensitivity"] = _sensitivity(asked, case, best, result)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
         found["pareto"] = _pareto(asked, case, result)
     except KeyboardInterrupt:
@@ -130,14 +130,18 @@ def _sections(
     return found
 
 
-def _sensitivity(asked: Plan, case: Case, best: Estimate) -> tuple[Effect, ...]:
+def _sensitivity(
+    asked: Plan, case: Case, best: Estimate, result: SearchResult
+) -> tuple[Effect, ...]:
     """Change each figure of the cluster, and the batch."""
     from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 
     if not best.fits:
         return ()
     if asked.sensitivity:
-        return tuple(searched_sensitivity(case.problem, case.space, best.layout))
+        found = [f.layout for f in (*result.families.values(), *result.next_best)]
+        found += [result.best.layout] if result.best else []
+        return tuple(searched_sensitivity(case.problem, case.space, best.layout, known=found))
     return tuple(sensitivity(case.problem, best.layout))
 
 

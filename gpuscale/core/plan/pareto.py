@@ -22,9 +22,12 @@ WITHIN_FRAC = 0.05
 BISECTIONS = 8
 
 
-def fastest_under(problem: Problem, space: Space, cap_bytes: float) -> Found | None:
-    """Fastest layout that needs at most `cap_bytes`; None if none does."""
-    return fastest(replace(problem, capacity_bytes=cap_bytes, fit_factor=1.0), space)
+def fastest_under(
+    problem: Problem, space: Space, cap_bytes: float, limit_s: float = float("inf")
+) -> Found | None:
+    """Fastest layout that needs at most `cap_bytes` and less than `limit_s`; None if none does."""
+    capped = replace(problem, capacity_bytes=cap_bytes, fit_factor=1.0)
+    return fastest(capped, space, limit_s=limit_s)
 
 
 def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:
@@ -63,8 +66,8 @@ def most_headroom(problem: Problem, space: Space, best: Found) -> Found:
     chosen, low, high = best, 0.0, best.peak_bytes
     for _ in range(BISECTIONS):
         cap = (low + high) / 2
-        found = fastest_under(problem, space, cap)
-        if found is None or found.step_s > limit_s:
+        found = fastest_under(problem, space, cap, limit_s)
+        if found is None:
             low = cap
         else:
             chosen, high = found, found.peak_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
@@ -82,7 +82,7 @@ def find_remedies(
             tried, _ = pin_space(space, changed, problem.facts)
         except ValueError:
             continue
-        best = fastest(replace(problem, cache={}), tried)
+        best = fastest(problem, tried)
         if best is not None:
             found.append(
                 Remedy(text, best.layout, best.step_s, best.peak_bytes, problem.facts.n_gpus)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.plan.solve import fastest
+from gpuscale.core.plan.solve import beside, fastest, limit_of
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
@@ -32,6 +34,9 @@ LATENCIES: dict[str, tuple[str, ...]] = {
     "kernel floor": ("kernel_floor_s", "kernel_gap_s"),
 }
 """Times, made smaller by the same factor."""
+
+KERNEL_FIGURES = ("FLOP/s", "HBM bandwidth", "kernel floor")
+"""Figures that kernels alone depend on; the rest leave their times as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,11 @@ def sensitivity(problem: Problem, layout: Layout, factor: float = CHANGE) -> lis
 
 
 def searched_sensitivity(
-    problem: Problem, space: Space, layout: Layout, factor: float = CHANGE
+    problem: Problem,
+    space: Space,
+    layout: Layout,
+    factor: float = CHANGE,
+    known: Sequence[Layout] = (),
 ) -> list[Effect]:
     """Best layout anew with each figure better by a factor, memory size and batch included.
 
@@ -104,30 +113,59 @@ def searched_sensitivity(
         Best layout as things are.
     factor : float
         Rates and memory times it, latencies divided by it. [1]
+    known : sequence of Layout
+        Further layouts of the space; the faster they are, the less is searched.
     """
     base, _ = times_of(problem, problem.hardware, layout)
-    percent = f"+{100 * (factor - 1):.0f} %"
-    cases: list[tuple[str, str, Problem, float]] = [
-        (
-            e.figure,
-            e.change,
-            replace(problem, hardware=with_better(problem.hardware, e.figure, factor)),
-            1,
-        )
-        for e in sensitivity(problem, layout, factor)
-        if e.figure != "global batch"
-    ]
-    more = replace(problem, capacity_bytes=problem.capacity_bytes * factor)
-    cases.append(("HBM size", percent, more, 1))
-    facts = replace(problem.facts, global_batch_size=2 * problem.facts.global_batch_size)
-    cases.append(("global batch", "x2", replace(problem, facts=facts), 2))
-    effects = []
-    for figure, change, changed, steps in cases:
-        best = fastest(replace(changed, cache={}), space)
-        if best is None:
+    cases = _cases(problem, layout, factor)
+    tried = {layout, *known}
+
+    def found(part: Sequence[_Case]) -> list[Effect]:
+        return [e for case in part if (e := _searched(case, space, layout, tried, base))]
+
+    other = beside(lambda: found(cases[1::2]))
+    return sorted([*found(cases[::2]), *(other(False) or ())], key=lambda e: -e.gain_frac)
+
+
+class _Case(NamedTuple):
+    """A problem with one thing changed."""
+
+    figure: str
+    change: str
+    problem: Problem
+    n_steps: int  # of it that do as much as one step does now
+
+
+def _cases(problem: Problem, layout: Layout, factor: float) -> list[_Case]:
+    """Problems with one thing changed each, sharing the blocks that it does not change."""
+    cases = []
+    for e in sensitivity(problem, layout, factor):
+        if e.figure == "global batch":
             continue
-        expected, ideal = times_of(changed, changed.hardware, best.layout)
-        same = replace(best.layout, global_batch_size=layout.global_batch_size) == layout
-        gain = 1 - expected / steps / base
-        effects.append(Effect(figure, change, expected / steps, ideal / steps, gain, not same))
-    return sorted(effects, key=lambda e: -e.gain_frac)
+        better = replace(
+            problem, hardware=with_better(problem.hardware, e.figure, factor), cache={}
+        )
+        if e.figure in KERNEL_FIGURES:
+            better = replace(better, kernel_cache={})
+        cases.append(_Case(e.figure, e.change, better, 1))
+    percent = f"+{100 * (factor - 1):.0f} %"
+    more = replace(problem, capacity_bytes=problem.capacity_bytes * factor)
+    facts = replace(problem.facts, global_batch_size=2 * problem.facts.global_batch_size)
+    cases.append(_Case("HBM size", percent, more, 1))
+    cases.append(_Case("global batch", "x2", replace(problem, facts=facts), 2))
+    return cases
+
+
+def _searched(
+    case: _Case, space: Space, layout: Layout, tried: set[Layout], base_s: float
+) -> Effect | None:
+    """Best layout of a case; `tried` is what else is known, and what it is is added."""
+    changed, n = case.problem, case.problem.facts.global_batch_size
+    alike = [replace(y, global_batch_size=n) for y in tried]
+    best = fastest(changed, space, limit_s=limit_of(changed, alike), apart=False)
+    if best is None:
+        return None
+    tried.add(best.layout)
+    expected, ideal = (t / case.n_steps for t in times_of(changed, changed.hardware, best.layout))
+    same = replace(best.layout, global_batch_size=layout.global_batch_size) == layout
+    return Effect(case.figure, case.change, expected, ideal, 1 - expected / base_s, not same)

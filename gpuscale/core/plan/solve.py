@@ -6,11 +6,12 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.core.search.engine import search
+from gpuscale.core.search.problem import peak_bytes, stages_of, step_s
 from gpuscale.core.search.results import (
     FAMILY_CUTOFF,
     INFINITY,
@@ -20,10 +21,15 @@ from gpuscale.core.search.results import (
     grid_of,
 )
 from gpuscale.core.step.dispatch import dispatched
+from gpuscale.core.step.step import shape_of
 
 if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
+
+
+T = TypeVar("T")
 
 
 def problem_for(problem: Problem, schedule: str) -> Problem:
@@ -42,11 +48,12 @@ def find(
     *,
     follow_families: bool = True,
     limit_s: float = INFINITY,
+    apart: bool = True,
 ) -> SearchResult:
     """Best layouts of a space, as `core.search.engine.search` finds them.
 
-    For a mixture of experts DualPipe is searched apart, with its own dispatch, in a second
-    process where the system can fork; the two results are put together.
+    For a mixture of experts DualPipe is searched by itself, with its own dispatch, and the two
+    results are put together.
 
     Parameters
     ----------
@@ -58,6 +65,8 @@ def find(
         Whether the best of each family is wanted too.
     limit_s : float
         Slower steps are of no interest. [s]
+    apart : bool
+        Whether DualPipe is searched in a second process, where the system can fork.
     progress : callable, optional
         Called with the fraction done.
     """
@@ -72,29 +81,50 @@ def find(
     dual_space = replace(space, schedule=("dualpipe",))
     if not rest:
         return found(dual, dual_space, progress)
-    other = _beside(lambda: found(dual, dual_space, None))
+    other = beside(lambda: found(dual, dual_space, None)) if apart else None
     mine = found(problem, replace(space, schedule=rest), progress)
-    theirs = other(mine.interrupted)
+    theirs = other(mine.interrupted) if other else found(dual, dual_space, None)
     return mine if theirs is None else merged(mine, theirs, n_next)
 
 
+ABOVE = 1.0 + 1e-9
+"""A limit of time so far above what is known that the known layout is found again."""
+
+
 def fastest(
-    problem: Problem, space: Space, progress: Callable[[float], None] | None = None
+    problem: Problem,
+    space: Space,
+    progress: Callable[[float], None] | None = None,
+    limit_s: float = INFINITY,
+    apart: bool = True,
 ) -> Found | None:
-    """Fastest layout that fits; None if none does.
+    """Fastest layout that fits and takes less than `limit_s`; None if none does.
 
     Raises
     ------
     KeyboardInterrupt
         If the search was interrupted: what it has may not be the fastest.
     """
-    result = find(problem, space, 0, progress, follow_families=False)
+    result = find(problem, space, 0, progress, follow_families=False, limit_s=limit_s, apart=apart)
     if result.interrupted:
         raise KeyboardInterrupt
     return result.best
 
 
-def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult | None]:
+def step_of(problem: Problem, layout: Layout) -> float:
+    """Time of the step of one layout, as the search has it. [s]."""
+    part = problem_for(problem, layout.schedule)
+    shape = shape_of(layout, part.hardware, part.software)
+    return step_s(part, layout, stages_of(part, layout, shape))
+
+
+def limit_of(problem: Problem, known: Iterable[Layout]) -> float:
+    """Limit of time under which the fastest layout lies: the least of those that fit. [s]."""
+    fitting = (y for y in known if peak_bytes(problem, y) <= problem.room_bytes)
+    return min((step_of(problem, y) for y in fitting), default=INFINITY) * ABOVE
+
+
+def beside(work: Callable[[], T]) -> Callable[[bool], T | None]:
     """Start work in a forked process, where there are no threads that a fork would break.
 
     The function returned waits for the result, or, told to stop, for what there is of it.
@@ -119,14 +149,14 @@ def _beside(work: Callable[[], SearchResult]) -> Callable[[bool], SearchResult |
             os._exit(code)
     os.close(writing)
 
-    def result(stop: bool) -> SearchResult | None:
+    def result(stop: bool) -> T | None:
         if stop:
             os.kill(child, signal.SIGINT)
         with open(reading, "rb") as found:
             data = found.read()
         os.waitpid(child, 0)
         try:
-            answer: SearchResult = pickle.loads(data)
+            answer: T = pickle.loads(data)
         except (EOFError, pickle.UnpicklingError):  # the child was stopped, or killed for memory
             return None if stop else work()
         return answer

@@ -102,13 +102,6 @@ def _groups(state: Walk) -> Iterator[Group]:
                 continue
             for bound, b, precision in bounds:
                 for seq, order in itertools.product(splits, orders):
-                    yield Group(
-                        bound_s=bound,
-                        grid=grid,
-                        ep=ep,
-                        etp=etp,
-                        micro_batch_size=b,
-                        sequence_parallel=seq,
-                        precision=precision,
-                        order=order,
-                    )
+                    group = Group(0.0, grid, ep, etp, b, seq, precision, order)
+                    if not state.fits_nowhere(group):
+                        yield group._replace(bound_s=bound)

@@ -19,7 +19,7 @@ from gpuscale.core.search.space import Tail
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
-from gpuscale.core.step.layer import assemble_layer, head_time
+from gpuscale.core.step.layer import BareLayer, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """One job on one cluster; `cache` holds blocks that depend on few dimensions."""
+    """One job on one cluster; the caches hold blocks that depend on few dimensions.
+
+    None of them has the batch, the capacity or the space in it.
+    """
 
     model: ModelSpec
     hardware: Hardware
@@ -44,6 +47,7 @@ class Problem:
     facts: Facts
     fit_factor: float = 1.0  # a layout is offered where its memory times this fits
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+    kernel_cache: dict[Any, Any] = field(default_factory=dict, repr=False)  # no network in it
     memory_cache: dict[Any, Any] = field(default_factory=dict, repr=False)  # no hardware in it
 
     @property
@@ -61,9 +65,9 @@ class Problem:
 
 def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> MixerTime:
     key = ("mixer", name, tokens, tp, precision)
-    found: MixerTime | None = p.cache.get(key)
+    found: MixerTime | None = p.kernel_cache.get(key)
     if found is None:
-        found = p.cache[key] = mixer_s(
+        found = p.kernel_cache[key] = mixer_s(
             p.model.mixers[name],
             p.model.hidden_size,
             p.hardware,
@@ -80,9 +84,9 @@ def _ffn(
     p: Problem, name: str, tokens: float, tp: int, ep: int, etp: int, precision: str
 ) -> FfnTime:
     key = ("ffn", name, tokens, tp, ep, etp, precision)
-    found: FfnTime | None = p.cache.get(key)
+    found: FfnTime | None = p.kernel_cache.get(key)
     if found is None:
-        found = p.cache[key] = ffn_s(
+        found = p.kernel_cache[key] = ffn_s(
             p.model.ffns[name],
             p.model.hidden_size,
             p.hardware,
@@ -103,24 +107,44 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
     if found is None:
         tokens = shape.micro_batch_size * shape.seq_len / shape.cp
         spec = p.model.ffns[ffn]
-        found = p.cache[key] = assemble_layer(
-            _mixer(p, mixer, tokens, shape.tp, shape.precision),
-            _ffn(
-                p,
-                ffn,
-                tokens=tokens,
-                tp=shape.tp,
-                ep=shape.ep,
-                etp=shape.etp,
-                precision=shape.precision,
-            ),
-            has_mixer=p.model.mixers[mixer].kind != "none",
-            ffn_kind=spec.kind,
-            hidden=p.model.hidden_size,
-            hw=p.hardware,
-            sw=p.software,
-            shape=shape,
-            top_k=getattr(spec, "top_k", 0),
+        mix = _mixer(p, mixer, tokens, shape.tp, shape.precision)
+        mlp = _ffn(
+            p,
+            ffn,
+            tokens=tokens,
+            tp=shape.tp,
+            ep=shape.ep,
+            etp=shape.etp,
+            precision=shape.precision,
+        )
+        alike = ("bare", mixer, ffn, shape._replace(recompute="none"))
+        bare: BareLayer | None = p.cache.get(alike)
+        if bare is None:
+            bare = p.cache[alike] = bare_layer(
+                mix,
+                mlp,
+                has_mixer=p.model.mixers[mixer].kind != "none",
+                ffn_kind=spec.kind,
+                hidden=p.model.hidden_size,
+                hw=p.hardware,
+                sw=p.software,
+                shape=shape,
+                top_k=getattr(spec, "top_k", 0),
+            )
+        is_moe = spec.kind == "moe"
+        found = recomputing(bare, shape.recompute, p.hardware, p.software, mix, mlp, is_moe=is_moe)
+        p.cache[key] = found
+    return found
+
+
+def head_of(p: Problem, shape: Shape) -> LayerTime:
+    """Head and loss of one micro-batch, as `core.step.layer.head_time`, memoised."""
+    tokens = shape.micro_batch_size * shape.seq_len / shape.cp
+    key = ("head", shape.tp, tokens, shape.overlap_tp)
+    found: LayerTime | None = p.cache.get(key)
+    if found is None:
+        found = p.cache[key] = head_time(
+            p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape
         )
     return found
 
@@ -133,7 +157,7 @@ def compute_s(
     Leaves out memory-bound passes, launch time and all communication.
     """
     key = ("compute", tp, cp, ep, etp, micro_batch, precision)
-    found: float | None = p.cache.get(key)
+    found: float | None = p.kernel_cache.get(key)
     if found is not None:
         return found
     tokens = micro_batch * p.facts.seq_len / cp
@@ -164,9 +188,9 @@ def compute_s(
         cp_kind="ring",
         overlap_tp=True,
     )
-    head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
+    head = head_of(p, shape)
     total += (1 + p.model.n_mtp_layers) * (head.fwd_s + head.bwd_s - head.tp_comm_s)
-    p.cache[key] = total
+    p.kernel_cache[key] = total
     return total
 
 
@@ -180,7 +204,7 @@ def micro_batch_s(p: Problem, shape: Shape) -> float:
     for (mixer, ffn), n in _layer_counts(p):
         layer = layer_of(p, mixer, ffn, shape)
         total += n * (layer.fwd_s + layer.bwd_s)
-    head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
+    head = head_of(p, shape)
     total += (1 + p.model.n_mtp_layers) * (head.fwd_s + head.bwd_s)
     p.cache[key] = total
     return total
@@ -210,7 +234,7 @@ def _kind_times(p: Problem, shape: Shape) -> _KindTimes:
     if found is None:
         weights, mtp = p.memory_facts.weights, p.model.n_mtp_layers
         kinds = [layer_of(p, mixer, ffn, shape) for mixer, ffn in weights.names]
-        head = head_time(p.model.hidden_size, p.model.vocab_size, p.hardware, p.software, shape)
+        head = head_of(p, shape)
         last = kinds[weights.sequence[-1]]
         found = p.cache[key] = _KindTimes(
             tuple((t.fwd_s, t.bwd_s, t.recompute_s) for t in kinds),

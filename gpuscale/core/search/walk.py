@@ -101,12 +101,20 @@ class Walk:
         )
         self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
-        self.tail_sets: dict[tuple[int, ...], Tails] = {}
         self.late = problem.late
+        self.some_fits = False  # of the group in hand: fits, or was left out for its time
+        known = problem.memory_cache.setdefault(
+            (space, problem.facts, *self.overlap_helps), ({}, {}, {})
+        )
+        self.tail_sets: dict[tuple[int, ...], Tails] = known[0]
+        self.floors: dict[tuple[object, ...], float] = known[1]  # of the states of a grid
+        self.rooms: dict[Group, float] = known[2]  # in which nothing of a group fits
 
     def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
-        p = self.problem
+        p, key = self.problem, (grid, ep, etp, b)
+        if key in self.floors:
+            return self.floors[key] > p.room_bytes
         layout = make_layout(
             p.facts,
             grid,
@@ -121,6 +129,7 @@ class Walk:
             tail=tails.least,
         )
         least = states_floor_bytes(p, layout, tails.states, tuple(tails.dealt))
+        self.floors[key] = least
         return least > p.room_bytes
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
@@ -144,6 +153,7 @@ class Walk:
         tried = self._overlaps(grid.tp)
         if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
             return
+        self.some_fits = False
         n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
         counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
         for overlap in tried:
@@ -154,6 +164,18 @@ class Walk:
                 counts.dominated += tails.n_all // len(tails.schedules) * skipped
                 if recompute[0] != "selective":  # which is neither more nor less than some layers
                     left = tight
+        if not self.some_fits:
+            self.rooms[group._replace(bound_s=0.0)] = p.room_bytes
+
+    def fits_nowhere(self, group: Group) -> bool:
+        """Whether an earlier search found nothing of a group to fit in as much memory."""
+        if self.rooms.get(group, 0.0) < self.problem.room_bytes:
+            return False
+        tails = self.tails(group.grid, group.micro_batch_size)
+        n_outer = len(sp.recomputes(self.space, self.problem.facts, group.grid.pp))
+        n_outer *= len(sp.overlap_tps(self.space, group.grid.tp))
+        self.result.counts.too_large += n_outer * tails.n_all
+        return True
 
     def _overlaps(self, tp: int) -> tuple[bool, ...]:
         """Overlap choices of TP that are not dominated."""
@@ -182,6 +204,7 @@ class Walk:
         if recompute[1] is None:
             each = micro_batch_s(p, shape)
             if pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late >= self._limit(names):
+                self.some_fits = True
                 return {}
         return {
             vpp: schedules
@@ -211,6 +234,7 @@ class Walk:
         stages, m = stages_of(p, first, shape), first.n_micro_batches
         names = self.families(group.grid, group.ep, tails)
         if m * stages.seconds * self.late >= self._limit(names):
+            self.some_fits = True
             return False
         counts.dominated += n_all - len(tails.exchanges) * len(schedules)
         pipes = sorted(
@@ -229,6 +253,7 @@ class Walk:
         grid = group.grid
         name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
         if pipes[0][0] >= self._limit((name,)):
+            self.some_fits = True
             return
         offloads = (tail.offload_optimizer, tail.offload_activations)
         if any(offloads) and self.offload_is_a_choice and tail[2:6] not in node.tight:
@@ -242,6 +267,7 @@ class Walk:
         layout = self._layout(group, node.recompute, node.overlap_tp, tail)
         exchange = exchange_s(p, layout, node.stages) * self.late
         if pipes[0][0] + exchange >= self._limit((name,)):
+            self.some_fits = True
             return
         peak = peak_bytes(p, layout, node.vpp)
         if peak > p.room_bytes:  # with 1F1B, which keeps least
@@ -252,6 +278,7 @@ class Walk:
             return
         for pipe, schedule, vpp in pipes:
             if pipe + exchange >= self._limit((name,)):
+                self.some_fits = True
                 break
             last = tail._replace(schedule=schedule, vpp=vpp)
             if any(offloads) and last[:6] in node.fits and self.offload_is_a_choice:
@@ -268,6 +295,7 @@ class Walk:
         p, counts = self.problem, self.result.counts
         time_s = step_s(p, layout, node.stages)
         if time_s >= self._limit((name,)):
+            self.some_fits = True
             return False
         found = Found(time_s, peak_bytes(p, layout), layout, name)
         if found.peak_bytes > p.room_bytes:
@@ -275,6 +303,7 @@ class Walk:
             node.some_too_large = True
             return False
         counts.evaluated += 1
+        self.some_fits = True
         self._note(found)
         return True
 

@@ -96,6 +96,65 @@ def assemble_layer(
     top_k: int,
 ) -> LayerTime:
     """Put the operators of a layer together: overlap, launch bound, recomputation."""
+    bare = bare_layer(
+        mix,
+        mlp,
+        has_mixer=has_mixer,
+        ffn_kind=ffn_kind,
+        hidden=hidden,
+        hw=hw,
+        sw=sw,
+        shape=shape,
+        top_k=top_k,
+    )
+    return recomputing(bare, shape.recompute, hw, sw, mix, mlp, is_moe=ffn_kind == "moe")
+
+
+class BareLayer(NamedTuple):
+    """A layer without recomputation, and what recomputation repeats of it."""
+
+    time: LayerTime
+    repeated_s: float  # forward pass that full recomputation repeats
+    rest_s: float  # forward pass of norms, residuals, activations
+
+
+def recomputing(
+    bare: BareLayer,
+    recompute: str,
+    hw: Hardware,
+    sw: Software,
+    mix: MixerTime,
+    mlp: FfnTime,
+    is_moe: bool,
+) -> LayerTime:
+    """Layer with its recomputation."""
+    again = recompute_s(
+        recompute,
+        hw,
+        sw=sw,
+        forward_s=bare.repeated_s,
+        mix=mix,
+        mlp=mlp,
+        rest_s=bare.rest_s,
+        is_moe=is_moe,
+    )
+    if not again:
+        return bare.time
+    return bare.time._replace(bwd_s=bare.time.bwd_s + again, recompute_s=again)
+
+
+def bare_layer(
+    mix: MixerTime,
+    mlp: FfnTime,
+    has_mixer: bool,
+    ffn_kind: str,
+    hidden: int,
+    hw: Hardware,
+    sw: Software,
+    shape: Shape,
+    top_k: int,
+) -> BareLayer:
+    """Put the operators of a layer together: overlap and launch bound."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     n_parts = int(has_mixer) + int(ffn_kind != "none")
     rest_f, rest_b = elementwise_s(
@@ -136,20 +195,9 @@ def assemble_layer(
     if sw.recompute_stops_early and ffn_kind == "dense":
         n_reductions = n_parts * (2 if shape.sequence_parallel else 1)
         repeated -= mlp.last_fwd_s + tp_f / n_reductions
-    again = recompute_s(
-        shape.recompute,
-        hw,
-        sw=sw,
-        forward_s=repeated,
-        mix=mix,
-        mlp=mlp,
-        rest_s=rest_f,
-        is_moe=ffn_kind == "moe",
-    )
-    bwd = busy_b + extra_b + again
-    return LayerTime(
+    time = LayerTime(
         fwd_s=fwd,
-        bwd_s=bwd,
+        bwd_s=busy_b + extra_b,
         matmul_s=linear_f + linear_b,
         attention_s=mix.core_fwd_s + mix.core_bwd_s,
         elementwise_s=rest_f + rest_b,
@@ -157,9 +205,9 @@ def assemble_layer(
         tp_comm_s=tp_f + tp_b,
         cp_comm_s=cp_f + cp_b,
         ep_comm_s=ep_f + ep_b,
-        recompute_s=again,
         host_s=extra_f + extra_b,
     )
+    return BareLayer(time, repeated, rest_f)
 
 
 def _over(hw: Hardware, gpu_s: float, host_s: float) -> float:
