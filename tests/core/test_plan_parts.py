@@ -16,8 +16,9 @@ from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
-from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
+from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity, with_better
 from gpuscale.core.plan.serve import experts_met_frac, serving_times, weights_read_bytes
+from gpuscale.core.plan.solve import find
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
@@ -268,6 +269,25 @@ def test_searched_sensitivity_is_never_worse_than_the_layout_kept():
     assert "HBM size" in anew
     for figure, expected_s in kept.items():
         assert anew[figure].expected_s <= expected_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("model", "n_gpus"), [("llama3-8b", 16), ("qwen3-30b-a3b", 16)])
+def test_searched_sensitivity_is_a_search_from_nothing(model, n_gpus):
+    """Limits from what is known, and blocks kept from other searches, change nothing."""
+    problem = problem_of(model, n_gpus=n_gpus, batch=64)
+    space = space_of(problem)
+    layout = find(problem, space, 2).best.layout
+    for e in searched_sensitivity(problem, space, layout):
+        changed = replace(problem, cache={}, kernel_cache={}, memory_cache={})
+        if e.figure == "HBM size":
+            changed = replace(changed, capacity_bytes=1.2 * problem.capacity_bytes)
+        elif e.figure == "global batch":
+            changed = replace(changed, facts=replace(problem.facts, global_batch_size=128))
+        else:
+            changed = replace(changed, hardware=with_better(problem.hardware, e.figure))
+        steps = 2 if e.figure == "global batch" else 1
+        best = find(changed, space, 0, follow_families=False).best
+        assert e.expected_s == pytest.approx(best.step_s / steps, rel=1e-12), e.figure
 
 
 def test_front_of_time_against_memory():

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
+from gpuscale.core.search.bounds import states_floor_bytes
 from gpuscale.core.search.families import family
-from gpuscale.core.search.problem import Problem, peak_bytes, states_floor_bytes
+from gpuscale.core.search.problem import Problem, peak_bytes
 from gpuscale.core.search.results import make_layout
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.stages import stage_kinds

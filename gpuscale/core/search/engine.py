@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from gpuscale.core.search import space as sp
+from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.problem import Problem, compute_s
 from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
-from gpuscale.core.search.walk import Walk, pipeline_floor_s
+from gpuscale.core.search.walk import Walk
 
 
 def search(
@@ -102,6 +103,15 @@ def _groups(state: Walk) -> Iterator[Group]:
                 continue
             for bound, b, precision in bounds:
                 for seq, order in itertools.product(splits, orders):
-                    group = Group(0.0, grid, ep, etp, b, seq, precision, order)
+                    group = Group(
+                        bound_s=0.0,
+                        grid=grid,
+                        ep=ep,
+                        etp=etp,
+                        micro_batch_size=b,
+                        sequence_parallel=seq,
+                        precision=precision,
+                        order=order,
+                    )
                     if not state.fits_nowhere(group):
                         yield group._replace(bound_s=bound)

@@ -1,26 +1,28 @@
 """One walk over a space: bounds, evaluation of groups, incumbents.
 
-Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960; bubble: Narayanan et al. 2021
-(arXiv:2104.04473), section 2.2.
+Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
-from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search import space as sp
+from gpuscale.core.search.bounds import (
+    least_fill,
+    peak_floor_bytes,
+    pipeline_floor_s,
+    states_floor_bytes,
+)
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
     micro_batch_s,
     peak_bytes,
-    peak_floor_bytes,
     stages_of,
-    states_floor_bytes,
     step_s,
 )
 from gpuscale.core.search.results import (
@@ -38,19 +40,6 @@ from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import StageTimes, shape_of
-
-
-def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: float) -> float:
-    """Bound steady and bubble time of any split of `micro_batch_s` over `pp` stages. [s].
-
-    ``m t + fill (total - t)`` grows with the heaviest stage t, which is at least total / pp.
-    """
-    return micro_batch_s / pp * (n_micro_batches + fill * (pp - 1))
-
-
-def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
-    """Smallest bubble of some (schedule, vpp), in units of the other stages. [1]."""
-    return min((SCHEDULES[s].bubble / v for s, v in schedules), default=0.0)
 
 
 def _effort(recompute: tuple[str, int | None]) -> tuple[int, float]:

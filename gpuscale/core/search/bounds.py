@@ -1,0 +1,94 @@
+"""Lower bounds of the time and memory of many layouts at once.
+
+Memory floor: Rajbhandari et al. 2019 (arXiv:1910.02054), section 3; bubble: Narayanan et al. 2021
+(arXiv:2104.04473), section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.peak import kept_bytes, layout_activations, state_block
+from gpuscale.core.memory.peak import shards as memory_shards
+from gpuscale.core.schedules import SCHEDULES
+from gpuscale.core.search.problem import Problem, stages_dealt
+from gpuscale.core.search.space import Tail
+from gpuscale.core.stages import StageParams
+
+
+def pipeline_floor_s(micro_batch_s: float, pp: int, n_micro_batches: int, fill: float) -> float:
+    """Bound steady and bubble time of any split of `micro_batch_s` over `pp` stages. [s].
+
+    ``m t + fill (total - t)`` grows with the heaviest stage t, which is at least total / pp.
+    """
+    return micro_batch_s / pp * (n_micro_batches + fill * (pp - 1))
+
+
+def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
+    """Smallest bubble of some (schedule, vpp), in units of the other stages. [1]."""
+    return min((SCHEDULES[s].bubble / v for s, v in schedules), default=0.0)
+
+
+def states_floor_bytes(
+    p: Problem, layout: Layout, states: Sequence[Tail], dealt: Sequence[int]
+) -> float:
+    """Bound the memory of every layout of a grid and its experts: least states alone. [byte].
+
+    The least of the first stage over `states`, see `space.least_states`, and over the ways to
+    deal the layers, see `space.dealings`.
+    """
+    ways = tuple((t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in states)
+    key = (
+        "states",
+        layout.tp,
+        layout.pp,
+        layout.ep,
+        layout.etp,
+        layout.dp,
+        layout.cp,
+        layout.precision,
+        ways,
+        *dealt,
+    )
+    least: float | None = p.memory_cache.get(key)
+    if least is None:
+        parameters = p.memory_parameters
+        firsts = [stages_dealt(p, layout, vpp)[0] for vpp in dealt]
+        least = min(_states_bytes(p, stage, layout, s) for s in states for stage in firsts)
+        least = parameters.fragmentation * least + parameters.context_bytes
+        p.memory_cache[key] = least
+    return least
+
+
+def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
+    """Bound the memory of every layout that differs from this one in its assembly. [byte].
+
+    Least states of the first stage, its layers dealt as here, and the activations that 1F1B keeps
+    there; logits, gathers and workspaces are left out.
+    """
+    parameters = p.memory_parameters
+    acts = layout_activations(p.memory_facts, parameters, layout)
+    flying = min(layout.n_micro_batches, layout.pp)
+    first = stages_dealt(p, layout, layout.vpp)[0]
+    kept = flying * kept_bytes(first, acts, layout, parameters.offloaded_layers)
+    floor = states_floor_bytes(p, layout, states, (layout.vpp,))
+    return floor + parameters.fragmentation * kept
+
+
+def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) -> float:
+    tried = replace(
+        layout,
+        zero_stage=tail.zero_stage,
+        shard_group_size=tail.shard_group_size,
+        offload_optimizer=tail.offload_optimizer,
+    )
+    block = state_block(stage, tried, p.memory_parameters, *memory_shards(tried))
+    return (
+        block.weights_bytes
+        + block.gradients_bytes
+        + block.master_bytes
+        + block.optimizer_bytes
+        + block.unsharded_bytes
+    )
