@@ -1,6 +1,5 @@
 // The form: what is asked, kept in the address; the answer: what the worker says.
 const $ = (id) => document.getElementById(id);
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
 const text = (name, label, value = "", note = "") => ({ name, label, value, note });
 const choice = (name, label, options, value = options[0]) => ({ name, label, options, value });
@@ -17,7 +16,7 @@ const TASKS = {
     more: [
       choice("software", "Software", ["", "hf-peft", "unsloth", "axolotl", "torchtune", "litgpt", "hf-fsdp", "fsdp-qlora", "hf-deepspeed"]),
       text("rank", "Rank of the adapters", "16"),
-      text("micro_batch", "Sequences at a time", ""),
+      text("micro_batch", "Sequences at a time", "", "what fits best"),
       choice("optimizer", "Optimizer", ["", "adamw", "adamw-8bit", "paged-adamw-8bit", "adafactor", "lion", "sgd"]),
       choice("loss", "Cross entropy", ["", "eager", "chunked", "fused"]),
       text("price", "Price of a GPU", "", "2.5 USD/h"),
@@ -37,8 +36,8 @@ const TASKS = {
       choice("engine", "Engine", ["", "vllm", "sglang", "trtllm", "llama.cpp"]),
       choice("weights", "Weights", ["", "bf16", "fp8", "nvfp4", "awq", "q4_k_m"]),
       choice("kv", "Cache", ["", "bf16", "fp8"]),
-      text("context", "Longest context", ""),
-      text("tp", "Tensor parallel", ""),
+      text("context", "Longest context", "", "tokens; 32k"),
+      text("tp", "Tensor parallel", "", "GPUs of a replica"),
       text("price", "Price of a GPU", "", "2.5 USD/h"),
     ],
   },
@@ -47,15 +46,35 @@ const TASKS = {
     preset: { model: "llama3-70b", gpus: "512", gpu: "dgx-h100" },
     fields: [
       text("tokens", "Tokens of the run", "", "15T; empty: the model's own"),
-      text("seq_len", "Tokens of a sequence", ""),
+      text("seq_len", "Tokens of a sequence", "", "8k; empty: the model's own"),
       text("batch_tokens", "Tokens of a step", "", "4M"),
     ],
     more: [
       choice("software", "Software", ["", "megatron-core", "megatron-bridge", "torchtitan", "fsdp", "deepspeed-zero3", "nanotron", "jax"]),
       choice("precision", "Precision", ["", "bf16", "fp8", "mxfp8", "nvfp4"]),
-      text("tp", "Tensor parallel", ""),
-      text("pp", "Pipeline stages", ""),
+      text("tp", "Tensor parallel", "", "what is fastest"),
+      text("pp", "Pipeline stages", "", "what is fastest"),
       choice("recompute", "Recomputation", ["", "none", "selective", "full"]),
+      text("price", "Price of a GPU", "", "2.5 USD/h"),
+    ],
+  },
+  rl: {
+    command: "plan",
+    preset: { model: "qwen2.5-7b", gpus: "8", gpu: "h100" },
+    fields: [
+      choice("method", "Method", ["grpo", "ppo", "rloo", "dpo"]),
+      text("response", "Tokens of an answer", "1024", "on average"),
+      text("max_response", "Longest answer", "", "tokens; four times the average"),
+      text("steps", "Steps of the run", "", "for hours and dollars; 200"),
+    ],
+    more: [
+      text("prompt", "Tokens of a prompt", "512", "on average"),
+      text("prompts", "Prompts of a step", "", "128"),
+      text("group", "Answers to a prompt", "", "8"),
+      choice("engine", "Rollouts", ["", "colocated", "split", "async"]),
+      text("rollout_gpus", "GPUs that only roll out", "", "split and async"),
+      choice("software", "Software", ["", "hf-deepspeed", "hf-fsdp", "megatron-core", "hf-peft"]),
+      text("rank", "Rank of adapters", "", "empty: all weights"),
       text("price", "Price of a GPU", "", "2.5 USD/h"),
     ],
   },
@@ -63,11 +82,12 @@ const TASKS = {
 
 let task = "tune";
 let names = { models: [], gpus: [], clusters: [] };
-let latest = null;
+let latest = null; // the answer shown, and its question
 let running = null;
 let waiting = null;
 let timer = 0;
 let count = 0;
+const wanted = new Map(); // files asked for, by number
 
 const worker = new Worker("worker.js", { type: "module" });
 
@@ -99,9 +119,18 @@ function build(values) {
   if (more.some((f) => values[f.name] && values[f.name] !== f.value)) $("more").open = true;
 }
 
+// "3090" or "Llama 3 8B": the one name that is meant, or else what was typed
+function meant(typed, list) {
+  const bare = (name) => name.toLowerCase().replace(/[^a-z0-9]/g, "");
+  if (!typed || list.includes(typed)) return typed;
+  const same = list.filter((name) => bare(name) === bare(typed));
+  const like = list.filter((name) => bare(name).includes(bare(typed)));
+  return same[0] ?? (like.length === 1 ? like[0] : typed);
+}
+
 function asked() {
-  const given = { model: $("model").value.trim() };
-  const gpu = $("gpu").value.trim();
+  const given = { model: meant($("model").value.trim(), names.models) };
+  const gpu = meant($("gpu").value.trim(), [...names.gpus, ...names.clusters]);
   if (gpu) given[names.clusters.includes(gpu) && !names.gpus.includes(gpu) ? "cluster" : "gpu"] = gpu;
   given.gpus = $("gpus").value.trim();
   const { fields, more } = TASKS[task];
@@ -135,7 +164,7 @@ function send(now = false) {
     const question = { id: ++count, command: TASKS[task].command, given: asked() };
     if (running) waiting = question;
     else start(question);
-  }, now ? 0 : 250);
+  }, now ? 0 : 200);
 }
 
 function start(question) {
@@ -149,48 +178,32 @@ function say(words, wrong = false) {
   $("state").classList.toggle("error", wrong);
 }
 
-function gb(bytes) {
-  return `${(bytes / 1e9).toFixed(bytes < 1e11 ? 1 : 0)} GB`;
-}
-
-function showMemory(memory) {
-  $("memory").hidden = !memory;
-  if (!memory) return;
-  const total = memory.parts.reduce((sum, [, value]) => sum + value, 0);
-  const scale = Math.max(total, memory.usable) * 1.02;
-  $("memory-parts").replaceChildren();
-  $("memory-legend").replaceChildren();
-  memory.parts.forEach(([name, value, words], i) => {
-    const part = document.createElement("span");
-    part.style.width = `${(100 * value) / scale}%`;
-    part.style.background = COLOURS[i % COLOURS.length];
-    part.title = `${name} ${words}`;
-    const mark = document.createElement("i");
-    mark.style.background = part.style.background;
-    const item = document.createElement("li");
-    item.append(mark, `${name} ${words}`);
-    $("memory-parts").append(part);
-    $("memory-legend").append(item);
-  });
-  $("memory-limit").style.left = `${(100 * memory.usable) / scale}%`;
-  $("memory-text").textContent = `Memory of a GPU: ${gb(total)} of ${gb(memory.usable)} usable`;
-}
-
-function show(answer) {
-  latest = answer;
-  $("command").textContent = answer.command ?? "";
-  if (answer.error) {
-    say(`${answer.error}${answer.hint ? `. ${answer.hint}` : ""}`, true);
-    $("save-launch").hidden = true;
-    return;
+// marks the field that an error is about
+function blame(error = "") {
+  for (const input of document.querySelectorAll("#form input")) {
+    const value = input.value.trim();
+    const wrong = error && value && error.includes(`\`${value}\``);
+    if (wrong) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
   }
+}
+
+function show(answer, question) {
+  $("command").textContent = answer.command ?? "";
+  blame(answer.error);
+  $("launch").hidden = !answer.launch;
+  $("launch").open = false;
+  if (answer.error) {
+    latest = null;
+    return say(`${answer.error}${answer.hint ? `. ${answer.hint}` : ""}`, true);
+  }
+  latest = { ...answer, question };
   say("");
   $("head").innerHTML = answer.head; // written and escaped by the planner
   $("body").innerHTML = answer.body;
-  showMemory(answer.memory);
-  $("save-launch").hidden = Object.keys(answer.launch).length === 0;
   $("answer").classList.remove("old");
   for (const table of $("body").querySelectorAll("table.sortable")) sortable(table);
+  keepForLater();
 }
 
 function sortable(table) {
@@ -199,7 +212,7 @@ function sortable(table) {
       const up = th.getAttribute("aria-sort") !== "ascending";
       table.querySelectorAll("thead th").forEach((other) => other.setAttribute("aria-sort", "none"));
       th.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const key = (row) => row.cells[column].dataset.v ?? "";
+      const key = (row) => row.cells[column].dataset.v ?? row.cells[column].textContent;
       const rows = [...table.tBodies[0].rows].sort((a, b) => {
         const [x, y] = [key(a), key(b)];
         const less = x !== "" && y !== "" && !isNaN(x) && !isNaN(y) ? x - y : x.localeCompare(y);
@@ -216,25 +229,33 @@ worker.onmessage = ({ data }) => {
   else if (data.names) {
     names = data.names;
     const fill = (id, list) => $(id).replaceChildren(...list.map((n) => new Option(n, n)));
-    const style = document.createElement("style");
-    style.textContent = names.style; // of the pictures, as in a report
-    document.head.append(style);
     fill("models", names.models);
     fill("gpu-names", [...names.gpus, ...names.clusters]);
-    say("");
     send(true);
   } else if (data.kept) {
     $("model").value = data.kept;
     send(true);
+  } else if (wanted.has(data.id)) {
+    wanted.get(data.id)(data.made ?? { error: data.answer.error });
+    wanted.delete(data.id);
   } else {
+    const question = running;
     running = null;
     if (waiting) {
       const next = waiting;
       waiting = null;
       start(next);
-    } else show(data.answer);
+    } else show(data.answer, question);
   }
 };
+
+// asks the worker for a file of the answer that is shown
+function made(what) {
+  const { command, given } = latest.question;
+  const id = ++count;
+  worker.postMessage({ id, command, given, what });
+  return new Promise((done) => wanted.set(id, done));
+}
 
 async function take(file) {
   if (!file || file.size > 1e6) return say("A config.json is a small text file.", true);
@@ -242,12 +263,15 @@ async function take(file) {
   worker.postMessage({ id: ++count, file: { name, content: await file.arrayBuffer() } });
 }
 
-function save(name, content, type) {
+async function save(what) {
+  if (!latest) return;
+  const file = await made(what);
+  if (file.error) return say(file.error, true);
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([content], { type }));
-  link.download = name;
+  link.href = URL.createObjectURL(new Blob([file.text], { type: file.type }));
+  link.download = file.file;
   link.click();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 async function copy(button, words) {
@@ -256,27 +280,33 @@ async function copy(button, words) {
     await navigator.clipboard.writeText(words);
     button.textContent = "Copied";
   } catch {
-    button.textContent = "Select it above";
+    button.textContent = "Not allowed";
   }
   setTimeout(() => (button.textContent = before), 1500);
 }
 
-$("copy-command").onclick = (e) => latest && copy(e.target, latest.command);
+// once an answer stands, the browser keeps all files for a visit without a network
+let keeping = false;
+function keepForLater() {
+  if (keeping || !("serviceWorker" in navigator) || !location.protocol.startsWith("http")) return;
+  keeping = true;
+  navigator.serviceWorker.register("sw.js").catch(() => {});
+}
+
+$("copy-command").onclick = (e) => copy(e.target, $("command").textContent);
 $("copy-link").onclick = (e) => copy(e.target, location.href);
-$("save-json").onclick = () => latest?.answer && save("answer.json", JSON.stringify(latest.answer, null, 2), "application/json");
-$("save-page").onclick = () => latest?.report && save("answer.html", latest.report, "text/html");
-$("save-picture").onclick = () => {
-  const picture = $("body").querySelector("figure svg");
-  if (picture) save("picture.svg", new XMLSerializer().serializeToString(picture), "image/svg+xml");
-};
-$("save-launch").onclick = () => {
-  const file = Object.entries(latest?.launch ?? {})[0];
-  if (file) save(file[0], file[1], "text/x-shellscript");
-};
+$("copy-json").onclick = (e) => latest && copy(e.target, JSON.stringify(latest.answer, null, 2));
+$("save-page").onclick = () => save("page");
+$("save-picture").onclick = () => save("picture");
+$("launch").addEventListener("toggle", async () => {
+  if (!$("launch").open || !latest) return;
+  const file = await made("launch");
+  $("launch-text").textContent = file.text ?? file.error;
+});
 $("form").addEventListener("input", (e) => {
   if (e.target.id === "config") return void take(e.target.files[0]);
   if (e.target.name === "task") { task = e.target.value; build({}); }
-  send();
+  send(e.target.name === "task");
 });
 $("form").addEventListener("submit", (e) => { e.preventDefault(); send(true); });
 addEventListener("hashchange", () => { recall(); send(true); });
@@ -284,4 +314,3 @@ addEventListener("dragover", (e) => { e.preventDefault(); document.body.classLis
 addEventListener("dragleave", (e) => { if (!e.relatedTarget) document.body.classList.remove("drop"); });
 addEventListener("drop", (e) => { e.preventDefault(); document.body.classList.remove("drop"); take(e.dataTransfer.files[0]); });
 recall();
-if ("serviceWorker" in navigator && location.protocol.startsWith("http")) navigator.serviceWorker.register("sw.js").catch(() => {});

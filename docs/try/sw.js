@@ -1,6 +1,12 @@
-// Keeps what the page needs, so that it works without a network after the first visit.
+// Keeps all that the page needs, so that it works without a network after the first visit.
 const CACHE = "gpuscale-VERSION";
-self.addEventListener("install", () => self.skipWaiting());
+const FILES = [];
+const kept = (name) => new Request(name, { cache: "force-cache" });
+self.addEventListener("install", (event) => event.waitUntil((async () => {
+  const cache = await caches.open(CACHE);
+  await cache.addAll(FILES.map(kept));
+  await self.skipWaiting();
+})()));
 self.addEventListener("activate", (event) => event.waitUntil((async () => {
   for (const name of await caches.keys()) if (name.startsWith("gpuscale-") && name !== CACHE) await caches.delete(name);
   await self.clients.claim();
@@ -9,10 +15,6 @@ self.addEventListener("fetch", (event) => {
   if (event.request.method !== "GET" || new URL(event.request.url).origin !== location.origin) return;
   event.respondWith((async () => {
     const cache = await caches.open(CACHE);
-    const kept = await cache.match(event.request, { ignoreSearch: true });
-    if (kept) return kept;
-    const answer = await fetch(event.request);
-    if (answer.ok) await cache.put(event.request, answer.clone());
-    return answer;
+    return (await cache.match(event.request, { ignoreSearch: true })) ?? fetch(event.request);
   })());
 });

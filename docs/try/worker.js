@@ -3,20 +3,14 @@ import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const said = (message) => self.postMessage(message);
 
-async function bytes(name, sha256) {
-  const answer = await fetch(name, { integrity: `sha256-${sha256}` });
-  if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
-  return answer.arrayBuffer();
-}
-
 const ready = (async () => {
   const manifest = await (await fetch("manifest.json")).json();
-  const wheels = manifest.wheels.map((w) => bytes(`wheels/${w.file}`, w.sha256));
+  const code = fetch("code.zip", { integrity: `sha256-${manifest.sha256}` });
   said({ state: "Loading Python…" });
   const python = await loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
   said({ state: "Loading the planner…" });
-  for (const wheel of await Promise.all(wheels)) python.unpackArchive(wheel, "wheel");
-  python.runPython("from gpuscale.answers.page import asked_json, names_json");
+  python.unpackArchive(await (await code).arrayBuffer(), "zip");
+  python.runPython("from gpuscale.answers.page import asked_json, kept_json, names_json");
   said({ names: JSON.parse(python.globals.get("names_json")()) });
   return python;
 })();
@@ -29,10 +23,11 @@ self.onmessage = async ({ data }) => {
     said({ id: data.id, kept: data.file.name });
     return;
   }
+  const call = (name, ...rest) => JSON.parse(python.globals.get(name)(...rest));
+  const given = JSON.stringify(data.given);
   try {
-    const ask = python.globals.get("asked_json");
-    const answer = JSON.parse(ask(data.command, JSON.stringify(data.given)));
-    said({ id: data.id, answer });
+    if (data.what) said({ id: data.id, made: call("kept_json", data.command, given, data.what) });
+    else said({ id: data.id, answer: call("asked_json", data.command, given) });
   } catch (error) {
     said({ id: data.id, answer: { error: "the planner failed on this question", hint: String(error).slice(-400) } });
   }

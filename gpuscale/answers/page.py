@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from gpuscale.answers.ask import Question
     from gpuscale.render.document import Document
-
-LAUNCHERS = {"run.sh": "torchrun", "run.sbatch": "slurm"}
 
 
 def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
@@ -40,6 +39,19 @@ def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
+@lru_cache(maxsize=2)
+def _asked(name: str, given_json: str) -> Document:
+    """Answer a form; the last answers are kept for what is made of them."""
+    question = question_of(name)
+    given = _given(given_json)
+    _refuse_unsaid(question, given)
+    return ask(question(**given))
+
+
+def _given(given_json: str) -> dict[str, Any]:
+    return {k: v for k, v in json.loads(given_json).items() if str(v).strip()}
+
+
 def asked_json(name: str, given_json: str) -> str:
     """Answer a form.
 
@@ -54,31 +66,67 @@ def asked_json(name: str, given_json: str) -> str:
     -------
     str
         JSON: ``command``, and either ``error`` with ``hint`` or ``head``, ``body`` (HTML),
-        ``answer`` (as ``--json``), ``text``, ``no`` and ``launch`` files.
+        ``answer`` (as ``--json``), ``no``, and whether there is a ``launch`` file.
     """
-    question = question_of(name)
-    given = {k: v for k, v in json.loads(given_json).items() if str(v).strip()}
-    made: dict[str, Any] = {"command": command_line(question, given)}
+    made: dict[str, Any] = {"command": command_line(question_of(name), _given(given_json))}
     try:
-        _refuse_unsaid(question, given)
-        document = ask(question(**given))
+        document = _asked(name, given_json)
         from gpuscale.render.data import to_json
-        from gpuscale.render.html_report import body_html, head_html, to_html
-        from gpuscale.render.plain import to_text
+        from gpuscale.render.html_report import body_html, head_html
 
         made |= {
             "head": head_html(document),
             "body": body_html(document),
             "answer": json.loads(to_json(document, {})),
-            "text": to_text(document),
-            "report": to_html(document, made["command"]),
             "no": document.answered_no,
-            "launch": _launches(document.launch),
-            "memory": _memory(document),
+            "launch": document.launch is not None,
         }
     except GpuscaleError as error:
         made |= {"error": str(error), "hint": getattr(error, "hint", "") or ""}
     return json.dumps(made)
+
+
+def kept_json(name: str, given_json: str, what: str) -> str:
+    """Make a file of an answer: its ``page``, its first ``picture`` or its ``launch`` file.
+
+    Returns
+    -------
+    str
+        JSON: ``file``, ``type`` and ``text``; or ``error``.
+    """
+    try:
+        document = _asked(name, given_json)
+        made = MAKE[what](document, command_line(question_of(name), _given(given_json)))
+    except GpuscaleError as error:
+        made = {"error": str(error)}
+    return json.dumps(made)
+
+
+def _page(document: Document, command: str) -> dict[str, str]:
+    from gpuscale.render.html_report import to_html
+
+    return {"file": "answer.html", "type": "text/html", "text": to_html(document, command)}
+
+
+def _picture(document: Document, _: str) -> dict[str, str]:
+    from gpuscale.render.pictures.draw import to_svg
+    from gpuscale.render.pictures.known import pictures
+
+    found = pictures(document)
+    if not found:
+        raise GpuscaleError("this answer has no picture")
+    return {"file": "answer.svg", "type": "image/svg+xml", "text": to_svg(found[0])}
+
+
+def _launch(document: Document, _: str) -> dict[str, str]:
+    if document.launch is None:
+        raise GpuscaleError("this answer has no launch file")
+    text = document.launch("torchrun")
+    return {"file": "run.sh", "type": "text/x-shellscript", "text": text}
+
+
+MAKE = {"page": _page, "picture": _picture, "launch": _launch}
+"""What can be made of an answer."""
 
 
 def _refuse_unsaid(question: type[Question], given: Mapping[str, Any]) -> None:
@@ -92,35 +140,9 @@ def _refuse_unsaid(question: type[Question], given: Mapping[str, Any]) -> None:
             raise GpuscaleError(f"missing: {name.replace('_', ' ')}")
 
 
-def _memory(document: Document) -> dict[str, Any] | None:
-    """Parts of the memory and what is usable, where the answer draws them."""
-    from gpuscale.render.document import Bars
-
-    for block in document.blocks:
-        if isinstance(block, Bars) and block.limit:
-            return {"parts": [list(row) for row in block.rows if row[1]], "usable": block.limit}
-    result = document.result
-    total, usable = (getattr(result, key, None) for key in ("peak_bytes", "capacity_bytes"))
-    if not total or not usable:
-        return None
-    return {"parts": [["needed", total, f"{total / 1e9:,.1f} GB"]], "usable": usable}
-
-
-def _launches(write: Any) -> dict[str, str]:
-    """Launch files of an answer, where its framework can be written."""
-    files = {}
-    for file, wrapper in LAUNCHERS.items() if write else ():
-        try:
-            files[file] = write(wrapper)
-        except GpuscaleError:
-            continue
-    return files
-
-
 def names_json() -> str:
-    """Names that the form offers, as JSON: models, GPUs, clusters; and the style of pictures."""
+    """Names that the form offers, as JSON: models, GPUs, clusters."""
     from gpuscale.io.presets import preset_names
-    from gpuscale.render.svg import style
 
     kinds = (("models", "model"), ("gpus", "gpu"), ("clusters", "cluster"))
-    return json.dumps({key: preset_names(kind) for key, kind in kinds} | {"style": style()})
+    return json.dumps({key: preset_names(kind) for key, kind in kinds})

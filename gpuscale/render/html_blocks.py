@@ -46,7 +46,7 @@ def sections(blocks: Sequence[Block]) -> Iterator[Section]:
         elif isinstance(block, Table):
             yield Section(title, "".join(_table(block, title)), len(block.columns) > 6)
         elif isinstance(block, Facts):
-            yield Section(title, "".join(_facts(block)), True)
+            yield Section(title, "".join(_facts(block)))
         else:
             yield Section(title, "".join(_bars(block)))
 

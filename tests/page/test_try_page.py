@@ -3,6 +3,8 @@
 Needs Chromium, npm and a package index; where one is missing the tests say which and are skipped.
 """
 
+import base64
+import contextlib
 import functools
 import http.server
 import json
@@ -58,8 +60,8 @@ JOBS = [
     ),
     ("memory", {"model": "qwen3-30b-a3b", "serve": "true", "gpus": "2"}),
     ("matmul-time", {"gpu": "b200", "m": "64", "n": "4096", "k": "8192"}),
-    ("network", {"cluster": "h100-superpod", "gpus": "1024"}),
-    ("model", {"model": "qwen3-30b-a3b"}),
+    ("plan", {"model": "qwen2.5-7b", "method": "grpo", "gpu": "h100", "gpus": "8", "steps": "100"}),
+    ("plan", {"model": "llama3-8b", "method": "dpo", "gpu": "a100-80gb", "gpus": "8"}),
     ("memory", {"model": "llama3-8b", "gpu": "no-such-card"}),
 ]
 ASK = """new Promise((done, failed) => {
@@ -98,15 +100,26 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = built(tmp_path_factory.mktemp("site"))
+@contextlib.contextmanager
+def served(folder):
+    """A plain static file server of a folder; its address, and what stops it."""
     handler = functools.partial(Quiet, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with page() as tab:
-        yield tab, f"http://127.0.0.1:{server.server_port}/try/", folder
-    server.shutdown()
+
+    def stop():
+        server.shutdown()
+        server.server_close()
+
+    yield f"http://127.0.0.1:{server.server_port}/try/", stop
+    stop()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = built(tmp_path_factory.mktemp("site"))
+    with served(folder) as (address, _), page() as tab:
+        yield tab, address, folder
 
 
 def wait_for(tab, condition, seconds=120):
@@ -147,22 +160,38 @@ def close(one, other, where):
         assert one == other, where
 
 
+SHIFTS = """self.shifts = 0; new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) shifts += entry.value;
+}).observe({type: "layout-shift", buffered: true})"""
+SHOWN = "document.querySelector('#answer:not(.old) #head .answer')"
+
+
+def violations(tab, axe, dark):
+    """What axe-core finds wrong with the page as it stands."""
+    wanted = {
+        "prefers-color-scheme": "dark" if dark else "light",
+        "prefers-reduced-motion": "reduce",
+    }
+    features = [{"name": name, "value": value} for name, value in wanted.items()]
+    tab.call("Emulation.setEmulatedMedia", features=features)
+    tab.evaluate(axe + "; undefined")
+    found = "[v.id, v.nodes.map((n) => n.target).join()]"
+    run = f"axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => {found})))"
+    return json.loads(tab.evaluate(run))
+
+
 @pytest.mark.xdist_group("browser")
 def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     tab, address, folder = site
     tab.messages.clear()
     axe = (folder / "axe" / "package" / "axe.min.js").read_text("utf-8")
-    for dark in (False, True):
-        tab.open(f"{address}?{int(dark)}#task=tune&model=llama3-8b&gpu=rtx-3090&gpus=2", dark)
-        wait_for(tab, "document.querySelector('#head .answer')")
-        tab.evaluate(axe + "; undefined")
-        found = json.loads(
-            tab.evaluate(
-                "axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => "
-                "[v.id, v.nodes.map((n) => n.target).join()])))"
-            )
-        )
-        assert found == [], found
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source=SHIFTS)
+    for task in ("rl", "serve", "train", "tune"):
+        tab.open(f"{address}?{task}#task={task}")
+        wait_for(tab, SHOWN)
+        assert float(tab.evaluate("shifts")) < 0.1, f"{task}: what is read jumps"
+        for dark in (False, True):
+            assert violations(tab, axe, dark) == [], (task, dark)
     assert "llama3-8b" in tab.evaluate("document.querySelector('#head').textContent")
     tab.evaluate(
         "const box = document.querySelector('#gpus'); box.value = '4'; "
@@ -183,3 +212,45 @@ def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     assert tab.messages == []
     names = tab.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
     assert all(name.startswith(("http://127.0.0.1", "data:", "blob:")) for name in names)
+
+
+@pytest.mark.xdist_group("browser")
+def test_files_of_an_answer_and_the_keyboard(site):
+    tab, address, _ = site
+    tab.open(f"{address}?files#task=train&gpus=64")
+    wait_for(tab, SHOWN)
+    tab.evaluate("document.querySelector('#launch summary').click()")
+    wait_for(tab, "document.querySelector('#launch-text').textContent.includes('torchrun')")
+    saved = "const made = []; HTMLAnchorElement.prototype.click = function () "
+    saved += "{ made.push(this.download) }; self.made = made; "
+    saved += "for (const id of ['save-page', 'save-picture']) document.getElementById(id).click()"
+    tab.evaluate(saved)
+    wait_for(tab, "made.join() === 'answer.html,answer.svg'")
+    tab.evaluate("document.querySelector('#form input').focus()")
+    seen = set()
+    for _ in range(40):
+        for kind in ("keyDown", "keyUp"):
+            tab.call(
+                "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
+            )
+        seen.add(tab.evaluate("document.activeElement.id || document.activeElement.className"))
+    wanted = {"model", "gpus", "gpu", "config", "tokens", "copy-command", "save-page", "command"}
+    assert wanted <= seen, wanted - seen
+
+
+@pytest.mark.xdist_group("browser")
+def test_without_a_network_it_still_answers(site, tmp_path):
+    tab, _, folder = site
+    with served(folder) as (address, stop):
+        tab.open(address)
+        wait_for(tab, SHOWN)
+        ready = "navigator.serviceWorker.ready.then((r) => r.active?.state ?? '')"
+        assert tab.evaluate(ready) in ("activating", "activated")
+        stop()
+        tab.messages.clear()
+        tab.open(f"{address}?again#task=serve")
+        wait_for(tab, SHOWN)
+    picture = base64.b64decode(tab.call("Page.captureScreenshot")["data"])
+    (tmp_path / "offline.png").write_bytes(picture)
+    assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
+    assert tab.messages == []

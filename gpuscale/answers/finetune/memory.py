@@ -9,7 +9,15 @@ from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import make_case, site_of
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, wanted_of
-from gpuscale.answers.finetune.words import PARTS, head_text, part_rows, states_text, time_text
+from gpuscale.answers.finetune.words import (
+    PARTS,
+    head_text,
+    part_rows,
+    states_text,
+    time_text,
+    trained_words,
+    verdict_text,
+)
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
@@ -185,7 +193,15 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
         limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
     )
     table = _parts_table(case, r)
-    head = head_text(case, trial.job)
+    said = verdict_text(
+        case,
+        trained_words(trial.job),
+        total_bytes=r.total_bytes,
+        usable_bytes=r.usable_bytes,
+        fits=r.fits,
+        n_gpus=trial.job.layout.n_gpus,
+    )
+    head = f"{said}.\n{head_text(case, trial.job)}"
     if case.assumed:
         head += "\ntaken: " + "; ".join(case.assumed)
     blocks: list[Block] = [Text(head), table, bars, Facts(_facts(asked, case, trial, r))]

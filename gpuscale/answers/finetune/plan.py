@@ -20,7 +20,14 @@ from gpuscale.answers.finetune.plan_blocks import (
 )
 from gpuscale.answers.finetune.plan_records import Option, TuningPlan
 from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, one, wanted_of
-from gpuscale.answers.finetune.words import head_text, part_rows
+from gpuscale.answers.finetune.words import (
+    head_text,
+    part_rows,
+    time_text,
+    trained_words,
+    verdict_text,
+)
+from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 
@@ -293,6 +300,22 @@ def chosen_text(asked: Plan, trial: Trial) -> str:
     return f"\nchosen, the fastest that fits: {'; '.join(open_.values())} ({flags} pin them)"
 
 
+def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
+    said = verdict_text(
+        case,
+        trained_words(trial.job),
+        total_bytes=r.total_bytes,
+        usable_bytes=trial.usable_bytes,
+        fits=r.fits,
+        n_gpus=trial.job.layout.n_gpus,
+    )
+    if not r.fits:
+        return f"{said}."
+    cost = f" and {format_si(r.cost_usd, 'usd', 3)}" if r.cost_usd else ""
+    tokens = format_count(r.tokens, 3)
+    return f"{said}; {tokens} tokens take {time_text(r.run_s)}{cost}."
+
+
 def _document(
     asked: Plan,
     case: Case,
@@ -333,7 +356,7 @@ def _document(
         against=compared(options),
         remedies=remedies(case.bench, trial),
     )
-    head = head_text(case, trial.job)
+    head = f"{_answer(case, trial, r)}\n{head_text(case, trial.job)}"
     taken = [a for a in case.assumed if not a.startswith("software")]
     if taken:
         head += "\ntaken: " + "; ".join(taken)

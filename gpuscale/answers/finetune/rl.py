@@ -17,7 +17,7 @@ from gpuscale.answers.finetune.rl_blocks import (
 )
 from gpuscale.answers.finetune.rl_records import RlAnswer, Split
 from gpuscale.answers.finetune.wanted import Wanted
-from gpuscale.answers.finetune.words import head_text
+from gpuscale.answers.finetune.words import head_text, time_text, verdict_text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _document(
         splits=splits,
     )
     blocks: list[Block] = [
-        Text(_head(asking, case, rl, e)),
+        Text(f"{_answer(case, rl, e, r)}\n{_head(asking, case, rl, e)}"),
         phase_table(e),
         Facts(rl_facts(asking.asked, rl, e, r)),
         memory_table(e),
@@ -266,6 +266,21 @@ def _document(
         terms=rl_terms(e),
         csv_table=phase_table(e),
     )
+
+
+def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer) -> str:
+    said = verdict_text(
+        case,
+        rl.method.upper(),
+        total_bytes=r.total_bytes,
+        usable_bytes=r.usable_bytes,
+        fits=r.fits,
+        n_gpus=e.n_gpus,
+    )
+    if not r.fits:
+        return f"{said}."
+    run = f", {r.steps:,} steps {time_text(r.run_s)}" if r.steps and r.run_s else ""
+    return f"{said}; a step takes {time_text(r.step_s)}{run}."
 
 
 def _head(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> str:

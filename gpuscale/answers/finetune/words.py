@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.optimizers import state_bytes
+from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -99,6 +100,27 @@ def layout_words(job: Job) -> str:
             *([f"offload {moved}"] if moved else []),
         ]
     )
+
+
+def verdict_text(
+    case: Case, what: str, *, total_bytes: float, usable_bytes: float, fits: bool, n_gpus: int
+) -> str:
+    """Begin an answer: whether it fits, in one sentence without its end."""
+    where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
+    verdict = "fits" if fits else "does not fit"
+    room = f"{gb(total_bytes)} of {gb(usable_bytes)} a GPU"
+    return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
+
+
+def trained_words(job: Job) -> str:
+    """Say the kind of training in a word or two.
+
+    >>> from gpuscale.core.finetune.method import Method
+    >>> from types import SimpleNamespace
+    >>> trained_words(SimpleNamespace(method=Method(rank=8, base="nf4")))
+    'QLoRA'
+    """
+    return "Full training" if job.method.kind == "full" else method_words(job).split(" ")[0]
 
 
 def head_text(case: Case, job: Job) -> str:
