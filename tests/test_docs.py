@@ -35,6 +35,14 @@ def test_commands_of_a_page_print_what_it_shows(page):
     assert not wrong, "\n".join(wrong) + "\nrenew with `python tools/readme.py --update`"
 
 
+def test_the_gallery_is_what_is_answered(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    gallery = runpy.run_path(str(ROOT / "tools" / "gallery.py"))
+    assert len(gallery["questions"]()) == 20
+    made, kept = gallery["page"](), gallery["PAGE"].read_text("utf-8")
+    assert made == kept, "renew with `python tools/readme.py --update`"
+
+
 def test_python_of_the_pages_runs():
     page = DOCS / "how-to" / "python.md"
     text = "\n".join(re.findall(r"```pycon\n(.*?)```", page.read_text("utf-8"), re.DOTALL))

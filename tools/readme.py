@@ -49,8 +49,8 @@ def folder_of(page: Path) -> Iterator[Path]:
 
 
 def pages() -> list[Path]:
-    """List the pages that show commands."""
-    docs = sorted((ROOT / "docs").rglob("*.md"))
+    """List the pages that show commands; tools/gallery.py writes the gallery whole."""
+    docs = sorted(p for p in (ROOT / "docs").rglob("*.md") if p.name != "gallery.md")
     return [p for p in (ROOT / "README.md", *docs) if BLOCK.search(p.read_text("utf-8"))]
 
 
@@ -134,7 +134,12 @@ def main(args: list[str]) -> int:
     """Compare or renew the pages named."""
     update = "--update" in args
     bad = 0
-    for page in [Path(a) for a in args if not a.startswith("--")] or pages():
+    named = [Path(a) for a in args if not a.startswith("--")]
+    if update and (not named or any(p.name == "gallery.md" for p in named)):
+        import gallery
+
+        gallery.PAGE.write_text(gallery.page(), encoding="utf-8")
+    for page in [p for p in named if p.name != "gallery.md"] or ([] if named else pages()):
         with folder_of(page) as folder:
             if update:
                 text = page.read_text(encoding="utf-8")

@@ -168,12 +168,9 @@ SHOWN = "document.querySelector('#answer:not(.old) #head .answer')"
 
 def violations(tab, axe, dark):
     """What axe-core finds wrong with the page as it stands."""
-    wanted = {
-        "prefers-color-scheme": "dark" if dark else "light",
-        "prefers-reduced-motion": "reduce",
-    }
-    features = [{"name": name, "value": value} for name, value in wanted.items()]
-    tab.call("Emulation.setEmulatedMedia", features=features)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    tab.call("Emulation.setEmulatedMedia", features=[scheme])
+    tab.evaluate("Promise.all(document.getAnimations().map((a) => a.finished)).then(() => 1)")
     tab.evaluate(axe + "; undefined")
     found = "[v.id, v.nodes.map((n) => n.target).join()]"
     run = f"axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => {found})))"
@@ -227,14 +224,16 @@ def test_files_of_an_answer_and_the_keyboard(site):
     tab.evaluate(saved)
     wait_for(tab, "made.join() === 'answer.html,answer.svg'")
     tab.evaluate("document.querySelector('#form input').focus()")
+    wanted = {"model", "gpus", "gpu", "config", "tokens", "copy-command", "save-page", "command"}
     seen = set()
-    for _ in range(40):
+    for _ in range(150):
         for kind in ("keyDown", "keyUp"):
             tab.call(
                 "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
             )
         seen.add(tab.evaluate("document.activeElement.id || document.activeElement.className"))
-    wanted = {"model", "gpus", "gpu", "config", "tokens", "copy-command", "save-page", "command"}
+        if wanted <= seen:
+            break
     assert wanted <= seen, wanted - seen
 
 
