@@ -1,6 +1,6 @@
-"""Ask gpuscale the questions of docs/gallery.toml and write docs/gallery.md: `python tools/gallery.py`.
+"""Ask gpuscale the questions of docs/gallery.toml and write docs/gallery.md.
 
-The page shows each command, how its answer begins, and the measured outcome beside it, right or wrong.
+The page shows each command, how its answer begins, and the measured outcome beside it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ LINES = 3
 
 INTRO = """# Twenty questions people asked
 
-Asked in public threads and tables, in other words, each with the one command that answers it and with what
-somebody measured. We looked at these questions while we built gpuscale, so they flatter it; [how far it
-may be off](accuracy.md) is measured on others. Where it is wrong, it stands here as wrong. An answer
-counts as right within the error named. `python tools/readme.py --update` asks again.
+Asked in public threads and tables, in other words, each with the one command that answers it and
+with what somebody measured. We looked at these questions while we built gpuscale, so they flatter
+it; [how far it may be off](accuracy.md) is measured on others. Where it is wrong, it stands here as
+wrong. An answer counts as right within the error named; `python tools/readme.py --update` asks
+again.
 
 """
 
@@ -99,8 +100,8 @@ def page() -> str:
         parts.append(
             f"## Question {n}\n\n{one['asked']}\n\n```console\n$ gpuscale {one['command']}\n"
             + "\n".join(line.rstrip() for line in shown)
-            + f"\n...\n```\n\nAnswer: {answer}. Measured: {measured} ([source]({one['source']})): {mark}."
-            + f"{limit}{note}\n"
+            + f"\n...\n```\n\nAnswer: {answer}. "
+            + f"Measured: {measured} ([source]({one['source']})): {mark}.{limit}{note}\n"
         )
     head = f"{right} of {len(rows)} are right.\n\n| | question | gpuscale | measured | |\n"
     table = head + "| --- | --- | --- | --- | --- |\n" + "\n".join(rows) + "\n\n"

@@ -16,18 +16,20 @@ class Responses:
 
     mean_tokens: float
     max_tokens: float
-    scale_tokens: float  # of the exponential; infinite where every response has the maximum
+    scale_tokens: float | None  # of the exponential; None where every response has the maximum
 
     def alive(self, tokens: float) -> float:
         """Share of the responses that are longer than `tokens`. [1]."""
         if tokens >= self.max_tokens:
             return 0.0
-        return 1.0 if math.isinf(self.scale_tokens) else math.exp(-tokens / self.scale_tokens)
+        return 1.0 if self.scale_tokens is None else math.exp(-tokens / self.scale_tokens)
 
     def longest(self, n: float) -> float:
         """Length of the longest of `n` responses, where less than one is left. [token]."""
-        if math.isinf(self.scale_tokens) or n <= 1:
-            return self.max_tokens if math.isinf(self.scale_tokens) else self.mean_tokens
+        if self.scale_tokens is None:
+            return self.max_tokens
+        if n <= 1:
+            return self.mean_tokens
         return min(self.max_tokens, self.scale_tokens * (math.log(n) + EULER))
 
 
@@ -48,13 +50,13 @@ def responses(mean_tokens: float, max_tokens: float) -> Responses:
     Examples
     --------
     >>> r = responses(1000.0, 8000.0)
-    >>> round(r.scale_tokens), round(r.longest(512))
+    >>> round(r.scale_tokens or 0), round(r.longest(512))
     (1000, 6818)
     """
     if not 0 < mean_tokens <= max_tokens:
         raise ValueError(f"mean {mean_tokens:g} must be above 0 and up to {max_tokens:g}")
     if mean_tokens > 0.98 * max_tokens:
-        return Responses(mean_tokens, max_tokens, math.inf)
+        return Responses(mean_tokens, max_tokens, None)
     low, high = mean_tokens, 100.0 * max_tokens
     for _ in range(60):
         scale = math.sqrt(low * high)
