@@ -114,7 +114,13 @@ def predicted(run: TrainingRun, parameters: MemoryParameters) -> float:
 def of_run(run: TrainingRun, family: MemoryParameters) -> MemoryParameters:
     """Parameters of the family with the settings of the run."""
     own = parameters_of(load_software(run.software), run.options)
-    names = ("unfused_attention", "fused_cross_entropy", "recompute_modules", "offloaded_layers")
+    names = (
+        "unfused_attention",
+        "fused_cross_entropy",
+        "loss",
+        "recompute_modules",
+        "offloaded_layers",
+    )
     return replace(family, **{n: getattr(own, n) for n in names})
 
 

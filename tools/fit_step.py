@@ -127,7 +127,7 @@ class Records:
             self.hardware[key] = measured_hardware(h, cal)
         hw = self.hardware[key]
         assert run.layout is not None
-        kind = (run.software, hw.architecture, tuple(run.options.items()), run.layout.precision)
+        kind = (run.software, h.gpu_name, tuple(run.options.items()), run.layout.precision)
         if kind not in self.software:
             self.software[kind] = software_record(
                 load_software(run.software),
@@ -135,6 +135,7 @@ class Records:
                 run.options,
                 precision=run.layout.precision,
                 calibration=cal,
+                gpu=h.gpu_name,
             )
         return hw, self.software[kind]
 

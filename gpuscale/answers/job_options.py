@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Asked, Converted, Question, text, whole
 from gpuscale.core.settings import (
+    ATTENTION,
     DISPATCHERS,
     GRADIENT_BYTES,
     GRAPHS,
+    LOSSES,
     MODULES,
     MOE_KERNELS,
     MOMENT_BYTES,
@@ -43,12 +45,29 @@ def _recipe(value: Any, label: str) -> str:
 
 def recipe(default: str) -> Asked[str | None]:
     """Bytes of the states, by the name of a recipe; `default` says what is taken without one."""
-    names = "mixed-adam, bf16-adam, adam-8bit, deepseek-v3, fp32-adam, sgd, ..."
+    names = (
+        "mixed-adam (2+2+4+8), mixed-adam-fp32-grads, mixed-adam-nomaster, mixed-adam-8bit, "
+        "mixed-sgd, bf16-adam (2+2+4), adam-8bit, sgd, fp32-adam, deepseek-v3 or book-min."
+    )
     return Asked(f"Bytes per parameter of the states: {names} [default: {default}]", None, _recipe)
 
 
 @dataclass(kw_only=True)
-class JobOptions(Question):
+class KernelOptions(Question):
+    """Kernels of a job; not given, those of the software."""
+
+    attention: Asked[str | None] = text(
+        "Attention kernel: best (of the GPU), flash2, flash1 or eager. [default: the software's]",
+        known=tuple(ATTENTION),
+    )
+    loss: Asked[str | None] = text(
+        "Cross entropy: eager (whole logits), chunked or fused. [default: the software's]",
+        known=tuple(LOSSES),
+    )
+
+
+@dataclass(kw_only=True)
+class JobOptions(KernelOptions):
     """What experts set in a launch file; not given, it is as the software comes."""
 
     cuda_graphs: Asked[str | None] = text(
@@ -100,4 +119,6 @@ class JobOptions(Question):
             moments=self.moments,
             gradients=self.gradients,
             recipe=self.recipe,
+            attention=self.attention,
+            loss=self.loss,
         )

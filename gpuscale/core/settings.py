@@ -27,6 +27,22 @@ own; NCCL's all-to-all sends every copy."""
 MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
 """Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md)."""
 
+ATTENTION: dict[str, dict[str, Any]] = {
+    "best": {"attention": "flash", "flash_generation": "best"},
+    "flash2": {"attention": "flash", "flash_generation": "2"},
+    "flash1": {"attention": "flash", "flash_generation": "1"},
+    "eager": {"attention": "unfused"},
+}
+"""Attention kernel -> what it sets: the best of the GPU (cuDNN, FlashAttention 3 and 4), that of
+2023, that of 2022, or score matrices in memory."""
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "eager": {"loss": "eager", "fused_cross_entropy": False},
+    "chunked": {"loss": "chunked", "fused_cross_entropy": False},
+    "fused": {"loss": "fused", "fused_cross_entropy": True},
+}
+"""Cross entropy -> what it sets: whole logits, those of a part of the sequence, or none kept."""
+
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
 """Modules that selective recomputation can name (Megatron-Core, `--recompute-modules`)."""
 
@@ -42,6 +58,9 @@ WORDS = {
 }
 
 
+_IN_OTHER_WORDS = ("dispatcher", "moments", "gradients", "attention", "loss")
+
+
 @dataclass(frozen=True, slots=True)
 class JobSettings:
     """What a run sets itself; None: as the software comes."""
@@ -55,6 +74,8 @@ class JobSettings:
     moments: str | None = None  # of MOMENT_BYTES
     gradients: str | None = None  # of GRADIENT_BYTES
     recipe: str | None = None  # of `core.memory.states.RECIPES`
+    attention: str | None = None  # of ATTENTION
+    loss: str | None = None  # of LOSSES
 
     @property
     def said(self) -> dict[str, Any]:
@@ -71,7 +92,11 @@ class JobSettings:
         {'cuda_graphs': 'layer', 'moment_bytes': 4.0}
         """
         said = self.said
-        found = {k: v for k, v in said.items() if k not in ("dispatcher", "moments", "gradients")}
+        found = {k: v for k, v in said.items() if k not in _IN_OTHER_WORDS}
+        if self.attention is not None:
+            found.update(ATTENTION[self.attention])
+        if self.loss is not None:
+            found.update(LOSSES[self.loss])
         if self.dispatcher is not None:
             found.update(DISPATCHERS[self.dispatcher])
         if self.moments is not None:
@@ -100,6 +125,8 @@ class JobSettings:
             self.moments and f"moments in {self.moments}",
             self.gradients and f"gradients in {self.gradients}",
             self.recipe and f"recipe {self.recipe}",
+            self.attention and f"{self.attention} attention",
+            self.loss and f"{self.loss} loss",
         )
         return tuple(word for word in named if isinstance(word, str) and word)
 

@@ -58,15 +58,17 @@ def finetune_site(
     hw = step_hardware(cluster, cal)
     if gpu.peer_bytes_per_s is not None and gpu.scaleup_bytes_per_s is None:
         hw = replace(hw, scaleup_bytes_per_s=min(hw.scaleup_bytes_per_s, gpu.peer_bytes_per_s))
-    flash = 1.0
-    if job.attention == "flash2":
-        flash = cal.arch(gpu.architecture, "flash2_factor", gpu.name)
     options = {
         "compiled": job.compiled,
         "attention": "unfused" if job.attention == "eager" else "flash",
-        "flash_factor": flash,
+        "flash_generation": {"flash2": "2", "flash1": "1"}.get(job.attention, "best"),
     }
     sw = software_record(
-        software, gpu.architecture, options, precision=job.layout.precision, calibration=cal
+        software,
+        gpu.architecture,
+        options,
+        precision=job.layout.precision,
+        calibration=cal,
+        gpu=gpu.name,
     )
     return Site(hw, sw, finetune_parameters(software))

@@ -96,7 +96,11 @@ def make_problem(
         model=model,
         hardware=hardware,
         software=software_record(
-            software, hardware.architecture, settings.options, precision=precision
+            software,
+            hardware.architecture,
+            settings.options,
+            precision=precision,
+            gpu=cluster.gpu.name,
         ),
         memory_facts=model_facts(model),
         memory_parameters=parameters_of(software, settings.options),
@@ -105,9 +109,7 @@ def make_problem(
     )
 
 
-def tuned_step_s(
-    problem: Problem, software: SoftwareSpec, layout: Layout, settings: JobSettings = NO_SETTINGS
-) -> float | None:
+def tuned_step_s(problem: Problem, software: SoftwareSpec, layout: Layout) -> float | None:
     """Step with tuned expert kernels, where the software runs them as it comes. [s]; else None."""
     from gpuscale.core.step.step import breakdown
 
@@ -116,8 +118,14 @@ def tuned_step_s(
     tuned = software_record(
         software,
         problem.hardware.architecture,
-        {**settings.options, "moe_kernels": TUNED_KERNELS},
+        {"moe_kernels": TUNED_KERNELS},
         precision=layout.precision,
+    )
+    tuned = replace(
+        problem.software,
+        moe_kernels=tuned.moe_kernels,
+        grouped_factor=tuned.grouped_factor,
+        dispatch_factor=tuned.dispatch_factor,
     )
     return breakdown(problem.model, problem.hardware, tuned, layout)[0].total_s
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SOFTWARE = "megatron-core"
 ANY_SOFTWARE = "any"
+FLASH_FACTORS = {"1": "flash1_factor", "2": "flash2_factor"}
+"""Parameter of an architecture for each generation of FlashAttention; the best kernel is 1."""
 
 
 def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
@@ -112,6 +114,7 @@ def software_record(
     *,
     precision: str = "bf16",
     calibration: Calibration | None = None,
+    gpu: str = "",
 ) -> Software:
     """Make the flat record of a family for one architecture, with a run's own settings.
 
@@ -120,14 +123,16 @@ def software_record(
     spec : SoftwareSpec
         The family.
     architecture : str
-        Of the GPU; decides how far FlashAttention-2 is behind the best kernel.
+        Of the GPU; decides how far FlashAttention 1 and 2 are behind the best kernel.
     options : mapping, optional
-        What a run sets itself, as `core.settings.JobSettings.options` says it; other keys than
-        fields of `Software` are of no concern here.
+        What a run sets itself, as `core.settings.JobSettings.options` says it: fields of
+        `Software`, and `flash_generation`; other keys are of no concern here.
     precision : str
         Of the linear layers; fp16 runs of some families reduce gradients in 2 bytes.
     calibration : Calibration, optional
         Fitted parameters; default: those shipped.
+    gpu : str
+        Name of the GPU, which may have parameters of its own.
     """
     from gpuscale.core.step.records import Software
     from gpuscale.io.step_calibration import load_calibration
@@ -140,7 +145,8 @@ def software_record(
         for name, table in spec.calibration
         if table is not None
     }
-    flash = cal.arch(architecture, "flash2_factor") if spec.flash_generation == "2" else 1.0
+    kernel = FLASH_FACTORS.get(str(chosen.get("flash_generation", spec.flash_generation)))
+    flash = cal.arch(architecture, kernel, gpu) if kernel else 1.0
     gradients = spec.gradient_bytes
     if precision == "fp16" and spec.gradient_bytes_fp16 is not None:
         gradients = spec.gradient_bytes_fp16
@@ -156,7 +162,8 @@ def software_record(
         stage_split=spec.stage_split,
         scatter_gather=spec.scatter_gather,
         deduplicated_all_to_all=spec.deduplicated_all_to_all,
-        fused_cross_entropy=spec.fused_cross_entropy,
+        fused_cross_entropy=spec.fused_cross_entropy or spec.loss == "fused",
+        rdma_dispatch=spec.rdma_dispatch,
         launches_experts=spec.launches_experts,
         recompute_stops_early=spec.recompute_stops_early,
         host_tp_factor=cal["kernels.host_tp_factor"],

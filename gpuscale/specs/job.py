@@ -90,6 +90,8 @@ class JobSpec(Spec):
     moments: Value | None = None
     gradients: Value | None = None
     recipe: Value | None = None
+    attention: Value | None = None
+    loss: Value | None = None
     mfu_at_least: Value | None = None
     max_step_time: Value | None = None
     layout: LayoutPins = Field(default_factory=LayoutPins)

@@ -62,7 +62,7 @@ class SoftwareSpec(Spec):
     title: str = ""
     frameworks: tuple[str, ...] = ()  # what belongs to the family
     attention: Literal["flash", "unfused"] = "flash"
-    flash_generation: Literal["2", "best"] = "best"  # FlashAttention-2, or cuDNN and FA3
+    flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
     gradient_bytes: Annotated[float, Field(ge=1, le=8)] = 2.0  # per parameter reduced
     gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
     parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
@@ -72,7 +72,9 @@ class SoftwareSpec(Spec):
     stage_split: Literal["even", "balanced", "greedy"] = "even"  # see core.stages.split_layers
     scatter_gather: bool = False  # between stages; Narayanan et al. 2021, section 4.1
     deduplicated_all_to_all: bool = False
+    rdma_dispatch: bool = False  # DeepEP, HybridEP
     fused_cross_entropy: bool = False
+    loss: Literal["eager", "chunked", "fused"] = "eager"  # whole logits, in chunks, or none kept
     launches_experts: bool = True  # kernels of experts one by one from the host
     recompute_stops_early: bool = False  # torch.utils.checkpoint, early stop
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit

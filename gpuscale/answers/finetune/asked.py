@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Question, amount, fields_of, flag, text, whole
+from gpuscale.answers.job_options import KernelOptions
 from gpuscale.errors import GpuscaleError
 
 METHODS = ("full", "lora", "dora", "qlora")
@@ -15,7 +16,7 @@ DEFAULT_SEQ_LEN = 4096
 
 
 @dataclass(kw_only=True)
-class Tuning(Question):
+class Tuning(KernelOptions):
     """What is fine-tuned, and how; nothing of it has a meaning without a method."""
 
     method: Asked[str | None] = text(
@@ -39,14 +40,6 @@ class Tuning(Question):
     optimizer: Asked[str | None] = text(
         "adamw, adamw-8bit, paged-adamw-8bit, adafactor, lion, muon, galore, sgd, ...; "
         "+in-backward behind it. [default: the software's]"
-    )
-    loss: Asked[str | None] = text(
-        "Cross entropy: eager (whole logits), chunked or fused. [default: the software's]",
-        known=("eager", "chunked", "fused"),
-    )
-    attention: Asked[str | None] = text(
-        "Attention kernel: best (of the GPU), flash2 or eager. [default: the software's]",
-        known=("best", "flash2", "eager"),
     )
     compiled: Asked[bool] = flag("With torch.compile.")
     packing: Asked[bool] = flag("Rows packed to the full length: no padding.")
@@ -99,7 +92,7 @@ class Rollouts(Tuning):
     steps: Asked[int | None] = whole("Steps of the run, for hours and dollars.", most=1e9)
 
 
-TUNING = tuple(fields_of(Rollouts))
+TUNING = tuple(n for n in fields_of(Rollouts) if n not in fields_of(KernelOptions))
 """Names of the fields of fine-tuning and RL."""
 
 ROLLOUTS = tuple(n for n in TUNING if n not in fields_of(Tuning))
@@ -160,7 +153,16 @@ def refuse_others(asked: Question, taken: tuple[str, ...]) -> None:
     GpuscaleError
         With the option.
     """
-    always = {"model", "set", "calibration", "sweep", "sweep_show", *TUNING, *taken}
+    always = {
+        "model",
+        "set",
+        "calibration",
+        "sweep",
+        "sweep_show",
+        *fields_of(KernelOptions),
+        *TUNING,
+    }
+    always |= set(taken)
     for name, (field, _) in fields_of(type(asked)).items():
         if name not in always and getattr(asked, name) != field.default:
             raise GpuscaleError(

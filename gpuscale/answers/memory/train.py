@@ -123,6 +123,7 @@ def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
         optimizer_bytes=p.optimizer_bytes,
         sharded_weights_bytes=p.sharded_weights_bytes,
         fused_cross_entropy=p.fused_cross_entropy,
+        loss=p.loss,
         fused_linear_ce=p.fused_linear_ce,
         logits_bytes=min(ideal.logits_bytes, p.logits_bytes),
         fused_logits_bytes=min(ideal.fused_logits_bytes, p.fused_logits_bytes),

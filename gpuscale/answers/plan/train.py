@@ -295,9 +295,7 @@ def document_of(
             r,
             best,
             case.problem.hardware.site_factor != 1.0,
-            tuned_step_s(
-                case.problem, case.loaded.specs["software"], best.layout, request.settings
-            ),
+            tuned_step_s(case.problem, case.loaded.specs["software"], best.layout),
         ),
         Text(batch_line(case, r, request.settings.words)),
     ]

@@ -165,6 +165,7 @@ def layer_time(
         seq_len=shape.seq_len,
         tp=shape.tp,
         precision=precision,
+        rounds=shape.rounds,
     )
     mlp = ffn_s(
         ffn,

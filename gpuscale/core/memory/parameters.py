@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
+LOSS_CHUNKS = 8
+"""Parts of a sequence whose logits a chunked cross entropy holds one by one (torchtitan,
+`components/loss.py`, `num_chunks`)."""
+
+_HELD = {"eager": 1.0, "chunked": 1.0 / LOSS_CHUNKS, "fused": 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryParameters:
     """Bytes per parameter, element and device; the defaults are the bare formulas (ideal).
@@ -53,16 +60,22 @@ class MemoryParameters:
     stage_split: str = "even"
     unfused_attention: bool = False
     fused_cross_entropy: bool = False
+    loss: str = "eager"
     recompute_modules: tuple[str, ...] = ("core_attn",)
     offloaded_layers: int = 0
     expert_imbalance: float = 1.0
+
+    @property
+    def held_logits_frac(self) -> float:
+        """Share of the logits of a micro-batch that the loss holds at once. [1]."""
+        return 0.0 if self.fused_linear_ce else _HELD[self.loss]
 
 
 IDEAL = MemoryParameters()
 """The formulas alone: no gathers, workspaces, fragmentation or context."""
 
 
-_FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-6]
+_FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-7]
 
 
 def _states_of(r: Recipe) -> dict[str, float]:
@@ -88,9 +101,9 @@ def parameters_of(
     software : SoftwareSpec
         The family: its `memory` table, attention kernel, cross entropy, stage split.
     options : mapping, optional
-        ``attention`` ("unfused"), ``fused_cross_entropy``, ``recipe``, ``gradient_bytes``,
-        ``moment_bytes``, ``recompute_modules``, ``offload_layers``, ``expert_imbalance``; others
-        are of no concern here.
+        ``attention`` ("unfused"), ``fused_cross_entropy``, ``loss``, ``recipe``,
+        ``gradient_bytes``, ``moment_bytes``, ``recompute_modules``, ``offload_layers``,
+        ``expert_imbalance``; others are of no concern here.
     """
     given = dict(options or {})
     values: dict[str, Any] = {name: getattr(software.memory, name) for name in _FAMILY}
@@ -110,6 +123,7 @@ def parameters_of(
         stage_split=software.stage_split,
         unfused_attention=given.get("attention", software.attention) == "unfused",
         fused_cross_entropy=bool(given.get("fused_cross_entropy", software.fused_cross_entropy)),
+        loss=str(given.get("loss", software.loss)),
         recompute_modules=tuple(modules),
         offloaded_layers=int(str(given.get("offload_layers", 0))),
         expert_imbalance=float(str(given.get("expert_imbalance", 1.0))),

@@ -213,10 +213,11 @@ def one_stage(
     whole = layout.tp if layout.sequence_parallel else 1
     boundary = 2.0 * model.hidden_size * tokens
     logits = 0.0
-    if stage.has_head and not p.fused_linear_ce:
+    if stage.has_head and p.held_logits_frac:
         per_logit = p.fused_logits_bytes if p.fused_cross_entropy else p.logits_bytes
         logits = per_logit * tokens * model.vocab_size / layout.tp * (1 + model.n_mtp_layers)
         logits += p.whole_logits_bytes * tokens * model.vocab_size if layout.tp > 1 else 0.0
+        logits *= p.held_logits_frac
     largest = max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
     live = p.live_layers * largest + (largest if layout.recompute == "full" else 0.0)
     head = p.head_gradient_bytes * model.vocab_size * model.hidden_size / layout.tp

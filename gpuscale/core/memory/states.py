@@ -68,9 +68,17 @@ RECIPES: dict[str, Recipe] = {
             "adam-8bit",
             2,
             2,
+            0,
+            2,
+            "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment; pure bf16 weights",
+        ),
+        Recipe(
+            "mixed-adam-8bit",
+            2,
+            2,
             4,
             2,
-            "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment",
+            "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment; fp32 master weights",
         ),
         Recipe(
             "deepseek-v3",
@@ -80,7 +88,8 @@ RECIPES: dict[str, Recipe] = {
             4,
             "DeepSeek-V3 Technical Report, section 3.3.2: bf16 moments, fp32 master and gradients",
         ),
-        Recipe("sgd", 2, 2, 4, 0, "plain SGD without momentum, fp32 master weights"),
+        Recipe("sgd", 2, 2, 0, 0, "plain SGD without momentum, pure bf16 weights"),
+        Recipe("mixed-sgd", 2, 2, 4, 0, "plain SGD without momentum, fp32 master weights"),
     )
 }
 """Named recipes; the default of the documents' formulas is `mixed-adam`."""

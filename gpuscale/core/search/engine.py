@@ -85,9 +85,6 @@ def _groups(state: Walk) -> Iterator[Group]:
             counts.declared += size
             for _, tails in batches:
                 state.families(grid, ep, tails)
-            if grid.cp_kind == "all-gather" and "ring" in space.cp_kind:
-                counts.dominated += size  # the same bytes and memory as the ring
-                continue
             bounds = []
             for b, tails in batches:
                 m = facts.global_batch_size // (grid.dp * b)

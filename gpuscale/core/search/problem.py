@@ -59,8 +59,10 @@ class Problem:
         return (1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor
 
 
-def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> MixerTime:
-    key = ("mixer", name, tokens, tp, precision)
+def _mixer(
+    p: Problem, name: str, tokens: float, tp: int, precision: str, rounds: int = 1
+) -> MixerTime:
+    key = ("mixer", name, tokens, tp, precision, rounds)
     found: MixerTime | None = p.kernel_cache.get(key)
     if found is None:
         found = p.kernel_cache[key] = mixer_s(
@@ -72,6 +74,7 @@ def _mixer(p: Problem, name: str, tokens: float, tp: int, precision: str) -> Mix
             seq_len=p.facts.seq_len,
             tp=tp,
             precision=precision,
+            rounds=rounds,
         )
     return found
 
@@ -103,7 +106,7 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
     if found is None:
         tokens = shape.micro_batch_size * shape.seq_len / shape.cp
         spec = p.model.ffns[ffn]
-        mix = _mixer(p, mixer, tokens, shape.tp, shape.precision)
+        mix = _mixer(p, mixer, tokens, shape.tp, shape.precision, shape.rounds)
         mlp = _ffn(
             p,
             ffn,

@@ -38,21 +38,34 @@ def mean_context_tokens(seq_len: float, window_tokens: float | None) -> float:
 
 
 def flash_core_s(
-    hw: Hardware, sw: Software, tokens: float, context: float, heads: float, dqk: int, dv: int
+    hw: Hardware,
+    sw: Software,
+    *,
+    tokens: float,
+    context: float,
+    heads: float,
+    dqk: int,
+    dv: int,
+    rounds: int = 1,
 ) -> tuple[float, float]:
     """(forward, backward) time of a fused causal attention core.
 
     Efficiency rises with the context and with the head dimension up to 128 (FlashAttention-2,
-    arXiv:2307.08691, section 4). `context` is the mean number of keys of a query.
+    arXiv:2307.08691, section 4). `context` is the mean number of keys of a query. A ring meets
+    the keys in `rounds` kernels, one block of them each, and merges their outputs in fp32 (Ring
+    Attention, arXiv:2310.01889, section 3).
     """
     flop = 2.0 * tokens * context * heads * (dqk + dv)
     eff = hw.attention_eff
     if hw.attention_ramp_tokens:
-        eff *= sw.flash_factor * 2.0 * context / (2.0 * context + hw.attention_ramp_tokens)
+        block = 2.0 * context / rounds
+        eff *= sw.flash_factor * block / (block + hw.attention_ramp_tokens)
         eff *= min(1.0, dv / 128.0) ** hw.form.head_dim_exponent
+    merged = (rounds - 1) * tokens * heads * hw.form.ring_merge_bytes
     forward = flop / (hw.bf16_flop_per_s * eff)
     backward = hw.form.flash_backward_flop * forward / hw.attention_backward_eff
-    return forward + hw.kernel_floor_s, backward + hw.kernel_floor_s
+    forward += stream_s(hw, merged * dv) + rounds * hw.kernel_floor_s
+    return forward, backward + stream_s(hw, merged * dqk) + rounds * hw.kernel_floor_s
 
 
 def unfused_core_s(
@@ -84,7 +97,7 @@ def _scan_s(
 
 
 def softmax_s(
-    core: Softmax, hw: Hardware, sw: Software, tokens: float, seq_len: int
+    core: Softmax, hw: Hardware, sw: Software, tokens: float, seq_len: int, rounds: int = 1
 ) -> tuple[float, float]:
     """(forward, backward) time of a softmax core, fused or not, with its indexer."""
     if core.whole and sw.attention == "unfused":
@@ -96,7 +109,14 @@ def softmax_s(
         index_s = index / (hw.bf16_flop_per_s * hw.attention_eff)
         context = min(context, float(core.top_k_tokens))
     fwd, bwd = flash_core_s(
-        hw, sw, tokens=tokens, context=context, heads=core.heads, dqk=core.qk, dv=core.v
+        hw,
+        sw,
+        tokens=tokens,
+        context=context,
+        heads=core.heads,
+        dqk=core.qk,
+        dv=core.v,
+        rounds=rounds,
     )
     return fwd + index_s, bwd + index_s
 
@@ -111,14 +131,18 @@ def mixer_s(
     seq_len: int,
     tp: int,
     precision: str,
+    rounds: int = 1,
 ) -> MixerTime:
-    """Time of any mixer for `tokens` tokens (after CP) of one tensor-parallel rank."""
+    """Time of any mixer for `tokens` tokens (after CP) of one tensor-parallel rank.
+
+    `rounds`: kernels in which a query meets its keys; the degree of a ring.
+    """
     work = mixer.work(hidden, tp)
     if work.core is None:
         return MixerTime()
     times = [linear_s(hw, tokens, p.n, p.k, precision) for p in work.products]
     if isinstance(work.core, Softmax):
-        core = softmax_s(work.core, hw, sw, tokens, seq_len)
+        core = softmax_s(work.core, hw, sw, tokens, seq_len, rounds)
     elif isinstance(work.core, Scan):
         core = _scan_s(hw, tokens, work.core.flop_per_token, work.core.bytes_per_token)
     else:

@@ -59,6 +59,7 @@ def layer_time(
         seq_len=shape.seq_len,
         tp=shape.tp,
         precision=shape.precision,
+        rounds=shape.rounds,
     )
     mlp = ffn_s(
         ffn,
@@ -179,8 +180,9 @@ def bare_layer(
     c_tp = sw.tp_exposed_frac if shape.overlap_tp else 1.0
     tp_f = exposed_s(linear_f, comm.tp_fwd_s, c_tp)
     tp_b = exposed_s(linear_b, comm.tp_bwd_s, c_tp)
-    cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, sw.cp_exposed_frac)
-    cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, sw.cp_exposed_frac)
+    c_cp = sw.cp_exposed_frac if shape.cp_kind == "ring" else 1.0  # others wait for the keys
+    cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, c_cp)
+    cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, c_cp)
     c_ep = hw.form.dualpipe_ep_frac if sw.dualpipe else sw.ep_exposed_frac
     if sw.overlap_ep and not sw.dualpipe:
         c_ep *= hw.form.overlapped_ep_frac

@@ -113,7 +113,7 @@ def matmul_s(
     frac = training_frac(hw, precision)
     if n % 64 or k % 64:
         frac *= hw.misaligned_eff
-    elif hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
+    elif (groups > 1 or width < 2.0) and hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
         frac *= hw.half_tile_eff
     return hw.kernel_gap_s + max(ideal_s, time_s / frac)
 

@@ -51,7 +51,7 @@ class Hardware:
     hbm_eff: float = 1.0
     kernel_floor_s: float = 0.0
     misaligned_eff: float = 1.0  # a width that is no multiple of 64
-    half_tile_eff: float = 1.0  # one that is no multiple of 128, from Hopper on
+    half_tile_eff: float = 1.0  # one that is none of 128: rows of 8 bits, or grouped
     head_misaligned_eff: float = 1.0  # head dim no multiple of 64, unfused attention
     head_odd_eff: float = 1.0  # head dim no multiple of 8
     unfused_gemm_eff: float = 1.0
@@ -144,6 +144,11 @@ class Shape(NamedTuple):
     cp_stride: int = 1
     ep_stride: int = 1
     pp_crosses: bool = False  # the pipeline spans nodes
+
+    @property
+    def rounds(self) -> int:
+        """Kernels in which a query meets its keys. [1]."""
+        return self.cp if self.cp_kind == "ring" else 1
 
 
 class LayerTime(NamedTuple):

@@ -268,6 +268,10 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["attention"] = "unfused"
     elif "flash" in attention:
         options["attention"] = "flash"
+    if family == "torchtitan" and not re.search(r"2026|0\.[3-9]", row.get("framework", "")):
+        options["loss"] = "eager"
+    if "llm foundry" in row.get("framework", "").lower():
+        options["flash_generation"] = "1"  # submit_benchmarks.py, --attn_impl: triton
     if "fp32 grad" in precision:
         options["gradient_bytes"] = 4.0
     elif precision.startswith(("fp16", "bf16 (pure)")):

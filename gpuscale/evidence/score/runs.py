@@ -85,6 +85,7 @@ def _records(run: TrainingRun, calibration: Calibration | None) -> tuple[Hardwar
         run.options,
         precision=precision,
         calibration=calibration,
+        gpu=run.hardware.gpu_name,
     )
     return hw, sw
 
