@@ -41,3 +41,12 @@ def test_published_layouts_are_near_what_was_measured():
             assert found["mfu"] == pytest.approx(case.mfu, rel=0.15)
         else:
             assert found["step_s"] == pytest.approx(case.step_s, rel=0.2)
+
+
+@pytest.mark.parametrize("i", [4, 11, 18])
+def test_whole_runs_are_what_plan_says(i):
+    text = (ROOT / "docs" / "accuracy.md").read_text("utf-8")
+    shown = text.split(tool["START"])[1].split(tool["END"])[0].splitlines()[2:]
+    assert len(shown) == len(tool["RUNS"])
+    ratio = float(shown[i].strip("|").split("|")[4])
+    assert float(tool["run_cells"](tool["RUNS"][i])[4]) == pytest.approx(ratio, abs=0.03)

@@ -17,6 +17,7 @@ from gpuscale.answers.plan.text import (
 )
 from gpuscale.core.stages import split_text
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
+from gpuscale.io.step_intervals import interval_widths
 from gpuscale.render.document import Bars, Column, Facts, Table
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def answer_facts(
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
     if not site_measured:
-        low_high += "; one measured step narrows it by a quarter: gpuscale calibrate"
+        gain = 100.0 * (1.0 - interval_widths().get("site", 1.0))
+        low_high += f"; one measured step narrows it by {gain:.0f} %: gpuscale calibrate"
     rows = [
         ("layout", degrees(r.layout), details(r.layout)),
         *(
