@@ -152,6 +152,22 @@ def old_quality(arch: str, key: str, n: int) -> FitQuality | None:
     return FitQuality(n, spec.error_median_frac, spec.error_p90_frac, spec.low_frac, spec.high_frac)
 
 
+def power_toml(arch: str) -> list[str]:
+    """Lines of the board that was measured; known without a fit."""
+    spec = arch_spec(arch).power
+    if spec is None:
+        return []
+    return [
+        "[power]",
+        f'tdp_w = "{spec.tdp_w:g} W"',
+        f"n_units = {spec.n_units}",
+        f'flop_per_s = "{spec.flop_per_s / 1e12:g} TFLOP/s"',
+        *(f"{k} = {getattr(spec, k):g}" for k in ("exponent", "headroom", "most_eff_frac")),
+        f'source = "{spec.source}"',
+        "",
+    ]
+
+
 def leave_gpu_out() -> None:
     """Print the errors on each GPU when the others of its architecture are fitted."""
     for (arch, key), rows in sorted(groups().items()):
@@ -184,13 +200,12 @@ def main() -> None:
     if again:
         leave_gpu_out()
     for arch, lines in texts.items():
-        head = [f'name = "{arch}"', f'source = "{ORIGIN}"', ""]
+        head = [f'name = "{arch}"', f'source = "{ORIGIN}"', "", *power_toml(arch)]
         (OUT / f"{arch}.toml").write_text("\n".join(head + lines))
     for arch, nearest in NEAREST.items():
-        (OUT / f"{arch}.toml").write_text(
-            f'name = "{arch}"\nnearest = "{nearest}"\n'
-            f'source = "no measurements of its own: constants of {nearest}"\n'
-        )
+        own = [f'name = "{arch}"', f'nearest = "{nearest}"']
+        own += [f'source = "no measurements of its own: constants of {nearest}"', ""]
+        (OUT / f"{arch}.toml").write_text("\n".join([*own, *power_toml(arch)]))
     (OUT / "general.toml").write_text(
         'name = "general"\nsource = "medians over the measured architectures: the defaults of '
         'gpuscale.core.kernel.expected.MatmulCalibration"\n'

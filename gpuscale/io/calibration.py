@@ -13,6 +13,7 @@ from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
+    from gpuscale.core.kernel.power import Board
     from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration
     from gpuscale.specs.arch import ArchSpec
     from gpuscale.specs.cluster import ClusterSpec
@@ -88,6 +89,8 @@ def overlay_of(kind: str, name: str, calibration: str | Path | None) -> dict[str
 def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> ArchCalibration:
     """Calibration of a GPU's architecture; the nearest or the general one where there is none.
 
+    Of a GPU, products run at the clock that its power allows; of a name, at the measured board's.
+
     Parameters
     ----------
     gpu : GpuSpec or str
@@ -100,12 +103,24 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
     >>> load_arch("hopper").for_dtype("bf16").compute_eff_frac > 0.5
     True
     """
-    return _load_arch(gpu if isinstance(gpu, str) else gpu.architecture, calibration)
+    if isinstance(gpu, str):
+        return _load_arch(gpu, calibration, None)
+    from gpuscale.core.kernel.power import Board
+
+    rate = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
+    known = gpu.tdp_w and gpu.n_compute_units and rate
+    board = Board(gpu.tdp_w or 0.0, gpu.n_compute_units or 1, rate or 0.0) if known else None
+    return _load_arch(gpu.architecture, calibration, board)
 
 
 @lru_cache(maxsize=64)
-def _load_arch(name: str, calibration: str | Path | None) -> ArchCalibration:
-    return arch_spec(name, calibration).to_core()
+def _load_arch(name: str, calibration: str | Path | None, board: Board | None) -> ArchCalibration:
+    from gpuscale.core.kernel.power import at_power
+
+    spec = arch_spec(name, calibration)
+    if spec.power is None or board is None:
+        return spec.to_core()
+    return at_power(spec.to_core(), board, spec.power.to_core())
 
 
 def arch_spec(name: str, calibration: str | Path | None = None) -> ArchSpec:
@@ -277,6 +292,7 @@ def _table(kind: str, name: str, general: str, depth: int) -> dict[str, Any]:
 
 def _borrowed(table: dict[str, Any]) -> dict[str, Any]:
     """Mark constants of another architecture or link, whose interval is wider."""
+    table = {k: v for k, v in table.items() if k != "power"}  # of that architecture's own board
     formats = {k: {**v, "borrowed": True} for k, v in table.get("matmul", {}).items()}
     ops = {
         k: {

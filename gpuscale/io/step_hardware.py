@@ -120,7 +120,7 @@ def _hardware(
 ) -> Hardware:
     arch = gpu.architecture
     kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
-    kernels_alone = load_arch(gpu, overlay)
+    kernels_alone = load_arch(arch, overlay)  # a step has a power factor of its own, below
     fabric = links(
         gpu,
         fabric_class,

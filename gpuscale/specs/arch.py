@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
+from gpuscale.core.kernel.power import Board, PowerReference
 from gpuscale.core.kernel.residual_table import Axis, ResidualTable
-from gpuscale.specs.fields import Seconds, Spec
+from gpuscale.specs.fields import FlopPerS, Seconds, Spec, Watts
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Efficiency = Annotated[float, Field(gt=0, le=1.5)]  # of a data-sheet rate that clocks can exceed
@@ -98,6 +99,23 @@ class MatmulSpec(Spec):
         return MatmulCalibration(**fields, table=table)
 
 
+class PowerSpec(Spec):
+    """Board that was measured, and how the clock follows the power; see `core.kernel.power`."""
+
+    tdp_w: Watts
+    n_units: int = Field(gt=0)
+    flop_per_s: FlopPerS
+    exponent: float = Field(gt=0, le=1)
+    headroom: float = Field(ge=1, le=10)
+    most_eff_frac: float = Field(gt=0, le=1)
+    source: str
+
+    def to_core(self) -> PowerReference:
+        """Record for the formulas."""
+        board = Board(self.tdp_w, self.n_units, self.flop_per_s)
+        return PowerReference(board, self.exponent, self.headroom, self.most_eff_frac)
+
+
 class ArchSpec(Spec):
     """One architecture; what is absent is taken from `nearest`, then from the general constants."""
 
@@ -105,6 +123,7 @@ class ArchSpec(Spec):
     nearest: str = ""
     notes: str = ""
     source: str = ""
+    power: PowerSpec | None = None  # without it products are as fast on every board
     matmul: dict[str, MatmulSpec] = Field(default_factory=dict)
 
     def to_core(self) -> ArchCalibration:

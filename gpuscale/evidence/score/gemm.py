@@ -218,7 +218,7 @@ def predict_gemm_rows(path_or_rows: Rows, calibration: str | Path | None = None)
         if isinstance(parsed, str):
             scored.append(_unpredicted(row, index, parsed))
             continue
-        arch = load_arch(parsed.architecture, calibration)
+        arch = load_arch(measured_gpu(row.get("gpu", "")) or parsed.architecture, calibration)
         expected_s = parsed.expected_s(arch)
         low_s, high_s = matmul_interval_s(expected_s, parsed.dtype, arch, parsed.kernels)
         scored.append(

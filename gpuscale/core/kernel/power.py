@@ -1,0 +1,67 @@
+"""Products on a board with less, or more, power than the one whose measurements are used.
+
+A compute unit draws power as its clock times the square of a voltage that rises with the clock, so
+that the clock it sustains goes as about the cube root of the watts it has. An A100 PCIe (300 W) and
+an SXM (400 W) print one peak; an H100 PCIe has half the watts, fewer units and a lower clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What decides the clock that a GPU sustains."""
+
+    tdp_w: float
+    n_units: float
+    flop_per_s: float  # data-sheet bf16 rate, dense
+
+
+@dataclass(frozen=True, slots=True)
+class PowerReference:
+    """Board on which an architecture's products were measured."""
+
+    board: Board
+    exponent: float  # of the clock over the watts of a unit
+    headroom: float  # times the clock from which on the limit is no longer felt less
+    most_eff_frac: float  # of the data-sheet rate that products reach at full clock
+
+
+def clock_frac(board: Board, reference: PowerReference) -> float:
+    """Sustained over data-sheet clock, against that of the reference. [1].
+
+    ``(watts of a unit / reference's)^exponent / (rate of a unit / reference's)``
+
+    Examples
+    --------
+    >>> sxm = PowerReference(Board(400.0, 108, 312e12), 1 / 3, 1.1, 0.95)
+    >>> round(clock_frac(Board(300.0, 108, 312e12), sxm), 2)
+    0.91
+    >>> clock_frac(Board(450.0, 108, 312e12), sxm)
+    1.0
+    """
+    ref = reference.board
+    watts = board.tdp_w / board.n_units / (ref.tdp_w / ref.n_units)
+    clock = board.flop_per_s / board.n_units / (ref.flop_per_s / ref.n_units)
+    frac = float(watts**reference.exponent / clock)
+    return frac if frac <= 1.0 else max(1.0, frac / reference.headroom)
+
+
+def at_power(arch: ArchCalibration, board: Board, reference: PowerReference) -> ArchCalibration:
+    """Calibration of an architecture, as measured on the reference, for another board."""
+    frac = clock_frac(board, reference)
+    if frac == 1.0:
+        return arch
+    return replace(arch, matmul={k: _clocked(c, frac, reference) for k, c in arch.matmul.items()})
+
+
+def _clocked(c: MatmulCalibration, frac: float, reference: PowerReference) -> MatmulCalibration:
+    if frac < 1.0:
+        return replace(c, compute_eff_frac=c.compute_eff_frac * frac)
+    wanted = c.compute_eff_frac * frac
+    eff = max(c.compute_eff_frac, min(wanted, reference.most_eff_frac))
+    return replace(c, compute_eff_frac=eff, sustained_slope=c.sustained_slope * eff / wanted)
