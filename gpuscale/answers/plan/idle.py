@@ -25,17 +25,18 @@ LEAST_USED_FRAC = 0.5
 def fewer(n_gpus: int, gpus_per_node: int, sequences: int) -> list[int]:
     """Numbers of GPUs below one that divide better, largest first.
 
-    Multiples of powers of two, on whole nodes or evenly over them, and the most that share the
-    batch.
+    Multiples of powers of two, on whole nodes or evenly over them, and those that share the batch
+    where all do not.
 
     Examples
     --------
     >>> fewer(1000, 8, 500), fewer(13, 8, 512), fewer(512, 8, 512)
-    ([992, 960, 896, 768, 512, 500], [12, 8], [])
+    ([992, 960, 896, 768, 512], [12, 8], [])
     """
     steps = (1 << i for i in range(1, n_gpus.bit_length()))
     found = {n_gpus // step * step for step in steps}
-    found |= {d for d in range(1, n_gpus + 1) if sequences % d == 0 and 2 * d > n_gpus}
+    if sequences % n_gpus:
+        found |= {d for d in range(n_gpus // 2 + 1, n_gpus) if sequences % d == 0}
     nodes = {n: math.ceil(n / gpus_per_node) for n in found}
     even = [n for n in found if n % nodes[n] == 0]
     return sorted((n for n in even if LEAST_USED_FRAC * n_gpus <= n < n_gpus), reverse=True)

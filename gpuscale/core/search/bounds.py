@@ -1,4 +1,4 @@
-"""Lower bounds of the time and memory of many layouts at once.
+"""Assemblies of a grid, and lower bounds of the time and memory of many layouts at once.
 
 Memory floor: Rajbhandari et al. 2019 (arXiv:1910.02054), section 3; bubble: Narayanan et al. 2021
 (arXiv:2104.04473), section 2.2.
@@ -14,7 +14,8 @@ from gpuscale.core.memory.peak import kept_bytes, layout_activations, state_bloc
 from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.problem import Problem, stages_dealt
-from gpuscale.core.search.space import Tail
+from gpuscale.core.search.results import NO_TAIL, Tails
+from gpuscale.core.search.space import Grid, Space, Tail, assemblies, dealings, least_states
 from gpuscale.core.stages import StageParams
 
 
@@ -62,18 +63,18 @@ def states_floor_bytes(
     return least
 
 
-def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail]) -> float:
+def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail], dealt: int) -> float:
     """Bound the memory of every layout that differs from this one in its assembly. [byte].
 
-    Least states of the first stage, its layers dealt as here, and the activations that 1F1B keeps
-    there; logits, gathers and workspaces are left out.
+    Least states of the first stage, its layers dealt in `dealt` chunks, and the activations that
+    1F1B keeps there; logits, gathers and workspaces are left out.
     """
     parameters = p.memory_parameters
     acts = layout_activations(p.memory_facts, parameters, layout)
     flying = min(layout.n_micro_batches, layout.pp)
-    first = stages_dealt(p, layout, layout.vpp)[0]
+    first = stages_dealt(p, layout, dealt)[0]
     kept = flying * kept_bytes(first, acts, layout, parameters.offloaded_layers)
-    floor = states_floor_bytes(p, layout, states, (layout.vpp,))
+    floor = states_floor_bytes(p, layout, states, (dealt,))
     return floor + parameters.fragmentation * kept
 
 
@@ -91,4 +92,32 @@ def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) ->
         + block.master_bytes
         + block.optimizer_bytes
         + block.unsharded_bytes
+    )
+
+
+def tails_of(
+    p: Problem, space: Space, grid: Grid, micro_batch_size: int, helps: tuple[bool, bool]
+) -> Tails:
+    """Assemblies of a grid, less those that are dominated: overlap never hurts.
+
+    `helps`: whether overlap of DP and of PP does anything in this software.
+    """
+    schedules, every = assemblies(space, p.facts, grid, micro_batch_size)
+    dp_wins = helps[0] and True in space.overlap_dp
+    pp_wins = helps[1] and True in space.overlap_pp
+    exchanges = [
+        t
+        for t in (every if schedules else [])
+        if (t.overlap_dp or not dp_wins) and (t.overlap_pp or not pp_wins)
+    ]
+    exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
+    weights, rule = p.memory_facts.weights, p.memory_parameters.stage_split
+    return Tails(
+        n_all=len(every) * len(schedules),
+        schedules=schedules,
+        dealt=dealings(weights, rule, grid.pp, schedules, p.facts),
+        exchanges=exchanges,
+        states=least_states(exchanges),
+        fill=least_fill(schedules),
+        least=(exchanges or [NO_TAIL])[-1],
     )

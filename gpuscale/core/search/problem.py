@@ -243,15 +243,19 @@ def _kind_times(p: Problem, shape: Shape) -> _KindTimes:
     return found
 
 
-def stages_of(p: Problem, layout: Layout, shape: Shape) -> StageTimes:
-    """Find what `core.step.step.model_stages` says of the stages, for one micro-batch."""
+def stages_of(p: Problem, layout: Layout, shape: Shape, dealt: int | None = None) -> StageTimes:
+    """Find what `core.step.step.model_stages` says of the stages, for one micro-batch.
+
+    With `dealt` the layers are dealt as for so many chunks, whatever the schedule of the layout.
+    """
+    vpp = dealt or layout.vpp
     weights, rule = p.memory_facts.weights, p.software.stage_split
     times = _kind_times(p, shape)
     limit = layout.recompute_layers if layout.recompute != "none" else None
     total = heaviest = 0.0
     heavy = (0.0, 0.0, 0)
     given = layout.stage_layers
-    unlike = distinct_stages(weights, rule, layout.pp, layout.vpp, given)
+    unlike = distinct_stages(weights, rule, layout.pp, vpp, given)
     for layers, n_layers, head, alike in unlike:
         fwd, bwd = (times.head_fwd_s, times.head_bwd_s) if head else (0.0, 0.0)
         for kind, n, again in recomputed(layers, limit):
@@ -266,7 +270,7 @@ def stages_of(p: Problem, layout: Layout, shape: Shape) -> StageTimes:
         rule,
         tp=layout.tp,
         pp=layout.pp,
-        vpp=layout.vpp,
+        vpp=vpp,
         experts_split=layout.ep * layout.etp,
         given=given,
     )

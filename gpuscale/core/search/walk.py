@@ -5,16 +5,16 @@ Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import (
-    least_fill,
     peak_floor_bytes,
     pipeline_floor_s,
     states_floor_bytes,
+    tails_of,
 )
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import (
@@ -28,7 +28,6 @@ from gpuscale.core.search.problem import (
 from gpuscale.core.search.results import (
     FAMILY_CUTOFF,
     INFINITY,
-    NO_TAIL,
     Found,
     Group,
     SearchResult,
@@ -93,11 +92,12 @@ class Walk:
         self.late = problem.late
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
         known = problem.memory_cache.setdefault(
-            (space, problem.facts, *self.overlap_helps), ({}, {}, {})
+            (space, problem.facts, *self.overlap_helps), ({}, {}, {}, {})
         )
         self.tail_sets: dict[tuple[int, ...], Tails] = known[0]
         self.floors: dict[tuple[object, ...], float] = known[1]  # of the states of a grid
         self.rooms: dict[Group, float] = known[2]  # in which nothing of a group fits
+        self.least: dict[Group, dict[int, float]] = known[3]  # vpp -> memory of a group
 
     def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
@@ -145,16 +145,37 @@ class Walk:
         self.some_fits = False
         n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
         counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
-        for overlap in tried:
-            left = tails.dealt
+        dealt = self._holding(group, tails, recomputes)
+        lost = sum(len(s) for v, s in tails.dealt.items() if v not in dealt)
+        each = tails.n_all // len(tails.schedules)
+        counts.too_large += each * lost * len(recomputes) * len(tried)
+        for overlap in tried if dealt else ():
+            left = dealt
             for recompute in sorted(recomputes, key=_effort):
                 tight = self._node(group, tails, recompute, overlap, left)
-                skipped = sum(len(s) for v, s in tails.dealt.items() if v not in left)
-                counts.dominated += tails.n_all // len(tails.schedules) * skipped
+                skipped = sum(len(s) for v, s in dealt.items() if v not in left)
+                counts.dominated += each * skipped
                 if recompute[0] != "selective":  # which is neither more nor less than some layers
                     left = tight
         if not self.some_fits:
             self.rooms[group._replace(bound_s=0.0)] = p.room_bytes
+
+    def _holding(
+        self, group: Group, tails: Tails, recomputes: Sequence[tuple[str, int | None]]
+    ) -> dict[int, list[tuple[str, int]]]:
+        """Ways to deal the layers of a group that fit with as much recomputation as there is."""
+        key = group._replace(bound_s=0.0, order="")
+        known = self.least.get(key)
+        if known is None:
+            most = [r for r in recomputes if r == ("full", None)] or recomputes
+            known = self.least[key] = dict.fromkeys(tails.dealt, INFINITY)
+            for recompute in most:
+                first = self._layout(group, recompute, True, tails.least)
+                for vpp in known:
+                    floor = peak_floor_bytes(self.problem, first, tails.states, vpp)
+                    known[vpp] = min(known[vpp], floor)
+        room = self.problem.room_bytes
+        return {vpp: s for vpp, s in tails.dealt.items() if known[vpp] <= room}
 
     def fits_nowhere(self, group: Group) -> bool:
         """Whether an earlier search found nothing of a group to fit in as much memory."""
@@ -198,9 +219,7 @@ class Walk:
         return {
             vpp: schedules
             for vpp, schedules in dealt.items()
-            if self._dealt(
-                group, tails, first if vpp == 1 else replace(first, vpp=vpp), schedules, shape
-            )
+            if self._dealt(group, tails, first, schedules, shape, vpp=vpp)
         }
 
     def _dealt(
@@ -210,6 +229,8 @@ class Walk:
         first: Layout,
         schedules: list[tuple[str, int]],
         shape: Shape,
+        *,
+        vpp: int,
     ) -> bool:
         """Evaluate the layouts of a group whose layers are dealt to the stages in one way.
 
@@ -217,10 +238,10 @@ class Walk:
         """
         p, counts = self.problem, self.result.counts
         n_all = tails.n_all // len(tails.schedules) * len(schedules)
-        if peak_floor_bytes(p, first, tails.states) > p.room_bytes:
+        if peak_floor_bytes(p, first, tails.states, vpp) > p.room_bytes:
             counts.too_large += n_all
             return True
-        stages, m = stages_of(p, first, shape), first.n_micro_batches
+        stages, m = stages_of(p, first, shape, vpp), first.n_micro_batches
         names = self.families(group.grid, group.ep, tails)
         if m * stages.seconds * self.late >= self._limit(names):
             self.some_fits = True
@@ -231,7 +252,7 @@ class Walk:
             for s, v in schedules
         )
         recompute = (first.recompute, first.recompute_layers)
-        node = _Node(group, recompute, first.overlap_tp, first.vpp, stages, pipes)
+        node = _Node(group, recompute, first.overlap_tp, vpp, stages, pipes)
         for tail in tails.exchanges:
             self._exchange(node, tail)
         return node.some_too_large
@@ -318,29 +339,8 @@ class Walk:
         key = (grid.pp, grid.dp, grid.cp, micro_batch_size)
         found = self.tail_sets.get(key)
         if found is None:
-            schedules, every = sp.assemblies(self.space, self.problem.facts, grid, micro_batch_size)
-            dp_wins = self.overlap_helps[0] and True in self.space.overlap_dp
-            pp_wins = self.overlap_helps[1] and True in self.space.overlap_pp
-            exchanges = [
-                t
-                for t in (every if schedules else [])
-                if (t.overlap_dp or not dp_wins) and (t.overlap_pp or not pp_wins)
-            ]
-            exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
-            found = self.tail_sets[key] = Tails(
-                n_all=len(every) * len(schedules),
-                schedules=schedules,
-                dealt=sp.dealings(
-                    self.problem.memory_facts.weights,
-                    self.problem.memory_parameters.stage_split,
-                    grid.pp,
-                    schedules,
-                    self.problem.facts,
-                ),
-                exchanges=exchanges,
-                states=sp.least_states(exchanges),
-                fill=least_fill(schedules),
-                least=(exchanges or [NO_TAIL])[-1],
+            found = self.tail_sets[key] = tails_of(
+                self.problem, self.space, grid, micro_batch_size, self.overlap_helps
             )
         return found
 
