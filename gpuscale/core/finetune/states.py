@@ -96,15 +96,6 @@ def stage_states(
     return make(stage, here, whole, job, p)
 
 
-def arriving(gathered_bytes: float, n_shards: int) -> float:
-    """Gathered layers with the shards that come from the host first, and are gathered then. [byte].
-
-    >>> arriving(8.0, 4)
-    10.0
-    """
-    return gathered_bytes * (1.0 + 1.0 / n_shards)
-
-
 def copies_gradients(layout: Layout, p: FinetuneParameters) -> bool:
     """Whether replicas hold their gradients twice: in buckets that are reduced, and as tensors.
 
@@ -146,7 +137,6 @@ def _adapter_states(
     host = 0.0
     if "parameters" in job.offload:
         host, base = host + base, 0.0
-        gathered, edge = arriving(gathered, n_dense), arriving(edge, n_dense)
     if "optimizer" in job.offload:
         host, states = host + states, 0.0
     return States(
@@ -200,7 +190,6 @@ def _full_states(
     host = 0.0
     if "parameters" in job.offload:
         host, base = host + base, 0.0
-        gathered, edge = arriving(gathered, n_dense), arriving(edge, n_dense)
     if "gradients" in job.offload or ("optimizer" in job.offload and p.offload_gradients):
         host += gradients
         gradients = min(gradients, p.full_gradients_bytes * max(layer, here.head))
