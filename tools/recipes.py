@@ -1,0 +1,157 @@
+"""Published recipes of experts beside what the search claims for the same job: a table of docs/accuracy.md.
+
+python tools/recipes.py             print the table
+python tools/recipes.py --update    write it between the markers of docs/accuracy.md
+
+A recipe is a measured run of the package's own copy whose layout is printed, of a vendor's
+performance pages. The search has the software's own space, the same settings and the same memory
+rule as `plan`; its claim is the expert's step over its own, both predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuscale.answers.plan.case import fit_factor
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.plan.solve import find
+from gpuscale.core.plan.ties import ties
+from gpuscale.core.rules import facts_of
+from gpuscale.core.search.problem import Problem
+from gpuscale.core.search.space import default_space
+from gpuscale.core.step.step import breakdown
+from gpuscale.core.words import STEP_PARTS
+from gpuscale.evidence.rows.measurements import TrainingRun
+from gpuscale.evidence.score.runs import own_runs, records_of
+from gpuscale.io.software import capabilities_of, load_software
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
+START, END = "<!-- recipes by tools/recipes.py -->\n", "<!-- end of recipes -->\n"
+SOURCE = "megatron-bridge-perf"
+CLAIM = 0.08
+"""Claims above this are suspicions about a term."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A recipe, what the search has instead, and which term makes the difference."""
+
+    run: TrainingRun
+    expert_s: float
+    found_s: float
+    found: Layout
+    term: str
+    of_the_gain: float  # share of that term
+
+    @property
+    def gain(self) -> float:
+        """What the search claims over the expert."""
+        return self.expert_s / self.found_s - 1
+
+
+def claim_of(run: TrainingRun) -> Claim | None:
+    """Search the job of a recipe; None where it cannot be modelled or nothing fits."""
+    if run.model is None or run.layout is None or run.reason:
+        return None
+    lay = run.layout
+    hw, sw = records_of(run)
+    software = load_software(run.software)
+    facts = facts_of(
+        run.model, lay.seq_len, lay.global_batch_size, run.n_gpus, capabilities_of(software)
+    )
+    problem = Problem(
+        run.model,
+        hw,
+        sw,
+        model_facts(run.model),
+        parameters_of(software, run.options),
+        usable_bytes(hw.hbm_bytes),
+        facts,
+        fit_factor=fit_factor("safe", software.name),
+    )
+    space = default_space(facts, hw.scaleup_domain_gpus, lay.precision)
+    near = ties(find(problem, space, 3), hw.scaleup_domain_gpus)
+    if not near:
+        return None
+    best = near[0]
+    mine, _ = breakdown(run.model, hw, sw, lay)
+    theirs, _ = breakdown(run.model, hw, sw, best.layout)
+    gains = {k: mine.parts()[k] - theirs.parts()[k] for k in mine.parts()}
+    term = max(gains, key=lambda k: gains[k])
+    gain = mine.total_s - theirs.total_s
+    return Claim(
+        run,
+        mine.total_s,
+        theirs.total_s,
+        best.layout,
+        term,
+        gains[term] / gain if gain > 0 else 0.0,
+    )
+
+
+def short(layout: Layout) -> str:
+    """Layout in one cell."""
+    from gpuscale.answers.plan.text import short as words
+
+    return words(layout)
+
+
+def claims() -> list[Claim]:
+    """Claims of all recipes, largest first."""
+    runs = [r for r in own_runs() if r.source == SOURCE]
+    found = [c for c in map(claim_of, runs) if c is not None]
+    return sorted(found, key=lambda c: -c.gain)
+
+
+def table(found: list[Claim]) -> str:
+    """Summarise the claims, and list those that are suspicions."""
+    over = [c for c in found if c.gain > CLAIM]
+    median = statistics.median(c.gain for c in found)
+    terms = Counter(STEP_PARTS[c.term] for c in over)
+    lines = [
+        f"{len(found)} recipes: the search claims more than {100 * CLAIM:.0f} % over the expert in "
+        f"{len(over)}, {100 * median:.1f} % in the median. The term that makes most of each claim: "
+        + ", ".join(f"{term} {n}" for term, n in terms.most_common())
+        + ".",
+        "",
+        "| recipe | expert | search | claim | term | of the gain |",
+        "|---|---|---|---|---|---|",
+    ]
+    seen: set[tuple[str, str, str]] = set()
+    for c in over:
+        lay = c.run.layout
+        assert lay is not None and c.run.model is not None
+        name = f"{c.run.model.name}, {c.run.n_gpus} {c.run.gpu}, {lay.precision}"
+        key = (name, short(lay), short(c.found))
+        if key in seen:
+            continue
+        seen.add(key)
+        lines.append(
+            f"| {name} | {short(lay)} | {short(c.found)} | {100 * c.gain:.0f} % | "
+            f"{STEP_PARTS[c.term]} | {100 * c.of_the_gain:.0f} % |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--update", action="store_true")
+    made = table(claims())
+    if not parser.parse_args().update:
+        print(made)
+        return
+    text = PAGE.read_text("utf-8")
+    before, after = text.index(START) + len(START), text.index(END)
+    PAGE.write_text(text[:before] + made + text[after:], "utf-8")
+
+
+if __name__ == "__main__":
+    main()
