@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "accelerate", "maxtext")
+FRAMEWORKS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed", "accelerate", "maxtext")
 WRAPPERS = ("torchrun", "slurm", "skypilot", "dstack", "kubernetes")
 
 
@@ -36,8 +36,8 @@ class LaunchResult:
 class Launch(Question):
     """Launch file of a plan: framework options, batch, stage split, machines; what it cannot say.
 
-    Reads an answer of `plan --json`. For Megatron-LM, torchtitan, DeepSpeed, accelerate (FSDP2) and
-    MaxText, started by torchrun, Slurm, SkyPilot, dstack or Kubernetes.
+    Reads an answer of `plan --json`. For Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed,
+    accelerate (FSDP2) and MaxText, started by torchrun, Slurm, SkyPilot, dstack or Kubernetes.
     """
 
     NAME: ClassVar[str] = "launch"

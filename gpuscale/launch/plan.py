@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch import wrap
 from gpuscale.launch.job import TrainingLaunch, Written
-from gpuscale.launch.out import accelerate, deepspeed, maxtext, megatron, torchtitan
+from gpuscale.launch.out import accelerate, bridge, deepspeed, maxtext, megatron, torchtitan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FRAMEWORKS: dict[str, Callable[[TrainingLaunch], Written]] = {
     "megatron": megatron.write,
+    "megatron-bridge": bridge.write,
     "torchtitan": torchtitan.write,
     "deepspeed": deepspeed.write,
     "accelerate": accelerate.write,
@@ -25,7 +26,7 @@ FRAMEWORKS: dict[str, Callable[[TrainingLaunch], Written]] = {
 }
 """Framework -> what writes its flags or files."""
 
-SAY_SETTINGS = ("megatron",)
+SAY_SETTINGS = ("megatron", "megatron-bridge")
 """Frameworks whose files hold what a run sets beside its layout."""
 
 OF_SOFTWARE = {

@@ -260,6 +260,8 @@ def _command(words: list[str], stem: str) -> Found | None:
         return torchtitan.read_command(words)
     if megatron.is_megatron(words):
         return megatron.read(words, stem)
+    if any(re.search(r"run_(recipe|script)\.py$", w) for w in words):
+        return keyed.read_recipe(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
     table = _arguments(words)

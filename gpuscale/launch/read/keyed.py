@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import layout_chunks
+from gpuscale.launch.out.bridge import RECIPES
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.megatron_settings import put_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+RECIPE_MODELS = {stem: model for model, stem in RECIPES.items()}
+"""Stem of a recipe -> model preset."""
 
 BRIDGE = {
     "tensor_model_parallel_size": "tp",
@@ -81,6 +86,55 @@ def read_bridge(table: dict[str, Any]) -> Found:
     return found
 
 
+SHORT = {
+    "-tp": "tensor_model_parallel_size",
+    "-pp": "pipeline_model_parallel_size",
+    "-vp": "virtual_pipeline_model_parallel_size",
+    "-cp": "context_parallel_size",
+    "-ep": "expert_model_parallel_size",
+    "-etp": "expert_tensor_parallel_size",
+    "-gb": "global_batch_size",
+    "-mb": "micro_batch_size",
+    "-sl": "seq_length",
+    "-ng": "num_gpus",
+}
+"""Short options of Megatron-Bridge's `run_recipe.py`."""
+
+
+def read_recipe(words: list[str]) -> Found:
+    """Read a command of Megatron-Bridge's `run_recipe.py`: options and `KEY=VALUE` overrides.
+
+    What the recipe itself sets is not known here: a degree that is not said is its own.
+    """
+    table: dict[str, Any] = {}
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-"):
+            table[SHORT.get(word, word.lstrip("-"))] = after
+        elif re.match(r"[a-z_]+(\.\w+)*=", word):
+            key, _, value = word.partition("=")
+            table[key] = _value(value)
+    precision = str(table.get("mixed_precision", ""))
+    found = read_bridge(table)
+    if found.zero_stage == 1 and table.get("ddp.use_distributed_optimizer") is False:
+        found.zero_stage = 0
+    if "nvfp4" in precision:
+        found.precision = "nvfp4"
+    stem = str(table.get("model") or table.get("recipe") or "").split("_pretrain")[0]
+    found.model_name = RECIPE_MODELS.get(stem, stem.replace("_", "-")) if stem else None
+    if found.n_gpus is None and str(table.get("num_gpus", "")).isdigit():
+        found.n_gpus = int(str(table["num_gpus"]))
+    return found
+
+
+def _value(text: str) -> Any:
+    """Value of an override: true, false, a list, or the text without its quotes."""
+    if text in ("true", "false", "True", "False"):
+        return text.lower() == "true"
+    if text.startswith("[") and text.endswith("]"):
+        return [part.strip() for part in text[1:-1].split(",")]
+    return text.strip("'\"").removeprefix("torch.")
+
+
 def lists(table: Any, depth: int = 0) -> dict[str, list[Any]]:
     """Find the lists of a nested table by their key."""
     found: dict[str, list[Any]] = {}
@@ -88,7 +142,7 @@ def lists(table: Any, depth: int = 0) -> dict[str, list[Any]]:
         return found
     for key, value in table.items():
         if isinstance(value, list) and value:
-            found[str(key)] = value
+            found[str(key).rsplit(".", 1)[-1]] = value
         found |= lists(value, depth + 1)
     return found
 

@@ -32,7 +32,9 @@ def put_settings(given: Mapping[str, Any], found: Found) -> None:
 
     def text(name: str) -> str:
         value = given.get(name)
-        return str(value[-1] if isinstance(value, list) and value else value or "").lower()
+        if isinstance(value, list):
+            value = value[-1] if value else None
+        return "" if value is None else str(value).lower()
 
     settings = found.settings
     if graphs := _graphs(given, text, on):
