@@ -1,4 +1,4 @@
-"""Published recipes of experts beside what the search claims for the same job: a table of docs/accuracy.md.
+"""Published recipes of experts beside the search: a table of docs/accuracy.md.
 
 python tools/recipes.py             print the table
 python tools/recipes.py --update    write it between the markers of docs/accuracy.md
