@@ -49,7 +49,6 @@ NEAREST = {  # without measurements of their own: whose constants serve, and why
     "nvlink6": ("nvlink5", "next generation"),
     "omni-path": ("infiniband", "low-latency cluster network"),
     "slingshot": ("roce", "Ethernet-based HPC network"),
-    "ethernet": ("roce", "RDMA over Ethernet; plain TCP is slower"),
     "infiniband-800g": ("infiniband", "next generation"),
     "amd-if": ("general", "Infinity Fabric"),
     "ici": ("general", "TPU torus"),

@@ -46,7 +46,7 @@ NEAREST = {  # without enough measurements of their own
     "blackwell-ultra": "blackwell",
     "rubin": "blackwell",
     "blackwell-gb202": "ada",
-    "ampere-ga102": "ada",
+    "ampere-ga102": "ampere",
     "turing": "ampere",
     "volta": "ampere",
     "cdna2": "cdna3",

@@ -117,15 +117,20 @@ def text(
     *,
     known: Iterable[str] = (),
     noun: str = "",
+    same: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Any:
-    """Field of a name or a text; one of `known`, which are called `noun`, where that is given."""
+    """Field of a name or a text; one of `known`, which are called `noun`, where that is given.
+
+    `same` are other words for some of the known names.
+    """
     names = tuple(known)
 
     def read(value: Any, label: str) -> str:
         if not names:
             return _written(value)
         word = _written(value).strip().lower()
+        word = (same or {}).get(word, word)
         if word not in names:
             what = noun or label.strip("-").replace("-", " ")
             raise unknown_name(what, word, names, f"known: {', '.join(names)}")

@@ -109,6 +109,7 @@ class Collective(Swept):
     gpus: Asked[int | None] = whole(
         "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
     )
+    gpus_per_node: Asked[int | None] = whole("GPUs of a node.", most=4096)
     nics: Asked[int | None] = whole("NICs of a node (rails).", most=256)
     link: Asked[float | None] = amount("Speed of one port of a NIC, e.g. 400Gb/s.", "bytes_per_s")
     oversubscription: Asked[float | None] = amount(

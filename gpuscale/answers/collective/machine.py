@@ -37,6 +37,9 @@ def machine(asked: Collective) -> Changed:
         own.append(f"gpu.peer={asked.peer}")
     if asked.nics or asked.link:
         own += _network(asked, load_cluster(asked.cluster, asked.catalogue))
+    if asked.gpus_per_node:
+        own.append(f"cluster.gpus_per_node={asked.gpus_per_node}")
+        own.append(f"cluster.scaleup_domain_gpus={asked.gpus_per_node}")
     by_hand = {text.partition("=")[0].strip() for text in asked.settings}
     kept = [text for text in own if text.partition("=")[0] not in by_hand]
     return Changed((*asked.settings, *kept), asked.calibration)

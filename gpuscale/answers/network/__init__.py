@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 MOST_GPUS = 10_000_000
+TOPOLOGY_WORDS = {
+    "rail-optimized": "rail-optimised",
+    "rail": "rail-optimised",
+    "fattree": "fat-tree",
+    "clos": "fat-tree",
+    "leaf-spine": "fat-tree",
+    "spine-leaf": "fat-tree",
+    "slimfly": "slim-fly",
+}
 
 
 @dataclass
@@ -48,11 +57,16 @@ class Network(Swept):
     file: Asked[str | None] = text("Cable list to check, as CSV.")
     _: KW_ONLY
     gpus: Asked[int | None] = whole("GPUs in use; default: all, or 1024.", most=MOST_GPUS)
+    hosts: Asked[int | None] = whole(
+        "Hosts of one port each instead of GPUs in nodes, as of any network.", most=MOST_GPUS
+    )
     switch: Asked[str | None] = text("Switch preset, e.g. QM9700, or a TOML file.")
     radix: Asked[int | None] = whole(
         "Ports of a switch, instead of its own.", least=2, most=10_000, flags=("--ports",)
     )
-    topology: Asked[str | None] = text(f"{', '.join(TOPOLOGIES)}.", known=TOPOLOGIES)
+    topology: Asked[str | None] = text(
+        f"{', '.join(TOPOLOGIES)}.", known=TOPOLOGIES, same=TOPOLOGY_WORDS
+    )
     oversubscription: Asked[str | None] = text(
         "Bandwidth down over up, of the leaf, or of each tier from the leaf up: 7, or 1,7."
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers import options
 from gpuscale.answers.network import blocks as shown
 from gpuscale.answers.network.records import NetworkAnswer
-from gpuscale.answers.network.wish import levels_of, parts_of, wished
+from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -36,9 +36,13 @@ def network_document(asked: Network) -> Document:
     loaded = load_inputs(
         asked, cluster=asked.cluster or options.DEFAULT_CLUSTER, catalogue=asked.catalogue
     )
-    spec, switch = wished(asked, loaded.cluster)
+    if asked.hosts and asked.gpus:
+        raise GpuscaleError("give --gpus or --hosts, not both")
+    spec, switch = wished(asked, of_hosts(loaded.cluster) if asked.hosts else loaded.cluster)
     alone = spec.node_egress_bytes_per_s is None  # no network known: the scale-up domain only
-    n_gpus = asked.gpus or spec.n_gpus or (spec.scaleup_domain_gpus if alone else 1024)
+    n_gpus = (
+        asked.hosts or asked.gpus or spec.n_gpus or (spec.scaleup_domain_gpus if alone else 1024)
+    )
     try:
         plan, made = _design(spec, n_gpus)
         spec = levels_of(asked, spec, made.bisection if made else ())
@@ -51,7 +55,7 @@ def network_document(asked: Network) -> Document:
     answer = NetworkAnswer(
         n_gpus=n_gpus,
         n_nodes=report.n_nodes,
-        levels=report.levels,
+        levels=tuple(v for v in report.levels if v.gpus_under > 1 or not asked.hosts),
         collective_bytes_per_s=report.collective_bytes_per_s,
         slowest_level=report.slowest_level,
         n_scaleup_switches=report.n_scaleup_switches,
@@ -155,7 +159,7 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Expected | No
     from gpuscale.core.network.ideal import ideal_collective
 
     levels = network_levels(spec)
-    if n_gpus < 2 or spec.scaleup_class == "ici" or not levels:
+    if n_gpus < 2 or asked.hosts or spec.scaleup_class == "ici" or not levels:
         return None
     found = ideal_collective("all-reduce", ALL_REDUCE_BYTES, n_gpus, levels)
     return expected_time(found, spec, levels, 1, None, asked.calibration)
@@ -197,6 +201,8 @@ def _document(
     from gpuscale.render.document import Document, Text
 
     title = f"{spec.name}  {answer.n_gpus} GPUs in {answer.n_nodes} nodes  "
+    if asked.hosts:
+        title = f"{answer.n_gpus} hosts of one port each  "
     title += f"{spec.fabric or 'no network named'}  catalogue {asked.catalogue}"
     found = [Text(title)]
     changed = changed_text(loaded)

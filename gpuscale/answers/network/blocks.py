@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.network.wish import counted
 from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Column, Facts, Table, Text
 
@@ -44,13 +45,13 @@ def blocks(
     if r.design is None:
         return found
     if r.design.tiers:
-        found.append(_tiers(r.design))
+        found.append(_tiers(r.design, spec))
     found.append(_links(r.design))
     if r.bill is not None:
         found.append(_bill(r))
         found += _bill_text(r, switch)
     if r.losses:
-        found.append(_losses(r))
+        found.append(_losses(r, spec))
     if r.cables:
         lengths = {c.length: 0 for c in r.cables}
         for c in r.cables:
@@ -66,8 +67,8 @@ def level_table(r: NetworkAnswer, spec: ClusterSpec) -> Table:
     columns = [
         Column("level", "level", right=False),
         Column("n_children", "children"),
-        Column("gpus_under", "GPUs under it"),
-        Column("bytes_per_s_per_gpu", "per GPU", rate),
+        Column("gpus_under", f"{counted(spec)} under it"),
+        Column("bytes_per_s_per_gpu", f"per {counted(spec)[:-1]}", rate),
         Column("bytes_per_s_per_node", "per node", rate),
         Column("child_bytes_per_s", "one child", rate),
         Column("total_bytes_per_s", "all children", rate),
@@ -86,7 +87,7 @@ def _facts(
     rows: list[tuple[str, str, str]] = []
     if r.collective_bytes_per_s is not None:
         text = f"slowest level: {r.slowest_level}"
-        rows.append(("all-gather over all GPUs", rate(r.collective_bytes_per_s), text))
+        rows.append((f"all-gather over all {counted(spec)}", rate(r.collective_bytes_per_s), text))
     if r.all_reduce is not None:
         e = r.all_reduce
         low_high = f"{format_si(e.low_s, 's', 3)} to {format_si(e.high_s, 's', 3)}"
@@ -149,10 +150,10 @@ def _design_facts(
         ("links", count(r.n_links or 0), f"{r.n_cables:,} cables"),
     ]
     if made.reach_gpus:
-        rows.append(("reach", count(made.reach_gpus), "GPUs with so many tiers"))
+        rows.append(("reach", count(made.reach_gpus), f"{counted(spec)} with so many tiers"))
     for cut in made.bisection[-1:]:
         gbit = 8 * cut.bytes_per_s_per_gpu / 1e9
-        note = f"one direction; {gbit:,.4g} Gb/s a GPU"
+        note = f"one direction; {gbit:,.4g} Gb/s a {counted(spec)[:-1]}"
         rows.append(("bisection", rate(cut.bytes_per_s), note))
     if r.failure_s is not None:
         note = "a link or a switch, by the rates of Alibaba HPN (0.057 and 0.051 % a month)"
@@ -169,15 +170,15 @@ def _by_ports(r: NetworkAnswer) -> str:
     return f"{n:,} by counting ports alone"
 
 
-def _tiers(made: Design) -> Table:
+def _tiers(made: Design, spec: ClusterSpec) -> Table:
     columns = [
         Column("tier", "tier", right=False),
         Column("n_switches", "switches", count),
         Column("ports_down", "ports down", count),
         Column("ports_up", "ports up", count),
         Column("oversubscription", "down : up", lambda v: f"{v:.3g} : 1"),
-        Column("gpus_under", "GPUs under", count),
-        Column("bytes_per_s_per_gpu", "per GPU", rate),
+        Column("gpus_under", f"{counted(spec)} under", count),
+        Column("bytes_per_s_per_gpu", f"per {counted(spec)[:-1]}", rate),
     ]
     cuts = {b.level: b for b in made.bisection}
     rows = []
@@ -235,13 +236,13 @@ def _bill_text(r: NetworkAnswer, switch: SwitchSpec | None) -> list[Block]:
     return [Facts(rows)]
 
 
-def _losses(r: NetworkAnswer) -> Table:
+def _losses(r: NetworkAnswer, spec: ClusterSpec) -> Table:
     columns = [
         Column("part", "one failed", right=False),
-        Column("n_gpus", "GPUs touched", count),
+        Column("n_gpus", f"{counted(spec)} touched", count),
         Column("bandwidth_frac", "of their bandwidth", lambda v: f"{100 * v:.3g} %"),
         Column("bisection_frac", "of the network's", lambda v: f"{100 * v:.3g} %"),
-        Column("n_gpus_cut", "GPUs cut off", count),
+        Column("n_gpus_cut", f"{counted(spec)} cut off", count),
         Column("note", "", right=False),
     ]
     rows = [[getattr(x, c.key) for c in columns] for x in r.losses]

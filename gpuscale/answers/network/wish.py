@@ -16,6 +16,33 @@ STRUCTURE = ("topology", "oversubscription", "tiers", "planes", "dual_tor", "rac
 """Options after which the levels of the cluster's file no longer hold."""
 
 
+HOSTS = "hosts"
+"""Name of a cluster of hosts with one port each, of which nothing else is known."""
+
+
+def of_hosts(spec: ClusterSpec) -> ClusterSpec:
+    """Cluster of hosts with one port each, as fast as one NIC was."""
+    nics = spec.nics_per_node or spec.gpus_per_node
+    egress = spec.node_egress_bytes_per_s
+    blank = ("n_gpus", "n_nodes", "n_leaf_switches", "n_spine_switches", "n_core_switches")
+    change: dict[str, Any] = {
+        "name": HOSTS,
+        "gpus_per_node": 1,
+        "scaleup_domain_gpus": 1,
+        "n_scaleup_switches": None,
+        "nics_per_node": 1,
+        "node_egress_bytes_per_s": egress and egress / nics,
+        "levels": (),
+        **dict.fromkeys(blank),
+    }
+    return spec.model_copy(update=change)
+
+
+def counted(spec: ClusterSpec) -> str:
+    """Name what is counted at the ports of a network."""
+    return "hosts" if spec.name == HOSTS else "GPUs"
+
+
 def wished(asked: Network, spec: ClusterSpec) -> tuple[ClusterSpec, SwitchSpec | None]:
     """Cluster with the options laid over it, and its switch where one is named."""
     from gpuscale.io.run import load_switch
