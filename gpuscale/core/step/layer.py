@@ -212,6 +212,10 @@ def bare_layer(
     return BareLayer(time, repeated, rest_f)
 
 
+NODE_RANKS = 8
+"""Tensor-parallel ranks up to which launches slow down: each layer waits for the last host."""
+
+
 def _over(hw: Hardware, gpu_s: float, host_s: float) -> float:
     """Time that launching adds: soft maximum of both, less that of kernels and collectives."""
     if host_s <= 0.0:
@@ -229,7 +233,8 @@ def host_s(
     tensor-parallel rank (`Software.pipeline_launch_s`).
     """
     time = sw.host_layer_s * hw.form.host_frac(sw.cuda_graphs) * n_parts / 2.0
-    time *= (1.0 + (sw.host_tp_factor if tp > 1 else 0.0)) * (hw.form.host_moe if is_moe else 1.0)
+    share = (min(tp, NODE_RANKS) - 1) / (NODE_RANKS - 1)
+    time *= (1.0 + sw.host_tp_factor * share) * (hw.form.host_moe if is_moe else 1.0)
     if pp_crosses and tp > 1:
         time = max(time, sw.pipeline_launch_s * tp * n_parts / 2.0)
     return time

@@ -87,7 +87,7 @@ class Software:
     name: str
     elementwise_factor: float = 1.0  # memory-bound traffic relative to 20 B per token and width
     host_layer_s: float = 0.0  # CPU time to launch one layer forward
-    host_tp_factor: float = 0.0  # more of it with tensor parallelism
+    host_tp_factor: float = 0.0  # more of it with 8 tensor-parallel ranks
     step_host_s: float = 0.0
     pipeline_launch_s: float = 0.0  # launch floor of a layer per tensor rank, pipeline over nodes
     tp_exposed_frac: float = 0.0  # c of max(A, B) + c min(A, B)
