@@ -36,6 +36,7 @@ from gpuscale.core.search.results import (
     make_layout,
 )
 from gpuscale.core.search.space import Grid, Space, Tail
+from gpuscale.core.step.data_parallel import dp_overlap_helps
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import StageTimes, shape_of
@@ -83,7 +84,7 @@ class Walk:
         self.cutoff_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
         sw = problem.software
-        self.overlap_helps = (sw.dp_exposed_frac <= 1.0, sw.pp_exposed_frac <= 1.0)
+        self.overlap_helps = (dp_overlap_helps(sw), sw.pp_exposed_frac <= 1.0)
         self.offload_is_a_choice = not (
             all(space.offload_optimizer) or all(space.offload_activations)
         )

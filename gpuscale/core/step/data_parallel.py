@@ -54,6 +54,11 @@ def exposed_frac(hw: Hardware, sw: Software, ranks: int, stride: int, overlap: b
     return sw.dp_network_exposed_frac if crosses else sw.dp_exposed_frac
 
 
+def dp_overlap_helps(sw: Software) -> bool:
+    """Whether overlap never makes the exchange slower, wherever its ranks lie."""
+    return max(sw.dp_exposed_frac, sw.dp_network_exposed_frac) <= 1.0
+
+
 def gather_bytes(sw: Software, precision: str) -> float:
     """Bytes per parameter of the weight all-gather. [byte]."""
     if sw.low_precision_gather and is_narrow(precision):

@@ -25,6 +25,7 @@ from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of, make_layout
 from gpuscale.core.search.space import Space, default_space
 from gpuscale.core.step.step import breakdown, shape_of
 from gpuscale.io.hardware import load_cluster
+from gpuscale.io.presets import preset_names
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_hardware import step_hardware
 from gpuscale.specs.model import ModelSpec
@@ -237,3 +238,16 @@ def test_closest_is_the_least_memory() -> None:
     assert {k: v.peak_bytes for k, v in found.items()} == pytest.approx(least, rel=1e-12)
     for closest in found.values():
         assert closest.peak_bytes == peak_bytes(p, closest.layout)
+
+
+@pytest.mark.parametrize("name", preset_names("software"))
+def test_overlap_is_off_where_that_is_faster(name):
+    """Whatever the exposed shares of a family, no overlap that is pinned beats the choice."""
+    base = problem("dense", 16, 80e9)
+    software = software_record(load_software(name), base.hardware.architecture)
+    p = replace(base, software=software, cache={}, kernel_cache={})
+    space = replace(default_space(p.facts, 8), zero_stage=(1,), vpp=(1, 2), micro_batch_size=(1, 2))
+    best = search(p, space, 0, follow_families=False).best.step_s
+    for dimension in ("overlap_dp", "overlap_pp", "overlap_tp"):
+        off = search(p, replace(space, **{dimension: (False,)}), 0, follow_families=False).best
+        assert best <= off.step_s * (1 + 1e-12), dimension
