@@ -22,7 +22,7 @@ be given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
@@ -115,7 +115,7 @@ def text(
     help: str,
     default: str | EllipsisType | None = None,
     *,
-    known: Iterable[str] = (),
+    known: Collection[str] = (),
     noun: str = "",
     same: Mapping[str, str] | None = None,
     **more: Any,
@@ -124,16 +124,15 @@ def text(
 
     `same` are other words for some of the known names.
     """
-    names = tuple(known)
 
     def read(value: Any, label: str) -> str:
-        if not names:
+        if not known:
             return _written(value)
         word = _written(value).strip().lower()
         word = (same or {}).get(word, word)
-        if word not in names:
+        if word not in known:
             what = noun or label.strip("-").replace("-", " ")
-            raise unknown_name(what, word, names, f"known: {', '.join(names)}")
+            raise unknown_name(what, word, known, f"known: {', '.join(known)}")
         return word
 
     return Asked(help, default, read, **more)

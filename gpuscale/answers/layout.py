@@ -60,6 +60,7 @@ def layout_of(
     from gpuscale.answers.finetune.wanted import offloads_of
     from gpuscale.answers.legal import refuse_illegal, refuse_settings
     from gpuscale.answers.options import said_by_layout
+    from gpuscale.core.context import DEFAULT_CONTEXT
     from gpuscale.core.layout import Layout
     from gpuscale.io.software import capabilities_of
 
@@ -94,7 +95,7 @@ def layout_of(
         recompute_layers=asked.recompute_layers,
         schedule=asked.schedule,
         precision=asked.precision,
-        cp_kind=asked.cp_kind or (capabilities_of(software).cp_kinds or ("ring",))[0],
+        cp_kind=asked.cp_kind or (capabilities_of(software).cp_kinds or (DEFAULT_CONTEXT,))[0],
         overlap_tp=asked.overlap_tp == "on",
         overlap_dp=asked.overlap_dp == "on",
         overlap_pp=asked.overlap_pp == "on",

@@ -117,12 +117,13 @@ def refuse_degrees(
     GpuscaleError
         With the rule and its source.
     """
+    from gpuscale.core.context import DEFAULT_CONTEXT
     from gpuscale.core.rules import against_cp, against_ep, against_pp, against_tp, facts_of
 
     facts = facts_of(model, seq_len, dp, tp * pp * cp * dp)
     broken = (
         against_tp(tp, facts)
-        or against_cp(cp, "ring", tp, facts)
+        or against_cp(cp, DEFAULT_CONTEXT, tp, facts)
         or against_ep(ep, 1, tp, cp, dp, facts)
         or against_pp(pp, 1, facts)
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from gpuscale.answers.ask import Asked, Converted, Question, Value, amount, text, whole
 from gpuscale.answers.job_options import JobOptions
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
 
@@ -196,7 +197,7 @@ LAYOUT = {
     "pp": "Pipeline stages.",
     "vpp": "Interleaved chunks of a stage.",
     "cp": "Context-parallel degree.",
-    "cp_kind": "Context parallelism by ring, all-gather or ulysses.",
+    "cp_kind": f"Context parallelism by {', '.join(CONTEXT_KINDS)}.",
     "ep": "Expert-parallel degree.",
     "etp": "Tensor-parallel degree of the experts.",
     "dp": "Data-parallel degree: whole replicas.",
@@ -208,7 +209,7 @@ LAYOUT = {
     "recompute_layers": "Layers of a stage that full recompute is for. [default: all]",
     "pipeline_layout": "Layers of each stage, or of each chunk in model order: 8,8,7, or as "
     "Megatron-Core says it, Et*3|(tt|)*29|L. [default: as the software splits]",
-    "schedule": "Pipeline schedule: 1f1b, interleaved, zb-h1, zb-h2, dualpipe, gpipe.",
+    "schedule": f"Pipeline schedule: {', '.join(SCHEDULES)}.",
     "overlap_tp": "TP's exchanges behind its products: on or off.",
     "overlap_dp": "DP's exchanges behind the passes: on or off.",
     "overlap_pp": "Transfers between stages behind the passes: on or off.",
@@ -316,7 +317,7 @@ class Degrees(JobOptions):
     dp: Asked[int | None] = whole(LAYOUT["dp"], most=1e6)
     cp: Asked[int] = degree("cp")
     cp_kind: Asked[str | None] = text(
-        f"{LAYOUT['cp_kind']} [default: the software's]", known=("ring", "all-gather", "ulysses")
+        f"{LAYOUT['cp_kind']} [default: the software's]", known=CONTEXT_KINDS
     )
     ep: Asked[int] = degree("ep")
     etp: Asked[int] = degree("etp")
@@ -336,7 +337,7 @@ class Degrees(JobOptions):
         known=("none", "selective", "full", "per-op"),
     )
     recompute_layers: Asked[int | None] = whole(LAYOUT["recompute_layers"], most=1e6)
-    schedule: Asked[str] = text(LAYOUT["schedule"], "1f1b", known=tuple(SCHEDULES))
+    schedule: Asked[str] = text(LAYOUT["schedule"], "1f1b", known=SCHEDULES)
     pipeline_layout: Stages = pipeline_layout()
     overlap_tp: Asked[str] = text(LAYOUT["overlap_tp"], "on", known=("on", "off"))
     overlap_dp: Asked[str] = text(LAYOUT["overlap_dp"], "on", known=("on", "off"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
+from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import DISPATCHERS, GRAPHS, MOMENT_BYTES
 
@@ -23,7 +24,7 @@ class Capabilities:
     kv_heads: str = "repeat"  # KV heads fewer than tp: "repeat" them, or tp must "divide" them
     sequence_parallel: tuple[bool, ...] = (True, False)  # with TP
     experts_need_sequence_parallel: bool = False  # with TP
-    cp_kinds: tuple[str, ...] = CP_KINDS  # empty: no CP
+    cp_kinds: tuple[str, ...] = tuple(CONTEXT_KINDS)  # empty: no CP
     pipeline: bool = True
     schedules: tuple[str, ...] = tuple(SCHEDULES)
     uneven_stages: bool = True

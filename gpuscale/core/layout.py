@@ -6,9 +6,10 @@ import math
 import re
 from dataclasses import dataclass
 
+from gpuscale.core.context import DEFAULT_CONTEXT
+
 RECOMPUTE = ("none", "selective", "full", "per-op")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
-CP_KINDS = ("ring", "all-gather", "ulysses")
 ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")
 """Orders of the dimensions on the network, innermost first; EP splits the ranks of a stage."""
 DEFAULT_ORDER = ORDERS[0]
@@ -40,7 +41,7 @@ class Layout:
     recompute_layers: int | None = None  # layers per stage; None: all
     schedule: str = "1f1b"
     precision: str = "bf16"
-    cp_kind: str = "ring"
+    cp_kind: str = DEFAULT_CONTEXT
     overlap_tp: bool = True
     overlap_dp: bool = True
     overlap_pp: bool = True

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.capabilities import ANY, Capabilities
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.stages import splits_by_length
@@ -169,7 +170,7 @@ def against_sequence_parallel(on: bool, tp: int, cp: int, facts: Facts) -> Broke
 
 
 def against_cp(cp: int, cp_kind: str, tp: int, facts: Facts) -> Broken | None:
-    """Ring and all-gather split the sequence in 2*cp chunks; Ulysses splits heads."""
+    """Split the sequence in 2*cp chunks; a kind may need more, as Ulysses heads."""
     if cp == 1:
         return None
     soft = facts.runs_on
@@ -179,15 +180,8 @@ def against_cp(cp: int, cp_kind: str, tp: int, facts: Facts) -> Broken | None:
     if facts.seq_len % (2 * cp):
         why = f"cp={cp} needs a sequence that 2*cp divides, not {facts.seq_len}"
         return Broken("cp-sequence", why)
-    if cp_kind == "ulysses":
-        for heads in facts.head_counts:
-            if (heads // tp) % cp:
-                return Broken("cp-heads", f"Ulysses cp={cp} does not divide {heads}/{tp} heads")
-        for kv_heads in facts.kv_head_counts:
-            if max(1, kv_heads // tp) % cp:
-                why = f"Ulysses cp={cp} does not divide {kv_heads}/{tp} KV heads"
-                return Broken("cp-heads", why)
-    return None
+    missing = CONTEXT_KINDS[cp_kind].needs(cp, tp, facts.head_counts, facts.kv_head_counts)
+    return Broken("cp-heads", missing) if missing else None
 
 
 def against_ep(ep: int, etp: int, tp: int, cp: int, dp: int, facts: Facts) -> Broken | None:

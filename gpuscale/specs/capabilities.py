@@ -6,10 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuscale.specs.fields import Spec
+from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.core.schedules import SCHEDULES
+from gpuscale.specs.fields import Spec, one_of
 
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
-Schedule = Literal["1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe", "gpipe"]
+Schedule = Annotated[str, one_of(SCHEDULES)]
+ContextKind = Annotated[str, one_of(CONTEXT_KINDS)]
 
 
 class CapabilitiesSpec(Spec):
@@ -20,7 +23,7 @@ class CapabilitiesSpec(Spec):
     kv_heads: Literal["repeat", "divide"] = "repeat"
     sequence_parallel: tuple[bool, ...] = (True, False)
     experts_need_sequence_parallel: bool = False
-    cp_kinds: tuple[Literal["ring", "all-gather", "ulysses"], ...] = ()
+    cp_kinds: tuple[ContextKind, ...] = ()
     pipeline: bool = True
     schedules: tuple[Schedule, ...] = ("1f1b",)
     uneven_stages: bool = False

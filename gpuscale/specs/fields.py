@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from gpuscale.core.quantity import MAX_ABS, parse
 
@@ -22,6 +23,17 @@ def _si(dim: str) -> BeforeValidator:
         return parse(value, dim) if isinstance(value, str) else value
 
     return BeforeValidator(read)
+
+
+def one_of(known: Collection[str]) -> AfterValidator:
+    """Refuse a name that a table does not have."""
+
+    def check(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"{value[:60]!r} is not one of {', '.join(known)}")
+        return value
+
+    return AfterValidator(check)
 
 
 _MEASURE = Field(gt=0, ge=1, le=MAX_ABS)

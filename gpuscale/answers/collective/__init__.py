@@ -123,7 +123,7 @@ class Collective(Swept):
     algorithm: Asked[str | None] = text(
         "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: as the "
         "library chooses]",
-        known=tuple(ALGORITHMS),
+        known=ALGORITHMS,
     )
     inner: Asked[int] = whole(
         "Ways the array is sharded on another axis that lies innermost.", 1, most=1e8

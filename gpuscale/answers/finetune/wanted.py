@@ -104,7 +104,8 @@ def wanted_of(
     asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
 ) -> Wanted:
     """Read the layout options of either command."""
-    from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
+    from gpuscale.core.context import CONTEXT_KINDS
+    from gpuscale.core.layout import ORDERS, RECOMPUTE
     from gpuscale.core.schedules import SCHEDULES
 
     def word(name: str, known: Sequence[str]) -> str | None:
@@ -128,7 +129,7 @@ def wanted_of(
         pp=one(asked, "pp", 1),
         vpp=one(asked, "vpp", 1),
         cp=one(asked, "cp", 1),
-        cp_kind=word("cp_kind", CP_KINDS),
+        cp_kind=word("cp_kind", tuple(CONTEXT_KINDS)),
         ep=one(asked, "ep", 1),
         etp=one(asked, "etp", 1),
         zero=None if asked.zero is None else one(asked, "zero", 0),

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from gpuscale.core.layout import CP_KINDS, ORDERS, RECOMPUTE
+from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
+from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.rules import (
     Broken,
     Facts,
@@ -43,7 +44,7 @@ INTS = {
 """Flag -> field of `Space`, whole numbers."""
 
 NAMES: dict[str, Sequence[str]] = {
-    "cp_kind": CP_KINDS,
+    "cp_kind": tuple(CONTEXT_KINDS),
     "recompute": RECOMPUTE[:3],
     "schedule": tuple(s.name for s in SCHEDULES.values() if s.searched),
     "offload": ("none", "optimizer"),
@@ -178,8 +179,9 @@ def _rule_against(flag: str, value: int, facts: Facts) -> Broken | None:
     if flag == "tp":
         return against_tp(value, facts)
     if flag == "cp":
-        kinds = facts.runs_on.cp_kinds or CP_KINDS[:1]
-        return against_cp(value, next((k for k in kinds if k != "ulysses"), "ulysses"), 1, facts)
+        kinds = facts.runs_on.cp_kinds or (DEFAULT_CONTEXT,)
+        broken = [against_cp(value, kind, 1, facts) for kind in kinds]
+        return None if None in broken else broken[0]
     if flag == "pp":
         return against_pp(value, 1, facts)
     if flag == "vpp":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import states_floor_bytes
@@ -31,8 +32,8 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
     found: dict[str, Closest] = {}
     bounds: dict[tuple[Grid, int, int], tuple[float, list[Tail], int]] = {}
     for grid in sp.grids(space, problem.facts):
-        if grid.cp_kind != "ring" and "ring" in space.cp_kind:
-            continue  # memory does not depend on the kind; every other cp is also a ring's
+        if grid.cp_kind != DEFAULT_CONTEXT and DEFAULT_CONTEXT in space.cp_kind:
+            continue  # memory does not depend on the kind, and the default is always allowed
         batches = sp.micro_batches(space, problem.facts, grid)
         tails = sp.tails(space, problem.facts, grid, batches[0]) if batches else []
         if not tails:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import Facts
@@ -184,7 +185,7 @@ def compute_s(
         precision=precision,
         recompute="none",
         sequence_parallel=False,
-        cp_kind="ring",
+        cp_kind=DEFAULT_CONTEXT,
         overlap_tp=True,
     )
     head = head_of(p, shape)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.layout import CP_KINDS, ORDERS
+from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.layout import ORDERS
 from gpuscale.core.rules import (
     Facts,
     against_batch,
@@ -126,7 +127,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
     return Space(
         tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
         cp=tuple(d for d in parts if d in powers_of_two(64 if soft.cp_kinds else 1)),
-        cp_kind=soft.cp_kinds or CP_KINDS[:1],
+        cp_kind=soft.cp_kinds or (DEFAULT_CONTEXT,),
         pp=tuple(d for d in parts if d <= min(facts.n_layers, 128) and not against_pp(d, 1, facts)),
         ep=divisors(facts.n_experts) if moe and soft.expert_parallel else (1,),
         etp=(1, AS_TP) if moe else (1,),

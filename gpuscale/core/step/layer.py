@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.context import CONTEXT_KINDS, Split
 from gpuscale.core.formats import number_format
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
@@ -180,7 +181,7 @@ def bare_layer(
     c_tp = sw.tp_exposed_frac if shape.overlap_tp else 1.0
     tp_f = exposed_s(linear_f, comm.tp_fwd_s, c_tp)
     tp_b = exposed_s(linear_b, comm.tp_bwd_s, c_tp)
-    c_cp = sw.cp_exposed_frac if shape.cp_kind == "ring" else 1.0  # others wait for the keys
+    c_cp = sw.cp_exposed_frac if shape.rounds > 1 else 1.0  # others wait for the keys
     cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, c_cp)
     cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, c_cp)
     c_ep = hw.form.dualpipe_ep_frac if sw.dualpipe else sw.ep_exposed_frac
@@ -321,10 +322,16 @@ def layer_comm(
 
 
 def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, tokens: float) -> float:
-    if shape.cp_kind == "ulysses":
-        n_bytes = tokens / shape.tp * (2.0 * hidden * 2.0) + tokens * mix.kv_bytes
-        return all_to_all_s(hw, shape.cp, shape.cp_stride, n_bytes)
-    return gather_s(hw, shape.cp, shape.cp_stride, tokens * shape.cp * mix.kv_bytes)
+    """Exchanges of context parallelism in the forward pass, by the kind's own row. [s]."""
+    inside = max(1, hw.scaleup_domain_gpus // shape.cp_stride)
+    kv_bytes = mix.kv_bytes
+    split = Split(shape.cp, shape.tp, min(shape.cp, inside), tokens, hidden, kv_bytes)
+    total = 0.0
+    for op, ranks, apart, n_bytes in CONTEXT_KINDS[shape.cp_kind].exchanges(split):
+        stride = shape.cp_stride * apart
+        exchange_s = gather_s if op == "gather" else all_to_all_s
+        total += exchange_s(hw, ranks, stride, n_bytes)
+    return total
 
 
 def recompute_s(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.step.form import StepForm
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Shape(NamedTuple):
     @property
     def rounds(self) -> int:
         """Kernels in which a query meets its keys. [1]."""
-        return self.cp if self.cp_kind == "ring" else 1
+        return self.cp if CONTEXT_KINDS[self.cp_kind].by_block else 1
 
 
 class LayerTime(NamedTuple):

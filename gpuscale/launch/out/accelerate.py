@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.launch.job import LaunchFile, Written
 from gpuscale.launch.out.deepspeed import trainer_arguments
 
@@ -59,7 +60,7 @@ def _yaml(job: TrainingLaunch) -> str:
     if lay.tp > 1 or lay.cp > 1 or replicate > 1:
         replicate, shard = (replicate, lay.dp // replicate) if sharded else (lay.dp, 1)
         sizes = {"dp_replicate": replicate, "dp_shard": shard, "tp": lay.tp}
-        sizes["sp" if lay.cp_kind == "ulysses" else "cp"] = lay.cp
+        sizes[CONTEXT_KINDS[lay.cp_kind].said_as.get("accelerate", "cp")] = lay.cp
         lines.append("parallelism_config:")
         lines += [f"  parallelism_config_{name}_size: {n}" for name, n in sizes.items()]
     return "\n".join(lines) + "\n"
@@ -72,8 +73,8 @@ def _unsaid(lay: Layout) -> tuple[str, ...]:
             unsaid.append(f"{word} parallelism {degree}: accelerate has none")
     if lay.zero_stage < 2:
         unsaid.append(f"ZeRO-{lay.zero_stage}: FSDP2 shards gradients and optimizer")
-    if lay.cp > 1 and lay.cp_kind == "all-gather":
-        unsaid.append("context parallelism by all-gather: accelerate has ring and Ulysses")
+    if lay.cp > 1 and "accelerate" not in CONTEXT_KINDS[lay.cp_kind].said_as:
+        unsaid.append(f"context parallelism by {lay.cp_kind}: accelerate has ring and Ulysses")
     if lay.precision not in ("bf16", "fp16"):
         unsaid.append(f"{lay.precision}: `mixed_precision: fp8` needs a recipe section of its own")
     if lay.recompute in ("selective", "per-op") or lay.recompute_layers is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.launch.job import LaunchFile, Written
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _unsaid(lay: Layout) -> tuple[str, ...]:
     for word, degree in (("pipeline", lay.pp), ("expert", lay.ep)):
         if degree > 1:
             unsaid.append(f"{word} parallelism {degree}: set in the training script, not here")
-    if lay.cp > 1 and lay.cp_kind != "ulysses":
+    if lay.cp > 1 and "deepspeed" not in CONTEXT_KINDS[lay.cp_kind].said_as:
         unsaid.append(f"context parallelism by {lay.cp_kind}: DeepSpeed has Ulysses")
     if lay.precision not in ("bf16", "fp16"):
         unsaid.append(f"{lay.precision} products")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.launch.job import Written
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
 VERSION = "Megatron-LM, core 0.20 (source of 2026-08-22)"
-CP_COMM = {"ring": "p2p", "all-gather": "allgather", "ulysses": "a2a"}
-"""`--cp-comm-type` (megatron/training/arguments.py)."""
 PRECISION = {
     "bf16": ("--bf16",),
     "fp16": ("--fp16",),
@@ -207,7 +206,7 @@ def _layout(job: TrainingLaunch) -> tuple[list[str], list[str]]:
         flags.append("--sequence-parallel")
     if lay.cp > 1:
         flags += _pair("--context-parallel-size", lay.cp)
-        flags += _pair("--cp-comm-type", CP_COMM[lay.cp_kind])
+        flags += _pair("--cp-comm-type", CONTEXT_KINDS[lay.cp_kind].said_as["megatron"])
     if any(f.kind == "moe" for f in job.model.ffns.values()):
         flags += _pair("--expert-model-parallel-size", lay.ep)
         flags += _pair("--expert-tensor-parallel-size", lay.etp)

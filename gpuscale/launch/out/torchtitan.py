@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.stages import split_text, splits_by_length
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.job import Written
@@ -140,7 +141,7 @@ def _say(job: TrainingLaunch, unsaid: list[str]) -> None:
         unsaid.append("ZeRO-1: FSDP2 shards gradients too (`never` reshards after the forward)")
     if lay.etp > 1:
         unsaid.append(f"expert tensor parallelism {lay.etp}")
-    if lay.cp > 1 and lay.cp_kind != "ring":
+    if lay.cp > 1 and "torchtitan" not in CONTEXT_KINDS[lay.cp_kind].said_as:
         unsaid.append(f"context parallelism by {lay.cp_kind}: torchtitan rotates (ring)")
     if lay.recompute_layers is not None:
         unsaid.append(f"recomputation of {lay.recompute_layers} layers a stage: all are written")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.options import known_options
 from gpuscale.launch.read.found import Found, Values
@@ -13,7 +14,8 @@ from gpuscale.launch.read.megatron_settings import put_settings
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
-CP_KIND = {"p2p": "ring", "allgather": "all-gather", "a2a": "ulysses", "a2a+p2p": "ulysses"}
+CP_KIND = {k.said_as["megatron"]: k.name for k in CONTEXT_KINDS.values() if "megatron" in k.said_as}
+CP_KIND["a2a+p2p"] = "ulysses"
 OLD = ("--checkpoint-activations", "--activations-checkpoint-method", "--moe-expert-parallel-size")
 """Options of older releases that are read all the same."""
 
