@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.job import Written
-from gpuscale.launch.out.megatron import CP_COMM
 
 if TYPE_CHECKING:
     from gpuscale.launch.job import TrainingLaunch
@@ -95,7 +95,9 @@ def _layout(job: TrainingLaunch, unsaid: list[str]) -> dict[str, Any]:
         "model.tp_comm_overlap": lay.tp > 1 and lay.sequence_parallel and lay.overlap_tp,
     }
     if lay.cp > 1:
-        given["model.cp_comm_type"] = CP_COMM[lay.cp_kind].replace("allgather", "all_gather")
+        given["model.cp_comm_type"] = (
+            CONTEXT_KINDS[lay.cp_kind].said_as["megatron"].replace("allgather", "all_gather")
+        )
     if any(f.kind == "moe" for f in job.model.ffns.values()):
         given["model.expert_model_parallel_size"] = lay.ep
         given["model.expert_tensor_parallel_size"] = lay.etp
