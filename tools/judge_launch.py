@@ -2,8 +2,8 @@
 
     python tools/judge_launch.py FRAMEWORK JUDGE [--n 200] [--python PYTHON] [--source MEGATRON]
 
-JUDGE is a script that asks the framework's code about one launch: it prints `OK {facts}` and exits
-0, or `REJECT: reason` and exits 1 (for Megatron: arguments `--world-size N --gpu-arch A -- FLAGS`;
+JUDGE is a script of tools/judges, which asks the framework's code about one launch: it prints
+`OK {facts}` and exits 0, or `REJECT: reason` and exits 1 (for Megatron: arguments `--world-size N --gpu-arch A -- FLAGS`;
 for the others the file or the words it judges). Verdicts go to tests/data/launch/FRAMEWORK.json:
 ordinary tests hold the files against them and need no framework.
 """
@@ -176,6 +176,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--source", help="Megatron-LM's source")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where verdicts go")
     given = parser.parse_args()
     judge = [given.python, given.judge] + (["--source", given.source] if given.source else [])
     answers = plans(given.framework, given.n, given.seed)
@@ -204,9 +205,9 @@ def main() -> int:
                 "agreed": agreed,
             }
         )
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    given.folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"version": writings[0].version, "rows": rows}, indent=None)
-    (FOLDER / f"{given.framework}.json").write_text(text + "\n", "utf-8")
+    (given.folder / f"{given.framework}.json").write_text(text + "\n", "utf-8")
     print(f"{given.framework}: {len(rows) - bad} of {len(rows)} accepted with the plan's degrees")
     return 1 if bad else 0
 
