@@ -3,7 +3,8 @@
     python tools/judge_launch.py FRAMEWORK JUDGE [--n 200] [--python PYTHON] [--source MEGATRON]
 
 JUDGE is a script of tools/judges, which asks the framework's code about one launch: it prints
-`OK {facts}` and exits 0, or `REJECT: reason` and exits 1 (for Megatron: arguments `--world-size N --gpu-arch A -- FLAGS`;
+`OK {facts}` and exits 0, or `REJECT: reason` and exits 1 (for Megatron: arguments
+`--world-size N --gpu-arch A -- FLAGS`;
 for the others the file or the words it judges). Verdicts go to tests/data/launch/FRAMEWORK.json:
 ordinary tests hold the files against them and need no framework.
 """

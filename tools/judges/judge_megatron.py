@@ -3,7 +3,7 @@
 
 Install:  pip install torch triton packaging numpy einops, and a source checkout of Megatron-LM (the
           `megatron-core` wheel has no `megatron/training`; tried with core 0.20 of 2026-08-22)
-Use:      python judge_megatron.py --source Megatron-LM --world-size 64 --gpu-arch 9 -- --num-layers 32
+Use:      python judge_megatron.py --source Megatron-LM --world-size 64 --gpu-arch 9 -- FLAGS
       or  python judge_megatron.py --source Megatron-LM --world-size 64 --file flags.txt
           (a file with the flags alone, or a shell script without unresolved variables)
 
