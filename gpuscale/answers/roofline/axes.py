@@ -85,8 +85,6 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> A
         relation=">=",
         quantity="tokens per GPU",
         have=have,
-        math_s=None,
-        comm_s=None,
         verdict=verdict_of(have, need, ">="),
         formula="times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x)"
         " / spans",
@@ -146,9 +144,6 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             relation="<=",
             quantity="divides node, F and heads",
             have=have,
-            math_s=None,
-            comm_s=None,
-            verdict="",
         )
     )
     if links.node is not None:
@@ -165,8 +160,6 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                     relation="<=",
                     quantity="degree",
                     have=have,
-                    math_s=None,
-                    comm_s=None,
                     verdict=verdict_of(over_have, inside, "<="),
                 )
             )
@@ -178,8 +171,6 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 relation="<=",
                 quantity="degree",
                 have=have,
-                math_s=None,
-                comm_s=None,
                 verdict=verdict_of(over_have, outside, "<="),
             )
         )
@@ -271,9 +262,6 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 relation=">=",
                 quantity="expert width F",
                 have=have,
-                math_s=None,
-                comm_s=None,
-                verdict="",
             )
         )
         if x.ffn:
@@ -307,13 +295,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             AxisRow(
                 scope=f"{scope}: one hop",
                 bandwidth_bytes_per_s=rate,
-                need=None,
-                relation="",
-                quantity="",
-                have=None,
-                math_s=None,
                 comm_s=hop_s,
-                verdict="",
                 formula="2 * batch_tokens * hidden / (bytes_per_s * m)",
                 inputs=given[:-1],
             )
@@ -322,11 +304,6 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             AxisRow(
                 scope=f"{scope}: {pipe.hops(stages, m)} hops",
                 bandwidth_bytes_per_s=rate,
-                need=None,
-                relation="",
-                quantity="",
-                have=None,
-                math_s=None,
                 comm_s=total_s,
                 verdict=f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
                 f"{100 * pipe.bubble_over_ideal(stages, m):.1f} % over its ideal time",
@@ -340,11 +317,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 AxisRow(
                     scope=f"{scope}: per layer",
                     bandwidth_bytes_per_s=rate,
-                    need=None,
-                    relation="",
                     quantity="1.5 hops per micro-batch",
-                    have=None,
-                    math_s=None,
                     comm_s=layer_s,
                 )
             )
@@ -373,8 +346,6 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                     relation=">=",
                     quantity="tokens per GPU",
                     have=have,
-                    math_s=None,
-                    comm_s=None,
                     verdict=verdict_of(have if crosses == (scope != "node") else None, need, ">="),
                     formula="flop_per_s / bytes_per_s * share * times",
                     inputs=(

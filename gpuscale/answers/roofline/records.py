@@ -24,9 +24,9 @@ class Limit:
 
     scope: str
     bandwidth_bytes_per_s: float
-    need: float | None
-    relation: str
-    quantity: str
+    need: float | None = None
+    relation: str = ""
+    quantity: str = ""
     have: float | None = None
     math_s: float | None = None
     comm_s: float | None = None

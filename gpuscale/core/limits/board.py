@@ -197,25 +197,51 @@ def _tokens_row(
     rule: float,
     note: str,
 ) -> LimitRow:
-    ratio = comm_s / math_s
-    bound, verdict = _verdict(ratio, in_use)
-    if degree == 1:
-        bound, verdict = "-", "not used"
     have = case.tokens_per_gpu
+    return _row(
+        axis,
+        degree,
+        (math_s, comm_s),
+        ("tokens per GPU", have, ">=", have * comm_s / math_s),
+        rule=rule,
+        note=note,
+        in_use=in_use,
+        unused="not used" if degree == 1 else "",
+    )
+
+
+def _row(
+    axis: str,
+    degree: int,
+    times_s: tuple[float, float],
+    limit: tuple[str, float, str, float],
+    *,
+    rule: float | None,
+    note: str,
+    in_use: bool,
+    unused: str,
+) -> LimitRow:
+    """Row from its times (arithmetic, exchange) and its limit (of what, have, relation, need).
+
+    `unused` is the verdict where the axis has one rank only.
+    """
+    math_s, comm_s = times_s
+    quantity, have, relation, need = limit
+    bound, verdict = _verdict(comm_s / math_s, in_use)
     return LimitRow(
         axis=axis,
         degree=degree,
         in_use=in_use,
         math_s=math_s,
         comm_s=comm_s,
-        quantity="tokens per GPU",
+        quantity=quantity,
         have=have,
-        need=have * ratio,
-        relation=">=",
+        need=need,
+        relation=relation,
         rule=rule,
-        bound=bound,
-        ratio=ratio,
-        verdict=verdict,
+        bound="-" if unused else bound,
+        ratio=comm_s / math_s,
+        verdict=unused or verdict,
         note=note,
     )
 
@@ -238,28 +264,19 @@ def _tp(case: Case) -> LimitRow:
         group_tokens, s.hidden_size, width, lay.tp, case.peak, s.n_matrices
     )
     comm_s = 2 * _gather_s(case, 2 * group_tokens * s.hidden_size, lay.tp, 1)
-    ratio = comm_s / math_s
-    bound, verdict = _verdict(ratio, True)
-    if lay.tp == 1:
-        bound, verdict = "-", f"not used; compute-bound to {need:.1f}"
-        if need < 2:
-            verdict = "not used; any degree would be communication-bound"
+    alone = f"compute-bound to {need:.1f}"
+    if need < 2:
+        alone = "any degree would be communication-bound"
     note = f"F = {width:,}" + (" of one expert" if s.n_experts > 1 else "")
-    return LimitRow(
-        axis="tp",
-        degree=lay.tp,
-        in_use=lay.tp > 1,
-        math_s=math_s,
-        comm_s=comm_s,
-        quantity="degree",
-        have=float(lay.tp),
-        need=need,
-        relation="<=",
+    return _row(
+        "tp",
+        lay.tp,
+        (math_s, comm_s),
+        ("degree", float(lay.tp), "<=", need),
         rule=rule,
-        bound=bound,
-        ratio=ratio,
-        verdict=verdict,
         note=note,
+        in_use=lay.tp > 1,
+        unused=f"not used; {alone}" if lay.tp == 1 else "",
     )
 
 
@@ -290,28 +307,21 @@ def _ep(case: Case) -> LimitRow:
         shown, s.top_k, case.peak, egress, node, max_nodes=max_nodes, n_matrices=s.n_matrices
     )
     rule = ep_limits.ep_min_ffn(shown, s.top_k, case.peak, egress, node)
-    ratio = comm_s / math_s
-    bound, verdict = _verdict(ratio, in_use)
     note = "inside a node" if inside else f"over {math.ceil(shown / case.domain)} nodes"
     if not in_use:
         note += f", at degree {shown}"
     if max_nodes:
         note += f", a token goes to {max_nodes} nodes at most"
-    return LimitRow(
-        axis="ep",
-        degree=lay.ep,
-        in_use=in_use,
-        math_s=math_s,
-        comm_s=comm_s,
-        quantity="expert width F",
-        have=float(s.ffn_hidden_size),
-        need=max(0.0, need - s.shared_width / s.top_k),
-        relation=">=",
+    need = max(0.0, need - s.shared_width / s.top_k)
+    return _row(
+        "ep",
+        lay.ep,
+        (math_s, comm_s),
+        ("expert width F", float(s.ffn_hidden_size), ">=", need),
         rule=rule,
-        bound=bound,
-        ratio=ratio,
-        verdict=verdict,
         note=note,
+        in_use=in_use,
+        unused="",
     )
 
 
@@ -326,26 +336,16 @@ def _pp(case: Case) -> LimitRow:
     math_s = layer_s * s.n_layers / lay.pp
     comm_s = hop_time_s(replica_tokens, s.hidden_size, m, link)
     need = min(float(s.n_layers), s.n_layers * layer_s / comm_s)
-    ratio = comm_s / math_s
-    bound, verdict = _verdict(ratio, True)
     note = f"{m} micro-batch{'es' * (m > 1)}, bubble {100 * bubble_frac(lay.pp, m, lay.vpp):.1f} %"
-    if lay.pp == 1:
-        bound, verdict, note = "-", f"not used; compute-bound to {need:,.0f}", ""
-    return LimitRow(
-        axis="pp",
-        degree=lay.pp,
-        in_use=lay.pp > 1,
-        math_s=math_s,
-        comm_s=comm_s,
-        quantity="stages",
-        have=float(lay.pp),
-        need=need,
-        relation="<=",
+    return _row(
+        "pp",
+        lay.pp,
+        (math_s, comm_s),
+        ("stages", float(lay.pp), "<=", need),
         rule=None,
-        bound=bound,
-        ratio=ratio,
-        verdict=verdict,
-        note=note,
+        note=note if lay.pp > 1 else "",
+        in_use=lay.pp > 1,
+        unused=f"not used; compute-bound to {need:,.0f}" if lay.pp == 1 else "",
     )
 
 
@@ -361,24 +361,14 @@ def _cp(case: Case) -> LimitRow:
     share = s.kv_width / s.q_width
     need = cp_limits.ring_attention_min_tokens_per_gpu(case.peak, egress, share, causal=True)
     rule = cp_limits.ring_attention_min_tokens_per_gpu(case.peak, egress, share)
-    ratio = comm_s / math_s
-    bound, verdict = _verdict(ratio, True)
     note = f"ring, causal, {'inside the NVLink domain' if inside else 'over the network'}"
-    if lay.cp == 1:
-        bound, verdict = "-", f"not used; compute-bound to {lay.seq_len / need:,.1f}"
-    return LimitRow(
-        axis="cp",
-        degree=lay.cp,
-        in_use=lay.cp > 1,
-        math_s=math_s,
-        comm_s=comm_s,
-        quantity="tokens of a sequence per GPU",
-        have=tokens,
-        need=need,
-        relation=">=",
+    return _row(
+        "cp",
+        lay.cp,
+        (math_s, comm_s),
+        ("tokens of a sequence per GPU", tokens, ">=", need),
         rule=rule,
-        bound=bound,
-        ratio=ratio,
-        verdict=verdict,
         note=note,
+        in_use=lay.cp > 1,
+        unused=f"not used; compute-bound to {lay.seq_len / need:,.1f}" if lay.cp == 1 else "",
     )
