@@ -63,7 +63,7 @@ class SoftwareFinetune(Spec):
     quantised: str = ""  # the same where the sharded base is quantised
     dequantise_eff_frac: Annotated[float, Field(gt=0, le=1)] = 0.75
     dequantise_gptq_frac: Annotated[float, Field(gt=0, le=1)] = 0.08
-    attention_long_gain: Factor = 0.6
+    attention_long_gain: Factor = 0.14
     adapter_passes: Factor = 3.0
     expert_imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
     expert_launch_s: Annotated[float, Field(ge=0, le=1)] = 0.0
