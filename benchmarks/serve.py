@@ -9,7 +9,8 @@ import argparse
 import sys
 import time
 
-from gpuscale.core.serving.simulator import Scheduler, simulate
+from gpuscale.core.serving.scheduler import Scheduler
+from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.traffic import Lengths, closed_traffic, open_traffic
 
 CASES = {  # name -> (requests, rate or 0 for a closed loop of 64, limit in seconds)

@@ -34,7 +34,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.12
 MOST_EFF = 0.95
 """No kernel reaches more of a peak."""
-WEIGHTS = {"ttft_ms": 0.15, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
+WEIGHTS = {"ttft_ms": 0.3, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
 
 # name, prior, spread of the logarithm, lower and upper bound, unit, origin of the prior
 KERNELS = (
@@ -42,6 +42,7 @@ KERNELS = (
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
     ("grouped_compute_eff", 0.6, 0.2, 0.1, 0.9, "prior: DeepGEMM, 1.2 to 1.4 of 1.98 PFLOP/s"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
+    ("grouped_ramp_depth", 256.0, 0.5, 16.0, 2000.0, "prior: two to four steps of the k loop"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),
     ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
@@ -52,6 +53,7 @@ KERNELS = (
     ("decode_flop_eff", 0.75, 0.1, 0.3, 0.95, "prior: FlashMLA, 0.65 of H100 to 0.9 of H20"),
     ("small_kernel_s", 1.5e-6, 0.4, 2e-7, 1e-5, "prior: a small kernel within a CUDA graph"),
     ("all_reduce_factor", 1.0, 0.3, 0.5, 4.0, "isolated collective of serving libraries"),
+    ("crossing_s", 2e-5, 0.7, 1e-6, 5e-4, "prior: a proxy's hand-over and a synchronisation"),
     ("host_blend", 3.0, 0.3, 1.2, 8.0, "prior: between a sum (1) and the longer one"),
     ("exchange_overlap", 0.7, 0.2, 0.05, 1.0, "prior: DeepSeek-V3, section 3.4"),
 )
@@ -60,9 +62,11 @@ SOFTWARE = (
     ("host_per_sequence_s", 5e-6, 0.8, 1e-7, 2e-4, "prior: sampling and text, 5 us a token"),
     ("step_s", 2e-4, 0.7, 1e-6, 5e-3, "prior: a graph's launch and the copy of its inputs"),
     ("linear_factor", 1.0, 0.05, 0.7, 2.0, "prior: the libraries' products are alike"),
+    ("small_factor", 1.0, 0.3, 0.2, 5.0, "prior: the engines' small kernels are alike"),
     ("prompt_layer_s", 5e-4, 0.7, 1e-5, 5e-3, "prior: 50 launches of 10 us"),
     ("prompt_expert_layer_s", 5e-4, 0.7, 1e-5, 5e-3, "prior: 50 more launches of 10 us"),
     ("grouped_factor", 1.0, 0.2, 0.5, 3.0, "prior: the engines' grouped kernels are alike"),
+    ("intake_s", 2e-3, 0.7, 1e-4, 3e-2, "prior: template and tokeniser of a prompt in Python"),
     ("request_s", 0.02, 0.7, 1e-3, 0.3, "prior: HTTP, tokeniser"),
 )
 OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
@@ -72,9 +76,16 @@ OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "small_kernel_s": 0.3,
     "all_reduce_factor": 0.3,
 }
-ARCHITECTURES = ("blackwell", "cdna3", "cdna4")
+ARCHITECTURES = ("blackwell", "cdna3", "cdna4", "apple-m3")
 """Architectures with parameters of their own: their kernels and libraries are others than Hopper's,
 on which most rows were measured. The prior of each is the common value."""
+
+OF_EXPERTS = {
+    *(name for name, *_ in KERNELS if name.startswith(("grouped", "rout"))),
+    "expert_skew",
+    "exchange_overlap",
+}
+"""Parameters that change nothing of a dense model."""
 
 REQUESTS = 300
 """Requests of a closed loop that the fit replays, at least three rounds."""
@@ -157,9 +168,12 @@ class Problem:
 
     def affected(self, j: int) -> set[int]:
         """Rows that parameter j can change."""
-        file = self.names[j][0]
+        file, parameter = self.names[j][:2]
         if file == "kernels":
-            return set(range(len(self.rows)))
+            rows = enumerate(self.rows)
+            if parameter not in OF_EXPERTS:
+                return {i for i, _ in rows}
+            return {i for i, (row, _) in rows if row.classes["dense_or_moe"] == "moe"}
         key, name = ("architecture", file[13:]) if "." in file else ("framework", file)
         return {i for i, (row, _) in enumerate(self.rows) if row.classes[key] == name}
 

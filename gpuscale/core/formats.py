@@ -25,6 +25,7 @@ class Format:
     measured_as: tuple[str, ...]
     source: str
     stored_as: str = ""  # format in which files keep such weights, where that is another one
+    edges: str = "bf16"  # format of the output head in such files; the embedding likewise
 
     @property
     def bytes(self) -> float:
@@ -40,7 +41,21 @@ class Format:
 _IEEE = "IEEE 754"
 _MX = "OCP Microscaling Formats 1.0, section 5: one 8-bit scale per 32 elements"
 _GGUF = "llama.cpp, quantize README, bits per weight of Llama 2 7B"
+_GGUF3 = "llama.cpp, tools/quantize/README.md, bits per weight of Llama 3.1 8B"
 _EIGHT = ("fp8-block", "fp8", "bf16")
+
+
+def _gguf(name: str, per_weight: float, source: str = _GGUF3) -> Format:
+    """Format of a GGUF file by its mean bits a weight, embedding and head included.
+
+    The output head is kept in q6_k where the mean is narrower (llama.cpp, `llama-quant.cpp`).
+    """
+    bits = int(per_weight)
+    head = name if per_weight > 6.0 else "q6_k"
+    return Format(
+        name, bits, round(per_weight - bits, 4), "", (), f"{source}: {per_weight}", "", head
+    )
+
 
 FORMATS: dict[str, Format] = {
     f.name: f
@@ -117,11 +132,33 @@ FORMATS: dict[str, Format] = {
             (),
             "QLoRA, section 3: double quantisation, 0.127 bit",
         ),
-        Format("q8_0", 8, 16 / 32, "", (), "llama.cpp, block_q8_0: an fp16 scale per 32 weights"),
-        Format("q6_k", 6, 0.5625, "", (), "llama.cpp, block_q6_K: 210 bytes per 256 weights"),
-        Format("q5_k_m", 5, 0.68, "", (), f"{_GGUF}: 5.68"),
-        Format("q4_k_m", 4, 0.84, "", (), f"{_GGUF}: 4.84"),
-        Format("q3_k_m", 3, 0.91, "", (), f"{_GGUF}: 3.91"),
+        _gguf("q8_0", 8.5, "llama.cpp, block_q8_0: an fp16 scale per 32 weights"),
+        _gguf("q6_k", 6.5625, "llama.cpp, block_q6_K: 210 bytes per 256 weights"),
+        _gguf("q5_k_m", 5.7036),
+        _gguf("q5_k_s", 5.5704),
+        _gguf("q5_1", 6.0, "llama.cpp, block_q5_1: 24 bytes per 32 weights"),
+        _gguf("q5_0", 5.5, "llama.cpp, block_q5_0: 22 bytes per 32 weights"),
+        _gguf("q4_k_m", 4.8944),
+        _gguf("q4_k_s", 4.6672),
+        _gguf("q4_1", 5.1216),
+        _gguf("q4_0", 4.5, "llama.cpp, block_q4_0: 18 bytes per 32 weights"),
+        _gguf("iq4_nl", 4.6818),
+        _gguf("iq4_xs", 4.4597),
+        _gguf("q3_k_l", 4.2979),
+        _gguf("q3_k_m", 3.91, _GGUF),
+        _gguf("q3_k_s", 3.6429),
+        _gguf("iq3_m", 3.7628),
+        _gguf("iq3_s", 3.6606),
+        _gguf("iq3_xs", 3.4977),
+        _gguf("iq3_xxs", 3.2548),
+        _gguf("q2_k", 3.1593),
+        _gguf("q2_k_s", 2.9697),
+        _gguf("iq2_m", 2.9294),
+        _gguf("iq2_s", 2.7403),
+        _gguf("iq2_xs", 2.5882),
+        _gguf("iq2_xxs", 2.3824),
+        _gguf("iq1_m", 2.1460),
+        _gguf("iq1_s", 2.0042),
     )
 }
 """Every format, those with a rate from the slowest matrix unit to the fastest."""
@@ -150,7 +187,7 @@ def number_format(name: str) -> Format:
     """
     found = FORMATS.get(name)
     if found is None and (bits := _BITS.fullmatch(name)) and 1.0 <= float(bits[1]) <= 16.0:
-        return Format(name, float(bits[1]), 0.0, "", (), "bits of a weight with its scales")
+        return _gguf(name, float(bits[1]), "bits of a weight with its scales")
     if found is None:
         raise ValueError(f"unknown dtype {name!r}; known: {', '.join(FORMATS)}")
     return found
@@ -170,6 +207,21 @@ def element_bytes(dtype: str) -> float:
     (2.0, 0.5625, 0.5625)
     """
     return number_format(dtype).bytes
+
+
+def edge_bytes(dtype: str) -> float:
+    """Bytes of a weight of embedding and head where the layers are kept in `dtype`. [byte].
+
+    Published checkpoints leave both in 16 bits; wider formats hold for all, and a file whose bits
+    are a mean over all of it counts them with the rest.
+
+    >>> edge_bytes("fp8"), edge_bytes("fp32"), edge_bytes("q8_0")
+    (2.0, 4.0, 1.0625)
+    """
+    known = number_format(dtype)
+    if known.edges != "bf16" or dtype in ("fp32", "tf32"):
+        return known.bytes
+    return element_bytes("bf16")
 
 
 def weight_bytes(n_params: float, dtype: str, *, scales: bool = False) -> float:

@@ -23,6 +23,7 @@ class KernelsSpec(Spec):
     grouped_memory_eff: Efficiency = _K.grouped_memory_eff
     grouped_compute_eff: Efficiency = _K.grouped_compute_eff
     grouped_ramp_rows: float = Field(default=_K.grouped_ramp_rows, ge=0, le=1e4)
+    grouped_ramp_depth: float = Field(default=_K.grouped_ramp_depth, ge=0, le=1e4)
     routing_alike: float = Field(default=_K.routing_alike, ge=0, le=0.9)
     routed_passes: float = Field(default=_K.routed_passes, ge=0, le=100)
     widened_compute_eff: Efficiency = _K.widened_compute_eff
@@ -35,6 +36,7 @@ class KernelsSpec(Spec):
     small_kernel_s: Seconds = _K.small_kernel_s
     stream_passes: float = Field(default=_K.stream_passes, ge=0, le=100)
     all_reduce_factor: Factor = _K.all_reduce_factor
+    crossing_s: Seconds = _K.crossing_s
     queue_factor: float = Field(default=_K.queue_factor, ge=0, le=10)
     host_blend: float = Field(default=_K.host_blend, ge=1, le=20)
     exchange_overlap: float = Field(default=_K.exchange_overlap, ge=0, le=1)
@@ -83,11 +85,14 @@ class FrameworkSpec(Spec):
     step_s: Seconds = _S.step_s
     linear_factor: float = Field(default=_S.linear_factor, ge=0.5, le=10)
     grouped_factor: float = Field(default=_S.grouped_factor, ge=0.3, le=10)
+    small_factor: float = Field(default=_S.small_factor, ge=0.1, le=10)
+    adds_experts: bool = _S.adds_experts
     vector_rows: float = Field(default=_S.vector_rows, ge=0, le=1024)
     vector_rate: float = Field(default=_S.vector_rate, ge=0, le=100)
     prompt_layer_s: Seconds = _S.prompt_layer_s
     prompt_expert_layer_s: Seconds = _S.prompt_expert_layer_s
     request_s: Seconds = _S.request_s
+    intake_s: Seconds = _S.intake_s
     mixed: bool = _S.mixed
     gathers_prompts: bool = _S.gathers_prompts
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)

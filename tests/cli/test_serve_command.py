@@ -300,3 +300,51 @@ def test_cheapest_kind_of_gpu():
     assert few["n_gpus"] <= cheap["n_gpus"]
     assert cheap["usd_per_million_output_tokens"] <= few["usd_per_million_output_tokens"]
     assert len({row["layout"].split(":")[0] for row in cheap["rows"]}) > 1
+
+
+def test_a_context_at_the_edge_is_answered_with_a_warning():
+    base = ["serve", "qwen3-32b", "--gpu", "a100-80gb", "--gpus", "1", "--burst", "20", "--json"]
+    near = invoke(*base, "--input", "4000", "--output", "200", "--context", "40960")
+    assert near.returncode == 0
+    assert "may refuse to start" in " ".join(json.loads(near.stdout)["warnings"])
+    far = invoke(*base, "--input", "4000", "--output", "200", "--context", "131072")
+    assert (far.returncode, json.loads(far.stdout)["result"]["fits"]) == (1, False)
+
+
+def test_price_of_an_instance_is_split_over_its_gpus():
+    base = ["serve", "llama3-8b", "--gpu", "a10g", "--gpus", "2", "--tp", "2", "--burst", "20"]
+    one = json.loads(invoke(*base, "--price", "1.5 USD/h", "--json").stdout)["result"]
+    all_ = json.loads(invoke(*base, "--price-total", "3 USD/h", "--json").stdout)["result"]
+    assert one["usd_per_million_tokens"] == all_["usd_per_million_tokens"]
+    both = invoke(*base, "--price", "1 USD/h", "--price-total", "2 USD/h")
+    assert (both.returncode, both.stdout) == (2, "")
+
+
+def test_kinds_of_gpus_are_compared_each_as_small_as_holds_the_model():
+    r = invoke(*"serve llama3-70b --gpu rtx-4090,rtx-a6000 --weights q4_k_m".split())
+    assert "Throughput over that of 1 rtx-a6000: 2 rtx-4090 1." in r.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "engine", "weights"),
+    [
+        ("ollama", "llama.cpp", "q4_0"),
+        ("mlx", "llama.cpp", "UD-Q4_K_XL"),
+        ("lmdeploy", "vllm", "w4a16"),
+        ("tgi", "vllm", "gptq"),
+        ("nim", "trtllm", "fp8"),
+    ],
+)
+def test_engines_and_formats_by_other_names(given, engine, weights):
+    line = f"serve llama3.1-8b --gpu rtx-4090 --engine {given} --weights {weights} --concurrency 1"
+    r = invoke(*line.split(), "--json")
+    assert json.loads(r.stdout)["result"]["engine"] == engine, r.stderr
+
+
+def test_layers_on_the_host_by_count():
+    base = [*"serve qwen3-30b-a3b --gpu rtx-2080 --weights q4_k_m --concurrency 1 --json".split()]
+    few, many = (json.loads(invoke(*base, "--n-cpu-moe", n).stdout)["result"] for n in ("36", "48"))
+    assert few["tokens_per_s_per_user"] > many["tokens_per_s_per_user"]
+    assert "--n-cpu-moe 36" in few["launch"][0]
+    dense = invoke(*"serve llama3.1-8b --gpu rtx-2080 --weights q4_k_m --n-cpu-moe 4".split())
+    assert (dense.returncode, dense.stdout) == (2, "")

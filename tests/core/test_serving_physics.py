@@ -178,6 +178,32 @@ PRINTED = [  # model, replica, engine, GPU, tokens of the cache, tolerance, sour
 ]
 
 
+FILES = [  # model, format, bytes of the file: llama.cpp, tools/quantize/README.md
+    ("llama3.1-8b", "q4_k_m", 4.9e9),
+    ("llama3.1-70b", "q4_k_m", 43.1e9),
+    ("llama3.1-405b", "q4_k_m", 249.1e9),
+    ("llama3.1-8b", "q8_0", 7.95 * 2**30),
+    ("llama3.1-8b", "q2_k", 2.95 * 2**30),
+]
+
+
+@pytest.mark.parametrize(("name", "fmt", "file_bytes"), FILES)
+def test_gguf_files_have_their_size(name, fmt, file_bytes):
+    one = Replica(ffn_format=fmt, attention_format=fmt)
+    assert replica_weight_bytes(spec(name), one) == pytest.approx(file_bytes, rel=0.02)
+
+
+@given(st.sampled_from(["q4_k_m", "q8_0", "bf16"]))
+def test_few_rows_of_experts_are_not_padded_on_vector_units(fmt):
+    """One token reads its experts; on the tensor units it also pays for whole tiles."""
+    site = serving_site(load_cluster("apple-m1-ultra"), "llamacpp")
+    model, one = spec("gpt-oss-20b"), Replica(ffn_format=fmt, attention_format=fmt)
+    tiled = replace(site, software=replace(site.software, vector_rows=0), memo={})
+    batch = Batch(sequences=1, context=100)
+    few, many = (pass_time(model, one, s, batch).experts_s for s in (site, tiled))
+    assert few < many
+
+
 @pytest.mark.parametrize(("name", "replica", "engine", "gpu", "tokens", "rel", "source"), PRINTED)
 def test_cache_tokens_are_those_that_engines_print(name, replica, engine, gpu, tokens, rel, source):
     found = cache_tokens(spec(name), replica, engine, memory_of(gpu))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, batch_error_frac, latency, summarise
 from gpuscale.core.serving.queueing import OpenLoad, open_load
-from gpuscale.core.serving.simulator import Scheduler, Simulated, passes_until, simulate
+from gpuscale.core.serving.scheduler import Scheduler, Simulated
+from gpuscale.core.serving.simulator import passes_until, simulate
 from gpuscale.core.serving.traffic import (
     Lengths,
     Traffic,
@@ -136,6 +137,22 @@ def test_too_long_for_the_cache_is_refused_not_endless():
     assert math.isnan(out.end_s[0])
     assert out.end_s[1] > 0.0
     assert summarise(out).n_requests == 1
+
+
+def test_prompts_wait_for_others_while_some_decode():
+    """The second prompt waits three passes, or until the budget is half full."""
+    alone = run(Traffic([100, 100], [51, 1], [0.0, 0.011]), wait_passes=3, token_budget=1000)
+    # prompt to 10 ms, decode to 20, then it waits: decode to 30, 40, 50, mixed to 70
+    assert alone.first_s == pytest.approx([0.010, 0.070])
+    full = run(
+        Traffic([100, 500], [51, 1], [0.0, 0.011]), wait_passes=3, wait_frac=0.5, token_budget=1000
+    )
+    assert full.first_s[1] == pytest.approx(0.020 + 0.060)
+
+
+def test_requests_enter_one_after_another():
+    out = run(Traffic([1] * 3, [1] * 3, [0.0] * 3), intake_s=0.1, request_s=0.02)
+    assert out.first_s == pytest.approx([0.0201, 0.1201, 0.2201])
 
 
 def test_closed_loop_of_one_never_waits():

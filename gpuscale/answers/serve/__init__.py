@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, whole
-from gpuscale.answers.money import Priced
+from gpuscale.answers.money import Priced, read_price
 from gpuscale.answers.serve import reading
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ class Serve(options.Machine, Priced, Swept):
     _: KW_ONLY
     gpus: Asked[int | None] = whole("GPUs to use; left out, as few as needed.", most=1e5)
     engine: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
-        "vllm, sglang, trtllm, llama.cpp, a list, or any. [default: vllm]", (), reading.engines
+        "vllm, sglang, trtllm, llama.cpp (ollama, mlx, ...), a list, or any. [default: vllm]",
+        (),
+        reading.engines,
     )
     weights: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
         "Format of the weights: bf16, fp8, nvfp4, awq, q4_k_m, 2.5bpw, ..., or a list. "
@@ -97,6 +99,9 @@ class Serve(options.Machine, Priced, Swept):
     )
     concurrency: Asked[int | None] = whole(
         "Requests in flight: a benchmark's closed loop.", most=1e5
+    )
+    requests: Asked[int | None] = whole(
+        "Requests of the closed loop in all. [default: ten times those in flight]", most=1e6
     )
     burst: Asked[int | None] = whole("Requests that all come at once.", most=1e5)
     trace: Asked[str | None] = text(
@@ -143,8 +148,14 @@ class Serve(options.Machine, Priced, Swept):
     offload: Asked[str] = text(
         "Weights that do not fit on the host: none, auto, layers, experts.", "none", known=OFFLOADS
     )
+    n_cpu_moe: Asked[int | None] = whole(
+        "Layers whose experts the host keeps, as llama.cpp counts them.", most=1e4
+    )
+    ngl: Asked[int | None] = whole(
+        "Layers on the GPUs, the others on the host, as llama.cpp counts them.", least=0, most=1e4
+    )
     host_bandwidth: Asked[float] = amount(
-        "Memory bandwidth of the host, for --offload.", "bytes_per_s", 60e9, flags=("--host-bw",)
+        "Memory bandwidth of the host, for --offload.", "bytes_per_s", 80e9, flags=("--host-bw",)
     )
     objective: Asked[str] = text(
         "Best of several kinds of GPUs (--gpu h100,l40s): fewest gpus, or lowest cost.",
@@ -157,6 +168,9 @@ class Serve(options.Machine, Priced, Swept):
         "[default: of the engine]",
         (),
         _launches,
+    )
+    price_total: Asked[float | None] = Asked(
+        "Of all GPUs given together, e.g. an instance's '2.84 USD/h'.", None, read_price
     )
     seed: Asked[int] = whole("Of the simulated requests.", 0, least=0, most=1e9)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.measured import Price
 from gpuscale.core.serving.capacity import Limit
-from gpuscale.core.serving.choose import Choice, Wanted, copies_needed
+from gpuscale.core.serving.choose import Choice, Found, Wanted, copies_needed
 from gpuscale.render.document import Column, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def blocks_of(
     from gpuscale.io.inputs import changed_text
 
     blocks: list[Any] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
+    if "," in asked.where:
+        blocks.append(Text(ratios(choice)))
     rest = others(choice)
     if rest:
         blocks.append(Text(rest))
@@ -190,15 +192,18 @@ def _cell(row: Row, key: str) -> Any:
 
 
 def pool_table(pools: tuple[PoolLine, ...]) -> Table:
-    """Pools, their share of the GPUs and how idle they are."""
-    columns = (
+    """Pools, their share of the GPUs, how idle they are, and what each could do alone."""
+    columns: tuple[Column, ...] = (
         Column("role", "pool", right=False),
         Column("workers", "workers", lambda v: f"{v:,}"),
         Column("layout", "layout", right=False),
         Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
         Column("at_most_per_s", "at most", lambda v: f"{figure(v)}/s"),
         Column("idle_frac", "idle", lambda v: f"{100 * v:.0f} %"),
+        Column("tokens_per_s_per_gpu", "at most tok/s/GPU", figure),
     )
+    if any(p.usd_per_million_tokens is not None for p in pools):
+        columns = (*columns, Column("usd_per_million_tokens", "USD/Mtok alone", figure))
     return Table(columns, [[getattr(p, c.key) for c in columns] for p in pools])
 
 
@@ -212,6 +217,21 @@ def others(choice: Choice) -> str:
     if hidden:
         lines.append(f"{hidden} more layouts are worse.")
     return " ".join(lines)
+
+
+def ratios(choice: Choice) -> str:
+    """Compare the best of each kind of GPU with the slowest of them."""
+    best: dict[str, Found] = {}
+    for found in choice.found:
+        best.setdefault(found.candidate.label.partition(":")[0], found)
+    rated = sorted(best.items(), key=lambda one: one[1].at_most_per_s)
+    if len(rated) < 2 or rated[0][1].at_most_per_s <= 0.0:
+        return "One kind of GPU alone holds it."
+    slowest = rated[0][1].at_most_per_s
+    parts = [
+        f"{f.n_gpus:,} {name} {f.at_most_per_s / slowest:.2f} times" for name, f in rated[:0:-1]
+    ]
+    return f"Throughput over that of {rated[0][1].n_gpus:,} {rated[0][0]}: {', '.join(parts)}."
 
 
 def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve import reading
+from gpuscale.core.formats import number_format
 from gpuscale.core.serving import layouts
 from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.choose import Candidate, Wanted
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
 
-GGUF = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
-"""Formats that llama.cpp reads; a free number of bits counts too."""
-
 PUBLISHED = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4", 4.16: "int4-g128"}
 """Bits of a published checkpoint's weights -> format."""
 
 ATTENTION_KEPT = ("nvfp4", "mxfp4", "int4-g128", "int4-g32")
 """Formats whose mixture-of-experts checkpoints keep attention in 16 bits: model cards of
 DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1."""
+
+
+GGUF_BESIDE = "q8_0"
+"""What files of llama.cpp keep attention and head in beside mxfp4 experts (gpt-oss, GGUF)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ def published(model: ModelSpec) -> str:
 
 
 def _engine_of(weights: tuple[str, ...]) -> str:
-    gguf = all(w in GGUF or w.endswith("bpw") for w in weights)
+    """Engine that reads such files: a mean over the whole file is GGUF's or EXL2's way."""
+    gguf = all(number_format(w).edges != "bf16" for w in weights)
     return "llamacpp" if gguf else "vllm"
 
 
@@ -175,6 +178,8 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
     for engine in case.engines:
         for weights in case.weights:
             formats = replace(formats_of(case.model, weights, case.kv), drafts=drafts)
+            if engine == "llamacpp" and weights in ATTENTION_KEPT:
+                formats = replace(formats, attention_format=GGUF_BESIDE)
             shown = reading.SHOWN.get(engine, engine)
             if asked.disagg not in (None, "auto"):
                 tuning = Tuning(asked.chunk, asked.max_seqs)
@@ -206,23 +211,36 @@ SHARES = tuple(i / 32 for i in range(33))
 def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tuning:
     """Chunk and sequences by hand; adapters; as much on the host as does not fit."""
     plain = Tuning(asked.chunk, asked.max_seqs)
-    if asked.lora is None and asked.offload == "none":
+    kind, shares = _offloaded(asked, case.model)
+    if asked.lora is None and not shares:
         return plain
     with_adapters = replace(plain, extras=Extras(asked.lora))
-    if asked.offload == "none":
+    if not shares:
         return with_adapters
-    experts = asked.offload == "experts" or (
-        asked.offload == "auto" and layouts.n_experts(case.model) > 0
-    )
     pcie = case.loaded.gpu.pcie_bytes_per_s or PCIE_BYTES_PER_S
-    for share in SHARES:
-        offload = Offload(
-            "experts" if experts else "layers", share, asked.host_bandwidth, HOST_FLOP_PER_S, pcie
-        )
+    for share in shares:
+        offload = Offload(kind, share, asked.host_bandwidth, HOST_FLOP_PER_S, pcie)
         tuning = replace(plain, extras=Extras(asked.lora, offload if share else None))
         if Service(case.model, replica, site, case.demand, tuning).fits:
             return tuning
     return with_adapters
+
+
+def _offloaded(asked: Serve, model: ModelSpec) -> tuple[str, tuple[float, ...]]:
+    """Find what may be on the host, and the shares of it to be tried; none where nothing may."""
+    sparse = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
+    if asked.n_cpu_moe is not None:
+        if not sparse:
+            raise GpuscaleError(
+                f"--n-cpu-moe: {model.name} has no experts", "give --ngl, the layers on the GPUs"
+            )
+        return "experts", (min(1.0, asked.n_cpu_moe / sparse),)
+    if asked.ngl is not None:
+        return "layers", (max(0.0, 1.0 - asked.ngl / model.n_layers),)
+    if asked.offload == "none":
+        return "", ()
+    experts = asked.offload == "experts" or (asked.offload == "auto" and sparse > 0)
+    return "experts" if experts else "layers", SHARES
 
 
 def _worker(
@@ -342,4 +360,10 @@ def wanted_of(asked: Serve, case: Case, found: list[Candidate]) -> Wanted:
         only_local = case.engines == ("llamacpp",)
         if only_local and case.limits == Limits():
             concurrency = 1
-    return Wanted(case.limits, asked.rate, gpus, concurrency, asked.burst)
+    if asked.requests is not None and concurrency is None:
+        raise GpuscaleError(
+            "--requests is of a closed loop", "give --concurrency too; --burst counts its own"
+        )
+    return Wanted(
+        case.limits, asked.rate, gpus, concurrency, asked.burst, n_requests=asked.requests
+    )

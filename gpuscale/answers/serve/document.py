@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.figures import kv_tokens, memory_line, widths
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
-from gpuscale.answers.serve.measured import FINAL_REQUESTS, Price, confirmed, price_of, row_of
+from gpuscale.answers.serve.measured import (
+    FINAL_REQUESTS,
+    Price,
+    confirmed,
+    given_price,
+    price_of,
+    row_of,
+)
 from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
 from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import Case
     from gpuscale.core.run.bill import Bill
+    from gpuscale.core.serving.choose import Candidate
     from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.render.document import Document
 
@@ -68,12 +76,13 @@ def _several(asked: Serve) -> Document:
         usd = price_of(asked, case).usd_per_gpu_hour if asked.objective == "cost" else None
         if asked.objective == "cost" and usd is None:
             raise GpuscaleError(f"no price of {case.loaded.gpu.name} is known", "give --price")
-        for c in cases.candidates(one[name], case):
+        mine = cases.candidates(one[name], case)
+        for c in mine if asked.gpus or asked.rate else _smallest(mine):
             label = f"{case.loaded.gpu.name}: {c.label}"
             found.append(replace(c, label=label, usd_per_gpu_hour=usd))
             owner[label] = case
     case = next(iter(known.values()))
-    wanted = cases.wanted_of(asked, case, found)
+    wanted = replace(cases.wanted_of(asked, case, found), n_gpus=asked.gpus)
     if all(not c.what.fits for c in found):
         from gpuscale.answers.serve.no_room import no_room_document
 
@@ -81,6 +90,12 @@ def _several(asked: Serve) -> Document:
     choice = choose(found, wanted, asked.seed)
     best = choice.best
     return _document(asked, owner[best.candidate.label] if best else case, wanted, choice)
+
+
+def _smallest(mine: list[Candidate]) -> list[Candidate]:
+    """Candidates of as few GPUs of a kind as hold the model; all where none does."""
+    fewest = min((c.what.n_gpus for c in mine if c.what.fits), default=0)
+    return [c for c in mine if c.what.n_gpus == fewest] or mine
 
 
 def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Document:
@@ -106,13 +121,13 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
         inputs_of(asked, case),
         result,
         blocks_of(asked, case, wanted, choice, result, price),
-        warnings=(*case.loaded.warnings, *case.notes),
+        warnings=(*case.loaded.warnings, *case.notes, *at_the_edge(best)),
         answered_no=not result.meets,
         terms=terms_of(case, best, result),
     )
 
 
-def _bill(asked: Serve, case: Case, row: Row) -> Bill | None:
+def _bill(asked: Serve, case: Case, row: Row, usd: float | None) -> Bill | None:
     """Bill of an hour at the rate of the best layout; none where nothing is served."""
     from gpuscale.answers.money import bill_of
     from gpuscale.core.run.time import SECONDS_PER_HOUR
@@ -124,7 +139,7 @@ def _bill(asked: Serve, case: Case, row: Row) -> Bill | None:
         case.loaded.cluster,
         SECONDS_PER_HOUR,
         row.n_gpus,
-        given=asked.price,
+        given=usd,
         tokens=row.total_tokens_per_s * SECONDS_PER_HOUR,
     )
 
@@ -184,14 +199,14 @@ def _answer(
         usd_per_gpu_hour=price.usd_per_gpu_hour,
         usd_per_million_output_tokens=row.usd_per_million_output_tokens,
         usd_per_million_tokens=row.usd_per_million_tokens,
-        bill=_bill(asked, case, row),
+        bill=_bill(asked, case, row, given_price(asked)),
         j_per_output_token=row.j_per_output_token,
         kv_tokens=kv_tokens(service),
         sequences_with_room=service.sequences_with_room,
         n_requests=load.n_requests if load else 0,
         n_preempted=load.n_preempted if load else 0,
         memory=memory_line(service),
-        pools=_pool_lines(what, row),
+        pools=_pool_lines(what, row, price.usd_per_gpu_hour),
         rows=tuple(rows),
         no_room=tuple(c.label for c in choice.no_room),
         launch=launch_lines(asked, case, best),
@@ -199,12 +214,25 @@ def _answer(
     )
 
 
+def at_the_edge(best: Found) -> tuple[str, ...]:
+    """Say where the longest context promised is beyond the cache, within the estimate's error."""
+    what = best.candidate.what
+    if isinstance(what, PooledService) or not what.context_lacks_bytes:
+        return ()
+    return (
+        f"the cache is estimated at {kv_tokens(what):,.0f} tokens, --context asks "
+        f"{what.demand.most_context:,.0f}: within the error of the estimate, so the engine may "
+        "refuse to start; a larger --memory-frac helps",
+    )
+
+
 def _closed(wanted: Wanted) -> bool:
     return wanted.concurrency is not None or wanted.burst is not None
 
 
-def _pool_lines(what: Any, row: Row) -> tuple[PoolLine, ...]:
+def _pool_lines(what: Any, row: Row, usd: float | None) -> tuple[PoolLine, ...]:
     """Pools with what each could take; none of an aggregated service."""
+    from gpuscale.core.run.ownership import usd_per_million_tokens
     from gpuscale.core.serving.layouts import layout_text
 
     if not isinstance(what, PooledService):
@@ -217,9 +245,10 @@ def _pool_lines(what: Any, row: Row) -> tuple[PoolLine, ...]:
     ):
         most = workers * service.most_rate()
         idle = max(0.0, 1.0 - rate / max(1, row.replicas) / most) if most > 0.0 else 0.0
-        lines.append(
-            PoolLine(
-                role, workers, layout_text(service.replica), workers * service.n_gpus, most, idle
-            )
-        )
+        gpus = workers * service.n_gpus
+        each = service.demand.inputs if role == "prefill" else service.demand.outputs
+        made = most * each.mean
+        alone = usd_per_million_tokens(usd, gpus, made) if usd and made else None
+        label = layout_text(service.replica)
+        lines.append(PoolLine(role, workers, label, gpus, most, idle, made / gpus, alone))
     return tuple(lines)

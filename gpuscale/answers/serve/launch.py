@@ -165,9 +165,20 @@ def llama_cpp_line(asked: Serve, one: Started) -> str:
     slots = max(1, min(one.sequences, asked.concurrency or 1))
     context = one.context or 1 << math.ceil(math.log2(max(512.0, s.demand.contexts.high)))
     return (
-        f"llama-server -m {one.model}-{one.weights}.gguf -ngl 99 -fa on "
+        f"llama-server -m {one.model}-{one.weights}.gguf {_placed(s)} -fa on "
         f"-c {context * slots} -np {slots} -ub {one.chunk}"
     )
+
+
+def _placed(service: Service) -> str:
+    """Layers on the GPUs, and layers whose experts the host keeps."""
+    extras, n = service.tuning.extras, service.model.n_layers
+    if extras is None or extras.offload is None:
+        return "-ngl 99"
+    away = extras.offload.frac * n
+    if extras.offload.kind == "experts":
+        return f"-ngl 99 --n-cpu-moe {math.ceil(away)}"
+    return f"-ngl {n - math.ceil(away)}"
 
 
 def k8s_manifest(asked: Serve, one: Started) -> str:
@@ -202,7 +213,8 @@ def benchmark_line(asked: Serve, case: Case, found: Found) -> str:
     if engine == "llama.cpp":
         return f"llama-bench -m {asked.model}-{found.candidate.weights}.gguf -p {n} -n {o}"
     if asked.concurrency:
-        load = f"--max-concurrency {asked.concurrency} --num-prompts {10 * asked.concurrency}"
+        n_requests = asked.requests or 10 * asked.concurrency
+        load = f"--max-concurrency {asked.concurrency} --num-prompts {n_requests}"
     elif asked.burst:
         load = f"--num-prompts {asked.burst}"
     else:

@@ -11,6 +11,7 @@ from gpuscale.core.serving.capacity import REQUESTS, keeps_up
 from gpuscale.core.serving.choose import Found, Wanted, at_rate
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.power import energy_per_token_j, gpu_power_w, rates_of, use_frac
+from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
@@ -29,11 +30,23 @@ class Price:
     origin: str
 
 
+def given_price(asked: Serve) -> float | None:
+    """Price of a GPU-hour as given: of one, or of all that are given. [USD/h]."""
+    if asked.price_total is None:
+        return asked.price
+    if asked.price is not None or not asked.gpus:
+        raise GpuscaleError(
+            "--price-total is of all GPUs given with --gpus, instead of --price",
+            "as --gpus 2 --price-total '2.84 USD/h'",
+        )
+    return asked.price_total / asked.gpus
+
+
 def price_of(asked: Serve, case: Case) -> Price:
     """Price as given, of the cluster's preset, or of dated offers."""
     from gpuscale.answers.money import rate_of
 
-    rate = rate_of(case.loaded.cluster, asked.price, asked.spot)
+    rate = rate_of(case.loaded.cluster, given_price(asked), asked.spot)
     if rate is None:
         return Price(None, "")
     return Price(

@@ -9,7 +9,7 @@ from gpuscale.answers.serve.blocks import inputs_of
 from gpuscale.answers.serve.case import formats_of
 from gpuscale.answers.serve.records import MemoryLine
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.layouts import replica_layouts
+from gpuscale.core.serving.layouts import layout_text, replica_layouts
 from gpuscale.core.serving.service import Service
 from gpuscale.render.document import Column, Document, Table, Text
 
@@ -45,8 +45,13 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     from gpuscale.core.words import gb
 
     best, service = max(
-        ((c, s) for c in found for s in services(c)), key=lambda one: one[1].room.cache_bytes
+        ((c, s) for c in found for s in services(c) if not s.fits),
+        key=lambda one: one[1].room.cache_bytes,
     )
+    label = best.label
+    if isinstance(best.what, PooledService):
+        role = "prefill" if service is best.what.prefill else "decode"
+        label = f"a worker of the {role} pool, {layout_text(service.replica)}"
     memory = memory_line(service)
     needed = _one_sequence_bytes(service)
     missing = needed - memory.cache_bytes
@@ -57,7 +62,7 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
         fits=False,
         engine=best.engine,
         weights=best.weights,
-        layout=best.label,
+        layout=label,
         n_gpus=service.n_gpus,
         kv_tokens=max(0.0, kv_tokens(service)),
         memory=memory,
@@ -75,6 +80,10 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     total = sum(value for _, value in rows)
     table = Table(columns, [*rows, ("total", total), ("device", memory.usable_bytes)])
     hints = []
+    if result.kv_tokens >= 1.0:
+        hints.append(
+            f"the cache left holds {result.kv_tokens:,.0f} tokens: so long a --context would fit"
+        )
     if smaller:
         hints.append(f"--weights {smaller} fits")
     if fewest:
@@ -82,7 +91,7 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     blocks: list[Any] = [
         Text(
             f"{case.model.name}, {best.weights}, does not fit on {service.n_gpus} "
-            f"{case.loaded.gpu.name} ({best.label}): "
+            f"{case.loaded.gpu.name} ({label}): "
             + (
                 f"{gb(missing)} a GPU too much."
                 if missing > 0

@@ -24,10 +24,63 @@ ENGINES = {
     "trtllm": "trtllm",
     "trt-llm": "trtllm",
     "tensorrt-llm": "trtllm",
+    "tensorrt": "trtllm",
+    "nim": "trtllm",
     "llama.cpp": "llamacpp",
     "llamacpp": "llamacpp",
+    "llama-cpp": "llamacpp",
+    "ollama": "llamacpp",
+    "lmstudio": "llamacpp",
+    "lm-studio": "llamacpp",
+    "koboldcpp": "llamacpp",
+    "llamafile": "llamacpp",
+    "ik_llama.cpp": "llamacpp",
 }
-"""What people call the engines."""
+"""What people call the engines, and what runs one of them inside."""
+
+NEAREST = {
+    "exllama": "llamacpp",
+    "exllamav2": "llamacpp",
+    "exllamav3": "llamacpp",
+    "tabbyapi": "llamacpp",
+    "mlx": "llamacpp",
+    "mlx-lm": "llamacpp",
+    "mlc": "llamacpp",
+    "mlc-llm": "llamacpp",
+    "ipex-llm": "llamacpp",
+    "ktransformers": "llamacpp",
+    "tgi": "vllm",
+    "text-generation-inference": "vllm",
+    "lmdeploy": "vllm",
+    "aphrodite": "vllm",
+    "friendli": "vllm",
+    "deepspeed-mii": "vllm",
+    "atom": "sglang",
+}
+"""Engines without parameters of their own, and the nearest one that has."""
+
+FORMAT_NAMES = {
+    "awq": "int4-g128",
+    "gptq": "int4-g128",
+    "int4": "int4-g128",
+    "w4a16": "int4-g128",
+    "q4": "q4_k_m",
+    "q5": "q5_k_m",
+    "q6": "q6_k",
+    "q8": "q8_0",
+    "q3": "q3_k_m",
+    "q2": "q2_k",
+    "w8a8": "int8",
+    "gptq-int8": "int8-g128",
+    "w8a16": "int8-g128",
+    "fp16": "bf16",
+    "f16": "bf16",
+    "half": "bf16",
+    "fp8_e4m3": "fp8",
+    "fp4": "nvfp4",
+    "nvfp4a16": "nvfp4",
+}
+"""What people call the number formats of weights."""
 
 SHOWN = {"trtllm": "trtllm", "llamacpp": "llama.cpp"}
 
@@ -133,10 +186,11 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
         if name == "any":
             found += TENSOR_ENGINES
             continue
-        if name not in ENGINES:
-            known = ", ".join((*dict.fromkeys(ENGINES.values()), "any"))
-            raise unknown_name("engine", name, ENGINES, f"known: {known}")
-        found.append(ENGINES[name])
+        known = ENGINES | NEAREST
+        if name not in known:
+            names = ", ".join((*dict.fromkeys(ENGINES.values()), "any"))
+            raise unknown_name("engine", name, known, f"known: {names}")
+        found.append(known[name])
     return tuple(dict.fromkeys(found))
 
 
@@ -145,16 +199,27 @@ def formats(value: Any, label: str) -> tuple[str, ...]:
     from gpuscale.core.formats import FORMATS, number_format
 
     given = value.split(",") if isinstance(value, str) else list(value)
-    names = {"awq": "int4-g128", "gptq": "int4-g128", "fp16": "bf16", "int4": "int4-g128"}
     found = []
     for text in given:
-        name = str(text).strip().lower()
+        name = re.sub(r"^ud-|_xl$", "", str(text).strip().lower())
         try:
-            found.append(number_format(names.get(name, name)).name)
+            found.append(number_format(_format_name(name)).name)
         except ValueError:
             hint = f"known: {', '.join(FORMATS)}, or bits such as 2.5bpw"
             raise unknown_name(f"{label} format", name, FORMATS, hint) from None
     return tuple(dict.fromkeys(found))
+
+
+def _format_name(name: str) -> str:
+    """Format by one of its names; ``q4_k`` is a mixture's own middle size.
+
+    >>> _format_name("awq"), _format_name("q4_k"), _format_name("q2_k")
+    ('int4-g128', 'q4_k_m', 'q2_k')
+    """
+    from gpuscale.core.formats import FORMATS
+
+    name = FORMAT_NAMES.get(name, name)
+    return f"{name}_m" if name not in FORMATS and f"{name}_m" in FORMATS else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class PoolLine:
     n_gpus: int
     at_most_per_s: float  # requests that all workers could take
     idle_frac: float  # at the rate shown
+    tokens_per_s_per_gpu: float  # prompt tokens read, or tokens made, at most
+    usd_per_million_tokens: float | None  # of those, this pool alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from gpuscale.core.serving.choose import Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import Latency, LoadResult, summarise
 from gpuscale.core.serving.scaling import Scaled, windows_of
+from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Service
-from gpuscale.core.serving.simulator import Simulated, simulate
+from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.traffic import Lengths, Traffic
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Facts, Table, Text

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import element_bytes, weight_bytes
+from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
 from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.model.params import (
     embedding_params,
@@ -79,8 +79,8 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     """Weights on one GPU of the fullest stage. [byte].
 
     Projections, dense and shared MLPs are split over `tp`, routed experts over the group; embedding
-    and head stay in 16 bits (published checkpoints), and so does attention where the replica says
-    so. Drafts of the model's own prediction layer add that layer.
+    and head stay in 16 bits (published checkpoints; not so GGUF), and so does attention where the
+    replica says so. Drafts of the model's own prediction layer add that layer.
     """
     h = model.hidden_size
     narrow = weight_bytes(1.0, replica.ffn_format, scales=True)
@@ -98,7 +98,7 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     if replica.pp > 1:
         edges = max(embedding_params(model), head_params(model) or embedding_params(model))
     drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
-    return layers * per_stage + 2.0 * edges / replica.tp + drafts
+    return layers * per_stage + edge_bytes(replica.ffn_format) * edges / replica.tp + drafts
 
 
 def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import number_format, weight_bytes
+from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
 from gpuscale.core.memory.engine import EngineMemory, cache_bytes_per_sequence, cache_room
 from gpuscale.core.memory.fit import gpu_counts, usable_bytes
 from gpuscale.core.memory.inference import ServingMemory, serving_memory
@@ -32,12 +32,11 @@ class ServingJob:
 def model_weight_bytes(model: ModelSpec, dtype: str) -> float:
     """Bytes of a model's weights: layers in `dtype` with their scales, embedding and head bf16.
 
-    Published checkpoints keep embedding, head and norms in 16 bits; wider formats hold for all.
+    Published checkpoints keep embedding and head in 16 bits; wider formats and GGUF hold for all.
     """
     total = params.count_params(model).total_params
     edges = params.embedding_params(model) + params.head_params(model)
-    wide = dtype if dtype in ("fp32", "tf32") else "bf16"
-    return weight_bytes(total - edges, dtype, scales=True) + weight_bytes(edges, wide)
+    return weight_bytes(total - edges, dtype, scales=True) + edges * edge_bytes(dtype)
 
 
 def replica_memory(

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import weight_bytes
+from gpuscale.core.formats import edge_bytes, weight_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.serving import model_weight_bytes
 from gpuscale.core.model.flops import flop_per_token
@@ -46,9 +46,9 @@ def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:
     All but the input embedding; of the routed experts those that are chosen.
     """
     facts = model_facts(model)
-    total = model_weight_bytes(model, dtype) - weight_bytes(embedding_params(model), "bf16")
-    if model.tie_embeddings:
-        total += weight_bytes(embedding_params(model), "bf16")
+    total = model_weight_bytes(model, dtype)
+    if not model.tie_embeddings:
+        total -= embedding_params(model) * edge_bytes(dtype)
     for kind in facts.weights.sequence:
         layer, experts = facts.kinds[kind], facts.weights.kinds[kind].expert_params
         if experts:

@@ -31,6 +31,7 @@ class Wanted:
     concurrency: int | None = None  # in flight
     burst: int | None = None  # requests that all come at once
     most_gpus: int = 4096  # where the number of GPUs is to be found
+    n_requests: int | None = None  # of the closed loop in all; None: ten times those in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,8 @@ def _looped(c: Candidate, wanted: Wanted, seed: int) -> Found:
     together = wanted.concurrency or wanted.burst or 1
     copies = min(_copies_at_most(c, wanted) if wanted.n_gpus is not None else 1, together)
     each = max(1, round(together / copies))
-    load = c.what.closed(each, None, seed) if wanted.concurrency else c.what.burst(each, seed)
+    n = None if wanted.n_requests is None else max(each, round(wanted.n_requests / copies))
+    load = c.what.closed(each, n, seed) if wanted.concurrency else c.what.burst(each, seed)
     uses = wanted.limits.uses(load)
     rate = load.requests_per_s * copies
     return Found(

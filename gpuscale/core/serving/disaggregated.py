@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.engine import cache_bytes_per_sequence
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
+from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning
-from gpuscale.core.serving.simulator import Simulated
 from gpuscale.core.serving.traffic import Lengths, Traffic, draw
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class PooledService:
         made = self.decode.came(rate_per_s / self.n_decode, n, seed)
         arrivals = [i * 1.0 / rate_per_s for i in range(n)]
         first, end = [], []
+        more = self.transfer_s + self.decode.pass_s(1.0) - self.decode.scheduler.request_s
         for i, arrival in enumerate(arrivals):
-            wait = made.first_s[i] - made.arrival_s[i] - self.decode.scheduler.request_s
-            step = self.decode.pass_s(1.0)
-            after = arrival + read.end_s[i] - read.arrival_s[i] + self.transfer_s + wait + step
+            wait = made.first_s[i] - made.arrival_s[i]
+            after = arrival + read.end_s[i] - read.arrival_s[i] + wait + more
             first.append(after)
             end.append(after + made.end_s[i] - made.first_s[i])
         return Simulated(

@@ -14,7 +14,7 @@ from gpuscale.core.model.linears import model_maps
 from gpuscale.core.model.params import expert_params, experts_met_frac, ffn_params, mixer_params
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.records import Batch, Replica, ServingSite
+    from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingSite
     from gpuscale.specs.model import ModelSpec
 
 ADAPTER_BYTES = 2.0
@@ -22,6 +22,15 @@ ADAPTER_BYTES = 2.0
 
 ADAPTER_KERNELS = 2
 """Launches of adapted maps of one input: to the rank and back (Punica, arXiv:2310.18547)."""
+
+
+HOST_READ_EFF = 0.65
+"""Of its memory's bandwidth that the host's cores reach, reading quantised weights: prior, two
+thirds."""
+
+HANDOVER_S = 1e-4
+"""From the GPU to the host's threads and back, for every layer there: prior, two copies with their
+launches and two barriers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +126,32 @@ def offload_s(model: ModelSpec, replica: Replica, offload: Offload, batch: Batch
     moe = [f for f in model.ffns.values() if f.kind == "moe"]
     if moe and offload.kind == "experts":
         share = experts_met_frac(moe[0].n_experts, moe[0].top_k, tokens)
-    read_s = share * moved / offload.host_bytes_per_s
+    read_s = share * moved / (offload.host_bytes_per_s * HOST_READ_EFF)
     multiplied_s = 2.0 * tokens * moved / element_bytes(replica.ffn_format)
     if moe:
         multiplied_s *= moe[0].top_k / moe[0].n_experts
     host_s = max(read_s, multiplied_s / offload.host_flop_per_s)
-    crossed = 4.0 * tokens * model.hidden_size * offload.frac * model.n_layers
-    return min(host_s, moved / offload.pcie_bytes_per_s) + crossed / offload.pcie_bytes_per_s
+    away = offload.frac * model.n_layers
+    crossed = 4.0 * tokens * model.hidden_size * away / offload.pcie_bytes_per_s
+    if offload.kind == "experts":
+        crossed += HANDOVER_S * away
+    return min(host_s, moved / offload.pcie_bytes_per_s) + crossed
+
+
+def kept_s(parts: PassTime, extras: Extras | None) -> float:
+    """Time of a pass on the GPUs without what the host computes. [s].
+
+    >>> from gpuscale.core.serving.records import PassTime
+    >>> off = Extras(offload=Offload("experts", 0.75, 1e11, 1e12, 25e9))
+    >>> kept_s(PassTime(linear_s=1.0, experts_s=4.0), off)
+    2.0
+    """
+    if extras is None or extras.offload is None:
+        return parts.total_s
+    moved_s = parts.experts_s
+    if extras.offload.kind != "experts":
+        moved_s += parts.linear_s + parts.attention_s + parts.small_s
+    return parts.total_s - extras.offload.frac * moved_s
 
 
 def freed_bytes(model: ModelSpec, replica: Replica, extras: Extras) -> float:

@@ -5,6 +5,7 @@ Grouped products: Gale et al. 2022 (MegaBlocks, arXiv:2211.15841).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log, sqrt
 from typing import TYPE_CHECKING
 
@@ -78,21 +79,33 @@ def experts_s(
     met = min(local, rows, busiest(met, ep))
     width = ffn.latent_size or hidden
     inner = ffn.expert_ffn_hidden_size * ep / replica.group
-    weights = (3.0 if ffn.gated else 2.0) * width * inner
+    into = (2.0 if ffn.gated else 1.0) * width * inner
     moved = rows * (k.routed_passes * width + 3.0 * inner) * 2.0  # gather, activation, scatter
-    return grouped_s(site, rows, max(1.0, met), weights, replica.ffn_format) + moved / (
+    shapes = ((into, width), (width * inner, inner))
+    return grouped_s(site, rows, max(1.0, met), shapes, replica.ffn_format) + moved / (
         site.hbm_bytes_per_s * k.grouped_memory_eff
     )
 
 
-def grouped_s(site: ServingSite, rows: float, met: float, expert_weights: float, fmt: str) -> float:
-    """Time of products of `rows` rows spread over `met` experts of `expert_weights` weights."""
+def grouped_s(
+    site: ServingSite, rows: float, met: float, shapes: Sequence[tuple[float, float]], fmt: str
+) -> float:
+    """Time of products of `rows` rows spread over `met` experts. [s].
+
+    `shapes` are (weights of an expert, inner width k) of each product; the loop over k starts and
+    ends once a tile, which costs as much as `grouped_ramp_depth` of it: ``(k + k0) / k``.
+    """
     k = site.kernels
     dtype = multiplied_in(site, fmt)
     peak = site.peaks[dtype] * (k.widened_compute_eff if dtype != fmt else 1.0)
+    expert_weights = sum(weights for weights, _ in shapes)
     read = met * expert_weights * element_bytes(fmt)
     memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
-    flop = 2.0 * (rows + k.grouped_ramp_rows * met) * expert_weights
+    if rows <= site.software.vector_rows * met:  # without tiles, on the vector units
+        flop = 2.0 * rows * expert_weights
+    else:
+        padded = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
+        flop = 2.0 * (rows + k.grouped_ramp_rows * met) * padded
     compute_s = flop / (peak * k.grouped_compute_eff)
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended

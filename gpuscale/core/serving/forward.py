@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import hypot
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import number_format
 from gpuscale.core.serving.exchange import collective_s, layer_communication_s
 from gpuscale.core.serving.ffns import ffn_s
 from gpuscale.core.serving.mixers import decode_core_s, prefill_core_s, projections_s
@@ -35,6 +36,11 @@ SMALL_KERNELS = {
 """Kernels beside the products, by kind: norm, rotary and cache write; of MLA two more norms, the
 split, the concatenation, the cast; of experts the scores, the choice, sort, gather, activation and
 combine."""
+
+
+SEPARATE_KERNELS = 6
+"""More of them where each operation of the router is one: scores, order, rows, sum, division,
+weights; and one addition for each expert chosen (ggml, `llm_graph_context::build_moe_ffn`)."""
 
 
 def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> PassTime:
@@ -71,8 +77,7 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         communication += group.n * one.communication_s
         exchanged += group.n * exchange_s
         small += group.n * one.small_s
-    ends = local.prompts + local.decode_tokens
-    head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
+    head = _head_s(model, replica, site, local.prompts + local.decode_tokens)
     if replica.pp > 1:
         hop = local.tokens * model.hidden_size * 2.0 / replica.tp
         away = replica.n_gpus > site.domain
@@ -83,11 +88,13 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     computed = linear + attention + experts + small
     communication += exposed_s(computed, exchanged, overlap_frac(replica, site))
     busy = computed + communication + head
-    host = soft.host_s + soft.host_per_sequence_s * local.sequences
+    # one scheduler starts the pass of every stage
+    host = replica.pp * (soft.host_s + soft.host_per_sequence_s * local.sequences)
     if batch.prompt_tokens > 0.0:  # launched layer by layer; a decode pass is one graph
         moe = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
         launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
         host = hypot(host, launch)
+<<<<<<< HEAD
     waited = soft.step_s + side_by_side_s(busy, host, k.host_blend) - busy
     return PassTime(
         linear_s=linear,
@@ -98,20 +105,38 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         head_s=head,
         host_s=waited,
     )
+=======
+    # engines prepare a pass beside the one before, but not that of a stage beside another's
+    beside = side_by_side_s(busy, host, k.host_blend) - busy if replica.pp == 1 else host
+    waited = replica.pp * soft.step_s + beside
+    return PassTime(linear, attention, experts, communication, small, head, waited)
+>>>>>>> f72fc91 (Serving: requests enter one by one, closed loops dissolve, settings of a public benchmark, GGUF as files count it, host layers, PP, many cards and names (parameters to be refitted))
 
 
 def layer_time_s(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> float:
     """Time of one more layer like the model's last, and of the head: what proposes a draft. [s]."""
     rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
     group = model.layer_groups[-1]
+<<<<<<< HEAD
     one, exchanged = _layer(
         model, group, replica=replica, rank=rank, site=site, batch=batch, local=local
     )
     ends = local.decode_tokens
     head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
+=======
+    one, exchanged = _layer(model, group, replica, rank, site, batch, local)
+    head = _head_s(model, replica, site, local.decode_tokens)
+>>>>>>> f72fc91 (Serving: requests enter one by one, closed loops dissolve, settings of a public benchmark, GGUF as files count it, host layers, PP, many cards and names (parameters to be refitted))
     factor = site.kernels.linear_factor * site.software.linear_factor
     busy = one.attention_s + one.experts_s + one.small_s + one.communication_s + exchanged
     return busy + factor * (one.linear_s + head)
+
+
+def _head_s(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float) -> float:
+    """Time of the output head, in the format that files keep it in."""
+    formats = (replica.ffn_format, replica.attention_format)
+    fmt = next((e for f in formats if (e := number_format(f).edges) != "bf16"), "bf16")
+    return product_s(site, tokens, model.vocab_size / replica.tp, model.hidden_size, fmt)
 
 
 def side_by_side_s(gpu_s: float, host_s: float, blend: float) -> float:
@@ -161,12 +186,14 @@ def _layer(
     core = prefill_core_s(group.mixer, local, rank, site)
     core += decode_core_s(group.mixer, local, rank, site)
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
+    if site.software.adds_experts and group.ffn.kind == "moe":
+        n_small += SEPARATE_KERNELS + group.ffn.top_k
     reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
     found = PassTime(
         linear_s=projections_s(group.mixer, h, local, rank, site) + dense,
         attention_s=core,
         experts_s=experts,
         communication_s=reduced,
-        small_s=n_small * k.small_kernel_s + passed,
+        small_s=n_small * k.small_kernel_s * site.software.small_factor + passed,
     )
     return found, exchanged

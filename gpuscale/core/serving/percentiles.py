@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.simulator import Simulated
+    from gpuscale.core.serving.scheduler import Simulated
 
 BATCHES = 10
 """Batches in order of arrival whose spread gives the sampling error."""

@@ -52,7 +52,8 @@ def product_s(
 
     A format that the GPU does not multiply is multiplied in bf16, its weights read as stored.
     Activations in fp8 blocks are quantised by a kernel of their own; other formats within another.
-    Widening weights on the way costs part of the 16-bit product's rate and bandwidth.
+    Widening weights on the way costs part of the 16-bit product's rate and bandwidth; on the vector
+    units few rows are multiplied as stored, after a small kernel that quantises them.
     """
     if n <= 0.0 or k <= 0.0:
         return 0.0
@@ -62,10 +63,15 @@ def product_s(
     if soft.vector_rate > 0.0:
         peak = min(peak, soft.vector_rate * site.vector_flop_per_s)
     widened = dtype != fmt and dtype in ("bf16", "fp16")
-    if widened:
+    few = m <= soft.vector_rows
+    if widened and few:
+        extra = site.kernels.small_kernel_s * soft.small_factor
+    else:
+        extra = 0.0
+    if widened and not few:
         peak *= site.kernels.widened_compute_eff
         hbm *= site.kernels.widened_memory_eff
-    key = (m, n, k, fmt, quantised, peak, hbm, soft.vector_rows)
+    key = (m, n, k, fmt, quantised, peak, hbm, soft.vector_rows, extra)
     found = site.memo.get(key)
     if found is not None:
         return found
@@ -82,8 +88,8 @@ def product_s(
         include_quant=quantised and dtype == "fp8-block",
         weight_bytes=None if dtype == fmt else element_bytes(fmt),
     )
-    if m <= soft.vector_rows:
+    if few:
         moved = element_bytes(fmt) * n * k + 2.0 * m * (n + k)
-        time_s = min(time_s, expected_elementwise_time_s(moved, 0.0, site.arch, hbm))
+        time_s = min(time_s, expected_elementwise_time_s(moved, 0.0, site.arch, hbm)) + extra
     site.memo[key] = time_s
     return time_s

@@ -75,6 +75,7 @@ class Kernels:
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
     grouped_compute_eff: float = 0.6  # of the peak, products grouped by expert, many rows each
     grouped_ramp_rows: float = 32.0  # rows of an expert at which half of it is reached
+    grouped_ramp_depth: float = 256.0  # inner width of a grouped product, likewise
     routing_alike: float = 0.1  # n tokens meet the experts of n^(1-a) independent ones
     routed_passes: float = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
     widened_compute_eff: float = 0.8  # of the 16-bit product's rate, weights widened on the way
@@ -87,6 +88,7 @@ class Kernels:
     small_kernel_s: float = 1.5e-6  # one small kernel: norm, rotary, activation, routing step
     stream_passes: float = 10.0  # hidden-sized tensors read or written around the products
     all_reduce_factor: float = 1.0  # over the isolated collective
+    crossing_s: float = 2e-5  # more of a collective between machines: proxy, synchronisation
     queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
     host_blend: float = 3.0  # exponent with which host and GPU, side by side, add up
     exchange_overlap: float = 0.7  # of the shorter hidden, where two batches take turns
@@ -101,6 +103,8 @@ class ServingSoftware:
     host_per_sequence_s: float = 5e-6  # more of it, for each sequence of one scheduler
     step_s: float = 2e-4  # of one iteration during which the GPU waits
     linear_factor: float = 1.0  # products over those of the kernels record
+    small_factor: float = 1.0  # small kernels over those of the kernels record
+    adds_experts: bool = False  # scores, choice and sums of experts are kernels of their own each
     grouped_factor: float = 1.0  # time of products grouped by expert over the kernels record's
     vector_rows: float = 0.0  # rows up to which products run without tiles, on the vector units
     vector_rate: float = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
@@ -108,6 +112,7 @@ class ServingSoftware:
     prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
     eager_layer_s: float = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
+    intake_s: float = 2e-3  # of it, during which the server takes no other: one process reads them
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
     chunk_tokens: float = 8192.0  # prompt tokens of one pass

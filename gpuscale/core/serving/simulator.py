@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from gpuscale.core.serving.scheduler import Scheduler, Simulated, StepTimes
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.traffic import Traffic
@@ -37,52 +38,6 @@ WATERMARK_FRAC = 0.01
 (vLLM, `BlockSpaceManager`, watermark)."""
 
 
-class StepTimes(Protocol):
-    """Times of passes, all that the simulator knows of a model and its hardware."""
-
-    def decode(self, n: int) -> tuple[float, float]:
-        """Time of a decode pass of `n` sequences without context [s], and of a token of it [s]."""
-
-    def prompt(self, tokens: int, keys: float, n: int, prompts: int) -> float:
-        """Time that `tokens` prompt tokens add to a pass of `n` sequences; the pass if n is 0. [s].
-
-        `keys` is the mean number of keys that one of them meets, `prompts` those that are read.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduler:
-    """What an engine's scheduler may put into a pass."""
-
-    token_budget: int = 8192  # prompt tokens and decoded ones of one pass
-    max_sequences: int = 256  # running at a time
-    cache_tokens: float = math.inf  # room of the cache, whole replica
-    sequence_tokens: float = 0.0  # cache of a sequence beside its tokens: half a block, states
-    mixed: bool = True  # prompt tokens share a pass with decoding
-    reserve_output: bool = False  # a request is let in when its whole answer has room
-    tokens_per_pass: float = 1.0  # decoded per sequence: more than 1 with drafts
-    stages: int = 1  # pipeline stages: as many prompts are read at a time
-    request_s: float = 0.0  # of a request outside the engine: HTTP, tokeniser
-    prefilled: bool = False  # prompts come with their cache: the decode pool of two
-
-
-@dataclass(slots=True)
-class Simulated:
-    """What happened, one entry a request in order of arrival. [s]."""
-
-    arrival_s: list[float]
-    first_s: list[float]  # first token; NaN where the request can never fit
-    end_s: list[float]
-    inputs: list[int]
-    outputs: list[int]
-    n_preempted: int = 0
-    n_refused: int = 0
-    n_passes: int = 0
-    busy_s: float = 0.0  # passes, all together
-    sequence_s: float = 0.0  # integral of the decoding sequences over the time
-    most_sequences: int = 0
-
-
 class Engine:
     """State of the simulation; `simulate` runs it."""
 
@@ -91,6 +46,7 @@ class Engine:
         "budget",
         "context",
         "decoded",
+        "door",
         "due",
         "ends",
         "gen",
@@ -109,6 +65,7 @@ class Engine:
         "times",
         "todo",
         "traffic",
+        "wait_until",
         "waiting",
     )
 
@@ -123,6 +80,7 @@ class Engine:
         self.now = self.held = self.context = 0.0
         self.steps = self.n_arrived = self.decoded = 0
         self.waiting: deque[int] = deque()
+        self.wait_until = 0  # step until which prompts wait for others
         self.partial = -1  # the one prompt that is read in part
         self.todo = 0  # tokens of it still to be read
         self.running: dict[int, int] = {}  # request -> step that is its last
@@ -133,7 +91,8 @@ class Engine:
         self.out = Simulated(
             arrivals, [nan] * n, [nan] * n, list(traffic.inputs), list(traffic.outputs)
         )
-        self.due = [t + scheduler.request_s for t in arrivals]
+        self.door = 0.0  # when the server's door is free
+        self.due = [self._enters(t) for t in arrivals]
 
     def run(self, progress: Callable[[int], None] | None = None) -> Simulated:
         """Run to the end of the last request."""
@@ -145,7 +104,7 @@ class Engine:
             while self.n_arrived < len(due) and due[self.n_arrived] <= self.now:
                 self._arrive(self.n_arrived)
                 self.n_arrived += 1
-            if (self.partial >= 0 or self.waiting) and self._read():
+            if (self.partial >= 0 or self.waiting) and not self._waits() and self._read():
                 reads += 1
             elif self.running:
                 self._jump()
@@ -163,7 +122,26 @@ class Engine:
             self.out.n_refused += 1
             self._gone()
         else:
+            if not self.waiting:
+                self.wait_until = self.steps + s.wait_passes
             self.waiting.append(i)
+
+    def _enters(self, at_s: float) -> float:
+        """Find when a request that comes at a time reaches the scheduler. [s]."""
+        self.door = max(self.door, at_s) + self.s.intake_s
+        return self.door - self.s.intake_s + self.s.request_s
+
+    def _waits(self) -> bool:
+        """Whether the prompts wait for more, while others decode (TensorRT-LLM, batch_wait)."""
+        s = self.s
+        if self.steps >= self.wait_until or self.partial >= 0 or not self.running:
+            return False
+        left = s.wait_frac * self.budget
+        for i in self.waiting:
+            left -= self.prompt[i]
+            if left <= 0.0:
+                return False
+        return True
 
     def _gone(self) -> None:
         """One request less; in a closed loop the next one comes."""
@@ -171,7 +149,7 @@ class Engine:
         out = self.out
         if self.traffic.concurrency and len(out.arrival_s) < len(self.prompt):
             out.arrival_s.append(self.now)
-            self.due.append(self.now + self.s.request_s)
+            self.due.append(self._enters(self.now))
 
     def _room(self, i: int) -> float:
         """Tokens that a request takes of the cache when it is let in."""
@@ -216,6 +194,7 @@ class Engine:
                 self.partial = -1
         if tokens == 0:
             return False
+        self.wait_until = self.steps + s.wait_passes
         self._pass_with(tokens, keys / tokens, along, done)
         return True
 
@@ -250,7 +229,9 @@ class Engine:
         """Time a pass with prompt tokens; let those whose prompt is read decode."""
         s, out = self.s, self.out
         whole_s = self.times.prompt(tokens, keys, along, len(done) + (self.partial >= 0))
-        time_s = whole_s / s.stages
+        # one prompt alone goes through the stages before the next tokens, several at a time
+        stages = s.stages if self.waiting or self.partial >= 0 or not along else 1
+        time_s = whole_s / stages
         if along:
             base, each = self.times.decode(along)
             time_s += base + each * self.context
@@ -265,7 +246,7 @@ class Engine:
         if along:
             self._end_due()
         for i in done:
-            self._start(i, whole_s - whole_s / s.stages)
+            self._start(i, whole_s - whole_s / stages)
         out.most_sequences = max(out.most_sequences, len(self.running))
 
     def _jump(self) -> None:
@@ -285,7 +266,10 @@ class Engine:
         if not s.reserve_output and s.cache_tokens < NEVER:
             k = max(1, min(k, int((s.cache_tokens - self.held) / grow)))
         one, more = base + each * self.context, 0.5 * each * grow
-        if not self.waiting and self.n_arrived < len(self.due):
+        waits = self.steps < self.wait_until and bool(self.waiting)
+        if waits:
+            k = min(k, self.wait_until - self.steps)
+        if (waits or not self.waiting) and self.n_arrived < len(self.due):
             gap = self.due[self.n_arrived] - self.now
             if k * (one + more * (k - 1)) > gap:
                 k = min(k, passes_until(gap, one, more))

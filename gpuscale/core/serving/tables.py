@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.extras import extras_s
+from gpuscale.core.serving.extras import extras_s, kept_s
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.load import decode_step
 from gpuscale.core.serving.records import Batch
@@ -231,11 +231,12 @@ def replica_table(
 
     def pass_of(batch: Batch) -> float:
         one = replace(batch, sequences=share(batch.sequences)) if pp > 1 else batch
-        return pass_time(model, replica, site, one).total_s + more_s(one)
+        return kept_s(pass_time(model, replica, site, one), extras) + more_s(one)
 
     def decode_of(n: float, context: float) -> float:
         more = more_s(Batch(sequences=share(n), context=context, tokens_each=drafted))
-        return decode_step(model, replica, site, share(n), context).time_s + more
+        step = decode_step(model, replica, site, share(n), context)
+        return kept_s(step.parts, extras) + step.draft_s + more
 
     return StepTable(
         pass_of, decode_of, contexts, ranks=replica.dp_attention, drafted_tokens=drafted

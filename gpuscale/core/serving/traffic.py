@@ -83,6 +83,23 @@ class Lengths:
         return float(max(self.a, self.b))
 
 
+LOOSE_FRAC = 0.05
+"""Half width of what is called one length in a closed loop: answers end apart, so that requests
+which started in one pass do not stay together for ever."""
+
+
+def loosened(lengths: Lengths) -> Lengths:
+    """Spread a fixed length by `LOOSE_FRAC`; other distributions are spread enough.
+
+    >>> str(loosened(Lengths("fixed", 100))), str(loosened(Lengths("exp", 100)))
+    ('uniform:95,105', 'exp:100')
+    """
+    if lengths.kind != "fixed":
+        return lengths
+    a = lengths.a
+    return Lengths("uniform", max(1.0, (1.0 - LOOSE_FRAC) * a), (1.0 + LOOSE_FRAC) * a)
+
+
 def draw(lengths: Lengths, n: int, rng: random.Random) -> list[int]:
     """Draw `n` lengths, whole and at least 1, one from each n-th part of the distribution.
 

@@ -17,8 +17,10 @@ from gpuscale.evidence.rows.served_names import (
     served_cluster,
     served_model,
 )
+from gpuscale.evidence.rows.served_settings import tuning_of
 
 if TYPE_CHECKING:
+    from gpuscale.core.serving.service import Tuning
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
@@ -80,6 +82,7 @@ class ServedRow:
     spread: tuple[float, float] = (1.0, 1.0)  # lengths are drawn between these times the nominal
     pools: tuple[Pools, ...] = ()  # prefill and decode pools, or those to choose from
     assumed: tuple[str, ...] = ()
+    tuning: Tuning | None = None  # of the engine, where its benchmark publishes it
 
 
 def served_row(row: Row, index: int) -> ServedRow | str:
@@ -144,6 +147,7 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         spread=spread,
         pools=pools,
         assumed=(*assumed, *more),
+        tuning=tuning_of(row, model, framework, requests) if kind == "closed" else None,
     )
 
 

@@ -87,9 +87,9 @@ class Harness:
         """Make or find the service of a row's layout and lengths."""
         ask = row.requests
         demand = Demand(_lengths(row, ask.input_tokens, 0), _lengths(row, ask.output_tokens, 1))
-        key = (site, row.model.name, replica, demand)
+        key = (site, row.model.name, replica, demand, row.tuning)
         if key not in self.services:
-            self.services[key] = Service(row.model, replica, site, demand)
+            self.services[key] = Service(row.model, replica, site, demand, row.tuning)
         return self.services[key]
 
     def pools(self, row: ServedRow, pools: Pools, site: ServingSite) -> Predicted:

@@ -1,0 +1,59 @@
+"""What a simulated engine is given, and what it tells: pass times, limits, moments of requests.
+
+Iteration-level scheduling: Yu et al. 2022 (Orca, OSDI), section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class StepTimes(Protocol):
+    """Times of passes, all that the simulator knows of a model and its hardware."""
+
+    def decode(self, n: int) -> tuple[float, float]:
+        """Time of a decode pass of `n` sequences without context [s], and of a token of it [s]."""
+
+    def prompt(self, tokens: int, keys: float, n: int, prompts: int) -> float:
+        """Time that `tokens` prompt tokens add to a pass of `n` sequences; the pass if n is 0. [s].
+
+        `keys` is the mean number of keys that one of them meets, `prompts` those that are read.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """What an engine's scheduler may put into a pass."""
+
+    token_budget: int = 8192  # prompt tokens and decoded ones of one pass
+    max_sequences: int = 256  # running at a time
+    cache_tokens: float = math.inf  # room of the cache, whole replica
+    sequence_tokens: float = 0.0  # cache of a sequence beside its tokens: half a block, states
+    mixed: bool = True  # prompt tokens share a pass with decoding
+    reserve_output: bool = False  # a request is let in when its whole answer has room
+    tokens_per_pass: float = 1.0  # decoded per sequence: more than 1 with drafts
+    stages: int = 1  # pipeline stages: as many prompts are read at a time
+    request_s: float = 0.0  # of a request outside the engine: HTTP, tokeniser
+    intake_s: float = 0.0  # of one after another at the server's door
+    prefilled: bool = False  # prompts come with their cache: the decode pool of two
+    wait_passes: int = 0  # decode passes that prompts wait for more of them, to be read together
+    wait_frac: float = 1.0  # of the token budget, at which they wait no longer
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What happened, one entry a request in order of arrival. [s]."""
+
+    arrival_s: list[float]
+    first_s: list[float]  # first token; NaN where the request can never fit
+    end_s: list[float]
+    inputs: list[int]
+    outputs: list[int]
+    n_preempted: int = 0
+    n_refused: int = 0
+    n_passes: int = 0
+    busy_s: float = 0.0  # passes, all together
+    sequence_s: float = 0.0  # integral of the decoding sequences over the time
+    most_sequences: int = 0
