@@ -131,20 +131,14 @@ def serving_site(
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0) or None,
         fabric=load_fabric(cluster, calibration),
         domain=cluster.scaleup_domain_gpus,
-        scaleup_bytes_per_s=_scaleup(cluster),
+        scaleup_bytes_per_s=cluster.scaleup_bytes_per_s
+        or gpu.scaleup_bytes_per_s
+        or gpu.pcie_bytes_per_s
+        or 25e9,
         scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
         kernels=kernels or load_serving_kernels(gpu.architecture),
         software=software or load_framework(framework, gpu.hbm_bytes, gpu.architecture),
     )
-
-
-def _scaleup(cluster: ClusterSpec) -> float:
-    """Bandwidth between the GPUs of a machine; cards without a bridge reach their peers' rate."""
-    gpu = cluster.gpu
-    link = cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s or gpu.pcie_bytes_per_s or 25e9
-    if gpu.scaleup_bytes_per_s is None and gpu.peer_bytes_per_s is not None:
-        return min(link, gpu.peer_bytes_per_s)
-    return link
 
 
 @lru_cache(maxsize=1)

@@ -96,21 +96,12 @@ def exchange_s(
             found = site.memo[key] = traffic_time_s(
                 traffic,
                 op,
-<<<<<<< HEAD
                 n=ep,
                 n_in=inside,
                 fabric=site.fabric,
                 scaleup_bytes_per_s=site.scaleup_bytes_per_s,
                 scaleout_bytes_per_s=site.scaleout_bytes_per_s,
-            )
-=======
-                ep,
-                inside,
-                site.fabric,
-                site.scaleup_bytes_per_s,
-                site.scaleout_bytes_per_s,
             ) + (site.kernels.crossing_s if nodes > 1.0 else 0.0)
->>>>>>> f72fc91 (Serving: requests enter one by one, closed loops dissolve, settings of a public benchmark, GGUF as files count it, host layers, PP, many cards and names (parameters to be refitted))
         time_s += found
     return time_s
 

@@ -94,8 +94,9 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         moe = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
         launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
         host = hypot(host, launch)
-<<<<<<< HEAD
-    waited = soft.step_s + side_by_side_s(busy, host, k.host_blend) - busy
+    # engines prepare a pass beside the one before, but not that of a stage beside another's
+    beside = side_by_side_s(busy, host, k.host_blend) - busy if replica.pp == 1 else host
+    waited = replica.pp * soft.step_s + beside
     return PassTime(
         linear_s=linear,
         attention_s=attention,
@@ -105,28 +106,16 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         head_s=head,
         host_s=waited,
     )
-=======
-    # engines prepare a pass beside the one before, but not that of a stage beside another's
-    beside = side_by_side_s(busy, host, k.host_blend) - busy if replica.pp == 1 else host
-    waited = replica.pp * soft.step_s + beside
-    return PassTime(linear, attention, experts, communication, small, head, waited)
->>>>>>> f72fc91 (Serving: requests enter one by one, closed loops dissolve, settings of a public benchmark, GGUF as files count it, host layers, PP, many cards and names (parameters to be refitted))
 
 
 def layer_time_s(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> float:
     """Time of one more layer like the model's last, and of the head: what proposes a draft. [s]."""
     rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
     group = model.layer_groups[-1]
-<<<<<<< HEAD
     one, exchanged = _layer(
         model, group, replica=replica, rank=rank, site=site, batch=batch, local=local
     )
-    ends = local.decode_tokens
-    head = product_s(site, ends, model.vocab_size / replica.tp, model.hidden_size, "bf16")
-=======
-    one, exchanged = _layer(model, group, replica, rank, site, batch, local)
     head = _head_s(model, replica, site, local.decode_tokens)
->>>>>>> f72fc91 (Serving: requests enter one by one, closed loops dissolve, settings of a public benchmark, GGUF as files count it, host layers, PP, many cards and names (parameters to be refitted))
     factor = site.kernels.linear_factor * site.software.linear_factor
     busy = one.attention_s + one.experts_s + one.small_s + one.communication_s + exchanged
     return busy + factor * (one.linear_s + head)
