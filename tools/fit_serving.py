@@ -40,7 +40,7 @@ WEIGHTS = {"ttft_ms": 0.3, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
 KERNELS = (
     ("linear_factor", 1.1, 0.15, 1.0, 2.0, "products in a model over the same ones alone"),
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
-    ("grouped_compute_eff", 0.6, 0.2, 0.1, 0.9, "prior: DeepGEMM, 1.2 to 1.4 of 1.98 PFLOP/s"),
+    ("grouped_vector_ratio", 30.0, 0.3, 1.0, 300.0, "prior: DeepGEMM, 1.0 of 1.98 PFLOP/s of H100"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
     ("grouped_ramp_depth", 256.0, 0.5, 16.0, 2000.0, "prior: two to four steps of the k loop"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),
@@ -71,7 +71,7 @@ SOFTWARE = (
 )
 OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "grouped_memory_eff": 0.15,
-    "grouped_compute_eff": 0.3,
+    "grouped_vector_ratio": 0.3,
     "routed_passes": 0.3,
     "small_kernel_s": 0.3,
     "all_reduce_factor": 0.3,

@@ -21,7 +21,7 @@ class KernelsSpec(Spec):
 
     linear_factor: Factor = _K.linear_factor
     grouped_memory_eff: Efficiency = _K.grouped_memory_eff
-    grouped_compute_eff: Efficiency = _K.grouped_compute_eff
+    grouped_vector_ratio: float = Field(default=_K.grouped_vector_ratio, ge=0.1, le=1000)
     grouped_ramp_rows: float = Field(default=_K.grouped_ramp_rows, ge=0, le=1e4)
     grouped_ramp_depth: float = Field(default=_K.grouped_ramp_depth, ge=0, le=1e4)
     routing_alike: float = Field(default=_K.routing_alike, ge=0, le=0.9)

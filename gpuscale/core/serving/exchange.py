@@ -101,8 +101,8 @@ def exchange_s(
                 fabric=site.fabric,
                 scaleup_bytes_per_s=site.scaleup_bytes_per_s,
                 scaleout_bytes_per_s=site.scaleout_bytes_per_s,
-            ) + (site.kernels.crossing_s if nodes > 1.0 else 0.0)
-        time_s += found
+            )
+        time_s += found + _crossed_s(site, nodes > 1.0)
     return time_s
 
 
@@ -117,7 +117,7 @@ def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
             _raw_s(site, "all-reduce", size_bytes, n, "auto", False),
         )
         site.memo[key] = found
-    return found * site.kernels.all_reduce_factor
+    return found * site.kernels.all_reduce_factor + _crossed_s(site, n > site.domain)
 
 
 def collective_s(
@@ -129,7 +129,12 @@ def collective_s(
     found = site.memo.get(key)
     if found is None:
         found = site.memo[key] = _raw_s(site, op, size_bytes, n, "auto", away)
-    return found * site.kernels.all_reduce_factor
+    return found * site.kernels.all_reduce_factor + _crossed_s(site, away or n > site.domain)
+
+
+def _crossed_s(site: ServingSite, crosses: bool) -> float:
+    """Time of going between machines beyond the isolated collective; 0 inside one. [s]."""
+    return site.kernels.crossing_s if crosses else 0.0
 
 
 def _raw_s(
@@ -138,7 +143,7 @@ def _raw_s(
     inside = max(1, min(n, site.domain))
     if away:
         inside = 1
-    time_s = expected_collective_time_s(
+    return expected_collective_time_s(
         op,
         size_bytes,
         n_ranks=n,
@@ -148,4 +153,3 @@ def _raw_s(
         scaleout_bytes_per_s=site.scaleout_bytes_per_s,
         algorithm=algorithm,
     )
-    return time_s + (site.kernels.crossing_s if n > inside else 0.0)

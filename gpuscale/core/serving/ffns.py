@@ -66,8 +66,8 @@ def experts_s(
 
     Tokens of a batch choose alike: n of them meet as many experts as ``n^(1-a)`` independent ones.
     The weights of every expert that is met are read once, ``met * weights / (W_hbm eff)``; its rows
-    run at ``e_max r / (r + r0)`` of the peak, r rows an expert: ``2 (rows + r0 met) weights /
-    (C e_max)``; the longer of the two.
+    run at ``r / (r + r0)`` of the rate of `grouped_s`, r rows an expert: ``2 (rows + r0 met)
+    weights / rate``; the longer of the two, softly.
     """
     k = site.kernels
     ep = min(replica.ep, replica.group, ffn.n_experts)
@@ -93,7 +93,8 @@ def grouped_s(
     """Time of products of `rows` rows spread over `met` experts. [s].
 
     `shapes` are (weights of an expert, inner width k) of each product; the loop over k starts and
-    ends once a tile, which costs as much as `grouped_ramp_depth` of it: ``(k + k0) / k``.
+    ends once a tile, which costs as much as `grouped_ramp_depth` of it: ``(k + k0) / k``. Beside
+    the matrix units the vector units load, scale and store: ``1 / (0.9 C) + 1 / (ratio C_vector)``.
     """
     k = site.kernels
     dtype = multiplied_in(site, fmt)
@@ -106,10 +107,15 @@ def grouped_s(
     else:
         padded = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
         flop = 2.0 * (rows + k.grouped_ramp_rows * met) * padded
-    compute_s = flop / (peak * k.grouped_compute_eff)
+    beside = k.grouped_vector_ratio * site.vector_flop_per_s
+    compute_s = flop * (1.0 / (peak * MATRIX_EFF) + 1.0 / beside)
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended
 
+
+MATRIX_EFF = 0.9
+"""Of the peak that the matrix units reach where nothing else holds them up: FlashMLA on H20, whose
+vector units are as fast as H100's and whose matrix units are a seventh (github.com/deepseek-ai)."""
 
 BLEND = 2.0
 """Exponent with which memory and compute time of grouped products add."""

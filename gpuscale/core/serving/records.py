@@ -73,7 +73,7 @@ class Kernels:
 
     linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
     grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
-    grouped_compute_eff: float = 0.6  # of the peak, products grouped by expert, many rows each
+    grouped_vector_ratio: float = 18.0  # FLOP of grouped products for one of the vector units
     grouped_ramp_rows: float = 32.0  # rows of an expert at which half of it is reached
     grouped_ramp_depth: float = 256.0  # inner width of a grouped product, likewise
     routing_alike: float = 0.1  # n tokens meet the experts of n^(1-a) independent ones

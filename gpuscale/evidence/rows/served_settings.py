@@ -25,7 +25,8 @@ ROOMY_SINCE = (1, 3)
 """TensorRT-LLM from which the rows of DeepSeek were made with them."""
 
 RECEIVE_EVERY = (10, 30)
-"""SGLang on Blackwell: passes between two looks for new requests, below and from `MANY` on."""
+"""SGLang on Blackwell: passes between two looks for new requests, below and from `MANY` on; a
+request waits for half of them in the mean."""
 
 MANY = 16.0
 
@@ -46,7 +47,7 @@ def tuning_of(
         and latent
         and row.get("gpu", "").lower().startswith(("b200", "gb200"))
     ):
-        return Tuning(wait_passes=RECEIVE_EVERY[ask.concurrency >= MANY], wait_frac=math.inf)
+        return Tuning(wait_passes=RECEIVE_EVERY[ask.concurrency >= MANY] // 2, wait_frac=math.inf)
     return None
 
 
