@@ -60,17 +60,15 @@ def product_s(
     m, n, k = rounded(m), max(1.0, n), max(1.0, k)
     dtype = multiplied_in(site, fmt)
     peak, hbm, soft = site.peaks[dtype], site.hbm_bytes_per_s, site.software
-    if soft.vector_rate > 0.0:
-        peak = min(peak, soft.vector_rate * site.vector_flop_per_s)
     widened = dtype != fmt and dtype in ("bf16", "fp16")
-    few = m <= soft.vector_rows
+    few, extra = m <= soft.vector_rows, 0.0
     if widened and few:
         extra = site.kernels.small_kernel_s * soft.small_factor
-    else:
-        extra = 0.0
-    if widened and not few:
+    elif widened:
         peak *= site.kernels.widened_compute_eff
         hbm *= site.kernels.widened_memory_eff
+    if soft.vector_rate > 0.0:
+        peak = min(peak, soft.vector_rate * site.vector_flop_per_s)
     key = (m, n, k, fmt, quantised, peak, hbm, soft.vector_rows, extra)
     found = site.memo.get(key)
     if found is not None:
