@@ -53,7 +53,13 @@ def _gguf(name: str, per_weight: float, source: str = _GGUF3) -> Format:
     bits = int(per_weight)
     head = name if per_weight > 6.0 else "q6_k"
     return Format(
-        name, bits, round(per_weight - bits, 4), "", (), f"{source}: {per_weight}", "", head
+        name=name,
+        bits=bits,
+        scale_bits=round(per_weight - bits, 4),
+        rate="",
+        measured_as=(),
+        source=f"{source}: {per_weight}",
+        edges=head,
     )
 
 

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.memory.engine import EngineMemory, cache_room, cache_tokens, replica_weight_bytes
+from gpuscale.core.memory.engine import (
+    EngineMemory,
+    cache_bytes_per_sequence,
+    cache_room,
+    replica_weight_bytes,
+)
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.model.params import count_params
 from gpuscale.core.serving.exchange import exchange_s
@@ -34,6 +39,11 @@ def spec(name):
 def memory_of(name):
     gpu = load_gpu(name)
     return usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+
+
+def cache_tokens(model, replica, engine, device_bytes, tokens=8192.0):
+    room = cache_room(model, replica, engine, device_bytes).cache_bytes
+    return room / cache_bytes_per_sequence(model, replica, tokens) * tokens
 
 
 # --- one pass ------------------------------------------------------------------------------------

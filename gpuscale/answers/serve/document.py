@@ -250,5 +250,16 @@ def _pool_lines(what: Any, row: Row, usd: float | None) -> tuple[PoolLine, ...]:
         made = most * each.mean
         alone = usd_per_million_tokens(usd, gpus, made) if usd and made else None
         label = layout_text(service.replica)
-        lines.append(PoolLine(role, workers, label, gpus, most, idle, made / gpus, alone))
+        lines.append(
+            PoolLine(
+                role=role,
+                workers=workers,
+                layout=label,
+                n_gpus=gpus,
+                at_most_per_s=most,
+                idle_frac=idle,
+                tokens_per_s_per_gpu=made / gpus,
+                usd_per_million_tokens=alone,
+            )
+        )
     return tuple(lines)
