@@ -3,7 +3,9 @@
 An analytic form with a few physical constants per architecture and number format (kernel floor,
 latency of the K loop, wave quantisation over tiles, saturating compute and memory efficiency)
 times a smooth table of what remains, derived from published measurements and held at its edges.
-The time never falls where the rows m grow.
+The time never falls where the rows m grow. Compute against memory: Williams et al. 2009, Roofline
+(doi:10.1145/1498765.1498785); tiles and waves: NVIDIA's guide to matrix multiplication
+(https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/).
 
 Use::
 

@@ -1,4 +1,8 @@
-"""What is calibrated of collectives: constants and corrections per class of link and operation."""
+"""What is calibrated of collectives: constants and corrections per class of link and operation.
+
+Start-up and transfer are the alpha-beta form of Thakur et al. 2005 (IJHPCA 19(1), section 3), of
+the protocols of NCCL (github.com/NVIDIA/nccl: LL and Simple) the faster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Gradient and weight exchange of data parallelism: DDP, ZeRO-1 to 3, FSDP, HSDP."""
+"""Gradient and weight exchange of data parallelism: DDP, ZeRO-1 to 3, FSDP, HSDP.
+
+What each stage sends: ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054, section 7); FSDP and its
+hybrid groups: Zhao et al. 2023 (arXiv:2304.11277, section 3).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One layer of one micro-batch: operators, launch bound, exposed communication, recomputation."""
+"""One layer of one micro-batch: operators, launch bound, exposed communication, recomputation.
+
+Passes and exchanges of tensor and sequence parallelism: Korthikanti et al. 2022 (arXiv:2205.05198).
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A group of ranks is placed on the two fabric levels, and `core.network.expected` gives its time
 over links whose bandwidth and latency are those of the isolated benchmark times the named factors
-of `Hardware`; without a calibrated fabric, `core.network.bound` gives the roofline.
+of `Hardware`; without a calibrated fabric, `core.network.bound` gives the roofline. Groups of a
+model and their place in the nodes: Narayanan et al. 2021 (arXiv:2104.04473, section 3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One training step: blocks composed; the same formulas for the roofline and the expected time."""
+"""One training step: blocks composed; the same formulas for the roofline and the expected time.
+
+Pipeline, its transfers and full recomputation: Narayanan et al. 2021 (arXiv:2104.04473).
+"""
 
 from __future__ import annotations
 
