@@ -20,7 +20,7 @@ import pytest
 from gpuscale.answers.page import asked_json
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
-from browser import chromium, page
+from browser import at_width, axe_core, chromium, page, violations
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = [
@@ -83,15 +83,8 @@ def built(folder):
         pytest.skip("no Chromium or no npm here: the page was not tried in a browser")
     try:
         runpy.run_path(str(ROOT / "tools" / "try_page.py"))["build"](folder / "try")
-        subprocess.run(
-            ["npm", "pack", "--silent", "axe-core@4.10.3"],
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
     except (subprocess.CalledProcessError, OSError) as error:
         pytest.skip(f"the page cannot be built here: {error}")
-    shutil.unpack_archive(folder / "axe-core-4.10.3.tgz", folder / "axe")
     return folder
 
 
@@ -166,22 +159,11 @@ SHIFTS = """self.shifts = 0; new PerformanceObserver((list) => {
 SHOWN = "document.querySelector('#answer:not(.old) #head .answer')"
 
 
-def violations(tab, axe, dark):
-    """What axe-core finds wrong with the page as it stands."""
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    tab.call("Emulation.setEmulatedMedia", features=[scheme])
-    tab.evaluate("Promise.all(document.getAnimations().map((a) => a.finished)).then(() => 1)")
-    tab.evaluate(axe + "; undefined")
-    found = "[v.id, v.nodes.map((n) => n.target).join()]"
-    run = f"axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => {found})))"
-    return json.loads(tab.evaluate(run))
-
-
 @pytest.mark.xdist_group("browser")
 def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     tab, address, folder = site
     tab.messages.clear()
-    axe = (folder / "axe" / "package" / "axe.min.js").read_text("utf-8")
+    axe = axe_core(folder)
     tab.call("Page.addScriptToEvaluateOnNewDocument", source=SHIFTS)
     for task in ("rl", "serve", "train", "tune"):
         tab.open(f"{address}?{task}#task={task}")
@@ -196,16 +178,8 @@ def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     )
     wait_for(tab, "document.querySelector('#command').textContent.includes('--gpus 4')")
     assert "gpus=4" in tab.evaluate("location.hash")
-    wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     for width in (360, 1280):
-        tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=800,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        assert tab.evaluate(wide), width
+        assert at_width(tab, width), width
     assert tab.messages == []
     names = tab.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
     assert all(name.startswith(("http://127.0.0.1", "data:", "blob:")) for name in names)

@@ -10,12 +10,51 @@ import sys
 import tempfile
 import time
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def chromium():
     """Path of the browser, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def axe_core(folder):
+    """Source of axe-core, from npm; skips the test where it is not to be had."""
+    if shutil.which("npm") is None:
+        pytest.skip("no npm here: the page was not checked by axe-core")
+    try:
+        fetch = ["npm", "pack", "--silent", "axe-core@4.10.3"]
+        subprocess.run(fetch, cwd=folder, check=True, capture_output=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        pytest.skip(f"axe-core cannot be had here: {error}")
+    shutil.unpack_archive(folder / "axe-core-4.10.3.tgz", folder / "axe")
+    return (folder / "axe" / "package" / "axe.min.js").read_text("utf-8")
+
+
+def violations(tab, axe, dark):
+    """What axe-core finds wrong with the page as it stands, in light or dark."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    tab.call("Emulation.setEmulatedMedia", features=[scheme])
+    tab.evaluate("Promise.all(document.getAnimations().map((a) => a.finished)).then(() => 1)")
+    tab.evaluate(axe + "; undefined")
+    found = "[v.id, v.nodes.map((n) => n.target).join()]"
+    run = f"axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => {found})))"
+    return json.loads(tab.evaluate(run))
+
+
+def at_width(tab, width):
+    """Whether the page stays within a width, once it has it."""
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    root = "document.documentElement"
+    return tab.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
 
 
 AS_3_AND_4 = """

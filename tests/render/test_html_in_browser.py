@@ -9,7 +9,7 @@ import pytest
 from gpuscale.cli.app import run
 
 sys.path.insert(0, str(Path(__file__).parent))
-from browser import chromium, page  # noqa: E402
+from browser import at_width, axe_core, chromium, page, violations  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     chromium() is None,
@@ -136,3 +136,55 @@ def test_pictures_alone_open_as_files(tab, tmp_path, capsys):
         tab.open(path)
         assert tab.evaluate("document.documentElement.tagName") == "svg"
         assert tab.evaluate("typeof window.hacked") == "undefined" and tab.messages == []
+
+
+PAGES = [
+    "plan llama3-70b --gpus 64",
+    "plan llama3-8b --gpus 64,128,256",
+    "plan llama3-8b --gpu rtx-3090 --gpus 2 --method qlora --tokens 50M",
+    "plan qwen2.5-7b --method grpo --gpu h100 --gpus 8",
+    "memory llama3-70b --gpus 64 --tp 8 --pp 4",
+    "memory llama3-8b --gpus 8 --sweep seq-len=4k,64k,128k",
+    "serve llama3.1-8b --gpu h100 --gpus 1 --concurrency 4",
+    "timeline llama3-70b --gpus 64 --tp 8 --pp 4",
+    "network h100-superpod --gpus 512",
+    "roofline llama3-70b",
+    "validate",
+    "quiz",
+    "model llama3-8b",
+]
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory):
+    return axe_core(tmp_path_factory.mktemp("axe"))
+
+
+@pytest.mark.parametrize("line", PAGES)
+def test_a_page_is_light_and_open_to_all(tab, report, axe, line):
+    path = report(line)
+    assert path.stat().st_size < 150_000
+    tab.messages.clear()
+    for width in (390, 1440):
+        tab.open(path)
+        assert at_width(tab, width), width
+        for dark in (False, True):
+            assert violations(tab, axe, dark) == [], (width, dark)
+    tab.call("Emulation.clearDeviceMetricsOverride")
+    said = tab.evaluate("[...document.querySelectorAll('nav a')].map((a) => a.hash).join()")
+    for anchor in said.split(","):
+        same = f'[id="{anchor[1:]}"]'
+        assert tab.evaluate(f"document.querySelectorAll('{same}').length") == 1, anchor
+
+
+def test_boxes_of_a_step_carry_their_micro_batch(tab, report):
+    tab.open(report("plan llama3-70b --gpus 64"))
+    numbers = "[...document.querySelectorAll('svg[aria-label^=\"One step in time\"] tspan')]"
+    found = set(tab.evaluate(f"{numbers}.map((t) => t.textContent)"))
+    assert {"1", "2", "3", "4"} <= found
+
+
+def test_a_sweep_says_where_the_answer_is_no(tab, report):
+    tab.open(report("memory llama3-8b --gpus 8 --sweep seq-len=4k,64k,128k"))
+    verdict = tab.evaluate("document.querySelector('.verdict.no').textContent")
+    assert verdict.startswith("The answer is no")
