@@ -140,10 +140,11 @@ def _sections(document: Document) -> list[Section]:
 
 def _written(found: list[Section]) -> list[str]:
     """Write the sections; narrow ones stand side by side where there is room."""
-    written = []
+    written, seen = [], set[str]()
     for one in found:
         kind = ' class="whole"' if one.wide else ""
-        name = f' id="{one.anchor}"' if one.title else ""
+        name = f' id="{one.anchor}"' if one.title and one.anchor not in seen else ""
+        seen.add(one.anchor)
         head = f"<h2>{words(one.title)}</h2>" if one.title else ""
         written.append(f"<section{kind}{name}>{head}{one.html}</section>")
     return written
@@ -151,8 +152,9 @@ def _written(found: list[Section]) -> list[str]:
 
 def _contents(found: list[Section], document: Document) -> str:
     """List the sections with a heading, and what is folded."""
-    named = [(one.anchor, one.title) for one in found if one.title]
-    named += [("explanation", "How it comes about")] if document.terms else []
-    named.append(("inputs", "Inputs"))
-    links = "".join(f'<li><a href="#{at}">{words(title)}</a></li>' for at, title in named)
+    named = {one.anchor: one.title for one in reversed(found) if one.title}
+    named = dict(reversed(named.items()))
+    named |= {"explanation": "How it comes about"} if document.terms else {}
+    named["inputs"] = "Inputs"
+    links = "".join(f'<li><a href="#{at}">{words(said)}</a></li>' for at, said in named.items())
     return f'<nav aria-label="Contents"><ul>{links}</ul></nav>'
