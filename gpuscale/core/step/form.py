@@ -36,6 +36,7 @@ class StepForm:
     norm_recompute_frac: float = 0.0  # of the memory-bound part
     act_recompute_frac: float = 0.0
     fused_loss_frac: float = 1.0  # passes of a fused cross entropy over the plain one
+    compiled_loss_frac: float = 1.0  # the same of one that torch.compile fuses
     host_memory_bytes_per_s: float = 40e9  # share of one GPU in a CPU optimizer
     host_optimizer_bytes: float = 6.0  # per parameter over the host link
 

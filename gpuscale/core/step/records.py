@@ -113,6 +113,7 @@ class Software:
     rdma_dispatch: bool = False  # dedicated dispatch kernels, near the NIC's rate
     dispatch_frac: float = 1.0  # bytes of a token on its way out, relative to 16 bits
     fused_cross_entropy: bool = False
+    compiled_loss: bool = False
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
     compiled: bool = True
     overlap_ep: bool = False
