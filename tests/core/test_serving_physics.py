@@ -27,12 +27,6 @@ from gpuscale.io.serving import load_power, serving_site
 FP8 = {"ffn_format": "fp8-block", "attention_format": "fp8-block", "kv_format": "fp8"}
 
 
-def cache_tokens(model, replica, engine, device_bytes, tokens=8192.0):
-    """What vLLM prints as "GPU KV cache size"."""
-    room = cache_room(model, replica, engine, device_bytes).cache_bytes
-    return max(0.0, room) / cache_bytes_per_sequence(model, replica, tokens) * tokens
-
-
 @pytest.fixture(scope="module")
 def h100():
     return serving_site(load_cluster("dgx-h100"), "sglang")
