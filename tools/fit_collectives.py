@@ -111,19 +111,19 @@ def fit_all(rows: Sequence[CollectiveRow]) -> dict[str, LinkCalibration]:
 def intervals(
     rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration]
 ) -> dict[Key, tuple[float, float, list[float]]]:
-    """80 % interval of measured / expected and the errors, each curve held out in turn.
+    """80 % interval of measured / expected and the errors, each source held out in turn.
 
-    A curve is one source at one number of ranks; a single curve is split into every third size.
+    Of a single source each number of ranks is, and a single curve is split into every third size.
     The interval pools held-out and fitted rows: a person's case lies between the two.
     """
     out: dict[Key, tuple[float, float, list[float]]] = {}
     for key, group in grouped(rows).items():
         job = job_of(key)
-        curves = sorted({(r.source, r.n_ranks) for r in group})
+        by_source = len({r.source for r in group}) > 1
+        curve_of = [(r.source, 0 if by_source else r.n_ranks) for r in group]
+        curves = sorted(set(curve_of))
         single = len(curves) < 2
-        fold = [
-            i % 3 if single else curves.index((r.source, r.n_ranks)) for i, r in enumerate(group)
-        ]
+        fold = [i % 3 if single else curves.index(c) for i, c in enumerate(curve_of)]
         errors: list[float] = []
         for f in sorted(set(fold)):
             train = [r for r, g in zip(group, fold, strict=True) if g != f]

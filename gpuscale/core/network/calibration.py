@@ -109,7 +109,9 @@ GENERAL_OP = OpCalibration()
 GENERAL_CUSTOM_OP = OpCalibration(
     base_s=3e-6, hop_s=2e-7, eff_frac=0.65, small_group_loss=0.45, bulk_factor=6.5
 )
-GENERAL_NETWORK_OP = OpCalibration(hop_s=8e-6, eff_frac=0.85, small_group_loss=0.0, ramp_s=2e-5)
+GENERAL_NETWORK_OP = OpCalibration(
+    hop_s=1e-5, eff_frac=0.95, small_group_loss=0.0, ll_eff_frac=0.15, ramp_s=3e-5
+)
 GENERAL_FABRIC = FabricCalibration(
     LinkCalibration("general"), LinkCalibration("general", {"ring": GENERAL_NETWORK_OP})
 )
