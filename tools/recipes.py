@@ -96,6 +96,28 @@ def claim_of(run: TrainingRun) -> Claim | None:
     )
 
 
+def job_of(run: TrainingRun) -> tuple[object, ...]:
+    """Tell two jobs apart: model, GPU, length, format."""
+    assert run.model is not None and run.layout is not None
+    return run.model.name, run.gpu, run.layout.seq_len, run.layout.precision
+
+
+def confirmed(claim: Claim, runs: list[TrainingRun]) -> bool:
+    """Whether the same experts measured another layout of the job faster by half the claim."""
+    mine, lay = claim.run.tokens_per_s_per_gpu, claim.run.layout
+    if not mine or lay is None:
+        return False
+    return any(
+        other.tokens_per_s_per_gpu is not None
+        and other.tokens_per_s_per_gpu / mine - 1 > claim.gain / 2
+        and other.layout is not None
+        and short(other.layout) != short(lay)
+        and job_of(other) == job_of(claim.run)
+        for other in runs
+        if other.model is not None and other.layout is not None
+    )
+
+
 def short(layout: Layout) -> str:
     """Layout in one cell."""
     from gpuscale.answers.plan.text import short as words
@@ -113,16 +135,21 @@ def claims() -> list[Claim]:
 def table(found: list[Claim]) -> str:
     """Summarise the claims, and list those that are suspicions."""
     over = [c for c in found if c.gain > CLAIM]
+    runs = [c.run for c in found]
+    newest = [c for c in found if not c.run.superseded]
+    told = {id(c) for c in over if confirmed(c, runs)}
     median = statistics.median(c.gain for c in found)
     terms = Counter(STEP_PARTS[c.term] for c in over)
     lines = [
         f"{len(found)} recipes: the search claims more than {100 * CLAIM:.0f} % over the expert in "
         f"{len(over)}, {100 * median:.1f} % in the median. The term that makes most of each claim: "
         + ", ".join(f"{term} {n}" for term, n in terms.most_common())
-        + ".",
+        + f". {len(told)} of them are of older recipes: the experts measured another layout of "
+        f"the job faster since, by half the claim or more. Of the {len(newest)} newest recipes "
+        f"{sum(c.gain > CLAIM for c in newest)} are over {100 * CLAIM:.0f} %.",
         "",
-        "| recipe | expert | search | claim | term | of the gain |",
-        "|---|---|---|---|---|---|",
+        "| recipe | expert | search | claim | term | of the gain | measured since |",
+        "|---|---|---|---|---|---|---|",
     ]
     seen: set[tuple[str, str, str]] = set()
     for c in over:
@@ -135,7 +162,8 @@ def table(found: list[Claim]) -> str:
         seen.add(key)
         lines.append(
             f"| {name} | {short(lay)} | {short(c.found)} | {100 * c.gain:.0f} % | "
-            f"{STEP_PARTS[c.term]} | {100 * c.of_the_gain:.0f} % |"
+            f"{STEP_PARTS[c.term]} | {100 * c.of_the_gain:.0f} % | "
+            f"{'yes' if id(c) in told else ''} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -32,6 +32,9 @@ class Capabilities:
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     zero_pipeline: tuple[int, ...] = (0, 1, 3)  # stages that go with a pipeline
+    zero_pipeline_asked: tuple[
+        int, ...
+    ] = ()  # those of them that are taken where they are asked for
     hybrid_shards: bool = True
     expert_parallel: bool = True
     expert_tensor_parallel: bool = True  # of a degree of its own

@@ -269,7 +269,7 @@ def against_zero(
     if zero_stage not in soft.zero_stages:
         have = ", ".join(map(str, soft.zero_stages))
         return Broken("zero", f"{soft.name} has no ZeRO stage {zero_stage}: it has {have}")
-    if pp > 1 and zero_stage not in soft.zero_pipeline:
+    if pp > 1 and zero_stage not in (*soft.zero_pipeline, *soft.zero_pipeline_asked):
         why = f"zero {zero_stage} with a pipeline: not in {soft.name}, which accumulates gradients"
         return Broken("zero-pipeline", why)
     if shard_group is not None:

@@ -250,6 +250,7 @@ def assemblies(
         for z in space.zero_stage
         for g in ((*whole, *space.shard_group_size) if z == 3 else (None,))
         if not against_zero(z, g, pp, dp, cp, facts) and (g is None or 1 < g < ranks)
+        if pp == 1 or len(space.zero_stage) == 1 or z not in facts.runs_on.zero_pipeline_asked
         if ranks > 1 or z == space.zero_stage[0]
     ]
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
