@@ -293,12 +293,25 @@ def _summary_table(sections: list[Section]) -> Table:
     )
 
 
+def _headline(sections: list[Section]) -> str:
+    """Say in a sentence how far off the predictions are."""
+    rows = sum(s.total.n_rows for s in sections)
+    scored = sum(s.total.n_scored for s in sections)
+    typical = ", ".join(
+        f"{_percent(s.total.median_frac)} for {s.name}"
+        for s in sections
+        if s.total.median_frac is not None
+    )
+    told = f"{scored:,} of {rows:,} measured rows are predicted"
+    return f"{told}, half of them within {typical}." if typical else f"{told}."
+
+
 def _blocks(sections: list[Section]) -> list[Block]:
-    from gpuscale.render.document import Column, Facts, Table
+    from gpuscale.render.document import Column, Facts, Table, Text
 
     table = _summary_table(sections)
     keep = [row for row in table.rows if row[3] or row[1] == "total"]
-    blocks: list[Block] = [Table(table.columns, keep)]
+    blocks: list[Block] = [Text(_headline(sections)), Table(table.columns, keep)]
     for section in sections:
         if section.choices:
             blocks.append(_choice_table(section))
