@@ -118,7 +118,15 @@ optimizer:
   exp_avg_sq_dtype: bf16
 """
 
+DSTACK = """
+type: service
+env: [MODEL=openai/gpt-oss-120b, HF_TOKEN]
+commands:
+  - vllm serve $MODEL --tensor-parallel-size 2
+"""
+
 CASES = [
+    ("a.dstack.yml", DSTACK, {"kind": "vllm", "model_name": "openai/gpt-oss-120b", "tp": 2}),
     ("a.yaml", LWS, {"kind": "vllm", "tp": 8, "pp": 2, "n_gpus": 16}),
     ("a.slurm", ARGUMENTS, {"kind": "vllm", "model_name": "a/b", "tp": 8, "pp": 4}),
     ("a.yaml", TABLE, {"kind": "megatron", "tp": 2, "ep": 2, "sequence_parallel": True}),
@@ -177,6 +185,11 @@ CASES = [
 def test_a_form_of_launch_file_is_read(name, text, wanted):
     found = read_launch({name: text})
     assert {key: getattr(found, key) for key in wanted} == wanted
+
+
+def test_a_name_of_an_environment_is_no_server():
+    with pytest.raises(GpuscaleError, match="not a launch file"):
+        read_launch({"a.slurm": "conda activate sglang\npython router.py --port 80\n"})
 
 
 def test_a_page_is_no_launch_file():

@@ -39,6 +39,23 @@ def scripts_of(table: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
+def variables_of(table: dict[str, Any]) -> dict[str, str]:
+    """Variables that a YAML gives its commands: a table, `NAME=VALUE` texts, or name and value."""
+    found: dict[str, str] = {}
+    for one in _tables(table):
+        for key in ("env", "envs", "environment"):
+            given = one.get(key)
+            if isinstance(given, dict):
+                found |= {str(k): str(v) for k, v in given.items() if isinstance(v, (str, int))}
+            for part in given if isinstance(given, list) else ():
+                if isinstance(part, str) and "=" in part:
+                    name, _, value = part.partition("=")
+                    found[name.strip()] = value
+                elif isinstance(part, dict) and isinstance(part.get("value"), (str, int)):
+                    found[str(part.get("name"))] = str(part["value"])
+    return found
+
+
 def _words(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]

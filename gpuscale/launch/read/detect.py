@@ -215,7 +215,8 @@ def _llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
 
 def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
-    found = [f for text in containers.scripts_of(table) for f in _script(name, text, variables)]
+    known = containers.variables_of(table) | dict(variables)
+    found = [f for text in containers.scripts_of(table) for f in _script(name, text, known)]
     for one in found:
         containers.put_machines(table, one)
     return found

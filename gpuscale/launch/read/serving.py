@@ -35,7 +35,7 @@ def engine_of(words: list[str]) -> str | None:
     text = " ".join(w for w in words if " " not in w)  # commands handed on are read apart
     if "vllm serve" in text or "vllm.entrypoints" in text:
         return "vllm"
-    if "sglang" in text:
+    if "sglang.launch_server" in text or "sglang serve" in text:
         return "sglang"
     return "trtllm" if "trtllm-serve" in text else None
 
@@ -57,6 +57,9 @@ def read(words: list[str], engine: str) -> Found:
             continue
         name, equals, value = word.partition("=")
         name = name.replace("_", "-") if engine == "vllm" and name.startswith("--") else name
+        if known and name.startswith("--") and name not in (*known.arity, *ALIASES):
+            longer = [option for option in known.arity if option.startswith(name)]
+            name = longer[0] if len(longer) == 1 else name  # argparse takes a prefix
         if known and name not in known.arity and name not in ALIASES and not _server(name):
             found.not_understood.append(name)
         values = [value] if equals else []

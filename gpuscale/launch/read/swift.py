@@ -40,6 +40,7 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
     kind = str(
         table.get("tuner_type") or table.get("train_type") or table.get("sft_type") or "lora"
     )
+    kind = "lora" if "lora" in kind and kind != "dora" else kind
     bits = {"quantization_bit": table["quant_bits"]} if "quant_bits" in table else {}
     renamed = {"model_name_or_path": table.get("model"), "finetuning_type": kind, **bits}
     found = read_arguments(table | renamed, "trainer", "")
