@@ -131,7 +131,9 @@ def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
     named = wanted.software
     software = load_software(named) if named else None
     if software and software.rl.trainer and wanted.tp * wanted.pp * wanted.cp * wanted.ep > 1:
-        wanted = replace(wanted, software=software.rl.trainer)
+        habit = software.finetune.recompute if software.finetune else None
+        kept = wanted.recompute or habit
+        wanted = replace(wanted, software=software.rl.trainer, recompute=kept)
     if not named:
         wanted = replace(wanted, software="hf-deepspeed" if wanted.n_gpus > 1 else "hf-peft")
     return Asking(asked, where, catalogue, wanted, trained, rl_costs(software))
