@@ -40,6 +40,12 @@ class StepForm:
     host_memory_bytes_per_s: float = 40e9  # share of one GPU in a CPU optimizer
     host_optimizer_bytes: float = 6.0  # per parameter over the host link
 
+    def loss_frac(self, compiled: bool, fused: bool) -> float:
+        """Return the passes of a cross entropy over those of the plain one. [1]."""
+        if compiled:
+            return self.compiled_loss_frac
+        return self.fused_loss_frac if fused else 1.0
+
     def host_frac(self, graphs: str) -> float:
         """Return the launch time left under `none`, `layer` or `full` CUDA graphs. [1]."""
         left = {"layer": self.graph_layer_host_frac, "full": self.graph_full_host_frac}

@@ -377,11 +377,8 @@ def head_time(
     """LM head and cross-entropy of one micro-batch, in 16 bits, split over `tp`."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     fwd, bwd = linear_s(hw, tokens, vocab_size / shape.tp, hidden_size, "bf16")
-    passes = hw.cross_entropy_passes
-    if sw.compiled and sw.compiled_loss:
-        passes *= hw.form.compiled_loss_frac
-    elif sw.fused_cross_entropy:
-        passes *= hw.form.fused_loss_frac
+    frac = hw.form.loss_frac(sw.compiled and sw.compiled_loss, sw.fused_cross_entropy)
+    passes = hw.cross_entropy_passes * frac
     loss = stream_s(hw, tokens * vocab_size / shape.tp * 4.0 * passes)
     comm = 0.0
     if shape.tp > 1:
