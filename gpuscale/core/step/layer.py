@@ -388,12 +388,6 @@ def head_time(
         fwd_s=fwd + loss / 2.0,
         bwd_s=bwd + loss / 2.0 + comm,
         matmul_s=fwd + bwd,
-        attention_s=0.0,
         elementwise_s=loss,
-        moe_s=0.0,
         tp_comm_s=comm,
-        cp_comm_s=0.0,
-        ep_comm_s=0.0,
-        recompute_s=0.0,
-        host_s=0.0,
     )
