@@ -28,6 +28,9 @@ MAY = {
 
 LONGEST = 400
 
+LONGEST_FUNCTION = 90
+"""Lines without the docstring: most hold 60; what is longer lays a document out or fills a record."""
+
 MOST_BY_PLACE = 6
 """Arguments that a call may give by their place; more go by name."""
 
@@ -94,6 +97,18 @@ def test_no_circle(modules):
 def test_no_module_is_too_long():
     lines = {name_of(p): p.read_text("utf-8").count("\n") for p in PACKAGE.rglob("*.py")}
     assert {name: n for name, n in lines.items() if n > LONGEST} == {}
+
+
+def test_no_function_is_too_long():
+    long = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                first = node.body[0]
+                said = first.end_lineno - first.lineno + 1 if ast.get_docstring(node) else 0
+                if node.end_lineno - node.lineno + 1 - said > LONGEST_FUNCTION:
+                    long.append(f"{name_of(path)}.{node.name}")
+    assert long == []
 
 
 def test_no_reach_into_private_names_of_others():

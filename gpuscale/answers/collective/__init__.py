@@ -23,6 +23,7 @@ from gpuscale.errors import GpuscaleError, unknown_name
 if TYPE_CHECKING:
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import Routing, Torus
+    from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
     from gpuscale.specs.cluster import ClusterSpec
 
@@ -201,22 +202,8 @@ def _answer(asked: Collective) -> Document:
         )
         for size in sizes
     ]
-    inputs: dict[str, Any] = {
-        "op": op,
-        "cluster": spec.name,
-        "catalogue": asked.catalogue,
-        "n_gpus": n_gpus,
-        "inner": n_inner,
-        "algorithm": used,
-        "hop_latency_s": hop_s,
-        "oversubscription": asked.oversubscription,
-        "top_k": choice.top_k,
-        "routing": choice.kind,
-        "n_experts": choice.n_experts,
-        "once_per_node": asked.once_per_node,
-    }
+    inputs = _inputs(asked, loaded, spec.name, n_gpus, used, choice)
     warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, algorithm or "", levels)]
-    inputs["changed"] = list(loaded.changes)
     chosen = used if algorithm else None
     copies = choice.top_k or 1 if asked.once_per_node else 1
     expected = [
@@ -247,6 +234,27 @@ def _answer(asked: Collective) -> Document:
         warnings=warnings,
         switch_bytes=asked.switch_bytes,
     )
+
+
+def _inputs(
+    asked: Collective, loaded: Loaded, cluster: str, n_gpus: int, algorithm: str, choice: Routing
+) -> dict[str, Any]:
+    """List what was computed with."""
+    return {
+        "op": asked.op,
+        "cluster": cluster,
+        "catalogue": asked.catalogue,
+        "n_gpus": n_gpus,
+        "inner": asked.inner,
+        "algorithm": algorithm,
+        "hop_latency_s": asked.hop_latency,
+        "oversubscription": asked.oversubscription,
+        "top_k": choice.top_k,
+        "routing": choice.kind,
+        "n_experts": choice.n_experts,
+        "once_per_node": asked.once_per_node,
+        "changed": list(loaded.changes),
+    }
 
 
 def _usual(op: str, spec: ClusterSpec, levels: tuple[Level, ...], n_gpus: int, inner: int) -> str:

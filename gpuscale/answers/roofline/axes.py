@@ -147,34 +147,30 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         )
     )
     if links.node is not None:
-        width = ffn * x.matrices / 2
-        inside, outside = limits.tp_max_spanning(
-            width, links.peak, links.gpu, links.node, links.node_gpus
-        )
-        if links.node_gpus > 1:
-            rows.append(
-                AxisRow(
-                    scope="nodes: inside",
-                    bandwidth_bytes_per_s=links.gpu,
-                    need=inside,
-                    relation="<=",
-                    quantity="degree",
-                    have=have,
-                    verdict=verdict_of(over_have, inside, "<="),
-                )
-            )
-        rows.append(
-            AxisRow(
-                scope="nodes: network",
-                bandwidth_bytes_per_s=links.node,
-                need=outside,
-                relation="<=",
-                quantity="degree",
-                have=have,
-                verdict=verdict_of(over_have, outside, "<="),
-            )
-        )
+        rows += _tp_over_nodes(links, links.node, ffn * x.matrices / 2, have, over_have)
     return rows
+
+
+def _tp_over_nodes(
+    links: Links, network: float, width: float, have: float | None, judged: float | None
+) -> list[AxisRow]:
+    """Degrees to which a group over several nodes is compute-bound, by each of its levels."""
+    from gpuscale.core import limits
+
+    inside, outside = limits.tp_max_spanning(width, links.peak, links.gpu, network, links.node_gpus)
+    found = (("nodes: inside", links.gpu, inside), ("nodes: network", network, outside))
+    return [
+        AxisRow(
+            scope=scope,
+            bandwidth_bytes_per_s=rate,
+            need=need,
+            relation="<=",
+            quantity="degree",
+            have=have,
+            verdict=verdict_of(judged, need, "<="),
+        )
+        for scope, rate, need in (found if links.node_gpus > 1 else found[1:])
+    ]
 
 
 def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
@@ -253,23 +249,30 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         )
     ]
     if links.node is not None:
-        large = limits.ep_large_min_ffn(links.peak, links.node, links.node_gpus) * 2 / x.matrices
-        rows.append(
-            AxisRow(
-                scope="any degree",
-                bandwidth_bytes_per_s=links.node,
-                need=large,
-                relation=">=",
-                quantity="expert width F",
-                have=have,
-            )
+        rows += _ep_over_nodes(x, links, links.node, ep, k, have)
+    return rows
+
+
+def _ep_over_nodes(
+    x: Roofline, links: Links, network: float, ep: int, k: int, have: float | None
+) -> list[AxisRow]:
+    """Width that any degree over the network needs, and the largest degree of the width given."""
+    from gpuscale.core import limits
+
+    rows = [
+        AxisRow(
+            scope="any degree",
+            bandwidth_bytes_per_s=network,
+            need=limits.ep_large_min_ffn(links.peak, network, links.node_gpus) * 2 / x.matrices,
+            relation=">=",
+            quantity="expert width F",
+            have=have,
         )
-        if x.ffn:
-            width = x.ffn * x.matrices / 2
-            most = limits.ep_max_scaleout(width, k, links.peak, links.node, links.node_gpus)
-            rows.append(
-                AxisRow("largest degree", links.node, most, "<=", "while k >= Z/D", float(ep))
-            )
+    ]
+    if x.ffn:
+        width = x.ffn * x.matrices / 2
+        most = limits.ep_max_scaleout(width, k, links.peak, network, links.node_gpus)
+        rows.append(AxisRow("largest degree", network, most, "<=", "while k >= Z/D", float(ep)))
     return rows
 
 
