@@ -29,7 +29,7 @@ MAY = {
 LONGEST = 400
 
 LONGEST_FUNCTION = 90
-"""Lines without the docstring: most hold 60; what is longer lays a document out or fills a record."""
+"""Lines without the docstring; most hold 60, but for some that lay a document out."""
 
 MOST_BY_PLACE = 6
 """Arguments that a call may give by their place; more go by name."""
