@@ -29,19 +29,19 @@ def shown_name(path: str | os.PathLike[str]) -> str:
     return STDIN if os.fspath(path) == "-" else os.fspath(path)
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
     """Text of a small UTF-8 file, packed with gzip or not; ``-`` is standard input.
 
     Raises
     ------
     GpuscaleError
-        If the file cannot be read, is empty, binary or larger than `MAX_BYTES`.
+        If the file cannot be read, is empty, binary or larger than `most` bytes.
     """
     shown = shown_name(path)
     with _opened(path) as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise GpuscaleError(f"{shown}: larger than {MAX_BYTES / 1e6:.0f} MB, no spec is that large")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise GpuscaleError(f"{shown}: larger than {most / 1e6:g} MB, no such file is that large")
     if not data.strip():
         raise GpuscaleError(f"{shown}: is empty")
     return _decoded(data.removeprefix(b"\xef\xbb\xbf"), shown)

@@ -45,6 +45,43 @@ COMPARED = (
 """Fields of a layout that a person would change for a better one."""
 
 
+MOST_BYTES = 300_000
+"""Largest file of a launch; those people publish have up to 40,000."""
+
+SIZES = tuple(
+    "tp pp vpp cp ep etp dp dp_replicate n_gpus n_nodes gpus_per_node micro_batch_size "
+    "accumulation global_batch_size seq_len".split()
+)
+"""Fields of a launch that are counts of at least one."""
+
+MOST = 1e9
+
+
+def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
+    """Read the files of a launch.
+
+    Raises
+    ------
+    GpuscaleError
+        For what is no launch file, nested without measure, or names a size that nothing can have.
+    """
+    from gpuscale.launch.read.detect import read_launch
+
+    name = next(iter(files))
+    try:
+        found = read_launch(files, variables)
+    except RecursionError:
+        raise GpuscaleError(f"{name}: nested too deeply") from None
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise GpuscaleError(f"{name}: holds a value that cannot be used: {error}") from None
+    for field in SIZES:
+        value = getattr(found, field)
+        if value is not None and not 1 <= value <= MOST:
+            shown = field.replace("_", " ")
+            raise GpuscaleError(f"{name}: {shown} is {value:.15g}, and must be 1 to {MOST:g}")
+    return found
+
+
 def checked(asked: LaunchCheck) -> Checked:
     """Answer for the files of a launch.
 
@@ -53,10 +90,8 @@ def checked(asked: LaunchCheck) -> Checked:
     GpuscaleError
         If a file cannot be read, or is of no known kind.
     """
-    from gpuscale.launch.read.detect import read_launch
-
     files = _files(asked)
-    found = read_launch(files, _variables(asked))
+    found = found_in(files, _variables(asked))
     model, missing = _model(asked, found)
     missing += _unread(found)
     n_gpus = asked.gpus or found.world_size
@@ -90,12 +125,12 @@ def _files(asked: LaunchCheck) -> dict[str, str]:
     """Text of the files, and of the configurations beside them that they name."""
     from gpuscale.io.text import read_text, shown_name
 
-    files = {shown_name(name): read_text(name) for name in asked.file}
+    files = {shown_name(name): read_text(name, MOST_BYTES) for name in asked.file}
     for name, text in list(files.items()):
         for other in _named(text):
             path = Path(name).parent / other
             if str(path) not in files and len(files) < 16 and os.path.isfile(path):
-                files[str(path)] = read_text(str(path))
+                files[str(path)] = read_text(str(path), MOST_BYTES)
     return files
 
 

@@ -29,7 +29,6 @@ _ASSIGN = re.compile(
     r"(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)="
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-MAX_CHARACTERS = 2_000_000
 
 
 def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
@@ -70,7 +69,7 @@ class _Conditions:
 
 def _logical_lines(text: str, script: Script) -> list[str]:
     """Lines with continuations, open quotes and open brackets joined; here-documents taken out."""
-    lines = text[:MAX_CHARACTERS].replace("\r\n", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")
     joined: list[str] = []
     at = 0
     while at < len(lines):
@@ -79,6 +78,7 @@ def _logical_lines(text: str, script: Script) -> list[str]:
         while at < len(lines) and _open(line):
             line = line[:-1] + " " + lines[at] if line.endswith("\\") else line + "\n" + lines[at]
             at += 1
+            script.look_at(len(line))
         heredoc = _HEREDOC.search(line)
         if heredoc and not line.lstrip().startswith("#"):
             body = []
@@ -86,6 +86,7 @@ def _logical_lines(text: str, script: Script) -> list[str]:
                 body.append(lines[at])
                 at += 1
             at += 1
+            script.look_at(len(body) + sum(map(len, body)))
             target = re.search(r">\s*(\S+)", line.replace(heredoc[0], ""))
             if target:
                 script.documents[target[1].strip("'\"")] = "\n".join(body) + "\n"

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError
 
+MOST_VALUES = 100_000
 MOST_DOCUMENTS = 64
 
 
@@ -31,10 +32,23 @@ def yaml_tables(name: str, text: str) -> list[dict[str, Any]]:
             found.append(one)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise GpuscaleError(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
+    if any(_size(one, {}) > MOST_VALUES for one in found):
+        raise GpuscaleError(f"{name}: its aliases make more than {MOST_VALUES:,} values")
     tables = [one for one in found if isinstance(one, dict)]
     if not tables:
         raise GpuscaleError(f"{name}: a YAML mapping is expected")
     return tables
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """Count the values of a nested one, those behind an alias as often as they stand."""
+    if not isinstance(value, (list, dict)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MOST_VALUES  # of itself within itself
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = min(MOST_VALUES + 1, 1 + sum(_size(one, known) for one in inner))
+    return known[id(value)]
 
 
 def _plain(loader: Any, _tag: str, node: Any) -> Any:

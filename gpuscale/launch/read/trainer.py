@@ -69,7 +69,9 @@ def _number(table: dict[str, Any], key: str) -> int | None:
     value = table.get(key)
     if isinstance(value, str) and value.isdigit():
         value = int(value)
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e15:
+        return None
+    return int(value)
 
 
 def _device(zero: dict[str, Any], key: str) -> bool:

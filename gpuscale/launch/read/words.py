@@ -9,8 +9,11 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from gpuscale.errors import GpuscaleError
+
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
+MOST_READ = 5_000_000
 UNSET = "\x00"
 """Mark of what could not be put in, before the variable's own text."""
 
@@ -23,6 +26,16 @@ class Script:
     variables: dict[str, str | list[str]] = field(default_factory=dict)
     unresolved: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # here-documents by file name
+    read: int = 0  # characters, each as often as it was looked at
+
+    def look_at(self, n_characters: int) -> None:
+        """Count what is read; a script that grows without measure is given up."""
+        self.read += n_characters
+        if self.read > MOST_READ:
+            raise GpuscaleError(
+                "a script that grows without measure: variables in variables, or one statement "
+                "over thousands of lines"
+            )
 
 
 def as_list(value: str | list[str]) -> list[str]:
@@ -121,6 +134,7 @@ def _word(raw: str, script: Script) -> list[str]:
     match = re.fullmatch(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)", bare)
     if match:
         value = script.variables.get(match[1] or match[2])
+        script.look_at(sum(len(part) + 8 for part in value or ()))
         if isinstance(value, list):
             whole = raw.startswith('"')
             return [w for one in value for w in ([one] if whole or not one else one.split())]
@@ -198,10 +212,13 @@ def _value(name: str, shown: str, script: Script) -> str:
     value = script.variables.get(name)
     if value is None:
         return _unknown(shown, script)
-    return value if isinstance(value, str) else shlex.join(value)
+    text = value if isinstance(value, str) else shlex.join(value)
+    script.look_at(len(text))
+    return text
 
 
 def _braced(inner: str, script: Script) -> str:
+    script.look_at(len(inner))
     match = _BRACED.match(inner)
     shown = "${" + inner + "}"
     if not match:
