@@ -21,6 +21,9 @@ LEAST_GAIN_FRAC = 0.01
 LEAST_USED_FRAC = 0.5
 """Fewer GPUs than that are not looked at."""
 
+MOST_TRIED = 3
+"""Smaller numbers that are searched where all GPUs have a layout."""
+
 
 def fewer(n_gpus: int, gpus_per_node: int, sequences: int) -> list[int]:
     """Numbers of GPUs below one that divide better, largest first.
@@ -61,7 +64,7 @@ def faster_with_fewer(
     chosen, rate = None, 0.0
     if case is not None and best is not None:
         rate = case.batch_tokens / best.step_s * (1 + LEAST_GAIN_FRAC)
-    for n in sizes:
+    for n in list(sizes)[: MOST_TRIED if rate else None]:
         try:
             tried = make(n)
             limit_s = tried.batch_tokens / rate if rate else float("inf")
