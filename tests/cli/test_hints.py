@@ -3,14 +3,11 @@
 import pytest
 from running import invoke
 
+from gpuscale.errors import typo_of
+
 ALIKE = [  # what merely spells alike, and what must not be offered for it
     ("memory llama3-8b --lora", "--format"),
     ("memory llama3-8b --checkpoint", "--catalogue"),
-    ("matmul-time b100 64 64 64", "a100"),
-    ("matmul-time p100 64 64 64", "a100"),
-    ("matmul-time a1000 64 64 64", "a100"),
-    ("matmul-time rtx5070 64 64 64", "rtx5070ti"),
-    ("matmul-time 4070 64 64 64", "4090"),
     ("memory gpt-5", "gpt-3"),
     ("memory llama-4", "llama"),
     ("train llama3-8b", "plan?"),
@@ -24,6 +21,14 @@ def test_a_hint_is_never_what_merely_spells_alike(line, other):
     assert (r.returncode, r.stdout) == (2, "")
     assert r.stderr.startswith("error: ") and "hint: " in r.stderr
     assert "did you mean" not in r.stderr and other not in r.stderr.partition("hint:")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("b100", "a100"), ("a1000", "a100"), ("4070", "4090"), ("rtx5070", "rtx5070ti")],
+)
+def test_another_product_is_no_typing_mistake(name, other):
+    assert typo_of(name, [other]) == ""
 
 
 NAMED_HERE = [

@@ -236,7 +236,7 @@ BAD = [
     (("llama3-70b", "--recipe", "mixed-adan"), "unknown recipe"),
     (("llama3-70b", "--recompute", "half"), "unknown recompute"),
     (("llama3-70b", "--precision", "fp12"), "unknown precision"),
-    (("llama3-70b", "--software", "megatron"), "unknown software"),
+    (("llama3-70b", "--software", "my-own"), "unknown software"),
     (("llama3-70b", "--seq", "0"), "--seq-len must be"),
     (("llama3-70b", "--weights", "fp8"), "--weights needs --serve"),
     (("llama3-70b", "--serve", "--zero", "3"), "no meaning with --serve"),
