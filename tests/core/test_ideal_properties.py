@@ -101,7 +101,8 @@ def test_formats_are_ordered_and_known():
     for name, f in FORMATS.items():
         assert f.name == name and f.source
         assert {*f.measured_as, f.rate or name, f.stored_as or name} <= set(FORMATS)
-        assert f.bits / 8 <= f.bytes < 1.25 * f.bits / 8 + 0.05
+        wider = 0.08 if f.edges else 0.05  # some layers in a wider format
+        assert f.bits / 8 <= f.bytes < 1.25 * f.bits / 8 + wider
     assert compute_dtype("nvfp4", "bf16") == "bf16"
     with pytest.raises(ValueError, match="unknown dtype"):
         element_bytes("fp12")
