@@ -12,7 +12,7 @@ from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, in_flight, orders
 from gpuscale.core.step import step_time
-from gpuscale.core.timeline import timeline
+from gpuscale.core.timeline.build import timeline
 from gpuscale.core.timeline.records import KINDS, TRACKS
 from gpuscale.core.timeline.replay import replay, stretched
 from gpuscale.io.hardware import load_cluster

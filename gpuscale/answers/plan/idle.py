@@ -29,16 +29,18 @@ def fewer(n_gpus: int, gpus_per_node: int, sequences: int) -> list[int]:
     """Numbers of GPUs below one that divide better, largest first.
 
     Multiples of powers of two, on whole nodes or evenly over them, and those that share the batch
-    where all do not.
+    where all do not: what data parallelism cannot share, the model must, and it divides by powers
+    of two up to a node.
 
     Examples
     --------
-    >>> fewer(1000, 8, 500), fewer(13, 8, 512), fewer(512, 8, 512)
+    >>> fewer(1000, 8, 500), fewer(13, 8, 512), fewer(2048, 8, 7680)
     ([992, 960, 896, 768, 512], [12, 8], [])
     """
     steps = (1 << i for i in range(1, n_gpus.bit_length()))
     found = {n_gpus // step * step for step in steps}
-    if sequences % n_gpus:
+    by_model = n_gpus // math.gcd(n_gpus, sequences)
+    if by_model & (by_model - 1) or by_model > gpus_per_node:
         found |= {d for d in range(n_gpus // 2 + 1, n_gpus) if sequences % d == 0}
     nodes = {n: math.ceil(n / gpus_per_node) for n in found}
     even = [n for n in found if n % nodes[n] == 0]

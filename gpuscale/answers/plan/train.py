@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.sensitivity import Effect
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
-    from gpuscale.core.timeline import Timeline
+    from gpuscale.core.timeline.records import Timeline
     from gpuscale.render.document import Block
 
 
@@ -373,7 +373,7 @@ def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
 
 def timeline_of(problem: Problem, layout: Layout) -> Timeline:
     """Lay the step of a layout out in time."""
-    from gpuscale.core.timeline import timeline
+    from gpuscale.core.timeline.build import timeline
 
     return timeline(
         problem.model,

@@ -11,7 +11,7 @@ from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.rules import facts_of
-from gpuscale.core.timeline import timeline
+from gpuscale.core.timeline.build import timeline
 from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.timeline import Timeline as Asked
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline import Timeline
+    from gpuscale.core.timeline.records import Timeline
     from gpuscale.io.inputs import Loaded
 
 

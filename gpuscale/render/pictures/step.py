@@ -12,7 +12,7 @@ from gpuscale.render.pictures.known import layout_words, memory_stack
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline import Event, Timeline
+    from gpuscale.core.timeline.records import Event, Timeline
 
 LETTERS = {
     "forward": "F",
