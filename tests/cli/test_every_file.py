@@ -7,11 +7,11 @@ import shlex
 import time
 
 import pytest
+from running import invoke
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError
-from tests.running import invoke
 
 ZERO = "/dev/zero"
 ROOM_BYTES = 400e6  # beyond what the process has

@@ -3,8 +3,7 @@
 import time
 
 import pytest
-
-from tests.running import invoke
+from running import invoke
 
 RUN = "torchrun pretrain_gpt.py "
 LETTERS = "abcdefghijkl"
