@@ -245,10 +245,8 @@ class Run:
             if self.options.only in str(path.relative_to(CORE))
             for mutant in mutants(path)
         ]
-        chosen = random.Random(self.options.seed).sample(
-            every, min(self.options.mutants, len(every))
-        )
-        return sorted(chosen, key=lambda m: (m.place, m.index))
+        n = min(self.options.mutants, len(every))
+        return random.Random(self.options.seed).sample(every, n)
 
     def start(
         self,
