@@ -98,10 +98,10 @@ def test_offloading_the_optimizer_needs_host_memory(capsys):
     assert moved["total_bytes"] < without["total_bytes"]
     assert moved["host_bytes_per_node"] > without["host_bytes_per_node"]
     assert moved["step_s"] > without["step_s"]
-    code, _, err = out(
-        capsys, *ask, "--zero", "3", "--offload", "optimizer", "--host-memory", "16GB"
-    )
-    assert code == 1 and "host memory" in err
+    moved = (*ask, "--zero", "3", "--offload", "optimizer", "--host-memory", "16GB")
+    code, text, _ = out(capsys, *moved)
+    assert code == 1 and "does not fit" in text and "and have 16.0 GB" in text
+    assert result(capsys, *moved)[1]["fits"] is False
 
 
 REFUSED = [

@@ -13,6 +13,7 @@ from gpuscale.answers.finetune.words import (
     PARTS,
     head_text,
     part_rows,
+    short_of_host,
     states_text,
     time_text,
     trained_words,
@@ -133,8 +134,10 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
     memory = trial.memory
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
     table = case.family(job).finetune
+    host_bytes = b.host_bytes_per_node(trial, bench.gpus_per_node)
+    short = short_of_host(host_bytes, asked.host_memory)
     result = TuningMemory(
-        fits=trial.fits,
+        fits=trial.fits and not short,
         total_bytes=memory.total_bytes,
         usable_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
@@ -144,7 +147,7 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=finetune_memory(model, bench.facts, job, IDEAL).total_bytes,
-        host_bytes_per_node=b.host_bytes_per_node(trial, bench.gpus_per_node),
+        host_bytes_per_node=host_bytes,
         trained_params=counts(model, job.method).trained_params,
         seq_len=job.layout.seq_len,
         micro_batch_size=job.layout.micro_batch_size,
@@ -201,13 +204,14 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
         fits=r.fits,
         n_gpus=trial.job.layout.n_gpus,
     )
-    head = f"{said}.\n{head_text(case, trial.job)}"
+    short = short_of_host(r.host_bytes_per_node, asked.host_memory)
+    head = f"{said}{short}.\n{head_text(case, trial.job)}"
     if case.assumed:
         head += "\ntaken: " + "; ".join(case.assumed)
     blocks: list[Block] = [Text(head), table, bars, Facts(_facts(asked, case, trial, r))]
     if r.remedies:
         blocks.append(_remedy_table(r))
-    elif not r.fits:
+    elif not trial.fits:
         blocks.append(Text("nothing on the list of changes makes it fit this GPU"))
     if r.cards:
         blocks.append(_card_table(r))
@@ -215,18 +219,14 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
         blocks.append(Text("no GPU preset holds it alone: see --gpus and the changes above"))
     if changed := changed_text(case.loaded):
         blocks.append(Text(changed))
-    n_host = asked.host_memory
     warnings = [*case.loaded.warnings, *format_warnings(case)]
-    if n_host is not None and r.host_bytes_per_node > n_host:
-        warnings.append(f"host memory: {gb(r.host_bytes_per_node)} needed of {gb(n_host)}")
-    too_much = n_host is not None and r.host_bytes_per_node > n_host
     return Document(
         command="memory",
         inputs=inputs_of(case, trial.job),
         result=r,
         blocks=blocks,
         warnings=warnings,
-        answered_no=not r.fits or too_much,
+        answered_no=not r.fits,
         terms=memory_terms(case, trial.job, r.expected),
         csv_table=table,
     )

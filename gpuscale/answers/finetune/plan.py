@@ -23,6 +23,7 @@ from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, one, wanted_o
 from gpuscale.answers.finetune.words import (
     head_text,
     part_rows,
+    short_of_host,
     time_text,
     trained_words,
     verdict_text,
@@ -212,7 +213,7 @@ def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
     from gpuscale.core.finetune.bench import host_bytes_per_node
 
     needed = host_bytes_per_node(trial, case.bench.gpus_per_node)
-    return asked.host_memory is not None and needed > asked.host_memory
+    return bool(short_of_host(needed, asked.host_memory))
 
 
 def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:

@@ -17,7 +17,7 @@ from gpuscale.answers.finetune.rl_blocks import (
 )
 from gpuscale.answers.finetune.rl_records import RlAnswer, Split
 from gpuscale.answers.finetune.wanted import Wanted
-from gpuscale.answers.finetune.words import head_text, time_text, verdict_text
+from gpuscale.answers.finetune.words import head_text, short_of_host, time_text, verdict_text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -225,8 +225,9 @@ def _document(
     bill = None
     if command == "plan":
         bill = _bill(asking, case, e, run_s or e.step.step_s, price)
+    short = short_of_host(e.memory.host_bytes_per_node, asking.asked.host_memory)
     r = RlAnswer(
-        fits=e.fits,
+        fits=e.fits and not short,
         step_s=e.step.step_s,
         interval_factor_80=asking.costs.interval_factor_80,
         tokens_per_s=e.tokens_per_s,
@@ -243,15 +244,13 @@ def _document(
         splits=splits,
     )
     blocks: list[Block] = [
-        Text(f"{_answer(case, rl, e, r)}\n{_head(asking, case, rl, e)}"),
+        Text(f"{_answer(case, rl, e, r, short)}\n{_head(asking, case, rl, e)}"),
         phase_table(e),
         Facts(rl_facts(asking.asked, rl, e, r)),
         memory_table(e),
     ]
     if splits:
         blocks.append(split_table(splits))
-    n_host = asking.asked.host_memory
-    short = n_host is not None and e.memory.host_bytes_per_node > n_host
     return Document(
         command=command,
         inputs={
@@ -263,14 +262,14 @@ def _document(
         },
         result=r,
         blocks=blocks,
-        warnings=[*case.loaded.warnings, *(["the hosts have too little memory"] if short else [])],
-        answered_no=not e.fits or short,
+        warnings=case.loaded.warnings,
+        answered_no=not r.fits,
         terms=rl_terms(e),
         csv_table=phase_table(e),
     )
 
 
-def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer) -> str:
+def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
     said = verdict_text(
         case,
         rl.method.upper(),
@@ -280,7 +279,7 @@ def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer) -> str:
         n_gpus=e.n_gpus,
     )
     if not r.fits:
-        return f"{said}."
+        return f"{said}{short}."
     run = f", {r.steps:,} steps {time_text(r.run_s)}" if r.steps and r.run_s else ""
     return f"{said}; a step takes {time_text(r.step_s)}{run}."
 

@@ -112,6 +112,17 @@ def verdict_text(
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
 
 
+def short_of_host(needed_bytes: float, has_bytes: float | None) -> str:
+    """Say that offloaded parts do not fit a host; empty where they do or nothing was said of it.
+
+    >>> short_of_host(70e9, 64e9), short_of_host(70e9, None)
+    ('; the hosts need 70.0 GB, and have 64.0 GB', '')
+    """
+    if has_bytes is None or needed_bytes <= has_bytes:
+        return ""
+    return f"; the hosts need {gb(needed_bytes)}, and have {gb(has_bytes)}"
+
+
 def trained_words(job: Job) -> str:
     """Say the kind of training in a word or two.
 
