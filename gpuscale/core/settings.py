@@ -58,7 +58,14 @@ WORDS = {
 }
 
 
-_IN_OTHER_WORDS = ("dispatcher", "moments", "gradients", "attention", "loss")
+_MEANS: dict[str, dict[str, dict[str, Any]]] = {
+    "attention": ATTENTION,
+    "loss": LOSSES,
+    "dispatcher": DISPATCHERS,
+    "moments": {name: {"moment_bytes": n} for name, n in MOMENT_BYTES.items()},
+    "gradients": {name: {"gradient_bytes": n} for name, n in GRADIENT_BYTES.items()},
+}
+"""Settings that stand for other fields, by their value; the rest are fields of their name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +98,9 @@ class JobSettings:
         >>> JobSettings(cuda_graphs="layer", moments="bf16").options
         {'cuda_graphs': 'layer', 'moment_bytes': 4.0}
         """
-        said = self.said
-        found = {k: v for k, v in said.items() if k not in _IN_OTHER_WORDS}
-        if self.attention is not None:
-            found.update(ATTENTION[self.attention])
-        if self.loss is not None:
-            found.update(LOSSES[self.loss])
-        if self.dispatcher is not None:
-            found.update(DISPATCHERS[self.dispatcher])
-        if self.moments is not None:
-            found["moment_bytes"] = MOMENT_BYTES[self.moments]
-        if self.gradients is not None:
-            found["gradient_bytes"] = GRADIENT_BYTES[self.gradients]
+        found: dict[str, object] = {}
+        for name, value in self.said.items():
+            found |= _MEANS[name][value] if name in _MEANS else {name: value}
         return found
 
     @property

@@ -13,7 +13,7 @@ from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.optimizers import state_bytes
 from gpuscale.core.finetune.states import base_bytes_per_param
 from gpuscale.core.step.attention import mixer_s
-from gpuscale.core.step.layer import assemble_layer, head_time
+from gpuscale.core.step.layer import LayerParts, assemble_layer, head_time
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.overlap import exposed_s
@@ -189,17 +189,7 @@ def layer_time(
             linear_bwd_s=mlp.linear_bwd_s * INPUT_GRADIENT_SHARE + unpack + 2.0 * adapters,
         )
         sw = replace(sw, host_layer_s=sw.host_layer_s + kind.n_adapted * p.adapter_launch_s)
-    return assemble_layer(
-        mix,
-        mlp,
-        has_mixer=mixer.kind != "none",
-        ffn_kind=ffn.kind,
-        hidden=model.hidden_size,
-        hw=hw,
-        sw=sw,
-        shape=shape,
-        top_k=getattr(ffn, "top_k", 0),
-    )
+    return assemble_layer(LayerParts.of(mixer, ffn, model.hidden_size, mix, mlp), hw, sw, shape)
 
 
 def loss_time(model: ModelSpec, job: Job, hw: Hardware, sw: Software, shape: Shape) -> LayerTime:

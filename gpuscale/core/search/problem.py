@@ -16,7 +16,7 @@ from gpuscale.core.rules import Facts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
-from gpuscale.core.step.layer import BareLayer, bare_layer, head_time, recomputing
+from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
@@ -106,7 +106,6 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
     found: LayerTime | None = p.cache.get(key)
     if found is None:
         tokens = shape.micro_batch_size * shape.seq_len / shape.cp
-        spec = p.model.ffns[ffn]
         mix = _mixer(p, mixer, tokens, shape.tp, shape.precision, shape.rounds)
         mlp = _ffn(
             p,
@@ -117,22 +116,14 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
             etp=shape.etp,
             precision=shape.precision,
         )
+        parts = LayerParts.of(
+            p.model.mixers[mixer], p.model.ffns[ffn], p.model.hidden_size, mix, mlp
+        )
         alike = ("bare", mixer, ffn, shape._replace(recompute="none"))
         bare: BareLayer | None = p.cache.get(alike)
         if bare is None:
-            bare = p.cache[alike] = bare_layer(
-                mix,
-                mlp,
-                has_mixer=p.model.mixers[mixer].kind != "none",
-                ffn_kind=spec.kind,
-                hidden=p.model.hidden_size,
-                hw=p.hardware,
-                sw=p.software,
-                shape=shape,
-                top_k=getattr(spec, "top_k", 0),
-            )
-        is_moe = spec.kind == "moe"
-        found = recomputing(bare, shape.recompute, p.hardware, p.software, mix, mlp, is_moe=is_moe)
+            bare = p.cache[alike] = bare_layer(parts, p.hardware, p.software, shape)
+        found = recomputing(bare, parts, shape.recompute, p.hardware, p.software)
         p.cache[key] = found
     return found
 

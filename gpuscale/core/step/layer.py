@@ -76,43 +76,30 @@ def layer_time(
         etp=shape.etp,
         precision=shape.precision,
     )
-    return assemble_layer(
-        mix,
-        mlp,
-        has_mixer=mixer.kind != "none",
-        ffn_kind=ffn.kind,
-        hidden=hidden_size,
-        hw=hw,
-        sw=sw,
-        shape=shape,
-        top_k=getattr(ffn, "top_k", 0),
-    )
+    return assemble_layer(LayerParts.of(mixer, ffn, hidden_size, mix, mlp), hw, sw, shape)
 
 
-def assemble_layer(
-    mix: MixerTime,
-    mlp: FfnTime,
-    has_mixer: bool,
-    ffn_kind: str,
-    hidden: int,
-    hw: Hardware,
-    sw: Software,
-    shape: Shape,
-    top_k: int,
-) -> LayerTime:
+class LayerParts(NamedTuple):
+    """Mixer and FFN of a layer with their times, and what of the model they are put together by."""
+
+    mix: MixerTime
+    mlp: FfnTime
+    has_mixer: bool
+    ffn_kind: str
+    top_k: int  # experts of a token; 0: not routed
+    hidden_size: int
+
+    @classmethod
+    def of(
+        cls, mixer: AnyMixer, ffn: AnyFfn, hidden_size: int, mix: MixerTime, mlp: FfnTime
+    ) -> LayerParts:
+        """Take a mixer and an FFN of a model, and the times found for them."""
+        return cls(mix, mlp, mixer.kind != "none", ffn.kind, getattr(ffn, "top_k", 0), hidden_size)
+
+
+def assemble_layer(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape) -> LayerTime:
     """Put the operators of a layer together: overlap, launch bound, recomputation."""
-    bare = bare_layer(
-        mix,
-        mlp,
-        has_mixer=has_mixer,
-        ffn_kind=ffn_kind,
-        hidden=hidden,
-        hw=hw,
-        sw=sw,
-        shape=shape,
-        top_k=top_k,
-    )
-    return recomputing(bare, shape.recompute, hw, sw, mix, mlp, is_moe=ffn_kind == "moe")
+    return recomputing(bare_layer(parts, hw, sw, shape), parts, shape.recompute, hw, sw)
 
 
 class BareLayer(NamedTuple):
@@ -124,13 +111,7 @@ class BareLayer(NamedTuple):
 
 
 def recomputing(
-    bare: BareLayer,
-    recompute: str,
-    hw: Hardware,
-    sw: Software,
-    mix: MixerTime,
-    mlp: FfnTime,
-    is_moe: bool,
+    bare: BareLayer, parts: LayerParts, recompute: str, hw: Hardware, sw: Software
 ) -> LayerTime:
     """Layer with its recomputation."""
     again = recompute_s(
@@ -138,28 +119,19 @@ def recomputing(
         hw,
         sw=sw,
         forward_s=bare.repeated_s,
-        mix=mix,
-        mlp=mlp,
+        mix=parts.mix,
+        mlp=parts.mlp,
         rest_s=bare.rest_s,
-        is_moe=is_moe,
+        is_moe=parts.ffn_kind == "moe",
     )
     if not again:
         return bare.time
     return bare.time._replace(bwd_s=bare.time.bwd_s + again, recompute_s=again)
 
 
-def bare_layer(
-    mix: MixerTime,
-    mlp: FfnTime,
-    has_mixer: bool,
-    ffn_kind: str,
-    hidden: int,
-    hw: Hardware,
-    sw: Software,
-    shape: Shape,
-    top_k: int,
-) -> BareLayer:
+def bare_layer(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape) -> BareLayer:
     """Put the operators of a layer together: overlap and launch bound."""
+    mix, mlp, has_mixer, ffn_kind, _, hidden = parts
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     n_parts = int(has_mixer) + int(ffn_kind != "none")
     rest_f, rest_b = elementwise_s(
@@ -169,18 +141,7 @@ def bare_layer(
     linear_b = mix.linear_bwd_s + mlp.linear_bwd_s
     gpu_f = linear_f + mix.core_fwd_s + rest_f + mlp.dispatch_fwd_s
     gpu_b = linear_b + mix.core_bwd_s + rest_b + mlp.dispatch_bwd_s
-    comm = layer_comm(
-        mix,
-        mlp,
-        has_mixer=has_mixer,
-        ffn_kind=ffn_kind,
-        hidden=hidden,
-        hw=hw,
-        sw=sw,
-        shape=shape,
-        tokens=tokens,
-        top_k=top_k,
-    )
+    comm = layer_comm(parts, hw, sw, shape, tokens)
     c_tp = sw.tp_exposed_frac if shape.overlap_tp else 1.0
     tp_f = exposed_s(linear_f, comm.tp_fwd_s, c_tp)
     tp_b = exposed_s(linear_b, comm.tp_bwd_s, c_tp)
@@ -273,18 +234,7 @@ def elementwise_s(
     return time, hw.form.elementwise_backward * time
 
 
-def layer_comm(
-    mix: MixerTime,
-    mlp: FfnTime,
-    has_mixer: bool,
-    ffn_kind: str,
-    hidden: int,
-    hw: Hardware,
-    sw: Software,
-    shape: Shape,
-    tokens: float,
-    top_k: int,
-) -> Comm:
+def layer_comm(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape, tokens: float) -> Comm:
     """Time the collectives of one layer, before overlap.
 
     Tensor parallelism: one all-reduce of (b s / c) h per part and direction; sequence parallelism
@@ -292,6 +242,7 @@ def layer_comm(
     (Korthikanti et al. 2022, section 4.2.2). Expert layers without expert tensor parallelism take
     the sequence-split tokens and need none. Order of ranks: tp, cp, dp; experts: etp, ep.
     """
+    mix, mlp, has_mixer, ffn_kind, top_k, hidden = parts
     tp_f = tp_b = cp_f = cp_b = ep_f = ep_b = 0.0
     if shape.tp > 1:
         n = int(has_mixer) + int(ffn_kind == "dense")
