@@ -187,7 +187,7 @@ def layout_of(
     mixtures = [f for f in model.ffns.values() if f.kind == "moe"]
     if wanted.etp > 1 and not mixtures:
         raise GpuscaleError(f"--etp {wanted.etp}: {model.name} has no experts")
-    experts = max((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
+    experts = max((f.n_experts for f in mixtures), default=1)
     if experts % wanted.ep:
         raise GpuscaleError(f"--ep {wanted.ep} does not divide {experts} experts")
     dp = wanted.n_gpus // split
