@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.software import software_record
+from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import load_calibration
 from gpuscale.io.step_hardware import step_hardware
 
@@ -27,6 +27,17 @@ class Site(NamedTuple):
     parameters: FinetuneParameters
 
 
+def tuning_software(family: SoftwareSpec) -> SoftwareSpec:
+    """Family that fine-tunes in the stead of one that pretrains; itself where it does both.
+
+    Examples
+    --------
+    >>> tuning_software(load_software("fsdp")).name
+    'hf-fsdp'
+    """
+    return load_software(family.finetune_as) if family.finetune_as else family
+
+
 def finetune_parameters(software: SoftwareSpec) -> FinetuneParameters:
     """Fine-tuning parameters of a family.
 
@@ -38,7 +49,8 @@ def finetune_parameters(software: SoftwareSpec) -> FinetuneParameters:
     if software.finetune is None:
         raise GpuscaleError(
             f"`{software.name[:60]}` is no fine-tuning software",
-            "for example --software hf-peft, unsloth, torchtune, hf-deepspeed, axolotl",
+            "for example --software hf-peft, unsloth, torchtune, hf-deepspeed, axolotl; "
+            "full training with it is `gpuscale plan` without --method",
         )
     return software.finetune.to_core()
 

@@ -86,6 +86,7 @@ class SoftwareSpec(Spec):
     calibration: SoftwareCalibration
     memory: SoftwareMemory = Field(default_factory=SoftwareMemory)
     finetune: SoftwareFinetune | None = None  # None: nobody fine-tunes with it
+    finetune_as: str = ""  # preset that stands for a pretraining family where it fine-tunes
     rl: SoftwareRl = Field(default_factory=SoftwareRl)
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)

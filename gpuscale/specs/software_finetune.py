@@ -75,6 +75,6 @@ class SoftwareFinetune(Spec):
 
     def to_core(self) -> FinetuneParameters:
         """Record for the formulas."""
-        skip = {"sources", "interval_factor_80", "step_interval_factor_80", "optimizer"}
+        skip = {"sources", "step_interval_factor_80", "optimizer"}
         skip |= {"rank", "targets", "sharded", "quantised"}
         return FinetuneParameters(**self.model_dump(exclude=skip))

@@ -163,3 +163,21 @@ def test_validate_scores_or_names_every_row(capsys, tmp_path):
     assert float(found["a", "step_time_s"][5]) > 0
     assert found["a", "fits"][4] == "1"
     assert found["b", "step_time_s"][4] == "" and "RL" in found["b", "step_time_s"][6]
+
+
+def test_near_the_limit_it_says_so_and_fit_decides(capsys):
+    job = ["plan", "qwen2.5-32b", "--method", "full", "--gpus", "8", "--gpu", "a800"]
+    job += ["--seq-len", "1024", "--software", "llama-factory"]
+    _, r = result(capsys, *job, "--fit", "expected")
+    usable = r["chosen"]["usable_bytes"]
+    assert r["total_bytes"] <= usable < r["total_bytes"] * r["interval_factor_80"]
+    assert r["chosen"]["offload"] == []
+    _, safe = result(capsys, *job, "--fit", "safe")
+    assert safe["total_bytes"] * safe["interval_factor_80"] <= usable
+    assert "probably fits: 79" in out(capsys, *job)[1]
+
+
+def test_a_pretraining_family_fine_tunes_as_its_sister(capsys):
+    job = ["memory", "llama3-8b", "--method", "full", "--gpus", "8", "--software"]
+    found = [result(capsys, *job, name)[1] for name in ("fsdp", "hf-fsdp")]
+    assert found[0] == found[1]

@@ -79,6 +79,7 @@ ALLOWED = {  # what may change nothing, and why
     ("grpo", "dp"): "the degree that --gpus means",
     ("lora", "recompute"): "selective keeps what none keeps under flash attention",
     ("grpo", "recompute"): "selective keeps what none keeps under flash attention",
+    ("lora", "fit"): "the fastest fits at its upper end already",
     ("lora", "micro_batch"): "the plan takes 4 by itself",
 }
 

@@ -181,7 +181,7 @@ def make_case(
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.memory.facts import model_facts
     from gpuscale.core.memory.fit import usable_bytes
-    from gpuscale.io.finetune import finetune_parameters
+    from gpuscale.io.finetune import finetune_parameters, tuning_software
     from gpuscale.io.inputs import load_inputs
     from gpuscale.io.software import load_software
 
@@ -192,12 +192,13 @@ def make_case(
         )
     kind = method or asked.method or "lora"
     chosen = wanted.software or default_software(kind, wanted.n_gpus)
+    family = load_software(chosen)
     loaded = load_inputs(
         question,
         cluster=where,
         model=name,
         catalogue=catalogue,
-        others={"software": load_software(chosen)},
+        others={"software": tuning_software(family)},
     )
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)
@@ -222,10 +223,12 @@ def make_case(
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
     )
-    return Case(loaded, software, bench, job, _assumed(asked, wanted, job, software))
+    return Case(loaded, software, bench, job, _assumed(asked, wanted, job, software, family.name))
 
 
-def _assumed(asked: Tuning, wanted: Wanted, job: Job, software: SoftwareSpec) -> tuple[str, ...]:
+def _assumed(
+    asked: Tuning, wanted: Wanted, job: Job, software: SoftwareSpec, named: str
+) -> tuple[str, ...]:
     """Say what the question leaves open and the answer takes."""
     found = []
     seq_len = job.layout.seq_len
@@ -243,6 +246,8 @@ def _assumed(asked: Tuning, wanted: Wanted, job: Job, software: SoftwareSpec) ->
     figures = family_for(software, job)
     if figures is not software:
         found.append(f"figures of {figures.name}, which {software.name} shards with")
+    if named != software.name:
+        found.append(f"{software.name}, as {named} is what pretraining runs by")
     return tuple(found)
 
 

@@ -133,7 +133,6 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
     trial = bench.trial(job)
     memory = trial.memory
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
-    table = case.family(job).finetune
     host_bytes = b.host_bytes_per_node(trial, bench.gpus_per_node)
     short = short_of_host(host_bytes, asked.host_memory)
     result = TuningMemory(
@@ -142,7 +141,7 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
         usable_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
         headroom_bytes=bench.usable_bytes - memory.total_bytes,
-        interval_factor_80=table.interval_factor_80 if table else 1.3,
+        interval_factor_80=trial.interval_factor_80,
         allocated_bytes=memory.allocated_bytes,
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
@@ -201,6 +200,7 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
         trained_words(trial.job),
         total_bytes=r.total_bytes,
         usable_bytes=r.usable_bytes,
+        width=r.interval_factor_80,
         fits=r.fits,
         n_gpus=trial.job.layout.n_gpus,
     )

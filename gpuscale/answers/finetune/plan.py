@@ -54,6 +54,7 @@ TAKEN = (
     "examples",
     "epochs",
     "steps",
+    "fit",
 )
 """Options of `plan` that fine-tuning takes beside its own."""
 
@@ -66,8 +67,9 @@ DEFAULT_BATCH = 16
 
 def tuning_plan(asked: Plan) -> Document:
     """Answer a question about a fine-tuning run."""
-    refuse_others(asked, TAKEN)
-    if asked.method in RL:
+    rl = asked.method in RL
+    refuse_others(asked, tuple(t for t in TAKEN if t != "fit" or not rl))
+    if rl:
         return _rl_plan(asked)
     refuse_rollouts(asked, ("steps",))
     tokens, told = _tokens(asked)
@@ -185,6 +187,9 @@ def _space(asked: Plan, case: Case, n: int) -> Space:
     )
 
 
+ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
+"""Ends of the memory interval that must fit, in turn, by --fit."""
+
 FALLBACKS = (
     ("optimizer", "gradients"),
     ("parameters", "optimizer", "gradients"),
@@ -198,14 +203,17 @@ def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
     from gpuscale.core.finetune.search import best_by_count
 
     space = _space(asked, case, n)
-    found = best_by_count(case.bench, case.job, space)
-    if found or asked.offload is not None:
-        return found
+    benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
+    for bench in benches:
+        found = best_by_count(bench, case.job, space)
+        if found or (asked.offload is not None and bench is benches[-1]):
+            return found
     for moved in FALLBACKS:
         at = replace(space, offloads=(frozenset(moved),), zero_stages=(3,))
-        found = best_by_count(case.bench, with_offloads(case.job, moved), at)
-        if found and not _host_is_short(asked, case, found[0]):
-            return found
+        for bench in benches:
+            found = best_by_count(bench, with_offloads(case.job, moved), at)
+            if found and not _host_is_short(asked, case, found[0]):
+                return found
     return ()
 
 
@@ -307,6 +315,7 @@ def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
         trained_words(trial.job),
         total_bytes=r.total_bytes,
         usable_bytes=trial.usable_bytes,
+        width=trial.interval_factor_80,
         fits=r.fits,
         n_gpus=trial.job.layout.n_gpus,
     )
@@ -346,6 +355,7 @@ def _document(
         step_interval_factor_80=table.step_interval_factor_80 if table else 1.5,
         tokens_per_s=trial.step.tokens_per_s,
         total_bytes=trial.memory.total_bytes,
+        interval_factor_80=trial.interval_factor_80,
         run_s=chosen.run_s,
         cost_usd=bill.charge.usd,
         bill=bill,

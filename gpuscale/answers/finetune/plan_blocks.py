@@ -38,7 +38,7 @@ def plan_facts(
 ) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
     c, step = r.chosen, trial.step
-    width = r.step_interval_factor_80
+    width, hold = r.step_interval_factor_80, r.interval_factor_80
     which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
     rows = [
         (
@@ -46,6 +46,7 @@ def plan_facts(
             gb(c.total_bytes),
             f"of {gb(c.usable_bytes)} usable" if c.fits else f"does not fit {gb(c.usable_bytes)}",
         ),
+        ("", "", f"80 % interval {c.total_bytes / hold / 1e9:,.1f} to {gb(c.total_bytes * hold)}"),
         (
             "step",
             time_text(c.step_s),

@@ -58,6 +58,7 @@ class TuningPlan:
     step_interval_factor_80: float
     tokens_per_s: float
     total_bytes: float
+    interval_factor_80: float  # on the memory
     run_s: float
     cost_usd: float | None
     bill: Bill  # money, energy and carbon of the run

@@ -275,6 +275,7 @@ def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> st
         rl.method.upper(),
         total_bytes=r.total_bytes,
         usable_bytes=r.usable_bytes,
+        width=case.bench.site(case.job)[2].interval_factor_80,
         fits=r.fits,
         n_gpus=e.n_gpus,
     )

@@ -103,12 +103,25 @@ def layout_words(job: Job) -> str:
 
 
 def verdict_text(
-    case: Case, what: str, *, total_bytes: float, usable_bytes: float, fits: bool, n_gpus: int
+    case: Case,
+    what: str,
+    *,
+    total_bytes: float,
+    usable_bytes: float,
+    width: float,
+    fits: bool,
+    n_gpus: int,
 ) -> str:
-    """Begin an answer: whether it fits, in one sentence without its end."""
+    """Begin an answer: whether it fits, in one sentence without its end.
+
+    The limit may lie within the 80 % interval of the memory (`width`, a factor): then it says so.
+    """
     where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
-    verdict = "fits" if fits else "does not fit"
-    room = f"{gb(total_bytes)} of {gb(usable_bytes)} a GPU"
+    low, high = total_bytes / width, total_bytes * width
+    near = low <= usable_bytes < high
+    verdict = ("probably " if near else "") + ("fits" if fits else "does not fit")
+    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if near else ""
+    room = f"{gb(total_bytes)}{between} of {gb(usable_bytes)} a GPU"
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
 
 

@@ -36,10 +36,11 @@ class Trial:
     memory: FinetuneMemory
     step: FinetuneStep
     usable_bytes: float
+    interval_factor_80: float
 
     @property
     def fits(self) -> bool:
-        """Whether it fits the GPU."""
+        """Whether it fits the GPU, by its expected memory."""
         return self.memory.total_bytes <= self.usable_bytes
 
 
@@ -53,14 +54,16 @@ class Bench:
     usable_bytes: float
     gpus_per_node: int
     mean_tokens: float | None = None  # of the data, where rows are padded
+    end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
 
     def memory(self, job: Job) -> FinetuneMemory:
         """Peak memory of a job."""
         return finetune_memory(self.model, self.facts, job, self.site(job)[2])
 
     def fits(self, job: Job) -> bool:
-        """Whether a job fits the GPU."""
-        return self.memory(job).total_bytes <= self.usable_bytes
+        """Whether a job fits the GPU, by the end of its memory interval that is asked for."""
+        width = self.site(job)[2].interval_factor_80 ** self.end
+        return self.memory(job).total_bytes * width <= self.usable_bytes
 
     def step(self, job: Job) -> FinetuneStep:
         """Time of a job's step, at the lengths that its rows are padded to."""
@@ -74,7 +77,8 @@ class Bench:
 
     def trial(self, job: Job) -> Trial:
         """Memory and time of a job."""
-        return Trial(job, self.memory(job), self.step(job), self.usable_bytes)
+        width = self.site(job)[2].interval_factor_80
+        return Trial(job, self.memory(job), self.step(job), self.usable_bytes, width)
 
 
 def host_bytes_per_node(trial: Trial, gpus_per_node: int) -> float:

@@ -50,6 +50,7 @@ class FinetuneParameters:
     loading_factor: float = 0.0  # peak of loading a sharded model over its weights
     offload_gradients: bool = True  # they go to the host with the optimizer (ZeRO-Offload)
     printed_kind: str = "reserved"
+    interval_factor_80: float = 1.0  # on the total, holds 80 % of measured peaks
     # habits
     loss: str = "eager"
     recompute: str = "full"
