@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.finetune.wanted import offloads_of
+from gpuscale.answers.legal import refuse_illegal, refuse_settings
+from gpuscale.answers.options import said_by_layout
+from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.software import capabilities_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.options import Degrees
-    from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -57,13 +62,6 @@ def layout_of(
     GpuscaleError
         For a layout that the framework cannot run.
     """
-    from gpuscale.answers.finetune.wanted import offloads_of
-    from gpuscale.answers.legal import refuse_illegal, refuse_settings
-    from gpuscale.answers.options import said_by_layout
-    from gpuscale.core.context import DEFAULT_CONTEXT
-    from gpuscale.core.layout import Layout
-    from gpuscale.io.software import capabilities_of
-
     pp, vpp = asked.pp, asked.vpp
     if asked.pipeline_layout:
         said = said_by_layout(asked.pipeline_layout, pp if pp > 1 else None)

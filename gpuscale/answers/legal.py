@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.capabilities import ANY
+from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.rules import (
+    RULES,
+    against,
+    against_cp,
+    against_ep,
+    against_pp,
+    against_tp,
+    facts_of,
+)
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -16,8 +28,6 @@ if TYPE_CHECKING:
 
 def refusal(broken: Broken, facts: Facts, *, software_alone: bool = False) -> GpuscaleError:
     """Error of a broken rule: what is wrong, and where the rule is from."""
-    from gpuscale.core.rules import RULES
-
     soft = facts.runs_on
     origin = next((soft.sources[f] for f in FIELDS.get(broken.rule, ()) if f in soft.sources), "")
     source = f"{soft.version}: {origin}" if origin else RULES[broken.rule]
@@ -54,10 +64,6 @@ def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> 
     GpuscaleError
         With the rule and its source.
     """
-    from dataclasses import replace
-
-    from gpuscale.core.capabilities import ANY
-    from gpuscale.core.rules import against, facts_of
     from gpuscale.io.software import capabilities_of
 
     facts = facts_of(
@@ -99,8 +105,6 @@ def refuse_serving(model: ModelSpec, tp: int, pp: int) -> None:
     GpuscaleError
         With the rule and its source.
     """
-    from gpuscale.core.rules import against_pp, against_tp, facts_of
-
     facts = facts_of(model, 1, 1, tp * pp)
     broken = against_tp(tp, facts) or against_pp(pp, 1, facts)
     if broken is not None:
@@ -117,9 +121,6 @@ def refuse_degrees(
     GpuscaleError
         With the rule and its source.
     """
-    from gpuscale.core.context import DEFAULT_CONTEXT
-    from gpuscale.core.rules import against_cp, against_ep, against_pp, against_tp, facts_of
-
     facts = facts_of(model, seq_len, dp, tp * pp * cp * dp)
     broken = (
         against_tp(tp, facts)

@@ -11,6 +11,7 @@ from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import question_of
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.presets import preset_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +143,5 @@ def _refuse_unsaid(question: type[Question], given: Mapping[str, Any]) -> None:
 
 def names_json() -> str:
     """Names that the form offers, as JSON: models, GPUs, clusters."""
-    from gpuscale.io.presets import preset_names
-
     kinds = (("models", "model"), ("gpus", "gpu"), ("clusters", "cluster"))
     return json.dumps({key: preset_names(kind) for key, kind in kinds})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.errors import GpuscaleError
+from gpuscale.core.formats import FORMATS
+from gpuscale.core.quantity import format_si
+from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
@@ -33,9 +35,6 @@ def formats_of(spec: GpuSpec, dtype: str | None, dtypes: str | None) -> tuple[st
 
 def check_dtype(name: str) -> None:
     """Refuse a number format that is not known."""
-    from gpuscale.core.formats import FORMATS
-    from gpuscale.errors import unknown_name
-
     if name not in FORMATS:
         raise unknown_name("dtype", name, FORMATS, f"known: {', '.join(FORMATS)}")
 
@@ -44,9 +43,6 @@ def matrix_rate(spec: GpuSpec, dtype: str) -> float:
     """Dense peak of a GPU in a format, or an error that lists what it has."""
     rate = spec.flop_per_s(dtype)
     if rate is None:
-        from gpuscale.core.formats import FORMATS
-        from gpuscale.core.quantity import format_si
-
         own = [name for name, f in FORMATS.items() if f.rate == name]
         has = [f"{d} {format_si(r, 'flop_per_s')}" for d in own if (r := spec.flop_per_s(d))]
         raise GpuscaleError(

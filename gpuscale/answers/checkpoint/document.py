@@ -5,25 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.checkpoint.records import CheckpointAnswer
+from gpuscale.answers.lifetime import (
+    fleet_of,
+    outlook_of,
+    outlook_rows,
+    outlook_terms,
+    restart_s,
+    save_of,
+    store_of,
+)
+from gpuscale.answers.money import age_warnings, bill_of, bill_rows, bill_terms, stops_per_s
+from gpuscale.core.memory.states import RECIPES
+from gpuscale.core.model.params import count_params
+from gpuscale.core.quantity import format_si, format_time
+from gpuscale.core.quantity import format_time as t
+from gpuscale.core.records import Term
+from gpuscale.core.run.checkpoint import (
+    checkpoint_parts,
+    daly_interval_s,
+    exact_interval_s,
+    young_interval_s,
+)
+from gpuscale.core.run.failures import GPUS_PER_NODE, interruptions, spare_machines
+from gpuscale.core.run.goodput import effective_frac, first_order_frac
+from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
-    from gpuscale.core.records import Term
     from gpuscale.core.run.checkpoint import Parts
     from gpuscale.core.run.failures import Fleet
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.render.document import Block
     from gpuscale.render.pictures.chart import Chart
 
 
 def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
     """(Parameters, trained ones, checkpoint by part)."""
-    from gpuscale.core.memory.states import RECIPES
-    from gpuscale.core.model.params import count_params
-    from gpuscale.core.run.checkpoint import checkpoint_parts
-
     n = asked.params or count_params(loaded.model).total_params
     trained = 0.0 if asked.weights_only else asked.trainable or n
     if trained > n:
@@ -36,13 +57,6 @@ def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
 
 
 def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]:
-    from gpuscale.answers.lifetime import fleet_of, outlook_of, restart_s, save_of, store_of
-    from gpuscale.answers.money import bill_of, stops_per_s
-    from gpuscale.core.run.checkpoint import daly_interval_s, exact_interval_s, young_interval_s
-    from gpuscale.core.run.failures import GPUS_PER_NODE, interruptions, spare_machines
-    from gpuscale.core.run.goodput import first_order_frac
-    from gpuscale.core.run.time import SECONDS_PER_DAY
-
     cluster = loaded.cluster
     n_gpus = asked.gpus or cluster.gpus_per_node
     n_nodes = -(-n_gpus // cluster.gpus_per_node)
@@ -96,11 +110,6 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
 
 def checkpoint_document(asked: Checkpoint) -> Document:
     """Size it, time it, and place it in a run."""
-    from gpuscale.answers.lifetime import outlook_rows, outlook_terms
-    from gpuscale.answers.money import age_warnings, bill_rows, bill_terms
-    from gpuscale.io.inputs import changed_text, load_inputs
-    from gpuscale.render.document import Document, Facts, Text
-
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
     r, fleet = _answer(asked, loaded)
     name = loaded.model.name if asked.model is not None else f"{r.n_params:.4g} parameters"
@@ -145,8 +154,6 @@ def checkpoint_document(asked: Checkpoint) -> Document:
 
 
 def _days(time_s: float) -> str:
-    from gpuscale.core.quantity import format_time
-
     return format_time(time_s, 4)
 
 
@@ -156,8 +163,6 @@ def _rate_note(fleet: Fleet) -> str:
 
 
 def _size_table(r: CheckpointAnswer) -> Table:
-    from gpuscale.render.document import Column, Table
-
     p = r.parts
     rows = [
         ("weights", p.weights_bytes),
@@ -176,9 +181,6 @@ def _size_table(r: CheckpointAnswer) -> Table:
 
 
 def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, str]]:
-    from gpuscale.core.quantity import format_si
-    from gpuscale.core.quantity import format_time as t
-
     s = r.save
     origin = "given" if asked.store else "published share: 1 GB/s for every 8 GPUs"
     return [
@@ -203,8 +205,6 @@ def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, s
 
 
 def _size_term(r: CheckpointAnswer) -> Term:
-    from gpuscale.core.records import Term
-
     p = r.parts
     return Term(
         "checkpoint_bytes",
@@ -222,8 +222,6 @@ def _size_term(r: CheckpointAnswer) -> Term:
 
 def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:
     """Effective time over the interval, at the expected failure rate."""
-    from gpuscale.answers.lifetime import restart_s
-    from gpuscale.core.run.goodput import effective_frac
     from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
 
     restart = restart_s(asked, r.n_gpus, r.save)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.collective.expected import Expected
-from gpuscale.core.network.ideal import CollectiveTime
+from gpuscale.core.network.algorithms import ALGORITHMS
+from gpuscale.core.network.collective import busbw_factor, traffic_factor
+from gpuscale.core.network.ideal import SOURCE, CollectiveTime
+from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.core.network.hierarchy import LevelTime
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.render.document import Block
     from gpuscale.specs.cluster import ClusterSpec
 
 COUNTED = {
@@ -55,11 +60,6 @@ def _with(
 
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
     """Array bandwidth of a level from its links."""
-    from gpuscale.core.network.algorithms import ALGORITHMS
-    from gpuscale.core.network.collective import traffic_factor
-    from gpuscale.core.network.ideal import SOURCE
-    from gpuscale.core.records import Term
-
     used = level.algorithm if level.algorithm in ALGORITHMS else "ring"
     return Term(
         key,
@@ -77,9 +77,6 @@ def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
 
 def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tuple[Term, ...]:
     """Time, bandwidths, and the expected time with its origin."""
-    from gpuscale.core.network.collective import busbw_factor
-    from gpuscale.core.records import Term
-
     terms = [_term(found, hop_s)]
     if found.time_s > 0:
         nccl = "nccl-tests, doc/PERFORMANCE.md"
@@ -110,9 +107,6 @@ def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tu
 
 def _term(found: CollectiveTime, hop_s: float) -> Term:
     """Time as arithmetic over the levels' bandwidths."""
-    from gpuscale.core.network.ideal import SOURCE
-    from gpuscale.core.records import Term
-
     inputs = {"array_bytes": found.array_bytes, "steps": float(found.steps), "hop_s": hop_s}
     parts: list[str] = []
     children: list[Term] = []
@@ -145,9 +139,6 @@ def document(
     switch_bytes: bool,
 ) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Document, Facts, Text
-
     inputs = {**inputs, "array_bytes": found.array_bytes}
     spec, hop_s = loaded.cluster, float(inputs["hop_latency_s"])
     op, n = found.op, found.n_gpus
@@ -184,8 +175,6 @@ def _answer(
     found: CollectiveTime, expected: Expected | None, ring_s: float | None, hop_s: float
 ) -> Table:
     """Time and bandwidths, the expected ones in a column of their own."""
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Table
 
     def time(v: float) -> str:
         return format_si(v, "s")
@@ -235,9 +224,6 @@ def _answer(
 
 
 def _level_table(found: CollectiveTime) -> Table:
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Table
-
     def rate(v: float) -> str:
         return format_si(v, "bytes_per_s")
 
@@ -268,13 +254,10 @@ def _level_table(found: CollectiveTime) -> Table:
 def _switch_traffic(
     found: CollectiveTime, spec: ClusterSpec, algorithm: str
 ) -> tuple[list[tuple[str, str, str]], dict[str, float]]:
-    from dataclasses import asdict
-
     from gpuscale.core.network.switch_traffic import (
         all_gather_traffic,
         in_switch_all_reduce_traffic,
     )
-    from gpuscale.core.quantity import format_si
 
     domain = min(spec.scaleup_domain_gpus, found.n_gpus)
     if found.op == "all-gather":
@@ -296,8 +279,6 @@ def _switch_traffic(
 
 def _size(value: float) -> str:
     """Bytes, in binary units where they are exact."""
-    from gpuscale.core.quantity import format_si
-
     for unit, factor in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 1024.0)):
         if value >= factor and value % factor == 0 and value < 1024 * factor:
             return f"{value / factor:g} {unit}"
@@ -305,9 +286,6 @@ def _size(value: float) -> str:
 
 
 def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table:
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Table
-
     def time(v: float) -> str:
         return format_si(v, "s")
 
@@ -344,9 +322,6 @@ def sweep_document(
     warnings: list[str],
 ) -> Document:
     """Table over sizes."""
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Document, Text
-
     op = rows[0].op
     title = (
         f"{op}  {loaded.cluster.name}, {rows[0].n_gpus:,} GPUs; roofline (ideal)"

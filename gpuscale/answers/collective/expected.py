@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.network.algorithms import ALGORITHMS
+from gpuscale.core.network.calibration import collective_interval_s
+from gpuscale.core.network.collective import bandwidths_bytes_per_s
+from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
+from gpuscale.core.network.hierarchy import hierarchical_time_s
+from gpuscale.io.calibration import load_fabric
+
 if TYPE_CHECKING:
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime
@@ -40,12 +47,6 @@ def expected_time(
     """
     if found.n_gpus == inner or any(level.name == "torus" for level in found.levels):
         return None
-    from gpuscale.core.network.algorithms import ALGORITHMS
-    from gpuscale.core.network.calibration import collective_interval_s
-    from gpuscale.core.network.collective import bandwidths_bytes_per_s
-    from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
-    from gpuscale.io.calibration import load_fabric
-
     fabric = load_fabric(spec, calibration)
     ranks = found.n_ranks
     in_domain = max(1, min(levels[0].gpus or ranks * inner, ranks * inner) // inner)
@@ -87,7 +88,5 @@ def expected_time(
 
 def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:
     """Ideal of the same all-reduce in the switches, where they reduce."""
-    from gpuscale.core.network.hierarchy import hierarchical_time_s
-
     args = found.op, found.array_bytes, found.n_gpus, levels
     return min(found.bandwidth_s, hierarchical_time_s(*args, "sharp", inner))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.hardware import load_cluster
+from gpuscale.specs.cluster import NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.collective import Collective
@@ -28,8 +30,6 @@ def machine(asked: Collective) -> Changed:
     GpuscaleError
         If the network is changed of a cluster that has none.
     """
-    from gpuscale.io.hardware import load_cluster
-
     own: list[str] = []
     if asked.peer == "bridge":
         own.append("gpu.bridged=true")
@@ -66,8 +66,6 @@ def oversubscribed(spec: ClusterSpec, down_over_up: float | None) -> ClusterSpec
     GpuscaleError
         If more were to go up than comes from below.
     """
-    from gpuscale.specs.cluster import NetworkLevel
-
     if down_over_up is None:
         return spec
     if down_over_up < 1.0:

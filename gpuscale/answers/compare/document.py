@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.compare.differences import Row
+from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
@@ -142,7 +143,6 @@ def _said(value: Any) -> str:
 
 def shown(key: str, value: Any, dim: str = "") -> str:
     """Value as it is printed; the key's suffix tells its unit where no dimension is given."""
-    from gpuscale.core.quantity import format_si
     from gpuscale.render.explain import amount
 
     if isinstance(value, bool) or not isinstance(value, (int, float)):

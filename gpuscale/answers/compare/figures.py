@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.inputs import load_inputs
+
 if TYPE_CHECKING:
     from gpuscale.answers.ask import WhatIf
     from gpuscale.specs.cluster import ClusterSpec
@@ -85,8 +87,6 @@ def figures(asked: WhatIf, kind: str, arg: str) -> tuple[str, dict[str, Any], tu
     """Name, key figures and warnings of a preset or a file, what-if changes applied."""
     if kind == "model":
         return _model(asked, arg)
-    from gpuscale.io.inputs import load_inputs
-
     loaded = load_inputs(asked, **{kind: arg})  # type: ignore[arg-type]
     if kind == "gpu":
         return loaded.gpu.name, {k: getattr(loaded.gpu, k) for k in GPU}, loaded.warnings

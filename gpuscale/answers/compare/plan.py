@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
+from gpuscale.render.document import Column, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.compare.differences import Part, Row, Split
     from gpuscale.answers.compare.things import Thing
-    from gpuscale.render.document import Block, Table
+    from gpuscale.render.document import Block
 
 HEADLINES = {
     "fits": ("fits", ""),
@@ -54,8 +58,6 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def headline_rows(things: Sequence[Thing]) -> list[Row]:
     """Headlines and layouts side by side; of a layout's numbers a ratio says nothing."""
-    from dataclasses import replace
-
     from gpuscale.answers.compare.differences import side_by_side
 
     rows = side_by_side([headline(thing.result) for thing in things])
@@ -107,9 +109,6 @@ def split_record(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Tables of the parts, each with the sentence that says what makes the difference."""
-    from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
-    from gpuscale.render.document import Text
-
     names = [thing.name for thing in things]
     made: list[Block] = []
     for of, title, words, faster in (
@@ -139,7 +138,6 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
 def _table(
     names: Sequence[str], mine: Sequence[Split], words: Mapping[str, str], title: str
 ) -> Table:
-    from gpuscale.render.document import Column, Table
     from gpuscale.render.explain import amount
 
     parts: list[dict[str, Part]] = [{p.key: p for p in split.parts} for split in mine]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.presets import find_preset, known_names, looks_like_path
+from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
     from gpuscale.answers.ask import WhatIf
@@ -87,8 +90,6 @@ def read_things(asked: WhatIf, args: Sequence[str]) -> tuple[str, list[Thing]]:
 
 def given(arg: str) -> Given:
     """Say what an argument can be; a GPU's name also means the node that it usually sits in."""
-    from gpuscale.io.presets import find_preset, known_names, looks_like_path
-
     if arg == "-":
         raise GpuscaleError("compare reads no standard input", "give names or files")
     is_file = os.path.exists(arg) and not os.path.isdir(arg)
@@ -112,8 +113,6 @@ def _given_file(path: str) -> Given:
         data = _json(path)
         is_model = isinstance(data, dict) and any(k in data for k in MODEL_KEYS)
         return Given(path, ("model",) if is_model and "schema" not in data else ("answer",), data)
-    from gpuscale.io.toml import read_toml
-
     table = read_toml(path)
     if isinstance(table.get("job"), list):
         raise GpuscaleError(
@@ -129,8 +128,6 @@ def _given_file(path: str) -> Given:
 
 
 def _json(path: str) -> Any:
-    import json
-
     from gpuscale.io.text import read_text
 
     def number(text: str) -> float:
@@ -189,8 +186,6 @@ def _figures(asked: WhatIf, kind: str, arg: str) -> Thing:
 
 def _distinct(things: list[Thing], args: Sequence[str]) -> list[Thing]:
     """Call things of one name by what was typed."""
-    from dataclasses import replace
-
     names = [thing.name for thing in things]
     if len(set(names)) == len(names):
         return things

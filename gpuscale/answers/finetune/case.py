@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
 from gpuscale.answers.finetune.wanted import Wanted, layout_of, offload_of
+from gpuscale.core.finetune.bench import Bench
+from gpuscale.core.finetune.job import Job
+from gpuscale.core.finetune.method import Method, canonical, check
+from gpuscale.core.finetune.optimizers import OPTIMIZERS, optimizer
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
+from gpuscale.io.inputs import load_inputs
+from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuscale.answers.ask import WhatIf
     from gpuscale.answers.finetune.asked import Tuning
-    from gpuscale.core.finetune.bench import Bench
-    from gpuscale.core.finetune.job import Job
-    from gpuscale.core.finetune.method import Method
     from gpuscale.io.finetune import Site
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
@@ -56,8 +62,6 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     LLaMA-Factory, TRL and the Trainer train with DeepSpeed under ZeRO, and a quantised base that is
     sharded is FSDP's.
     """
-    from gpuscale.io.software import load_software
-
     table, layout = software.finetune, job.layout
     if table is None:
         return software
@@ -71,8 +75,6 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
 
 def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec) -> Method:
     """Read the method as asked, refused where no framework can run it."""
-    from gpuscale.core.finetune.method import Method, canonical, check
-
     if kind == "full":
         for name in ("rank", "targets", "train_embeddings"):
             if getattr(asked, name):
@@ -134,8 +136,6 @@ def _check_lengths(asked: Tuning, seq_len: int) -> None:
 
 def optimizer_of(asked: Tuning, software: SoftwareSpec) -> Any:
     """Optimizer as asked, or the family's."""
-    from gpuscale.core.finetune.optimizers import OPTIMIZERS, optimizer
-
     habit = software.finetune.optimizer if software.finetune else "adamw"
     name = (asked.optimizer or habit).strip().lower()
     try:
@@ -148,8 +148,6 @@ def optimizer_of(asked: Tuning, software: SoftwareSpec) -> Any:
 
 def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Site]:
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
-    from gpuscale.io.finetune import finetune_site
-
     known: dict[tuple[str, bool, str, str], Site] = {}
 
     def site(job: Job) -> Site:
@@ -177,14 +175,6 @@ def make_case(
     GpuscaleError
         For names that are not known, and jobs that no framework can run.
     """
-    from gpuscale.core.finetune.bench import Bench
-    from gpuscale.core.finetune.job import Job
-    from gpuscale.core.memory.facts import model_facts
-    from gpuscale.core.memory.fit import usable_bytes
-    from gpuscale.io.finetune import finetune_parameters, tuning_software
-    from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.software import load_software
-
     name = getattr(question, "model", None)
     if name is None:
         raise GpuscaleError(

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.words import PARTS
+from gpuscale.core.finetune.memory import bytes_per_logit
+from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.states import base_bytes_per_param
+from gpuscale.core.memory.peak import shards
+from gpuscale.core.records import Term
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.memory import FinetuneMemory
-    from gpuscale.core.records import Term
 
 
 def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
     """Terms of the peak: the sum, and the parts that are one formula."""
-    from gpuscale.core.records import Term
-
     parts = {key: getattr(memory, key) for _, key in PARTS}
     children = [
         *_base_terms(case, job, memory),
@@ -48,11 +50,6 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
 
 def _base_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
     """Frozen weights and adapters of one stage that holds the whole model."""
-    from gpuscale.core.finetune.method import counts
-    from gpuscale.core.finetune.states import base_bytes_per_param
-    from gpuscale.core.memory.peak import shards
-    from gpuscale.core.records import Term
-
     layout = job.layout
     whole = counts(case.loaded.model, job.method)
     experts = sum(k.n_layers * k.expert_params for k in whole.kinds)
@@ -100,9 +97,6 @@ def _base_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
 
 
 def _activation_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
-    from gpuscale.core.finetune.memory import bytes_per_logit
-    from gpuscale.core.records import Term
-
     layout, model = job.layout, case.loaded.model
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
     terms = []

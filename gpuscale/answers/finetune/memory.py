@@ -20,16 +20,24 @@ from gpuscale.answers.finetune.words import (
     verdict_text,
 )
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
-from gpuscale.core.finetune.memory import FinetuneMemory
-from gpuscale.core.finetune.remedy import Remedy
+from gpuscale.core.finetune import bench as b
+from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
+from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.finetune.remedy import Remedy, remedies
+from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.words import gb
+from gpuscale.io.hardware import load_cluster, load_gpu
+from gpuscale.io.inputs import changed_text
+from gpuscale.io.presets import preset_names
+from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.job import Job
-    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.render.document import Block
 
 TAKEN = (*LAYOUT_TAKEN, "cluster", "gpu", "catalogue", "gpus", "min_gpus", "max", "smallest_gpu")
 """Options of `memory` that fine-tuning takes beside its own."""
@@ -113,8 +121,6 @@ def _wanted(asked: Memory, family: str | None) -> Wanted:
 
 def _at_most(case: Case, what: str) -> Job:
     """Return the job pushed to the longest sequence, or the largest micro-batch, that fits."""
-    from gpuscale.core.finetune import bench as b
-
     if what == "seq-len":
         longest = b.longest_seq_len(case.bench, case.job)
         return b.with_seq_len(case.job, longest) if longest else case.job
@@ -123,12 +129,6 @@ def _at_most(case: Case, what: str) -> Job:
 
 
 def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory, Trial]:
-    from gpuscale.core.finetune import bench as b
-    from gpuscale.core.finetune.memory import finetune_memory
-    from gpuscale.core.finetune.method import counts
-    from gpuscale.core.finetune.parameters import IDEAL
-    from gpuscale.core.finetune.remedy import remedies
-
     bench, job, model = case.bench, case.job, case.loaded.model
     trial = bench.trial(job)
     memory = trial.memory
@@ -166,10 +166,6 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
 
 def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
     """GPUs that hold the job, the smallest memory first."""
-    from gpuscale.core.memory.fit import usable_bytes
-    from gpuscale.io.hardware import load_cluster, load_gpu
-    from gpuscale.io.presets import preset_names
-
     found = []
     for name in preset_names("gpu"):
         gpu = load_gpu(name)
@@ -185,9 +181,6 @@ def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
 
 
 def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Document:
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Bars, Document, Facts, Text
-
     rows = part_rows(r.expected)
     bars = Bars(
         [(label, value, gb(value)) for label, value in rows],
@@ -259,8 +252,6 @@ def inputs_of(case: Case, job: Job) -> dict[str, Any]:
 
 
 def _parts_table(case: Case, r: TuningMemory) -> Table:
-    from gpuscale.render.document import Column, Table
-
     many = {case.software.name: r.expected, **r.against}
     if r.against:
         columns = [Column("part", "per GPU", right=False)]
@@ -331,8 +322,6 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
 
 
 def _remedy_table(r: TuningMemory) -> Table:
-    from gpuscale.render.document import Column, Table
-
     return Table(
         (
             Column("words", "to make it fit, each on top", right=False),
@@ -346,8 +335,6 @@ def _remedy_table(r: TuningMemory) -> Table:
 
 
 def _card_table(r: TuningMemory) -> Table:
-    from gpuscale.render.document import Column, Table
-
     return Table(
         (
             Column("gpu", "smallest GPUs that hold it", right=False),

@@ -28,16 +28,23 @@ from gpuscale.answers.finetune.words import (
     trained_words,
     verdict_text,
 )
+from gpuscale.answers.money import bill_of, rate_of
+from gpuscale.core.finetune.bench import host_bytes_per_node
+from gpuscale.core.finetune.remedy import remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text
+from gpuscale.io.presets import preset_names
+from gpuscale.io.run import rent_of
+from gpuscale.render.document import Bars, Document, Facts, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.search import Space
-    from gpuscale.render.document import Block, Document
+    from gpuscale.render.document import Block
 
 TAKEN = (
     *LAYOUT_TAKEN,
@@ -125,9 +132,6 @@ def _places(asked: Plan) -> tuple[str, ...]:
         return asked.cluster
     if asked.gpu is not None:
         return tuple(dict.fromkeys(g.strip() for g in asked.gpu.split(",") if g.strip()))
-    from gpuscale.io.presets import preset_names
-    from gpuscale.io.run import rent_of
-
     return tuple(g for g in preset_names("gpu") if not g.startswith("tpu") and rent_of(g))
 
 
@@ -218,16 +222,12 @@ def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
 
 
 def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
-    from gpuscale.core.finetune.bench import host_bytes_per_node
-
     needed = host_bytes_per_node(trial, case.bench.gpus_per_node)
     return bool(short_of_host(needed, asked.host_memory))
 
 
 def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:
     """(price of a GPU-hour, its origin) by cluster."""
-    from gpuscale.answers.money import rate_of
-
     found: dict[str, tuple[float | None, str]] = {}
     for case in cases:
         cluster = case.loaded.cluster
@@ -261,7 +261,6 @@ def _rank(
 def _option(
     case: Case, trial: Trial, tokens: float, usd: dict[str, tuple[float | None, str]]
 ) -> Option:
-    from gpuscale.core.finetune.bench import host_bytes_per_node
     from gpuscale.core.run.cost import rental_usd
 
     layout = trial.job.layout
@@ -335,11 +334,6 @@ def _document(
     told: str,
     usd: dict[str, tuple[float | None, str]],
 ) -> Document:
-    from gpuscale.answers.money import bill_of
-    from gpuscale.core.finetune.remedy import remedies
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Bars, Document, Facts, Text
-
     chosen = _option(case, trial, tokens, usd)
     given = chosen.usd_per_gpu_hour if chosen.price_origin == "given" else None
     bill = bill_of(

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.plan_records import Against, Option, TuningPlan
 from gpuscale.answers.finetune.words import PARTS, states_text, time_text
+from gpuscale.answers.money import bill_rows
+from gpuscale.core.records import Term
+from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
+from gpuscale.io.run import load_fleet
+from gpuscale.render.document import Column, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Table
 
 
 LEAST_STOPS = 0.01
@@ -26,9 +29,6 @@ def interruptions(n_gpus: int, gpus_per_node: int, run_s: float) -> float:
     >>> round(interruptions(8, 8, 10 * 86400.0), 3)
     0.042
     """
-    from gpuscale.core.run.time import SECONDS_PER_DAY
-    from gpuscale.io.run import load_fleet
-
     nodes = -(-n_gpus // gpus_per_node)
     return load_fleet().per_node_day * nodes * run_s / SECONDS_PER_DAY
 
@@ -65,8 +65,6 @@ def plan_facts(
         rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
     else:
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
-    from gpuscale.answers.money import bill_rows
-
     stops = interruptions(c.n_gpus, case.bench.gpus_per_node, c.run_s)
     if stops >= LEAST_STOPS:
         rows.append(("interruptions", f"{stops:.2g}", "in the run by published rates, not in it"))
@@ -79,8 +77,6 @@ def plan_facts(
 
 def time_table(r: TuningPlan) -> Table:
     """Where the step goes."""
-    from gpuscale.render.document import Column, Table
-
     words = {
         "matmul_s": "matrix products, adapters",
         "attention_s": "attention",
@@ -158,7 +154,6 @@ def compared_text(r: TuningPlan) -> str:
 
 def option_table(r: TuningPlan) -> Table:
     """Every way that was tried, the chosen first."""
-    from gpuscale.render.document import Column, Table
 
     def money(value: float | None) -> str:
         return "-" if value is None else f"{value:,.2f} USD"
@@ -196,8 +191,6 @@ def option_table(r: TuningPlan) -> Table:
 
 def remedy_table(r: TuningPlan) -> Table:
     """List what would make it fit."""
-    from gpuscale.render.document import Column, Table
-
     return Table(
         (
             Column("words", "to make it fit, each on top", right=False),
@@ -212,8 +205,6 @@ def remedy_table(r: TuningPlan) -> Table:
 
 def plan_terms(r: TuningPlan) -> tuple[Term, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
-    from gpuscale.core.records import Term
-
     parts = {name: v for name, v in r.breakdown.parts().items() if v}
     parts["offload_s"] = r.offload_s
     memory = {key: getattr(r.expected, key) for _, key in PARTS}

@@ -18,7 +18,15 @@ from gpuscale.answers.finetune.rl_blocks import (
 from gpuscale.answers.finetune.rl_records import RlAnswer, Split
 from gpuscale.answers.finetune.wanted import Wanted
 from gpuscale.answers.finetune.words import head_text, short_of_host, time_text, verdict_text
+from gpuscale.answers.money import bill_of
+from gpuscale.core.finetune.method import counts
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.rl.estimate import rl_estimate
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.models import load_model
+from gpuscale.io.rl import rl_costs, rl_engine
+from gpuscale.io.software import load_software
+from gpuscale.render.document import Document, Facts, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from gpuscale.core.rl.estimate import RlEstimate, RlJob
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.core.run.bill import Bill
-    from gpuscale.render.document import Block, Document
+    from gpuscale.render.document import Block
 
 MOST_GPUS = 1024
 """Most GPUs that `--min-gpus` tries."""
@@ -77,9 +85,6 @@ class Asking:
 
     def estimate(self, case: Case, rl: RlJob) -> RlEstimate:
         """Phases and memory of a step."""
-        from gpuscale.core.rl.estimate import rl_estimate
-        from gpuscale.io.rl import rl_engine
-
         engine = None
         if rl.method != "dpo":
             tp = 1 if rl.engine == "hf" else self.asked.rollout_tp or engine_tp(case)
@@ -90,9 +95,6 @@ class Asking:
     def _critic(self, case: Case) -> Bench | None:
         if self.asked.critic is None:
             return None
-        from gpuscale.core.memory.facts import model_facts
-        from gpuscale.io.models import load_model
-
         model = load_model(self.asked.critic).spec
         return replace(case.bench, model=model, facts=model_facts(model))
 
@@ -113,8 +115,6 @@ def _degrees(n_gpus: int, case: Case) -> Iterator[tuple[int, int]]:
 
 def engine_tp(case: Case) -> int:
     """Smallest tensor-parallel degree whose weights take at most half of a GPU."""
-    from gpuscale.core.finetune.method import counts
-
     total = 2.0 * counts(case.loaded.model, case.job.method).total_params
     tp = 1
     while total / tp > 0.5 * case.bench.usable_bytes and tp < case.bench.gpus_per_node:
@@ -123,9 +123,6 @@ def engine_tp(case: Case) -> int:
 
 
 def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
-    from gpuscale.io.rl import rl_costs
-    from gpuscale.io.software import load_software
-
     adapters = asked.rank is not None or bool(asked.targets) or asked.base is not None
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
     named = wanted.software
@@ -195,8 +192,6 @@ def _fewest(asking: Asking, rl: RlJob) -> int | None:
 
 
 def _bill(asking: Asking, case: Case, e: RlEstimate, time_s: float, price: float | None) -> Bill:
-    from gpuscale.answers.money import bill_of
-
     return bill_of(
         asking.asked,
         case.loaded.cluster,
@@ -218,8 +213,6 @@ def _document(
     fewest: int | None,
     price: float | None,
 ) -> Document:
-    from gpuscale.render.document import Document, Facts, Text
-
     steps = steps_of(asking.asked, rl)
     run_s = steps * e.step.step_s if steps else None
     bill = None

@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.answers.ask import fields_of
+from gpuscale.core.rl.estimate import RlJob
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.rl.estimate import RlJob
     from gpuscale.core.rl.step import RlCosts
 
 RELATIVES = {
@@ -146,8 +146,6 @@ def engine_of(asked: Any, method: str, costs: RlCosts) -> str:
 
 def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int | None) -> RlJob:
     """Read what a step does."""
-    from gpuscale.core.rl.estimate import RlJob
-
     method, kl = method_of(str(asked.method), asked.no_kl)
     refuse(asked, method)
     lengths = lengths_of(asked, method, seq_len)

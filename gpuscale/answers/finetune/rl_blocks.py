@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.words import time_text
+from gpuscale.answers.money import bill_rows
+from gpuscale.core.records import Term
 from gpuscale.core.words import gb
+from gpuscale.render.document import Column, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.rl_records import RlAnswer, Split
-    from gpuscale.core.records import Term
     from gpuscale.core.rl.estimate import RlEstimate, RlJob
-    from gpuscale.render.document import Table
 
 PHASES = (
     ("rollout", "rollout_s"),
@@ -28,8 +29,6 @@ PHASES = (
 
 def phase_table(e: RlEstimate) -> Table:
     """Phases of a step."""
-    from gpuscale.render.document import Column, Table
-
     rows = [(label, v) for label, key in PHASES if (v := getattr(e.step, key)) > 0]
     return Table(
         (
@@ -43,8 +42,6 @@ def phase_table(e: RlEstimate) -> Table:
 
 def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[str, str, str]]:
     """Answer in figures: step, rollout, memory, run and its bill."""
-    from gpuscale.answers.money import bill_rows
-
     low, high = r.step_s / r.interval_factor_80, r.step_s * r.interval_factor_80
     rows = [
         ("step", time_text(r.step_s), f"bound by the {r.bound}"),
@@ -78,8 +75,6 @@ def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[st
 
 def memory_table(e: RlEstimate) -> Table:
     """Memory by role and moment."""
-    from gpuscale.render.document import Column, Table
-
     m = e.memory
     rows = [("policy, training", m.policy.total_bytes), ("reference", m.reference_bytes)]
     rows += [("critic and reward", m.critic_bytes), ("while training", m.train_bytes)]
@@ -92,8 +87,6 @@ def memory_table(e: RlEstimate) -> Table:
 
 def split_table(splits: tuple[Split, ...]) -> Table:
     """Table the splits of the GPUs between training and rollout."""
-    from gpuscale.render.document import Column, Table
-
     return Table(
         (
             Column("train_gpus", "training GPUs"),
@@ -108,8 +101,6 @@ def split_table(splits: tuple[Split, ...]) -> Table:
 
 def rl_terms(e: RlEstimate) -> tuple[Term, ...]:
     """Terms of a step."""
-    from gpuscale.core.records import Term
-
     parts = {key: getattr(e.step, key) for _, key in PHASES}
     formula = " + ".join(parts)
     if e.step.engine == "async" or e.step.critic_apart:

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.ask import fields_of
+from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.core.layout import ORDERS, RECOMPUTE, Layout
+from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.asked import Tuning
     from gpuscale.core.finetune.parameters import FinetuneParameters
-    from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -89,8 +92,6 @@ NEEDS = {
 
 def _refuse_idle(asked: Any) -> None:
     """Refuse options that would do nothing at the degrees asked for."""
-    from gpuscale.answers.ask import fields_of
-
     fields = fields_of(type(asked))
     for name, degrees in NEEDS.items():
         if getattr(asked, name) == fields[name][0].default:
@@ -104,9 +105,6 @@ def wanted_of(
     asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
 ) -> Wanted:
     """Read the layout options of either command."""
-    from gpuscale.core.context import CONTEXT_KINDS
-    from gpuscale.core.layout import ORDERS, RECOMPUTE
-    from gpuscale.core.schedules import SCHEDULES
 
     def word(name: str, known: Sequence[str]) -> str | None:
         value = getattr(asked, name)
@@ -175,7 +173,6 @@ def layout_of(
     asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec, seq_len: int
 ) -> Layout:
     """Layout of a job, blanks by the software's habits."""
-    from gpuscale.core.layout import Layout
     from gpuscale.io.finetune import finetune_parameters
 
     habits = finetune_parameters(software)

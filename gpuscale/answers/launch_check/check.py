@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.records import Change, Checked, empty_report
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import load_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,8 +137,6 @@ def _files(asked: LaunchCheck) -> dict[str, str]:
 
 def _named(text: str) -> list[str]:
     """Relative JSON and YAML files that a text names after an option or a key."""
-    import re
-
     pattern = r"(?:--?[\w-]+[ =]+|:\s*|train\s+)([\w./-]+\.(?:json|ya?ml))\b"
     return [n for n in re.findall(pattern, text) if not n.startswith("/") and ".." not in n][:8]
 
@@ -205,7 +204,6 @@ def _trained(
     from gpuscale.answers.plan.case import estimate_of, make_case
     from gpuscale.answers.plan.request import Batch, read_request
     from gpuscale.core.rules import against
-    from gpuscale.io.inputs import load_inputs
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.launch.layout import layout_of

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.kernel.calibration import matmul_interval_s
+from gpuscale.core.kernel.expected import expected_elementwise_time_s
 from gpuscale.core.kernel.ideal import KernelTime
+from gpuscale.core.kernel.mixed import mixed_product_time_s
+from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
+from gpuscale.io.calibration import load_arch
+from gpuscale.io.inputs import changed_text
+from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.matmul_time import MatmulTime
     from gpuscale.core.kernel.mixed import MixedProduct
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document
     from gpuscale.specs.gpu import GpuSpec
 
 
@@ -40,11 +46,6 @@ def expected_of(
     spec: GpuSpec, found: KernelTime, product: MixedProduct | None, calibration: str | None
 ) -> Expected:
     """Return the expected time of a product, or of an elementwise kernel where there is none."""
-    from gpuscale.core.kernel.calibration import matmul_interval_s
-    from gpuscale.core.kernel.expected import expected_elementwise_time_s
-    from gpuscale.core.kernel.mixed import mixed_product_time_s
-    from gpuscale.io.calibration import load_arch
-
     arch = load_arch(spec, calibration)
     source, dtype = f"calibration `{arch.name}`, {arch.source}", "bf16"
     unseen = product.unseen if product else "an elementwise kernel"
@@ -73,7 +74,6 @@ def expected_of(
 
 def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[list[str | None]]:
     """Lines of the answer: label, roofline, expected, remark."""
-    from gpuscale.core.quantity import format_si
 
     def time(v: float) -> str:
         return format_si(v, "s")
@@ -141,12 +141,6 @@ def kernel_document(
     product: MixedProduct | None = None,
 ) -> Document:
     """Lay the answer out."""
-    from dataclasses import asdict
-
-    from gpuscale.core.quantity import format_si
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Column, Document, Table, Text
-
     inputs = {**inputs, "changed": list(loaded.changes)}
     share = asked.efficiency
     expected = expected_of(loaded.gpu, found, product, asked.calibration)
@@ -198,8 +192,6 @@ def _critical(found: KernelTime) -> list[str | None]:
 
 
 def _origin(loaded: Loaded, catalogue: str) -> str:
-    from gpuscale.io.inputs import changed_text
-
     name = loaded.gpu.name
     kind = "the documents' rounded figures" if catalogue == "documents" else "the data sheet"
     said = f"figures of {name}: {kind} (`gpuscale presets show {name}` has the sources)"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.matmul_time.document import kernel_document
 from gpuscale.answers.rates import check_dtype, formats_of, matrix_rate
-from gpuscale.errors import GpuscaleError
+from gpuscale.core.formats import compute_dtype, element_bytes
+from gpuscale.core.kernel.ideal import SOURCE, elementwise_time
+from gpuscale.core.kernel.ideal import matmul_time as compute
+from gpuscale.core.kernel.mixed import MixedProduct
+from gpuscale.core.kernel.roofline import ELEMENTWISE
+from gpuscale.core.records import Term
+from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.matmul_time import MatmulTime
@@ -16,12 +23,6 @@ if TYPE_CHECKING:
 
 def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Document:
     """Time a matrix product."""
-    from gpuscale.core.formats import compute_dtype, element_bytes
-    from gpuscale.core.kernel.ideal import SOURCE
-    from gpuscale.core.kernel.ideal import matmul_time as compute
-    from gpuscale.core.kernel.mixed import MixedProduct
-    from gpuscale.core.records import Term
-
     spec = loaded.gpu
     m, k, n = sizes
     x, w, out = formats_of(spec, asked.dtype, asked.dtypes)
@@ -104,14 +105,6 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
 
 def elementwise_document(asked: MatmulTime, loaded: Loaded, op: str, sizes: list[int]) -> Document:
     """Time an elementwise operation."""
-    from math import prod
-
-    from gpuscale.core.formats import element_bytes
-    from gpuscale.core.kernel.ideal import SOURCE, elementwise_time
-    from gpuscale.core.kernel.roofline import ELEMENTWISE
-    from gpuscale.core.records import Term
-    from gpuscale.errors import unknown_name
-
     spec = loaded.gpu
     op, dtype = op.strip().lower(), (asked.dtype or "fp32").strip().lower()
     if op not in ELEMENTWISE:

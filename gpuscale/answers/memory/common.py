@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.formats import FORMATS
 from gpuscale.core.words import gb
 from gpuscale.errors import unknown_name
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 def weight_format(name: str | None, what: str, default: str = "bf16") -> str:
     """Format of served weights or of a cache, by name."""
-    from gpuscale.core.formats import FORMATS
-
     word = (name or default).strip().lower()
     if word not in FORMATS:
         raise unknown_name(what, word, FORMATS, f"known: {', '.join(FORMATS)}")

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.memory.common import rows_max, width_text
 from gpuscale.core.memory.states import StateBytes
+from gpuscale.core.quantity import format_count
+from gpuscale.core.records import Term
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
+from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.core.memory.states import Recipe
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,6 @@ class StatesAnswer:
 def params_document(asked: Memory) -> Document:
     """Answer a question about a number of parameters."""
     from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
-    from gpuscale.core.quantity import format_count
-    from gpuscale.io.inputs import changed_text, load_inputs
-    from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
     assert asked.params is not None
     n_params, tp, pp, cp = asked.params, asked.tp, asked.pp, asked.cp
@@ -140,8 +139,6 @@ def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tup
 
 def _term(result: StatesAnswer, recipe: Recipe, tp: int, pp: int) -> Term:
     """Total by recipe and shards."""
-    from gpuscale.core.records import Term
-
     zero, n = result.zero_stage, result.n_shards
     shares = {
         "weights": n if zero >= 3 else 1,

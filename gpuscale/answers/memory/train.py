@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
-from gpuscale.core.memory.fit import Fewest
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.fit import (
+    DEVICE_RESERVED_FRAC,
+    Fewest,
+    fewest_gpus,
+    interval_factor,
+    usable_bytes,
+    why,
+)
+from gpuscale.core.memory.parameters import IDEAL, parameters_of
+from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.records import Term
+from gpuscale.core.rules import facts_of
+from gpuscale.core.stages import split_text
 from gpuscale.core.words import MEMORY_PARTS, gb
+from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.software import capabilities_of, load_software
+from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Block, Document
+    from gpuscale.render.document import Block
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -48,14 +63,6 @@ class TrainingMemory:
 
 def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
-    from gpuscale.core.memory.facts import model_facts
-    from gpuscale.core.memory.fit import fewest_gpus, interval_factor, usable_bytes
-    from gpuscale.core.memory.parameters import IDEAL, parameters_of
-    from gpuscale.core.memory.peak import peak_stage, stage_memories
-    from gpuscale.core.rules import facts_of
-    from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.software import capabilities_of, load_software
-
     loaded = load_inputs(
         asked,
         cluster=asked.where,
@@ -146,10 +153,6 @@ def _document(
     parameters: MemoryParameters,
     r: TrainingMemory,
 ) -> Document:
-    from gpuscale.core.memory.fit import why
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
-
     peak, gpu = r.expected, loaded.gpu
     head = (
         f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
@@ -217,8 +220,6 @@ def _document(
 
 def _split_rows(r: TrainingMemory) -> list[tuple[str, str, str]]:
     """Layers of each stage, where they differ."""
-    from gpuscale.core.stages import split_text
-
     counts = tuple(s.n_layers for s in r.stages)
     return [("stages", split_text(counts), "layers")] if len(set(counts)) > 1 else []
 
@@ -262,8 +263,6 @@ def _on(f: Fewest, loaded: Loaded) -> str:
 
 
 def _stage_table(r: TrainingMemory) -> Any:
-    from gpuscale.render.document import Column, Table
-
     used = [key for key in MEMORY_PARTS if any(getattr(s, key) for s in r.stages)]
     keys = [(MEMORY_PARTS[key], key) for key in used]
     return Table(
@@ -289,8 +288,6 @@ def _stage_table(r: TrainingMemory) -> Any:
 
 
 def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
@@ -307,9 +304,7 @@ def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
 def _terms(
     facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory, gpu: GpuSpec
 ) -> tuple[Term, ...]:
-    from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC
     from gpuscale.core.memory.terms import stage_terms
-    from gpuscale.core.records import Term
 
     parts = {key: getattr(r.expected, key) for key in MEMORY_PARTS}
     hbm = {"hbm_bytes": r.hbm_bytes, "reserved_frac": DEVICE_RESERVED_FRAC}

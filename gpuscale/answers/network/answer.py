@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
+from gpuscale.answers.collective.expected import expected_time
 from gpuscale.answers.network import blocks as shown
 from gpuscale.answers.network.records import NetworkAnswer
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
+from gpuscale.core.fabric.bill import bill
+from gpuscale.core.fabric.cables import clos_cables
+from gpuscale.core.fabric.clos import CLOS, switches_by_ports
+from gpuscale.core.fabric.faults import losses
+from gpuscale.core.fabric.nvlink import nvlink_domain
+from gpuscale.core.fabric.of_cluster import design_of, plan_of
+from gpuscale.core.network.hierarchy import network_levels
+from gpuscale.core.network.ideal import ideal_collective
+from gpuscale.core.network.levels import network_report
+from gpuscale.core.run.failures import network_stops_per_s
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.run import load_nvlink, network_rates
+from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.collective.expected import Expected
@@ -17,7 +32,6 @@ if TYPE_CHECKING:
     from gpuscale.core.fabric.faults import Loss
     from gpuscale.core.fabric.of_cluster import Plan
     from gpuscale.core.fabric.records import Design
-    from gpuscale.render.document import Document
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
 
@@ -30,9 +44,6 @@ MOST_LISTED = 2_000_000
 
 def network_document(asked: Network) -> Document:
     """Design the network that is asked for."""
-    from gpuscale.core.network.levels import network_report
-    from gpuscale.io.inputs import load_inputs
-
     loaded = load_inputs(
         asked, cluster=asked.cluster or options.DEFAULT_CLUSTER, catalogue=asked.catalogue
     )
@@ -73,8 +84,6 @@ def network_document(asked: Network) -> Document:
 
 def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]:
     """Plan and design of the scale-out network; none where one scale-up domain is enough."""
-    from gpuscale.core.fabric.of_cluster import design_of, plan_of
-
     plan = plan_of(spec, n_gpus)
     if plan is None:
         return None, None
@@ -85,11 +94,6 @@ def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]
 
 def _scaleup(spec: ClusterSpec) -> Design | None:
     """One NVLink domain behind switches; None where links are direct or not known."""
-    import re
-
-    from gpuscale.core.fabric.nvlink import nvlink_domain
-    from gpuscale.io.run import load_nvlink
-
     found = re.search(r"nvlink\D*(\d)", spec.gpu.scaleup_link.lower())
     known = load_nvlink(int(found[1])) if found else None
     rate, chips = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s, spec.n_scaleup_switches
@@ -106,9 +110,6 @@ def _scaleup(spec: ClusterSpec) -> Design | None:
 
 def _failure_s(made: Design | None) -> float | None:
     """Mean time between failures of a link or a switch, by published rates."""
-    from gpuscale.core.run.failures import network_stops_per_s
-    from gpuscale.io.run import network_rates
-
     if made is None or not made.n_switches:
         return None
     link, switch, _ = network_rates()
@@ -117,8 +118,6 @@ def _failure_s(made: Design | None) -> float | None:
 
 
 def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
-    from gpuscale.core.fabric.clos import CLOS, switches_by_ports
-
     names = ("leaf", "spine", "core")
     if plan is None or made is None:
         keys = ("n_switches", "n_switches_by_ports", "n_links", "n_cables")
@@ -142,10 +141,6 @@ def _bill(
     made: Design | None,
     switch: SwitchSpec | None,
 ) -> tuple[Bill | None, tuple[Loss, ...]]:
-    from gpuscale.core.fabric.bill import bill
-    from gpuscale.core.fabric.clos import CLOS
-    from gpuscale.core.fabric.faults import losses
-
     if plan is None or made is None or made.topology == "torus":
         return None, ()
     parts = parts_of(asked, switch, plan.ports.down_bytes_per_s)
@@ -154,10 +149,6 @@ def _bill(
 
 
 def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Expected | None:
-    from gpuscale.answers.collective.expected import expected_time
-    from gpuscale.core.network.hierarchy import network_levels
-    from gpuscale.core.network.ideal import ideal_collective
-
     levels = network_levels(spec)
     if n_gpus < 2 or asked.hosts or spec.scaleup_class == "ici" or not levels:
         return None
@@ -166,8 +157,6 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Expected | No
 
 
 def _cables(plan: Plan | None, made: Design | None) -> Any:
-    from gpuscale.core.fabric.cables import clos_cables
-    from gpuscale.core.fabric.clos import CLOS
     from gpuscale.core.fabric.lattice_cables import dragonfly_cables, slim_fly_cables, torus_cables
 
     if plan is None or made is None:
@@ -197,9 +186,6 @@ def _document(
     switch: SwitchSpec | None,
     plan: Plan | None,
 ) -> Document:
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Document, Text
-
     title = f"{spec.name}  {answer.n_gpus} GPUs in {answer.n_nodes} nodes  "
     if asked.hosts:
         title = f"{answer.n_gpus} hosts of one port each  "

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.network.wish import counted
+from gpuscale.core.fabric.cables import COLUMNS
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
 from gpuscale.render.document import Column, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from gpuscale.core.fabric.cables import Cable
     from gpuscale.core.fabric.of_cluster import Plan
     from gpuscale.core.fabric.records import Design
-    from gpuscale.core.records import Term
     from gpuscale.render.document import Block
     from gpuscale.render.pictures.chart import Chart
     from gpuscale.specs.cluster import ClusterSpec
@@ -251,8 +252,6 @@ def _losses(r: NetworkAnswer, spec: ClusterSpec) -> Table:
 
 def cable_table(cables: Sequence[Cable]) -> Table:
     """Cable list, end by end."""
-    from gpuscale.core.fabric.cables import COLUMNS
-
     columns = [Column(name, name, right=False) for name in COLUMNS]
     return Table(columns, [[getattr(c, name) for name in COLUMNS] for c in cables], "cables")
 
@@ -281,8 +280,6 @@ def warnings(
 
 def terms(r: NetworkAnswer, spec: ClusterSpec) -> tuple[Term, ...]:
     """Bandwidths of the levels and the counts of the design, as arithmetic."""
-    from gpuscale.core.records import Term
-
     found = []
     for level in r.levels:
         if level.collective_bytes_per_s is None:
@@ -313,8 +310,6 @@ def terms(r: NetworkAnswer, spec: ClusterSpec) -> tuple[Term, ...]:
 
 
 def _design_terms(r: NetworkAnswer) -> list[Term]:
-    from gpuscale.core.records import Term
-
     made = r.design
     if made is None or len(made.tiers) < 2 or not made.n_networks:
         return []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Column, Document, Facts, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.network import Network
     from gpuscale.core.fabric.cables import Cable
-    from gpuscale.render.document import Document
 
 
 MOST_CABLES = 500_000
@@ -53,7 +53,6 @@ def check_document(asked: Network) -> Document:
     from gpuscale.answers.network.records import CableCheck
     from gpuscale.core.fabric.check import check_cables
     from gpuscale.io.run import load_switch
-    from gpuscale.render.document import Column, Document, Facts, Table
 
     if asked.file is None:
         raise GpuscaleError("`network check` needs a file", "gpuscale network check cables.csv")

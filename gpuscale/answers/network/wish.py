@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.values import quantity, shape
+from gpuscale.core.fabric.bill import Module, Parts
+from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.run import load_link_price, load_module, load_switch
+from gpuscale.specs.cluster import NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.network import Network
-    from gpuscale.core.fabric.bill import Module, Parts
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import ModuleRow, SwitchSpec
 
@@ -45,8 +49,6 @@ def counted(spec: ClusterSpec) -> str:
 
 def wished(asked: Network, spec: ClusterSpec) -> tuple[ClusterSpec, SwitchSpec | None]:
     """Cluster with the options laid over it, and its switch where one is named."""
-    from gpuscale.io.run import load_switch
-
     name = asked.switch or ("" if asked.radix else spec.network.switch)
     switch = load_switch(name) if name else None
     net = {
@@ -99,8 +101,6 @@ def _linked(
 
 def _ports(switch: SwitchSpec, spec: ClusterSpec) -> int:
     """Ports of a switch at the speed of the uplinks."""
-    from gpuscale.core.quantity import format_si
-
     if spec.node_egress_bytes_per_s is None:
         return spec.switch_radix
     per_nic = spec.network.ports_per_nic or spec.network_planes * (1 + spec.network.dual_tor)
@@ -120,8 +120,6 @@ def _ports(switch: SwitchSpec, spec: ClusterSpec) -> int:
 def _ratios(text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
-    from gpuscale.answers.values import quantity
-
     found = []
     for part in text.replace(":1", "").split(","):
         value = quantity(part, "count", "--oversubscription", most=1000)
@@ -135,15 +133,11 @@ def _ratios(text: str | None) -> tuple[float, ...] | None:
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:
-    from gpuscale.answers.values import shape
-
     return None if text is None else shape(text)
 
 
 def levels_of(asked: Network, spec: ClusterSpec, bisection: Any) -> ClusterSpec:
     """Cluster whose levels are those of the design, where the wish changes them."""
-    from gpuscale.specs.cluster import NetworkLevel
-
     if not any(getattr(asked, name) for name in STRUCTURE) or spec.network.topology == "torus":
         return spec
     egress = spec.egress_bytes_per_s_per_gpu
@@ -167,9 +161,6 @@ def levels_of(asked: Network, spec: ClusterSpec, bisection: Any) -> ClusterSpec:
 
 def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float) -> Parts:
     """Prices and powers: as asked, else of the switch's file and the tables of parts."""
-    from gpuscale.answers.values import quantity
-    from gpuscale.core.fabric.bill import Parts
-    from gpuscale.io.run import load_link_price, load_module
 
     def usd(text: str | None, label: str) -> float | None:
         if text is None:
@@ -206,8 +197,6 @@ def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float)
 
 def _module(row: ModuleRow | None, name: str, link_bytes_per_s: float) -> Module | None:
     """Take the module at the links' speed; one of another speed says nothing."""
-    from gpuscale.core.fabric.bill import Module
-
     if row is None or abs(row.link_bytes_per_s / link_bytes_per_s - 1) > 1e-6:
         return None
     return Module(name, row.links, row.power_w)

@@ -11,9 +11,13 @@ from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospe
 from gpuscale.answers.plan.request import Request
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.memory.fit import interval_factor
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse
+from gpuscale.core.records import Term
+from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.core.words import MEMORY_PARTS
+from gpuscale.io.jobs import job_toml, step_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +31,6 @@ if TYPE_CHECKING:
 
 def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:
     """Limits of a layout, for the batch that was asked for; empty where they do not apply."""
-    from gpuscale.core.step.operators import peak_flop_per_s
-
     peak = peak_flop_per_s(case.problem.hardware, layout.precision)
     try:
         return limits_board(case.loaded.model, case.cluster, layout, case.batch.asked_tokens, peak)
@@ -80,9 +82,6 @@ def plan_result(
     pareto: tuple[ParetoPoint, ...] = (),
 ) -> PlanResult:
     """Put the record of an answer together."""
-    from gpuscale.core.memory.fit import interval_factor
-    from gpuscale.io.jobs import job_toml, step_interval
-
     step, lay = best.step, best.layout
     software = case.loaded.specs["software"].name
     low_s, high_s = step_interval(step.expected_s, case.problem, software, lay)
@@ -157,8 +156,6 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
 
 def terms_of(r: PlanResult, peak_flop_per_s: float) -> tuple[Any, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
-    from gpuscale.core.records import Term
-
     expected, ideal = r.step.expected.parts(), r.step.roofline.parts()
     m = r.memory
     parts = {name: getattr(m, name) for name in MEMORY_PARTS}

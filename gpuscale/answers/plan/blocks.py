@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.memory.common import width_text
+from gpuscale.answers.money import bill_rows
 from gpuscale.answers.plan.text import (
     degrees,
     details,
@@ -65,9 +67,6 @@ def answer_facts(
 
 def run_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     """Say what the run takes: the ideal, with failures, the checkpoints, the bill."""
-    from gpuscale.answers.lifetime import outlook_rows, save_row
-    from gpuscale.answers.money import bill_rows
-
     if r.run is None or r.outlook is None or r.bill is None:
         return []
     steps = f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps, without failures"

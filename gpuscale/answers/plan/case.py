@@ -6,7 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.legal import refuse_settings
+from gpuscale.answers.lifetime import outlook_of, save_of
+from gpuscale.answers.money import bill_of, rate_of, stops_per_s
+from gpuscale.core.layout import PRECISIONS
+from gpuscale.core.memory.fit import interval_factor
+from gpuscale.core.model.params import count_params
+from gpuscale.core.plan.estimate import estimate, run_of
+from gpuscale.core.plan.pins import pin_space, why_empty
+from gpuscale.core.plan.solve import find
+from gpuscale.core.plan.ties import ties
+from gpuscale.core.rules import facts_of
+from gpuscale.core.run.checkpoint import checkpoint_parts
+from gpuscale.core.search.closest import least_memory
+from gpuscale.core.search.ranges import select_names
+from gpuscale.core.search.space import default_space
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.hardware import load_cluster
+from gpuscale.io.inputs import load_inputs
+from gpuscale.io.jobs import make_problem
+from gpuscale.io.software import capabilities_of, load_software
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
@@ -58,9 +77,6 @@ class Case:
 
 def load_case(asked: Plan, request: Request, cluster: str) -> Loaded:
     """Load what a request names, with one of its clusters."""
-    from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.software import load_software
-
     return load_inputs(
         asked,
         cluster=cluster,
@@ -72,9 +88,6 @@ def load_case(asked: Plan, request: Request, cluster: str) -> Loaded:
 
 def precisions(request: Request, loaded: Loaded) -> tuple[str, ...]:
     """Precisions asked for, refused where the GPU has none; by default 16 bits."""
-    from gpuscale.core.layout import PRECISIONS
-    from gpuscale.core.search.ranges import select_names
-
     gpu = loaded.gpu
     offered = tuple(p for p in PRECISIONS if gpu.flop_per_s(p))
     if not offered:
@@ -126,13 +139,6 @@ def make_case(
     GpuscaleError
         If the cluster, the model or a pin does not allow it.
     """
-    from gpuscale.answers.legal import refuse_settings
-    from gpuscale.core.plan.pins import pin_space
-    from gpuscale.core.rules import facts_of
-    from gpuscale.core.search.space import default_space
-    from gpuscale.io.jobs import make_problem
-    from gpuscale.io.software import capabilities_of
-
     _check_size(loaded.cluster, n_gpus)
     refuse_settings(loaded.specs["software"], request.settings)
     names = precisions(request, loaded)
@@ -180,8 +186,6 @@ def _check_layers(facts: Facts) -> None:
 
 def fit_factor(fit: str, software: str) -> float:
     """Factor on the expected memory that must fit: the upper or lower end of its interval, or 1."""
-    from gpuscale.core.memory.fit import interval_factor
-
     factor = interval_factor(software)
     return {"safe": factor, "expected": 1.0, "tight": 1.0 / factor}[fit]
 
@@ -208,9 +212,6 @@ def solve(
     """
     import gc
 
-    from gpuscale.core.plan.pins import why_empty
-    from gpuscale.core.plan.solve import find
-
     gc.disable()  # a search makes many small records and no cycles
     try:
         result = find(
@@ -233,8 +234,6 @@ def solve(
 
 def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout], tuple[str, ...]]:
     """Families without a layout near the best: (least memory of those that never fit, the slow)."""
-    from gpuscale.core.search.closest import least_memory
-
     found = least_memory(case.problem, case.space, set(result.slower))
     ranked = sorted(found.items(), key=lambda item: item[1].peak_bytes)
     capacity = case.problem.room_bytes
@@ -246,8 +245,6 @@ def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout],
 
 def estimate_of(case: Case, layout: Layout) -> Estimate:
     """Evaluate what the search found."""
-    from gpuscale.core.plan.estimate import estimate
-
     return estimate(case.problem, layout)
 
 
@@ -268,15 +265,11 @@ def proposed_or_closest(case: Case, result: SearchResult) -> Layout | None:
 
 def proposals(case: Case, result: SearchResult) -> list[Layout]:
     """Layouts as fast as the best within the model's error, the simplest first."""
-    from gpuscale.core.plan.ties import ties
-
     return [f.layout for f in ties(result, case.problem.hardware.scaleup_domain_gpus)]
 
 
 def given_price(request: Request, cluster: ClusterSpec) -> float | None:
     """Price of a cluster's GPU-hour in the request, by its name or what means it; else None."""
-    from gpuscale.io.hardware import load_cluster
-
     for name, price in request.prices.items():
         if name in ("", cluster.name) or load_cluster(name).name == cluster.name:
             return price
@@ -285,8 +278,6 @@ def given_price(request: Request, cluster: ClusterSpec) -> float | None:
 
 def price_of(case: Case, request: Request) -> tuple[float | None, str]:
     """(USD per GPU-hour, where it is from)."""
-    from gpuscale.answers.money import rate_of
-
     rate = rate_of(case.cluster, given_price(request, case.cluster), request.asked.spot)
     if rate is None:
         return None, ""
@@ -305,10 +296,6 @@ class Prospect:
 
 def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None:
     """Find what the token budget takes; None where no budget is known."""
-    from gpuscale.answers.lifetime import outlook_of, save_of
-    from gpuscale.answers.money import bill_of, stops_per_s
-    from gpuscale.core.plan.estimate import run_of
-
     asked, step_s, layout = request.asked, best.step_s, best.layout
     tokens = request.tokens or case.loaded.model.training_tokens
     if tokens is None:
@@ -333,9 +320,6 @@ def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None
 
 def checkpoint_bytes(case: Case) -> float:
     """Full checkpoint of a case: weights or their sharded copy, master weights, optimizer."""
-    from gpuscale.core.model.params import count_params
-    from gpuscale.core.run.checkpoint import checkpoint_parts
-
     p = case.problem.memory_parameters
     weights = p.weights_bytes if p.master_bytes else max(p.weights_bytes, p.sharded_weights_bytes)
     n_params = count_params(case.loaded.model).total_params

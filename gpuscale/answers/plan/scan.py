@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.money import rate_of
 from gpuscale.answers.plan.case import (
     WHOLE,
     Case,
@@ -114,8 +115,6 @@ def _check(asked: Plan, request: Request) -> None:
 
 def _check_prices(request: Request, loaded: Loaded) -> None:
     """Refuse to compare prices that are not known."""
-    from gpuscale.answers.money import rate_of
-
     wanted = request.conditions.budget_usd is not None or request.objective == "tokens-per-dollar"
     if wanted and rate_of(loaded.cluster, given_price(request, loaded.cluster)) is None:
         raise GpuscaleError(

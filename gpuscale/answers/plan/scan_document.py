@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
 from gpuscale.core.words import gb
 from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
@@ -16,7 +17,6 @@ from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
     from gpuscale.answers.plan.scan import Scan
-    from gpuscale.core.records import Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,6 @@ def chosen_facts(chosen: ScanRow) -> Facts:
 
 def terms_of(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
     """Explain the chosen case."""
-    from gpuscale.core.records import Term
-
     tokens = float(chosen.global_batch_size * chosen.seq_len)
     return (
         Term(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.core.layout import DEFAULT_ORDER
+from gpuscale.core.memory.fit import why
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.step.interval import NEAR_FULL_FRAC
 from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
@@ -129,8 +131,6 @@ def short(layout: Layout) -> str:
 
 def memory_text(e: Estimate, hbm_bytes: float) -> str:
     """Say against what the memory stands, and why that GPU is the fullest."""
-    from gpuscale.core.memory.fit import why
-
     left = e.headroom_bytes
     verdict = f"{gb(left)} left" if e.fits else f"{gb(-left)} too much"
     reason = why(e.memory, e.layout.pp)
@@ -142,8 +142,6 @@ def memory_text(e: Estimate, hbm_bytes: float) -> str:
 
 def memory_interval_text(r: PlanResult) -> str:
     """Say how far the memory may be off, and what to do where that is too much."""
-    from gpuscale.core.step.interval import NEAR_FULL_FRAC
-
     low = r.peak_bytes / r.memory_interval_factor_80
     high = r.peak_bytes * r.memory_interval_factor_80
     text = f"80 % interval {low / 1e9:,.1f} to {gb(high)}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.money import age_warnings
 from gpuscale.answers.plan.answer import inputs_of, plan_result, terms_of, used_job
 from gpuscale.answers.plan.blocks import (
     alternatives_table,
@@ -27,12 +28,21 @@ from gpuscale.answers.plan.case import (
     proposed_or_closest,
     solve,
 )
+from gpuscale.answers.plan.idle import of_at_most
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
 from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds
 from gpuscale.answers.progress import Progress
+from gpuscale.core.plan.elsewhere import gain_elsewhere
+from gpuscale.core.plan.pareto import most_headroom, time_against_memory
+from gpuscale.core.plan.remedy import find_remedies
+from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 from gpuscale.core.quantity import format_si
+from gpuscale.core.search.results import FAMILY_CUTOFF
+from gpuscale.core.search.space import default_space
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text
+from gpuscale.io.jobs import job_toml, tuned_step_s
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
@@ -82,8 +92,6 @@ def single_plan(asked: Plan, request: Request) -> Document:
     n_gpus = only_size(request.gpus, loaded.cluster.n_gpus)
     (seq_len,) = seq_len_of(request, loaded.model)
     (batch,) = batches_of(request, loaded.model, seq_len)
-    from gpuscale.answers.plan.idle import of_at_most
-
     progress = Progress()
 
     def make(n: int) -> Case:
@@ -134,8 +142,6 @@ def _sensitivity(
     asked: Plan, case: Case, best: Estimate, result: SearchResult
 ) -> tuple[Effect, ...]:
     """Change each figure of the cluster, and the batch."""
-    from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
-
     if not best.fits:
         return ()
     if asked.sensitivity:
@@ -147,11 +153,6 @@ def _sensitivity(
 
 def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...]:
     """Look for what makes it fit, if it does not."""
-    from dataclasses import replace
-
-    from gpuscale.core.plan.remedy import find_remedies
-    from gpuscale.core.search.space import default_space
-
     if best.fits:
         return ()
     space = default_space(
@@ -163,8 +164,6 @@ def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...
 
 def _pareto(asked: Plan, case: Case, result: SearchResult) -> tuple[ParetoPoint, ...]:
     """Time against memory, where it is asked for."""
-    from gpuscale.core.plan.pareto import time_against_memory
-
     if not asked.pareto or result.best is None or result.interrupted:
         return ()
     return time_against_memory(case.problem, case.space, result.best)
@@ -172,8 +171,6 @@ def _pareto(asked: Plan, case: Case, result: SearchResult) -> tuple[ParetoPoint,
 
 def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout | None:
     """Layout that the objective picks; of one case all but memory mean the fastest."""
-    from gpuscale.core.plan.pareto import most_headroom
-
     headroom = request.objective == "memory-headroom" and not result.interrupted
     if headroom and result.best is not None:
         return most_headroom(case.problem, case.space, result.best).layout
@@ -196,8 +193,6 @@ def _tie_line(case: Case, r: PlanResult, result: SearchResult) -> list[Block]:
 
 def _elsewhere_line(case: Case, result: SearchResult) -> list[Block]:
     """Say what a schedule that the software lacks would gain."""
-    from gpuscale.core.plan.elsewhere import gain_elsewhere
-
     found = None if result.interrupted else gain_elsewhere(case.problem, result)
     if found is None:
         return []
@@ -219,8 +214,6 @@ class JobAnswer:
 
 
 def _job_document(case: Case, request: Request) -> Document:
-    from gpuscale.io.jobs import job_toml
-
     job = used_job(case, request)
     text = job_toml(job, dict(request.pins))
     return Document(
@@ -272,8 +265,6 @@ def batch_line(case: Case, r: PlanResult, settings: tuple[str, ...] = ()) -> str
 
 
 def _price_warnings(r: PlanResult) -> list[str]:
-    from gpuscale.answers.money import age_warnings
-
     return age_warnings(r.bill.rate) if r.bill else []
 
 
@@ -286,9 +277,6 @@ def document_of(
     idle: Idle | None = None,
 ) -> Document:
     """Lay the answer out."""
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.io.jobs import tuned_step_s
-
     blocks: list[Block] = [
         Text(headline(case, r)),
         answer_facts(
@@ -310,8 +298,6 @@ def document_of(
     if r.alternatives:
         blocks.append(alternatives_table(r))
     if r.slow_families:
-        from gpuscale.core.search.results import FAMILY_CUTOFF
-
         blocks.append(
             Text(
                 f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {', '.join(r.slow_families)}."

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.legal import refuse_degrees
+from gpuscale.answers.rates import matrix_rate
+from gpuscale.core.layout import Layout
+from gpuscale.core.limits import tp_limit, tp_max
+from gpuscale.core.limits.board import SOURCE, limits_board
 from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.model.layer_shape import layer_shape
+from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text
+from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
-    from gpuscale.core.layout import Layout
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document, Table
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
@@ -33,9 +42,6 @@ class BoardAnswer:
 
 def _degrees(model: ModelSpec, spec: ClusterSpec, x: Roofline, peak: float) -> tuple[int, int]:
     """(tp, ep) where they are not given: the largest that the limits and sizes allow in a node."""
-    from gpuscale.core.limits import tp_limit, tp_max
-    from gpuscale.core.model.layer_shape import layer_shape
-
     shape = layer_shape(model)
     domain = spec.scaleup_domain_gpus
     egress = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s
@@ -58,12 +64,6 @@ def _degrees(model: ModelSpec, spec: ClusterSpec, x: Roofline, peak: float) -> t
 
 def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, zero: int) -> Layout:
     """Layout by the options, with the defaults that the output states."""
-    from math import ceil
-
-    from gpuscale.answers.legal import refuse_degrees
-    from gpuscale.answers.rates import matrix_rate
-    from gpuscale.core.layout import Layout
-
     peak = matrix_rate(spec.gpu, dtype)
     tp, ep = _degrees(model, spec, x, peak)
     pp, cp = x.pp or 1, x.cp or 1
@@ -103,8 +103,6 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, z
 
 def board_table(rows: tuple[LimitRow, ...]) -> Table:
     """Show the board as a table; `plan` prints the same."""
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Column, Table
 
     def count(v: float) -> str:
         return f"{v:,.1f}" if v != int(v) else f"{v:,.0f}"
@@ -128,12 +126,6 @@ def board_table(rows: tuple[LimitRow, ...]) -> Table:
 
 def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue: str) -> Document:
     """All limits of a model; a limit exceeded by an axis in use answers no."""
-    from gpuscale.core.limits.board import SOURCE, limits_board
-    from gpuscale.core.quantity import format_count, format_si
-    from gpuscale.core.records import Term
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Document, Text
-
     model, spec = loaded.model, loaded.cluster
     try:
         layout = board_layout(model, spec, x, dtype, zero)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
+from gpuscale.io.inputs import changed_text
+from gpuscale.render.document import Column, Document, Facts, Table, Text
+
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document
     from gpuscale.specs.gpu import GpuSpec
 
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32")
@@ -103,8 +107,6 @@ ChipAnswer = dict[str, str | float | None | dict[str, str | float | None]]
 
 
 def _shown(key: str, value: float | None) -> str:
-    from gpuscale.core.quantity import format_si
-
     if value is None:
         return "-"
     dim = LABELS[key][1]
@@ -117,10 +119,6 @@ def chip_document(
     loaded: Loaded, compare: GpuSpec | None, clock_hz: float | None, catalogue: str
 ) -> Document:
     """Figures of a chip, beside those of another one."""
-    from gpuscale.core.records import Term
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Column, Document, Facts, Table, Text
-
     spec = loaded.gpu
     figures = chip_figures(spec, clock_hz)
     keys = [k for k in LABELS if figures.get(k) is not None]

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.roofline.axes import AXES
 from gpuscale.answers.roofline.records import Limit, Links
+from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import changed_text
+from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document
 
 SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
 
@@ -84,11 +87,6 @@ def axis_document(
     loaded: Loaded, axis: str, asked: Roofline, scope: str | None, dtype: str, catalogue: str
 ) -> Document:
     """One axis' limits as a table; a limit that the job exceeds answers no."""
-    from gpuscale.core.quantity import format_si
-    from gpuscale.core.records import Term
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Column, Document, Table, Text
-
     links = axis_links(loaded, dtype)
     rows = AXES[axis](asked, links, axis)
     if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.toml import read_toml
 
 KEYS = ("question", "show", "rank", "common", "grid", "job", "set", "name")
 MOST_JOBS = 2_000_000
@@ -44,7 +45,6 @@ def read_study(path: str) -> StudyFile:
     """
     from gpuscale.answers.sweep import option_names
     from gpuscale.answers.table import COMMANDS, question_of
-    from gpuscale.io.toml import read_toml
 
     table = read_toml(path)
     for key in table:

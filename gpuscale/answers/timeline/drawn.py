@@ -15,10 +15,12 @@ from gpuscale.core.timeline.build import timeline
 from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import changed_text, load_inputs
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Table, Text
+from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
+from gpuscale.render.pictures.terminal import drawn
 
 if TYPE_CHECKING:
     from gpuscale.answers.timeline import Timeline as Asked
@@ -90,10 +92,6 @@ def _document(
     asked: Asked, loaded: Loaded, problem: Problem, layout: Layout, line: Timeline, head: str
 ) -> Document:
     import shutil
-
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
-    from gpuscale.render.pictures.terminal import drawn
 
     usable = problem.capacity_bytes
     about = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name}, {layout_text(layout)}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.score.layouts import Choice
 from gpuscale.evidence.score.records import Summary
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpuscale.answers.validate import Validate
     from gpuscale.evidence.score.records import ScoredRow
-    from gpuscale.render.document import Block, Document, Table
+    from gpuscale.render.document import Block
 
 FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")
 
@@ -43,9 +45,6 @@ class Scores:
 
 def scores_document(asked: Validate) -> Document:
     """Score what is asked."""
-    from gpuscale.errors import GpuscaleError
-    from gpuscale.render.document import Document
-
     given = {name: getattr(asked, name) for name in FILES}
     chosen = {name: file for name, file in given.items() if file is not None}
     if asked.rows is not None and not chosen:
@@ -97,8 +96,6 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
 
 def _at_site(rows: list[ScoredRow], calibration: str | None) -> list[ScoredRow]:
     """Scale expected steps by the site's factor of an overlay; throughputs inversely."""
-    from dataclasses import replace
-
     from gpuscale.io.calibration import site_factor
 
     factor = site_factor(calibration)
@@ -253,8 +250,6 @@ def _percent(value: float | None) -> str:
 
 
 def _summary_table(sections: list[Section]) -> Table:
-    from gpuscale.render.document import Column, Table
-
     lines = []
     for section in sections:
         groups = [("total", [section.total]), *section.by_class.items()]
@@ -307,8 +302,6 @@ def _headline(sections: list[Section]) -> str:
 
 
 def _blocks(sections: list[Section]) -> list[Block]:
-    from gpuscale.render.document import Column, Facts, Table, Text
-
     table = _summary_table(sections)
     keep = [row for row in table.rows if row[3] or row[1] == "total"]
     blocks: list[Block] = [Text(_headline(sections)), Table(table.columns, keep)]
@@ -341,8 +334,6 @@ def _blocks(sections: list[Section]) -> list[Block]:
 
 
 def _choice_table(section: Section) -> Table:
-    from gpuscale.render.document import Column, Table
-
     lines = [
         (
             kind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -213,8 +214,6 @@ def _left(rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration]) -> l
 def _domain_op(
     rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration], link: str, kind: str
 ) -> tuple[OpCalibration, Overlay]:
-    from dataclasses import replace
-
     from gpuscale.core.kernel.residual_table import PlaneTable
 
     old = links[link].op(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.job import Job
@@ -14,6 +14,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.run.lengths import padded_mean
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.measurements import number, whole
+from gpuscale.io.presets import find_preset
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -126,8 +127,6 @@ def gpu_of(text: str) -> tuple[str, bool]:
     >>> gpu_of("RTX 3090 (280 W)"), gpu_of("any with 24 GB")
     (('rtx-3090', True), ('a100-sxm-80gb', False))
     """
-    from gpuscale.io.presets import find_preset
-
     lowered = text.lower()
     if any(word in lowered for word in UNKNOWN_GPU):
         return "a100-sxm-80gb", False
@@ -339,8 +338,6 @@ def _timed(job: Job, row: Row) -> Job | None:
     Rows are padded to the longest of a micro-batch, but not where batches are made of sequences of
     like lengths (the PEFT comparison's buckets).
     """
-    from dataclasses import replace
-
     layout, mean = job.layout, number(row.get("mean_tokens"))
     varied = "variable" in row.get("packing", "").lower()
     if mean is None:

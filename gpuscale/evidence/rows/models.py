@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpuscale.io.presets import preset_names
 from gpuscale.specs.model import ModelSpec
 
 Row = Mapping[str, str]
@@ -34,7 +35,6 @@ def model_of(row: Row) -> tuple[ModelSpec | None, str]:
 def _preset(name: str) -> ModelSpec | None:
     """Model preset whose name is contained in the printed one (or the other way round)."""
     from gpuscale.io.models import load_model
-    from gpuscale.io.presets import preset_names
 
     names = list(preset_names("model"))
     plain = re.sub(r"[^a-z0-9]", "", name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:
@@ -129,7 +130,6 @@ class GemmRow:
 @lru_cache(maxsize=64)
 def measured_gpu(name: str) -> GpuSpec | None:
     """Preset of a GPU as a row of measurements prints it; None for an unknown one."""
-    from gpuscale.errors import GpuscaleError
     from gpuscale.evidence.rows.hardware import gpu_preset
     from gpuscale.io.hardware import load_gpu
 
