@@ -14,6 +14,7 @@ of a module, a class body) is not made; a function that nothing calls counts as 
 import argparse
 import ast
 import copy
+import cProfile
 import csv
 import gc
 import os
@@ -30,7 +31,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "gpuscale" / "core"
-LIMIT_S = 120  # a mutant that runs longer than this loops: caught
+SLOWER, LEAST_S = 5, 10  # a test that takes so many times its CPU seconds, and more, loops: caught
 
 BINARY: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -213,23 +214,16 @@ class Run:
         """Run every test once; keep which functions of the core it calls, and its time."""
         prefix = str(CORE)
         for number, item in enumerate(session.items):
-            seen: set[types.CodeType] = set()
-
-            def note(
-                frame: types.FrameType, event: str, _: object, into: set[types.CodeType] = seen
-            ) -> None:
-                if event == "call":
-                    into.add(frame.f_code)
-
-            start = time.monotonic()
-            sys.setprofile(note)
+            profile = cProfile.Profile(builtins=False)
+            start = time.process_time()
+            profile.enable()
             try:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             finally:
-                sys.setprofile(None)
-            self.seconds[number] = time.monotonic() - start
-            for code in seen:
-                if code.co_filename.startswith(prefix):
+                profile.disable()
+            self.seconds[number] = time.process_time() - start
+            for code in (entry.code for entry in profile.getstats()):
+                if isinstance(code, types.CodeType) and code.co_filename.startswith(prefix):
                     self.called.setdefault(code, []).append(number)
         if self.failed:
             pytest.exit(f"the tests fail without any change: {sorted(self.failed)[:3]}", 1)
@@ -281,8 +275,7 @@ class Run:
         code: types.CodeType,
     ) -> int:
         """In the child: 1 as soon as a test fails, 0 when all pass."""
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(LIMIT_S)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
         session.config.pluginmanager.unregister(name="terminalreporter")
         for function in functions:
             function.__code__ = code
@@ -291,6 +284,7 @@ class Run:
                 cached.cache_clear()
         for number in numbers:
             item = session.items[number]
+            signal.setitimer(signal.ITIMER_PROF, LEAST_S + SLOWER * self.seconds[number])
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             if self.failed:
                 return 1

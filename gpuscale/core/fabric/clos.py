@@ -174,8 +174,8 @@ def _tree_of(
     n_links = sum(n_links_of)
     over = [*oversubscription, *[1.0] * n_tiers]
     if n_tiers == 1:
-        fits = n_links <= ports.down
-        return Tree((1,) if fits else (), (), (), ports.down, True)
+        most = min(ports.down, rack_links or ports.down)
+        return Tree((1,) if n_links <= most else (), (), (), most, True)
     leaf = leaf_split(ports, over[0], cage_links)
     if rack_links is not None and rack_links < leaf.down:
         ratio = ports.down_bytes_per_s / (over[0] * ports.up_bytes_per_s)
@@ -207,7 +207,7 @@ def _whole_pods(counts: Sequence[int], splits: Sequence[Split], top: int) -> boo
     if counts[0] % splits[1].down or counts[1] % splits[0].up:
         return False
     own, left = divmod(top, splits[0].up)
-    return not left and own > 0 and splits[1].up % own == 0
+    return not left and splits[1].up % own == 0
 
 
 def design(hosts: Hosts, ports: Ports, wish: Wish) -> Design:

@@ -81,7 +81,7 @@ def dragonfly(
     if g > a * h + 1:
         raise ValueError(f"{g} groups cannot all be joined: at most a*h + 1 = {a * h + 1}")
     _room(hosts.n_links, g * a * p)
-    inside, between = g * a * (a - 1) // 2, g * a * h // 2
+    inside, between = g * a * (a - 1) // 2, g * a * h // 2 if g > 1 else 0
     rate = _per_gpu(hosts, link_bytes_per_s)
     middle = (g // 2) * math.ceil(g / 2) * (a * h / (g - 1)) if g > 1 else inside / 2
     whole = min(hosts.n_links / 2, middle) * link_bytes_per_s
@@ -305,7 +305,8 @@ def torus(
     """
     if not shape or min(shape) < 1:
         raise ValueError(f"a torus needs axes of at least 1 chip, got {tuple(shape)}")
-    closed = tuple(wrapped) if wrapped is not None else tuple(size > 1 for size in shape)
+    rings = wrapped if wrapped is not None else [True] * len(shape)
+    closed = tuple(ring and size > 1 for ring, size in zip(rings, shape, strict=True))
     n = math.prod(shape)
     links = torus_links(shape, closed)
     cut = torus_bisection_links(shape, closed) * link_bytes_per_s
@@ -314,7 +315,7 @@ def torus(
         if len(shape) != 3 or any(size % cube for size in shape):
             raise ValueError(f"blocks of {cube} do not divide {tuple(shape)}")
         n_switches = 3 * cube * cube
-        optical = sum(links_of_axis(shape, axis) // cube for axis in range(3) if closed[axis])
+        optical = n // cube * sum(closed)
     rows = [("chip", "chip", links - optical, False), ("chip", "circuit switch", optical, True)]
     return Design(
         topology="torus",
@@ -331,11 +332,6 @@ def torus(
         n_extra_switches=n_switches,
         parameters=tuple((f"axis {i + 1}", size) for i, size in enumerate(shape)),
     )
-
-
-def links_of_axis(shape: Sequence[int], axis: int) -> int:
-    """Links along one wrapped axis of a torus. [1]."""
-    return math.prod(shape) if shape[axis] > 1 else 0
 
 
 def _room(n_links: int, n_ports: int) -> None:

@@ -72,9 +72,9 @@ def slim_fly_sets(q: int) -> tuple[frozenset[int], frozenset[int]]:
     powers = [pow(xi, e, q) for e in range(q - 1)]
     if q % 4 == 1:
         return frozenset(powers[0::2]), frozenset(powers[1::2])
-    w = (q + 1) // 4
-    even = [*powers[0 : 2 * w - 1 : 2], *powers[2 * w - 1 : 4 * w - 2 : 2]]
-    odd = [*powers[1 : 2 * w : 2], *powers[2 * w : 4 * w - 2 : 2]]
+    w = q // 4 + 1
+    even = [*powers[0 : 2 * w - 1 : 2], *powers[2 * w - 1 :: 2]]
+    odd = [*powers[1 : 2 * w : 2], *powers[2 * w :: 2]]
     return frozenset(even), frozenset(odd)
 
 

@@ -14,6 +14,9 @@ from gpuscale.core.fabric.records import Design, Hosts, Ports, Wish
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
 
+SHAPES = {"dragonfly": ("pahg",), "dragonfly+": ("g",), "slim-fly": ("q", "qp")}
+"""Numbers that may be asked of a network that is no tree."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -22,7 +25,7 @@ class Plan:
     hosts: Hosts
     ports: Ports
     wish: Wish
-    shape: tuple[int, ...] = ()  # torus: axes; dragonfly: p, a, h, g; Slim Fly: q
+    shape: tuple[int, ...] = ()  # torus: axes; others: as in SHAPES
     wrapped: tuple[bool, ...] = ()
     cube: int | None = None
 
@@ -104,7 +107,7 @@ def plan_of(cluster: ClusterSpec, n_gpus: int, radix: int | None = None) -> Plan
     ports = Ports(round(up_ports * uplink / link), up_ports, link, uplink)
     rack = None
     if net.top_of_rack and net.rack_gpus:
-        rack = max(1, net.rack_gpus * nics * per_nic // cluster.gpus_per_node)
+        rack = net.rack_gpus * nics * per_nic // cluster.gpus_per_node
     wish = Wish(
         topology=net.topology,
         oversubscription=net.oversubscription,
@@ -150,13 +153,14 @@ def design_of(plan: Plan) -> Design:
     kind, hosts, rate = plan.wish.topology, plan.hosts, plan.ports.down_bytes_per_s
     if kind in CLOS:
         return design(hosts, plan.ports, plan.wish)
+    known = SHAPES.get(kind, ())
+    if known and plan.shape and len(plan.shape) not in map(len, known):
+        raise ValueError(f"the shape of a {kind} is {' or '.join(map(','.join, known))}")
     if kind == "dragonfly":
-        if plan.shape and len(plan.shape) != 4:
-            raise ValueError("a dragonfly's shape is p,a,h,g")
         shape = (plan.shape[0], plan.shape[1], plan.shape[2], plan.shape[3]) if plan.shape else None
         return dragonfly(hosts, plan.ports.up, rate, shape)
     if kind == "dragonfly+":
-        return dragonfly_plus(hosts, plan.ports.up, rate, *plan.shape[:1])
+        return dragonfly_plus(hosts, plan.ports.up, rate, *plan.shape)
     if kind == "slim-fly":
-        return slim_fly(hosts, plan.ports.up, rate, *plan.shape[:2])
+        return slim_fly(hosts, plan.ports.up, rate, *plan.shape)
     return torus(plan.shape, rate, plan.wrapped, hosts.gpus_per_node, plan.cube)

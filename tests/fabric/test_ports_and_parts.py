@@ -1,0 +1,512 @@
+"""Ports of cable lists are filled without gaps; bills, losses and lattices computed by hand."""
+
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscale.core.fabric.bill import Module, Parts, bill, modules
+from gpuscale.core.fabric.cables import Cable, clos_cables
+from gpuscale.core.fabric.check import check_cables
+from gpuscale.core.fabric.clos import design, leaf_split, tree
+from gpuscale.core.fabric.faults import losses
+from gpuscale.core.fabric.lattice import (
+    balanced_dragonfly,
+    dragonfly,
+    dragonfly_plus,
+    slim_fly,
+    slim_fly_degree,
+    torus,
+    torus_bisection_links,
+    torus_links,
+)
+from gpuscale.core.fabric.lattice_cables import (
+    dragonfly_cables,
+    dragonfly_pairs,
+    slim_fly_cables,
+    slim_fly_sets,
+    torus_cables,
+)
+from gpuscale.core.fabric.nvlink import nvlink_domain
+from gpuscale.core.fabric.of_cluster import Plan, design_of, plan_of, slice_shape
+from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
+from gpuscale.io.hardware import load_cluster
+
+K64 = equal_ports(64)
+
+# hosts, ports of a switch, wish, marks of the networks, lengths of host links
+LISTED = [
+    (Hosts(64, 8, 8), 64, Wish(), {""}, "row"),
+    (Hosts(33, 4, 8), 32, Wish("fat-tree"), {""}, "row"),
+    (Hosts(8, 2, 8), 64, Wish("fat-tree"), {""}, "row"),
+    (Hosts(64, 2, 8), 16, Wish("fat-tree", rack_links=4), {""}, "rack"),
+    (Hosts(20, 2, 8, 2), 64, Wish(planes=2), {"plane1-", "plane2-"}, "row"),
+    (Hosts(40, 4, 8, 2), 64, Wish(dual_tor=True), {""}, "row"),
+    (Hosts(36, 1, 8, 4), 32, Wish("fat-tree", planes=2), {"plane1-", "plane2-"}, "row"),
+    (Hosts(50, 2, 8), 16, Wish("rail-only"), {"rail1-", "rail2-"}, "row"),
+    (Hosts(41, 1, 8), 16, Wish("fat-tree", zones=2), {"zone1-", "zone2-"}, "row"),
+    (
+        Hosts(40, 2, 8, 2),
+        32,
+        Wish("rail-only", planes=2, zones=2),
+        {f"plane{p}-zone{z}-rail{r}-" for p in (1, 2) for z in (1, 2) for r in (1, 2)},
+        "row",
+    ),
+    (Hosts(64, 8, 8), 16, Wish("fat-tree"), {""}, "row"),
+]
+
+
+def numbered(n, form):
+    return {form.format(i) for i in range(1, n + 1)}
+
+
+@pytest.mark.parametrize(("hosts", "radix", "wish", "marks", "length"), LISTED)
+def test_devices_and_ports_are_numbered_without_gaps(hosts, radix, wish, marks, length):
+    made = design(hosts, equal_ports(radix), wish)
+    rows = list(clos_cables(made, hosts, wish))
+    lower, upper = defaultdict(set), defaultdict(set)
+    for c in rows:
+        lower[c.a_device].add(c.a_port)
+        upper[c.b_device].add(c.b_port)
+    assert {d for d in lower if d.startswith("node-")} == numbered(hosts.n_nodes, "node-{:04d}")
+    if hosts.ports_per_nic > 1:
+        every = {f"nic{n}/{p}" for n in range(1, hosts.nics_per_node + 1)
+                 for p in range(1, hosts.ports_per_nic + 1)}  # fmt: skip
+    else:
+        every = numbered(hosts.nics_per_node, "nic{}")
+    assert all(ports == every for d, ports in lower.items() if d.startswith("node-"))
+    for tier in made.tiers:
+        each = tier.n_switches // made.n_networks
+        names = set().union(*(numbered(each, f"{m}{tier.name}-{{:03d}}") for m in marks))
+        assert names == {d for d in upper if d.split("-")[-2] == tier.name}
+        for name in names:
+            assert upper[name] == numbered(len(upper[name]), "{}")  # links from below, from port 1
+            assert len(upper[name]) <= (tier.ports_down if tier.ports_up else radix)
+            above = range(tier.ports_down + 1, tier.ports_down + tier.ports_up + 1)
+            assert lower.get(name, set()) == set(map(str, above))
+    assert {c.length for c in rows if c.a_device.startswith("node-")} == {length}
+    assert {c.length for c in rows if not c.a_device.startswith("node-")} <= {"hall"}
+
+
+def test_rails_pairs_and_planes_end_where_they_should():
+    """Rails on leafs of their own, both ports of a pair on two leafs, planes apart by port."""
+    rails = list(clos_cables(design(Hosts(40, 4, 8), K64, Wish()), Hosts(40, 4, 8), Wish()))
+    of = defaultdict(set)
+    for c in rails[: 40 * 4]:
+        of[c.b_device].add(c.a_port)
+    assert all(len(nics) == 1 for nics in of.values())
+    pair, wish = Hosts(40, 4, 8, 2), Wish(dual_tor=True)
+    ends = defaultdict(set)
+    for c in clos_cables(design(pair, K64, wish), pair, wish):
+        if c.a_device.startswith("node-"):
+            ends[c.a_device, c.a_port.split("/")[0]].add(c.b_device)
+    assert {len(leafs) for leafs in ends.values()} == {2}
+    twin, wish = Hosts(40, 4, 8, 2), Wish(planes=2)
+    for c in clos_cables(design(twin, K64, wish), twin, wish):
+        if c.a_device.startswith("node-"):
+            assert c.b_device.startswith("plane" + c.a_port.split("/")[1])
+
+
+def test_a_core_meets_the_spines_of_one_index_of_every_pod():
+    """Al-Fares et al. 2008, section 2.2.1: where pods are full, each core has a link to each."""
+    hosts, wish = Hosts(64, 8, 8), Wish("fat-tree")
+    made = design(hosts, equal_ports(16), wish)
+    assert made.even and [t.n_switches for t in made.tiers] == [64, 64, 32]
+    pods = defaultdict(Counter)
+    for c in clos_cables(made, hosts, wish):
+        if c.b_device.startswith("core"):
+            spine = int(c.a_device[-3:]) - 1
+            pods[c.b_device][spine // 8, spine % 8] += 1
+    for core in pods.values():
+        assert {pod for pod, _ in core} == set(range(8))
+        assert len({index for _, index in core}) == 1
+        assert set(core.values()) == {2}
+
+
+def test_pods_are_even_only_where_they_are_full():
+    assert design(Hosts(512, 8, 8), K64, Wish()).even  # SuperPOD B200, 16 SU
+    assert not design(Hosts(65, 8, 8), equal_ports(16), Wish("fat-tree")).even
+    assert not design(Hosts(72, 8, 8), equal_ports(16), Wish("fat-tree")).even  # 9 pods, 36 cores
+
+
+def test_a_list_of_four_tiers_or_of_no_tree_is_refused():
+    hosts = Hosts(256, 1, 1)
+    made = design(hosts, equal_ports(8), Wish("fat-tree"))
+    assert made.n_tiers == 4  # 4 x 4 x 8 links are three tiers' most
+    with pytest.raises(ValueError, match="up to three tiers"):
+        next(clos_cables(made, hosts, Wish("fat-tree")))
+    with pytest.raises(ValueError, match="up to three tiers"):
+        next(clos_cables(dragonfly(hosts, 16, 1e9), hosts, Wish()))
+
+
+def test_every_tier_under_another_is_linked_by_name():
+    made = design(Hosts(256, 1, 1), equal_ports(8), Wish("fat-tree"))
+    tiers = [t.name for t in made.tiers]
+    assert [(g.lower, g.upper) for g in made.links] == list(
+        zip(["host", *tiers], tiers, strict=False)
+    )
+    assert [g.n_links for g in made.links] == [256] * 4
+
+
+@given(st.integers(4, 128), st.integers(1, 4), st.integers(1, 8), st.floats(1.0, 9.0))
+def test_ports_of_a_leaf_are_divided_as_well_as_they_can(radix, fast, cage, over):
+    """The most whole cages that leave uplinks enough; the next cage would not."""
+    ports = Ports(radix * fast, radix, 25e9, 25e9 * fast)
+
+    def legal(down):
+        up = next(n for n in range(radix + 2) if n * fast * over >= down * (1 - 1e-12))
+        return down + up * fast <= radix * fast
+
+    try:
+        split = leaf_split(ports, over, cage)
+    except ValueError:
+        assert cage > ports.down or not legal(cage)
+        return
+    assert split.down % cage == 0 and legal(split.down)
+    assert split.down + cage > ports.down or not legal(split.down + cage)
+
+
+def test_racks_take_what_they_hold():
+    """400G hosts under 800G uplinks: 16 links of a rack need 8 up, 4 at 2 to 1."""
+    ports = Ports(128, 64, 50e9, 100e9)
+    for over, links_up in (((), 8), ((2.0,), 4)):
+        made = tree([256], ports, over, rack_links=16)
+        assert made.switches[0] == 16
+        assert made.links_up == (16 * links_up,)
+
+
+def test_hosts_of_a_cluster_as_its_data_sheet_says():
+    """DGX H100: eight 400 Gb/s ports; DGX A100 of the SuperPOD: eight of 200 Gb/s."""
+    h100, a100 = (plan_of(load_cluster(name), 64) for name in ("dgx-h100", "dgx-a100"))
+    assert (h100.hosts, h100.ports.down_bytes_per_s) == (Hosts(8, 8, 8), 50e9)
+    assert (a100.hosts, a100.ports.down_bytes_per_s) == (Hosts(8, 8, 8), 25e9)
+    rack = plan_of(load_cluster("meta-24k"), 24576)
+    assert rack.wish.rack_links == 16  # two servers of eight GPUs a rack
+
+
+def test_slices_are_boxes_of_the_pod_nearest_a_cube():
+    """Google Cloud, TPU v5p and v5e: 4x4x8 of 128 chips, 4x8 of 32."""
+    assert slice_shape(128, (16, 20, 28), 4) == (4, 4, 8)
+    assert slice_shape(32, (16, 16)) == (4, 8)
+    assert slice_shape(8, (16, 20, 28), 4) == (2, 2, 2)
+    with pytest.raises(ValueError, match="no box of 34 chips fits a pod of 16x16"):
+        slice_shape(34, (16, 16))
+
+
+# bills
+
+
+def test_bill_by_hand():
+    """Two leafs under one spine: 64 host links, 64 up, 3 switches of 1.0 to 1.6 kW."""
+    made = design(Hosts(64, 1, 1), K64, Wish("fat-tree", tiers=2))
+    assert made.n_switches == 3
+    parts = Parts(
+        "QM9700", 30_000.0, (1000.0, 1600.0), 500.0, None, Module("OSFP", 2, 17.0),
+        Module("OSFP-flat", 1, 8.0),
+    )  # fmt: skip
+    found = bill(made, parts)
+    twin, flat = (64 + 2 * 64) // 2, 64
+    assert modules(made, 2, 1) == (twin, flat)
+    middle = 3 * 1300.0 + twin * 17.0 + flat * 8.0
+    assert found.power_low_w == pytest.approx(middle - 900)
+    assert found.power_high_w == pytest.approx(middle + 900)
+    assert found.usd == 3 * 30_000 + 128 * 500
+    assert found.unpriced == () == found.unmeasured
+    assert {i.item: (i.n, i.power_w, i.usd) for i in found.items} == {
+        "QM9700": (3, 3900.0, 90_000.0),
+        "optical link (fibre, both modules)": (128, 0.0, 64_000.0),
+        "switch module OSFP": (twin, twin * 17.0, 0.0),
+        "host module OSFP-flat": (flat, flat * 8.0, 0.0),
+    }
+
+
+def test_copper_in_the_rack_has_no_module():
+    made = design(Hosts(64, 1, 1), K64, Wish("fat-tree", rack_links=16))
+    parts = Parts(copper_usd=50.0, switch_module=Module("m", 1, 10.0))
+    found = {i.item: i for i in bill(made, parts).items}
+    assert found["copper link"].usd == 64 * 50.0
+    assert found["copper link"].power_w == pytest.approx(6.4)
+    assert found["switch module m"].n == 2 * 64
+    assert not any("host module" in name for name in found)
+    with pytest.raises(ValueError, match="at least one link"):
+        modules(made, 0, 1)
+    assert modules(made, 1, 1) == (128, 0)
+
+
+# what a failure takes
+
+
+def taken(hosts, wish, radix=64, **more):
+    made = design(hosts, equal_ports(radix), wish)
+    return {x.part: x for x in losses(made, hosts, **more)}
+
+
+def test_losses_by_hand():
+    one = taken(Hosts(128, 8, 8), Wish(), gpus_per_rack=32)
+    leaf, spine, rack, link = one["leaf"], one["spine"], one["rack"], one["host link"]
+    assert (link.n_gpus, link.bandwidth_frac, link.n_gpus_cut) == (1, 1.0, 1)
+    assert link.bisection_frac == 1 / 1024 and link.note
+    assert (leaf.n_gpus, leaf.bandwidth_frac, leaf.n_gpus_cut) == (32, 1.0, 32)
+    assert leaf.bisection_frac == 1 / 32 and "rail" in leaf.note
+    assert (spine.n_gpus, spine.bandwidth_frac, spine.bisection_frac) == (1024, 1 / 16, 1 / 16)
+    assert spine.n_gpus_cut == 0
+    assert (rack.n_gpus, rack.bandwidth_frac, rack.n_gpus_cut) == (32, 1.0, 32)
+    assert rack.bisection_frac == 1 / 32
+    assert taken(Hosts(128, 8, 8), Wish("fat-tree"))["leaf"].note == ""
+
+
+def test_a_shared_nic_and_two_planes_share_the_loss():
+    half = taken(Hosts(16, 4, 8), Wish("fat-tree"))  # two GPUs a NIC
+    assert (half["host link"].n_gpus, half["host link"].n_gpus_cut) == (2, 2)
+    assert half["leaf"].n_gpus == 128 == half["leaf"].n_gpus_cut
+    assert half["host link"].bandwidth_frac == 1.0
+    twin = taken(Hosts(64, 8, 8, 2), Wish(planes=2), 128)
+    assert twin["leaf"].n_gpus_cut == 0 and twin["leaf"].bandwidth_frac == 0.5
+    assert twin["host link"].note == ""
+    assert twin["host link"].bisection_frac == 1 / 1024
+    rails = taken(Hosts(128, 8, 8), Wish("rail-only"))  # eight networks of four leafs, two spines
+    assert rails["spine"].bisection_frac == pytest.approx(1 / 16)
+    assert taken(Hosts(2, 8, 8), Wish("fat-tree"), gpus_per_rack=64)["rack"].n_gpus == 16
+
+
+# cable lists that were given
+
+
+def tiny(*links):
+    ends = Counter()
+    rows = []
+    for a, b in links:
+        ends.update((a, b))
+        rows.append(Cable(a, str(ends[a]), b, str(ends[b]), ""))
+    return rows
+
+
+def test_report_of_a_small_list():
+    """Three hosts on two leafs (2 and 1), each leaf with one link to each of two spines."""
+    rows = tiny(
+        ("h1", "l1"), ("h2", "l1"), ("h3", "l2"),
+        ("l1", "s1"), ("l1", "s2"), ("l2", "s1"), ("l2", "s2"), ("l2", "s2"),
+    )  # fmt: skip
+    report = check_cables(rows, 4)
+    assert (report.n_cables, report.n_hosts, report.n_switches) == (8, 3, 4)
+    assert report.tiers == (("tier 1", 2), ("tier 2", 2))
+    assert report.n_planes == 1
+    assert report.worst_oversubscription == 1.0
+    assert report.link_loss_frac == 1.0
+    assert report.leaf_loss_frac == pytest.approx(2 / 3)
+    assert report.spine_loss_frac == pytest.approx(3 / 5)
+    details = {f.check: (f.ok, f.detail) for f in report.findings}
+    assert not report.ok
+    assert details.pop("even spread") == (False, "l2 has 1 to 2 links to the switches above it")
+    assert details["one cable per port"] == (True, "16 ports")
+    assert details["port budget"][0] and "uses 4 of 4 ports" in details["port budget"][1]
+    assert details["bisection"] == (True, "l1: 2 host links over 2 uplinks")
+    assert details["host links per leaf"] == (True, "1 to 2")
+    assert details["links per host"] == (True, "1")
+    assert details["planes"] == (True, "1 network")
+    assert all(ok for ok, _ in details.values())
+    good = check_cables(rows[:-1])
+    assert good.ok and len(good.findings) == len(report.findings) - 1
+
+
+def test_planes_share_all_hosts_and_zones_none():
+    planes = check_cables(tiny(("h1", "p"), ("h2", "p"), ("h1", "q"), ("h2", "q")))
+    assert planes.ok and planes.n_planes == 2 and planes.link_loss_frac == 0.5
+    assert planes.spine_loss_frac is None and planes.worst_oversubscription is None
+    zones = check_cables(tiny(("h1", "p"), ("h2", "p"), ("h3", "q"), ("h4", "q")))
+    assert zones.ok and zones.n_planes == 2
+    assert any("2 networks over 2 sets of hosts" in f.detail for f in zones.findings)
+    mixed = check_cables(tiny(("h1", "p"), ("h2", "p"), ("h1", "q"), ("h3", "q")))
+    assert {"links per host", "planes"} <= {f.check for f in mixed.findings if not f.ok}
+
+
+def test_no_list_and_a_ring_are_refused():
+    with pytest.raises(ValueError, match="no cable"):
+        check_cables([])
+    with pytest.raises(ValueError, match="no host"):
+        check_cables(tiny(("a", "b"), ("b", "a")))
+
+
+# networks that are no trees
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 20))
+def test_every_two_groups_of_a_dragonfly_have_equal_shares(a, h, g):
+    g = min(g, a * h + 1)
+    pairs = list(dragonfly_pairs(a, h, g))
+    assert len(pairs) == (g * a * h // 2 if g > 1 else 0)
+    used = Counter(port for pair in pairs for port in pair)
+    assert set(used.values()) <= {1} and set(used) <= set(range(g * a * h))
+    between = Counter(tuple(sorted(port // (a * h) for port in pair)) for pair in pairs)
+    assert all(one < two for one, two in between)
+    if g > 1:
+        assert len(between) == g * (g - 1) // 2
+        assert max(between.values()) - min(between.values()) <= 1
+
+
+def switch_ports(rows):
+    used = defaultdict(list)
+    for c in rows:
+        used[c.b_device].append(int(c.b_port))
+        if c.a_device.startswith("switch"):
+            used[c.a_device].append(int(c.a_port))
+    return used
+
+
+def test_dragonfly_cables_by_hand():
+    """Kim et al. 2008, figure 5: p = h = 2, a = 4, nine groups, 72 hosts."""
+    hosts = Hosts(36, 1, 2, 2)
+    made = dragonfly(hosts, 7, 25e9, (2, 4, 2, 9))
+    assert (made.n_switches, made.reach_gpus) == (36, 72)
+    rows = list(dragonfly_cables(made, hosts))
+    assert {tuple(sorted(ports)) for ports in switch_ports(rows).values()} == {tuple(range(1, 8))}
+    assert rows[0] == Cable("node-0001", "nic1/1", "switch-0001", "1", "row")
+    assert rows[3] == Cable("node-0002", "nic1/2", "switch-0002", "2", "row")
+    lengths = Counter(c.length for c in rows)
+    assert lengths == {"row": 72 + 9 * 6, "hall": 36}
+    switches = [c for c in rows if not c.a_device.startswith("node")]
+    for c in switches:
+        groups = {(int(d[-4:]) - 1) // 4 for d in (c.a_device, c.b_device)}
+        assert len(groups) == (1 if c.length == "row" else 2)
+    assert len({frozenset((c.a_device, c.b_device)) for c in switches}) == 9 * 6 + 36
+
+
+def test_dragonfly_bandwidth_by_hand():
+    """72 hosts in nine groups: 20 of 36 global links between four groups and five."""
+    made = dragonfly(Hosts(72, 1, 1), 7, 25e9, (2, 4, 2, 9))
+    group, network = made.bisection
+    assert (group.n_gpus, group.bytes_per_s) == (8, 4 * 25e9)
+    assert network.bytes_per_s == 20 * 25e9
+    assert network.bytes_per_s_per_gpu == pytest.approx(2 * 20 / 72 * 25e9)
+    assert made.tiers[0].oversubscription == 1.0
+    alone = dragonfly(Hosts(8, 1, 1), 7, 25e9, (2, 4, 2, 1))
+    assert alone.bisection[1].bytes_per_s == 3 * 25e9  # half of the six links inside
+    assert [g.n_links for g in alone.links] == [8, 6]
+    with pytest.raises(ValueError, match="= 7 is more than 6 ports"):
+        dragonfly(Hosts(72, 1, 1), 6, 25e9, (2, 4, 2, 9))
+    with pytest.raises(ValueError, match=r"at most a\*h \+ 1 = 9"):
+        dragonfly(Hosts(72, 1, 1), 7, 25e9, (2, 4, 2, 10))
+    with pytest.raises(ValueError, match="73 host links do not fit 72"):
+        dragonfly(Hosts(73, 1, 1), 7, 25e9, (2, 4, 2, 9))
+    with pytest.raises(ValueError, match="at least one host"):
+        dragonfly(Hosts(1, 1, 1), 7, 25e9, (0, 4, 2, 9))
+    assert balanced_dragonfly(72, 7) == (2, 4, 2, 9)
+    with pytest.raises(ValueError, match="at most 72 hosts, got 73"):
+        balanced_dragonfly(73, 7)
+
+
+def test_dragonfly_plus_by_hand():
+    """Shpiner et al. 2017: of 4-port switches groups of 4 hosts, at most five of them."""
+    made = dragonfly_plus(Hosts(20, 1, 1), 4, 10e9)
+    assert [t.n_switches for t in made.tiers] == [10, 10]
+    assert [g.n_links for g in made.links] == [20, 20, 10]
+    assert made.reach_gpus == 20
+    group, network = made.bisection
+    assert (group.n_gpus, group.bytes_per_s) == (4, 2 * 10e9)
+    assert network.bytes_per_s == 6 * 10e9  # two groups and three, one link a pair
+    assert network.bytes_per_s_per_gpu == pytest.approx(6e9)
+    one = dragonfly_plus(Hosts(3, 1, 1), 4, 10e9)
+    assert [g.n_links for g in one.links] == [3, 4] and one.bisection[1].bytes_per_s == 15e9
+    assert one.bisection[0].n_gpus == 3
+    two = dragonfly_plus(Hosts(8, 1, 1), 4, 10e9)
+    assert two.links[-1].n_links == 4 and two.bisection[1].bytes_per_s == 40e9
+    with pytest.raises(ValueError, match="at most .* = 5"):
+        dragonfly_plus(Hosts(21, 1, 1), 4, 10e9)
+    with pytest.raises(ValueError, match="at least 2 ports"):
+        dragonfly_plus(Hosts(1, 1, 1), 1, 10e9)
+
+
+def test_slim_fly_by_its_paper():
+    """Besta and Hoefler 2014, table 2 and section VII: q = 5 is Hoffman-Singleton."""
+    assert [slim_fly_degree(q) for q in (3, 4, 5, 8, 9)] == [5, 6, 7, 12, 13]
+    for q in (2, 6, 10, 12, 15):
+        with pytest.raises(ValueError, match="prime power"):
+            slim_fly_degree(q)
+    made = slim_fly(Hosts(200, 1, 1), 11, 10e9)
+    assert dict(made.parameters) == {"q": 5, "k'": 7, "p": 4}
+    assert [g.n_links for g in made.links] == [200, 175]
+    assert made.tiers[0].oversubscription == pytest.approx(4 / 7) and made.reach_gpus == 200
+    with pytest.raises(ValueError, match="does not reach 201"):
+        slim_fly(Hosts(201, 1, 1), 11, 10e9)
+    with pytest.raises(ValueError, match=r"7 \+ 5 ports are more than 11"):
+        slim_fly(Hosts(9, 1, 1), 11, 10e9, q=5, p=5)
+    with pytest.raises(ValueError, match="201 host links do not fit 200"):
+        slim_fly(Hosts(201, 1, 1), 64, 10e9, q=5)
+    assert slim_fly_sets(5) == ({1, 4}, {2, 3})  # Hafner 2004, section 3
+    for q in (1, 2, 4, 9, 25):
+        with pytest.raises(ValueError, match="prime q"):
+            slim_fly_sets(q)
+    rows = list(slim_fly_cables(made, Hosts(200, 1, 1)))
+    assert {tuple(sorted(p)) for p in switch_ports(rows).values()} == {tuple(range(1, 12))}
+    halves = Counter(c.length for c in rows[200:])
+    assert halves == {"row": 2 * 25, "hall": 125}  # q^2 (k' - q)/2 in each half, q^3 between
+
+
+MESHES = [((4, 4), (False, False)), ((4, 2), (True, True)), ((1, 3, 5), (True, True, False))]
+
+
+@pytest.mark.parametrize(("shape", "wrapped"), MESHES)
+def test_torus_cables_join_neighbours(shape, wrapped):
+    rows = list(torus_cables(shape, wrapped))
+    assert len(rows) == torus_links(shape, wrapped)
+    assert len(rows) == sum(g.n_links for g in torus(shape, 1e9, wrapped).links)
+    ports = Counter((c.a_device, c.a_port) for c in rows)
+    ports.update((c.b_device, c.b_port) for c in rows)
+    assert max(ports.values()) == 1
+    for c in rows:
+        here, there = (
+            [int(x) for x in d.removeprefix("chip-").split(".")] for d in (c.a_device, c.b_device)
+        )
+        (axis,) = [i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
+        around = there[axis] < here[axis]
+        assert there[axis] == (here[axis] + 1) % shape[axis]
+        assert (c.a_port, c.b_port) == ("+" + "xyz"[axis], "-" + "xyz"[axis])
+        assert c.length == ("hall" if around else "rack")
+        assert wrapped[axis] or not around
+
+
+def test_torus_by_hand():
+    """TPU v4, arXiv:2304.01433: 64 chips of a cube, 96 optical links, 6 x 16 of its faces."""
+    cube = torus((4, 4, 4), 45e9, cube=4)
+    assert [(g.n_links, g.n_cables, g.optical) for g in cube.links] == [
+        (144, 144, False),
+        (48, 96, True),
+    ]
+    assert (cube.n_switches, cube.n_nodes) == (48, 16)
+    assert cube.bisection[0].bytes_per_s_per_gpu == 2 * 32 * 45e9 / 64
+    half = torus((4, 4, 8), 45e9, (False, True, True), cube=4)
+    assert half.links[1].n_links == 2 * 32
+    assert torus((1, 4, 1), 1e9, (True,) * 3).links[0].n_links == 4
+    assert torus_bisection_links((8, 4), (True, False)) == 8
+    assert torus_bisection_links((8, 4), (False, True)) == 4
+    assert torus_bisection_links((1, 1), (True, True)) == 0
+    assert torus_links((2, 2), (True, False)) == 4 + 2
+
+
+def test_a_shape_has_the_numbers_of_its_topology():
+    hosts, ports = Hosts(72, 1, 1), Ports(16, 16, 25e9, 25e9)
+
+    def made(kind, *shape):
+        return dict(design_of(Plan(hosts, ports, Wish(kind), shape)).parameters)
+
+    assert made("dragonfly", 2, 4, 2, 9) == {"p": 2, "a": 4, "h": 2, "g": 9}
+    assert made("dragonfly+", 3)["g"] == 3 and made("slim-fly", 5)["q"] == 5
+    assert made("slim-fly", 5, 2)["p"] == 2 and made("slim-fly")["q"] == 4
+    for kind, shape, words in (
+        ("dragonfly", (2, 4, 2), "dragonfly is p,a,h,g"),
+        ("dragonfly+", (3, 3), r"dragonfly\+ is g"),
+        ("slim-fly", (5, 2, 1), "slim-fly is q or q,p"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            made(kind, *shape)
+
+
+def test_nvlink_domain_by_hand():
+    """DGX H100: 8 x 18 links of 25 GB/s on four switches, 36 links each."""
+    box = nvlink_domain(8, 18, 25e9, 64, 4)
+    assert (box.n_switches, box.tiers[0].ports_down, box.n_host_links) == (4, 36, 144)
+    assert box.bisection[0].bytes_per_s == 4 * 450e9
+    assert not box.links[0].optical
+    with pytest.raises(ValueError, match="needs GPUs"):
+        nvlink_domain(8, 0, 25e9, 64)
