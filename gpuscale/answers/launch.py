@@ -115,19 +115,9 @@ def launch_of(
 ) -> TrainingLaunch:
     """Build the job of a plan's inputs and result, as its JSON has them.
 
-    Parameters
-    ----------
-    inputs, result : mapping
-        Of a saved plan.
-    command : str
-        The command that makes the plan again.
-    model, cluster : ModelSpec, ClusterSpec, optional
-        Where they are at hand; else those of the names in `inputs`.
-
-    Raises
-    ------
-    GpuscaleError
-        If the plan names presets that are not known here, or its layout is not complete.
+    `inputs, result`: of a saved plan. `command`: the command that makes the plan again. `model,
+    cluster`: where they are at hand; else those of the names in `inputs`. Raises GpuscaleError if
+    the plan names presets that are not known here, or its layout is not complete.
     """
     from gpuscale.core.layout import Layout
     from gpuscale.core.settings import JobSettings

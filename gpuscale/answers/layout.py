@@ -46,21 +46,10 @@ def layout_of(
 ) -> Layout:
     """Lay a training job out as asked.
 
-    Parameters
-    ----------
-    asked : Degrees
-        The degrees; what is not given is the software's habit.
-    seq_len : int
-        Tokens of a sequence. [1]
-    model, software : spec
-        What is trained, and with what.
-    stage_batches : int
-        Micro-batches for each stage, where no global batch is given. [1]
-
-    Raises
-    ------
-    GpuscaleError
-        For a layout that the framework cannot run.
+    `asked`: the degrees; what is not given is the software's habit. `seq_len`: tokens of a sequence
+    [1]. `model, software`: what is trained, and with what. `stage_batches`: micro-batches for each
+    stage, where no global batch is given [1]. Raises GpuscaleError for a layout that the framework
+    cannot run.
     """
     pp, vpp = asked.pp, asked.vpp
     if asked.pipeline_layout:

@@ -57,13 +57,7 @@ FIELDS = {
 
 
 def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> None:
-    """Refuse a layout that the framework cannot run.
-
-    Raises
-    ------
-    GpuscaleError
-        With the rule and its source.
-    """
+    """Refuse a layout that the framework cannot run."""
     from gpuscale.io.software import capabilities_of
 
     facts = facts_of(
@@ -78,13 +72,7 @@ def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> 
 def refuse_settings(
     software: SoftwareSpec, settings: JobSettings, layout: Layout | None = None
 ) -> None:
-    """Refuse settings that the framework does not have, or not with a layout.
-
-    Raises
-    ------
-    GpuscaleError
-        With what it has.
-    """
+    """Refuse settings that the framework does not have, or not with a layout."""
     from gpuscale.io.software import capabilities_of
 
     soft = capabilities_of(software)
@@ -98,13 +86,7 @@ def refuse_settings(
 
 
 def refuse_serving(model: ModelSpec, tp: int, pp: int) -> None:
-    """Refuse degrees of a replica that no serving engine can run.
-
-    Raises
-    ------
-    GpuscaleError
-        With the rule and its source.
-    """
+    """Refuse degrees of a replica that no serving engine can run."""
     facts = facts_of(model, 1, 1, tp * pp)
     broken = against_tp(tp, facts) or against_pp(pp, 1, facts)
     if broken is not None:
@@ -114,13 +96,7 @@ def refuse_serving(model: ModelSpec, tp: int, pp: int) -> None:
 def refuse_degrees(
     model: ModelSpec, seq_len: int, *, tp: int, pp: int, cp: int, ep: int, dp: int
 ) -> None:
-    """Refuse degrees that no framework can run, whatever batch and schedule are.
-
-    Raises
-    ------
-    GpuscaleError
-        With the rule and its source.
-    """
+    """Refuse degrees that no framework can run, whatever batch and schedule are."""
     facts = facts_of(model, seq_len, dp, tp * pp * cp * dp)
     broken = (
         against_tp(tp, facts)

@@ -57,10 +57,7 @@ class Failing(Question):
 def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
     """Failure rate with its range: as given, else of a fleet.
 
-    Raises
-    ------
-    GpuscaleError
-        If both a rate and a mean time are given, or the fleet is not known.
+    Raises GpuscaleError if both a rate and a mean time are given, or the fleet is not known.
     """
     from gpuscale.core.run.failures import GPUS_PER_NODE, Fleet
     from gpuscale.core.run.time import SECONDS_PER_DAY
@@ -119,18 +116,8 @@ def outlook_of(
 ) -> Outlook:
     """How long a run takes with failures, and what would help.
 
-    Parameters
-    ----------
-    asked : Failing
-        Rates, recovery, interval.
-    ideal_s : float
-        Time without failures. [s]
-    n_gpus : int
-        GPUs of the job. [1]
-    saved : SaveTime
-        Of one checkpoint.
-    other_per_s : float
-        Further stops, as pre-emptions. [1/s]
+    `asked`: rates, recovery, interval. `ideal_s`: time without failures [s]. `n_gpus`: GPUs of the
+    job [1]. `saved`: of one checkpoint. `other_per_s`: further stops, as pre-emptions [1/s].
     """
     from gpuscale.core.run.goodput import Conditions, outlook
     from gpuscale.io.run import recovery_s

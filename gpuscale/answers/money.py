@@ -29,15 +29,12 @@ PRICE = "Of a GPU, e.g. '2.5 USD/h'."
 def read_price(value: Any, label: str = "--price") -> float:
     """Price of a GPU-hour: a number is in USD/h, a text must say so.
 
+    Raises GpuscaleError for a text without a unit, which may be meant per node or per month.
+
     Examples
     --------
     >>> read_price("2.10 USD/h"), read_price(2.1)
     (2.1, 2.1)
-
-    Raises
-    ------
-    GpuscaleError
-        For a text without a unit, which may be meant per node or per month.
     """
     from gpuscale.answers.values import quantity
 
@@ -82,10 +79,7 @@ class Priced(Costed):
 def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False) -> Rate | None:
     """Price of a GPU-hour: as given, else of the cluster's file, else of the shipped offers.
 
-    Raises
-    ------
-    GpuscaleError
-        If a spot price is wanted and none is known.
+    Raises GpuscaleError if a spot price is wanted and none is known.
     """
     from gpuscale.core.run.bill import Rate
     from gpuscale.io.run import day_of, rent_of, today
@@ -145,10 +139,8 @@ def owned_of(
 ) -> Owned:
     """Cluster that is owned: the file over the site and the tables; what is missing is refused.
 
-    Raises
-    ------
-    GpuscaleError
-        If the price of a machine, its power or that of electricity is nowhere said.
+    Raises GpuscaleError if the price of a machine, its power or that of electricity is nowhere
+    said.
     """
     from gpuscale.core.run.ownership import Owned
     from gpuscale.io.run import load_draw, load_purchase
@@ -198,22 +190,9 @@ def bill_of(
 ) -> Bill:
     """Bill of a duration.
 
-    Parameters
-    ----------
-    asked : Costed
-        Site, PUE, spot, own.
-    cluster : ClusterSpec
-        Its GPU, node power and price.
-    time_s : float
-        Elapsed time, failures included. [s]
-    n_gpus : int
-        GPUs held. [1]
-    given : float, optional
-        Price of a GPU-hour. [USD/h]
-    work_frac : float
-        Of the time at work; the rest idles. [1]
-    tokens : float, optional
-        Tokens made in that time. [1]
+    `asked`: site, PUE, spot, own. `cluster`: its GPU, node power and price. `time_s`: elapsed time,
+    failures included [s]. `n_gpus`: GPUs held [1]. `given`: price of a GPU-hour [USD/h].
+    `work_frac`: of the time at work; the rest idles [1]. `tokens`: tokens made in that time [1].
     """
     from gpuscale.core.run.bill import Bill, Rate, charge
     from gpuscale.core.run.ownership import break_even_utilisation, own_cost

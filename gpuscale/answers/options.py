@@ -180,10 +180,7 @@ class Machine(Question):
     def where(self) -> str:
         """Cluster that is meant.
 
-        Raises
-        ------
-        GpuscaleError
-            If it is given twice.
+        Raises GpuscaleError if it is given twice.
         """
         if self.cluster is not None and self.gpu is not None:
             raise GpuscaleError("give --cluster or --gpu, not both")
@@ -294,10 +291,7 @@ class Pins(JobOptions):
 def said_by_layout(chunks: tuple[int, ...], pp: int | str | None) -> dict[str, int | str]:
     """Pins that the layers of each chunk mean: the stages, and the chunks of each.
 
-    Raises
-    ------
-    GpuscaleError
-        If the chunks do not divide over the stages.
+    Raises GpuscaleError if the chunks do not divide over the stages.
     """
     stages = pp if isinstance(pp, int) else len(chunks)
     if len(chunks) % stages:

@@ -56,18 +56,10 @@ def _given(given_json: str) -> dict[str, Any]:
 def asked_json(name: str, given_json: str) -> str:
     """Answer a form.
 
-    Parameters
-    ----------
-    name : str
-        A command: plan, memory, serve, ...
-    given_json : str
-        Its options as a JSON table of texts; empty ones are left out.
-
-    Returns
-    -------
-    str
-        JSON: ``command``, and either ``error`` with ``hint`` or ``head``, ``body`` (HTML),
-        ``answer`` (as ``--json``), ``no``, and whether there is a ``launch`` file.
+    `name`: a command: plan, memory, serve, ... `given_json`: its options as a JSON table of texts;
+    empty ones are left out. Returns: JSON: ``command``, and either ``error`` with ``hint`` or
+    ``head``, ``body`` (HTML), ``answer`` (as ``--json``), ``no``, and whether there is a ``launch``
+    file.
     """
     made: dict[str, Any] = {"command": command_line(question_of(name), _given(given_json))}
     try:
@@ -90,10 +82,7 @@ def asked_json(name: str, given_json: str) -> str:
 def kept_json(name: str, given_json: str, what: str) -> str:
     """Make a file of an answer: its ``page``, its first ``picture`` or its ``launch`` file.
 
-    Returns
-    -------
-    str
-        JSON: ``file``, ``type`` and ``text``; or ``error``.
+    Returns: JSON: ``file``, ``type`` and ``text``; or ``error``.
     """
     try:
         document = _asked(name, given_json)

@@ -128,10 +128,7 @@ def check(requirement: Requirement, known: dict[str, Any]) -> Verdict:
 def check_all(requirements: Iterable[Requirement], result: Any, command: str = "") -> list[Verdict]:
     """Hold requirements against a result; `memory.total_bytes` is also a key of `memory`.
 
-    Raises
-    ------
-    GpuscaleError
-        If a key is not in the result or a value has another unit.
+    Raises GpuscaleError if a key is not in the result or a value has another unit.
     """
     known = dict(leaves(plain(result)))
     return [check(_without(command, r, known), known) for r in requirements]

@@ -32,17 +32,9 @@ class Point:
 def sweep_document(question: Swept, require: Sequence[Requirement] = ()) -> Document:
     """Ask a question at every point and tabulate its numbers.
 
-    Parameters
-    ----------
-    question : Swept
-        The question with its one or two sweeps; each point gets its own ``set`` or option.
-    require : sequence of Requirement
-        What the answer of a point must meet to be a yes.
-
-    Raises
-    ------
-    GpuscaleError
-        If a sweep cannot be read, or no point has an answer.
+    `question`: the question with its one or two sweeps; each point gets its own ``set`` or option.
+    `require`: what the answer of a point must meet to be a yes. Raises GpuscaleError if a sweep
+    cannot be read, or no point has an answer.
     """
     from gpuscale.answers.sweep_table import document
 

@@ -28,17 +28,14 @@ class Axis:
 def read_axes(given: tuple[str, ...]) -> tuple[Axis, ...]:
     """Read the sweeps of a command line.
 
+    Raises GpuscaleError for more than two keys, a key given twice, no values, or too many of them.
+
     Examples
     --------
     >>> read_axes(("tp=1..8", "gpu.hbm_bytes=80GB,96GB"))[0].texts
     ('1', '2', '4', '8')
     >>> read_axes(("gpus=8..64:4",))[0].texts
     ('8', '16', '32', '64')
-
-    Raises
-    ------
-    GpuscaleError
-        For more than two keys, a key given twice, no values, or too many of them.
     """
     if len(given) > len(POINTS):
         raise GpuscaleError("--sweep: at most two keys", EXAMPLE)

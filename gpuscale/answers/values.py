@@ -28,23 +28,9 @@ def quantity(
 ) -> float:
     """Read a positive number with an optional unit.
 
-    Parameters
-    ----------
-    text : str
-        As typed, e.g. ``1GB``.
-    dim : str
-        Dimension of `core.quantity.UNITS`.
-    name : str
-        What to call it in an error, e.g. ``--bytes``.
-    least, most : float
-        Accepted range, in the SI unit.
-    zero : bool
-        Accept 0.
-
-    Raises
-    ------
-    GpuscaleError
-        If it cannot be read or is out of range.
+    `text`: as typed, e.g. ``1GB``. `dim`: dimension of `core.quantity.UNITS`. `name`: what to call
+    it in an error, e.g. ``--bytes``. `least, most`: accepted range, in the SI unit. `zero`: accept
+    0. Raises GpuscaleError if it cannot be read or is out of range.
 
     Examples
     --------

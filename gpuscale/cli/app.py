@@ -129,15 +129,7 @@ def unwritten(error: OSError) -> int:
 def run(args: Sequence[str]) -> int:
     """Run one command line and turn every failure into its exit code.
 
-    Parameters
-    ----------
-    args : sequence of str
-        The arguments after the program's name.
-
-    Returns
-    -------
-    int
-        A value of `gpuscale.errors.Exit`.
+    `args`: the arguments after the program's name. Returns: a value of `gpuscale.errors.Exit`.
     """
     from gpuscale.cli.failures import report_error, usage_error
     from gpuscale.cli.invoked import remember

@@ -86,10 +86,7 @@ def shared_options(asked: Check, job: Job) -> tuple[str, ...]:
 def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
     """Read the jobs of a file.
 
-    Raises
-    ------
-    GpuscaleError
-        If there is none, or one of them has an unknown key or command.
+    Raises GpuscaleError if there is none, or one of them has an unknown key or command.
     """
     tables = data.get("job")
     if not isinstance(tables, list) or not tables or set(data) != {"job"}:

@@ -91,17 +91,8 @@ def _property(field: Asked[Any]) -> dict[str, Any]:
 def answered(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
     """Answer a call.
 
-    Parameters
-    ----------
-    name : str
-        A tool of `TOOLS`.
-    given : mapping
-        Its arguments.
-
-    Returns
-    -------
-    tuple
-        Text for the assistant, the JSON answer, and whether it is an error.
+    `name`: a tool of `TOOLS`. `given`: its arguments. Returns: text for the assistant, the JSON
+    answer, and whether it is an error.
     """
     from gpuscale.render.data import to_json
     from gpuscale.render.plain import to_text
@@ -127,10 +118,7 @@ def answered(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], 
 def serve() -> None:
     """Serve until the assistant closes the stream.
 
-    Raises
-    ------
-    GpuscaleError
-        If the SDK is not installed.
+    Raises GpuscaleError if the SDK is not installed.
     """
     try:
         import anyio

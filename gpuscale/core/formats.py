@@ -179,10 +179,7 @@ _BITS = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)bpw")
 def number_format(name: str) -> Format:
     """Look a format up.
 
-    Raises
-    ------
-    ValueError
-        If the format is not known.
+    Raises ValueError if the format is not known.
 
     Examples
     --------
@@ -202,10 +199,7 @@ def number_format(name: str) -> Format:
 def element_bytes(dtype: str) -> float:
     """Bytes of one element of a number format, block scales included. [byte].
 
-    Raises
-    ------
-    ValueError
-        If the format is not known.
+    Raises ValueError if the format is not known.
 
     Examples
     --------
@@ -238,10 +232,7 @@ def weight_bytes(n_params: float, dtype: str, *, scales: bool = False) -> float:
     >>> weight_bytes(128, "int4", scales=True)  # in groups of 128, a scale and a zero point each
     66.5
 
-    Raises
-    ------
-    ValueError
-        If the format is not known.
+    Raises ValueError if the format is not known.
     """
     known = number_format(dtype)
     if scales:

@@ -69,10 +69,7 @@ class Layout:
 def layout_chunks(text: str) -> list[int]:
     """Count the transformer layers of each chunk: numbers, or a layout string of Megatron-Core.
 
-    Raises
-    ------
-    ValueError
-        If it is neither.
+    Raises ValueError if it is neither.
 
     Examples
     --------

@@ -106,22 +106,9 @@ def parse(text: str, dim: str) -> float:
     A bare number is taken as SI (bytes, byte/s, s, ...). Bits and bytes differ in case:
     ``b`` is a bit, ``B`` a byte; ``GB`` is 1e9, ``GiB`` is 2**30.
 
-    Parameters
-    ----------
-    text : str
-        For example ``"80 GiB"``, ``"400 Gb/s"``, ``"15T"``.
-    dim : str
-        A key of `UNITS`.
-
-    Returns
-    -------
-    float
-        Value in the SI unit of `dim` (`frac`: 0 to 1; `usd_per_hour`: USD per hour).
-
-    Raises
-    ------
-    ValueError
-        If the text is no finite number below `MAX_ABS` or its unit is of another dimension.
+    `text`: for example ``"80 GiB"``, ``"400 Gb/s"``, ``"15T"``. `dim`: a key of `UNITS`. Returns:
+    value in the SI unit of `dim` (`frac`: 0 to 1; `usd_per_hour`: USD per hour). Raises ValueError
+    if the text is no finite number below `MAX_ABS` or its unit is of another dimension.
 
     Examples
     --------

@@ -234,17 +234,9 @@ def in_flight(schedule: str, stage: int, pp: int, vpp: int, n_micro_batches: int
 def orders(schedule: str, pp: int, vpp: int, n_micro_batches: int) -> list[list[Pass]]:
     """Work of every pipeline device, first to last.
 
-    Parameters
-    ----------
-    schedule : str
-        A name of `SCHEDULES`; 1f1b with `vpp` above 1 is interleaved.
-    pp, vpp, n_micro_batches : int
-        Devices, chunks on each, micro-batches. [1]
-
-    Raises
-    ------
-    ValueError
-        For what the schedule needs and does not have.
+    `schedule`: a name of `SCHEDULES`; 1f1b with `vpp` above 1 is interleaved. `pp, vpp,
+    n_micro_batches`: devices, chunks on each, micro-batches [1]. Raises ValueError for what the
+    schedule needs and does not have.
 
     Examples
     --------

@@ -123,10 +123,7 @@ def splits_by_length(n_layers: int, n_stages: int) -> tuple[LengthSplit, ...]:
     and spreads the layers evenly, the rest to the first ones
     (torchtitan/distributed/pipeline_parallel.py, `generate_llm_fqn_per_model_part`).
 
-    Parameters
-    ----------
-    n_layers, n_stages : int
-        Layers, and stages with the virtual ones. [1]
+    `n_layers, n_stages`: layers, and stages with the virtual ones [1].
 
     Examples
     --------

@@ -35,10 +35,7 @@ GENERAL_NETWORK = "general-network"
 def load_calibration(path: str | Path | None) -> dict[str, Any]:
     """Read an overlay: tables `arch.NAME`, `fabric.NAME`, `site`; {} for None.
 
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read or holds other keys.
+    Raises GpuscaleError if the file cannot be read or holds other keys.
     """
     if path is None:
         return {}
@@ -56,10 +53,7 @@ def load_calibration(path: str | Path | None) -> dict[str, Any]:
 def site_factor(calibration: str | Path | None) -> float:
     """Factor of an overlay on every expected step time: `site.step_time_factor`, 1 without.
 
-    Raises
-    ------
-    GpuscaleError
-        If it is no number from 0.5 to 10.
+    Raises GpuscaleError if it is no number from 0.5 to 10.
     """
     site = load_calibration(calibration).get("site", {})
     value = site.get("step_time_factor", 1.0) if isinstance(site, dict) else None
@@ -91,12 +85,7 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
 
     Of a GPU, products run at the clock that its power allows; of a name, at the measured board's.
 
-    Parameters
-    ----------
-    gpu : GpuSpec or str
-        A GPU, or the name of its architecture.
-    calibration : path, optional
-        Overlay file (`--calibration`).
+    `gpu`: a GPU, or the name of its architecture. `calibration`: overlay file (`--calibration`).
 
     Examples
     --------

@@ -41,10 +41,7 @@ def tuning_software(family: SoftwareSpec) -> SoftwareSpec:
 def finetune_parameters(software: SoftwareSpec) -> FinetuneParameters:
     """Fine-tuning parameters of a family.
 
-    Raises
-    ------
-    GpuscaleError
-        If nobody fine-tunes with it.
+    Raises GpuscaleError if nobody fine-tunes with it.
     """
     if software.finetune is None:
         raise GpuscaleError(
@@ -60,10 +57,7 @@ def finetune_site(
 ) -> Site:
     """Make the records of a job: the attention kernel and compilation are the job's own.
 
-    Raises
-    ------
-    GpuscaleError
-        As `finetune_parameters`.
+    Raises GpuscaleError as `finetune_parameters`.
     """
     cal = calibration or load_calibration()
     gpu = cluster.gpu

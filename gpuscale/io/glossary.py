@@ -63,10 +63,7 @@ def load_glossary() -> dict[str, Entry]:
 def find_entry(name: str) -> Entry:
     """Find the entry of a term or of another word for it.
 
-    Raises
-    ------
-    GpuscaleError
-        If there is none, with the closest one as the hint.
+    Raises GpuscaleError if there is none, with the closest one as the hint.
     """
     glossary = load_glossary()
     wanted = "-".join(name.lower().replace("_", "-").split())

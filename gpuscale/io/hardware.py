@@ -23,18 +23,10 @@ CATALOGUES = ("vendor", "documents")
 def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
     """GPU by preset name, alias, TOML path or `-`.
 
-    Parameters
-    ----------
-    arg : str
-        For example ``h100``, ``mi300x``, ``./mine.toml``; ``auto``: the one in this machine.
-    catalogue : str
-        ``vendor`` (data sheets) or ``documents`` (H100 990 TFLOP/s and 80e9 byte; GB200
-        2250 TFLOP/s), for names only.
-
-    Raises
-    ------
-    GpuscaleError
-        For an unknown name (with the closest one), a file that cannot be read or a bad key.
+    `arg`: for example ``h100``, ``mi300x``, ``./mine.toml``; ``auto``: the one in this machine.
+    `catalogue`: ``vendor`` (data sheets) or ``documents`` (H100 990 TFLOP/s and 80e9 byte; GB200
+    2250 TFLOP/s), for names only. Raises GpuscaleError for an unknown name (with the closest one),
+    a file that cannot be read or a bad key.
 
     Examples
     --------
@@ -58,18 +50,9 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
 
     In TOML, `gpu` is the name of a GPU preset or a table with the keys of `GpuSpec`.
 
-    Parameters
-    ----------
-    arg : str
-        For example ``dgx-h100``, ``h100-superpod``, ``h100``, ``./mine.toml``; ``auto``: this
-        machine.
-    catalogue : str
-        As in `load_gpu`; it holds for the cluster and for the GPU that it names.
-
-    Raises
-    ------
-    GpuscaleError
-        As `load_gpu`.
+    `arg`: for example ``dgx-h100``, ``h100-superpod``, ``h100``, ``./mine.toml``; ``auto``: this
+    machine. `catalogue`: as in `load_gpu`; it holds for the cluster and for the GPU that it names.
+    Raises GpuscaleError as `load_gpu`.
 
     Examples
     --------
@@ -100,10 +83,7 @@ def usual_node(gpu: GpuSpec, catalogue: str = "vendor") -> ClusterSpec:
 
     A GPU that names none is taken as a card: up to `CARDS_IN_A_MACHINE` of them in one machine.
 
-    Raises
-    ------
-    GpuscaleError
-        If the GPU names a node that does not exist.
+    Raises GpuscaleError if the GPU names a node that does not exist.
     """
     if not gpu.usual_cluster:
         return machine_of_cards(gpu)
@@ -267,10 +247,7 @@ def _maybe_file(error: GpuscaleError, arg: str) -> GpuscaleError:
 def this_cluster(catalogue: str = "vendor") -> ClusterSpec:
     """Describe this machine as a cluster of one node.
 
-    Raises
-    ------
-    GpuscaleError
-        If its GPUs cannot be told.
+    Raises GpuscaleError if its GPUs cannot be told.
     """
     name, count = gpus_here()
     node = usual_node(load_gpu(preset_of(name), catalogue), catalogue)

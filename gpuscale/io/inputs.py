@@ -93,23 +93,12 @@ def load_inputs(
 ) -> Loaded:
     """Load the specs that are asked for and apply `question.settings` to them.
 
-    Parameters
-    ----------
-    question : WhatIf
-        The question; only its settings and `calibration` are read.
-    gpu, cluster, model : str, optional
-        Arguments as typed: preset name, alias, path, or `-` (a cluster: also a GPU's name).
-        With a cluster and no `gpu`, the GPU is the cluster's, and `gpu.` in a setting is short
-        for `cluster.gpu.`.
-    catalogue : str
-        ``vendor`` or ``documents``, see `gpuscale.io.hardware`.
-    others : mapping, optional
-        Further specs by prefix, e.g. ``{"software": profile}``; found in `Loaded.specs`.
-
-    Raises
-    ------
-    GpuscaleError
-        For unknown names, bad files, and settings that no spec of this command takes.
+    `question`: the question; only its settings and `calibration` are read. `gpu, cluster, model`:
+    arguments as typed: preset name, alias, path, or `-` (a cluster: also a GPU's name). With a
+    cluster and no `gpu`, the GPU is the cluster's, and `gpu.` in a setting is short for
+    `cluster.gpu.`. `catalogue`: ``vendor`` or ``documents``, see `gpuscale.io.hardware`. `others`:
+    further specs by prefix, e.g. ``{"software": profile}``; found in `Loaded.specs`. Raises
+    GpuscaleError for unknown names, bad files, and settings that no spec of this command takes.
     """
     if [gpu, cluster, model].count("-") > 1:
         raise GpuscaleError("only one argument can be read from standard input (`-`)")

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 def read_job(path: str) -> JobSpec:
     """Read a `plan.toml`.
 
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read, or holds a key or value that is not known.
+    Raises GpuscaleError if the file cannot be read, or holds a key or value that is not known.
     """
     import pydantic
 
@@ -63,18 +60,10 @@ def make_problem(
 ) -> Problem:
     """Put together what a search needs.
 
-    Parameters
-    ----------
-    model, cluster, software : spec
-        As loaded, what-if changes applied.
-    facts : Facts
-        Of the job, by `core.rules.facts_of`.
-    precision : str
-        Of the linear layers; decides the bytes of reduced gradients in some families.
-    settings : JobSettings
-        What the run sets itself.
-    calibration : str, optional
-        Overlay of `gpuscale calibrate`; its site factor scales every expected step.
+    `model, cluster, software`: as loaded, what-if changes applied. `facts`: of the job, by
+    `core.rules.facts_of`. `precision`: of the linear layers; decides the bytes of reduced gradients
+    in some families. `settings`: what the run sets itself. `calibration`: overlay of `gpuscale
+    calibrate`; its site factor scales every expected step.
 
     Examples
     --------
@@ -139,16 +128,8 @@ def step_interval(
 ) -> tuple[float, float]:
     """80 % interval of an expected step time, by the class of the job. [s].
 
-    Parameters
-    ----------
-    expected_s : float
-        Expected time. [s]
-    problem : Problem
-        Model and hardware decide the class.
-    software : str
-        Name of the framework family.
-    layout : Layout
-        Tensor parallelism beyond a node is a class of its own.
+    `expected_s`: expected time [s]. `problem`: model and hardware decide the class. `software`:
+    name of the framework family. `layout`: tensor parallelism beyond a node is a class of its own.
     """
     from gpuscale.core.step.interval import interval, interval_classes
     from gpuscale.io.step_intervals import interval_widths

@@ -33,22 +33,10 @@ class LoadedModel:
 def load_model(arg: str) -> LoadedModel:
     """Load a model by what a person typed.
 
-    Parameters
-    ----------
-    arg : str
-        Name or alias of a preset (an `owner/` before it, as on a model hub, is skipped), path of
-        a TOML file, of a Hugging Face `config.json` or of a folder that holds one, or `-` for
-        standard input (TOML or JSON).
-
-    Returns
-    -------
-    LoadedModel
-        The checked spec.
-
-    Raises
-    ------
-    GpuscaleError
-        One line for everything that is wrong with the argument or the file.
+    `arg`: name or alias of a preset (an `owner/` before it, as on a model hub, is skipped), path of
+    a TOML file, of a Hugging Face `config.json` or of a folder that holds one, or `-` for standard
+    input (TOML or JSON). Returns: the checked spec. Raises GpuscaleError: one line for everything
+    that is wrong with the argument or the file.
 
     Examples
     --------
@@ -147,10 +135,7 @@ def model_from_table(table: dict[str, Any], where: str) -> ModelSpec:
 def parse_json(text: str, where: str) -> dict[str, Any]:
     """Read a JSON table; NaN is refused, `Infinity` is left to the key that uses it.
 
-    Raises
-    ------
-    GpuscaleError
-        If the text is no JSON table.
+    Raises GpuscaleError if the text is no JSON table.
     """
     try:
         value = json.loads(text, parse_constant=_constant)

@@ -39,15 +39,12 @@ class Setting(NamedTuple):
 def parse_settings(settings: Sequence[str]) -> tuple[Setting, ...]:
     """Split `KEY=VALUE` texts.
 
+    Raises GpuscaleError if one has no key or no value, or a key is given twice.
+
     Examples
     --------
     >>> parse_settings(["gpu.hbm_bytes=96 GiB"])[0].parts
     ('gpu', 'hbm_bytes')
-
-    Raises
-    ------
-    GpuscaleError
-        If one has no key or no value, or a key is given twice.
     """
     if len(settings) > MAX_SETTINGS:
         raise GpuscaleError(f"--set: more than {MAX_SETTINGS} changes")
@@ -80,25 +77,11 @@ def apply_overrides(
 ) -> tuple[S, tuple[str, ...]]:
     """Rebuild a spec with the settings whose key begins with `prefix.`.
 
-    Parameters
-    ----------
-    spec : Spec
-        Any frozen spec; the result is validated like a file.
-    prefix : str
-        ``gpu``, ``cluster``, ``model``, ...
-    settings : sequence of Setting or str
-        Settings of other prefixes are left to others (see `check_consumed`).
-
-    Returns
-    -------
-    tuple
-        The new spec, and one line per change for the output, such as
-        ``cluster.node_egress_bytes_per_s: 400 GB/s -> 800 GB/s (what-if)``.
-
-    Raises
-    ------
-    GpuscaleError
-        For a key that does not exist (with the closest one) or a value that is not valid.
+    `spec`: any frozen spec; the result is validated like a file. `prefix`: ``gpu``, ``cluster``,
+    ``model``, ... `settings`: settings of other prefixes are left to others (see `check_consumed`).
+    Returns: the new spec, and one line per change for the output, such as
+    ``cluster.node_egress_bytes_per_s: 400 GB/s -> 800 GB/s (what-if)``. Raises GpuscaleError for a
+    key that does not exist (with the closest one) or a value that is not valid.
 
     Examples
     --------

@@ -138,17 +138,9 @@ def find_preset(kind: str, name: str) -> Path | None:
 def preset_path(kind: str, name: str) -> Path:
     """File of a preset by name or alias.
 
-    Parameters
-    ----------
-    kind : str
-        One of `KINDS`: gpu, cluster, model, software, fabric, arch, link.
-    name : str
-        Preset name or alias; case, blanks and underscores do not matter.
-
-    Raises
-    ------
-    GpuscaleError
-        If there is none; the hint names the closest one.
+    `kind`: one of `KINDS`: gpu, cluster, model, software, fabric, arch, link. `name`: preset name
+    or alias; case, blanks and underscores do not matter. Raises GpuscaleError if there is none; the
+    hint names the closest one.
 
     Examples
     --------

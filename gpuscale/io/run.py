@@ -55,10 +55,7 @@ def names(table: str) -> list[str]:
 def row(table: str, name: str, spec: type[S], noun: str) -> S:
     """One row of a table of `presets/run`.
 
-    Raises
-    ------
-    GpuscaleError
-        If there is none of that name, with the closest one, or it does not hold.
+    Raises GpuscaleError if there is none of that name, with the closest one, or it does not hold.
     """
     rows = _table(table)
     key = name.strip().lower()

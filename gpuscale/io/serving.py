@@ -73,10 +73,7 @@ def load_framework(
 ) -> ServingSoftware:
     """Framework family by name, with its settings for GPUs of so much memory.
 
-    Raises
-    ------
-    GpuscaleError
-        For an unknown name.
+    Raises GpuscaleError for an unknown name.
 
     Examples
     --------
@@ -100,16 +97,8 @@ def serving_site(
 ) -> ServingSite:
     """Hardware record of a cluster with the calibration of a framework.
 
-    Parameters
-    ----------
-    cluster : ClusterSpec
-        Its GPU, links and domain.
-    framework : str
-        One of `FRAMEWORKS`.
-    calibration : path, optional
-        Overlay of matmul and collective constants.
-    kernels, software : optional
-        Parameters instead of the shipped ones.
+    `cluster`: its GPU, links and domain. `framework`: one of `FRAMEWORKS`. `calibration`: overlay
+    of matmul and collective constants. `kernels, software`: parameters instead of the shipped ones.
     """
     gpu = cluster.gpu
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13

@@ -28,10 +28,8 @@ FLASH_FACTORS = {"1": "flash1_factor", "2": "flash2_factor"}
 def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     """Framework family by preset name or TOML path; ``any``: the default's numbers, no rules.
 
-    Raises
-    ------
-    GpuscaleError
-        For an unknown name (with the closest one), or a file that cannot be read or understood.
+    Raises GpuscaleError for an unknown name (with the closest one), or a file that cannot be read
+    or understood.
 
     Examples
     --------
@@ -47,10 +45,7 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
 def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     """Make the record of what a family can run, as the rules of a layout take it.
 
-    Raises
-    ------
-    GpuscaleError
-        If the family names another one that has none.
+    Raises GpuscaleError if the family names another one that has none.
 
     Examples
     --------
@@ -72,10 +67,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
 def _table(path: Path) -> dict[str, Any]:
     """Table of a family; with `like` on top of another preset's, table by table.
 
-    Raises
-    ------
-    GpuscaleError
-        For a `like` that names no preset, or one that is itself like another.
+    Raises GpuscaleError for a `like` that names no preset, or one that is itself like another.
     """
     own = read_toml(path)
     like = own.pop("like", None)
@@ -118,21 +110,12 @@ def software_record(
 ) -> Software:
     """Make the flat record of a family for one architecture, with a run's own settings.
 
-    Parameters
-    ----------
-    spec : SoftwareSpec
-        The family.
-    architecture : str
-        Of the GPU; decides how far FlashAttention 1 and 2 are behind the best kernel.
-    options : mapping, optional
-        What a run sets itself, as `core.settings.JobSettings.options` says it: fields of
-        `Software`, and `flash_generation`; other keys are of no concern here.
-    precision : str
-        Of the linear layers; fp16 runs of some families reduce gradients in 2 bytes.
-    calibration : Calibration, optional
-        Fitted parameters; default: those shipped.
-    gpu : str
-        Name of the GPU, which may have parameters of its own.
+    `spec`: the family. `architecture`: of the GPU; decides how far FlashAttention 1 and 2 are
+    behind the best kernel. `options`: what a run sets itself, as
+    `core.settings.JobSettings.options` says it: fields of `Software`, and `flash_generation`; other
+    keys are of no concern here. `precision`: of the linear layers; fp16 runs of some families
+    reduce gradients in 2 bytes. `calibration`: fitted parameters; default: those shipped. `gpu`:
+    name of the GPU, which may have parameters of its own.
     """
     from gpuscale.core.step.records import Software
     from gpuscale.io.step_calibration import load_calibration

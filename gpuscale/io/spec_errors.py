@@ -17,20 +17,10 @@ def spec_error(
 ) -> GpuscaleError:
     """Turn a pydantic error into one clear line.
 
-    Parameters
-    ----------
-    where : str
-        The file, preset or option that was read, as the person would name it.
-    err : pydantic.ValidationError
-        What pydantic found; the first unknown key or else the first problem is told, and the
-        number of others.
-    known_keys : sequence of str
-        Keys to choose from, for a "did you mean" when a key is not known.
-
-    Returns
-    -------
-    GpuscaleError
-        With the message `where: key: problem`.
+    `where`: the file, preset or option that was read, as the person would name it. `err`: what
+    pydantic found; the first unknown key or else the first problem is told, and the number of
+    others. `known_keys`: keys to choose from, for a "did you mean" when a key is not known.
+    Returns: with the message `where: key: problem`.
     """
     problems = err.errors(include_url=False, include_context=False)
     # a misspelt key is often the reason why another one is missing

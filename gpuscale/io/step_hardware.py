@@ -54,15 +54,9 @@ def step_hardware(
 ) -> Hardware:
     """Hardware record of a cluster.
 
-    Parameters
-    ----------
-    cluster : ClusterSpec
-        GPU, node and network.
-    calibration : Calibration, optional
-        Parameters of a step; default: those shipped.
-    overlay : path, optional
-        A person's own measurements of products and collectives, as `gpuscale calibrate` wrote
-        them; they change the step through the same functions as `matmul-time` and `collective`.
+    `cluster`: GPU, node and network. `calibration`: parameters of a step; default: those shipped.
+    `overlay`: a person's own measurements of products and collectives, as `gpuscale calibrate`
+    wrote them; they change the step through the same functions as `matmul-time` and `collective`.
 
     Examples
     --------

@@ -18,10 +18,7 @@ MAX_CELLS = 1_000_000
 def csv_lines(path: str | os.PathLike[str], most: int) -> Iterator[list[str]]:
     """Lines of a CSV file as cells, one at a time; ``-`` is standard input.
 
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read, is no CSV text, or has more than `most` lines.
+    Raises GpuscaleError if the file cannot be read, is no CSV text, or has more than `most` lines.
     """
     try:
         yield from csv.reader(read_lines(path, most))
@@ -32,11 +29,8 @@ def csv_lines(path: str | os.PathLike[str], most: int) -> Iterator[list[str]]:
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     """Rows of a CSV file by the names of its header, stripped; every cell present.
 
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read, is no CSV text, has no header with rows under it, or more than
-        `MAX_ROWS` or `MAX_CELLS`.
+    Raises GpuscaleError if the file cannot be read, is no CSV text, has no header with rows under
+    it, or more than `MAX_ROWS` or `MAX_CELLS`.
     """
     shown = shown_name(path)
     lines = csv_lines(path, MAX_ROWS + 1)

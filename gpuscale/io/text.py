@@ -32,10 +32,7 @@ def shown_name(path: str | os.PathLike[str]) -> str:
 def read_text(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
     """Text of a small UTF-8 file, packed with gzip or not; ``-`` is standard input.
 
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read, is empty, binary or larger than `most` bytes.
+    Raises GpuscaleError if the file cannot be read, is empty, binary or larger than `most` bytes.
     """
     shown = shown_name(path)
     with _opened(path) as file:
@@ -50,11 +47,8 @@ def read_text(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
 def read_lines(path: str | os.PathLike[str], most: int) -> Iterator[str]:
     """Lines of a UTF-8 table, one at a time, packed with gzip or not; ``-`` is standard input.
 
-    Raises
-    ------
-    GpuscaleError
-        If the file cannot be read, is binary, or has more than `most` lines, `MAX_TABLE_BYTES`, or
-        `MAX_LINE_BYTES` in one line.
+    Raises GpuscaleError if the file cannot be read, is binary, or has more than `most` lines,
+    `MAX_TABLE_BYTES`, or `MAX_LINE_BYTES` in one line.
     """
     shown, n_bytes = shown_name(path), 0
     with _opened(path) as file:

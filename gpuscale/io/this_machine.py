@@ -47,10 +47,7 @@ class Found(NamedTuple):
 def gpus_here() -> Found:
     """GPUs of this machine, by nvidia-smi, rocm-smi or PyTorch.
 
-    Raises
-    ------
-    GpuscaleError
-        If there are none, or of more than one kind.
+    Raises GpuscaleError if there are none, or of more than one kind.
     """
     for ask in (_nvidia, _amd, _torch):
         names = ask()
@@ -114,10 +111,7 @@ def _torch() -> list[str]:
 def preset_of(name: str) -> str:
     """Preset of a GPU as its driver names it.
 
-    Raises
-    ------
-    GpuscaleError
-        If there is none.
+    Raises GpuscaleError if there is none.
 
     Examples
     --------

@@ -12,10 +12,7 @@ from gpuscale.io.text import read_text, shown_name
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Read TOML text; `where` names it in errors.
 
-    Raises
-    ------
-    GpuscaleError
-        With the line and column of what cannot be read.
+    Raises GpuscaleError with the line and column of what cannot be read.
 
     Examples
     --------

@@ -15,17 +15,9 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 def spec_to_toml(spec: BaseModel, comments: dict[str, str] | None = None) -> str:
     """Text of a spec; keys at their default are left out.
 
-    Parameters
-    ----------
-    spec : pydantic model
-        Any spec; numbers are written in SI units, so that reading them back changes nothing.
-    comments : dict, optional
-        Key -> remark put behind it. The spec's own `sources` table is always written.
-
-    Returns
-    -------
-    str
-        TOML, with plain keys first and tables after them.
+    `spec`: any spec; numbers are written in SI units, so that reading them back changes nothing.
+    `comments`: key -> remark put behind it. The spec's own `sources` table is always written.
+    Returns: TOML, with plain keys first and tables after them.
     """
     return "\n".join(_lines(_values(spec), (), comments or {})) + "\n"
 

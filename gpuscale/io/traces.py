@@ -36,12 +36,8 @@ class Trace:
 def read_trace(path: str) -> Trace:
     """Read a trace; ``-`` is standard input.
 
-    Times are seconds or ISO dates, from any start; rows may be in any order.
-
-    Raises
-    ------
-    GpuscaleError
-        For a missing column, a length below 1 or a time that cannot be read, with the line.
+    Times are seconds or ISO dates, from any start; rows may be in any order. Raises GpuscaleError
+    for a missing column, a length below 1 or a time that cannot be read, with the line.
     """
     where = shown_name(path)
     rows = csv_lines(path, MOST_REQUESTS + 1)

@@ -54,17 +54,8 @@ OPTIONS = {
 def edited(text: str, changes: Mapping[str, str]) -> tuple[str, list[str]]:
     r"""Set options in a text.
 
-    Parameters
-    ----------
-    text : str
-        A script, YAML, TOML or JSON.
-    changes : mapping
-        Option or key -> new value.
-
-    Returns
-    -------
-    tuple
-        The text, and the options that it does not name, to be added.
+    `text`: a script, YAML, TOML or JSON. `changes`: option or key -> new value. Returns: the text,
+    and the options that it does not name, to be added.
 
     Examples
     --------

@@ -22,23 +22,10 @@ def layout_of(
 ) -> Layout:
     """Lay a launch out on its GPUs.
 
-    Parameters
-    ----------
-    found : Found
-        What the files say; what is wrong by itself is added to `found.wrong`.
-    model : ModelSpec
-        The model.
-    software : SoftwareSpec
-        The family, for what the framework does by habit.
-    n_gpus : int
-        GPUs. [1]
-    seq_len : int, optional
-        Tokens of a sequence, where a person says them. [1]
-
-    Raises
-    ------
-    GpuscaleError
-        If the degrees do not divide the GPUs, or no sequence length is known.
+    `found`: what the files say; what is wrong by itself is added to `found.wrong`. `software`: the
+    family, for what the framework does by habit. `n_gpus`: GPUs [1]. `seq_len`: tokens of a
+    sequence, where a person says them [1]. Raises GpuscaleError if the degrees do not divide the
+    GPUs, or no sequence length is known.
     """
     apart = found.tp * found.pp * found.cp
     if n_gpus % apart:

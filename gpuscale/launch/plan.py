@@ -47,10 +47,7 @@ OF_SOFTWARE = {
 def framework_of(software: str, asked: str | None = None) -> str:
     """Framework of a plan's software, or the one asked for.
 
-    Raises
-    ------
-    GpuscaleError
-        If no file can be written for the software.
+    Raises GpuscaleError if no file can be written for the software.
     """
     if asked:
         return asked
@@ -65,14 +62,8 @@ def framework_of(software: str, asked: str | None = None) -> str:
 def chunk_layers(model: ModelSpec, stage_layers: tuple[int, ...], vpp: int) -> tuple[int, ...]:
     """Layers of each chunk in model order: all stages' first chunks, then their second.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model; its layers are dealt.
-    stage_layers : tuple of int
-        Layers of each pipeline stage; empty where there is one.
-    vpp : int
-        Chunks of a stage. [1]
+    `model`: the model; its layers are dealt. `stage_layers`: layers of each pipeline stage; empty
+    where there is one. `vpp`: chunks of a stage [1].
     """
     from gpuscale.core.stages import deal
 
@@ -83,20 +74,9 @@ def chunk_layers(model: ModelSpec, stage_layers: tuple[int, ...], vpp: int) -> t
 def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Written, str, str]:
     """Write a launch.
 
-    Parameters
-    ----------
-    job : TrainingLaunch
-        The job.
-    framework : str
-        A key of `FRAMEWORKS`.
-    wrapper : str
-        A key of `gpuscale.launch.wrap.WRAPPERS`.
-
-    Returns
-    -------
-    tuple
-        What the framework is told, the usual name of the file, and its text: one file that
-        holds all others as here-documents.
+    `framework`: a key of `FRAMEWORKS`. `wrapper`: a key of `gpuscale.launch.wrap.WRAPPERS`.
+    Returns: what the framework is told, the usual name of the file, and its text: one file that
+    holds all others as here-documents.
     """
     written = FRAMEWORKS[framework](job)
     if framework not in SAY_SETTINGS:

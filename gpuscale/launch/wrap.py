@@ -16,14 +16,8 @@ PORT = 29500
 def script(job: TrainingLaunch, written: Written, wrapper: str) -> tuple[str, str]:
     """(file name, text) of the file that a person submits or runs.
 
-    Parameters
-    ----------
-    job : TrainingLaunch
-        Machines and processes.
-    written : Written
-        What each process runs.
-    wrapper : str
-        A key of `WRAPPERS`.
+    `job`: machines and processes. `written`: what each process runs. `wrapper`: a key of
+    `WRAPPERS`.
     """
     name, made = WRAPPERS[wrapper]
     return name, made(job, written)

@@ -44,19 +44,9 @@ def check(path: Path) -> None:
 def content(document: Document, path: Path, command: str) -> bytes:
     """Make the content of a file.
 
-    Parameters
-    ----------
-    document : Document
-        The answer.
-    path : Path
-        Its ending decides; ``name.KEY.svg`` takes the picture called KEY.
-    command : str
-        Command line that made the answer, for reports.
-
-    Raises
-    ------
-    GpuscaleError
-        If the answer has no picture, no timeline or no launch.
+    `document`: the answer. `path`: its ending decides; ``name.KEY.svg`` takes the picture called
+    KEY. `command`: command line that made the answer, for reports. Raises GpuscaleError if the
+    answer has no picture, no timeline or no launch.
     """
     ending = ending_of(path)
     if ending == ".html":

@@ -30,12 +30,7 @@ def stylesheet() -> str:
 def to_html(document: Document, command: str) -> str:
     """Write the page: answer, pictures, tables, then explanation and inputs folded.
 
-    Parameters
-    ----------
-    document : Document
-        The answer.
-    command : str
-        Command line that remakes the page.
+    `document`: the answer. `command`: command line that remakes the page.
 
     Notes
     -----

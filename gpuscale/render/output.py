@@ -78,10 +78,7 @@ def strict() -> bool:
 def write(stream: TextIO, text: str) -> None:
     """Write a whole answer at once and flush it.
 
-    Raises
-    ------
-    ArithmeticError
-        In strict mode, if the text shows NaN or infinity.
+    Raises ArithmeticError: in strict mode, if the text shows NaN or infinity.
     """
     if strict() and (found := _NOT_A_NUMBER.search(text)):
         start = max(0, found.start() - 60)

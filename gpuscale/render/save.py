@@ -80,12 +80,8 @@ def file_content(
 def save(contents: Mapping[Path, str | bytes], flag: str = "-o") -> None:
     """Write files whole and together: a reader sees the old content or the new.
 
-    A symbolic link is followed, and stays one.
-
-    Raises
-    ------
-    GpuscaleError
-        If one of them cannot be written; then none is.
+    A symbolic link is followed, and stays one. Raises GpuscaleError if one of them cannot be
+    written; then none is.
     """
     partial: dict[Path, Path] = {}
     path = Path()

@@ -34,14 +34,8 @@ UNIT_TEXT = {
 def of_types(command: str, results: Sequence[Any], verdict: type) -> dict[str, Any]:
     """Write the schema of a command's envelope.
 
-    Parameters
-    ----------
-    command : str
-        The command.
-    results : sequence of types
-        Records, one of which an answer holds; none: an object of any keys.
-    verdict : type
-        Record of a requirement that was held.
+    `results`: records, one of which an answer holds; none: an object of any keys. `verdict`: record
+    of a requirement that was held.
     """
     from pydantic import TypeAdapter
 

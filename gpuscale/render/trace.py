@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 def to_trace(timeline: Timeline, about: Mapping[str, Any]) -> str:
     """Write a timeline as JSON: one process per pipeline stage, one thread per track.
 
-    Parameters
-    ----------
-    timeline : Timeline
-        Of `core.timeline`.
-    about : mapping
-        Says what was asked; goes to `otherData`.
+    `timeline`: of `core.timeline`. `about`: says what was asked; goes to `otherData`.
     """
     events = [*_names(timeline), *map(_event, timeline.events), *_counters(timeline)]
     other = {

@@ -31,10 +31,7 @@ MAX_THOUSANDTHS = 3000
 def thousandths(values: str, n: int) -> tuple[float, ...]:
     """Read `n` whole numbers as thousandths.
 
-    Raises
-    ------
-    ValueError
-        If there are more or fewer, or one is no whole number or too large.
+    Raises ValueError if there are more or fewer, or one is no whole number or too large.
     """
     words = values.split()
     if len(words) != n:

@@ -15,15 +15,12 @@ _TOKEN = re.compile(r"\s*(?:(\d+)\s*x\s*|([A-Za-z0-9_.-]+\+[A-Za-z0-9_.-]+)|([()
 def expand(pattern: str) -> tuple[tuple[str, str], ...]:
     """List the (mixer, ffn) names of every layer, in order.
 
+    Raises ValueError if the pattern does not parse or has more than `MAX_LAYERS` layers.
+
     Examples
     --------
     >>> expand("2 x (2 x local+dense, global+dense)")[2:4]
     (('global', 'dense'), ('local', 'dense'))
-
-    Raises
-    ------
-    ValueError
-        If the pattern does not parse or has more than `MAX_LAYERS` layers.
     """
     tokens = _tokens(pattern)
     layers, rest = _sequence(tokens, 0)

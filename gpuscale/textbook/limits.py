@@ -38,17 +38,8 @@ def max_mfu(n_stages: int, n_micro_batches: int = 1, vpp: int = 1) -> float:
 def makespan(n_stages: int, n_micro_batches: int, forward_s: float, backward_s: float) -> float:
     """Length of a GPipe or 1F1B schedule: ``(m + p - 1) (t_f + t_b)``.
 
-    Parameters
-    ----------
-    n_stages, n_micro_batches : int
-        p and m. [1]
-    forward_s, backward_s : float
-        One micro-batch through one stage, in any unit of time. [s]
-
-    Returns
-    -------
-    float
-        In the unit of the two times. [s]
+    `n_stages, n_micro_batches`: p and m [1]. `forward_s, backward_s`: one micro-batch through one
+    stage, in any unit of time [s]. Returns: in the unit of the two times [s].
 
     Examples
     --------

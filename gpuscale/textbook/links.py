@@ -46,10 +46,7 @@ LINKS: dict[str, Link] = {
 def link(name: str) -> Link:
     """Link of that name.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
 
     Examples
     --------

@@ -85,27 +85,12 @@ def korthikanti_layer_bytes(
 def forward_evaluations(n_layers: int, mode: str = "none", n_checkpoints: int = 1) -> float:
     """Layer evaluations forward in one step, by checkpointing mode.
 
-    Parameters
-    ----------
-    n_layers : int
-        Layers N. [1]
-    mode : str
-        ``none``: every activation kept, N. ``full``: only the input kept, and each layer's
-        backward restarts from it, N + N(N-1)/2. ``restart``: C checkpoints, each layer's backward
-        restarts from its checkpoint, N + C n(n-1)/2 with n = N/C (the lecture notes).
-        ``segment``: each segment recomputed once and kept, 2N (Chen et al. [1]_; errata E30).
-    n_checkpoints : int
-        Checkpoints C, for ``restart`` and ``segment``. [1]
-
-    Returns
-    -------
-    float
-        Layer evaluations. [1]
-
-    Raises
-    ------
-    ValueError
-        If a count is out of range or the mode unknown.
+    `n_layers`: layers N [1]. `mode`: ``none``: every activation kept, N. ``full``: only the input
+    kept, and each layer's backward restarts from it, N + N(N-1)/2. ``restart``: C checkpoints, each
+    layer's backward restarts from its checkpoint, N + C n(n-1)/2 with n = N/C (the lecture notes).
+    ``segment``: each segment recomputed once and kept, 2N (Chen et al. [1]_; errata E30).
+    `n_checkpoints`: checkpoints C, for ``restart`` and ``segment`` [1]. Returns: layer evaluations
+    [1]. Raises ValueError if a count is out of range or the mode unknown.
 
     Examples
     --------

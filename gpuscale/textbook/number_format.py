@@ -23,22 +23,10 @@ WITHOUT_INFINITY = ("e4m3", "e3m4", "e2m1")
 def decode_float(bits: str, layout: str) -> float:
     """Value of a bit pattern: ``(-1)^S 2^(E-bias) (1 + M/2^m)``, subnormal when E is 0.
 
-    Parameters
-    ----------
-    bits : str
-        Sign, exponent, mantissa, e.g. ``"0 1011 011"``; blanks do not count.
-    layout : str
-        A key of `FORMATS`.
-
-    Returns
-    -------
-    float
-        The value; not a number and infinity are refused, as no document prints one. [1]
-
-    Raises
-    ------
-    ValueError
-        If the layout is not known, the bits do not fit it, or they encode no number.
+    `bits`: sign, exponent, mantissa, e.g. ``"0 1011 011"``; blanks do not count. `layout`: a key of
+    `FORMATS`. Returns: the value; not a number and infinity are refused, as no document prints one
+    [1]. Raises ValueError if the layout is not known, the bits do not fit it, or they encode no
+    number.
 
     Examples
     --------

@@ -109,10 +109,7 @@ RULES: dict[str, Rule] = {
 def rule(name: str) -> Rule:
     """Rule of that name.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
 
     Examples
     --------

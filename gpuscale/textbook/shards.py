@@ -33,10 +33,7 @@ def tensor_bytes(shape: Sequence[float], element_bytes: float = 2.0) -> float:
 def product_shape(left: Sequence[str], right: Sequence[str]) -> str:
     """Shape of a matrix product, in names: rows of the left by columns of the right.
 
-    Raises
-    ------
-    ValueError
-        If the inner dimensions differ.
+    Raises ValueError if the inner dimensions differ.
 
     Examples
     --------

@@ -25,10 +25,7 @@ class Changed:
 def machine(asked: Collective) -> Changed:
     """List the settings that the options stand for, after those given by hand.
 
-    Raises
-    ------
-    GpuscaleError
-        If the network is changed of a cluster that has none.
+    Raises GpuscaleError if the network is changed of a cluster that has none.
     """
     own: list[str] = []
     if asked.peer == "bridge":
@@ -61,10 +58,7 @@ def _network(asked: Collective, spec: ClusterSpec) -> list[str]:
 def oversubscribed(spec: ClusterSpec, down_over_up: float | None) -> ClusterSpec:
     """Cluster whose outermost switches pass on only a part of what comes from the nodes.
 
-    Raises
-    ------
-    GpuscaleError
-        If more were to go up than comes from below.
+    Raises GpuscaleError if more were to go up than comes from below.
     """
     if down_over_up is None:
         return spec

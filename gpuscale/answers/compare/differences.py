@@ -75,12 +75,8 @@ def split_difference(
 ) -> Split:
     """Say which part of a sum makes most of the difference between two sums.
 
-    Parameters
-    ----------
-    first, other : mapping
-        Part -> amount; a part that one of them lacks counts as 0 there.
-    aside : tuple of str
-        Parts that only follow from the others, never named as the main one.
+    `first, other`: part -> amount; a part that one of them lacks counts as 0 there. `aside`: parts
+    that only follow from the others, never named as the main one.
 
     Examples
     --------
@@ -156,12 +152,8 @@ def exceeds(change: Change, limit_frac: float) -> bool:
 def causes(key: str, old: Any, new: Any) -> list[tuple[str, float, float]]:
     """List the inputs of a key's term that differ between two answers: name, old, new.
 
-    Parameters
-    ----------
-    key : str
-        Key of the result; a term is named by its last part.
-    old, new : list of dict
-        The `explain` of each answer.
+    `key`: key of the result; a term is named by its last part. `old, new`: the `explain` of each
+    answer.
 
     Examples
     --------

@@ -52,15 +52,8 @@ class Given:
 def read_things(asked: WhatIf, args: Sequence[str]) -> tuple[str, list[Thing]]:
     """Tell what the arguments are and read them.
 
-    Returns
-    -------
-    tuple
-        Kind (``answer``, ``gpu``, ``cluster`` or ``model``) and the things, in order.
-
-    Raises
-    ------
-    GpuscaleError
-        If one cannot be read, or they are not of one kind.
+    Returns: kind (``answer``, ``gpu``, ``cluster`` or ``model``) and the things, in order. Raises
+    GpuscaleError if one cannot be read, or they are not of one kind.
     """
     found = [given(arg) for arg in args]
     shared = [k for k in found[0].kinds if all(k in g.kinds for g in found)]

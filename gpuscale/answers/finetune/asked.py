@@ -114,13 +114,7 @@ INSTEAD = {
 
 
 def refuse_rollouts(asked: Question, taken: tuple[str, ...] = ()) -> None:
-    """Refuse options of RL with another method.
-
-    Raises
-    ------
-    GpuscaleError
-        With the option.
-    """
+    """Refuse options of RL with another method."""
     for name in ROLLOUTS:
         if name not in taken and getattr(asked, name) not in (None, False):
             raise GpuscaleError(
@@ -129,13 +123,7 @@ def refuse_rollouts(asked: Question, taken: tuple[str, ...] = ()) -> None:
 
 
 def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:
-    """Refuse options of fine-tuning where no method is named.
-
-    Raises
-    ------
-    GpuscaleError
-        With the option.
-    """
+    """Refuse options of fine-tuning where no method is named."""
     fields = fields_of(type(asked))
     for name in names:
         if name != "method" and getattr(asked, name) != fields[name][0].default:
@@ -146,13 +134,7 @@ def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:
 
 
 def refuse_others(asked: Question, taken: tuple[str, ...]) -> None:
-    """Refuse options of pretraining and serving, which would silently do nothing.
-
-    Raises
-    ------
-    GpuscaleError
-        With the option.
-    """
+    """Refuse options of pretraining and serving, which would silently do nothing."""
     always = {
         "model",
         "set",

@@ -170,10 +170,7 @@ def make_case(
 ) -> Case:
     """Read a question about one kind of GPU; `method` is that of an RL method's policy.
 
-    Raises
-    ------
-    GpuscaleError
-        For names that are not known, and jobs that no framework can run.
+    Raises GpuscaleError for names that are not known, and jobs that no framework can run.
     """
     name = getattr(question, "model", None)
     if name is None:

@@ -60,13 +60,7 @@ def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
 
 
 def refuse(asked: Any, method: str) -> None:
-    """Refuse options without a meaning in RL, or with this method.
-
-    Raises
-    ------
-    GpuscaleError
-        With the option and what to give instead.
-    """
+    """Refuse options without a meaning in RL, or with this method."""
     fields = fields_of(type(asked))
 
     def given(name: str) -> bool:

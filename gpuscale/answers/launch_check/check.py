@@ -61,10 +61,8 @@ MOST = 1e9
 def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
     """Read the files of a launch.
 
-    Raises
-    ------
-    GpuscaleError
-        For what is no launch file, nested without measure, or names a size that nothing can have.
+    Raises GpuscaleError for what is no launch file, nested without measure, or names a size that
+    nothing can have.
     """
     from gpuscale.launch.read.detect import read_launch
 
@@ -86,10 +84,7 @@ def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
 def checked(asked: LaunchCheck) -> Checked:
     """Answer for the files of a launch.
 
-    Raises
-    ------
-    GpuscaleError
-        If a file cannot be read, or is of no known kind.
+    Raises GpuscaleError if a file cannot be read, or is of no known kind.
     """
     files = _files(asked)
     found = found_in(files, _variables(asked))

@@ -16,13 +16,7 @@ WEIGHTS = {"awq_marlin": "awq", "gptq_marlin": "gptq", "modelopt": "fp8", "model
 
 
 def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Checked:
-    """Check a serving line: does it start, how long a context, at which speed for one user.
-
-    Raises
-    ------
-    GpuscaleError
-        As `serve` does for the same layout.
-    """
+    """Check a serving line: does it start, how long a context, at which speed for one user."""
     from gpuscale.answers.serve import Serve
 
     attention = found.kind == "sglang" and (found.dp or 1) > 1

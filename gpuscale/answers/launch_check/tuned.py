@@ -42,13 +42,7 @@ def software_of(found: Found) -> str:
 
 
 def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Checked:
-    """Check a fine-tuning launch.
-
-    Raises
-    ------
-    GpuscaleError
-        As `memory --method` does for the same job.
-    """
+    """Check a fine-tuning launch."""
     from gpuscale.answers.memory import Memory
     from gpuscale.launch.layout import DEFAULT_SEQ_LEN
 

@@ -18,10 +18,7 @@ MOST_CABLES = 500_000
 def read_cables(path: str) -> list[Cable]:
     """Cables of a CSV with the columns a_device, a_port, b_device, b_port (and length).
 
-    Raises
-    ------
-    GpuscaleError
-        For a file without these columns or with an empty cell.
+    Raises GpuscaleError for a file without these columns or with an empty cell.
     """
     from gpuscale.core.fabric.cables import COLUMNS, Cable
     from gpuscale.io.tables import csv_lines

@@ -134,10 +134,7 @@ def make_case(
 ) -> Case:
     """Put one case together; one that is `like` it, but for size and batch, shares its blocks.
 
-    Raises
-    ------
-    GpuscaleError
-        If the cluster, the model or a pin does not allow it.
+    Raises GpuscaleError if the cluster, the model or a pin does not allow it.
     """
     _check_size(loaded.cluster, n_gpus)
     refuse_settings(loaded.specs["software"], request.settings)
@@ -205,10 +202,7 @@ def solve(
 ) -> SearchResult:
     """Search a case.
 
-    Raises
-    ------
-    GpuscaleError
-        If no layout meets all pinned values; the message says why.
+    Raises GpuscaleError if no layout meets all pinned values; the message says why.
     """
     import gc
 

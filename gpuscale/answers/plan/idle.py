@@ -52,16 +52,8 @@ def faster_with_fewer(
 ) -> Case | None:
     """Case of fewer GPUs that trains the most tokens a second; None: all of them are best.
 
-    Parameters
-    ----------
-    case : Case, optional
-        That of all GPUs; None where there is none.
-    best : Found, optional
-        Its best layout; None where none fits.
-    sizes : iterable of int
-        Numbers of GPUs to try. [1]
-    make : callable
-        Puts the case of a number of GPUs together.
+    `case`: that of all GPUs; None where there is none. `best`: its best layout; None where none
+    fits. `sizes`: numbers of GPUs to try [1]. `make`: puts the case of a number of GPUs together.
     """
     chosen, rate = None, 0.0
     if case is not None and best is not None:
@@ -103,19 +95,9 @@ def of_at_most(
 ) -> tuple[Case, SearchResult, Idle]:
     """Search all GPUs, and fewer of them where they divide badly.
 
-    Parameters
-    ----------
-    n_gpus : int
-        GPUs that there are. [1]
-    make : callable
-        Puts the case of a number of GPUs together.
-    solved : callable
-        Searches a case in full.
-
-    Raises
-    ------
-    GpuscaleError
-        If there is no layout of any number; the reason is that of all GPUs.
+    `n_gpus`: GPUs that there are [1]. `make`: puts the case of a number of GPUs together. `solved`:
+    searches a case in full. Raises GpuscaleError if there is no layout of any number; the reason is
+    that of all GPUs.
     """
     case, result, refused = None, None, None
     try:

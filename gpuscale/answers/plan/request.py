@@ -124,10 +124,7 @@ class Request:
 def read_request(asked: Plan) -> Request:
     """Put what is asked over the job file and the defaults.
 
-    Raises
-    ------
-    GpuscaleError
-        For combinations that mean nothing.
+    Raises GpuscaleError for combinations that mean nothing.
     """
     asked = with_job(asked)
     if not asked.model:

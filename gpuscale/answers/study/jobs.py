@@ -38,10 +38,8 @@ class StudyFile:
 def read_study(path: str) -> StudyFile:
     """Read a study.
 
-    Raises
-    ------
-    GpuscaleError
-        For keys that are not known, fields that the question does not have, or no job.
+    Raises GpuscaleError for keys that are not known, fields that the question does not have, or no
+    job.
     """
     from gpuscale.answers.sweep import option_names
     from gpuscale.answers.table import COMMANDS, question_of
@@ -113,10 +111,7 @@ def _job(question: str, fields: Mapping[str, Any]) -> Job:
 def answer_job(question: str, fields: Mapping[str, Any], show: Sequence[str]) -> dict[str, Any]:
     """Ask one question of a study; what a process of the pool runs.
 
-    Returns
-    -------
-    dict
-        ``answer`` (yes, no, error), ``note`` and the shown keys of the result.
+    Returns: ``answer`` (yes, no, error), ``note`` and the shown keys of the result.
     """
     from gpuscale.answers.sweep import named_leaves
     from gpuscale.answers.table import question_of

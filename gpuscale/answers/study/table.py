@@ -82,10 +82,7 @@ def _cell(value: Any) -> str:
 def to_parquet(rows: Path, target: Path) -> None:
     """Write the rows as Parquet, numbers as numbers.
 
-    Raises
-    ------
-    GpuscaleError
-        Where pyarrow (the extra `parquet`) is not installed.
+    Raises GpuscaleError where pyarrow (the extra `parquet`) is not installed.
     """
     try:
         from pyarrow import csv as arrow  # type: ignore[import-not-found,unused-ignore]

@@ -89,12 +89,7 @@ def modules(made: Design, switch_links: int = 2, host_links: int = 1) -> tuple[i
 def bill(made: Design, parts: Parts) -> Bill:
     """Bill of materials.
 
-    Parameters
-    ----------
-    made : Design
-        The network.
-    parts : Parts
-        Prices and powers.
+    `made`: the network. `parts`: prices and powers.
 
     Examples
     --------

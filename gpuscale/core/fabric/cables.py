@@ -27,13 +27,9 @@ class Cable:
 def clos_cables(made: Design, hosts: Hosts, wish: Wish) -> Iterator[Cable]:
     """Links of a Clos network of up to three tiers.
 
-    The links of a leaf go round the spines, so that every pair has as many as every other where
-    the counts allow it; a spine of a full pod reaches the cores of its own index.
-
-    Raises
-    ------
-    ValueError
-        For more than three tiers, or a network that is no Clos.
+    The links of a leaf go round the spines, so that every pair has as many as every other where the
+    counts allow it; a spine of a full pod reaches the cores of its own index. Raises ValueError for
+    more than three tiers, or a network that is no Clos.
 
     Examples
     --------

@@ -42,17 +42,8 @@ class CableReport:
 def check_cables(cables: Iterable[Cable], max_ports: int | None = None) -> CableReport:
     """Check a list whose A devices lie below their B devices; hosts are never B.
 
-    Parameters
-    ----------
-    cables : iterable of Cable
-        The list.
-    max_ports : int, optional
-        Ports of a switch; not checked if not given. [1]
-
-    Raises
-    ------
-    ValueError
-        If the list is empty.
+    `cables`: the list. `max_ports`: ports of a switch; not checked if not given [1]. Raises
+    ValueError if the list is empty.
 
     Examples
     --------

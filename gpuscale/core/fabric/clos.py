@@ -52,19 +52,9 @@ def leaf_split(ports: Ports, oversubscription: float = 1.0, cage_links: int = 1)
     The largest `down`, a multiple of `cage_links`, with ``down/k_down + up/k_up <= 1`` and
     ``up = ceil(down * down_rate / (oversubscription * up_rate))``.
 
-    Parameters
-    ----------
-    ports : Ports
-        The switch at the two speeds.
-    oversubscription : float
-        Bandwidth down over bandwidth up, at least 1. [1]
-    cage_links : int
-        Host links of one cage that cannot be split. [1]
-
-    Raises
-    ------
-    ValueError
-        If the oversubscription is below 1 or no port would be left for hosts.
+    `ports`: the switch at the two speeds. `oversubscription`: bandwidth down over bandwidth up, at
+    least 1 [1]. `cage_links`: host links of one cage that cannot be split [1]. Raises ValueError if
+    the oversubscription is below 1 or no port would be left for hosts.
 
     Examples
     --------
@@ -213,21 +203,11 @@ def _whole_pods(counts: Sequence[int], splits: Sequence[Split], top: int) -> boo
 def design(hosts: Hosts, ports: Ports, wish: Wish) -> Design:
     """Design a Clos network.
 
-    Parameters
-    ----------
-    hosts : Hosts
-        Nodes and their NICs; with `planes` or `dual_tor` the ports of a NIC are divided.
-    ports : Ports
-        The switch at the speeds of host links and uplinks.
-    wish : Wish
-        ``fat-tree`` (leafs filled in order), ``rail-optimised`` (one tree, every rail of a unit
-        on its own leaf), ``rail-only`` (a separate network per rail, as few tiers as reach:
-        traffic across rails goes through the node).
-
-    Raises
-    ------
-    ValueError
-        For an oversubscription below 1, ports that do not divide, or too many hosts.
+    `hosts`: nodes and their NICs; with `planes` or `dual_tor` the ports of a NIC are divided.
+    `ports`: the switch at the speeds of host links and uplinks. `wish`: ``fat-tree`` (leafs filled
+    in order), ``rail-optimised`` (one tree, every rail of a unit on its own leaf), ``rail-only`` (a
+    separate network per rail, as few tiers as reach: traffic across rails goes through the node).
+    Raises ValueError for an oversubscription below 1, ports that do not divide, or too many hosts.
 
     Examples
     --------

@@ -28,14 +28,8 @@ def losses(made: Design, hosts: Hosts, gpus_per_rack: int | None = None) -> tupl
     ToR) keeps the rest; with one link, traffic can only leave through another GPU's NIC of its
     node.
 
-    Parameters
-    ----------
-    made : Design
-        A Clos network.
-    hosts : Hosts
-        As designed.
-    gpus_per_rack : int, optional
-        GPUs of a rack; a node if not given. [1]
+    `made`: a Clos network. `hosts`: as designed. `gpus_per_rack`: GPUs of a rack; a node if not
+    given [1].
 
     Examples
     --------

@@ -20,10 +20,7 @@ from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Tier
 def balanced_dragonfly(n_hosts: int, radix: int) -> tuple[int, int, int, int]:
     """Hosts per switch, switches per group, global links per switch and groups, ``a = 2p = 2h``.
 
-    Raises
-    ------
-    ValueError
-        If the switches do not reach so many hosts.
+    Raises ValueError if the switches do not reach so many hosts.
 
     Examples
     --------
@@ -158,10 +155,7 @@ def dragonfly_plus(
 def slim_fly_degree(q: int) -> int:
     """Links of a Slim Fly switch to other switches, ``(3 q - d)/2`` with ``q = 4 w + d``. [1].
 
-    Raises
-    ------
-    ValueError
-        If q is no prime power of the form 4 w + d, d in -1, 0, 1.
+    Raises ValueError if q is no prime power of the form 4 w + d, d in -1, 0, 1.
 
     Examples
     --------
@@ -179,14 +173,8 @@ def slim_fly(
 ) -> Design:
     """Slim Fly (McKay-Miller-Siran graphs): ``2 q^2`` switches of diameter 2 [3]_.
 
-    Parameters
-    ----------
-    hosts, radix, link_bytes_per_s
-        As in `dragonfly`.
-    q : int, optional
-        Prime power; the smallest that reaches if not given.
-    p : int, optional
-        Hosts of a switch; ``ceil(k'/2)`` if not given.
+    `hosts, radix, link_bytes_per_s`: as in `dragonfly`. `q`: prime power; the smallest that reaches
+    if not given. `p`: hosts of a switch; ``ceil(k'/2)`` if not given.
 
     Examples
     --------

@@ -56,10 +56,7 @@ def dragonfly_cables(made: Design, hosts: Hosts) -> Iterator[Cable]:
 def slim_fly_sets(q: int) -> tuple[frozenset[int], frozenset[int]]:
     """Make the generator sets X and X' of the McKay-Miller-Siran graph for a prime q.
 
-    Raises
-    ------
-    ValueError
-        If q is no prime (prime powers need a finite field's arithmetic).
+    Raises ValueError if q is no prime (prime powers need a finite field's arithmetic).
 
     References
     ----------

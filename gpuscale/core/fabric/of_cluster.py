@@ -33,19 +33,8 @@ class Plan:
 def slice_shape(n_chips: int, pod: Sequence[int], cube: int | None = None) -> tuple[int, ...]:
     """Axes of a slice of a torus pod, as near to a cube as its size allows.
 
-    Parameters
-    ----------
-    n_chips : int
-        Chips of the slice. [1]
-    pod : sequence of int
-        Axes of the pod. [1]
-    cube : int, optional
-        Axes beyond it are whole multiples of it.
-
-    Raises
-    ------
-    ValueError
-        If no box of that many chips fits into the pod.
+    `n_chips`: chips of the slice [1]. `pod`: axes of the pod [1]. `cube`: axes beyond it are whole
+    multiples of it. Raises ValueError if no box of that many chips fits into the pod.
 
     Examples
     --------
@@ -78,19 +67,9 @@ def slice_shape(n_chips: int, pod: Sequence[int], cube: int | None = None) -> tu
 def plan_of(cluster: ClusterSpec, n_gpus: int, radix: int | None = None) -> Plan | None:
     """Hosts, ports and wish of a cluster; None where it has no network to design.
 
-    Parameters
-    ----------
-    cluster : ClusterSpec
-        Its `network`, NICs, egress, planes and `switch_radix`.
-    n_gpus : int
-        GPUs in use. [1]
-    radix : int, optional
-        Ports of the switch at the uplinks' speed, instead of `switch_radix`. [1]
-
-    Raises
-    ------
-    ValueError
-        For counts below 1, or a slice that is no box.
+    `cluster`: its `network`, NICs, egress, planes and `switch_radix`. `n_gpus`: GPUs in use [1].
+    `radix`: ports of the switch at the uplinks' speed, instead of `switch_radix` [1]. Raises
+    ValueError for counts below 1, or a slice that is no box.
     """
     net = cluster.network
     nodes = math.ceil(n_gpus / cluster.gpus_per_node)
@@ -145,10 +124,7 @@ def _torus_plan(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
 def design_of(plan: Plan) -> Design:
     """Design the network of a plan.
 
-    Raises
-    ------
-    ValueError
-        As the designs of `core.fabric.clos` and `core.fabric.lattice`.
+    Raises ValueError as the designs of `core.fabric.clos` and `core.fabric.lattice`.
     """
     kind, hosts, rate = plan.wish.topology, plan.hosts, plan.ports.down_bytes_per_s
     if kind in CLOS:

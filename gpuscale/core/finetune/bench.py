@@ -84,12 +84,7 @@ class Bench:
 def host_bytes_per_node(trial: Trial, gpus_per_node: int) -> float:
     """Host memory that a node of a job needs: offloaded bytes with their copies, processes. [byte].
 
-    Parameters
-    ----------
-    trial : Trial
-        The job.
-    gpus_per_node : int
-        GPUs of a node. [1]
+    `trial`: the job. `gpus_per_node`: GPUs of a node [1].
     """
     local = min(gpus_per_node, trial.job.layout.n_gpus)
     return local * (HOST_FACTOR * trial.memory.host_bytes + HOST_PROCESS_BYTES)

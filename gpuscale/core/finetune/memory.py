@@ -239,19 +239,9 @@ def finetune_memory(
 ) -> FinetuneMemory:
     """Peak memory of the fullest GPU of a fine-tuning job.
 
-    Parameters
-    ----------
-    model, facts : ModelSpec, ModelFacts
-        The model and its counts (`core.memory.facts.model_facts`).
-    job : Job
-        Method, optimizer, layout, loss, offload.
-    p : FinetuneParameters
-        Of the software family, or `parameters.IDEAL`.
-
-    Returns
-    -------
-    FinetuneMemory
-        Parts in byte at the deciding moment; host memory of the stage that holds most there.
+    `model, facts`: the model and its counts (`core.memory.facts.model_facts`). `job`: method,
+    optimizer, layout, loss, offload. `p`: of the software family, or `parameters.IDEAL`. Returns:
+    parts in byte at the deciding moment; host memory of the stage that holds most there.
     """
     layout = job.layout
     whole = counts(model, job.method)

@@ -261,14 +261,7 @@ def counts(model: ModelSpec, method: Method) -> Counts:
 
 
 def check(model: ModelSpec, method: Method) -> None:
-    """Refuse a method that no framework can run on the model.
-
-    Raises
-    ------
-    ValueError
-        For a rank above a matrix's width, a target that no layer has, or a quantised base that
-        is to be trained in full.
-    """
+    """Refuse a method that no framework can run on the model."""
     if method.kind == "full":
         if BASES[method.base] not in ("bf16", "fp16"):
             raise ValueError(f"a base in {method.base} cannot be trained in full")

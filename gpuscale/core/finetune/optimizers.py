@@ -68,10 +68,7 @@ GALORE_RANK_FRAC = 0.25
 def optimizer(name: str) -> Optimizer:
     """Look an optimizer up by name.
 
-    Raises
-    ------
-    ValueError
-        If it is not known.
+    Raises ValueError if it is not known.
 
     Examples
     --------

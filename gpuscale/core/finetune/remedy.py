@@ -112,17 +112,8 @@ def _words(name: str, words: str, job: Job) -> str:
 def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
     """Return changes, each on top of those before, until the job fits or none is left.
 
-    Parameters
-    ----------
-    bench : Bench
-        Model, GPU and software.
-    trial : Trial
-        The job as asked.
-
-    Returns
-    -------
-    tuple of Remedy
-        Empty where it fits already. A change that saves next to nothing is left out.
+    `bench`: model, GPU and software. `trial`: the job as asked. Returns: empty where it fits
+    already. A change that saves next to nothing is left out.
     """
     found: list[Remedy] = []
     at = trial

@@ -30,19 +30,9 @@ def roofline(
 
     ``max(flop / flop_per_s, bytes / bytes_per_s)``
 
-    Parameters
-    ----------
-    flop : float
-        Operations, a multiply-add counted as 2. [FLOP]
-    moved_bytes : float
-        Bytes read and written. [byte]
-    flop_per_s, bytes_per_s : float
-        Peaks of the unit that computes and of the memory. [FLOP/s], [byte/s]
-
-    Raises
-    ------
-    ValueError
-        If a peak is not positive or a count is negative.
+    `flop`: operations, a multiply-add counted as 2 [FLOP]. `moved_bytes`: bytes read and written
+    [byte]. `flop_per_s, bytes_per_s`: peaks of the unit that computes and of the memory [FLOP/s],
+    [byte/s]. Raises ValueError if a peak is not positive or a count is negative.
 
     Examples
     --------

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 
 def check_counts(n_stages: int, n_micro_batches: int, vpp: int = 1) -> None:
-    """Refuse counts below 1.
-
-    Raises
-    ------
-    ValueError
-        If one is.
-    """
+    """Refuse counts below 1."""
     if min(n_stages, n_micro_batches, vpp) < 1:
         raise ValueError("stages, micro-batches and interleaved chunks must be at least 1")
 
@@ -21,17 +15,8 @@ def check_counts(n_stages: int, n_micro_batches: int, vpp: int = 1) -> None:
 def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
     """Idle time over the time of the useful work: ``(p-1) / (v m)`` [1]_.
 
-    Parameters
-    ----------
-    n_stages, n_micro_batches : int
-        p and m. [1]
-    vpp : int
-        Interleaved model chunks per GPU, v. [1]
-
-    Returns
-    -------
-    float
-        May exceed 1. The share of the whole step is `bubble_frac`. [1]
+    `n_stages, n_micro_batches`: p and m [1]. `vpp`: interleaved model chunks per GPU, v [1].
+    Returns: may exceed 1. The share of the whole step is `bubble_frac` [1].
 
     Examples
     --------

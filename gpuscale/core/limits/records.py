@@ -77,10 +77,8 @@ def case_of(
 ) -> Case:
     """Put together what all rows share.
 
-    Raises
-    ------
-    ValueError
-        If the GPU has no such matrix rate, or its links are not known or do not reach.
+    Raises ValueError if the GPU has no such matrix rate, or its links are not known or do not
+    reach.
     """
     peak = flop_per_s or cluster.gpu.flop_per_s(layout.precision)
     if peak is None:

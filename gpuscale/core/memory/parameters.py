@@ -96,14 +96,10 @@ def parameters_of(
 ) -> MemoryParameters:
     """Make the flat record of a framework family and a run's settings.
 
-    Parameters
-    ----------
-    software : SoftwareSpec
-        The family: its `memory` table, attention kernel, cross entropy, stage split.
-    options : mapping, optional
-        ``attention`` ("unfused"), ``fused_cross_entropy``, ``loss``, ``recipe``,
-        ``gradient_bytes``, ``moment_bytes``, ``recompute_modules``, ``offload_layers``,
-        ``expert_imbalance``; others are of no concern here.
+    `software`: the family: its `memory` table, attention kernel, cross entropy, stage split.
+    `options`: ``attention`` ("unfused"), ``fused_cross_entropy``, ``loss``, ``recipe``,
+    ``gradient_bytes``, ``moment_bytes``, ``recompute_modules``, ``offload_layers``,
+    ``expert_imbalance``; others are of no concern here.
     """
     given = dict(options or {})
     values: dict[str, Any] = {name: getattr(software.memory, name) for name in _FAMILY}

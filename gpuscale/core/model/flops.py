@@ -55,25 +55,9 @@ class ModelFlops:
 def flop_per_token(model: ModelSpec, seq_len: int, causal: bool = True) -> ModelFlops:
     """FLOP per token, operator by operator.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    seq_len : int
-        Tokens of a training sequence, or of a prompt. [1]
-    causal : bool
-        Count only the keys that the mask leaves, `(s + 1) / 2` on average; False counts all `s`,
-        the convention of PaLM appendix B and of Megatron-LM.
-
-    Returns
-    -------
-    ModelFlops
-        Of one token, forward. [FLOP]
-
-    Raises
-    ------
-    ValueError
-        If `seq_len` < 1.
+    `seq_len`: tokens of a training sequence, or of a prompt [1]. `causal`: count only the keys that
+    the mask leaves, `(s + 1) / 2` on average; False counts all `s`, the convention of PaLM appendix
+    B and of Megatron-LM. Returns: of one token, forward [FLOP]. Raises ValueError if `seq_len` < 1.
     """
     if seq_len < 1:
         raise ValueError(f"seq_len must be at least 1, got {seq_len}")

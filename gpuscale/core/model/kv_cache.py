@@ -19,17 +19,8 @@ STATE_BYTES_PER_ELEMENT = 4.0
 def kv_bytes_per_token(model: ModelSpec, bytes_per_element: float = 2.0) -> float:
     """Cache that one more token adds while no window is full.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    bytes_per_element : float
-        2 for bf16, 1 for fp8. [byte]
-
-    Returns
-    -------
-    float
-        Of all layers, one copy of the model. [byte per token]
+    `bytes_per_element`: 2 for bf16, 1 for fp8 [byte]. Returns: of all layers, one copy of the model
+    [byte per token].
     """
     return bytes_per_element * sum(
         n * (c.elements_per_token + c.window_elements_per_token) for n, c in _shapes(model)
@@ -41,19 +32,9 @@ def kv_cache_bytes(
 ) -> float:
     """Cache of one sequence of `context_tokens` tokens, windows filled, states included.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    context_tokens : float
-        Tokens in the cache. [1]
-    bytes_per_element : float
-        2 for bf16, 1 for fp8; recurrent states stay at `STATE_BYTES_PER_ELEMENT`. [byte]
-
-    Returns
-    -------
-    float
-        Of all layers, one copy of the model, one sequence. [byte]
+    `context_tokens`: tokens in the cache [1]. `bytes_per_element`: 2 for bf16, 1 for fp8; recurrent
+    states stay at `STATE_BYTES_PER_ELEMENT` [byte]. Returns: of all layers, one copy of the model,
+    one sequence [byte].
     """
     if context_tokens < 0:
         raise ValueError(f"context_tokens must not be negative, got {context_tokens}")

@@ -33,10 +33,7 @@ class LayerShape:
 def layer_shape(model: ModelSpec) -> LayerShape:
     """Shape of the layers that hold most FFN weights, and the average layer's matrix weights.
 
-    Raises
-    ------
-    ValueError
-        If no layer has an FFN.
+    Raises ValueError if no layer has an FFN.
     """
     h = model.hidden_size
     groups = [g for g in model.layer_groups if g.ffn.kind != "none"]

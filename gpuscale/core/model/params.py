@@ -69,15 +69,7 @@ class ModelParams:
 def count_params(model: ModelSpec) -> ModelParams:
     """Count the parameters of a model by part.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-
-    Returns
-    -------
-    ModelParams
-        Totals and the groups of equal layers. [1]
+    Returns: totals and the groups of equal layers [1].
 
     Notes
     -----

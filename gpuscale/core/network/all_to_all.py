@@ -21,16 +21,10 @@ def reached_frac(
 ) -> float:
     """Share of the ranks that a token is sent to.
 
-    Parameters
-    ----------
-    n_ranks : int
-        Ranks (or nodes) among which the experts are spread evenly. [1]
-    top_k : int or None
-        Experts per token; None is dense. [1]
-    kind : str
-        ``top-k``: min(k/n, 1), the upper bound; ``with-replacement``: k independent draws, the
-        expected share 1 - ((n-1)/n)^k; ``without-replacement``: k distinct experts of
-        `n_experts`, 1 - C(E - E/n, k) / C(E, k).
+    `n_ranks`: ranks (or nodes) among which the experts are spread evenly [1]. `top_k`: experts per
+    token; None is dense [1]. `kind`: ``top-k``: min(k/n, 1), the upper bound; ``with-replacement``:
+    k independent draws, the expected share 1 - ((n-1)/n)^k; ``without-replacement``: k distinct
+    experts of `n_experts`, 1 - C(E - E/n, k) / C(E, k).
 
     Examples
     --------
@@ -88,14 +82,8 @@ def torus_bisection_time_s(
     A quarter of the array crosses each way, over 2 n / s links (s: longest side, with the links
     that close the ring): ``array s / (8 n link)``.
 
-    Parameters
-    ----------
-    array_bytes : float
-        The whole array over all chips. [byte]
-    dims : sequence of int
-        Sides of the torus. [1]
-    link_bytes_per_s : float
-        One link, one direction. [byte/s]
+    `array_bytes`: the whole array over all chips [byte]. `dims`: sides of the torus [1].
+    `link_bytes_per_s`: one link, one direction [byte/s].
 
     Examples
     --------

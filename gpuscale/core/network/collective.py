@@ -31,12 +31,8 @@ def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
     """Bytes that the busiest rank sends, per byte of the array.
 
     All-gather and reduce-scatter (n-1)/n; broadcast and send-recv 1; all-reduce as its algorithm
-    says (`core.network.algorithms`).
-
-    Raises
-    ------
-    ValueError
-        If `op` or `algorithm` is not known, or `n_ranks` < 1.
+    says (`core.network.algorithms`). Raises ValueError if `op` or `algorithm` is not known, or
+    `n_ranks` < 1.
 
     Examples
     --------

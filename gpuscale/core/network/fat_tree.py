@@ -53,19 +53,9 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
     ``radix^2 / 2`` GPUs; beyond that the spines too have half of their ports up, and core
     switches join them, to ``radix^3 / 4``.
 
-    Parameters
-    ----------
-    n_gpus : int
-        Network ports at the bottom, one per GPU. [1]
-    radix : int
-        Ports of a switch. [1]
-    port_bytes_per_s : float
-        Of one port, one direction. [byte/s]
-
-    Raises
-    ------
-    ValueError
-        If a third tier is not enough, or the radix is below 2.
+    `n_gpus`: network ports at the bottom, one per GPU [1]. `radix`: ports of a switch [1].
+    `port_bytes_per_s`: of one port, one direction [byte/s]. Raises ValueError if a third tier is
+    not enough, or the radix is below 2.
 
     References
     ----------

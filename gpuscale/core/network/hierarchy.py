@@ -85,14 +85,9 @@ def network_levels(cluster: ClusterSpec) -> tuple[Level, ...]:
 def spans(n_ranks: int, levels: Sequence[Level], inner: int = 1) -> tuple[Span, ...]:
     """Children that each level's units have among the ranks of a job.
 
-    Parameters
-    ----------
-    n_ranks : int
-        GPUs of the whole job: the ranks of the collective times `inner`. [1]
-    levels : sequence of Level
-        Innermost first.
-    inner : int
-        GPUs of another axis that lie innermost (Y); levels wholly inside it drop out. [1]
+    `n_ranks`: GPUs of the whole job: the ranks of the collective times `inner` [1]. `levels`:
+    innermost first. `inner`: GPUs of another axis that lie innermost (Y); levels wholly inside it
+    drop out [1].
 
     Examples
     --------

@@ -47,17 +47,8 @@ class NetworkReport:
 def network_report(cluster: ClusterSpec, n_gpus: int) -> NetworkReport:
     """Bandwidths per level.
 
-    Parameters
-    ----------
-    cluster : ClusterSpec
-        Nodes, links and levels.
-    n_gpus : int
-        GPUs in use, filled from the inside out. [1]
-
-    Raises
-    ------
-    ValueError
-        If `n_gpus` is below 1 or does not fit under the levels.
+    `cluster`: nodes, links and levels. `n_gpus`: GPUs in use, filled from the inside out [1].
+    Raises ValueError if `n_gpus` is below 1 or does not fit under the levels.
     """
     levels = bandwidths(cluster, n_gpus)
     used = [level for level in levels if level.collective_bytes_per_s is not None]

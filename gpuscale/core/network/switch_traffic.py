@@ -29,12 +29,7 @@ def all_gather_traffic(array_bytes: float, n_nodes: int, gpus_per_node: int) -> 
     Each GPU sends its B/(M N) up once; the switches copy it. The node switch sends B/M up and
     everything but its own shard, B - B/(M N), to each of its N GPUs.
 
-    Parameters
-    ----------
-    array_bytes : float
-        The gathered array, B. [byte]
-    n_nodes, gpus_per_node : int
-        M and N. [1]
+    `array_bytes`: the gathered array, B [byte]. `n_nodes, gpus_per_node`: M and N [1].
 
     Examples
     --------

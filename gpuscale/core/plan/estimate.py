@@ -47,12 +47,8 @@ class Estimate:
 def estimate(problem: Problem, layout: Layout) -> Estimate:
     """Evaluate one layout by the models that the search uses.
 
-    Parameters
-    ----------
-    problem : Problem
-        Job, cluster, software.
-    layout : Layout
-        Any layout; the rules of `core.rules` are not checked here.
+    `problem`: job, cluster, software. `layout`: any layout; the rules of `core.rules` are not
+    checked here.
     """
     stages = stage_memories(problem.memory_facts, layout, problem.memory_parameters)
     fullest = peak_stage(stages)

@@ -33,17 +33,8 @@ def fastest_under(
 def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:
     """Fastest layouts under falling memory caps, the best first, until nothing fits.
 
-    Parameters
-    ----------
-    problem, space : Problem, Space
-        As searched.
-    best : Found
-        Fastest layout under the full capacity.
-
-    Returns
-    -------
-    tuple of ParetoPoint
-        Each is on the front: nothing in the space is both faster and smaller.
+    `problem, space`: as searched. `best`: fastest layout under the full capacity. Returns: each is
+    on the front: nothing in the space is both faster and smaller.
     """
     step = problem.capacity_bytes / STEPS
     points = [ParetoPoint(problem.capacity_bytes, best.layout, best.step_s, best.peak_bytes)]

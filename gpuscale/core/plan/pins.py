@@ -63,24 +63,10 @@ MOST_TRIED = 20_000
 def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Space, tuple[str, ...]]:
     """Put pins into a space.
 
-    Parameters
-    ----------
-    space : Space
-        Default space of the job.
-    pins : mapping of str to str
-        Flag name (`FLAGS`) to text: ``8``, ``1,3``, ``4..16``, ``none,full``, ``on``.
-    facts : Facts
-        Of the job.
-
-    Returns
-    -------
-    Space, tuple of str
-        The pinned space, and one line for each value that was left out as impossible.
-
-    Raises
-    ------
-    ValueError
-        If a text cannot be read, or no value of a pin is possible; the message says why.
+    `space`: default space of the job. `pins`: flag name (`FLAGS`) to text: ``8``, ``1,3``,
+    ``4..16``, ``none,full``, ``on``. `facts`: of the job. Returns: the pinned space, and one line
+    for each value that was left out as impossible. Raises ValueError if a text cannot be read, or
+    no value of a pin is possible; the message says why.
 
     Notes
     -----

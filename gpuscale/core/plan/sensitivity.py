@@ -71,14 +71,8 @@ def sensitivity(problem: Problem, layout: Layout, factor: float = CHANGE) -> lis
 
     The layout stays as it is; the batch row doubles the micro-batches of each rank.
 
-    Parameters
-    ----------
-    problem : Problem
-        Job, cluster, software.
-    layout : Layout
-        Layout to look at.
-    factor : float
-        Rates times it, latencies divided by it. [1]
+    `problem`: job, cluster, software. `layout`: layout to look at. `factor`: rates times it,
+    latencies divided by it [1].
     """
     hw = problem.hardware
     base, _ = times_of(problem, hw, layout)

@@ -100,10 +100,7 @@ def fastest(
 ) -> Found | None:
     """Fastest layout that fits and takes less than `limit_s`; None if none does.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        If the search was interrupted: what it has may not be the fastest.
+    Raises KeyboardInterrupt if the search was interrupted: what it has may not be the fastest.
     """
     result = find(problem, space, 0, progress, follow_families=False, limit_s=limit_s, apart=apart)
     if result.interrupted:

@@ -34,12 +34,8 @@ def grown_part(worse: Estimate, best: Estimate) -> str:
 def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -> str:
     """Say in one line why `worse` is worse than `best`.
 
-    Parameters
-    ----------
-    worse, best : Estimate
-        Evaluated layouts of the same job.
-    board : sequence of LimitRow
-        Limits of the worse layout; an exceeded one of the part that grew is named.
+    `worse, best`: evaluated layouts of the same job. `board`: limits of the worse layout; an
+    exceeded one of the part that grew is named.
     """
     if not worse.fits:
         return f"does not fit by {gb(-worse.headroom_bytes)}"

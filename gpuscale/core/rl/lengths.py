@@ -42,10 +42,7 @@ def responses(mean_tokens: float, max_tokens: float) -> Responses:
 
     ``mean = scale (1 - exp(-max / scale))``: what is longer than the maximum is cut there.
 
-    Raises
-    ------
-    ValueError
-        If the mean is not positive or above the maximum.
+    Raises ValueError if the mean is not positive or above the maximum.
 
     Examples
     --------

@@ -41,14 +41,9 @@ def checkpoint_parts(
 
     Gradients are not saved. 14 byte per parameter with Adam in mixed precision.
 
-    Parameters
-    ----------
-    n_params : float
-        Parameters saved. [1]
-    weights_bytes, master_bytes, optimizer_bytes : float
-        Per parameter; the last two only for what is trained. [byte]
-    trainable : float, optional
-        Trained parameters (adapters); all if not given. [1]
+    `n_params`: parameters saved [1]. `weights_bytes, master_bytes, optimizer_bytes`: per parameter;
+    the last two only for what is trained [byte]. `trainable`: trained parameters (adapters); all if
+    not given [1].
 
     Examples
     --------

@@ -40,19 +40,9 @@ def mtbf_s(n_gpus: float, per_node_day: float, other_per_s: float = 0.0) -> floa
 
     ``M = 1 / (n_gpus / 8 * rate + other)``; infinite where nothing fails.
 
-    Parameters
-    ----------
-    n_gpus : float
-        GPUs of the job. [1]
-    per_node_day : float
-        Stops per 8-GPU machine and day. [1/day]
-    other_per_s : float
-        Further stops of the whole job: links, switches, pre-emption, software. [1/s]
-
-    Raises
-    ------
-    ValueError
-        For negative rates or no GPU.
+    `n_gpus`: GPUs of the job [1]. `per_node_day`: stops per 8-GPU machine and day [1/day].
+    `other_per_s`: further stops of the whole job: links, switches, pre-emption, software [1/s].
+    Raises ValueError for negative rates or no GPU.
 
     Examples
     --------

@@ -125,11 +125,8 @@ class Goodput:
 def goodput(met: Conditions) -> Goodput:
     """Part of the elapsed time that is useful training.
 
-    Parameters
-    ----------
-    met : Conditions
-        Failures, recovery, saves; without a fixed interval the best one, at least the time that a
-        save takes to be safe.
+    `met`: failures, recovery, saves; without a fixed interval the best one, at least the time that
+    a save takes to be safe.
 
     Examples
     --------
@@ -214,14 +211,8 @@ def outlook(
 ) -> Outlook:
     """Time of a run with failures, over the range of failure rates of published fleets.
 
-    Parameters
-    ----------
-    ideal_s : float
-        Time without any failure. [s]
-    met : Conditions
-        As expected.
-    low_per_node_day, high_per_node_day : float
-        Range of the failure rate. [1/day]
+    `ideal_s`: time without any failure [s]. `met`: as expected. `low_per_node_day,
+    high_per_node_day`: range of the failure rate [1/day].
 
     Examples
     --------

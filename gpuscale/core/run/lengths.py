@@ -7,17 +7,13 @@ def padded_mean(mean_tokens: float, max_tokens: float, n_sequences: int) -> floa
     """Mean length that `n_sequences` of varied length are padded to, the longest of them. [token].
 
     Lengths are taken as exponential about their mean and cut at the maximum: the longest of n has
-    the mean times the n-th harmonic number (order statistics; Renyi 1953).
+    the mean times the n-th harmonic number (order statistics; Renyi 1953). Raises ValueError if a
+    number is not positive, or the mean above the maximum.
 
     Examples
     --------
     >>> padded_mean(200.0, 2048.0, 1), round(padded_mean(200.0, 2048.0, 4))
     (200.0, 417)
-
-    Raises
-    ------
-    ValueError
-        If a number is not positive, or the mean above the maximum.
     """
     if mean_tokens <= 0 or n_sequences < 1:
         raise ValueError("mean_tokens and n_sequences must be positive")

@@ -13,13 +13,7 @@ SECONDS_PER_DAY = 86400.0
 
 
 def require_positive(**values: float) -> None:
-    """Refuse values that are not above 0; their names are those of the caller.
-
-    Raises
-    ------
-    ValueError
-        If one is not.
-    """
+    """Refuse values that are not above 0; their names are those of the caller."""
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")
@@ -30,17 +24,8 @@ def training_flop(n_params: float, n_tokens: float) -> float:
 
     Counts the matrix products with parameters alone; attention adds ``12 L h s`` per token.
 
-    Parameters
-    ----------
-    n_params : float
-        Parameters; of a mixture of experts the active ones. [1]
-    n_tokens : float
-        Tokens seen. [1]
-
-    Returns
-    -------
-    float
-        FLOP of all steps together. [FLOP]
+    `n_params`: parameters; of a mixture of experts the active ones [1]. `n_tokens`: tokens seen
+    [1]. Returns: FLOP of all steps together [FLOP].
 
     Examples
     --------
@@ -64,15 +49,12 @@ def cluster_flop_per_s(n_gpus: float, peak_flop_per_s: float, mfu_frac: float = 
 def job_time_s(flop: float, flop_per_s: float, utilisation_frac: float = 1.0) -> float:
     """Time of a job at a fraction of a rate. [s].
 
+    Raises ValueError if the rate or the fraction is not positive.
+
     Examples
     --------
     >>> job_time_s(1e15, 312e12, 0.5)
     6.410256410256411
-
-    Raises
-    ------
-    ValueError
-        If the rate or the fraction is not positive.
     """
     require_positive(flop_per_s=flop_per_s, utilisation_frac=utilisation_frac)
     return flop / (flop_per_s * utilisation_frac)

@@ -13,10 +13,7 @@ def select_ints(text: str, candidates: Sequence[int]) -> tuple[int, ...]:
     A list (``1,3``) or a single value is taken as it stands; a range (``4..16``) keeps the
     candidates inside it, both ends included. Parts can be mixed: ``1,4..16``.
 
-    Raises
-    ------
-    ValueError
-        If a part is no positive integer or range, or nothing is left.
+    Raises ValueError if a part is no positive integer or range, or nothing is left.
 
     Examples
     --------
@@ -51,15 +48,12 @@ def _integer(text: str, part: str) -> int:
 def select_names(text: str, known: Sequence[str]) -> tuple[str, ...]:
     """Read names out of `known`, comma-separated; ``all`` means every one.
 
+    Raises ValueError if a name is not known; the message lists those that are.
+
     Examples
     --------
     >>> select_names("none,full", ("none", "selective", "full"))
     ('none', 'full')
-
-    Raises
-    ------
-    ValueError
-        If a name is not known; the message lists those that are.
     """
     if text.strip() == "all":
         return tuple(known)

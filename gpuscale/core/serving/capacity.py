@@ -108,14 +108,8 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
     nearly a straight line over the rate r: the next rate to try is where the line through the
     bracket's ends crosses 1. All rates see the same random numbers.
 
-    Parameters
-    ----------
-    service : Loaded
-        A replica or pools.
-    limits : Limits
-        Without any, the rate is that at which the queue begins to grow.
-    seed : int
-        Of the requests.
+    `service`: a replica or pools. `limits`: without any, the rate is that at which the queue begins
+    to grow. `seed`: of the requests.
     """
     top = formula_bound(service, limits)
     if top <= 0.0:

@@ -89,19 +89,8 @@ def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Ch
     A candidate is simulated unless the formula's bound says that it cannot be better than the best
     so far.
 
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-        Everything that may be deployed.
-    wanted : Wanted
-        Rate, GPUs, limits.
-    seed : int
-        Of the requests.
-
-    Returns
-    -------
-    Choice
-        Found, best first; those that only the formula bounded; those without room.
+    `candidates`: everything that may be deployed. `wanted`: rate, GPUs, limits. `seed`: of the
+    requests. Returns: found, best first; those that only the formula bounded; those without room.
     """
     fitting = [c for c in candidates if c.what.fits and _copies_at_most(c, wanted) >= 1]
     lost = tuple(c for c in candidates if not c.what.fits)

@@ -121,14 +121,8 @@ def batch_error_frac(values: Sequence[float], share: float, n_batches: int = BAT
 def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95) -> LoadResult:
     """Sum a simulation up.
 
-    Parameters
-    ----------
-    run : Simulated
-        From `simulate`.
-    warm_up_frac : float
-        Share of the first requests that is left out, `WARM_UP_FRAC` of an open load. [1]
-    share : float
-        Percentile whose sampling error is given. [1]
+    `run`: from `simulate`. `warm_up_frac`: share of the first requests that is left out,
+    `WARM_UP_FRAC` of an open load [1]. `share`: percentile whose sampling error is given [1].
     """
     skipped = int(warm_up_frac * len(run.arrival_s))
     kept = [i for i in range(skipped, len(run.arrival_s)) if run.end_s[i] == run.end_s[i]]

@@ -60,19 +60,9 @@ def open_load(
     nothing decodes a prompt meets others alone, ``TTFT = request + x(0) + r x(0)^2 (1 + cv^2) /
     (2 (1 - r x(0)))``; the two are weighted by the chance that something decodes.
 
-    Parameters
-    ----------
-    pass_s : callable
-        T: number of sequences -> time of a decode pass. [s]
-    prompt_s : callable
-        x: number of sequences -> time that a prompt adds; of 0 the pass of one alone. [s]
-    load : OpenLoad
-        Rate and mean lengths.
-
-    Returns
-    -------
-    Steady
-        `NO_END` where the load is more than the replica can take.
+    `pass_s`: T: number of sequences -> time of a decode pass [s]. `prompt_s`: x: number of
+    sequences -> time that a prompt adds; of 0 the pass of one alone [s]. `load`: rate and mean
+    lengths. Returns: `NO_END` where the load is more than the replica can take.
 
     References
     ----------

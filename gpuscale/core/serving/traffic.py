@@ -143,12 +143,8 @@ def poisson_arrivals(rate_per_s: float, n: int, rng: random.Random) -> list[floa
     """Draw the moments of `n` independent arrivals, of which `n` come in a time of `n / rate`.
 
     Independent arrivals whose number in a time is known are uniform in it, in order; so the rate is
-    exact, and two rates with the same seed see the same random numbers.
-
-    Raises
-    ------
-    ValueError
-        If the rate is not above 0.
+    exact, and two rates with the same seed see the same random numbers. Raises ValueError if the
+    rate is not above 0.
 
     Examples
     --------

@@ -6,19 +6,9 @@ from __future__ import annotations
 def exposed_s(window_s: float, comm_s: float, exposed_frac: float) -> float:
     """Communication time left after overlap: ``max(A, B) + c min(A, B) - A``.
 
-    Parameters
-    ----------
-    window_s : float
-        Compute that may hide the communication, A. [s]
-    comm_s : float
-        Communication, B. [s]
-    exposed_frac : float
-        c: 0 hides all that fits, 1 hides nothing; above 1, contention slows the compute. [1]
-
-    Returns
-    -------
-    float
-        Exposed time, never below 0. [s]
+    `window_s`: compute that may hide the communication, A [s]. `comm_s`: communication, B [s].
+    `exposed_frac`: c: 0 hides all that fits, 1 hides nothing; above 1, contention slows the compute
+    [1]. Returns: exposed time, never below 0 [s].
 
     Examples
     --------

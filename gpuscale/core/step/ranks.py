@@ -28,13 +28,9 @@ def strides(layout: Layout, domain_gpus: int) -> Strides:
     the scale-up domain; experts split the ranks of one pipeline stage, expert-TP first. Both
     orders are Megatron-Core's (``tp-cp-ep-dp-pp`` and ``tp-cp-ep-pp-dp``).
 
-    Parameters
-    ----------
-    layout : Layout
-        Degrees and order.
-    domain_gpus : int
-        GPUs of one scale-up domain: where the pipeline lies between CP and DP, the groups over
-        both have no single distance, and get the one that puts as many ranks in a domain.
+    `layout`: degrees and order. `domain_gpus`: GPUs of one scale-up domain: where the pipeline lies
+    between CP and DP, the groups over both have no single distance, and get the one that puts as
+    many ranks in a domain.
 
     Examples
     --------

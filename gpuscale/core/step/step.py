@@ -259,14 +259,8 @@ def step_terms(
 ) -> StepTerms:
     """Assemble a step from the times of its stages: a few float operations.
 
-    Parameters
-    ----------
-    stages : StageTimes
-        Of one micro-batch.
-    hw, sw, layout : Hardware, Software, Layout
-        As in `step_time`.
-    hidden : int
-        Hidden size, for the transfers between stages. [1]
+    `stages`: of one micro-batch. `hw, sw, layout`: as in `step_time`. `hidden`: hidden size, for
+    the transfers between stages [1].
     """
     steady, bubble = pipeline_s(
         stages.seconds, stages.all_stages_s, layout.n_micro_batches, layout.vpp, layout.schedule

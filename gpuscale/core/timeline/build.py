@@ -76,20 +76,11 @@ def timeline(
     ``m t_max + bubble + transfers``; the replay fills just that window: transfers take the time
     with which it does. Where the schedule alone is longer, all passes are shortened by `scale`.
 
-    Parameters
-    ----------
-    model, hw, sw, layout
-        As in `core.step.step_time`.
-    facts, memory : optional
-        Model facts and memory parameters; without them there is no memory over time.
-    most_passes : int
-        Beyond so many visits of micro-batches to stages, the middle of the step is left out:
-        one event says how many micro-batches it stands for. [1]
-
-    Raises
-    ------
-    ValueError
-        For a schedule that cannot run with these degrees and micro-batches.
+    `model, hw, sw, layout`: as in `core.step.step_time`. `facts, memory`: model facts and memory
+    parameters; without them there is no memory over time. `most_passes`: beyond so many visits of
+    micro-batches to stages, the middle of the step is left out: one event says how many
+    micro-batches it stands for [1]. Raises ValueError for a schedule that cannot run with these
+    degrees and micro-batches.
     """
     sw = dispatched(sw, layout.schedule, model.has_experts)
     parts, heaviest = breakdown(model, hw, sw, layout)

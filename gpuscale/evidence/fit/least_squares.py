@@ -62,21 +62,9 @@ def fit(
 ) -> Vector:
     """Minimise ``sum soft_l1(r / scale) + sum ((x - prior) / spread)^2`` (Levenberg-Marquardt).
 
-    Parameters
-    ----------
-    residuals : callable
-        Residuals of the data at a parameter vector.
-    start, prior, spread : sequence of float
-        Where to start, and the Gaussian prior of each parameter.
-    scale : float
-        Residual beyond which errors count linearly.
-    n_iterations : int
-        Largest number of steps.
-
-    Returns
-    -------
-    list of float
-        The parameters.
+    `residuals`: residuals of the data at a parameter vector. `start, prior, spread`: where to
+    start, and the Gaussian prior of each parameter. `scale`: residual beyond which errors count
+    linearly. `n_iterations`: largest number of steps. Returns: the parameters.
 
     Examples
     --------
@@ -143,19 +131,9 @@ def smooth(
 ) -> Callable[..., float]:
     """Posterior mean of a Gaussian process through noisy values; zero far from the points.
 
-    Parameters
-    ----------
-    points : sequence of coordinate tuples
-        Places of the values.
-    values : sequence of float
-        What was found there.
-    length, spread, noise : float
-        Correlation length, and standard deviations of the process and of the noise.
-
-    Returns
-    -------
-    callable
-        Function of the coordinates.
+    `points`: places of the values. `values`: what was found there. `length, spread, noise`:
+    correlation length, and standard deviations of the process and of the noise. Returns: function
+    of the coordinates.
     """
     n = len(points)
     kernel = [[0.0] * n for _ in range(n)]

@@ -16,10 +16,7 @@ TARGET_S = 0.05
 def torch_backend() -> TorchBackend:
     """Backend on this process's GPU.
 
-    Raises
-    ------
-    GpuscaleError
-        Without PyTorch, or without a GPU that it can use.
+    Raises GpuscaleError: without PyTorch, or without a GPU that it can use.
     """
     try:
         torch = importlib.import_module("torch")

@@ -212,18 +212,9 @@ def predict_collective_rows(
 ) -> list[ScoredRow]:
     """Predict every row of a collectives.csv, in order; what cannot be predicted says why.
 
-    Parameters
-    ----------
-    path_or_rows : path or sequence of dict
-        CSV with the columns op, gpu, n_gpus, gpus_per_node, fabric, size_bytes, time_us,
-        algorithm, note, source.
-    calibration : path, optional
-        Overlay that `gpuscale calibrate` wrote.
-
-    Returns
-    -------
-    list of ScoredRow
-        Quantity `time_us`; classes op, fabric, span, size, algorithm, source.
+    `path_or_rows`: CSV with the columns op, gpu, n_gpus, gpus_per_node, fabric, size_bytes,
+    time_us, algorithm, note, source. `calibration`: overlay that `gpuscale calibrate` wrote.
+    Returns: quantity `time_us`; classes op, fabric, span, size, algorithm, source.
     """
     from gpuscale.evidence.rows.measurements import number
     from gpuscale.io.calibration import load_link

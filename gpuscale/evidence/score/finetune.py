@@ -32,19 +32,12 @@ NEAR_FRAC = 0.1
 def predict_finetune_rows(rows: Rows) -> list[ScoredRow]:
     """One scored row per printed quantity of a finetune.csv, in file order.
 
-    Parameters
-    ----------
-    rows : path or rows
-        Columns model, method, rank, targets, base_precision, optimizer, gpu, n_gpus, parallel,
-        seq_len, micro_batch, grad_accumulation, packing, checkpointing, fused_ce, offload,
-        peak_memory_gb, memory_kind, step_time_s or tokens_per_s, mean_tokens, software, ...
-
-    Returns
-    -------
-    list of ScoredRow
-        ``peak_memory_bytes`` in the row's own way of counting, ``step_time_s`` of an optimizer
-        step, ``fits`` (1 or 0) where the row says that a run did not fit, or ran on a known GPU.
-        What cannot be predicted says why.
+    `rows`: columns model, method, rank, targets, base_precision, optimizer, gpu, n_gpus, parallel,
+    seq_len, micro_batch, grad_accumulation, packing, checkpointing, fused_ce, offload,
+    peak_memory_gb, memory_kind, step_time_s or tokens_per_s, mean_tokens, software, ... Returns:
+    ``peak_memory_bytes`` in the row's own way of counting, ``step_time_s`` of an optimizer step,
+    ``fits`` (1 or 0) where the row says that a run did not fit, or ran on a known GPU. What cannot
+    be predicted says why.
     """
     found = read_rows(rows) if isinstance(rows, str | Path) else list(rows)
     facts: dict[str, ModelFacts] = {}

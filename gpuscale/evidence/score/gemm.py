@@ -198,17 +198,9 @@ def read_gemm(rows: Rows) -> list[Row]:
 def predict_gemm_rows(path_or_rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
     """Predict every row of a gemm.csv, in order; what cannot be predicted says why.
 
-    Parameters
-    ----------
-    path_or_rows : path or sequence of dict
-        CSV with the columns m, n, k, dtype, gpu, time_us, kernel, includes, source.
-    calibration : path, optional
-        Overlay that `gpuscale calibrate` wrote.
-
-    Returns
-    -------
-    list of ScoredRow
-        Quantity `time_us`; classes dtype, architecture, kernel, size, source.
+    `path_or_rows`: CSV with the columns m, n, k, dtype, gpu, time_us, kernel, includes, source.
+    `calibration`: overlay that `gpuscale calibrate` wrote. Returns: quantity `time_us`; classes
+    dtype, architecture, kernel, size, source.
     """
     from gpuscale.io.calibration import load_arch
 

@@ -54,18 +54,10 @@ def interval_class(row: ServedRow, quantity: str) -> str:
 def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
     """One scored row per printed quantity of an inference.csv, in file order.
 
-    Parameters
-    ----------
-    rows : path or rows
-        Columns model, gpu, n_gpus, tp, pp, dp_attention, ep, precision, input_len, output_len,
-        concurrency, throughput_tok_s, ttft_ms, tpot_ms, framework, scenario, note, source.
-    calibration : path, optional
-        Overlay of matmul and collective constants.
-
-    Returns
-    -------
-    list of ScoredRow
-        With the stated 80 % interval; what cannot be predicted says why.
+    `rows`: columns model, gpu, n_gpus, tp, pp, dp_attention, ep, precision, input_len, output_len,
+    concurrency, throughput_tok_s, ttft_ms, tpot_ms, framework, scenario, note, source.
+    `calibration`: overlay of matmul and collective constants. Returns: with the stated 80 %
+    interval; what cannot be predicted says why.
     """
     from gpuscale.io.serving import serving_intervals
     from gpuscale.io.tables import read_rows

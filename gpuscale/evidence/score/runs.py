@@ -127,17 +127,9 @@ def feasible(run: TrainingRun) -> TrainingRun:
 def predict_run_rows(rows: Rows, calibration: Calibration | None = None) -> list[ScoredRow]:
     """Predict step time and memory of every row of a training_runs.csv, in order.
 
-    Parameters
-    ----------
-    rows : path or sequence of dict
-        The columns of `training_runs.csv`; missing ones are filled, as `assumed` says.
-    calibration : Calibration, optional
-        Other parameters than those shipped.
-
-    Returns
-    -------
-    list of ScoredRow
-        Quantity ``step_time_s``; classes source, family, dense_or_moe, precision, gpu and more.
+    `rows`: the columns of `training_runs.csv`; missing ones are filled, as `assumed` says.
+    `calibration`: other parameters than those shipped. Returns: quantity ``step_time_s``; classes
+    source, family, dense_or_moe, precision, gpu and more.
     """
     return [scored_run(run, calibration) for run in read_runs(rows)]
 

@@ -59,14 +59,8 @@ def _defaults() -> dict[str, dict[str, Any]]:
 class Keys:
     """The keys of one config: checked when read, with a note of what was assumed.
 
-    Parameters
-    ----------
-    table : mapping
-        The config, or the text part of a multimodal one.
-    model_type : str
-        Whose defaults count for missing keys; one without defaults has none.
-    where : str
-        Name of the file in errors.
+    `table`: the config, or the text part of a multimodal one. `model_type`: whose defaults count
+    for missing keys; one without defaults has none. `where`: name of the file in errors.
     """
 
     def __init__(self, table: Mapping[str, Any], model_type: str, where: str) -> None:

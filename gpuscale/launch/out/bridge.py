@@ -46,10 +46,7 @@ PRECISION = {
 def write(job: TrainingLaunch) -> Written:
     """Write the command of a recipe with the layout as overrides.
 
-    Raises
-    ------
-    GpuscaleError
-        If Megatron-Bridge has no recipe of the model.
+    Raises GpuscaleError if Megatron-Bridge has no recipe of the model.
     """
     name = job.model.name
     if name not in RECIPES:

@@ -29,16 +29,8 @@ FIRST_WITHOUT_MAX_CONNECTIONS = ("blackwell", "blackwell-ultra", "rubin")
 def write(job: TrainingLaunch) -> Written:
     """Write the flags of Megatron-LM for a job.
 
-    Parameters
-    ----------
-    job : TrainingLaunch
-        Model, layout and machine.
-
-    Returns
-    -------
-    Written
-        `train` is the script with all flags; mock data and an empty tokenizer, so that it runs
-        as it is.
+    `job`: model, layout and machine. Returns: `train` is the script with all flags; mock data and
+    an empty tokenizer, so that it runs as it is.
     """
     model, unsaid = _model(job.model)
     layout, more = _layout(job)

@@ -38,10 +38,7 @@ RECOMPUTE = {"none": "none", "selective": "selective", "per-op": "selective", "f
 def write(job: TrainingLaunch) -> Written:
     """Write the overrides of torchtitan for a job.
 
-    Raises
-    ------
-    GpuscaleError
-        If torchtitan has no configuration of the model.
+    Raises GpuscaleError if torchtitan has no configuration of the model.
     """
     if job.model.name not in REGISTRY:
         raise GpuscaleError(

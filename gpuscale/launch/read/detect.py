@@ -54,22 +54,10 @@ def read_launch(
 ) -> Found:
     """Read the files of one launch together.
 
-    Parameters
-    ----------
-    files : dict of str to str
-        Text by file name; a script and the JSON that it names, say.
-    variables : mapping, optional
-        Variables of the scripts that a person gives.
-
-    Returns
-    -------
-    Found
-        What they say together: the training file decides, the others fill in.
-
-    Raises
-    ------
-    GpuscaleError
-        If none of them is of a known kind, or a JSON, YAML or TOML does not parse.
+    `files`: text by file name; a script and the JSON that it names, say. `variables`: variables of
+    the scripts that a person gives. Returns: what they say together: the training file decides, the
+    others fill in. Raises GpuscaleError if none of them is of a known kind, or a JSON, YAML or TOML
+    does not parse.
     """
     found: list[Found] = []
     for name, text in files.items():

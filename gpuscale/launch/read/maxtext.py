@@ -47,12 +47,8 @@ def is_maxtext(words: Sequence[str]) -> bool:
 def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     """Read MaxText keys.
 
-    Parameters
-    ----------
-    table : dict
-        Keys of a YAML over `base.yml`, or of the arguments.
-    config : str
-        Configuration file that the command names; another than `base.yml` holds further keys.
+    `table`: keys of a YAML over `base.yml`, or of the arguments. `config`: configuration file that
+    the command names; another than `base.yml` holds further keys.
     """
     found = Found("maxtext", software="jax", version="MaxText 0.2.2")
     put_numbers(table, FIELDS, found)

@@ -45,12 +45,8 @@ def is_megatron(words: list[str]) -> bool:
 def read(words: list[str], name: str) -> Found:
     """Read the command of a Megatron script.
 
-    Parameters
-    ----------
-    words : list of str
-        The command's words, variables put in.
-    name : str
-        Name for the model, which Megatron's flags do not give.
+    `words`: the command's words, variables put in. `name`: name for the model, which Megatron's
+    flags do not give.
     """
     deepspeed = "--deepspeed" in words or any("DeepSpeed" in w for w in words[:2])
     known = known_options("megatron-deepspeed" if deepspeed else "megatron")

@@ -18,13 +18,8 @@ BACKENDS = ("deepep", "hybridep")
 def put_settings(given: Mapping[str, Any], found: Found) -> None:
     """Put the settings of a launch on its record.
 
-    Parameters
-    ----------
-    given : mapping
-        Names of flags with underscores and without dashes before, to a text, a number, a list of
-        texts, or True.
-    found : Found
-        The record.
+    `given`: names of flags with underscores and without dashes before, to a text, a number, a list
+    of texts, or True. `found`: the record.
     """
 
     def on(name: str) -> bool:

@@ -34,12 +34,8 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
     """Read a script.
 
-    Parameters
-    ----------
-    text : str
-        The script.
-    variables : dict, optional
-        Variables known from outside (of the environment, or given by a person).
+    `text`: the script. `variables`: variables known from outside (of the environment, or given by a
+    person).
 
     Examples
     --------

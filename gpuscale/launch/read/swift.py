@@ -24,12 +24,7 @@ def is_swift(words: list[str]) -> bool:
 def read(words: list[str], table: dict[str, Any]) -> Found:
     """Read a training command of ms-swift.
 
-    Parameters
-    ----------
-    words : list of str
-        The command.
-    table : dict
-        Its options.
+    `words`: the command. `table`: its options.
     """
     if (
         any(w.rsplit("/", 1)[-1] == "megatron" for w in words[: words.index("--model")])

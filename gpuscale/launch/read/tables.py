@@ -13,10 +13,7 @@ MOST_DOCUMENTS = 64
 def yaml_tables(name: str, text: str) -> list[dict[str, Any]]:
     """Read the mappings of a YAML file.
 
-    Raises
-    ------
-    GpuscaleError
-        If it is not YAML, or holds no mapping.
+    Raises GpuscaleError if it is not YAML, or holds no mapping.
     """
     import yaml
 

@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 def to_svg(chart: Chart, standalone: bool = True) -> str:
     """Draw a chart.
 
-    Parameters
-    ----------
-    chart : Chart
-        What to draw.
-    standalone : bool
-        A file of its own, with its rules; else a part of a page that has them.
+    `chart`: what to draw. `standalone`: a file of its own, with its rules; else a part of a page
+    that has them.
     """
     if isinstance(chart, Lines):
         height, parts = draw_lines(chart)

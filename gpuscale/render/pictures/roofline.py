@@ -19,14 +19,8 @@ def operator_roofline(
 ) -> Lines:
     """Operators under the roof ``min(peak, intensity * bandwidth)``.
 
-    Parameters
-    ----------
-    peak_flop_per_s, hbm_bytes_per_s : float
-        Of the chip. [FLOP/s], [byte/s]
-    groups : mapping
-        Name of a use -> its operators.
-    title, note : str
-        Above the picture.
+    `peak_flop_per_s, hbm_bytes_per_s`: of the chip [FLOP/s], [byte/s]. `groups`: name of a use ->
+    its operators. `title, note`: above the picture.
     """
     ridge = peak_flop_per_s / hbm_bytes_per_s
     xs = [x for points in groups.values() for _, x, _ in points]
@@ -51,12 +45,7 @@ def operator_roofline(
 def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Lines | None:
     """Communication over arithmetic of each parallelism, as the same job takes more GPUs.
 
-    Parameters
-    ----------
-    boards : mapping
-        Number of GPUs -> axis -> ratio.
-    note : str
-        What the job is.
+    `boards`: number of GPUs -> axis -> ratio. `note`: what the job is.
     """
     axes = dict.fromkeys(axis for board in boards.values() for axis in board)
     series = []

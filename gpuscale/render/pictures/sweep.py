@@ -33,12 +33,8 @@ def _axis(key: str, values: Sequence[float]) -> Axis:
 def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
     """Draw a sweep's result; numbers of one name, as ``time_s`` and ``expected.time_s``, together.
 
-    Parameters
-    ----------
-    result : dict
-        ``keys``, ``shown`` and ``points``, as `gpuscale.answers.sweep_table` makes them.
-    note : str
-        What stays the same.
+    `result`: ``keys``, ``shown`` and ``points``, as `gpuscale.answers.sweep_table` makes them.
+    `note`: what stays the same.
     """
     points = [p for p in result["points"] if p["answer"] != "error"]
     keys = [k for k in result["shown"] if any(_is_number(p["numbers"][k]) for p in points)]

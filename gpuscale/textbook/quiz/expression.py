@@ -55,10 +55,7 @@ class Trace:
 def parse(text: str) -> ast.expr:
     """Syntax tree of an expression.
 
-    Raises
-    ------
-    ExpressionError
-        If it is too long or no expression.
+    Raises ExpressionError if it is too long or no expression.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"expression longer than {MAX_LENGTH} characters")

@@ -72,10 +72,7 @@ def is_lookup(name: str) -> bool:
 def resolve(name: str) -> Any:
     """Find the function of a name; its module is imported when it is first used.
 
-    Raises
-    ------
-    KeyError
-        If expressions may not use it.
+    Raises KeyError if expressions may not use it.
 
     Examples
     --------

@@ -140,13 +140,7 @@ class Mixer(ABC):
     measured: ClassVar[bool]  # fitted on measured runs: intervals of others are wider
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
-        """Refuse a kind with a column left out; `abstract` is for what kinds share.
-
-        Raises
-        ------
-        TypeError
-            With the names of the columns.
-        """
+        """Refuse a kind with a column left out; `abstract` is for what kinds share."""
         columns = {n: getattr(cls, n, None) for n in (*Mixer.__abstractmethods__, "measured")}
         left_out = sorted(
             n for n, f in columns.items() if f is None or getattr(f, "__isabstractmethod__", False)
