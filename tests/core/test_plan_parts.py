@@ -364,12 +364,12 @@ def test_choices_of_a_scan():
     large = row(n_gpus=16, tokens_per_s=1.9e5, tokens_per_usd=1.9e6, peak_bytes=2e10)
     no = row(n_gpus=4, fits=False)
     rows = [no, small, large]
-    assert choose(rows, "step-time", conditions=False) is large
-    assert choose(rows, "step-time", conditions=True) is small
-    assert choose(rows, "tokens-per-dollar", conditions=False) is small
-    assert choose(rows, "memory-headroom", conditions=False) is large
-    assert choose(rows, "fewest-gpus", conditions=False) is small
-    assert choose([no], "step-time", conditions=False) is None
+    assert choose(rows, "step-time", "") is large
+    assert choose(rows, "step-time", "fewest") is small
+    assert choose(rows, "tokens-per-dollar", "") is small
+    assert choose(rows, "memory-headroom", "") is large
+    assert choose(rows, "fewest-gpus", "fewest") is small
+    assert choose([no], "step-time", "") is None
     dominated = row(n_gpus=32, tokens_per_s=1.8e5, tokens_per_usd=1e6)
     assert [r.pareto for r in with_pareto([*rows, dominated])] == [False, True, True, False]
 

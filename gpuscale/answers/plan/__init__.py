@@ -128,10 +128,14 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
     deadline: Asked[float | None] = amount(
         "Find the smallest size that trains in time, e.g. 30d.", "s", most=1e12
     )
-    budget: Asked[float | None] = amount("The same within a budget, e.g. 5MUSD.", "usd", most=1e15)
-    mfu_at_least: Asked[float | None] = amount("The same with an MFU, 0.4.", "frac", most=1.0)
+    budget: Asked[float | None] = amount(
+        "Find the fastest size within a budget, e.g. 5MUSD.", "usd", most=1e15
+    )
+    mfu_at_least: Asked[float | None] = amount(
+        "Find the largest size that keeps an MFU, 0.4.", "frac", most=1.0
+    )
     max_step_time: Asked[float | None] = amount(
-        "The same with a step time, e.g. 5s.", "s", most=1e9
+        "Find the smallest size with a step time, e.g. 5s.", "s", most=1e9
     )
     scaling: Asked[str | None] = text(
         "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS

@@ -100,11 +100,18 @@ class Request:
     job: Mapping[str, Any] = field(default_factory=dict)  # what was said, for plan.toml
 
     @property
-    def wants_largest(self) -> bool:
-        """Whether the conditions ask for the fastest that meets them: a budget, an MFU."""
+    def size_wanted(self) -> str:
+        """Size that is looked for: the "fewest" GPUs, the "fastest", the "most"; empty: none is.
+
+        A budget asks for the fastest within it, an MFU for the largest size that keeps it.
+        """
         c = self.conditions
         timed = c.deadline_s is not None or c.max_step_s is not None
-        return c.any and not timed and self.objective == "step-time"
+        if self.objective == "fewest-gpus" or timed or (c.any and self.objective != "step-time"):
+            return "fewest"
+        if c.budget_usd is not None:
+            return "fastest"
+        return "most" if c.any else ""
 
     @property
     def pin_texts(self) -> dict[str, str]:

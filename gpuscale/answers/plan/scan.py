@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
+from gpuscale.core.plan.seek import Verdict, largest, smallest
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 LARGEST = 131_072
-MOST_SIZES = 32
-"""Most sizes tried between two doublings; where there are more, some are left out, and said so."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class Scan:
     cases: list[Case] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     like: dict[tuple[str, int], Case] = field(default_factory=dict)  # cases that share blocks
-    every: int = 1  # nodes between the sizes that were tried
+    gaps: bool = False  # whether sizes were left out that might have been the answer
     interrupted: bool = False
 
 
@@ -72,18 +70,12 @@ def scan_plan(asked: Plan, request: Request) -> Document:
         if scan.interrupted:
             raise KeyboardInterrupt
         raise GpuscaleError(scan.skipped[0] if scan.skipped else "nothing was searched")
-    conditions = request.conditions.any and not request.wants_largest
-    chosen = choose(scan.rows, request.objective, conditions)
+    chosen = choose(scan.rows, request.objective, request.size_wanted)
     at = scan.rows.index(chosen) if chosen else 0
-    if chosen and _seeks(request) and not scan.interrupted:
+    if chosen and request.size_wanted and not scan.interrupted:
         scan.rows[at] = _settled(scan, at)
     rows = with_pareto(with_efficiency(scan.rows))
     return scan_document(scan, rows, rows[at] if chosen else None)
-
-
-def _seeks(request: Request) -> bool:
-    """Whether a size is looked for: its fastest layout decides."""
-    return request.conditions.any or request.objective == "fewest-gpus"
 
 
 def _settled(scan: Scan, at: int) -> ScanRow:
@@ -130,7 +122,8 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
 def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
     """Every size that is asked for, or the smallest that meets the conditions."""
     request = scan.request
-    if not _seeks(request) or len(request.gpus) > 1:
+    if not request.size_wanted or len(request.gpus) > 1:
+        scan.gaps = bool(request.size_wanted)
         for n in request.gpus or _all_of(loaded):
             if scan.interrupted:
                 return
@@ -139,8 +132,29 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
         return
     limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
     most = request.gpus[0] if request.gpus else (limit or LARGEST)
-    seek = _largest_that_meets if request.wants_largest else _smallest_that_meets
-    seek(scan, loaded, seq_len, batch, most)
+    node = loaded.cluster.gpus_per_node
+    if request.size_wanted == "fewest":
+        seeking = smallest(node, most, _least_gpus(request, loaded, seq_len))
+    else:
+        seeking = largest(node, most, fastest=request.size_wanted == "fastest")
+    try:
+        n, shown = next(seeking)
+        while True:
+            row = _try(scan, loaded, n, seq_len, batch, limited=not shown and bool(scan.rows))
+            if scan.interrupted:
+                return
+            n, shown = seeking.send(_verdict(request, row))
+    except StopIteration as end:
+        scan.gaps |= end.value
+
+
+def _verdict(request: Request, row: ScanRow | None) -> Verdict:
+    """Whether a size meets the conditions; one that only costs too much is too large."""
+    if row is not None and row.meets:
+        return Verdict.MEETS
+    c = request.conditions
+    slow = row is None or shortfalls(row, c.deadline_s, None, None, c.max_step_s)
+    return Verdict.MORE if slow else Verdict.FEWER
 
 
 def _all_of(loaded: Loaded) -> tuple[int, ...]:
@@ -149,55 +163,14 @@ def _all_of(loaded: Loaded) -> tuple[int, ...]:
     return (loaded.cluster.n_gpus,)
 
 
-def _smallest_that_meets(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int) -> None:
-    """Doubling sizes until one meets the conditions; then every node count below it, upwards."""
-    least, node = _least_gpus(scan.request, loaded, seq_len), loaded.cluster.gpus_per_node
-    for n in (*_parts(node, most), *_doubling(node, most)):
-        if n < least and n != most:
-            continue
-        row = _try(scan, loaded, n, seq_len, batch)
-        if scan.interrupted:
-            return
-        if row is not None and row.meets:
-            low = max(n // 2, int(least)) // node * node
-            _refine(scan, loaded, seq_len, batch, range(low + node, n, node))
-            return
+def _slowest_s(scan: Scan, case: Case) -> float:
+    """Longest step with which a case can be the answer: it meets, and is not slower than one. [s].
 
-
-def _largest_that_meets(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, most: int) -> None:
-    """Doubling sizes while they meet the conditions; then every node count above, downwards."""
-    node, met = loaded.cluster.gpus_per_node, 0
-    for n in _doubling(node, most):
-        row = _try(scan, loaded, n, seq_len, batch, limited=bool(scan.rows))
-        if scan.interrupted:
-            return
-        if row is not None and row.meets:
-            met = n
-        elif met:
-            above = range(met + node, n, node)
-            _refine(scan, loaded, seq_len, batch, above[::-1])
-            return
-
-
-def _refine(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch, sizes: range) -> None:
-    """First of some sizes that meets the conditions; a coarse pass first where there are many."""
-    stride = -(-len(sizes) // MOST_SIZES) or 1
-    scan.every = max(scan.every, stride)
-    for i in range(0, len(sizes), stride):
-        row = _try(scan, loaded, sizes[i], seq_len, batch, limited=True)
-        if scan.interrupted:
-            return
-        if row is not None and row.meets:
-            missed = sizes[max(0, i - stride + 1) : i]
-            if stride > 1 and len(missed):
-                _refine(scan, loaded, seq_len, batch, missed)
-            return
-
-
-def _slowest_s(request: Request, case: Case) -> float:
-    """Longest step with which a case meets the conditions. [s]."""
+    Where the fastest is wanted, one that meets already bounds the others.
+    """
     from gpuscale.core.model.flops import model_flop_per_token
 
+    request = scan.request
     c, model, n = request.conditions, case.loaded.model, case.n_gpus
     tokens = request.tokens or model.training_tokens
     limits = [c.max_step_s] if c.max_step_s is not None else []
@@ -209,6 +182,8 @@ def _slowest_s(request: Request, case: Case) -> float:
     if c.mfu_at_least is not None:
         flop = model_flop_per_token(model, case.problem.facts.seq_len) * case.batch_tokens
         limits.append(flop / (n * case.problem.hardware.bf16_flop_per_s * c.mfu_at_least))
+    if request.size_wanted == "fastest":
+        limits += [case.batch_tokens / row.tokens_per_s for row in scan.rows if row.meets]
     return min(limits, default=float("inf")) * (1 + 1e-9)
 
 
@@ -224,22 +199,6 @@ def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     rates = [loaded.gpu.flop_per_s(p) or 0.0 for p in precisions(request, loaded)]
     flop = model_flop_per_token(loaded.model, seq_len)
     return least_gpus(tokens, flop, max(rates), deadline)
-
-
-def _parts(node: int, most: int) -> Iterator[int]:
-    """Sizes within one node."""
-    n = 1
-    while n < min(node, most):
-        yield n
-        n *= 2
-
-
-def _doubling(first: int, most: int) -> Iterator[int]:
-    n = min(first, most)
-    while n < most:
-        yield n
-        n *= 2
-    yield most
 
 
 def _scaled(
@@ -264,8 +223,8 @@ def _try(
     try:
         suit = suited(batch, seq_len, n)
         case = make_case(loaded, scan.request, n, seq_len, suit, like)
-        limit_s = _slowest_s(scan.request, case) if limited else float("inf")
-        seeks = _seeks(scan.request)
+        limit_s = _slowest_s(scan, case) if limited else float("inf")
+        seeks = bool(scan.request.size_wanted)
         n_next = 0 if seeks else max(1, scan.asked.alternatives)
 
         def searched(case: Case) -> SearchResult:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
     from gpuscale.answers.plan.scan import Scan
 
+GAPS_NOTE = "Not every number of GPUs was tried: one that was left out might do too."
+
 
 @dataclass(frozen=True, slots=True)
 class ScanAnswer:
@@ -61,8 +63,10 @@ def headline(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str
         "memory-headroom": "the most memory left",
         "fewest-gpus": "the fewest GPUs that fit",
     }.get(request.objective, "the fastest")
-    if conditions and request.objective == "step-time" and not request.wants_largest:
-        what = "the fewest GPUs" if scan.every == 1 else "at most so many GPUs needed"
+    if request.size_wanted in ("fewest", "most") and request.objective == "step-time":
+        what = f"the {request.size_wanted} GPUs"
+    if scan.gaps and request.size_wanted == "fewest" and what.startswith("the fewest"):
+        what = "at most so many GPUs needed"
     goal = f" for {conditions}" if conditions else ""
     days = f", {chosen.days:,.1f} days" if chosen.days is not None else ""
     cost = f", {format_si(chosen.usd, 'usd', 3)}" if chosen.usd is not None else ""
@@ -185,7 +189,11 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     """Lay the answer out."""
     from gpuscale.io.jobs import job_toml
 
-    rows = sorted(rows, key=lambda r: (r.cluster, r.seq_len, r.global_batch_size, r.n_gpus))
+    asked = [case.batch.asked_tokens for case in scan.cases]  # what is planned suits the size
+    order = sorted(
+        range(len(rows)), key=lambda i: (rows[i].cluster, rows[i].seq_len, asked[i], rows[i].n_gpus)
+    )
+    rows = [rows[i] for i in order]
     first = scan.cases[0]
     declared = sum(r.counts.declared for r in rows)
     evaluated = sum(r.counts.evaluated for r in rows)
@@ -204,8 +212,8 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
             f"{', '.join(first.space.precision)}, software {scan.request.software}{stopped}"
         )
     )
-    if scan.every > 1:
-        blocks.append(Text(f"Not every size was tried: every {scan.every} nodes."))
+    if scan.gaps:
+        blocks.append(Text(GAPS_NOTE))
     if first.loaded.changes:
         blocks.append(Text(changed_text(first.loaded)))
     request = scan.request

@@ -75,9 +75,9 @@ def with_pareto(rows: Sequence[ScanRow]) -> list[ScanRow]:
 
 
 def with_efficiency(rows: Sequence[ScanRow]) -> list[ScanRow]:
-    """Throughput of a GPU relative to the first fitting row, by cluster."""
+    """Throughput of a GPU relative to the smallest fitting row, by cluster."""
     first: dict[str, float] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda r: r.n_gpus):
         if row.fits:
             first.setdefault(row.cluster, row.tokens_per_s_per_gpu)
     return [
@@ -91,10 +91,10 @@ def with_efficiency(rows: Sequence[ScanRow]) -> list[ScanRow]:
     ]
 
 
-def choose(rows: Sequence[ScanRow], objective: str, conditions: bool) -> ScanRow | None:
+def choose(rows: Sequence[ScanRow], objective: str, size: str = "") -> ScanRow | None:
     """Pick the row that answers: of those that fit and meet the conditions, the best.
 
-    With conditions, `step-time` means the fewest GPUs that meet them.
+    Where a size is looked for, `step-time` means the "fewest" or the "most" GPUs, or the "fastest".
     """
     able = [r for r in rows if r.fits and r.meets]
     if not able:
@@ -103,6 +103,8 @@ def choose(rows: Sequence[ScanRow], objective: str, conditions: bool) -> ScanRow
         return min(able, key=lambda r: (cost_of(r), -r.tokens_per_s))
     if objective == "memory-headroom":
         return max(able, key=lambda r: (r.capacity_bytes - r.peak_bytes, r.tokens_per_s))
-    if objective == "fewest-gpus" or conditions:
+    if size == "fewest":
         return min(able, key=lambda r: (r.n_gpus, -r.tokens_per_s))
+    if size == "most":
+        return max(able, key=lambda r: (r.n_gpus, r.tokens_per_s))
     return max(able, key=lambda r: r.tokens_per_s)
