@@ -10,10 +10,9 @@ from gpuscale.answers.ask import Asked, Question, amount, text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.records import Term
     from gpuscale.core.run.checkpoint import SaveTime, Store
     from gpuscale.core.run.failures import Fleet
-    from gpuscale.core.run.goodput import Outlook
+    from gpuscale.core.run.goodput import Conditions, Outlook
     from gpuscale.specs.cluster import ClusterSpec
 
 SMALL_GPUS = 2048
@@ -111,21 +110,16 @@ def restart_s(asked: Failing, n_gpus: int, saved: SaveTime) -> float:
     return recovery_s(asked.recovery, n_gpus)[0] + saved.load_s
 
 
-def outlook_of(
-    asked: Failing, ideal_s: float, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
-) -> Outlook:
-    """How long a run takes with failures, and what would help.
-
-    `asked`: rates, recovery, interval. `ideal_s`: time without failures [s]. `n_gpus`: GPUs of the
-    job [1]. `saved`: of one checkpoint. `other_per_s`: further stops, as pre-emptions [1/s].
-    """
-    from gpuscale.core.run.goodput import Conditions, outlook
+def conditions_of(
+    asked: Failing, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
+) -> Conditions:
+    """Say what a run meets: stops by the fleet's rate and `other_per_s` more, recovery, saves."""
+    from gpuscale.core.run.goodput import Conditions
     from gpuscale.io.run import recovery_s
 
-    fleet = fleet_of(asked, n_gpus)
-    met = Conditions(
+    return Conditions(
         n_gpus=n_gpus,
-        per_node_day=fleet.per_node_day,
+        per_node_day=fleet_of(asked, n_gpus).per_node_day,
         recovery_s=recovery_s(asked.recovery, n_gpus)[0],
         load_s=saved.load_s,
         blocking_s=saved.blocking_s,
@@ -134,6 +128,19 @@ def outlook_of(
         other_per_s=other_per_s,
         straggler_frac=asked.stragglers,
     )
+
+
+def outlook_of(
+    asked: Failing, ideal_s: float, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
+) -> Outlook:
+    """How long a run takes with failures, and what would help.
+
+    `asked`: rates, recovery, interval. `ideal_s`: time without failures [s]. `n_gpus`: GPUs of the
+    job [1]. `saved`: of one checkpoint. `other_per_s`: further stops, as pre-emptions [1/s].
+    """
+    from gpuscale.core.run.goodput import outlook
+
+    fleet, met = fleet_of(asked, n_gpus), conditions_of(asked, n_gpus, saved, other_per_s)
     found = outlook(ideal_s, met, fleet.low_per_node_day, fleet.high_per_node_day)
     if not isfinite(found.high_s):
         raise GpuscaleError(
@@ -142,41 +149,6 @@ def outlook_of(
             "--recovery hot comes back sooner; --mtbf and --failure-rate say how often it stops",
         )
     return found
-
-
-def outlook_terms(found: Outlook) -> tuple[Term, ...]:
-    """Explain the expected time: the ideal over the part that is useful."""
-    from gpuscale.core.records import Term
-
-    g = found.goodput
-    lost = {
-        "saving_frac": g.saving_frac,
-        "rework_frac": g.rework_frac,
-        "recovery_frac": g.recovery_frac,
-        "straggler_frac": g.straggler_frac,
-        "planned_frac": g.planned_frac,
-    }
-    useful = Term(
-        "goodput_frac",
-        g.goodput_frac,
-        "frac",
-        "1 - " + " - ".join(lost),
-        lost,
-        "Daly 2006, doi:10.1016/j.future.2004.11.016, exponential failures",
-    )
-    inputs = {"ideal_s": found.ideal_s, "goodput_frac": g.goodput_frac}
-    source = "time without failures over goodput"
-    return (
-        Term(
-            name="expected_s",
-            value=found.expected_s,
-            unit="s",
-            formula="ideal_s / goodput_frac",
-            inputs=inputs,
-            source=source,
-            children=(useful,),
-        ),
-    )
 
 
 def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:

@@ -14,7 +14,6 @@ from gpuscale.answers.ask import Asked, Question, amount, flag, text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.records import Term
     from gpuscale.core.run.bill import Bill, Rate
     from gpuscale.core.run.ownership import Owned
     from gpuscale.specs.cluster import ClusterSpec
@@ -287,48 +286,6 @@ def bill_rows(bill: Bill) -> list[tuple[str, str, str]]:
     if c.embodied_kg is not None:
         rows.append(("embodied carbon", _kg(c.embodied_kg), "making of the GPUs, by their hours"))
     return rows
-
-
-def bill_terms(bill: Bill) -> tuple[Term, ...]:
-    """Explain the sums of a bill."""
-    from gpuscale.core.records import Term
-
-    c, found = bill.charge, []
-    if c.usd is not None and bill.rate is not None:
-        found.append(
-            Term(
-                "usd",
-                c.usd,
-                "usd",
-                "gpu_hours * usd_per_gpu_hour",
-                {"gpu_hours": c.gpu_hours, "usd_per_gpu_hour": bill.rate.usd_per_gpu_hour},
-                rate_text(bill.rate),
-            )
-        )
-    if c.energy_j is not None and c.power_w is not None and bill.draw is not None:
-        time_s = c.energy_j / c.power_w if c.power_w else 0.0
-        found.append(
-            Term(
-                "energy_j",
-                c.energy_j,
-                "j",
-                "power_w * time_s",
-                {"power_w": c.power_w, "time_s": time_s},
-                bill.draw.source,
-            )
-        )
-    if c.carbon_kg is not None and c.energy_j is not None and bill.site is not None:
-        found.append(
-            Term(
-                "carbon_kg",
-                c.carbon_kg,
-                "",
-                "energy_j * g_per_kwh / 3.6e9",
-                {"energy_j": c.energy_j, "g_per_kwh": bill.site.grid_g_per_kwh},
-                bill.site.source,
-            )
-        )
-    return tuple(found)
 
 
 def _kwh(joule: float | None) -> str:

@@ -10,8 +10,10 @@ class Term:
     """One number of an answer, explained.
 
     `formula` is arithmetic over the names in `inputs` (Python operators, ``max``, ``min``,
-    ``ceil``, ``floor``, ``log2``, ``sqrt``, ``sum``), so that evaluating it gives `value`; an
-    empty formula means that the value is an input, whose origin `source` tells.
+    ``ceil``, ``floor``, ``exp``, ``expm1``, ``log``, ``log2``, ``sqrt``, ``sum``, ``tanh``), so
+    that evaluating it gives `value`. Inputs are those that the computation took, never made from
+    its result; each child explains an input of its name. An empty formula means that the value is
+    given, measured, simulated or searched for, and `source` tells which.
     """
 
     name: str

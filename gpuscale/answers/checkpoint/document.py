@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.checkpoint.records import CheckpointAnswer
+from gpuscale.answers.checkpoint.terms import checkpoint_terms
 from gpuscale.answers.lifetime import (
     fleet_of,
     outlook_of,
     outlook_rows,
-    outlook_terms,
     restart_s,
     save_of,
     store_of,
 )
-from gpuscale.answers.money import age_warnings, bill_of, bill_rows, bill_terms, stops_per_s
+from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.core.memory.states import RECIPES
 from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.quantity import format_time as t
-from gpuscale.core.records import Term
 from gpuscale.core.run.checkpoint import (
     checkpoint_parts,
     daly_interval_s,
@@ -148,7 +147,7 @@ def checkpoint_document(asked: Checkpoint) -> Document:
         result=r,
         blocks=blocks,
         warnings=[*loaded.warnings, *age_warnings(r.bill.rate)],
-        terms=(_size_term(r), *outlook_terms(r.outlook), *bill_terms(r.bill)),
+        terms=checkpoint_terms(asked, loaded.cluster, r),
         pictures=lambda: _pictures(r, asked),
     )
 
@@ -202,22 +201,6 @@ def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, s
         ("written a day", format_si(r.bytes_per_day, "bytes"), f"{r.n_saves:,.0f} saves in all"),
         ("lost to saving", f"{100 * r.saving_frac:.2f} %", "of the time"),
     ]
-
-
-def _size_term(r: CheckpointAnswer) -> Term:
-    p = r.parts
-    return Term(
-        "checkpoint_bytes",
-        r.checkpoint_bytes,
-        "bytes",
-        "weights_bytes + master_bytes + optimizer_bytes",
-        {
-            "weights_bytes": p.weights_bytes,
-            "master_bytes": p.master_bytes,
-            "optimizer_bytes": p.optimizer_bytes,
-        },
-        "mixed-precision Adam: 2 + 4 + 8 byte per parameter; gradients are not saved",
-    )
 
 
 def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:

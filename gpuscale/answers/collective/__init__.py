@@ -206,7 +206,7 @@ def _answer(asked: Collective) -> Document:
     warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, algorithm or "", levels)]
     chosen = used if algorithm else None
     copies = choice.top_k or 1 if asked.once_per_node else 1
-    expected = [
+    told = [
         expected_time(
             row,
             spec,
@@ -219,7 +219,7 @@ def _answer(asked: Collective) -> Document:
         for row in rows
     ]
     if asked.sweep:
-        return sweep_document(rows, expected, inputs, loaded, warnings)
+        return sweep_document(rows, told, inputs, loaded, warnings)
     ring_s = None
     if used != "ring" and not algorithm:
         ring_s = ideal_collective(
@@ -227,7 +227,7 @@ def _answer(asked: Collective) -> Document:
         ).time_s
     return document(
         rows[0],
-        expected[0],
+        told[0],
         inputs=inputs,
         loaded=loaded,
         ring_s=ring_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.collective.expected import Expected
+from gpuscale.answers.collective.expected import Expected, Told
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import busbw_factor, traffic_factor
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
@@ -75,7 +75,7 @@ def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
     )
 
 
-def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tuple[Term, ...]:
+def _terms(found: CollectiveTime, told: Told | None, hop_s: float) -> tuple[Term, ...]:
     """Time, bandwidths, and the expected time with its origin."""
     terms = [_term(found, hop_s)]
     if found.time_s > 0:
@@ -100,8 +100,8 @@ def _terms(found: CollectiveTime, expected: Expected | None, hop_s: float) -> tu
                 nccl,
             ),
         ]
-    if expected:
-        terms.append(Term("expected_time_s", expected.time_s, "s", source=expected.source))
+    if told:
+        terms.append(told.term())
     return tuple(terms)
 
 
@@ -131,7 +131,7 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
 
 def document(
     found: CollectiveTime,
-    expected: Expected | None,
+    told: Told | None,
     inputs: dict[str, Any],
     loaded: Loaded,
     ring_s: float | None,
@@ -140,6 +140,7 @@ def document(
 ) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
     inputs = {**inputs, "array_bytes": found.array_bytes}
+    expected = told and told.answer
     spec, hop_s = loaded.cluster, float(inputs["hop_latency_s"])
     op, n = found.op, found.n_gpus
     kind = "" if op != "all-reduce" else f"  {inputs['algorithm']}"
@@ -166,7 +167,7 @@ def document(
         _with(found, expected, ring_s, extra),
         blocks,
         warnings,
-        terms=_terms(found, expected, hop_s),
+        terms=_terms(found, told, hop_s),
         csv_table=table,
     )
 
@@ -316,13 +317,13 @@ def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table
 
 def sweep_document(
     rows: list[CollectiveTime],
-    expected: list[Expected | None],
+    told: list[Told | None],
     inputs: dict[str, Any],
     loaded: Loaded,
     warnings: list[str],
 ) -> Document:
     """Table over sizes."""
-    op = rows[0].op
+    op, expected = rows[0].op, [t and t.answer for t in told]
     title = (
         f"{op}  {loaded.cluster.name}, {rows[0].n_gpus:,} GPUs; roofline (ideal)"
         + (", and expected apart" if any(expected) else "")
@@ -336,5 +337,5 @@ def sweep_document(
         result,
         [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])],
         warnings,
-        terms=_terms(rows[-1], expected[-1], float(inputs["hop_latency_s"])),
+        terms=_terms(rows[-1], told[-1], float(inputs["hop_latency_s"])),
     )

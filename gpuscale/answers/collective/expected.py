@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import bandwidths_bytes_per_s
-from gpuscale.core.network.expected import deduplicated_frac, expected_collective_time_s
+from gpuscale.core.network.expected import Group, deduplicated_frac, group_time_s
 from gpuscale.core.network.hierarchy import hierarchical_time_s
 from gpuscale.io.calibration import load_fabric
 
 if TYPE_CHECKING:
+    from gpuscale.core.network.expected import Group
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime
+    from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
 
 
@@ -31,6 +33,30 @@ class Expected:
     source: str
 
 
+class Told(NamedTuple):
+    """An expected time, with what it was made from."""
+
+    answer: Expected
+    group: Group
+    floor_s: float
+
+    def term(self) -> Term:
+        """Explain the time: that of the links, never below the roofline of the levels."""
+        from gpuscale.core.network.terms import collective_term
+        from gpuscale.core.records import Term
+
+        links = collective_term(self.group)
+        return Term(
+            name="expected_time_s",
+            value=self.answer.time_s,
+            unit="s",
+            formula="max(links_s, levels_s)",
+            inputs={"links_s": links.value, "levels_s": self.floor_s},
+            source=self.answer.source,
+            children=(links,),
+        )
+
+
 def expected_time(
     found: CollectiveTime,
     spec: ClusterSpec,
@@ -39,7 +65,7 @@ def expected_time(
     algorithm: str | None,
     calibration: str | None,
     once_per_node_of: int = 1,
-) -> Expected | None:
+) -> Told | None:
     """Return the expected time; None for a single GPU, and for all-to-all on a torus.
 
     Without `algorithm` it is the one that the library would choose. `once_per_node_of` experts
@@ -52,30 +78,30 @@ def expected_time(
     in_domain = max(1, min(levels[0].gpus or ranks * inner, ranks * inner) // inner)
     outs = [level.bytes_per_s_per_gpu for level in levels[1:]]
     slowest = [t.bytes_per_s_per_gpu for t in found.levels if t.name != levels[0].name]
-    out = min(slowest) if slowest else (outs[0] if outs else 0.0)
     kind = ALGORITHMS[algorithm].measured_as if algorithm else "auto"
     if kind is None:
         return None
-    time_s = expected_collective_time_s(
-        found.op,
-        found.nccl_size_bytes,
-        n_ranks=ranks,
-        n_in_domain=min(in_domain, ranks),
+    source = f"calibration `{fabric.inner.name}` and `{spec.fabric_class}`"
+    group = Group(
+        op=found.op,
+        size_bytes=found.nccl_size_bytes,
+        n=float(ranks),
+        n_in=float(min(in_domain, ranks)),
         fabric=fabric,
-        scaleup_bytes_per_s=levels[0].bytes_per_s_per_gpu,
-        scaleout_bytes_per_s=out,
+        up=levels[0].bytes_per_s_per_gpu,
+        out=min(slowest) if slowest else (outs[0] if outs else 0.0),
         algorithm=kind,
         network_frac=deduplicated_frac(once_per_node_of, max(1.0, ranks / in_domain)),
+        source=source,
     )
     floor_s = found.bandwidth_s
     if found.op == "all-reduce" and algorithm is None and any(v.reduces for v in levels):
         floor_s = _in_switch_s(found, levels, inner)
-    time_s = max(time_s, floor_s)
+    time_s = max(group_time_s(group), floor_s)
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
-    source = f"calibration `{fabric.inner.name}` and `{spec.fabric_class}`"
-    return Expected(
+    answer = Expected(
         time_s=time_s,
         low_s=max(low, floor_s),
         high_s=high,
@@ -84,6 +110,7 @@ def expected_time(
         algorithm=kind,
         source=source,
     )
+    return Told(answer, group, floor_s)
 
 
 def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:

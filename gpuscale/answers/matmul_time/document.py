@@ -72,6 +72,44 @@ def expected_of(
     return Expected(time_s, max(low, found.time_s), high, launch_s, unseen == "", source)
 
 
+def _expected_term(
+    spec: GpuSpec,
+    found: KernelTime,
+    product: MixedProduct | None,
+    expected: Expected,
+    calibration: str | None,
+) -> Term:
+    """Explain the expected time: that of the kernel, never below the roofline."""
+    from gpuscale.core.kernel.terms import elementwise_term, product_term
+    from gpuscale.core.records import Term
+    from gpuscale.io.calibration import load_arch
+
+    arch = load_arch(spec, calibration)
+    if product is None:
+        hbm = spec.hbm_bytes_per_s
+        kernel = elementwise_term(found.bytes, found.compute_s, arch, hbm, expected.source)
+    else:
+        kernel = product_term(
+            product,
+            found.compute_dtype,
+            arch,
+            found.flop_per_s or 0.0,
+            spec.hbm_bytes_per_s,
+            n_units=spec.n_compute_units,
+            l2_bytes=spec.l2_bytes,
+            source=expected.source,
+        )
+    return Term(
+        name="expected_time_s",
+        value=expected.time_s,
+        unit="s",
+        formula="max(time_s, kernel_s)",
+        inputs={"time_s": found.time_s, "kernel_s": kernel.value},
+        source=expected.source,
+        children=(kernel,),
+    )
+
+
 def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[list[str | None]]:
     """Lines of the answer: label, roofline, expected, remark."""
 
@@ -172,7 +210,7 @@ def kernel_document(
     ]
     flat = {**asdict(result), "expected_s": expected.time_s}
     note = f"{_origin(loaded, asked.catalogue)}\nexpected: {expected.source}"
-    terms += (Term("expected_time_s", expected.time_s, "s", source=expected.source),)
+    terms += (_expected_term(loaded.gpu, found, product, expected, asked.calibration),)
     return Document(
         command="matmul-time",
         inputs=inputs,

@@ -115,15 +115,19 @@ def elementwise_document(asked: MatmulTime, loaded: Loaded, op: str, sizes: list
         raise GpuscaleError(f"{n:.3g} elements are more than any memory holds", "at most 1e15")
     found = elementwise_time(op, n, dtype, spec.fp32_flop_per_s, spec.hbm_bytes_per_s)
     arrays = ELEMENTWISE[op]
+    moved, compute = "arrays * element_bytes * elements / bytes_per_s", ""
+    work: dict[str, float] = {}
+    if found.flop_per_s and arrays.flop:
+        compute = "flop_per_element * elements / flop_per_s"
+        work = {"flop_per_element": float(arrays.flop), "flop_per_s": found.flop_per_s}
     term = Term(
         "time_s",
         found.time_s,
         "s",
-        "max(flop_per_element * n * inverse_rate, arrays * element_bytes * n / bytes_per_s)",
-        {
-            "flop_per_element": float(arrays.flop),
-            "n": float(n),
-            "inverse_rate": 1 / found.flop_per_s if found.flop_per_s else 0.0,
+        f"max({compute}, {moved})" if work else moved,
+        work
+        | {
+            "elements": float(n),
             "arrays": float(arrays.reads + arrays.writes),
             "element_bytes": element_bytes(dtype),
             "bytes_per_s": spec.hbm_bytes_per_s,

@@ -50,7 +50,10 @@ class WeightsAnswer:
 
 def serving_document(asked: Memory) -> Document:
     """Answer a serving question."""
-    from gpuscale.core.memory.serving import fewest_serving, replica_memory
+    from gpuscale.core.memory.fit import usable_bytes
+    from gpuscale.core.memory.serving import fewest_serving, replica_memory, replica_of
+    from gpuscale.core.memory.serving_terms import serving_terms
+    from gpuscale.core.memory.terms import usable_term
     from gpuscale.io.inputs import load_inputs
     from gpuscale.io.serving import load_framework
 
@@ -68,12 +71,20 @@ def serving_document(asked: Memory) -> Document:
             raise GpuscaleError(f"--gpus {n} is no whole number of nodes; give --tp and --pp")
     refuse_serving(loaded.model, tp, pp)
     hbm = loaded.gpu.hbm_bytes
+    device = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     split_kv, engine = asked.dp_attention, load_framework("vllm", hbm).memory
-    per_gpu = replica_memory(loaded.model, job, tp, pp, hbm, split_kv=split_kv, engine=engine)
+    per_gpu = replica_memory(loaded.model, job, tp, pp, device, split_kv=split_kv, engine=engine)
     fewest = fewest_serving(
-        loaded.model, job, hbm, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine
+        loaded.model, job, device, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine
     )
-    return _document(asked, loaded, job=job, degrees=(tp, pp), hbm=hbm, m=per_gpu, fewest=fewest)
+    replica = replica_of(loaded.model, job, tp, pp, split_kv=split_kv)
+    terms = (
+        *serving_terms(loaded.model, replica, engine, per_gpu),
+        usable_term(loaded.gpu.usable_hbm_bytes, hbm, device),
+    )
+    return _document(
+        asked, loaded, job=job, degrees=(tp, pp), hbm=hbm, m=per_gpu, fewest=fewest, terms=terms
+    )
 
 
 def _job(asked: Memory) -> ServingJob:
@@ -95,6 +106,7 @@ def _document(
     hbm: float,
     m: ServingMemory,
     fewest: FewestServing | None,
+    terms: tuple[Term, ...],
 ) -> Document:
     from gpuscale.core.formats import weight_bytes
     from gpuscale.core.memory.serving import model_weight_bytes
@@ -163,7 +175,7 @@ def _document(
         blocks=blocks,
         warnings=loaded.warnings,
         answered_no=not m.fits,
-        terms=(_term(m),),
+        terms=terms,
         csv_table=table,
     )
 
@@ -195,52 +207,6 @@ def _smallest(fewest: FewestServing | None) -> str:
     return (
         f"smallest replica: {fewest.n_gpus:,} GPUs ({fewest.n_nodes} "
         f"node{'s' if fewest.n_nodes > 1 else ''}), TP {fewest.tp}, PP {fewest.pp}"
-    )
-
-
-def _term(m: ServingMemory) -> Term:
-    """Total by its parts, and the parts by what they are made of."""
-    from gpuscale.core.records import Term
-
-    parts = {
-        "weights_bytes": m.weights_bytes,
-        "kv_cache_bytes": m.kv_cache_bytes,
-        "activations_bytes": m.activations_bytes,
-        "overhead_bytes": m.overhead_bytes,
-    }
-    formula = " + ".join(parts)
-    return Term(
-        name="total_bytes",
-        value=m.total_bytes,
-        unit="bytes",
-        formula=formula,
-        inputs=parts,
-        source="sum of the parts",
-        children=(
-            Term(
-                "weights_bytes",
-                m.weights_bytes,
-                "bytes",
-                source="share of the fullest stage by format, core/memory/engine.py",
-            ),
-            Term(
-                "kv_cache_bytes",
-                m.kv_cache_bytes,
-                "bytes",
-                "concurrency * per_sequence_bytes",
-                {
-                    "concurrency": float(m.concurrency),
-                    "per_sequence_bytes": m.kv_bytes_per_sequence_per_gpu,
-                },
-                "KV heads, latent and state of each layer (core/kv_cache.py)",
-            ),
-            Term(
-                "overhead_bytes",
-                m.overhead_bytes,
-                "bytes",
-                source="core/memory/engine.py: context, collectives, what the engine leaves alone",
-            ),
-        ),
     )
 
 

@@ -9,14 +9,7 @@ from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.memory.fit import (
-    DEVICE_RESERVED_FRAC,
-    Fewest,
-    fewest_gpus,
-    interval_factor,
-    usable_bytes,
-    why,
-)
+from gpuscale.core.memory.fit import Fewest, fewest_gpus, interval_factor, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
@@ -304,18 +297,9 @@ def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
 def _terms(
     facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory, gpu: GpuSpec
 ) -> tuple[Term, ...]:
-    from gpuscale.core.memory.terms import stage_terms
+    from gpuscale.core.memory.terms import stage_terms, usable_term
 
     parts = {key: getattr(r.expected, key) for key in MEMORY_PARTS}
-    hbm = {"hbm_bytes": r.hbm_bytes, "reserved_frac": DEVICE_RESERVED_FRAC}
-    usable = Term(
-        "usable_bytes",
-        r.usable_bytes,
-        "bytes",
-        "" if gpu.usable_hbm_bytes else "hbm_bytes * (1 - reserved_frac)",
-        {} if gpu.usable_hbm_bytes else hbm,
-        "memory that PyTorch reports of the nominal HBM",
-    )
     return (
         Term(
             name="total_bytes",
@@ -324,6 +308,7 @@ def _terms(
             formula=" + ".join(parts),
             inputs=parts,
             source="sum of the parts of the fullest stage",
-            children=(*stage_terms(facts, layout, p, r.expected), usable),
+            children=stage_terms(facts, layout, p, r.expected),
         ),
+        usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.usable_bytes),
     )

@@ -153,7 +153,8 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Expected | No
     if n_gpus < 2 or asked.hosts or spec.scaleup_class == "ici" or not levels:
         return None
     found = ideal_collective("all-reduce", ALL_REDUCE_BYTES, n_gpus, levels)
-    return expected_time(found, spec, levels, 1, None, asked.calibration)
+    told = expected_time(found, spec, levels, 1, None, asked.calibration)
+    return told and told.answer
 
 
 def _cables(plan: Plan | None, made: Design | None) -> Any:

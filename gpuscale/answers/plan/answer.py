@@ -1,12 +1,10 @@
-"""The answer of a plan for one case: result, blocks, terms."""
+"""The answer of a plan for one case: result, inputs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.lifetime import outlook_terms
-from gpuscale.answers.money import bill_terms
 from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospect_of
 from gpuscale.answers.plan.request import Request
 from gpuscale.core.limits.board import limits_board
@@ -14,9 +12,7 @@ from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.memory.fit import interval_factor
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse
-from gpuscale.core.records import Term
 from gpuscale.core.step.operators import peak_flop_per_s
-from gpuscale.core.words import MEMORY_PARTS
 from gpuscale.io.jobs import job_toml, step_interval
 
 if TYPE_CHECKING:
@@ -152,81 +148,6 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
     if tokens is not None:
         job.setdefault("tokens", int(tokens))
     return job
-
-
-def terms_of(r: PlanResult, peak_flop_per_s: float) -> tuple[Any, ...]:
-    """Explain the headline numbers as arithmetic over their parts."""
-    expected, ideal = r.step.expected.parts(), r.step.roofline.parts()
-    m = r.memory
-    parts = {name: getattr(m, name) for name in MEMORY_PARTS}
-    terms = [
-        Term(
-            "step_s",
-            r.step_s,
-            "s",
-            " + ".join(expected),
-            expected,
-            "expected: calibrated step model (core/step)",
-        ),
-        Term(
-            "roofline_s",
-            r.step.roofline.total_s,
-            "s",
-            " + ".join(ideal),
-            ideal,
-            "roofline: the same formulas with peak rates, no latency, perfect overlap",
-        ),
-        Term(
-            "mfu",
-            r.mfu,
-            "frac",
-            "model_flop / (n_gpus * peak_flop_per_s * step_s)",
-            {
-                "model_flop": r.step.model_flop,
-                "n_gpus": float(r.n_gpus),
-                "peak_flop_per_s": peak_flop_per_s,
-                "step_s": r.step_s,
-            },
-            "model FLOP without recomputation over 16-bit peak (PaLM, appendix B)",
-        ),
-        Term(
-            "tokens_per_s",
-            r.tokens_per_s,
-            "",
-            "batch_tokens / step_s",
-            {"batch_tokens": r.batch_tokens, "step_s": r.step_s},
-            "tokens of a step",
-        ),
-        Term(
-            "peak_bytes",
-            r.peak_bytes,
-            "bytes",
-            " + ".join(parts),
-            parts,
-            "memory of the fullest GPU (core/memory)",
-        ),
-    ]
-    if r.run is not None:
-        run = r.run
-        terms.append(
-            Term(
-                "gpu_hours",
-                run.gpu_hours,
-                "",
-                "n_gpus * tokens / batch_tokens * step_s / 3600 / goodput_frac",
-                {
-                    "n_gpus": float(r.n_gpus),
-                    "tokens": run.tokens,
-                    "batch_tokens": r.batch_tokens,
-                    "step_s": r.step_s,
-                    "goodput_frac": run.goodput_frac,
-                },
-                "GPU-hours of the run, failures included",
-            )
-        )
-        if r.outlook is not None and r.bill is not None:
-            terms += [*outlook_terms(r.outlook), *bill_terms(r.bill)]
-    return tuple(terms)
 
 
 def inputs_of(case: Case, request: Request) -> dict[str, Any]:

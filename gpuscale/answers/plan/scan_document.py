@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.plan.case import estimate_of
+from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
@@ -151,19 +153,16 @@ def chosen_facts(chosen: ScanRow) -> Facts:
     return Facts(rows)
 
 
-def terms_of(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
-    """Explain the chosen case."""
-    tokens = float(chosen.global_batch_size * chosen.seq_len)
-    return (
-        Term(
-            "tokens_per_s",
-            chosen.tokens_per_s,
-            "",
-            "batch_tokens / step_s",
-            {"batch_tokens": tokens, "step_s": chosen.step_s},
-            "tokens of a step",
-        ),
-    )
+def scan_terms(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
+    """Explain the chosen case, evaluated as a plan of it alone would be."""
+    for case in scan.cases:
+        facts = case.problem.facts
+        if (case.cluster.name, case.n_gpus) == (chosen.cluster, chosen.n_gpus) and (
+            facts.seq_len,
+            facts.global_batch_size,
+        ) == (chosen.seq_len, chosen.global_batch_size):
+            return terms_of(case, scan.request, estimate_of(case, chosen.layout))
+    return ()
 
 
 def scan_inputs(scan: Scan) -> dict[str, Any]:
@@ -236,7 +235,7 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
         blocks,
         warnings=(*first.loaded.warnings, *left_out, *scan.skipped),
         answered_no=chosen is None,
-        terms=terms_of(scan, chosen) if chosen else (),
+        terms=scan_terms(scan, chosen) if chosen else (),
         csv_table=table,
         interrupted=scan.interrupted,
     )

@@ -12,6 +12,7 @@ from gpuscale.answers.memory.common import weight_format, width_text
 from gpuscale.answers.plan.text import number, seconds
 from gpuscale.answers.values import whole
 from gpuscale.core.formats import FORMATS
+from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import ServingMemory
 from gpuscale.core.memory.serving import (
     FewestServing,
@@ -28,6 +29,8 @@ from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
+    from gpuscale.core.records import Term
+    from gpuscale.core.serving.load import ExpectedTimes
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
@@ -75,6 +78,7 @@ class ServingPlan:
 
 def serving_plan(asked: Plan) -> Document:
     """Answer a serving question."""
+    from gpuscale.answers.plan.serve_terms import serving_plan_terms
     from gpuscale.io.inputs import load_inputs
     from gpuscale.io.serving import load_framework
 
@@ -89,12 +93,14 @@ def serving_plan(asked: Plan) -> Document:
     job = _job(asked, loaded.model)
     hbm = loaded.gpu.hbm_bytes
     engine = load_framework("vllm", hbm).memory
-    fewest = fewest_serving(loaded.model, job, hbm, loaded.cluster.gpus_per_node, engine=engine)
+    device = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
+    fewest = fewest_serving(loaded.model, job, device, loaded.cluster.gpus_per_node, engine=engine)
     tp, pp, replicas = _degrees(asked, loaded, fewest)
-    memory = replica_memory(loaded.model, job, tp, pp, hbm, engine=engine)
+    memory = replica_memory(loaded.model, job, tp, pp, device, engine=engine)
     times = serving_times(
         loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, _rate(loaded.gpu, job.weights)
     )
+    expected = expected_times_of(loaded, job, tp, pp)
     plan = ServingPlan(
         fits=memory.fits,
         n_gpus=tp * pp,
@@ -109,21 +115,29 @@ def serving_plan(asked: Plan) -> Document:
         hbm_bytes=loaded.gpu.hbm_bytes,
         memory=memory,
         times=times,
-        expected=_expected(loaded, job, tp, pp),
+        expected=_expected(loaded, expected),
         fewest=fewest,
     )
-    return _document(asked, loaded, plan)
+    terms = serving_plan_terms(loaded, job, engine, plan, _rate(loaded.gpu, job.weights), expected)
+    return _document(asked, loaded, plan, terms)
 
 
-def _expected(loaded: Loaded, job: ServingJob, tp: int, pp: int) -> ExpectedServing | None:
+def expected_times_of(loaded: Loaded, job: ServingJob, tp: int, pp: int) -> ExpectedTimes | None:
     """Return the calibrated times; none where the formats or links are not covered."""
     from gpuscale.core.serving.load import expected_times
-    from gpuscale.io.serving import serving_intervals, serving_site
+    from gpuscale.io.serving import serving_site
 
     try:
         site = serving_site(loaded.cluster, "vllm")
-        times = expected_times(loaded.model, job, tp, pp, site)
+        return expected_times(loaded.model, job, tp, pp, site)
     except (ValueError, KeyError):
+        return None
+
+
+def _expected(loaded: Loaded, times: ExpectedTimes | None) -> ExpectedServing | None:
+    from gpuscale.io.serving import serving_intervals
+
+    if times is None:
         return None
     kind = "moe" if any(f.kind == "moe" for f in loaded.model.ffns.values()) else "dense"
     factor = math.exp(serving_intervals()[f"closed/{kind}/tpot_ms"])
@@ -227,7 +241,7 @@ def _degrees(asked: Plan, loaded: Loaded, fewest: FewestServing | None) -> tuple
     return tp, pp, replicas
 
 
-def _document(asked: Plan, loaded: Loaded, r: ServingPlan) -> Document:
+def _document(asked: Plan, loaded: Loaded, r: ServingPlan, terms: tuple[Term, ...]) -> Document:
     from gpuscale.io.inputs import changed_text
 
     m, t = r.memory, r.times
@@ -301,54 +315,5 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan) -> Document:
         "changed": list(loaded.changes),
     }
     return Document(
-        "plan",
-        inputs,
-        r,
-        blocks,
-        warnings=loaded.warnings,
-        answered_no=not r.fits,
-        terms=_terms(loaded, r),
-    )
-
-
-def _terms(loaded: Loaded, r: ServingPlan) -> tuple[Any, ...]:
-    from gpuscale.core.records import Term
-
-    rate = _rate(loaded.gpu, r.weights)
-    return (
-        Term(
-            "decode_s",
-            r.times.decode_s,
-            "s",
-            "max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))",
-            {
-                "read_bytes": r.times.decode_read_bytes,
-                "tp": float(r.tp),
-                "hbm_bytes_per_s": loaded.gpu.hbm_bytes_per_s,
-                "flop": r.times.decode_flop,
-                "flop_per_s": rate,
-            },
-            "FSDP and deployment notes, decoding",
-        ),
-        Term(
-            "prefill_s",
-            r.times.prefill_s,
-            "s",
-            "flop / (tp * flop_per_s)",
-            {"flop": r.times.prefill_flop, "tp": float(r.tp), "flop_per_s": rate},
-            "FSDP and deployment notes, prefill; errata E10",
-        ),
-        Term(
-            "total_bytes",
-            r.memory.total_bytes,
-            "bytes",
-            "weights_bytes + kv_cache_bytes + activations_bytes + overhead_bytes",
-            {
-                "weights_bytes": r.memory.weights_bytes,
-                "kv_cache_bytes": r.memory.kv_cache_bytes,
-                "activations_bytes": r.memory.activations_bytes,
-                "overhead_bytes": r.memory.overhead_bytes,
-            },
-            "memory of one GPU",
-        ),
+        "plan", inputs, r, blocks, warnings=loaded.warnings, answered_no=not r.fits, terms=terms
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.money import age_warnings
-from gpuscale.answers.plan.answer import inputs_of, plan_result, terms_of, used_job
+from gpuscale.answers.plan.answer import inputs_of, plan_result, used_job
 from gpuscale.answers.plan.blocks import (
     alternatives_table,
     answer_facts,
@@ -30,6 +30,7 @@ from gpuscale.answers.plan.case import (
 )
 from gpuscale.answers.plan.idle import of_at_most
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
+from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.elsewhere import gain_elsewhere
@@ -322,7 +323,7 @@ def document_of(
         blocks,
         warnings=(*case.loaded.warnings, *case.left_out, *_price_warnings(r)),
         answered_no=not r.fits,
-        terms=terms_of(r, case.problem.hardware.bf16_flop_per_s),
+        terms=terms_of(case, request, best),
         csv_table=layouts_table(r),
         interrupted=result.interrupted,
         pictures=_pictures(case, r),

@@ -60,6 +60,19 @@ def _parts(parts: PassTime) -> tuple[Term, ...]:
     )
 
 
+def pass_term(name: str, parts: PassTime, source: str) -> Term:
+    """One pass as the sum of its parts."""
+    return Term(
+        name=name,
+        value=parts.total_s,
+        unit="s",
+        formula=" + ".join(PARTS),
+        inputs={part: getattr(parts, part) for part in PARTS},
+        source=source,
+        children=_parts(parts),
+    )
+
+
 def _decode(service: Service, sequences: float) -> Term:
     """Time per token without prompts: one pass over the mean number of sequences."""
     each = max(1.0, sequences / service.replica.pp)
@@ -86,12 +99,4 @@ def _prompt(service: Service) -> Term:
     keys = service.demand.inputs.mean - 0.5 * tokens
     batch = Batch(prompt_tokens=tokens, prompt_context=keys, prompts=1.0)
     parts = pass_time(service.model, service.replica, service.site, batch)
-    return Term(
-        name="prompt_s",
-        value=parts.total_s,
-        unit="s",
-        formula=" + ".join(PARTS),
-        inputs={name: getattr(parts, name) for name in PARTS},
-        source=f"{tokens:,.0f} tokens, no other request",
-        children=_parts(parts),
-    )
+    return pass_term("prompt_s", parts, f"{tokens:,.0f} tokens, no other request")

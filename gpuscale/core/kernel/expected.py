@@ -43,8 +43,17 @@ SPLIT_K = 512
 SUSTAINED_REF_S = 1e-4
 """Ideal time at which `compute_eff_frac` holds; longer products sag under the power limit."""
 
+SUSTAINED_WIDTH = 3.0
+"""Factors e of ideal time over which the sag sets in (form)."""
+
+LATENCY_K = 1024.0
+"""Inner dimension at which `latency_s` holds (form)."""
+
 L2_SHARE = 0.6
 """Share of the cache that operands of this size half stay in; the rest is other lines (form)."""
+
+L2_EDGE = 3.0
+"""Exponent with which operands beyond that size leave the cache (form)."""
 
 
 class Product(NamedTuple):
@@ -95,7 +104,9 @@ def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
     rate = p.peak_flop_per_s * c.compute_eff_frac
     time_s = best * p.n_units * 2.0 * (p.k + c.ramp_k) / rate
     ideal_s = 2.0 * m * p.n * p.k * p.products / p.peak_flop_per_s
-    return time_s * (1.0 + c.sustained_slope * tanh(log(ideal_s / SUSTAINED_REF_S) / 3.0))
+    return time_s * (
+        1.0 + c.sustained_slope * tanh(log(ideal_s / SUSTAINED_REF_S) / SUSTAINED_WIDTH)
+    )
 
 
 def memory_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
@@ -103,7 +114,7 @@ def memory_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
     moved = p.products * p.moved_bytes(m)
     rate = p.hbm_bytes_per_s * c.memory_eff_frac
     if p.l2_bytes > 0.0 and (p.warm_l2 or c.l2_gain < 1.0):
-        resident = 1.0 / (1.0 + (moved / (L2_SHARE * p.l2_bytes)) ** 3)
+        resident = 1.0 / (1.0 + (moved / (L2_SHARE * p.l2_bytes)) ** L2_EDGE)
         rate *= 1.0 + (c.l2_gain - 1.0) * resident
     return moved / rate
 
@@ -122,7 +133,7 @@ def analytic_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
     """
     b = c.blend
     compute_s, memory_s = compute_time_s(m, p, c), memory_time_s(m, p, c)
-    latency_s = c.latency_s * (p.k / 1024.0) ** c.latency_exponent
+    latency_s = c.latency_s * (p.k / LATENCY_K) ** c.latency_exponent
     top = max(compute_s, memory_s, latency_s)
     sum_b = (compute_s / top) ** b + (memory_s / top) ** b + (latency_s / top) ** b
     time_s = float(c.floor_s + top * sum_b ** (1.0 / b))

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
+
+
+class Single(NamedTuple):
+    """A launch of equal products of one format."""
+
+    rows: float
+    columns: float
+    out_bytes: float  # per element
+    weight_bytes: float | None  # per element of the narrower operand; None: as the other
+    products: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,19 @@ class MixedProduct:
             "a product of mixed formats": self.x_dtype != self.w_dtype,
         }
         return next((form for form, given in forms.items() if given), "")
+
+    def single(self, compute_dtype: str) -> Single:
+        """Launch of equal products of one format, the narrower operand second."""
+        rows, columns, narrow = self.m / self.groups, float(self.n), self.w_dtype
+        if self.x_dtype != compute_dtype:
+            rows, columns, narrow = columns, rows, self.x_dtype
+        return Single(
+            rows=rows,
+            columns=columns,
+            out_bytes=element_bytes(self.out_dtype),
+            weight_bytes=None if self.x_dtype == self.w_dtype else element_bytes(narrow),
+            products=float(self.groups * self.batch),
+        )
 
 
 def mixed_product_time_s(
@@ -67,13 +90,10 @@ def mixed_product_time_s(
     l2_bytes : float, optional
         L2 cache. [byte]
     """
-    rows, columns, narrow = product.m / product.groups, float(product.n), product.w_dtype
-    if product.x_dtype != compute_dtype:
-        rows, columns, narrow = columns, rows, product.x_dtype
-    same = product.x_dtype == product.w_dtype
+    one = product.single(compute_dtype)
     return expected_matmul_time_s(
-        rows,
-        columns,
+        one.rows,
+        one.columns,
         k=product.k,
         dtype=compute_dtype,
         arch=arch,
@@ -81,7 +101,7 @@ def mixed_product_time_s(
         hbm_bytes_per_s=hbm_bytes_per_s,
         n_units=n_units,
         l2_bytes=l2_bytes,
-        out_bytes=element_bytes(product.out_dtype),
-        weight_bytes=None if same else element_bytes(narrow),
-        products=product.groups * product.batch,
+        out_bytes=one.out_bytes,
+        weight_bytes=one.weight_bytes,
+        products=one.products,
     )

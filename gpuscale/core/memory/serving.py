@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
 from gpuscale.core.memory.engine import EngineMemory, cache_bytes_per_sequence, cache_room
-from gpuscale.core.memory.fit import gpu_counts, usable_bytes
+from gpuscale.core.memory.fit import gpu_counts
 from gpuscale.core.memory.inference import ServingMemory, serving_memory
 from gpuscale.core.model import kv_cache, params
 from gpuscale.core.serving.records import Replica
@@ -39,12 +39,29 @@ def model_weight_bytes(model: ModelSpec, dtype: str) -> float:
     return weight_bytes(total - edges, dtype, scales=True) + edges * edge_bytes(dtype)
 
 
+def replica_of(
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, *, split_kv: bool = False
+) -> Replica:
+    """Replica of `tp` x `pp` GPUs; with `split_kv` each GPU keeps its own sequences."""
+    stored = number_format(job.weights).stored_as or job.weights
+    ranks = tp if split_kv else 1
+    return Replica(
+        tp=tp // ranks,
+        pp=pp,
+        dp_attention=ranks,
+        ep=ranks if is_sparse(model) else 1,
+        ffn_format=stored,
+        attention_format=stored,
+        kv_format=job.kv,
+    )
+
+
 def replica_memory(
     model: ModelSpec,
     job: ServingJob,
     tp: int,
     pp: int,
-    hbm_bytes: float,
+    device_bytes: float,
     *,
     split_kv: bool = False,
     engine: EngineMemory | None = None,
@@ -59,28 +76,18 @@ def replica_memory(
         Formats, context, concurrency of the replica.
     tp, pp : int
         Tensor (or expert) and pipeline parallel degree of the replica. [1]
-    hbm_bytes : float
-        Nominal memory of one GPU. [byte]
+    device_bytes : float
+        Memory of one GPU that a process can have (`core.memory.fit.usable_bytes`). [byte]
     split_kv : bool
         Attention is data-parallel: each GPU keeps its own sequences.
     engine : EngineMemory, optional
         How the engine divides the memory; vLLM's way by default.
     """
-    stored = number_format(job.weights).stored_as or job.weights
-    ranks = tp if split_kv else 1
-    replica = Replica(
-        tp=tp // ranks,
-        pp=pp,
-        dp_attention=ranks,
-        ep=ranks if is_sparse(model) else 1,
-        ffn_format=stored,
-        attention_format=stored,
-        kv_format=job.kv,
-    )
-    room = cache_room(model, replica, engine or EngineMemory(), usable_bytes(hbm_bytes))
+    replica = replica_of(model, job, tp, pp, split_kv=split_kv)
+    room = cache_room(model, replica, engine or EngineMemory(), device_bytes)
     return serving_memory(
         room.weights_bytes,
-        cache_bytes_per_sequence(model, replica, job.context_tokens) / ranks,
+        cache_bytes_per_sequence(model, replica, job.context_tokens) / replica.dp_attention,
         job.concurrency,
         room.usable_bytes,
         activations_bytes=room.activations_bytes,
@@ -108,7 +115,7 @@ class FewestServing:
 def fewest_serving(
     model: ModelSpec,
     job: ServingJob,
-    hbm_bytes: float,
+    device_bytes: float,
     gpus_per_node: int,
     *,
     split_kv: bool = False,
@@ -120,7 +127,7 @@ def fewest_serving(
         pp = n // tp
         if pp > model.n_layers:
             return None
-        one = replica_memory(model, job, tp, pp, hbm_bytes, split_kv=split_kv, engine=engine)
+        one = replica_memory(model, job, tp, pp, device_bytes, split_kv=split_kv, engine=engine)
         if one.fits:
             return FewestServing(n, pp, tp, pp)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC
 from gpuscale.core.memory.peak import (
     held_params,
     kept_share,
@@ -41,6 +42,21 @@ def stage_terms(
             {"reserved_over_allocated": p.fragmentation, "allocated_bytes": peak.allocated_bytes},
             "software preset, [memory.sources]",
         ),
+    )
+
+
+def usable_term(stated_bytes: float | None, hbm_bytes: float, usable_bytes: float) -> Term:
+    """Memory that a process can have: as the preset states it, or the HBM without its reserve."""
+    reserved = {"hbm_bytes": hbm_bytes, "reserved_frac": DEVICE_RESERVED_FRAC}
+    return Term(
+        "usable_bytes",
+        usable_bytes,
+        "bytes",
+        "" if stated_bytes else "hbm_bytes * (1 - reserved_frac)",
+        {} if stated_bytes else reserved,
+        "stated in the GPU's preset: `usable_hbm_bytes`"
+        if stated_bytes
+        else "memory that PyTorch reports of the nominal HBM",
     )
 
 

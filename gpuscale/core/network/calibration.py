@@ -15,6 +15,9 @@ from gpuscale.core.kernel.residual_table import PlaneTable
 PROTOCOL_BLEND = 8.0
 """Exponent of the smooth minimum of two protocols (form)."""
 
+SMALLEST_EFF = 0.1
+"""Least share of a large group's efficiency that a small one reaches: a bound, met by none."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpCalibration:
@@ -36,7 +39,7 @@ class OpCalibration:
 
     def transfer_s(self, moved_bytes: float, n: float, bytes_per_s: float) -> float:
         """Time of `moved_bytes` on one link at the efficiency of `n` ranks."""
-        eff = self.eff_frac * max(0.1, 1.0 - self.small_group_loss / n)
+        eff = self.eff_frac * max(SMALLEST_EFF, 1.0 - self.small_group_loss / n)
         return moved_bytes / (bytes_per_s * eff)
 
     def protocol_s(self, latency_s: float, transfer_s: float) -> float:

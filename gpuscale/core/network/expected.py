@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import exp, log2
+from typing import NamedTuple
 
 from gpuscale.core.network.algorithms import ALGORITHMS as NAMED
 from gpuscale.core.network.bound import bound_s
@@ -258,7 +259,7 @@ def expected_collective_time_s(
         )
         kind = "custom" if algorithm == "custom" else kind
     else:
-        traffic = _traffic(op, size_bytes, n, n_in, network_frac)
+        traffic = traffic_of(op, size_bytes, n, n_in, network_frac)
         time_s = traffic_time_s(
             traffic,
             kind,
@@ -278,9 +279,40 @@ def expected_collective_time_s(
     return max(time_s, least_s) + host_launch_s
 
 
-def _traffic(
+class Group(NamedTuple):
+    """A collective among ranks, and the links that they have."""
+
+    op: str
+    size_bytes: float
+    n: float
+    n_in: float
+    fabric: FabricCalibration
+    up: float  # egress of a GPU inside its domain [byte/s]
+    out: float  # and out of it
+    algorithm: str
+    network_frac: float
+    source: str
+
+
+def group_time_s(x: Group) -> float:
+    """Time expected of a collective among ranks that are put together already. [s]."""
+    return expected_collective_time_s(
+        x.op,
+        x.size_bytes,
+        n_ranks=x.n,
+        n_in_domain=x.n_in,
+        fabric=x.fabric,
+        scaleup_bytes_per_s=x.up,
+        scaleout_bytes_per_s=x.out,
+        algorithm=x.algorithm,
+        network_frac=x.network_frac,
+    )
+
+
+def traffic_of(
     op: str, size_bytes: float, n: float, n_in: float, network_frac: float = 1.0
 ) -> Traffic:
+    """Bytes and hops of an operation that has one algorithm, all but all-reduce."""
     if op in ("all-gather", "reduce-scatter"):
         return ring_traffic(size_bytes, n, n_in, 1.0)
     if op == "broadcast":

@@ -17,6 +17,12 @@ from gpuscale.core.run.checkpoint import exact_interval_s
 from gpuscale.core.run.failures import mtbf_s
 from gpuscale.core.run.time import SECONDS_PER_DAY
 
+MOST_SAVES = 1000.0
+"""Saves between two failures at most: a save that costs nothing is not made all the time (form)."""
+
+OVERFLOW = 700.0
+"""Exponent beyond which e^x is no double; a run that fails so often makes no headway."""
+
 
 def effective_frac(interval_s: float, blocking_s: float, recovery_s: float, mtbf_s: float) -> float:
     """Get useful over elapsed time with exponential failures, exactly [1]_.
@@ -50,7 +56,7 @@ def effective_frac(interval_s: float, blocking_s: float, recovery_s: float, mtbf
         raise ValueError("the interval must be positive, waits cannot be negative")
     if math.isinf(mtbf_s):
         return interval_s / (interval_s + blocking_s)
-    if (recovery_s + interval_s + blocking_s) / mtbf_s > 700:
+    if (recovery_s + interval_s + blocking_s) / mtbf_s > OVERFLOW:
         return 0.0
     loop = math.expm1((interval_s + blocking_s) / mtbf_s)
     return interval_s / (mtbf_s * math.exp(recovery_s / mtbf_s) * loop)
@@ -142,7 +148,7 @@ def goodput(met: Conditions) -> Goodput:
             ettr = effective_frac(interval, met.blocking_s, restart, mean)
         saving, recovering, rework = 1 - ettr, 0.0, 0.0
     else:
-        shortest = max(met.write_s, mean / 1000)  # a save that costs nothing is not made always
+        shortest = max(met.write_s, mean / MOST_SAVES)
         interval = met.interval_s or max(exact_interval_s(met.blocking_s, mean), shortest)
         ettr = effective_frac(interval, met.blocking_s, restart, mean)
         saving = ettr * met.blocking_s / interval

@@ -291,22 +291,28 @@ def step_terms(
     )
 
 
-def compose(
-    stages: list[Stage], hw: Hardware, sw: Software, layout: Layout, hidden: int
-) -> tuple[Breakdown, int]:
-    """(parts of a step, number of the heaviest stage): the terms, and the parts of that stage."""
+def stage_times(stages: list[Stage]) -> tuple[StageTimes, int]:
+    """Return what the time of a step depends on, and the number of the heaviest stage."""
     heaviest = max(range(len(stages)), key=lambda i: stages[i].seconds)
     stage = stages[heaviest]
     wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
-    t, m = stage.time, layout.n_micro_batches
     every = StageTimes(
-        t.fwd_s,
-        t.bwd_s,
+        stage.time.fwd_s,
+        stage.time.bwd_s,
         stage.n_layers,
         sum(s.seconds for s in stages),
         wide.dense_params,
         wide.expert_params,
     )
+    return every, heaviest
+
+
+def compose(
+    stages: list[Stage], hw: Hardware, sw: Software, layout: Layout, hidden: int
+) -> tuple[Breakdown, int]:
+    """(parts of a step, number of the heaviest stage): the terms, and the parts of that stage."""
+    every, heaviest = stage_times(stages)
+    t, m = stages[heaviest].time, layout.n_micro_batches
     terms = step_terms(every, hw, sw, layout, hidden)
     parts = Breakdown(
         total_s=sum(terms),
@@ -332,10 +338,14 @@ def pipeline_transfers_s(hw: Hardware, sw: Software, layout: Layout, hidden: int
     """Exposed activation and gradient transfers between stages, whole step. [s]."""
     if layout.pp == 1 or sw.pp_exposed_frac == 0.0:
         return 0.0
-    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
-    split = layout.sequence_parallel or sw.scatter_gather
-    n_bytes = tokens * hidden * 2.0 / (layout.tp if split else 1)
     stride = strides(layout, hw.scaleup_domain_gpus).pp
-    one = point_to_point_s(hw, stride, n_bytes)
+    one = point_to_point_s(hw, stride, transfer_bytes(sw, layout, hidden))
     n = 2 * (layout.n_micro_batches * layout.vpp + layout.pp - 1)
     return n * one * (sw.pp_exposed_frac if layout.overlap_pp else 1.0)
+
+
+def transfer_bytes(sw: Software, layout: Layout, hidden: int) -> float:
+    """Activations of one micro-batch that go to the next stage, of one rank, 16 bits. [byte]."""
+    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    split = layout.sequence_parallel or sw.scatter_gather
+    return tokens * hidden * 2.0 / (layout.tp if split else 1)

@@ -11,7 +11,11 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "min": min,
     "ceil": math.ceil,
     "floor": math.floor,
+    "exp": math.exp,
+    "expm1": math.expm1,
+    "log": math.log,
     "log2": math.log2,
     "sqrt": math.sqrt,
     "sum": sum,
+    "tanh": math.tanh,
 }

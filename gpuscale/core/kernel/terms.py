@@ -1,0 +1,303 @@
+"""Terms of an expected kernel: the formulas of `core.kernel.expected` with what they took.
+
+Tiles and waves: NVIDIA, "Matrix Multiplication Background User's Guide"; compute against memory:
+Williams et al. 2009 (doi:10.1145/1498765.1498785).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import ceil, exp, floor
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.kernel.calibration import GENERAL, measured_format
+from gpuscale.core.kernel.expected import (
+    L2_EDGE,
+    L2_SHARE,
+    LARGEST_TILE,
+    LATENCY_K,
+    ROWS,
+    SPLIT_K,
+    SUSTAINED_REF_S,
+    SUSTAINED_WIDTH,
+    TILES,
+    Product,
+    analytic_time_s,
+    compute_time_s,
+    corrected_time_s,
+    memory_time_s,
+)
+from gpuscale.core.records import Term
+
+if TYPE_CHECKING:
+    from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
+    from gpuscale.core.kernel.mixed import MixedProduct
+
+WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"
+
+
+class _Kernel(NamedTuple):
+    """A product with the constants that time it."""
+
+    p: Product
+    c: MatmulCalibration
+    source: str
+
+
+def product_term(
+    product: MixedProduct,
+    compute_dtype: str,
+    arch: ArchCalibration,
+    flop_per_s: float,
+    hbm_bytes_per_s: float,
+    *,
+    n_units: int | None,
+    l2_bytes: float | None,
+    source: str,
+) -> Term:
+    """Explain `mixed_product_time_s` of the same arguments before the roofline bounds it."""
+    one = product.single(compute_dtype)
+    c = arch.matmul.get(arch.format_used(compute_dtype), GENERAL)
+    p = Product(
+        n=one.columns,
+        k=product.k,
+        in_bytes=element_bytes(compute_dtype),
+        peak_flop_per_s=flop_per_s,
+        hbm_bytes_per_s=hbm_bytes_per_s,
+        n_units=n_units or 1,
+        l2_bytes=l2_bytes or 0.0,
+        out_bytes=one.out_bytes,
+        weight_bytes=one.weight_bytes,
+        products=one.products,
+    )
+    own = measured_format(arch.format_used(compute_dtype), compute_dtype)
+    kernel = _Kernel(p, c, source)
+    if one.products > 1.0 or not own or c.table is None:
+        return _analytic("kernel_s", one.rows, kernel)
+    return _corrected(one.rows, kernel)
+
+
+def _corrected(m: float, x: _Kernel) -> Term:
+    """Analytic form times the measured correction, between two rows of the grid."""
+    value, i = corrected_time_s(m, x.p, x.c), bisect_right(ROWS, m) - 1
+    if m >= ROWS[-1]:
+        below, own = _largest("below_s", ROWS, x), _row("own_s", m, x)
+        inputs = {"below_s": below.value, "own_s": own.value}
+        text = "time never falls with the rows"
+        return Term(
+            "kernel_s", value, "s", "max(below_s, own_s)", inputs, text, children=(below, own)
+        )
+    below = _largest("below_s", ROWS[: i + 1], x)
+    if m == ROWS[i]:
+        text = f"at {m:g} rows the measured correction is held"
+        return Term(
+            "kernel_s", value, "s", "below_s", {"below_s": below.value}, text, children=(below,)
+        )
+    above = _largest("above_s", ROWS[: i + 2], x)
+    inputs = {
+        "below_s": below.value,
+        "above_s": above.value,
+        "m": m,
+        "rows_below": ROWS[i],
+        "rows_above": ROWS[i + 1],
+    }
+    return Term(
+        name="kernel_s",
+        value=value,
+        unit="s",
+        formula="below_s + (m - rows_below) / (rows_above - rows_below) * (above_s - below_s)",
+        inputs=inputs,
+        source="between two rows of the grid on which the measured correction is held",
+        children=(below,) if below.value == above.value else (below, above),
+    )
+
+
+def _largest(name: str, rows: tuple[float, ...], x: _Kernel) -> Term:
+    """Time at the row that takes longest of those up to the last."""
+    found = [_time(m, x) for m in rows]
+    longest = max(range(len(rows)), key=lambda i: (found[i], i))
+    return _row(name, rows[longest], x)
+
+
+def _time(m: float, x: _Kernel) -> float:
+    assert x.c.table is not None
+    return analytic_time_s(m, x.p, x.c) * exp(x.c.table.at(m, x.p.n, x.p.k))
+
+
+def _row(name: str, m: float, x: _Kernel) -> Term:
+    assert x.c.table is not None
+    analytic = _analytic("analytic_s", m, x)
+    inputs = {"analytic_s": analytic.value, "correction": x.c.table.at(m, x.p.n, x.p.k)}
+    formula = "analytic_s * exp(correction)"
+    text = f"at {m:g} rows; correction of measured products, {x.source}"
+    return Term(name, _time(m, x), "s", formula, inputs, text, children=(analytic,))
+
+
+def _analytic(name: str, m: float, x: _Kernel) -> Term:
+    """Floor of the kernel, and compute, memory and latency that add up with an exponent."""
+    c = x.c
+    parts = (_compute(m, x), _memory(m, x), _latency(x))
+    inputs = {part.name: part.value for part in parts}
+    return Term(
+        name=name,
+        value=analytic_time_s(m, x.p, c),
+        unit="s",
+        formula="floor_s + (compute_s ** blend + memory_s ** blend + k_loop_s ** blend)"
+        " ** (1 / blend)",
+        inputs={"floor_s": c.floor_s, "blend": c.blend} | inputs,
+        source=x.source,
+        children=parts,
+    )
+
+
+def _latency(x: _Kernel) -> Term:
+    c = x.c
+    inputs = {"latency_s": c.latency_s, "k": x.p.k, "latency_exponent": c.latency_exponent}
+    formula = f"latency_s * (k / {LATENCY_K:g}) ** latency_exponent"
+    value = c.latency_s * (x.p.k / LATENCY_K) ** c.latency_exponent
+    return Term("k_loop_s", value, "s", formula, inputs, x.source)
+
+
+def _memory(m: float, x: _Kernel) -> Term:
+    p, c = x.p, x.c
+    moved = Term(
+        "moved_bytes",
+        p.products * p.moved_bytes(m),
+        "bytes",
+        "products * (element_bytes * m * k + weight_bytes * n * k + out_bytes * m * n)",
+        {
+            "products": p.products,
+            "element_bytes": p.in_bytes,
+            "m": m,
+            "k": p.k,
+            "weight_bytes": p.in_bytes if p.weight_bytes is None else p.weight_bytes,
+            "n": p.n,
+            "out_bytes": p.out_bytes,
+        },
+        "each operand moved once",
+    )
+    inputs = {
+        "moved_bytes": moved.value,
+        "hbm_bytes_per_s": p.hbm_bytes_per_s,
+        "memory_eff_frac": c.memory_eff_frac,
+    }
+    formula = "moved_bytes / (hbm_bytes_per_s * memory_eff_frac)"
+    if p.l2_bytes > 0.0 and c.l2_gain < 1.0:
+        inputs |= {"l2_gain": c.l2_gain, "l2_bytes": p.l2_bytes}
+        held = f"1 / (1 + (moved_bytes / ({L2_SHARE:g} * l2_bytes)) ** {L2_EDGE:g})"
+        formula += f" / (1 + (l2_gain - 1) * {held})"
+    value = memory_time_s(m, p, c)
+    return Term("memory_s", value, "s", formula, inputs, x.source, children=(moved,))
+
+
+def _compute(m: float, x: _Kernel) -> Term:
+    p, c = x.p, x.c
+    split = max(1.0, floor(p.k / SPLIT_K))
+    tile, tiles = TILES[0], 1.0
+    best = float("inf")
+    for rows, columns in TILES:
+        each = p.products * ceil(m / rows) * ceil(p.n / columns) / p.n_units
+        area = _waves(each, split, c) * (rows * columns + c.tile_area)
+        if area < best:
+            best, tile, tiles = area, (rows, columns), each
+    ideal = 2.0 * m * p.n * p.k * p.products / p.peak_flop_per_s
+    inputs = {
+        "waves": _waves(tiles, split, c),
+        "tile_rows": float(tile[0]),
+        "tile_columns": float(tile[1]),
+        "tile_area": c.tile_area,
+        "units": float(p.n_units),
+        "k": p.k,
+        "ramp_k": c.ramp_k,
+        "flop_per_s": p.peak_flop_per_s,
+        "compute_eff_frac": c.compute_eff_frac,
+        "sustained_slope": c.sustained_slope,
+        "peak_s": ideal,
+    }
+    work = (
+        f"waves * (tile_rows * tile_columns + tile_area) * {LARGEST_TILE} / ({LARGEST_TILE}"
+        " + tile_area) * units * 2 * (k + ramp_k) / (flop_per_s * compute_eff_frac)"
+    )
+    sag = f"1 + sustained_slope * tanh(log(peak_s / {SUSTAINED_REF_S:g}) / {SUSTAINED_WIDTH:g})"
+    return Term(
+        name="compute_s",
+        value=compute_time_s(m, p, c),
+        unit="s",
+        formula=f"{work} * ({sag})",
+        inputs=inputs,
+        source=x.source,
+        children=(
+            _waves_term(m, x, tile, tiles, split),
+            Term(
+                "peak_s",
+                ideal,
+                "s",
+                "2 * m * n * k * products / flop_per_s",
+                {
+                    "m": m,
+                    "n": p.n,
+                    "k": p.k,
+                    "products": p.products,
+                    "flop_per_s": p.peak_flop_per_s,
+                },
+                "the product at its peak rate",
+            ),
+        ),
+    )
+
+
+def _waves(tiles: float, split: float, c: MatmulCalibration) -> float:
+    """Waves of tiles over the units; below one, K is split as far as it goes."""
+    if tiles <= 1.0:
+        return 1.0 / min(max(1.0, floor(1.0 / tiles)), split)
+    return float(tiles * (ceil(tiles) / tiles) ** c.wave_exponent)
+
+
+def _waves_term(m: float, x: _Kernel, tile: tuple[int, int], tiles: float, split: float) -> Term:
+    own = Term(
+        "tiles_per_unit",
+        tiles,
+        "",
+        "products * ceil(m / tile_rows) * ceil(n / tile_columns) / units",
+        {
+            "products": x.p.products,
+            "m": m,
+            "tile_rows": float(tile[0]),
+            "n": x.p.n,
+            "tile_columns": float(tile[1]),
+            "units": float(x.p.n_units),
+        },
+        f"the tile of {len(TILES)} that takes least",
+    )
+    inputs = {"tiles_per_unit": tiles}
+    if tiles <= 1.0:
+        formula = "1 / min(max(1, floor(1 / tiles_per_unit)), most_split)"
+        inputs |= {"most_split": split}
+    else:
+        formula = "tiles_per_unit * (ceil(tiles_per_unit) / tiles_per_unit) ** wave_exponent"
+        inputs |= {"wave_exponent": x.c.wave_exponent}
+    return Term("waves", _waves(tiles, split, x.c), "", formula, inputs, WAVES, children=(own,))
+
+
+def elementwise_term(
+    moved: float, compute_s: float, arch: ArchCalibration, hbm_bytes_per_s: float, source: str
+) -> Term:
+    """Explain `expected_elementwise_time_s` of the same arguments."""
+    from gpuscale.core.kernel.expected import expected_elementwise_time_s
+
+    c = arch.for_dtype("bf16")
+    return Term(
+        "kernel_s",
+        expected_elementwise_time_s(moved, compute_s, arch, hbm_bytes_per_s),
+        "s",
+        "floor_s + max(compute_s, moved_bytes / (memory_eff_frac * hbm_bytes_per_s))",
+        {
+            "floor_s": c.floor_s,
+            "compute_s": compute_s,
+            "moved_bytes": moved,
+            "memory_eff_frac": c.memory_eff_frac,
+            "hbm_bytes_per_s": hbm_bytes_per_s,
+        },
+        source,
+    )
