@@ -9,6 +9,7 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, flag
 
 if TYPE_CHECKING:
+    from gpuscale.core.model.flops import ModelFlops
     from gpuscale.core.model.params import ModelParams
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
@@ -173,7 +174,7 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
         ModelAnswer(**result),
         blocks,
         warnings=loaded.warnings,
-        terms=_terms(result),
+        terms=_terms(spec, params, flops, result, element),
         csv_table=table,
     )
 
@@ -285,34 +286,63 @@ def _remarks(spec: ModelSpec) -> list[Any]:
     return [Text("\n".join(lines))]
 
 
-def _terms(r: dict[str, Any]) -> tuple[Term, ...]:
+def _terms(
+    spec: ModelSpec, params: ModelParams, flops: ModelFlops, r: dict[str, Any], element: float
+) -> tuple[Term, ...]:
+    from gpuscale.core.model.kv_cache import cached_elements
     from gpuscale.core.records import Term
 
     parts = ("embedding", "head", "mixer", "ffn", "norm", "extra", "vision")
     summands = {f"{p}_params": r[f"{p}_params"] for p in parts}
+    idle = sum(g.n_layers * (g.ffn_params - g.ffn_active_params) for g in params.groups)
+    work = {
+        f"{p}_flop": getattr(flops, f"{p}_flop")
+        for p in ("mixer_linear", "attention", "ffn", "head", "other")
+    }
+    forward = Term(
+        "forward_flop_per_token",
+        flops.forward_flop,
+        "",
+        " + ".join(work),
+        work,
+        "2 FLOP a weight and token, and the cores of attention (core/model/flops.py)",
+    )
+    active = {k: r[k] for k in ("params", "vision_params")} | {"idle_expert_params": idle}
     return (
         Term(
-            "params",
-            r["params"],
+            "params", r["params"], "count", " + ".join(summands), summands, "core/model/params.py"
+        ),
+        Term(
+            "active_params",
+            r["active_params"],
             "count",
-            " + ".join(summands),
-            summands,
-            "sum of the parts; core/params.py",
+            "params - vision_params - idle_expert_params",
+            active,
+            "experts that a token does not meet, and the vision tower, left out",
         ),
         Term(
             "six_p_flop_per_token",
             r["six_p_flop_per_token"],
-            "flop",
+            "",
             "6 * active_params",
             {"active_params": r["active_params"]},
             "Kaplan et al. 2020, section 2.1",
         ),
         Term(
-            "training_flop_per_token",
-            r["training_flop_per_token"],
-            "flop",
-            "3 * forward_flop_per_token",
-            {"forward_flop_per_token": r["forward_flop_per_token"]},
-            "backward twice the forward; core/model_flops.py",
+            name="training_flop_per_token",
+            value=r["training_flop_per_token"],
+            unit="",
+            formula="3 * forward_flop_per_token",
+            inputs={"forward_flop_per_token": r["forward_flop_per_token"]},
+            source="backward twice the forward",
+            children=(forward,),
+        ),
+        Term(
+            "kv_bytes_per_token",
+            r["kv_bytes_per_token"],
+            "",
+            "element_bytes * cached_elements",
+            {"element_bytes": element, "cached_elements": cached_elements(spec)},
+            "keys and values, or the latent, of all layers (core/model/kv_cache.py)",
         ),
     )

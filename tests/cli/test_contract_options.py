@@ -1,7 +1,6 @@
 """Options that every command has: --explain, --require, -o."""
 
 import json
-import math
 import os
 import re
 import shlex
@@ -10,46 +9,14 @@ import pytest
 
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import run
-from gpuscale.textbook.quiz.expression import evaluate
-from gpuscale.textbook.quiz.functions import ARITHMETIC
 
 MATMUL = "matmul-time b200 64 4096 8192"
-EXPLAINED = [
-    MATMUL,
-    "matmul-time h100 256 8192 28672 --dtypes bf16,fp8,bf16 --groups 4 --batch 2",
-    "matmul-time h100 1e9 --op axpy",
-    "collective all-gather h100 --shape 4096x65536",
-    "collective all-reduce dgx-h100 --gpus 64 --bytes 1GB",
-    "network h100-superpod --gpus 1024",
-]
 
 
 def call(line, capsys):
     code = run(shlex.split(line))
     shown = capsys.readouterr()
     return code, shown.out, shown.err
-
-
-def walk(terms):
-    for term in terms:
-        yield term
-        yield from walk(term["children"])
-
-
-@pytest.mark.parametrize("line", EXPLAINED)
-def test_every_formula_gives_its_value(line, capsys):
-    code, out, _ = call(f"{line} --explain --json", capsys)
-    terms = json.loads(out)["explain"]
-    assert code in (0, 1) and terms
-    for term in walk(terms):
-        assert math.isfinite(term["value"]) and (term["formula"] or not term["inputs"])
-        if term["formula"]:
-            value = evaluate(term["formula"], (ARITHMETIC | term["inputs"]).__getitem__)
-            assert value == pytest.approx(term["value"], rel=1e-9, abs=0), term["name"]
-            for child in term["children"]:
-                if child["name"] in term["inputs"]:
-                    assert child["value"] == term["inputs"][child["name"]]
-        assert term["source"] or term["formula"] or term not in terms
 
 
 def test_every_command_explains_its_example(capsys):

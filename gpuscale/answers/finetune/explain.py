@@ -9,6 +9,7 @@ from gpuscale.core.finetune.memory import bytes_per_logit
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param
 from gpuscale.core.memory.peak import shards
+from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
     """Terms of the peak: the sum, and the parts that are one formula."""
+    gpu = case.loaded.gpu
     parts = {key: getattr(memory, key) for _, key in PARTS}
     children = [
         *_base_terms(case, job, memory),
@@ -45,6 +47,7 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
             source=f"sum of the parts at the {memory.moment}",
             children=tuple(children),
         ),
+        usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, case.bench.usable_bytes),
     )
 
 

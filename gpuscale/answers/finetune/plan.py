@@ -388,6 +388,6 @@ def _document(
         blocks=blocks,
         warnings=[*case.loaded.warnings, *format_warnings(case)],
         answered_no=not r.fits,
-        terms=plan_terms(r),
+        terms=plan_terms(case, trial, r),
         csv_table=option_table(r),
     )

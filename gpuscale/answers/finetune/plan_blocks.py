@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.plan_records import Against, Option, TuningPlan
-from gpuscale.answers.finetune.words import PARTS, states_text, time_text
+from gpuscale.answers.finetune.words import states_text, time_text
 from gpuscale.answers.money import bill_rows
+from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.core.records import Term
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
@@ -203,12 +205,11 @@ def remedy_table(r: TuningPlan) -> Table:
     )
 
 
-def plan_terms(r: TuningPlan) -> tuple[Term, ...]:
+def plan_terms(case: Case, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
     parts = {name: v for name, v in r.breakdown.parts().items() if v}
     parts["offload_s"] = r.offload_s
-    memory = {key: getattr(r.expected, key) for _, key in PARTS}
-    terms: list[Any] = [
+    terms = [
         Term(
             "run_s",
             r.run_s,
@@ -226,28 +227,14 @@ def plan_terms(r: TuningPlan) -> tuple[Term, ...]:
             "parts of a training step; frozen maps have an input gradient alone",
         ),
         Term(
-            "total_bytes",
-            r.total_bytes,
-            "bytes",
-            " + ".join(memory),
-            memory,
-            f"sum of the parts at the {r.expected.moment}",
+            "tokens_per_s",
+            r.tokens_per_s,
+            "",
+            "step_tokens / step_s",
+            {"step_tokens": trial.step.tokens, "step_s": r.step_s},
+            "tokens of a step that are trained on, without padding",
         ),
+        *memory_terms(case, trial.job, r.expected),
+        *bill_terms(r.bill, Held(r.run_s, float(r.chosen.n_gpus))),
     ]
-    c = r.chosen
-    if c.cost_usd is not None and c.usd_per_gpu_hour is not None:
-        terms.append(
-            Term(
-                "cost_usd",
-                c.cost_usd,
-                "usd",
-                "n_gpus * run_s / 3600 * usd_per_gpu_hour",
-                {
-                    "n_gpus": float(c.n_gpus),
-                    "run_s": c.run_s,
-                    "usd_per_gpu_hour": c.usd_per_gpu_hour,
-                },
-                c.price_origin or "price of the cluster preset",
-            )
-        )
     return tuple(terms)

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import make_case
 from gpuscale.answers.finetune.rl_asked import rl_job, steps_of
-from gpuscale.answers.finetune.rl_blocks import (
-    memory_table,
-    phase_table,
-    rl_facts,
-    rl_terms,
-    split_table,
-)
+from gpuscale.answers.finetune.rl_blocks import memory_table, phase_table, rl_facts, split_table
 from gpuscale.answers.finetune.rl_records import RlAnswer, Split
+from gpuscale.answers.finetune.rl_terms import rl_terms
 from gpuscale.answers.finetune.wanted import Wanted
 from gpuscale.answers.finetune.words import head_text, short_of_host, time_text, verdict_text
 from gpuscale.answers.money import bill_of
@@ -257,7 +252,7 @@ def _document(
         blocks=blocks,
         warnings=case.loaded.warnings,
         answered_no=not r.fits,
-        terms=rl_terms(e),
+        terms=rl_terms(rl, e, r, case.loaded.gpu),
         csv_table=phase_table(e),
     )
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.words import time_text
 from gpuscale.answers.money import bill_rows
-from gpuscale.core.records import Term
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Table
 
@@ -96,25 +95,4 @@ def split_table(splits: tuple[Split, ...]) -> Table:
             Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
         ),
         [(s.train_gpus, s.rollout_gpus, s.step_s, s.bound, s.fits) for s in splits],
-    )
-
-
-def rl_terms(e: RlEstimate) -> tuple[Term, ...]:
-    """Terms of a step."""
-    parts = {key: getattr(e.step, key) for _, key in PHASES}
-    formula = " + ".join(parts)
-    if e.step.engine == "async" or e.step.critic_apart:
-        policy, critic = "logprob_s + reference_s + train_s + switch_s", "reward_s + critic_s"
-        learn = f"max({policy}, {critic})" if e.step.critic_apart else f"{policy} + {critic}"
-        both = f"max(rollout_s, {learn})" if e.step.engine == "async" else f"rollout_s + {learn}"
-        formula = f"{both} + sync_s + overhead_s"
-    return (
-        Term(
-            "step_s",
-            e.step.step_s,
-            "s",
-            formula,
-            parts,
-            "rollout by the serving model, the rest by the training model; presets/run/rl.toml",
-        ),
     )

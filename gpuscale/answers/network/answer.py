@@ -9,6 +9,7 @@ from gpuscale.answers import options
 from gpuscale.answers.collective.expected import expected_time
 from gpuscale.answers.network import blocks as shown
 from gpuscale.answers.network.records import NetworkAnswer
+from gpuscale.answers.network.terms import terms_of
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
 from gpuscale.core.fabric.bill import bill
 from gpuscale.core.fabric.cables import clos_cables
@@ -26,12 +27,13 @@ from gpuscale.io.run import load_nvlink, network_rates
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.collective.expected import Expected
+    from gpuscale.answers.collective.expected import Told
     from gpuscale.answers.network import Network
     from gpuscale.core.fabric.bill import Bill
     from gpuscale.core.fabric.faults import Loss
     from gpuscale.core.fabric.of_cluster import Plan
     from gpuscale.core.fabric.records import Design
+    from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
 
@@ -63,6 +65,7 @@ def network_document(asked: Network) -> Document:
             f"{spec.name}: {error}", "give fewer with --gpus, or more with --radix or --tiers"
         ) from None
     bill, losses = _bill(asked, spec, plan, made, switch)
+    told = _all_reduce(asked, spec, n_gpus)
     answer = NetworkAnswer(
         n_gpus=n_gpus,
         n_nodes=report.n_nodes,
@@ -76,10 +79,11 @@ def network_document(asked: Network) -> Document:
         bill=bill,
         losses=losses,
         failure_s=_failure_s(made),
-        all_reduce=_all_reduce(asked, spec, n_gpus),
+        all_reduce=told and told.answer,
         cables=tuple(_cables(plan, made)) if asked.cables else (),
     )
-    return _document(asked, answer, loaded, spec, switch, plan)
+    terms = terms_of(answer, spec, told)
+    return _document(asked, answer, loaded, spec=spec, switch=switch, plan=plan, terms=terms)
 
 
 def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]:
@@ -148,13 +152,12 @@ def _bill(
     return bill(made, parts), hit
 
 
-def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Expected | None:
+def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Told | None:
     levels = network_levels(spec)
     if n_gpus < 2 or asked.hosts or spec.scaleup_class == "ici" or not levels:
         return None
     found = ideal_collective("all-reduce", ALL_REDUCE_BYTES, n_gpus, levels)
-    told = expected_time(found, spec, levels, 1, None, asked.calibration)
-    return told and told.answer
+    return expected_time(found, spec, levels, 1, None, asked.calibration)
 
 
 def _cables(plan: Plan | None, made: Design | None) -> Any:
@@ -186,6 +189,7 @@ def _document(
     spec: ClusterSpec,
     switch: SwitchSpec | None,
     plan: Plan | None,
+    terms: tuple[Term, ...],
 ) -> Document:
     title = f"{spec.name}  {answer.n_gpus} GPUs in {answer.n_nodes} nodes  "
     if asked.hosts:
@@ -209,7 +213,7 @@ def _document(
         result=answer,
         blocks=[*found, *shown.blocks(answer, spec, switch, plan)],
         warnings=[*loaded.warnings, *shown.warnings(answer, spec, switch, plan)],
-        terms=shown.terms(answer, spec),
+        terms=terms,
         csv_table=shown.cable_table(answer.cables) if asked.cables else None,
         pictures=(lambda: shown.pictures(answer, spec)) if answer.design else None,
     )

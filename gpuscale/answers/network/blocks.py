@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.network.wish import counted
 from gpuscale.core.fabric.cables import COLUMNS
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term
 from gpuscale.render.document import Column, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from gpuscale.render.pictures.chart import Chart
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
-
-SOURCE = "How to Scale Your Model, GPU chapter, networking"
 
 
 def rate(value: Any) -> str:
@@ -276,58 +273,6 @@ def warnings(
             if item.item.startswith("switch module") and each > module:
                 found.append(f"{item.item} draws {each:g} W, the cage allows {module:g} W")
     return found
-
-
-def terms(r: NetworkAnswer, spec: ClusterSpec) -> tuple[Term, ...]:
-    """Bandwidths of the levels and the counts of the design, as arithmetic."""
-    found = []
-    for level in r.levels:
-        if level.collective_bytes_per_s is None:
-            continue
-        key = "scaleup_bytes_per_s" if level.name == "node" else "node_egress_bytes_per_s"
-        own = Term(
-            f"{level.name}: share of one GPU",
-            level.bytes_per_s_per_gpu,
-            "bytes_per_s",
-            source=spec.sources.get(key, f"{spec.name}: {key}"),
-        )
-        found.append(
-            Term(
-                name=f"collective bandwidth, {level.name}",
-                value=level.collective_bytes_per_s,
-                unit="bytes_per_s",
-                formula="n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)",
-                inputs={
-                    "n_children": level.n_children,
-                    "gpus_below": level.gpus_below,
-                    "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
-                },
-                source=SOURCE,
-                children=(own,),
-            )
-        )
-    return (*found, *_design_terms(r))
-
-
-def _design_terms(r: NetworkAnswer) -> list[Term]:
-    made = r.design
-    if made is None or len(made.tiers) < 2 or not made.n_networks:
-        return []
-    source = "NVIDIA DGX SuperPOD reference architectures; Al-Fares et al., SIGCOMM 2008"
-    found = []
-    for lower, upper in zip(made.tiers, made.tiers[1:], strict=False):
-        if lower.n_switches and upper.n_switches:
-            found.append(
-                Term(
-                    f"links {lower.name} to {upper.name}",
-                    made.group(lower.name),
-                    "count",
-                    "n_switches * ports_up",
-                    {"n_switches": lower.n_switches, "ports_up": lower.ports_up},
-                    source,
-                )
-            )
-    return found if made.topology not in ("dragonfly+",) else []
 
 
 def pictures(r: NetworkAnswer, spec: ClusterSpec) -> list[Chart]:

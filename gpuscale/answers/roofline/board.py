@@ -21,6 +21,8 @@ from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
+    from gpuscale.core.layout import Layout
+    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
@@ -160,18 +162,6 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
     blocks: list[Any] = [Text(head), board_table(rows), Text(verdict)]
     if changed:
         blocks.append(Text(changed))
-    terms = tuple(
-        Term(
-            f"{r.axis} ratio",
-            r.ratio,
-            "",
-            "comm_s / math_s",
-            {"comm_s": r.comm_s or 0.0, "math_s": r.math_s},
-            SOURCE,
-        )
-        for r in rows
-        if r.math_s
-    )
     return Document(
         command="roofline",
         inputs={
@@ -189,10 +179,30 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
         blocks=blocks,
         warnings=loaded.warnings,
         answered_no=bool(exceeded),
-        terms=terms,
+        terms=_terms(layout, tokens, rows),
         csv_table=board_table(rows),
         pictures=lambda: _pictures(loaded, x, layout, dtype, zero, tokens),
     )
+
+
+def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[Term, ...]:
+    """Explain tokens per GPU, and of each axis the ratio and, in tokens, the limit."""
+    from gpuscale.core.records import Term
+
+    share = {"batch_tokens": tokens, "n_gpus": float(layout.n_gpus)}
+    per_gpu = tokens / layout.n_gpus
+    formula = "batch_tokens / n_gpus"
+    found = [Term("tokens_per_gpu", per_gpu, "", formula, share, "tokens of a batch")]
+    for r in rows:
+        if not r.math_s:
+            continue
+        times = {"comm_s": r.comm_s or 0.0, "math_s": r.math_s}
+        found.append(Term(f"{r.axis} ratio", r.ratio, "", "comm_s / math_s", times, SOURCE))
+        if r.quantity == "tokens per GPU":
+            have = {"tokens_per_gpu": per_gpu} | times
+            limit = "tokens_per_gpu * comm_s / math_s"
+            found.append(Term(f"{r.axis} limit", r.need, "", limit, have, SOURCE))
+    return tuple(found)
 
 
 def _pictures(

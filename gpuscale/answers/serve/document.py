@@ -123,7 +123,7 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
         blocks_of(asked, case, wanted, choice, result, price),
         warnings=(*case.loaded.warnings, *case.notes, *at_the_edge(best)),
         answered_no=not result.meets,
-        terms=terms_of(case, best, result),
+        terms=terms_of(case, best, result, shown),
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.core.records import Term
+from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.load import decode_step
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve.case import Case
     from gpuscale.answers.serve.records import ServeAnswer
     from gpuscale.core.serving.choose import Found
+    from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.core.serving.records import PassTime
     from gpuscale.core.serving.service import Service
 
@@ -28,14 +31,21 @@ PARTS = {
 }
 
 
-def terms_of(case: Case, best: Found, r: ServeAnswer) -> tuple[Term, ...]:
+def terms_of(case: Case, best: Found, r: ServeAnswer, load: LoadResult | None) -> tuple[Term, ...]:
     """Terms of the best layout."""
     what = best.candidate.what
     reads, decodes = (
         (what.prefill, what.decode) if isinstance(what, PooledService) else (what, what)
     )
     n = best.load.decoding_sequences if best.load else 1.0
-    terms = [_decode(decodes, max(1.0, n)), _prompt(reads)]
+    each = {"replicas": float(r.replicas), "gpus_per_replica": float(what.n_gpus)}
+    terms = [
+        Term("n_gpus", float(r.n_gpus), "count", " * ".join(each), each, f"layout {r.layout}"),
+        _decode(decodes, max(1.0, n)),
+        _prompt(reads),
+    ]
+    if load is not None:
+        terms += _simulated(r, load)
     if r.output_tokens_per_s and r.usd_per_gpu_hour and r.usd_per_million_output_tokens:
         terms.append(
             Term(
@@ -51,7 +61,51 @@ def terms_of(case: Case, best: Found, r: ServeAnswer) -> tuple[Term, ...]:
                 "rented GPUs, all of them",
             )
         )
+    if r.bill is not None:
+        terms += bill_terms(r.bill, Held(SECONDS_PER_HOUR, float(r.n_gpus)))
     return tuple(terms)
+
+
+def _simulated(r: ServeAnswer, load: LoadResult) -> list[Term]:
+    """Figures of the simulation: no formula, but what was simulated."""
+    how = (
+        f"simulated: {load.n_requests:,} requests through the engine's scheduler, each pass timed "
+        "as `decode_pass_per_token_s` and `prompt_s` are (core/serving/simulator.py)"
+    )
+    found = [
+        Term(name, value, "s", source=f"{word}, {how}")
+        for name, value, word in (
+            ("ttft_mean_s", load.ttft.mean_s, "mean"),
+            ("ttft_p95_s", load.ttft.p95_s, "95th percentile"),
+            ("tpot_mean_s", load.tpot.mean_s, "mean"),
+            ("tpot_p95_s", load.tpot.p95_s, "95th percentile"),
+        )
+    ]
+    if r.at_most_per_s is not None:
+        text = "simulated: the highest rate within the limits, by bisection, all replicas"
+        found.append(Term("at_most_per_s", r.at_most_per_s, "", source=text))
+    if r.output_tokens_per_s is not None:
+        own = Term(
+            "replica_tokens_per_s",
+            load.output_tokens_per_s,
+            "",
+            source=f"output tokens of a replica, {how}",
+        )
+        found.append(
+            Term(
+                name="output_tokens_per_s",
+                value=r.output_tokens_per_s,
+                unit="",
+                formula="replicas * replica_tokens_per_s",
+                inputs={
+                    "replicas": float(r.replicas),
+                    "replica_tokens_per_s": load.output_tokens_per_s,
+                },
+                source="all replicas",
+                children=(own,),
+            )
+        )
+    return found
 
 
 def _parts(parts: PassTime) -> tuple[Term, ...]:

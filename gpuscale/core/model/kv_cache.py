@@ -22,9 +22,13 @@ def kv_bytes_per_token(model: ModelSpec, bytes_per_element: float = 2.0) -> floa
     `bytes_per_element`: 2 for bf16, 1 for fp8 [byte]. Returns: of all layers, one copy of the model
     [byte per token].
     """
-    return bytes_per_element * sum(
-        n * (c.elements_per_token + c.window_elements_per_token) for n, c in _shapes(model)
-    )
+    return bytes_per_element * cached_elements(model)
+
+
+def cached_elements(model: ModelSpec) -> float:
+    """Elements that one more token adds to the caches of all layers. [1]."""
+    shapes = _shapes(model)
+    return float(sum(n * (c.elements_per_token + c.window_elements_per_token) for n, c in shapes))
 
 
 def kv_cache_bytes(
