@@ -1,6 +1,7 @@
 """Settings of every test: a number that is not finite is a bug; no person's own environment."""
 
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,10 +12,29 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
+# Modules are compiled once, not once a process and once a run.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 os.environ["GPUSCALE_STRICT"] = "1"
 os.environ["SOURCE_DATE_EPOCH"] = "1795305600"  # 2026-11-22: ages of prices are counted to it
 for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "GPUSCALE_FORMAT", "PYTHONIOENCODING"):
     os.environ.pop(_name, None)
+
+
+LONGEST = (
+    "test_try_page",
+    "test_own_copy",
+    "test_search_exact",
+    "test_html_in_browser",
+    "test_docs",
+    "test_serve_command",
+    "test_plan_parts",
+    "test_fit_step_reproduces",
+    "test_plan_command",
+    "test_answers",
+    "test_every_file",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -26,3 +46,10 @@ def pytest_cmdline_main(config):
     if whole and getattr(option, "numprocesses", 0) is None and not option.usepdb:
         option.numprocesses = min(2, os.cpu_count() or 1)
         option.dist = "loadfile"  # what a file caches, it caches once
+        option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    """Start with the files that take longest, so that no process ends on one alone."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))

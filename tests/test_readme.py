@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from running import shown as shown_by
 
 from gpuscale.answers.table import COMMANDS
 
@@ -15,7 +16,7 @@ tool = runpy.run_path(str(ROOT / "tools" / "readme.py"))
 @pytest.mark.parametrize(("command", "shown"), tool["shown_commands"](README))
 def test_shown_output_is_printed(command, shown):
     assert command.startswith(("gpuscale ", "python -m gpuscale")), command
-    assert tool["difference"](shown, tool["run"](command)) == ""
+    assert tool["difference"](shown, shown_by(command, ROOT, tool["run"])) == ""
 
 
 def test_every_command_is_described():

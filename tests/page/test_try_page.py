@@ -124,7 +124,6 @@ def wait_for(tab, condition, seconds=120):
     assert said == "yes", said
 
 
-@pytest.mark.xdist_group("browser")
 def test_twenty_jobs_have_the_same_answers_as_here(site):
     tab, address, _ = site
     tab.open(address)
@@ -159,7 +158,6 @@ SHIFTS = """self.shifts = 0; new PerformanceObserver((list) => {
 SHOWN = "document.querySelector('#answer:not(.old) #head .answer')"
 
 
-@pytest.mark.xdist_group("browser")
 def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     tab, address, folder = site
     tab.messages.clear()
@@ -185,7 +183,6 @@ def test_the_form_answers_keeps_the_address_and_is_accessible(site):
     assert all(name.startswith(("http://127.0.0.1", "data:", "blob:")) for name in names)
 
 
-@pytest.mark.xdist_group("browser")
 def test_files_of_an_answer_and_the_keyboard(site):
     tab, address, _ = site
     tab.open(f"{address}?files#task=train&gpus=64")
@@ -211,7 +208,6 @@ def test_files_of_an_answer_and_the_keyboard(site):
     assert wanted <= seen, wanted - seen
 
 
-@pytest.mark.xdist_group("browser")
 def test_without_a_network_it_still_answers(site, tmp_path):
     tab, _, folder = site
     with served(folder) as (address, stop):

@@ -40,7 +40,8 @@ def violations(tab, axe, dark):
     tab.evaluate("Promise.all(document.getAnimations().map((a) => a.finished)).then(() => 1)")
     tab.evaluate(axe + "; undefined")
     found = "[v.id, v.nodes.map((n) => n.target).join()]"
-    run = f"axe.run(document).then((r) => JSON.stringify(r.violations.map((v) => {found})))"
+    run = "axe.run(document, {resultTypes: ['violations']})"
+    run += f".then((r) => JSON.stringify(r.violations.map((v) => {found})))"
     return json.loads(tab.evaluate(run))
 
 
