@@ -18,7 +18,6 @@ import random
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,13 @@ SOFTWARE = {
     "deepspeed": ["deepspeed-zero3"],
     "accelerate": ["fsdp"],
 }
+IMPORTS = {
+    "megatron": "torch triton einops transformers",
+    "torchtitan": "torch triton torchtitan.config.manager torchtitan.train",
+    "deepspeed": "torch hjson deepspeed",
+    "accelerate": "torch yaml deepspeed accelerate",
+}
+"""Modules that a judge's process imports once."""
 DENSE = ["llama3-8b", "llama3-70b", "qwen2.5-14b", "qwen3-32b", "llama3.1-405b", "gpt3-175b"]
 MOE = ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "qwen3-235b-a22b"]
 MODELS = {
@@ -144,7 +150,7 @@ def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
     return {"processes": lay.n_gpus}
 
 
-def ask(judge: list[str], job: TrainingLaunch, written: Written) -> tuple[bool, str]:
+def ask(judge: Judge, job: TrainingLaunch, written: Written) -> tuple[bool, str]:
     """Verdict of a judge: accepted, and the facts or the reason."""
     env = os.environ | dict(written.environment)
     world = str(job.layout.n_gpus)
@@ -162,9 +168,31 @@ def ask(judge: list[str], job: TrainingLaunch, written: Written) -> tuple[bool, 
             words = [str(first), "--world-size", world, "--model-parallel", apart, "--strict"]
         else:
             words = [str(first), "--world-size", world, "--strict"]
-        done = subprocess.run([*judge, *words], capture_output=True, text=True, env=env)
-    out = done.stdout.strip().splitlines()
-    return done.returncode == 0, (out[-1] if out else done.stderr.strip()[-300:])
+        return judge.ask(words, env)
+
+
+class Judge:
+    """A judge in a process of its own, which imports its framework once (tools/judges/serve.py)."""
+
+    def __init__(self, words: list[str], modules: str) -> None:
+        serve = Path(__file__).resolve().parent / "judges" / "serve.py"
+        env = os.environ | {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+        self.words = words[2:]
+        self.process = subprocess.Popen(
+            [words[0], str(serve), words[1], *modules.split()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+
+    def ask(self, words: list[str], env: dict[str, str]) -> tuple[bool, str]:
+        """Put one launch to the judge: accepted, and the facts or the reason."""
+        assert self.process.stdin and self.process.stdout
+        changed = {k: v for k, v in env.items() if os.environ.get(k) != v}
+        print(json.dumps([[*self.words, *words], changed]), file=self.process.stdin, flush=True)
+        code, said = json.loads(self.process.stdout.readline())
+        return code == 0, said
 
 
 def main() -> int:
@@ -176,15 +204,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--source", help="Megatron-LM's source")
-    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where verdicts go")
     given = parser.parse_args()
-    judge = [given.python, given.judge] + (["--source", given.source] if given.source else [])
+    words = [given.python, given.judge] + (["--source", given.source] if given.source else [])
     answers = plans(given.framework, given.n, given.seed)
     jobs = [launch_of(a["inputs"], a["result"], "") for a in answers]
     writings = [FRAMEWORKS[given.framework](job) for job in jobs]
-    with ThreadPoolExecutor(given.jobs) as pool:
-        verdicts = list(pool.map(lambda pair: ask(judge, *pair), zip(jobs, writings, strict=True)))
+    judge = Judge(words, IMPORTS[given.framework])
+    verdicts = [ask(judge, *pair) for pair in zip(jobs, writings, strict=True)]
     rows, bad = [], 0
     for job, written, (taken, said) in zip(jobs, writings, verdicts, strict=True):
         facts = json.loads(said.removeprefix("OK ")) if taken else {}

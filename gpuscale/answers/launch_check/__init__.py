@@ -19,8 +19,8 @@ class LaunchCheck(options.Machine, WhatIf):
     """Check a launch file: layout, rules of its framework, memory, step time, and what to change.
 
     Reads Megatron scripts, Bridge and NeMo YAML, torchtitan, DeepSpeed JSON, accelerate,
-    LLaMA-Factory and axolotl YAML, MaxText, sbatch and torchrun lines, serving lines. Nothing is
-    executed.
+    LLaMA-Factory and axolotl YAML, MaxText, ms-swift, verl, OpenRLHF, sbatch and torchrun lines,
+    serving lines. Nothing is executed.
     """
 
     NAME: ClassVar[str] = "launch-check"

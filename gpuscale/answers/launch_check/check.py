@@ -22,10 +22,14 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
-TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deepspeed")
+TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deepspeed") + (
+    "verl",
+    "openrlhf",
+)
 """Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
 
-LENGTHS_NEEDED = ("megatron", "megatron-bridge", "maxtext", "ms-swift")
+ADAPTED = ("lora", "qlora", "dora")
+LENGTHS_NEEDED = ("megatron", "megatron-bridge", "maxtext", "ms-swift", "verl", "openrlhf")
 """Kinds without a sequence length of their own habit."""
 
 COMPARED = (
@@ -88,6 +92,7 @@ def checked(asked: LaunchCheck) -> Checked:
     """
     files = _files(asked)
     found = found_in(files, _variables(asked))
+    asked = _on_its_gpu(asked, found)
     model, missing = _model(asked, found)
     missing += _unread(found)
     n_gpus = asked.gpus or found.world_size
@@ -96,9 +101,11 @@ def checked(asked: LaunchCheck) -> Checked:
     length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
     if found.kind in LENGTHS_NEEDED and not length:
         missing.append("the sequence length: say it with --seq-len")
-    over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
-    if over_megatron and found.method != "pretrain":
-        missing.append("a model of adapters over Megatron-Core, which there is none of")
+    missing += found.beyond
+    if found.beside and not any(Path(name).name == found.beside for name in files):
+        missing.append(f"{found.beside}, which says the rest: give it beside this file")
+    if found.model is not None and found.method in ADAPTED and not asked.model:
+        missing.append("the name of the model that has adapters: say it with --model")
     if found.kind == "program":
         script = found.places.get("script", "")
         missing = [f"what {script} reads its options as: --model and `memory`, `timeline` say it"]
@@ -110,11 +117,26 @@ def checked(asked: LaunchCheck) -> Checked:
         from gpuscale.answers.launch_check.served import served
 
         return served(asked, found, model, n_gpus)
-    if found.kind in TUNED and not over_megatron:
+    over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
+    adapted = found.method in ADAPTED or bool(found.rl)
+    if adapted or (found.kind in TUNED and not over_megatron):
         from gpuscale.answers.launch_check.tuned import tuned
 
         return tuned(asked, found, model, n_gpus)
     return _trained(asked, found, model, n_gpus, files)
+
+
+def _on_its_gpu(asked: LaunchCheck, found: Found) -> LaunchCheck:
+    """Ask about the GPU that the files name, where a person names none."""
+    from gpuscale.io.hardware import load_cluster
+
+    if asked.cluster or asked.gpu or not found.gpu:
+        return asked
+    try:
+        load_cluster(found.gpu)
+    except GpuscaleError:
+        return asked
+    return replace(asked, gpu=found.gpu)
 
 
 def _files(asked: LaunchCheck) -> dict[str, str]:
@@ -132,7 +154,7 @@ def _files(asked: LaunchCheck) -> dict[str, str]:
 
 def _named(text: str) -> list[str]:
     """Relative JSON and YAML files that a text names after an option or a key."""
-    pattern = r"(?:--?[\w-]+[ =]+|:\s*|train\s+)([\w./-]+\.(?:json|ya?ml))\b"
+    pattern = r"(?:--?[\w.-]+[ =]+|:\s*|train\s+)([\w./-]+\.(?:json|ya?ml|toml))\b"
     return [n for n in re.findall(pattern, text) if not n.startswith("/") and ".." not in n][:8]
 
 
@@ -173,7 +195,7 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 
 VARIANT = (
     r"(?i)([-_](base|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|int[48]|4bit|bnb|unsloth|"
-    r"nvfp4|dynamic|\d{4}))+$"
+    r"nvfp4|dynamic|\d{4}|v\d+(\.\d+)*))+$"
 )
 """Words behind a model's name that do not change its shape."""
 

@@ -10,6 +10,7 @@ from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.records import Checked, LaunchReport
     from gpuscale.render.document import Block
 
@@ -27,6 +28,8 @@ FRAMEWORK = {
     "sglang": "SGLang server",
     "trtllm": "TensorRT-LLM server",
     "ms-swift": "ms-swift job",
+    "verl": "verl job",
+    "openrlhf": "OpenRLHF job",
     "program": "Job of a program whose options are not known here",
 }
 
@@ -36,7 +39,7 @@ def document_of(checked: Checked) -> Document:
     r, asked = checked.report, checked.asked
     blocks: list[Block] = [Text(_headline(r))]
     if r.layout is not None:
-        blocks.append(Facts(_facts(r)))
+        blocks.append(Facts(_facts(r, asked)))
     else:
         blocks.append(Facts(said_rows(r.said, r.method)))
     if r.missing:
@@ -84,8 +87,11 @@ def _headline(r: LaunchReport) -> str:
     return f"{head} can be launched: {seconds(r.step_s or 0)} a step{mfu}."
 
 
-def _facts(r: LaunchReport) -> list[tuple[str, str, str]]:
-    rows = []
+def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
+    named = "as the files say" if r.gpu and asked.gpu == r.gpu else ""
+    if not (asked.cluster or asked.gpu):
+        named = "taken: --cluster or --gpu says another"
+    rows = [("cluster", asked.where, named)]
     lay = r.layout
     if lay is not None:
         rows.append(("layout", f"{degrees(lay)}, ZeRO-{lay.zero_stage}", f"software {r.software}"))

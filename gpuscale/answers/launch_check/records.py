@@ -36,6 +36,7 @@ class LaunchReport:
     model: str
     n_params: float | None
     n_gpus: int | None
+    gpu: str | None  # as the files name it
     software: str
     layout: Layout | None
     stage_layers: tuple[int, ...]
@@ -73,10 +74,11 @@ def empty_report(
     return LaunchReport(
         kind=found.kind,
         version=found.version,
-        method=found.method,
+        method=str(found.rl.get("method", found.method)),
         model=model.name if model else found.model_name or "",
         n_params=n_params(model) if model else None,
         n_gpus=n_gpus,
+        gpu=found.gpu,
         software=software,
         layout=None,
         stage_layers=(),

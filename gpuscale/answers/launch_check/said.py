@@ -33,6 +33,7 @@ class Said:
     recompute: str | None
     lora_rank: int | None
     weights: str | None
+    rl: dict[str, int | str]  # method and samples of RL, by the words of `memory`
     unread: dict[str, str]  # field -> the variable that says it
 
 
@@ -47,6 +48,7 @@ def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:
         ("machines", _machines(said), "as the files say"),
         ("layout", _layout(said), method),
         ("batch", _batch(said), ""),
+        ("samples", ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in said.rl.items()), ""),
         ("precision", said.precision or "", ""),
     ]
     return [row for row in rows if row[1]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
 
@@ -30,10 +30,20 @@ OPTIMIZERS = {
 """`optim` of a trainer -> optimizer of fine-tuning; others are left to the software's."""
 
 
+OWN = ("axolotl", "verl", "openrlhf")
+"""Kinds whose software preset has their name."""
+OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron-bridge"}
+"""Software of a launch with Megatron's degrees -> whose adapters it trains."""
+
+
 def software_of(found: Found) -> str:
     """Family whose habits the launch has."""
-    if found.kind == "axolotl":
-        return "axolotl"
+    if found.kind in OWN:
+        return found.kind
+    if found.software in OVER_MEGATRON:
+        return OVER_MEGATRON[found.software]
+    if found.rl and found.kind == "trainer":
+        return "trl"
     if found.kind == "deepspeed" or found.software == "deepspeed-zero3":
         return "hf-deepspeed"
     if found.method == "qlora" and (found.zero_stage or 0) >= 2:
@@ -43,6 +53,7 @@ def software_of(found: Found) -> str:
 
 def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Checked:
     """Check a fine-tuning launch."""
+    from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.memory import Memory
     from gpuscale.launch.layout import DEFAULT_SEQ_LEN
 
@@ -57,32 +68,55 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         )
         if on
     ]
+    micro = found.micro_batch_size or 1
+    dp = max(1, n_gpus // (found.tp * found.pp * found.cp))
+    batch = found.global_batch_size or micro * dp * (found.accumulation or 1)
+    trained = _samples(found, batch) or {"method": method, "global_batch": batch}
     question = Memory(
         asked.model or found.model_name,
         cluster=asked.where,
         gpus=n_gpus,
-        method=method,
-        rank=found.lora_rank if method != "full" else None,
+        rank=found.lora_rank or DEFAULT_RANK if method != "full" else None,
+        base="nf4" if method == "qlora" and found.rl else found.weights,
         software=software_of(found),
         seq_len=length,
-        micro_batch=found.micro_batch_size or 1,
+        micro_batch=micro,
         tp=found.tp,
+        pp=found.pp,
+        vpp=found.vpp,
         cp=found.cp,
+        ep=found.ep or 1,
+        etp=found.etp or 1,
         zero=found.zero_stage if n_gpus > 1 else None,
         recompute=found.recompute or "none",
         optimizer=OPTIMIZERS.get((found.optimizer or "").lower()),
         offload=",".join(offload) or None,
         set=asked.settings,
         calibration=asked.calibration,
+        **trained,
     )
     answer = question.answer()
     result = answer.result
     report = replace(
         empty_report(found, model, n_gpus, software_of(found), result.fits),
-        method=method,
+        method=str(trained["method"]),
         peak_bytes=result.total_bytes,
         capacity_bytes=result.usable_bytes,
         step_s=result.step_s,
-        tuning=result,
+        tuning=result if isinstance(result, TuningMemory) else None,
     )
     return Checked(report, asked, answer.warnings, answer.blocks)
+
+
+DEFAULT_RANK = 16
+"""Rank of adapters where a file turns them on and names none: that of `memory`."""
+
+
+def _samples(found: Found, batch: int) -> dict[str, Any]:
+    """Options of `memory` that say the samples of a step of RL or preference tuning."""
+    if not found.rl:
+        return {}
+    given: dict[str, Any] = dict(found.rl)
+    group = given.get("group") or 1
+    given["prompts"] = given.get("prompts") or max(1, batch // int(group))
+    return given

@@ -6,6 +6,9 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.maxtext import put_topology
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -13,6 +16,12 @@ if TYPE_CHECKING:
 
 SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash")
 GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
+PRODUCT_KEYS = (
+    "cloud.google.com/gke-accelerator",
+    "cloud.google.com/gke-tpu-accelerator",
+    "nvidia.com/gpu.product",
+)
+TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 NODE_KEYS = ("num_nodes", "nodes", "numNodes", "nnodes", "num_hosts")
 
 
@@ -53,6 +62,20 @@ def variables_of(table: dict[str, Any]) -> dict[str, str]:
                     found[name.strip()] = value
                 elif isinstance(part, dict) and isinstance(part.get("value"), (str, int)):
                     found[str(part.get("name"))] = str(part["value"])
+    return _given(table) | found
+
+
+def _given(table: dict[str, Any]) -> dict[str, str]:
+    """Variables that dstack and SkyPilot themselves set, from the resources asked for."""
+    asked = table.get("resources") if isinstance(table.get("resources"), dict) else None
+    text = str((asked.get("gpu") or asked.get("accelerators") or "") if asked else "")
+    gpus = re.search(r"(?:^|:)\s*(\d+)\b(?!\s*GB|\.\.)", text.strip("{}'\""), re.I)
+    nodes = next((table[k] for k in ("nodes", "num_nodes") if isinstance(table.get(k), int)), 1)
+    found = {"DSTACK_NODES_NUM": str(nodes), "SKYPILOT_NUM_NODES": str(nodes)}
+    if gpus:
+        names = ("DSTACK_GPUS_PER_NODE", "SKYPILOT_NUM_GPUS_PER_NODE")
+        found |= dict.fromkeys(names, gpus[1])
+        found["DSTACK_GPUS_NUM"] = str(int(gpus[1]) * nodes)
     return found
 
 
@@ -75,6 +98,7 @@ def _tables(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
 def put_machines(table: dict[str, Any], found: Found) -> None:
     """Put nodes and GPUs of a container file on the record, where the command has none."""
     nodes, gpus, replicas = None, None, 0
+    chips: tuple[str, str] | None = None
     for one in _tables(table):
         for key in NODE_KEYS:
             if isinstance(one.get(key), int) and not isinstance(one[key], bool):
@@ -87,6 +111,12 @@ def put_machines(table: dict[str, Any], found: Found) -> None:
             gpus = gpus or int(match[1])
         if isinstance(one.get("replicas"), int) and "template" in one:
             replicas += one["replicas"]
+        named = next((str(one[key]) for key in PRODUCT_KEYS if key in one), text)
+        found.gpu = found.gpu or gpu_named(named)
+        chips = chips or (named, str(one[TOPOLOGY])) if TOPOLOGY in one else chips
+    if chips and found.kind == "maxtext":
+        put_topology(*chips, replicas or 1, found)
+        return
     if found.method == "serve":
         return
     if nodes or replicas:

@@ -15,6 +15,7 @@ from gpuscale.launch.read import (
     maxtext,
     megatron,
     program,
+    rl,
     serving,
     swift,
     torchtitan,
@@ -24,12 +25,14 @@ from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.launchers import outside_variables, read_size
 from gpuscale.launch.read.shell import read_script
 from gpuscale.launch.read.tables import yaml_tables
-from gpuscale.launch.read.words import Script
+from gpuscale.launch.read.words import Script, read_document
 
 KINDS = (
     "megatron",
     "megatron-bridge",
     "torchtitan",
+    "verl",
+    "openrlhf",
     "deepspeed",
     "accelerate",
     "maxtext",
@@ -44,8 +47,12 @@ KINDS = (
 )
 SUPPORTED = (
     "Megatron scripts, Bridge and NeMo YAML, DeepSpeed JSON, accelerate, LLaMA-Factory and axolotl "
-    "YAML, torchtitan, MaxText, sbatch and torchrun lines, `vllm serve`, SGLang, `trtllm-serve`"
+    "YAML, torchtitan, MaxText, ms-swift, verl, OpenRLHF, sbatch and torchrun lines, `vllm serve`, "
+    "SGLang, `trtllm-serve`"
 )
+PAGES = (".md", ".markdown", ".mdx", ".rst", ".txt", ".html", ".ipynb")
+FENCE = re.compile(r"^```\w*$", re.MULTILINE)
+TEMPLATE = re.compile(r"\{\{-?\s*(\.|\$\w*\.|end\b|if\b|include\b|range\b)")
 PYTHON = re.compile(r"^(import|from) \w+", re.MULTILINE)
 
 
@@ -94,7 +101,7 @@ def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
     stripped = text.lstrip()
     if name.endswith(".json") or (stripped.startswith("{") and '"' in stripped[:200]):
         return [_json(name, text)]
-    if name.endswith((".md", ".rst", ".txt", ".html", ".ipynb")):
+    if name.lower().endswith(PAGES) or FENCE.search(text):
         raise GpuscaleError(
             f"{name}: a page or notes, not a launch file", f"`launch-check` reads {SUPPORTED}"
         )
@@ -136,6 +143,11 @@ def _toml(name: str, text: str) -> Found:
 
 
 def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
+    if TEMPLATE.search(text):
+        raise GpuscaleError(
+            f"{name}: a Helm template, whose values stand elsewhere",
+            "give what `helm template` makes of it",
+        )
     found: list[Found] = []
     for table in yaml_tables(name, text):
         one = _table(table)
@@ -154,6 +166,8 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_arguments(table, "llama-factory", "llama-factory")
     if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
         return trainer.read_arguments(_llama_factory_v1(table), "llama-factory", "llama-factory")
+    if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
+        return swift.read_yaml(table)
     if "base_model" in keys:
         return trainer.read_arguments(table, "axolotl", "axolotl")
     if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or (
@@ -213,10 +227,14 @@ def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) ->
 def _script(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     script = read_script(text, outside_variables(text) | dict(variables))
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
-    found = [f for words in script.commands if (f := _command(words, stem)) is not None]
-    for document, body in script.documents.items():
+    found = _main_of([f for words in script.commands if (f := _command(words, stem)) is not None])
+    found += [f for words in script.commands if (f := trainer.read_launcher(words)) is not None]
+    for document in script.documents:
         if document.endswith((".json", ".yaml", ".yml")):
-            found += _read_one(document, body, variables)
+            found += _document(document, read_document(document, script), variables)
+    if not found and (options := program.options_of(script)):
+        found = [megatron.read(["pretrain_gpt.py", *options], stem)]
+        found[0].unresolved.append("no command: the options that its variables hold are read")
     if not found and (one := program.of_script(script)) is not None:
         found = [one]
     for one in found:
@@ -229,6 +247,28 @@ def _script(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     return [_together(found)] if found else []
 
 
+def _main_of(found: list[Found]) -> list[Found]:
+    """Of several commands of one kind the one that says most, the first of equals."""
+    kinds = dict.fromkeys(f.kind for f in found)
+    chosen = []
+    for kind in kinds:
+        alike = [f for f in found if f.kind == kind]
+        best = max(alike, key=lambda f: len(f.places))
+        others = sum(f.places != best.places for f in alike)
+        if others:
+            best.unresolved.append(f"one of {others + 1} {kind} commands: others are not read")
+        chosen.append(best)
+    return chosen
+
+
+def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
+    """Read a file that a script writes; one of no known kind says nothing."""
+    try:
+        return _read_one(name, text, variables)
+    except GpuscaleError:
+        return []
+
+
 def _unresolved(found: Found, script: Script) -> None:
     """Variables that stand in the training command itself."""
     for text in script.unresolved:
@@ -236,8 +276,13 @@ def _unresolved(found: Found, script: Script) -> None:
             found.unresolved.append(text)
 
 
+NO_TRAINING = tuple(
+    "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
+)
+
+
 def _command(words: list[str], stem: str) -> Found | None:
-    if not words or words[0] in ("echo", "printf", "pip", "git", "cd", "export", "source"):
+    if not words or words[0] in NO_TRAINING:
         return None
     if len(words) > 1 and any(" " in w and len(w) > 60 for w in words):
         inner = [w for w in words if "pretrain_" in w and " " in w]
@@ -249,11 +294,15 @@ def _command(words: list[str], stem: str) -> Found | None:
         return torchtitan.read_command(words)
     if megatron.is_megatron(words):
         return megatron.read(words, stem)
-    if any(re.search(r"run_(recipe|script)\.py$", w) for w in words):
+    if any(re.search(r"(run_(recipe|script)|setup_experiment)\.py$", w) for w in words):
         return keyed.read_recipe(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
+    if rl.is_verl(words):
+        return rl.read_verl(words)
     table = _arguments(words)
+    if rl.is_openrlhf(words):
+        return rl.read_openrlhf(words, table)
     if swift.is_swift(words):
         return swift.read(words, table)
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):

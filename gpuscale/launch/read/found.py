@@ -49,6 +49,9 @@ class Found:
     overlap_tp: bool | None = None
     overlap_dp: bool | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # of `core.settings.JobSettings`
+    rl: dict[str, int | str] = field(
+        default_factory=dict
+    )  # method and samples, by `memory`'s words
     optimizer: str | None = None
     lora_rank: int | None = None
     weights: str | None = None  # number format of a served or quantised model
@@ -57,8 +60,10 @@ class Found:
     memory_utilization: float | None = None
     not_understood: list[str] = field(default_factory=list)  # options the parser does not know
     unresolved: list[str] = field(default_factory=list)  # variables and substitutions
+    beside: str | None = None  # file that says the rest
     unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
     wrong: list[str] = field(default_factory=list)  # the framework refuses it
+    beyond: list[str] = field(default_factory=list)  # why nothing can be predicted
     places: dict[str, str] = field(default_factory=dict)  # field -> the option as written
 
     @property

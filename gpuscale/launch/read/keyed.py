@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.out.bridge import RECIPES
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.megatron import model_of
 from gpuscale.launch.read.megatron_settings import put_settings
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ BRIDGE = {
     "sequence_length": "seq_len",
     "num_nodes": "n_nodes",
     "devices": "gpus_per_node",
+    "gpus_per_node": "gpus_per_node",
 }
 
 
@@ -81,9 +84,76 @@ def read_bridge(table: dict[str, Any]) -> Found:
     if "overlap_grad_reduce" in leaves:
         found.overlap_dp = leaves["overlap_grad_reduce"] is True
     put_settings(leaves, found)
+    _peft(leaves, found)
     name = leaves.get("recipe") or leaves.get("model_name") or leaves.get("restore_from_path")
     found.model_name = str(name) if name else None
+    _shape(leaves, table, found)
     return found
+
+
+def _peft(leaves: dict[str, Any], found: Found) -> None:
+    """Put NeMo's adapters on the record."""
+    scheme = str(leaves.get("peft_scheme") or leaves.get("peft") or "")
+    if scheme in ("lora", "qlora", "dora"):
+        found.method = scheme
+        found.lora_rank = whole(leaves.get("adapter_dim"))
+
+
+OTHERS = ("mm_cfg", "patch_dim", "unet_config", "vision", "vision_pretrained", "class_token_length")
+"""Sections and keys of models that are no decoder-only language models."""
+LONG = {
+    "num_layers": "--num-layers",
+    "hidden_size": "--hidden-size",
+    "num_attention_heads": "--num-attention-heads",
+    "ffn_hidden_size": "--ffn-hidden-size",
+    "kv_channels": "--kv-channels",
+    "num_query_groups": "--num-query-groups",
+    "override_vocab_size": "--vocab-size",
+    "vocab_size": "--vocab-size",
+    "make_vocab_size_divisible_by": "--make-vocab-size-divisible-by",
+    "num_moe_experts": "--num-experts",
+    "moe_router_topk": "--moe-router-topk",
+    "moe_ffn_hidden_size": "--moe-ffn-hidden-size",
+    "window_size": "--window-size",
+}
+"""Key of NeMo's model section -> flag of Megatron that says the same."""
+
+
+def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
+    """Build the model of a NeMo YAML, which holds its shape, as Megatron's flags would."""
+    given = {flag: [str(n)] for key, flag in LONG.items() if (n := whole(leaves.get(key)))}
+    if {"--num-layers", "--hidden-size", "--num-attention-heads"} - set(given):
+        return
+    run = table.get("run")
+    names = [run.get("name") if isinstance(run, dict) else None, table.get("name")]
+    name = str(next((n for n in names if n), found.model_name or "model"))
+    parts = {key for key, _ in sections(table)} | set(leaves)
+    if other := next((key for key in OTHERS if key in parts), ""):
+        found.beyond.append(f"{other}: not the training of a decoder-only language model")
+    if leaves.get("share_embeddings_and_output_weights") is False:
+        given["--untie-embeddings-and-output-weights"] = []
+    if leaves.get("bias") is False:
+        given["--disable-bias-linear"] = []
+    if "--num-query-groups" in given:
+        given["--group-query-attention"] = []
+    if "glu" in str(leaves.get("activation", "")):
+        given["--swiglu"] = []
+    if "rms" in str(leaves.get("normalization", "")).lower():
+        given["--normalization"] = ["RMSNorm"]
+    given["--position-embedding-type"] = [str(leaves.get("position_embedding_type", "rope"))]
+    if leaves.get("qkv_bias") is True:
+        given["--add-qkv-bias"] = []
+    found.model_name = re.sub(r"^(megatron|nemo)_", "", name)
+    found.model = model_of(Values(found, given), found.model_name)
+
+
+def sections(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """(key, section) of every section of a nested table."""
+    if isinstance(table, dict) and depth <= 20:
+        for key, value in table.items():
+            if isinstance(value, dict):
+                yield str(key), value
+                yield from sections(value, depth + 1)
 
 
 SHORT = {
@@ -99,6 +169,12 @@ SHORT = {
     "-ng": "num_gpus",
 }
 """Short options of Megatron-Bridge's `run_recipe.py`."""
+PERFORMANCE = {
+    "model_recipe_name": "recipe",
+    "moe_a2a_overlap": "overlap_moe_expert_parallel_comm",
+    "activation_offload_layers": "cpu_offloading_num_layers",
+}
+"""Options of its performance scripts -> the key that they set."""
 
 
 def read_recipe(words: list[str]) -> Found:
@@ -109,18 +185,26 @@ def read_recipe(words: list[str]) -> Found:
     table: dict[str, Any] = {}
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("-"):
-            table[SHORT.get(word, word.lstrip("-"))] = after
+            name, equals, value = word.partition("=")
+            key = SHORT.get(name, name.lstrip("-").replace("-", "_"))
+            table[PERFORMANCE.get(key, key)] = _value(value if equals else after)
         elif re.match(r"[a-z_]+(\.\w+)*=", word):
             key, _, value = word.partition("=")
             table[key] = _value(value)
-    precision = str(table.get("mixed_precision", ""))
+    precision = str(table.get("mixed_precision") or table.get("compute_dtype") or "")
+    table["mixed_precision"] = precision or "bf16"
+    if modules := table.get("recompute_modules"):
+        table["recompute_modules"] = modules if isinstance(modules, list) else modules.split(",")
+        table.setdefault("recompute_granularity", "selective")
     found = read_bridge(table)
     if found.zero_stage == 1 and table.get("ddp.use_distributed_optimizer") is False:
         found.zero_stage = 0
     if "nvfp4" in precision:
         found.precision = "nvfp4"
     stem = str(table.get("model") or table.get("recipe") or "").split("_pretrain")[0]
+    stem = stem.split("_sft")[0].split("_peft")[0]
     found.model_name = RECIPE_MODELS.get(stem, stem.replace("_", "-")) if stem else None
+    found.gpu = gpu_named(str(table.get("gpu", "")))
     if found.n_gpus is None and str(table.get("num_gpus", "")).isdigit():
         found.n_gpus = int(str(table["num_gpus"]))
     return found

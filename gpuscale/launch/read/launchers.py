@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuscale.launch.read.gpus import gpu_named
+
 if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
     from gpuscale.launch.read.words import Script
@@ -79,6 +81,9 @@ def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
 def read_size(text: str, script: Script, found: Found) -> None:
     """Put machines and GPUs on the record, from launcher options first, then the headers."""
     nodes, per_node, tasks = _sbatch(text)
+    for line in _SBATCH.findall(text):
+        if re.match(r"--(gres|gpus-per-node|gpus|constraint)\b|-C\b", line):
+            found.gpu = found.gpu or gpu_named(line)
     total = None
     for words in script.commands:
         if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):

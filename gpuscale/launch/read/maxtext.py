@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import put_numbers, whole
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ MODELS = {
     "kimi-k2-1t": "kimi-k2",
 }
 """MaxText's name of a model -> preset, where they differ."""
+WITHOUT_MLP = ("save_dot_except_mlp", "save_dot_except_mlpwi", "save_qkv_proj", "save_out_proj")
+"""Policies that keep products of the attention and none of the MLP (layers/decoders.py)."""
 TWO_DEVICES = ("tpu7x", "v2", "v3")
 """TPUs whose chips are two devices to JAX, so that a batch of a device counts twice."""
 
@@ -55,7 +58,7 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     name = table.get("model_name")
     stem = re.sub(r"^.*/|\.ya?ml$", "", config)
     if stem != "base":
-        found.unresolved.append(f"{stem}.yml: give it beside the script")
+        found.beside = f"{stem}.yml"
         name = name or stem.replace("_", "-")
     found.model_name = MODELS.get(str(name), str(name)) if name else None
     if stem == "base":
@@ -63,6 +66,11 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     _degrees(table, found)
     remat = str(table.get("remat_policy", "full"))
     found.recompute = {"full": "full", "minimal": "none"}.get(remat, "per-op")
+    if remat == "custom":
+        found.beyond.append("remat_policy custom: what it keeps is not counted")
+    if remat in WITHOUT_MLP:
+        found.recompute = "selective"
+        found.settings["recompute_modules"] = ("core_attn", "layernorm", "mlp")
     found.precision = "fp8" if "fp8" in str(table.get("quantization", "")) else "bf16"
     batch = table.get(
         "per_device_batch_size", BASE["per_device_batch_size"] if stem == "base" else ""
@@ -93,8 +101,9 @@ def _degrees(table: dict[str, Any], found: Found) -> None:
     fsdp = axis("ici", "fsdp", -1), axis("ici", "fsdp_transpose"), axis("dcn", "fsdp")
     found.zero_stage = 0 if all(n == 1 for n in fsdp) else 3
     outer = axis("dcn", "data", -1)
-    if fsdp[2] == 1 and outer > 1:
-        found.dp_replicate = outer
+    replicas = max(1, outer) * max(1, axis("ici", "data"))
+    if found.zero_stage and replicas > 1:
+        found.dp_replicate = replicas
     inner = (axis("ici", "data"), *fsdp[:2])
     if min(inner) > 0 and outer > 0:
         degrees = found.tp * found.pp * found.cp * (found.ep or 1)
@@ -140,6 +149,17 @@ def put_slices(words: Sequence[str], found: Found) -> None:
     chips = slice_chips(device, int(slices) if slices.isdigit() else 1)
     if chips is None:
         return
+    _put_chips(chips, device, found)
+
+
+def _put_chips(chips: int, device: str, found: Found) -> None:
     found.n_gpus = chips
+    found.gpu = gpu_named(device)
     if device.startswith(TWO_DEVICES) and found.micro_batch_size:
         found.micro_batch_size *= 2
+
+
+def put_topology(accelerator: str, topology: str, slices: int, found: Found) -> None:
+    """Put the chips of a Kubernetes slice (`4x4x4`) on the record."""
+    if chips := slice_chips(f"v5p-{topology}", slices):
+        _put_chips(chips, accelerator, found)

@@ -16,8 +16,17 @@ if TYPE_CHECKING:
 
 CP_KIND = {k.said_as["megatron"]: k.name for k in CONTEXT_KINDS.values() if "megatron" in k.said_as}
 CP_KIND["a2a+p2p"] = "ulysses"
-OLD = ("--checkpoint-activations", "--activations-checkpoint-method", "--moe-expert-parallel-size")
-"""Options of older releases that are read all the same."""
+OLD = (
+    "--checkpoint-activations",
+    "--activations-checkpoint-method",
+    "--moe-expert-parallel-size",
+    "--pad-vocab-size-to",
+)
+"""Options of older releases and forks that are read all the same."""
+
+OTHER_PROGRAM = r"pretrain_(bert|t5|vision|ict|retro|vlm)|(train|run)_\w*(vlm|clip|text_gen)"
+OTHER_OPTIONS = ("--freeze-LM", "--freeze-ViT", "--retro-add-retriever", "--vision-model-type")
+"""What trains another thing than a decoder-only language model, or a part of one."""
 
 DEGREES = {
     "tp": "--tensor-model-parallel-size",
@@ -53,8 +62,10 @@ def read(words: list[str], name: str) -> Found:
     found = Found("megatron", software="megatron-core", version=known.version)
     start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
     script = words[start] if start >= 0 else ""
-    if re.search(r"pretrain_(bert|t5|vision|ict|retro)|(train|run)_\w*(vlm|clip|text_gen)", script):
-        found.wrong.append(f"{script}: not the training of a decoder-only language model")
+    other = next((w for w in words if w.partition("=")[0] in OTHER_OPTIONS), "")
+    if re.search(OTHER_PROGRAM, script) or other:
+        shown = f"{script} {other}".strip()
+        found.beyond.append(f"{shown}: not the training of a decoder-only language model")
     values = Values(found, _flags(words[start + 1 :], found, known.arity))
     for field, flag in (DEGREES | BATCH).items():
         number = values.whole(flag, field)
@@ -75,7 +86,7 @@ def read(words: list[str], name: str) -> Found:
         found.overlap_dp = "--overlap-grad-reduce" in values
     named = {k[2:].replace("-", "_"): v or True for k, v in values.given.items()}
     put_settings(named, found)
-    found.model = _model(values, name)
+    found.model = model_of(values, name)
     found.model_name = name
     return found
 
@@ -212,7 +223,7 @@ def _recompute(values: Values) -> None:
         found.wrong.append("selective recomputation takes no --recompute-method")
 
 
-def _model(values: Values, name: str) -> ModelSpec | None:
+def model_of(values: Values, name: str) -> ModelSpec | None:
     """Build the model of the flags, or note what is missing."""
     from gpuscale.specs.model import ModelSpec
 
@@ -222,7 +233,7 @@ def _model(values: Values, name: str) -> ModelSpec | None:
         return None
     gated = "--swiglu" in values or "--quick-geglu" in values
     width = values.whole("--ffn-hidden-size") or (
-        -(-8 * hidden // 3 // 64) * 64 if gated else 4 * hidden
+        8 * hidden // 3 // 64 * 64 if gated else 4 * hidden
     )
     bias = "--disable-bias-linear" not in values
     ffns: dict[str, Any] = {
@@ -290,7 +301,9 @@ def _mixer(values: Values, hidden: int, heads: int) -> dict[str, Any]:
 
 def _vocabulary(values: Values) -> int:
     """Size of the padded vocabulary; GPT-2's where the tokenizer is a file that is not here."""
-    size = values.whole("--vocab-size") or values.whole("--padded-vocab-size")
+    if padded := values.whole("--padded-vocab-size") or values.whole("--pad-vocab-size-to"):
+        return padded
+    size = values.whole("--vocab-size")
     if size is None:
         values.found.unresolved.append("size of the vocabulary (the tokenizer's): 50,257 taken")
         size = 50257

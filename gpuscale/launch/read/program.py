@@ -14,6 +14,24 @@ STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun"))
 """Launchers that start training and nothing else."""
 
 
+def options_of(script: Script) -> list[str]:
+    """Megatron's options in the variables of a file that only sets them, for another to start."""
+    from gpuscale.launch.read.words import as_list
+
+    words: list[str] = []
+    for value in script.variables.values():
+        text = value if isinstance(value, str) else " ".join(value)
+        if "--" in text and any(option in text for option in MEGATRON):
+            try:
+                words += as_list(value)
+            except ValueError:
+                continue
+    return words
+
+
+MEGATRON = ("--num-layers", "--tensor-model-parallel-size", "--micro-batch-size", "--seq-length")
+
+
 def of_script(script: Script) -> Found | None:
     """Job of the last command that a training launcher starts; None where there is none."""
     for words in reversed(script.commands):

@@ -47,7 +47,7 @@ def read(words: list[str], engine: str) -> Found:
     found.version = known.version if known else engine
     given: dict[str, list[str]] = {}
     positional: list[str] = []
-    start = next((i for i, w in enumerate(words) if w in ("serve", "trtllm-serve")), 0)
+    start = next((i for i, w in enumerate(words) if _starts(w)), 0)
     i = start + 1
     while i < len(words):
         word = words[i]
@@ -93,6 +93,12 @@ def read(words: list[str], engine: str) -> Found:
     if found.memory_utilization is not None and not 0 < found.memory_utilization <= 1:
         found.wrong.append(f"--gpu-memory-utilization {share}: must be above 0 and at most 1")
     return found
+
+
+def _starts(word: str) -> bool:
+    """Whether the options of an engine begin behind a word."""
+    modules = ("vllm.entrypoints", "sglang.launch_server")
+    return word in ("serve", "trtllm-serve") or word.startswith(modules)
 
 
 def _server(name: str) -> bool:

@@ -28,7 +28,7 @@ from gpuscale.launch.read.words import (
 _ASSIGN = re.compile(
     r"(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)="
 )
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_HEREDOC = re.compile(r"(?<!<)<<-?\s*(['\"]?)(\w+)\1")
 
 
 def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
@@ -71,7 +71,7 @@ def _logical_lines(text: str, script: Script) -> list[str]:
     while at < len(lines):
         line = lines[at]
         at += 1
-        while at < len(lines) and _open(line):
+        while at < len(lines) and _goes_on(line):
             line = line[:-1] + " " + lines[at] if line.endswith("\\") else line + "\n" + lines[at]
             at += 1
             script.look_at(len(line))
@@ -82,15 +82,25 @@ def _logical_lines(text: str, script: Script) -> list[str]:
                 body.append(lines[at])
                 at += 1
             at += 1
+            if at < len(lines) and lines[at].strip() in (")", ')"', "`"):  # end of NAME=$(cat <<EOF
+                at += 1
             script.look_at(len(body) + sum(map(len, body)))
             target = re.search(r">\s*(\S+)", line.replace(heredoc[0], ""))
             if target:
-                script.documents[target[1].strip("'\"")] = "\n".join(body) + "\n"
+                name = target[1].strip("'\"")
+                script.documents[name] = "\n".join(body) + "\n"
+                if heredoc[1]:
+                    script.quoted.add(name)
             elif "\n".join(body).strip():  # handed to another shell: read as if it stood here
                 lines[at:at] = body
             continue
         joined.append(line)
     return joined
+
+
+def _goes_on(line: str) -> bool:
+    """Whether the next line belongs to a line; one that begins a here-document is whole."""
+    return _open(line) and (line.endswith("\\") or not _HEREDOC.search(line))
 
 
 def _open(line: str) -> bool:
@@ -137,11 +147,16 @@ def _statements(line: str) -> list[str]:
 
 
 def _statement(part: str, script: Script, state: _Conditions) -> None:
+    in_case = bool(state.words) and state.words[-1] is not None
+    if part.startswith("(") and not part.startswith("((") and not in_case:  # a shell of its own
+        for one in _statements(part[1 : closing(part, 0)]):
+            _statement(one, script, state)
+        return
     word = part.split(None, 1)[0]
     if word in ("if", "elif", "else", "fi", "then"):
         _branch(word, part, script, state)
         return
-    if word in ("case", "esac") or (state.words and state.words[-1] is not None):
+    if word in ("case", "esac") or in_case:
         part = _case(word, part, script, state)
     if word == "do":
         part = part[2:].strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read import megatron
+from gpuscale.launch.read.rl import put_trainer
 from gpuscale.launch.read.trainer import read_arguments
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
     bits = {"quantization_bit": table["quant_bits"]} if "quant_bits" in table else {}
     renamed = {"model_name_or_path": table.get("model"), "finetuning_type": kind, **bits}
     found = read_arguments(table | renamed, "trainer", "")
+    _beside(table, found)
     found.kind, found.version = "ms-swift", "ms-swift"
     if str(table.get("torch_dtype", "bfloat16")) == "bfloat16":
         found.precision = found.precision or "bf16"
@@ -50,6 +52,20 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
         found.zero_stage = int(zero[4:5]) if zero[4:5].isdigit() else None
         found.offload_optimizer = found.offload_parameters = "offload" in zero
     return found
+
+
+def read_yaml(table: dict[str, Any]) -> Found:
+    """Read a YAML of `--config`: the options of a command as keys."""
+    named = {key: value for key, value in table.items() if value is not None}
+    degrees = ("tensor_model_parallel_size", "expert_model_parallel_size", "global_batch_size")
+    start = ["megatron" if any(key in named for key in degrees) else "swift", "sft"]
+    return read(start, {k: str(v).lower() if v in (True, False) else v for k, v in named.items()})
+
+
+def _beside(table: dict[str, Any], found: Found) -> None:
+    """Name the file that holds the other options."""
+    if isinstance(config := table.get("config"), str):
+        found.beside = config.rsplit("/", 1)[-1]
 
 
 def _over_megatron(table: dict[str, Any]) -> Found:
@@ -74,6 +90,8 @@ def _over_megatron(table: dict[str, Any]) -> Found:
     found.method = kind if kind in ("lora", "dora") else "pretrain"
     found.lora_rank = _number(table.get("lora_rank"))
     found.zero_stage = 1
+    _beside(table, found)
+    put_trainer(table, found)
     return found
 
 

@@ -23,6 +23,19 @@ FIELDS = {
     "parallelism.data_parallel_replicate_degree": "dp_replicate",
     "parallelism.data_parallel_shard_degree": "dp",
 }
+MOVED = {
+    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.enable_loss_parallel": "parallelism.enable_loss_parallel",
+    "training.fsdp_reshard_after_forward": "parallelism.fsdp_reshard_after_forward",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "experimental.pipeline_parallel_microbatches": "parallelism.pipeline_parallel_microbatches",
+}
+"""Keys of releases of 2024 -> where they stand since."""
 OLD = frozenset(
     "job model comm compile experimental fault_tolerance float8 mx quantize validation "
     "activation_checkpoint checkpoint lr_scheduler metrics optimizer parallelism profiling "
@@ -58,7 +71,7 @@ def read_toml(tables: dict[str, Any]) -> Found:
         if isinstance(keys, dict)
         for key, value in keys.items()
     }
-    found = _read(flat)
+    found = _read({MOVED.get(key, key): value for key, value in flat.items()})
     found.version = "torchtitan before 0.3 (TOML)"
     found.not_understood += [f"[{s}]" for s in tables if s not in OLD]
     model = tables.get("model", {})
@@ -87,8 +100,10 @@ def read_command(words: Sequence[str]) -> Found:
             module, config = (value, config) if name == "module" else (module, value)
         elif "." in name:
             flat[name.replace("-", "_")] = value
-    found = _read(flat)
     known = known_options("torchtitan")
+    if file := flat.pop("job.config_file", ""):
+        return _with_toml(str(file), {MOVED.get(key, key): value for key, value in flat.items()})
+    found = _read(flat)
     found.version = known.version
     found.not_understood += [
         f"--{key}"
@@ -99,6 +114,32 @@ def read_command(words: Sequence[str]) -> Found:
     ]
     found.model_name = preset_of(module, config.removeprefix(module + "_"))
     return found
+
+
+def _with_toml(file: str, flat: dict[str, Any]) -> Found:
+    """Options beside a TOML, which says the rest: what they leave out is left to it."""
+    found = _read(flat)
+    found.version = "torchtitan before 0.3 (TOML)"
+    said = {key.rsplit(".", 1)[-1] for key in flat}
+    for field, keys in SAID_BY.items():
+        if not said & keys:
+            setattr(found, field, None)
+    stem = re.sub(r"^.*/|\.toml$", "", file)
+    if "\x00" not in stem:
+        module, _, flavor = stem.partition("_")
+        found.model_name = preset_of(module, flavor)
+        found.beside = f"{stem}.toml"
+    return found
+
+
+SAID_BY = {
+    "recompute": {"mode"},
+    "zero_stage": {"data_parallel_shard_degree", "fsdp_reshard_after_forward"},
+    "sequence_parallel": {"enable_sequence_parallel"},
+    "schedule": {"pipeline_parallel_schedule"},
+    "precision": {"converters", "enable_float8_linear"},
+}
+"""Field -> the keys that say it."""
 
 
 def preset_of(module: str, flavor: str) -> str | None:

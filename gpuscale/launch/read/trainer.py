@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuscale.launch.options import known_options
+from gpuscale.launch.read import rl
 from gpuscale.launch.read.found import Found
 
 DEEPSPEED_KEYS = frozenset(
@@ -133,6 +134,31 @@ def _fsdp(section: dict[str, Any], found: Found) -> None:
         found.recompute = "full"
 
 
+def read_launcher(words: list[str]) -> Found | None:
+    """Read what `accelerate launch` itself is told of sharding: FSDP or DeepSpeed."""
+    at = next((i for i, w in enumerate(words) if w.rsplit("/", 1)[-1] == "accelerate"), None)
+    if at is None or words[at + 1 : at + 2] != ["launch"]:
+        return None
+    end = next((i for i, w in enumerate(words) if i > at and w.endswith(".py")), len(words))
+    given: dict[str, Any] = {}
+    for word, after in zip(words[at:end], [*words[at + 1 : end], "--"], strict=True):
+        if word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            given[key] = value if equals else True if after.startswith("--") else after
+    kind = "FSDP" if "use_fsdp" in given else "DEEPSPEED" if "use_deepspeed" in given else ""
+    if not kind:
+        return None
+    found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
+    if kind == "FSDP":
+        true = {k: str(v).lower() == "true" for k, v in given.items() if v in ("true", "True")}
+        _fsdp(given | true, found)
+    else:
+        _accelerate_deepspeed(given, found)
+    word = str(given.get("mixed_precision", "no"))
+    found.precision = word if word in ("bf16", "fp16", "fp8") else None
+    return found
+
+
 def _parallelism(section: dict[str, Any], found: Found) -> None:
     def size(name: str) -> int:
         return _number(section, f"parallelism_config_{name}_size") or 1
@@ -187,6 +213,9 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
     if habit or _true(table, "gradient_checkpointing"):  # LLaMA-Factory's own default
         found.recompute = "full"
     _method(table, kind, found)
+    if _true(table, "load_in_8bit") or _number(table, "quantization_bit") == 8:
+        found.weights = "int8"
+    rl.put_trainer(table, found)
     optimizer = table.get("optim") or table.get("optimizer")
     found.optimizer = str(optimizer) if optimizer else None
     if isinstance(fsdp := table.get("fsdp"), (list, str)) and fsdp:

@@ -26,6 +26,7 @@ class Script:
     variables: dict[str, str | list[str]] = field(default_factory=dict)
     unresolved: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # here-documents by file name
+    quoted: set[str] = field(default_factory=set)  # those whose text stands as it is
     read: int = 0  # characters, each as often as it was looked at
 
     def look_at(self, n_characters: int) -> None:
@@ -147,6 +148,19 @@ def _word(raw: str, script: Script) -> list[str]:
             return [""] if raw.startswith('"') else []
     text = read_text(raw, script)
     return [text] if text or raw[:1] in "'\"" else []
+
+
+def read_document(name: str, script: Script) -> str:
+    """Text of a here-document with variables put in; one that is not known is `null`."""
+    body = script.documents[name]
+    if name in script.quoted:
+        return body
+
+    def value(match: re.Match[str]) -> str:
+        text = read_text(match[0], script)
+        return "null" if UNSET in text else text
+
+    return re.sub(r"\$\{[^}]*\}|\$[A-Za-z_]\w*", value, body)
 
 
 def read_text(raw: str, script: Script) -> str:

@@ -1,0 +1,277 @@
+"""RL post-training: verl's `KEY=VALUE` words, OpenRLHF's options, a trainer's keys."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.keyed import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ESTIMATORS = {
+    "gae": "ppo",
+    "reinforce": "reinforce++",
+    "reinforce_baseline": "reinforce++",
+    "reinforce_plus_plus": "reinforce++",
+    "reinforce_plus_plus_baseline": "reinforce++",
+    "group_norm": "grpo",
+    "dr_grpo": "dr-grpo",
+}
+"""Estimator of the advantage -> method of `memory`, where their words differ."""
+
+METHODS = ("ppo", "grpo", "rloo", "reinforce++", "dr-grpo", "dapo", "gspo", "dpo", "orpo", "simpo")
+
+
+def is_verl(words: Sequence[str]) -> bool:
+    """Whether a command trains with verl."""
+    return any(re.match(r"verl\.trainer\.\w+|\S*/main_ppo\.py$", w) for w in words) or any(
+        w.startswith("actor_rollout_ref.") for w in words
+    )
+
+
+def is_openrlhf(words: Sequence[str]) -> bool:
+    """Whether a command trains with OpenRLHF."""
+    return any(re.match(r"openrlhf\.cli\.train_\w+$", w) for w in words)
+
+
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
+    given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w)]
+    return {key: value for key, _, value in (one.partition("=") for one in given)}
+
+
+def read_verl(words: Sequence[str]) -> Found:
+    """Read a command of verl: GRPO and its like, or supervised fine-tuning.
+
+    Batch sizes are prompts of a step; a sequence is a prompt and its longest response.
+    """
+    table = pairs(words)
+    get = _Reader(Found("verl", software="verl", version="verl"), table)
+    found = get.found
+    found.precision = "bf16"
+    found.n_nodes = get.number("trainer.nnodes", "n_nodes")
+    found.gpus_per_node = get.number("trainer.n_gpus_per_node", "gpus_per_node")
+    sft = any("sft_trainer" in w for w in words)
+    model = ("model.partial_pretrain", "model.path") if sft else ("actor_rollout_ref.model.path",)
+    found.model_name = next((m for key in model if (m := get.text(key, "model"))), None)
+    at = "model." if sft else "actor_rollout_ref.model."
+    kept = get.text(f"{at}enable_gradient_checkpointing")
+    found.recompute = "none" if str(kept).lower() == "false" else "full"
+    rank = get.number(f"{at}lora_rank", "lora_rank")
+    found.lora_rank = rank or None
+    found.method = "lora" if found.lora_rank else "full"
+    if sft:
+        found.micro_batch_size = get.number("data.micro_batch_size_per_gpu", "micro_batch_size")
+        found.global_batch_size = get.number("data.train_batch_size", "global_batch_size")
+        found.seq_len = get.number("data.max_length", "seq_len")
+        found.cp = get.number("ulysses_sequence_parallel_size", "cp") or 1
+        found.zero_stage = 3
+    else:
+        _verl_policy(get, words)
+        _verl_rollouts(get)
+    found.cp_kind = "ulysses" if found.cp > 1 and "megatron" not in " ".join(table) else None
+    return found
+
+
+def _verl_policy(get: _Reader, words: Sequence[str]) -> None:
+    """Degrees, micro-batch and offload of the policy: Megatron's workers or FSDP's."""
+    found, actor = get.found, "actor_rollout_ref.actor."
+    over = any("megatron" in w for w in words if w.startswith("--config-name")) or any(
+        key.startswith(f"{actor}megatron.") for key in get.table
+    )
+    over |= get.text(f"{actor}strategy") == "megatron"
+    part = f"{actor}{'megatron' if over else 'fsdp_config'}."
+    if over:
+        for field, key in MEGATRON.items():
+            number = get.number(f"{part}{key}", field)
+            if number:
+                setattr(found, field, number)
+        found.zero_stage = 1
+        found.sequence_parallel = True
+    else:
+        found.cp = get.number(f"{actor}ulysses_sequence_parallel_size", "cp") or 1
+        found.zero_stage = 3
+    found.offload_parameters = get.text(f"{part}param_offload") in ("True", "true")
+    found.offload_optimizer = get.text(f"{part}optimizer_offload") in ("True", "true")
+    sizes = ("ppo_micro_batch_size_per_gpu", "micro_batch_size_per_gpu")
+    found.micro_batch_size = next(
+        (n for key in sizes if (n := get.number(actor + key, "micro_batch_size"))), None
+    )
+
+
+MEGATRON = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "vpp": "virtual_pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+
+
+def _verl_rollouts(get: _Reader) -> None:
+    """Prompts, samples, lengths and the engine's degree."""
+    found = get.found
+    word = get.text("algorithm.adv_estimator") or "gae"
+    rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
+    rl["prompts"] = get.number("data.train_batch_size")
+    rl["prompt"] = get.number("data.max_prompt_length")
+    rl["max_response"] = get.number("data.max_response_length")
+    if rl["method"] != "ppo":
+        rl["group"] = get.number("actor_rollout_ref.rollout.n")
+    rl["rollout_tp"] = get.number("actor_rollout_ref.rollout.tensor_model_parallel_size")
+    put_rl(found, rl)
+
+
+def put_rl(found: Found, rl: Mapping[str, Any]) -> None:
+    """Put what is said of RL on the record; a method that is not known is named."""
+    found.rl = {key: value for key, value in rl.items() if value is not None}
+    if found.rl.get("method") not in METHODS:
+        found.not_understood.append(f"{found.rl.pop('method', '')} (method of RL)")
+    prompts, group = whole(found.rl.get("prompts")), whole(found.rl.get("group"))
+    if prompts and found.rl.get("method") != "dpo":
+        found.global_batch_size = prompts * (group or 1)
+    prompt, response = whole(found.rl.get("prompt")), whole(found.rl.get("max_response"))
+    if found.seq_len is None and prompt and response:
+        found.seq_len = prompt + response
+
+
+TRAINERS = {
+    "train_sft": "",
+    "train_dpo": "dpo",
+    "train_rm": "reward",
+    "train_kto": "kto",
+    "train_prm": "reward",
+}
+"""Program of OpenRLHF -> its method; the other ones, `train_ppo*`, name an estimator."""
+
+OPENRLHF = {
+    "micro_train_batch_size": "micro_batch_size",
+    "train.micro_batch_size": "micro_batch_size",
+    "train_batch_size": "global_batch_size",
+    "train.batch_size": "global_batch_size",
+    "max_len": "seq_len",
+    "data.max_len": "seq_len",
+    "zero_stage": "zero_stage",
+    "ds.zero_stage": "zero_stage",
+    "ring_attn_size": "cp",
+    "ds.ring_attn_size": "cp",
+    "ds_tensor_parallel_size": "tp",
+    "ds.tensor_parallel_size": "tp",
+    "lora_rank": "lora_rank",
+    "ds.lora.rank": "lora_rank",
+    "model.lora_rank": "lora_rank",
+    "actor_num_nodes": "n_nodes",
+    "actor.num_nodes": "n_nodes",
+    "actor_num_gpus_per_node": "gpus_per_node",
+    "actor.num_gpus_per_node": "gpus_per_node",
+}
+"""Option, of releases before and after the names got sections -> field."""
+
+
+PARTS = ("actor", "model")
+
+
+def read_openrlhf(words: Sequence[str], table: Mapping[str, Any]) -> Found:
+    """Read a command of OpenRLHF; options before 0.10 have no sections (`--zero_stage`)."""
+    get = _Reader(Found("openrlhf", software="openrlhf", version="OpenRLHF"), table)
+    found = get.found
+    for key, field in OPENRLHF.items():
+        number = get.number(key, field)
+        if number is not None and (number or field == "zero_stage"):
+            setattr(found, field, number)
+    names = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
+    found.model_name = next((m for key in names if (m := get.text(key, "model"))), None)
+    found.zero_stage = 2 if found.zero_stage is None else found.zero_stage
+    found.cp_kind = "ring" if found.cp > 1 else None
+    dtype = get.text("ds.param_dtype") or get.text("param_dtype")
+    found.precision = "fp16" if dtype == "fp16" else "bf16"
+    kept = ("gradient_checkpointing", *(f"{p}.gradient_checkpointing_enable" for p in PARTS))
+    found.recompute = "full" if any(key in table for key in kept) else "none"
+    found.offload_optimizer = "adam_offload" in table or "ds.adam_offload" in table
+    four_bit = "load_in_4bit" in table or "ds.load_in_4bit" in table
+    found.method = ("qlora" if four_bit else "lora") if found.lora_rank else "full"
+    program = next((w.rsplit(".", 1)[-1] for w in words if "openrlhf.cli." in w), "")
+    if (method := TRAINERS.get(program)) is None:
+        _openrlhf_rollouts(get)
+    elif method:
+        put_rl(found, {"method": method})
+    return found
+
+
+def _openrlhf_rollouts(get: _Reader) -> None:
+    word = get.text("algo.advantage.estimator") or get.text("advantage_estimator") or "gae"
+    rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
+    rl["prompts"] = get.number("rollout.batch_size") or get.number("rollout_batch_size")
+    samples = get.number("rollout.n_samples_per_prompt") or get.number("n_samples_per_prompt")
+    rl["group"] = samples if rl["method"] != "ppo" else None
+    tp = get.number("vllm.tensor_parallel_size") or get.number("vllm_tensor_parallel_size")
+    rl["rollout_tp"] = tp
+    longest = get.number("rollout.max_new_tokens") or get.number("generate_max_len")
+    prompt = get.number("prompt_max_len")
+    rl["max_response"] = longest
+    length = get.found.seq_len
+    rl["prompt"] = prompt or (length - longest if length and longest and length > longest else None)
+    batch = get.found.global_batch_size
+    put_rl(get.found, rl)
+    get.found.global_batch_size = batch or get.found.global_batch_size
+
+
+GRPO_KEYS = ("num_generations", "max_completion_length", "max_prompt_length", "reward_funcs")
+"""Keys that only a GRPO trainer of TRL has; any two of them say so."""
+
+
+def put_trainer(table: Mapping[str, Any], found: Found) -> None:
+    """Put on a trainer's record what its keys say of preference tuning and RL."""
+    word = str(table.get("rl") or table.get("rlhf_type") or table.get("stage") or "").lower()
+    get = _Reader(found, table)
+    if sum(key in table for key in GRPO_KEYS) >= 2:
+        word = "grpo"
+    if "loss_type" in table and word == "grpo":
+        loss = str(table["loss_type"]).replace("_", "-")
+        word = loss if loss in METHODS else word
+    if word == "dpo" and str(table.get("pref_loss")) in METHODS:
+        word = str(table["pref_loss"])
+    if word not in METHODS and {"beta", "max_prompt_length"} <= set(table):
+        word = "dpo"
+    if word in ("grpo", "gspo", "dapo", "rloo"):
+        prompt = get.number("max_prompt_length")
+        longest = get.number("max_completion_length")
+        if prompt and longest:
+            found.seq_len = prompt + longest
+        rl = {"group": get.number("num_generations"), "prompt": prompt, "max_response": longest}
+        put_rl(found, {"method": word, **rl})
+    elif word in METHODS:
+        put_rl(found, {"method": word})
+    elif word in ("rm", "kto", "ppo"):
+        found.not_understood.append(f"{word} (its loss is not counted)")
+
+
+class _Reader:
+    """Values of a table that a command line gives, unset variables noted on a `Found`."""
+
+    def __init__(self, found: Found, table: Mapping[str, Any]) -> None:
+        self.found, self.table = found, table
+
+    def text(self, key: str, field: str = "") -> str | None:
+        """Value of a key as text; None where it is missing or holds an unset variable."""
+        value = self.table.get(key)
+        if value is None or value is True:
+            return None
+        text = str(value).strip("'\"")
+        if field == "model" and "/" in text and "\x00" in text.rsplit("/", 1)[0]:
+            text = text.rsplit("/", 1)[-1]  # the folder is not known, its last part names it
+        if "\x00" in text:
+            if field:
+                self.found.unread[field] = text.replace("\x00", "")
+            return None
+        if field:
+            self.found.places[field] = f"{key} {text}"
+        return text
+
+    def number(self, key: str, field: str = "") -> int | None:
+        """Value of a key as a whole number."""
+        return whole(self.text(key, field))
