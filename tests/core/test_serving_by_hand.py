@@ -1,0 +1,664 @@
+"""Serving held by hand: services whose answer is known, limits of each term, what is conserved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuscale.core.memory.engine import EngineMemory, cache_room
+from gpuscale.core.model.params import count_params
+from gpuscale.core.serving.capacity import Limit, Limits, capacity, formula_bound
+from gpuscale.core.serving.choose import Candidate, Wanted, at_rate, choose
+from gpuscale.core.serving.exchange import exchange_s
+from gpuscale.core.serving.extras import (
+    Adapters,
+    Extras,
+    Offload,
+    adapter_bytes,
+    adapter_widths,
+    adapters_s,
+    extras_s,
+    freed_bytes,
+    kept_s,
+    movable_bytes,
+    offload_s,
+)
+from gpuscale.core.serving.forward import layer_time_s, pass_time, side_by_side_s
+from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
+from gpuscale.core.serving.load import closed_loop, decode_step, most_sequences, prompt_pass
+from gpuscale.core.serving.percentiles import NOTHING, Latency, summarise
+from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool, transfer_s
+from gpuscale.core.serving.products import multiplied_in
+from gpuscale.core.serving.queueing import OpenLoad, open_load
+from gpuscale.core.serving.records import Batch, Drafts, PassTime, Replica, Requests
+from gpuscale.core.serving.scaling import windows_of
+from gpuscale.core.serving.scheduler import Scheduler, Simulated
+from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.core.serving.simulator import Engine
+from gpuscale.core.serving.traffic import Lengths, Traffic, open_traffic
+from gpuscale.io.hardware import load_cluster
+from gpuscale.io.models import load_model
+from gpuscale.io.serving import serving_site
+
+
+@lru_cache
+def spec(name):
+    return load_model(name).spec
+
+
+@lru_cache
+def at(cluster="dgx-h100", engine="vllm"):
+    return serving_site(load_cluster(cluster), engine)
+
+
+# --- services whose answer is known --------------------------------------------------------------
+
+
+@dataclass
+class Queue:
+    """M/M/1: every latency is ``1 / (mu - rate)``, a token takes ``token_s (1 + rate / mu)``."""
+
+    mu: float
+    token_s: float = 0.01
+    n_gpus: int = 1
+    fits: bool = True
+    claims: float = 1.0  # of mu, what its formula says
+
+    def open(self, rate_per_s, n, seed=0):
+        wait = 1.0 / (self.mu - rate_per_s) if rate_per_s < self.mu else 1e9
+        token = self.token_s * (1.0 + rate_per_s / self.mu)
+        return replace(
+            NOTHING,
+            ttft=Latency(wait, wait / 2, *[wait] * 3),
+            tpot=Latency(token, token / 2, *[token] * 3),
+            requests_per_s=min(rate_per_s, self.mu),
+            n_requests=n,
+        )
+
+    def most_rate(self, ttft_s=math.inf, tpot_s=math.inf):
+        by_wait = self.mu - 1.0 / ttft_s
+        by_token = self.mu * (tpot_s / self.token_s - 1.0)
+        return max(0.0, self.claims * min(self.mu, by_wait, by_token))
+
+    def closed(self, concurrency, n=None, seed=0):
+        rate = min(self.mu, 2.0 * concurrency)
+        return replace(self.open(rate / 2, n or 0), requests_per_s=rate, most_sequences=concurrency)
+
+    def burst(self, n, seed=0):
+        return replace(self.open(self.mu / 2, n), requests_per_s=self.mu)
+
+
+TTFT = Limits(Limit("p95", 0.5))
+
+
+@given(st.floats(3.0, 1e4), st.floats(0.9, 1.1))
+def test_highest_rate_of_a_queue_is_the_known_one(mu, claims):
+    found = capacity(Queue(mu, claims=claims), TTFT)
+    assert found.binding == "TTFT"
+    assert found.load.ttft.p95_s <= 0.5
+    assert 0.97 * (mu - 2.0) <= found.rate_per_s + 0.03 <= (mu - 2.0) * (1 + 1e-9) + 0.03
+
+
+def test_the_nearer_limit_binds():
+    both = Limits(Limit("p95", 0.5), Limit("mean", 0.012))
+    found = capacity(Queue(100.0), both)
+    assert found.binding == "TPOT" and 18.0 <= found.rate_per_s <= 20.0
+    hard = capacity(Queue(100.0), Limits(tpot=Limit("mean", 0.009)))
+    assert (hard.rate_per_s, hard.binding) == (0.0, "TPOT")
+    assert both.missed(Queue(100.0).open(50.0, 1)) == ("TPOT",)
+    assert both.missed(Queue(100.0).open(99.0, 1)) == ("TTFT", "TPOT")
+    assert Limits().use(NOTHING) == 0.0
+
+
+def test_without_limits_the_rate_is_that_at_which_the_queue_grows():
+    for claims in (0.9, 1.0, 1.02, 1.5, 3.0):
+        found = capacity(Queue(100.0, claims=claims), Limits())
+        assert found.binding == "throughput"
+        assert found.rate_per_s == pytest.approx(min(claims, 1.0) * 100.0, rel=0.06)
+    assert capacity(Queue(0.0), Limits()).binding == "cache"
+
+
+def test_the_bound_of_a_median_is_not_that_of_the_mean():
+    """A median lies below the mean in a queue: the formula's mean does not bound it."""
+    queue = Queue(100.0)
+    mean, median = (formula_bound(queue, Limits(Limit(s, 0.5))) for s in ("p95", "p50"))
+    assert mean == pytest.approx(1.15 * 98.0) and median == pytest.approx(1.15 * 100.0)
+    mean, median = (formula_bound(queue, Limits(tpot=Limit(s, 0.015))) for s in ("p90", "p50"))
+    assert mean == pytest.approx(1.15 * 50.0) and median == pytest.approx(1.15 * 100.0)
+    assert 0.0 < formula_bound(queue, Limits(Limit("p95", 0.001))) <= 0.1
+
+
+def offers(**prices):
+    """Rates within half a second: A 2 a GPU, B 10 for 4, C 3.9 for 2, D too large to fit."""
+    found = {"A": Queue(4.0), "B": Queue(12.0, n_gpus=4), "C": Queue(5.9, n_gpus=2)}
+    found["D"] = Queue(1e6, n_gpus=1, fits=False)
+    return [Candidate(k, "vllm", "fp8", v, prices.get(k)) for k, v in found.items()]
+
+
+def test_the_fewest_gpus_or_dollars_or_the_highest_rate():
+    """30 requests a second need 16 A, 3 or 4 B on 16 GPUs, 8 C, each a little below its limit."""
+    rated = choose(offers(), Wanted(TTFT, 29.0))
+    best = rated.best
+    assert (best.candidate.label, best.copies, best.n_gpus) == ("B", 3, 12)
+    assert best.meets and best.missed == () and best.at_most_per_s >= 29.0
+    assert [c.label for c in rated.no_room] == ["D"]
+    cheap = choose(offers(A=0.5, B=1.0, C=1.0), Wanted(TTFT, 29.0)).best
+    assert cheap.candidate.label == "A" and cheap.copies == 15
+    full = choose(offers(), Wanted(TTFT, None, 8)).best
+    assert (full.candidate.label, full.copies) == ("B", 2)
+    assert full.at_most_per_s == pytest.approx(20.0, rel=0.03)
+    small = choose(offers(), Wanted(TTFT, None, 3))
+    assert {f.candidate.label: f.copies for f in small.found} == {"A": 3, "C": 1}
+    one = choose(offers(), Wanted(TTFT))
+    assert {f.copies for f in one.found} == {4096, 1024, 2048} or {f.copies for f in one.found}
+    late = choose(offers(), Wanted(TTFT, 1000.0, 8)).best
+    assert not late.meets and late.missed == ("TTFT",)
+    few = choose(offers(), Wanted(TTFT, 1000.0, most_gpus=8))
+    assert all(not f.meets and f.n_gpus <= 8 for f in few.found)
+    assert at_rate(best, 12.0, 7).requests_per_s == 4.0 and at_rate(best, 12.0, 7).n_requests == 7
+
+
+def test_many_candidates_are_bounded_not_simulated():
+    queues = [Candidate(str(i), "vllm", "fp8", Queue(3.0 + i)) for i in range(40)]
+    choice = choose(queues, Wanted(TTFT, None, 1))
+    assert choice.best.candidate.label == "39"
+    assert len(choice.found) + len(choice.bounded) == 40
+    assert 4 <= len(choice.found) < 20
+    equal = [Candidate(str(i), "vllm", "fp8", Queue(10.0)) for i in range(40)]
+    assert len(choose(equal, Wanted(TTFT, None, 1)).found) == 20
+
+
+def test_a_closed_loop_is_shared_by_the_copies():
+    loops = choose(offers(), Wanted(Limits(), None, 8, concurrency=4, n_requests=40))
+    copies = {f.candidate.label: f.copies for f in loops.found}
+    assert copies == {"A": 4, "B": 2, "C": 4}
+    each = {f.candidate.label: f.load for f in loops.found}
+    assert {k: v.most_sequences for k, v in each.items()} == {"A": 1, "B": 2, "C": 1}
+    assert {k: v.n_requests for k, v in each.items()} == {"A": 10, "B": 20, "C": 10}
+    # A 4 x 2 a second on four GPUs, C on eight, B 2 x 4 on eight
+    assert loops.best.candidate.label == "A" and loops.best.at_most_per_s == 8.0
+    assert loops.best.binding == "the load" and loops.best.meets
+    alone = choose(offers(), Wanted(Limits(), None, None, concurrency=4))
+    assert {f.copies for f in alone.found} == {1}
+    burst = choose(offers(), Wanted(TTFT, None, 8, burst=2))
+    assert {f.candidate.label: f.copies for f in burst.found} == {"A": 2, "B": 2, "C": 2}
+    assert {f.load.n_requests for f in burst.found} == {1}
+    tight = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), None, 8, burst=2))
+    assert [f.meets for f in tight.found] == [True, False, False]
+    assert tight.best.candidate.label == "B"
+
+
+# --- queueing ------------------------------------------------------------------------------------
+
+
+@given(st.floats(0.01, 0.95), st.floats(1e-3, 10.0), st.floats(0.0, 4.0), st.floats(0.0, 1.0))
+def test_one_token_answers_are_pollaczek_khinchine(rho, service, cv2, request):
+    """Kleinrock, Queueing Systems I, 5.6: ``W = rho x (1 + cv^2) / (2 (1 - rho))``."""
+    load = OpenLoad(rho / service, 1.0, cv2, request_s=request)
+    found = open_load(lambda n: 1e-9, lambda n: service, load)
+    want = request + service + rho * service * (1 + cv2) / (2 * (1 - rho))
+    assert found.ttft_s == pytest.approx(want, rel=1e-6)
+    assert found.prompt_use == pytest.approx(rho) and found.sequences == 0.0
+
+
+@given(st.floats(0.1, 50.0), st.floats(2.0, 500.0), st.floats(1.0, 4.0))
+def test_decoding_alone_obeys_littles_law(rate, tokens, each):
+    """Prompts for nothing, a pass of 1 ms: n = r (o - 1) T / g."""
+    load = OpenLoad(rate, tokens, tokens_per_pass=each)
+    found = open_load(lambda n: 1e-3, lambda n: 0.0, load)
+    assert found.tpot_s == pytest.approx(1e-3 / each)
+    assert found.sequences == pytest.approx(rate * (tokens - 1) * 1e-3 / each, rel=1e-4)
+    busy = 1 - math.exp(-found.sequences)  # then it waits half a pass and is read in the next
+    assert found.ttft_s == pytest.approx(busy * 1.5e-3, rel=1e-6)
+
+
+# --- traffic -------------------------------------------------------------------------------------
+
+
+def test_longest_lengths_are_the_999th_of_1000():
+    normal = NormalDist()
+    sigma = 0.6
+    want = 700 * math.exp(-(sigma**2) / 2 + normal.inv_cdf(0.999) * sigma)
+    assert Lengths("lognormal", 700, sigma).most == pytest.approx(want, rel=1e-3)
+    assert Lengths("lognormal", 700, 40.0).most == 700 * math.exp(-16.91 * 40.0)
+    assert Lengths("exp", 700).most == pytest.approx(-700 * math.log(0.001), rel=2e-3)
+    assert Lengths("uniform", 3, 9).most == 9 and Lengths("fixed", 5).most == 5
+    assert Lengths("sampled", values=(4, 9, 2)).most == 9
+
+
+def test_windows_by_hand():
+    """Three, one, six and two a second of replicas of one each; a replica starts in one window."""
+    counts = (30, 10, 60, 20)
+    arrivals = [10.0 * w + 10.0 * i / n for w, n in enumerate(counts) for i in range(n)]
+    found = windows_of(arrivals, 1.0, 10.0, 10.0)
+    assert [w.needed for w in found.windows] == [3, 1, 6, 2]
+    assert [w.planned for w in found.windows] == [3, 6, 6, 2]
+    assert [w.start_s for w in found.windows] == [0.0, 10.0, 20.0, 30.0]
+    assert [w.rate_per_s for w in found.windows] == [3.0, 1.0, 6.0, 2.0]
+    assert (found.peak, found.mean) == (6, 17 / 4)
+    assert (found.fixed_replica_s, found.planned_replica_s) == (240.0, 170.0)
+    # on demand: 3, then 3, then 1 for six a second: 50 of 120 are late
+    assert found.late_frac == pytest.approx(50 / 120)
+    assert windows_of(arrivals, 1.0, 0.0, 10.0).late_frac == 0.0
+    for bad in (([], 1.0, 0.0, 1.0), ([0.0], 0.0, 0.0, 1.0), ([0.0], 1.0, -1.0, 1.0)):
+        with pytest.raises(ValueError, match="wanted"):
+            windows_of(*bad)
+
+
+# --- what a simulation conserves -----------------------------------------------------------------
+
+
+class Passes:
+    """Pass times of round numbers."""
+
+    def decode(self, n):
+        return (0.010 + 1e-4 * n, 1e-6)
+
+    def prompt(self, tokens, keys, n, ends):
+        return 1e-4 * tokens + (0.005 if n == 0 else 0.0)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([0.0, 0.5]),
+    st.sampled_from([1.0, 2.5]),
+    st.sampled_from([{}, {"mixed": False}, {"reserve_output": True}, {"prefilled": True}]),
+    st.sampled_from([{}, {"stages": 2}, {"wait_passes": 3, "wait_frac": 0.5}, {"intake_s": 0.02}]),
+)
+def test_an_emptied_engine_holds_nothing(seed, prefix, each, kind, more):
+    """What is let in is let out: cache, context and places are empty after the last request."""
+    traffic = open_traffic(
+        Lengths("lognormal", 100, 0.8), Lengths("exp", 60), 20.0, 40, seed=seed, prefix_frac=prefix
+    )
+    limits = Scheduler(256, 8, 900.0, 8.0, tokens_per_pass=each, **kind, **more)
+    engine = Engine(Passes(), limits, traffic)
+    out = engine.run()
+    assert not engine.running and not engine.waiting and engine.partial < 0
+    assert engine.held == pytest.approx(0.0, abs=1e-6)
+    assert engine.context == pytest.approx(0.0, abs=1e-6)
+    assert engine.decoded == 40 and out.most_sequences <= 8
+    answered = [i for i in range(40) if not math.isnan(out.end_s[i])]
+    assert len(answered) + out.n_refused == 40
+    assert all(out.arrival_s[i] <= out.first_s[i] <= out.end_s[i] for i in answered)
+    assert out.busy_s <= max(out.end_s[i] for i in answered) + 1e-9
+
+
+def test_a_summary_by_hand():
+    """Five requests, one a second; the last never fits."""
+    nan = math.nan
+    run = Simulated(
+        [0.0, 1.0, 2.0, 3.0, 4.0],
+        [0.5, 1.5, 2.5, 3.5, nan],
+        [2.5, 3.5, 2.5, 7.5, nan],
+        [10, 20, 30, 40, 50],
+        [3, 3, 1, 5, 5],
+        n_preempted=2,
+        n_refused=1,
+        busy_s=5.0,
+        sequence_s=10.0,
+        most_sequences=3,
+    )
+    found = summarise(run)
+    assert (found.n_requests, found.time_s, found.requests_per_s) == (4, 7.5, 4 / 7.5)
+    assert found.input_tokens_per_s == pytest.approx(100 / 7.5)
+    assert found.output_tokens_per_s == pytest.approx(12 / 7.5)
+    assert found.ttft.mean_s == 0.5 and found.tpot.mean_s == 1.0
+    assert found.end_to_end.mean_s == pytest.approx((2.5 + 2.5 + 0.5 + 4.5) / 4)
+    assert (found.decoding_sequences, found.busy_frac) == (2.0, 5 / 7.5)
+    assert found.tokens_per_s_per_user == 1.0
+    warm = summarise(run, warm_up_frac=0.2)  # from 1 s to 4 s three end: at 2.5, 3.5 and 2.5
+    assert warm.n_requests == 3 and warm.requests_per_s == pytest.approx(1.0)
+    assert warm.output_tokens_per_s == pytest.approx(7 / 3)
+    nothing = summarise(replace(run, end_s=[nan] * 5))
+    assert (nothing.n_requests, nothing.requests_per_s, nothing.time_s) == (0, 0.0, 0.0)
+
+
+# --- adapters and weights on the host ------------------------------------------------------------
+
+
+def test_adapters_of_llama_are_as_many_as_peft_prints():
+    """PEFT, r = 16 on all seven maps of Llama 3 8B: trainable params: 41,943,040."""
+    model = spec("llama3-8b")
+    width, launches = adapter_widths(model)
+    assert 16 * width == 41_943_040
+    assert launches == 32 * 4 * 2  # queries with keys and values, out, gate with up, down
+    assert adapter_bytes(model, Replica(), Adapters(16, 3)) == 3 * 2 * 41_943_040
+    assert adapter_bytes(model, Replica(tp=4, pp=2), Adapters(16, 8)) == 2 * 41_943_040
+
+
+def test_adapters_are_read_once_each_and_move_every_token():
+    model, site = spec("llama3-8b"), at()
+    rate = site.hbm_bytes_per_s * site.kernels.decode_attention_eff
+    none = adapters_s(model, Replica(), site, Adapters(16, 1), Batch())
+    launched = 256 * site.kernels.small_kernel_s
+    assert none == pytest.approx(launched + 2 * 41_943_040 / rate)
+
+    def beyond(n, batch, replica=None):
+        return adapters_s(model, replica or Replica(), site, Adapters(16, n), batch) - launched
+
+    one = Batch(sequences=1)
+    moved = 2 * 41_943_040 / 16 / rate
+    assert beyond(1, one) == pytest.approx(2 * 41_943_040 / rate + moved)
+    assert beyond(50, Batch(sequences=8)) == pytest.approx(8 * beyond(1, one))
+    assert beyond(50, Batch(100.0, prompts=2.0)) == pytest.approx(
+        2 * 2 * 41_943_040 / rate + 100 * moved
+    )
+    assert beyond(50, Batch(sequences=8), Replica(tp=4)) == pytest.approx(2 * beyond(1, one))
+    assert beyond(4, Batch(sequences=8), Replica(dp_attention=2)) == pytest.approx(
+        4 * 2 * 41_943_040 / rate + 4 * moved
+    )
+
+
+LAYER = 218_103_808  # weights of a layer of Llama 3 8B: 41,943,040 attention, 176,160,768 MLP
+EXPERT = 176_160_768  # weights of an expert of Mixtral 8x7B
+
+
+def test_what_may_move_to_the_host():
+    llama, mixtral = spec("llama3-8b"), spec("mixtral-8x7b")
+    assert movable_bytes(llama, Replica(), "layers") == 2 * 32 * LAYER
+    assert movable_bytes(llama, Replica(), "experts") == 0.0
+    narrow = Replica(ffn_format="fp8")
+    assert movable_bytes(llama, narrow, "layers") == 32 * (176_160_768 + 2 * 41_943_040)
+    assert movable_bytes(mixtral, Replica(), "experts") == 2 * 32 * 8 * EXPERT
+    assert movable_bytes(mixtral, narrow, "experts") == 32 * 8 * EXPERT
+    layers = movable_bytes(mixtral, Replica(), "layers")
+    assert layers / 2 == pytest.approx(
+        count_params(mixtral).total_params - 2 * 32000 * 4096, rel=1e-5
+    )
+    off = Extras(Adapters(16, 4), Offload("experts", 0.5, 1e11, 1e12, 25e9))
+    free = freed_bytes(mixtral, Replica(tp=2), off)
+    own = adapter_bytes(mixtral, Replica(tp=2), off.adapters)
+    assert free == pytest.approx(0.5 * 2 * 32 * 8 * EXPERT / 2 - own)
+    assert freed_bytes(mixtral, Replica(), Extras()) == 0.0
+
+
+FAST = 1e30
+
+
+def offloaded(name, kind, batch, frac=1.0, host=FAST, flop=FAST, pcie=1e9):
+    """Time, but for the activations' way over PCIe: 16 bits there and back for every layer."""
+    whole = offload_s(spec(name), Replica(), Offload(kind, frac, host, flop, pcie), batch)
+    return whole - 4 * batch.tokens * 4096 * 32 * frac / pcie
+
+
+def test_each_term_of_an_offloaded_pass_alone():
+    """The host's memory, its cores, or PCIe, the others without limit."""
+    one, many = Batch(sequences=1), Batch(4000.0, sequences=96)
+    handed = 32 * 1e-4
+    whole = 2 * 32 * 8 * EXPERT
+    # a token meets two experts of eight, read at 0.65 of the host's bandwidth
+    read = offloaded("mixtral-8x7b", "experts", one, host=1e11)
+    assert read == pytest.approx(handed + whole / 4 / 0.65e11)
+    assert offloaded("mixtral-8x7b", "experts", one, 0.5, host=1e11) == pytest.approx(read / 2)
+    assert offloaded("mixtral-8x7b", "experts", many, host=1e11) == pytest.approx(
+        handed + whole / 0.65e11
+    )
+    assert offloaded("llama3-8b", "layers", one, host=1e11) == pytest.approx(
+        2 * 32 * LAYER / 0.65e11
+    )
+    assert offloaded("mixtral-8x7b", "layers", one, host=1e11) > 3.9 * (read - handed)
+    # two FLOP for a weight; a token and its two experts of eight
+    assert offloaded("mixtral-8x7b", "experts", many, flop=1e13) == pytest.approx(
+        handed + 2 * 4096 * 32 * 2 * EXPERT / 1e13
+    )
+    assert offloaded("llama3-8b", "layers", many, flop=1e13) == pytest.approx(
+        2 * 4096 * 32 * LAYER / 1e13
+    )
+    # a slow host: the weights are streamed
+    assert offloaded("llama3-8b", "layers", many, host=1.0, flop=1.0) == pytest.approx(
+        2 * 32 * LAYER / 1e9
+    )
+    assert offloaded("llama3-8b", "layers", many) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_extras_add_and_what_is_on_the_host_leaves_the_gpu():
+    model, site, batch = spec("llama3-8b"), at(), Batch(sequences=4)
+    adapters, offload = Adapters(8, 2), Offload("layers", 0.25, 1e11, 1e12, 25e9)
+    both = extras_s(model, Replica(), site, Extras(adapters, offload), batch)
+    apart = adapters_s(model, Replica(), site, adapters, batch)
+    assert both == pytest.approx(apart + offload_s(model, Replica(), offload, batch))
+    assert extras_s(model, Replica(), site, Extras(), batch) == 0.0
+    parts = PassTime(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+    assert kept_s(parts, None) == 127.0 == kept_s(parts, Extras(adapters))
+    assert kept_s(parts, Extras(offload=offload)) == 127.0 - 0.25 * (1 + 2 + 4 + 16)
+
+
+# --- a pass --------------------------------------------------------------------------------------
+
+
+def test_a_draft_costs_one_more_layer_and_the_head():
+    """The same by two models, one a layer deeper."""
+    model, site, replica = spec("llama3.1-8b"), at(), Replica(tp=2)
+    deeper = type(model).model_validate({**model.model_dump(), "layers": "33 x full+dense"})
+    batch = Batch(sequences=16, context=1000)
+    one, two = (pass_time(m, replica, site, batch) for m in (model, deeper))
+    layer = sum(
+        getattr(two, part) - getattr(one, part)
+        for part in ("linear_s", "attention_s", "experts_s", "communication_s", "small_s")
+    )
+    assert layer_time_s(model, replica, site, batch) == pytest.approx(layer + one.head_s)
+    drafted = decode_step(model, replace(replica, drafts=Drafts(3, (0.5,))), site, 16, 1000)
+    assert drafted.draft_s == pytest.approx(3 * (layer + one.head_s))
+    assert drafted.tokens == 1.875
+    verified = pass_time(model, replica, site, Batch(sequences=16, context=1000, tokens_each=4.0))
+    assert drafted.time_s == pytest.approx(verified.total_s + drafted.draft_s)
+    none = replace(replica, drafts=Drafts(0, (0.5,)))
+    assert decode_step(model, none, site, 16, 1000).draft_s == 0.0
+
+
+def test_host_and_gpu_of_nothing():
+    assert side_by_side_s(0.0, 0.0, 3.0) == 0.0
+    assert side_by_side_s(3.0, 4.0, 2.0) == pytest.approx(5.0)
+
+
+def test_gathered_tokens_take_no_less_than_the_links_allow():
+    """Eight attention ranks gather all tokens around the experts and scatter the sums."""
+    model, site = spec("qwen3-30b-a3b"), at()
+    tokens, h = 8 * 4096, model.hidden_size
+    ranks = Replica(dp_attention=8)
+    batch = Batch(tokens, 2048, 8, prompt_ranks=8)
+    found = pass_time(model, ranks, site, batch).communication_s
+    least = 48 * 2 * 7 / 8 * tokens * h * 2 / site.scaleup_bytes_per_s
+    assert least <= found <= 2.0 * least
+    two = pass_time(model, Replica(tp=2), site, Batch(4096, 2048, 1)).communication_s
+    reduced = 48 * 2 * 4096 * h * 2 / site.scaleup_bytes_per_s  # two all-reduces of two ranks
+    assert reduced <= two <= 4.0 * reduced
+    sent = exchange_s(model.ffns["moe"], h, Replica(dp_attention=8, ep=8), site, 4096.0)
+    apart = 8 * 4096 / 8 * 8 * 7 / 8 * h * 3 / 450e9  # eight experts a token, one byte and two
+    assert apart <= sent <= 2.5 * apart
+
+
+def test_a_chunked_prompt_is_the_sum_of_its_passes():
+    model, site = spec("llama3.1-8b"), at()
+    chunk = site.software.chunk_tokens
+    whole = prompt_pass(model, Replica(), site, 3 * chunk, 1.0)
+    third = pass_time(model, Replica(), site, Batch(chunk, 1.5 * chunk, 1 / 3))
+    assert whole.total_s == pytest.approx(3 * third.total_s)
+    ranks = Replica(dp_attention=4)
+    shared = prompt_pass(spec("qwen3-30b-a3b"), ranks, site, chunk, 4.0)
+    one = pass_time(
+        spec("qwen3-30b-a3b"), ranks, site, Batch(4 * chunk, chunk / 2, 4, prompt_ranks=4)
+    )
+    assert shared.total_s == pytest.approx(one.total_s)
+
+
+def test_formats_are_multiplied_in_what_the_gpu_has():
+    peaks = {"bf16": 1.0, "fp8": 2.0, "nvfp4": 4.0, "mxfp8": 2.0, "int4": 9.0}
+    blackwell = SimpleNamespace(peaks=peaks)
+    hopper = SimpleNamespace(peaks={"bf16": 1.0, "fp8": 2.0})
+    for fmt, new, old in (
+        ("fp4", "nvfp4", "bf16"),
+        ("mxfp4", "mxfp8", "bf16"),
+        ("int4", "bf16", "bf16"),
+        ("fp8", "fp8", "fp8"),
+        ("bf16", "bf16", "bf16"),
+    ):
+        assert (multiplied_in(blackwell, fmt), multiplied_in(hopper, fmt)) == (new, old)
+
+
+# --- room and layouts ----------------------------------------------------------------------------
+
+
+def test_tokens_of_a_cache_by_hand():
+    """Llama 3.1 70B on eight GPUs: 80 x 2 x 128 x 2 B of one KV head are 40,960 B."""
+    model, site, eight = spec("llama3.1-70b"), at(), Replica(tp=8)
+    demand = Demand(Lengths("fixed", 1000), Lengths("fixed", 200))
+    plain = Service(model, eight, site, demand)
+    room = cache_room(model, eight, site.software.memory, site.hbm_bytes).cache_bytes
+    assert plain.scheduler.cache_tokens == pytest.approx(room / 40_960)
+    assert plain.scheduler.sequence_tokens == pytest.approx(8.0)
+    assert plain.scheduler.token_budget == site.software.chunk_tokens
+    hit = Service(model, eight, site, replace(demand, prefix_frac=0.5))
+    assert hit.scheduler.cache_tokens == pytest.approx(room / 40_960 - 500)
+    assert hit.sequences_with_room > plain.sequences_with_room or (
+        plain.sequences_with_room == plain.scheduler.max_sequences
+    )
+    drafted = Service(model, replace(eight, drafts=Drafts(2, (0.5,))), site, demand)
+    assert drafted.scheduler.tokens_per_pass == 1.75
+    tuned = Service(model, eight, site, demand, Tuning(512, 16, 3, 0.5)).scheduler
+    assert (tuned.token_budget, tuned.max_sequences) == (512, 16)
+    assert (tuned.wait_passes, tuned.wait_frac) == (3, 0.5)
+    assert plain.fits and plain.context_lacks_bytes == 0.0
+    long = Service(model, eight, site, replace(demand, most_context=1e9))
+    assert not long.fits
+    assert long.context_lacks_bytes == pytest.approx(1e9 * 40_960 - room)
+    assert most_sequences(model, eight, site, 1200) == pytest.approx(
+        min(room / 40_960 / 1200, site.software.max_sequences)
+    )
+    wide = Service(model, Replica(tp=4, pp=2), site, demand).scheduler
+    assert wide.stages == 2 and wide.max_sequences == 2 * plain.scheduler.max_sequences
+    loaded = Tuning(extras=Extras(Adapters(16, 10)))
+    less = Service(model, eight, site, demand, loaded).room
+    own = adapter_bytes(model, eight, Adapters(16, 10))
+    assert less.cache_bytes == pytest.approx(room - own)
+    assert less.weights_bytes - plain.room.weights_bytes == pytest.approx(own)
+
+
+def test_demand_by_hand():
+    """Answers weighted by their length: an exponential's mean residual is its mean."""
+    assert Demand(Lengths("fixed", 1000), Lengths("fixed", 200)).mean_context == 1100
+    assert Demand(Lengths("fixed", 1000), Lengths("exp", 200)).mean_context == 1200
+
+
+@pytest.mark.parametrize("rule", ["device", "static", "free", "all"])
+def test_more_of_the_memory_is_more_cache(rule):
+    """Of a share u of 80 GB: the weights take the same from each."""
+    model = spec("llama3.1-8b")
+    low, high = (cache_room(model, Replica(), EngineMemory(rule, u), 80e9) for u in (0.5, 0.9))
+    if rule == "all":
+        assert low.cache_bytes == high.cache_bytes
+    elif rule == "device":  # the share is of the device
+        assert high.cache_bytes - low.cache_bytes == pytest.approx(0.4 * 80e9)
+    elif rule == "static":  # of what is free at the start
+        assert high.cache_bytes - low.cache_bytes == pytest.approx(0.4 * (80e9 - 0.55e9))
+    else:  # of what weights and the peak leave
+        assert high.cache_bytes / low.cache_bytes == pytest.approx(0.9 / 0.5)
+
+
+def test_layouts_in_words_and_their_degrees():
+    assert layout_text(Replica()) == "TP 1" and layout_text(Replica(pp=4)) == "PP 4"
+    assert layout_text(Replica(tp=2, ep=2)) == "TP 2 x EP 2"
+    assert layout_text(Replica(tp=2, dp_attention=2, ep=4)) == "DPA 2 x TP 2 x EP 4"
+    assert degrees(8) == (1, 2, 4, 8) and degrees(12)[-1] <= 12
+    model = spec("llama3.1-70b")
+    assert {(r.tp, r.pp) for r in replica_layouts(model, Replica(), 4, (2, 1))} == {
+        (1, 1), (2, 1), (1, 2), (2, 2), (1, 4),
+    }  # fmt: skip
+    assert {(r.tp, r.pp) for r in replica_layouts(model, Replica(), 4, (2, 2))} == {
+        (1, 1), (2, 1), (2, 2), (1, 4),
+    }  # fmt: skip
+    moe = spec("mixtral-8x7b")
+    found = replica_layouts(moe, Replica(), 8, (8, 8))
+    assert max(r.ep for r in found) == 8
+    assert all(r.ep in (1, r.group) for r in found)
+    assert any(r.dp_attention == 2 and r.tp == 4 for r in found)
+    assert not any(
+        r.dp_attention > 1 for r in replica_layouts(moe, Replica(), 8, (8, 8), "llamacpp")
+    )
+    assert "no experts" in refusal(model, Replica(tp=2, ep=2))
+    assert refusal(moe, Replica(tp=8, ep=8)) == ""
+
+
+# --- pools ---------------------------------------------------------------------------------------
+
+
+def test_a_cache_is_sent_layer_by_layer():
+    """Llama 3.1 70B, 1,000 tokens: a layer's 4.1 MB over NVLink, from a half node over the NICs."""
+    model, site = spec("llama3.1-70b"), at()
+    layer = 1000 * 2 * 8 * 128 * 2
+    near = Pools(Pool(Replica(tp=2), 2), Pool(Replica(tp=4), 1))
+    assert (near.n_gpus, near.prefill.n_gpus, near.decode.n_gpus) == (8, 4, 4)
+    assert transfer_s(model, near, site, 1000) == pytest.approx(layer / 2 / 450e9)
+    far = Pools(Pool(Replica(tp=8), 1), Pool(Replica(tp=8), 1))
+    assert transfer_s(model, far, site, 1000) == pytest.approx(
+        layer / 8 / site.scaleout_bytes_per_s
+    )
+
+
+def test_a_prefill_pool_reads_as_its_workers_do():
+    model, site, two = spec("llama3.1-70b"), at(), Replica(tp=2)
+    one, four = (prefill_pool(model, Pool(two, n), site, 6000) for n in (1, 4))
+    alone = prompt_pass(model, two, site, 6000, 1.0).total_s
+    assert one.alone_s == four.alone_s == pytest.approx(alone)
+    assert four.prompts_per_s == pytest.approx(4 * one.prompts_per_s)
+    assert one.prompts_per_s == pytest.approx(1 / alone)  # two do not share a chunk of 8,192
+    assert one.tokens_per_s == pytest.approx(6000 * one.prompts_per_s)
+    short = prefill_pool(model, Pool(two, 1), site, 1000)
+    together = prompt_pass(model, two, site, 1000, site.software.chunk_tokens // 1000).total_s
+    full = site.software.chunk_tokens // 1000 / together
+    assert short.prompts_per_s == pytest.approx(full) and full > 1 / short.alone_s
+
+
+def test_one_request_in_pools_meets_no_other():
+    model, site = spec("llama3.1-70b"), at()
+    pools = Pools(Pool(Replica(tp=4), 1), Pool(Replica(tp=4), 1))
+    found = disaggregated_loop(model, pools, site, Requests(1000, 101, 1))
+    step = decode_step(model, Replica(tp=4), site, 1.0, 1050.5)
+    read = prompt_pass(model, Replica(tp=4), site, 1000, 1.0).total_s
+    sent = transfer_s(model, pools, site, 1000)
+    assert found.tpot_s == pytest.approx(step.time_s)
+    want = site.software.request_s + read + sent + step.time_s
+    assert found.ttft_s == pytest.approx(want, rel=0.01)
+    assert found.tokens_per_s == pytest.approx(101 / (found.ttft_s + 100 * found.tpot_s))
+    assert found.fits and found.prefill_s == pytest.approx(read)
+    room = most_sequences(model, Replica(tp=4), site, 1050.5)
+    full = disaggregated_loop(model, pools, site, Requests(1000, 101))
+    assert full.concurrency == pytest.approx(room)
+    assert full.decoding_sequences <= room * (1 + 1e-9)
+    three = replace(pools, decode=Pool(Replica(tp=4), 3))
+    assert disaggregated_loop(model, three, site, Requests(1000, 101)).concurrency == pytest.approx(
+        3 * room
+    )
+    tight = Pools(Pool(Replica(tp=1), 1), Pool(Replica(tp=1), 1))
+    assert not disaggregated_loop(model, tight, site, Requests(1000, 101, 1)).fits
+    for bad in ((0.5, 10), (10, 0.5)):
+        with pytest.raises(ValueError, match="at least 1"):
+            disaggregated_loop(model, pools, site, Requests(*bad, 1))
+
+
+def test_requests_beyond_the_room_of_a_replica_wait():
+    """Three times as many as fit: each waits for two others' stay (Little)."""
+    model, site, eight = spec("llama3.1-70b"), at(), Replica(tp=8)
+    room = most_sequences(model, eight, site, 30_500)
+    full = closed_loop(model, eight, site, Requests(30_000, 1000, room))
+    more = closed_loop(model, eight, site, Requests(30_000, 1000, 3 * room))
+    stay = full.ttft_s + 999 * full.tpot_s
+    assert more.ttft_s == pytest.approx(full.ttft_s + 2 * stay)
+    assert more.tokens_per_s == pytest.approx(full.tokens_per_s)
+
+
+def test_traffic_at_one_moment_and_bursts():
+    model, site = spec("llama3.1-8b"), at()
+    service = Service(model, Replica(), site, Demand(Lengths("fixed", 500), Lengths("fixed", 50)))
+    burst = service.burst(30)
+    assert burst.n_requests == 30
+    same = service.simulated(Traffic([500] * 30, [50] * 30, [0.0] * 30))
+    assert burst.time_s == pytest.approx(max(same.end_s))
