@@ -16,6 +16,7 @@ from gpuscale.core.memory.engine import EngineMemory, cache_room
 from gpuscale.core.model.params import count_params
 from gpuscale.core.serving.capacity import Limit, Limits, capacity, formula_bound
 from gpuscale.core.serving.choose import Candidate, Wanted, at_rate, choose
+from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.exchange import exchange_s
 from gpuscale.core.serving.extras import (
     Adapters,
@@ -33,6 +34,13 @@ from gpuscale.core.serving.extras import (
 from gpuscale.core.serving.forward import layer_time_s, pass_time, side_by_side_s
 from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
 from gpuscale.core.serving.load import closed_loop, decode_step, most_sequences, prompt_pass
+from gpuscale.core.serving.matching import (
+    Worker,
+    aggregated_points,
+    disaggregated_points,
+    matched,
+    workers,
+)
 from gpuscale.core.serving.percentiles import NOTHING, Latency, summarise
 from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool, transfer_s
 from gpuscale.core.serving.products import multiplied_in
@@ -42,6 +50,7 @@ from gpuscale.core.serving.scaling import windows_of
 from gpuscale.core.serving.scheduler import Scheduler, Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.core.serving.simulator import Engine
+from gpuscale.core.serving.tables import ContextRange, StepTable
 from gpuscale.core.serving.traffic import Lengths, Traffic, open_traffic
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
@@ -662,3 +671,187 @@ def test_traffic_at_one_moment_and_bursts():
     assert burst.n_requests == 30
     same = service.simulated(Traffic([500] * 30, [50] * 30, [0.0] * 30))
     assert burst.time_s == pytest.approx(max(same.end_s))
+
+
+# --- tables of passes ----------------------------------------------------------------------------
+
+linear = st.floats(0.0, 1e-3)
+
+
+@given(linear, linear, linear, st.integers(1, 200_000), st.integers(0, 3000), st.floats(1.0, 5e6))
+def test_a_table_of_a_linear_pass_is_the_pass(per_token, per_sequence, per_key, tokens, n, keys):
+    """Between and beyond its entries: ``T = T0 + a tokens + b sequences + c tokens keys``."""
+
+    def pass_of(batch):
+        own = per_token * batch.prompt_tokens + per_key * batch.prompt_tokens * batch.prompt_context
+        return 0.01 + own + per_sequence * batch.sequences * batch.context
+
+    def decode_of(n, context):
+        return 0.01 + n * (per_sequence + per_key * context)
+
+    table = StepTable(pass_of, decode_of, ContextRange(100.0, 900.0))
+    floor = max(keys, 128.0)  # fewer keys take the time of the first in the table
+    want = tokens * (per_token + per_key * floor) + (0.01 if n == 0 else 0.0)
+    assert table.prompt(tokens, keys, n, 1) == pytest.approx(want, rel=1e-6, abs=1e-9)
+    if n:
+        base, each = table.decode(n)
+        assert base == pytest.approx(0.01 + n * per_sequence, rel=1e-6)
+        assert each == pytest.approx(per_key, rel=1e-5, abs=1e-9)
+    assert table.decode(0) == (0.0, 0.0)
+
+
+@given(st.integers(1, 8))
+def test_ranks_share_the_prompts_of_a_pass(prompts):
+    """A pass of ``0.01 + tokens / ranks``: eight read eight at a time."""
+    table = StepTable(
+        lambda b: 0.01 + 1e-5 * b.prompt_tokens / b.prompt_ranks,
+        lambda n, c: 0.01,
+        ContextRange(),
+        ranks=8,
+    )
+    assert table.prompt(4096, 1.0, 0, prompts) == pytest.approx(0.01 + 4.096e-2 / prompts)
+    assert table.prompt(4096, 1.0, 0, 20) == pytest.approx(0.01 + 4.096e-2 / 8)
+
+
+# --- workers of two pools, with passes of round numbers ------------------------------------------
+
+FIXED = Demand(Lengths("fixed", 1000), Lengths("fixed", 101))
+
+
+def pooled(n_prefill=1, n_decode=1):
+    """1,000 tokens are read in 0.105 s, a pass of one sequence takes 10.1 ms and its context."""
+    model, site = spec("llama3.1-70b"), at()
+    read = prefill_worker(model, Replica(tp=2), site, FIXED, Tuning())
+    made = decode_worker(model, Replica(tp=4), site, FIXED, Tuning())
+    read.table = made.table = Passes()
+    return PooledService(read, n_prefill, made, n_decode)
+
+
+def test_one_request_of_two_workers_by_hand():
+    pools = pooled()
+    soft = at().software
+    sent = 1000 * 2 * 8 * 128 * 2 / 2 / 450e9  # one layer's cache on one of two GPUs
+    assert pools.transfer_s == pytest.approx(sent) and pools.n_gpus == 6
+    step = 0.0101 + 1e-6 * 1050.5
+    first = soft.request_s + 0.105 + sent + step
+    decode = sum(0.0101 + 1e-6 * (1000 + i) for i in range(100))
+    for load in (pools.burst(1), pools.open(0.01, 40)):
+        assert load.ttft.mean_s == pytest.approx(first, rel=1e-3)
+        assert load.end_to_end.mean_s == pytest.approx(first + decode, rel=1e-3)
+        assert load.tpot.mean_s == pytest.approx(decode / 100, rel=1e-3)
+    loop = pools.closed(1, 2000)
+    assert loop.requests_per_s == pytest.approx(1 / (first + decode), rel=0.1)
+
+
+def test_twice_the_workers_share_twice_the_load():
+    one, two = pooled().burst(6), pooled(2, 2).burst(12)
+    # twelve GPUs are beyond the node: the cache comes over the NICs
+    assert two.end_to_end.mean_s == pytest.approx(one.end_to_end.mean_s, rel=1e-4)
+    assert two.output_tokens_per_s == pytest.approx(2 * one.output_tokens_per_s, rel=1e-4)
+    assert two.most_sequences == one.most_sequences
+    few, many = pooled().open(4.0, 400), pooled(2, 2).open(8.0, 400)
+    assert many.ttft.mean_s == pytest.approx(few.ttft.mean_s, rel=0.02)
+    assert many.decoding_sequences == pytest.approx(2 * few.decoding_sequences, rel=0.02)
+
+
+def test_the_slower_pool_sets_the_rate():
+    """A worker reads ten prompts a second and decodes 1 / (100 x 1.15 ms), less than ten."""
+    read, made = pooled(1, 4).most_rate(), pooled(4, 1).most_rate()
+    assert read == pytest.approx(10.0, rel=0.06)
+    assert 7.0 < made < 8.7
+    assert pooled(2, 8).most_rate() == pytest.approx(2 * read)
+    assert pooled(8, 2).most_rate() == pytest.approx(2 * made)
+    assert pooled(1, 1).most_rate() == pytest.approx(made)
+    assert 0.0 < pooled(1, 4).most_rate(ttft_s=0.2) < read
+    assert pooled(1, 4).most_rate(ttft_s=0.05) == 0.0
+    slow = pooled(8, 1).most_rate(tpot_s=0.0125)  # at most two sequences of 1.15 ms
+    assert slow == pytest.approx(2.17 / 100 / 0.0125, rel=0.1)
+    assert pooled(8, 1).most_rate(tpot_s=0.011) < 0.7 * slow
+
+
+@dataclass
+class Part:
+    """A worker that keeps so many requests a second on so many GPUs."""
+
+    rate: float
+    n_gpus: int
+    fits: bool = True
+
+    def most_rate(self, ttft_s, tpot_s):
+        return self.rate if ttft_s >= 0.1 and tpot_s >= 0.01 else 0.0
+
+
+READS = [Part(5.0, 2), Part(9.0, 4), Part(1.0, 8), Part(3.0, 1), Part(99.0, 1, fits=False)]
+MAKES = [Part(4.0, 4), Part(13.0, 8), Part(0.0, 1)]
+
+
+@pytest.fixture
+def plain_pools(monkeypatch):
+    def made(read, n_read, make, n_make):
+        return SimpleNamespace(
+            read=read, n_read=n_read, make=make, n_make=n_make,
+            n_gpus=n_read * read.n_gpus + n_make * make.n_gpus,
+            rate=min(n_read * read.rate, n_make * make.rate),
+        )  # fmt: skip
+
+    monkeypatch.setattr("gpuscale.core.serving.matching.PooledService", made)
+
+
+def test_workers_are_ordered_by_their_rate_a_gpu():
+    assert [w.service.rate for w in workers(READS, 1.0, 1.0)] == [3.0, 5.0, 9.0, 1.0]
+    assert workers(READS, 0.01, 1.0) == []
+
+
+@pytest.mark.parametrize("n_gpus", [5, 8, 16, 40])
+def test_matched_pools_are_the_best_of_all(plain_pools, n_gpus):
+    found = matched(READS, MAKES, Limits(), n_gpus, None)
+    best = max(
+        min(n * read.rate, m * make.rate)
+        for read in READS[:4] for make in MAKES
+        for n in range(1, 40) for m in range(1, 40)
+        if n * read.n_gpus + m * make.n_gpus <= n_gpus
+    )  # fmt: skip
+    assert max(p.rate for p in found) == pytest.approx(best)
+    assert all(p.n_gpus <= n_gpus for p in found) and len(found) <= 3
+    assert all((p.n_read - 1) * p.read.rate < p.rate for p in found)  # none more than needed
+    assert [p.rate / p.n_gpus for p in found] == sorted(
+        (p.rate / p.n_gpus for p in found), reverse=True
+    )
+
+
+def test_matched_pools_for_a_rate(plain_pools):
+    """20 a second and a twentieth more: 21 are 5 of 5 and 2 of 13."""
+    found = matched(READS, MAKES, Limits(), None, 20.0)
+    best = found[0]
+    assert (best.n_read, best.read.rate, best.n_make, best.make.rate) == (5, 5.0, 2, 13.0)
+    assert all(p.rate >= 21.0 for p in found)
+    assert matched(READS, MAKES, Limits(), None, None) == []
+    assert matched(READS, MAKES, Limits(), None, 1e5) == []
+    assert matched(READS, MAKES, Limits(tpot=Limit("mean", 0.001)), None, 20.0) == []
+    assert matched(READS, MAKES, Limits(ttft=Limit("mean", 0.001)), None, 20.0) == []
+    assert matched(READS, MAKES, Limits(), 4, None) == []
+
+
+def test_points_of_pools_obey_littles_law():
+    pools = pooled()
+    points = disaggregated_points(Worker(pools.prefill, 8.0), pools.decode, "vllm", "fp8")
+    for p in points:
+        rate = p.concurrency * p.tokens_per_s_per_user / 100  # requests a second of the worker
+        gpus = 4 + rate / 8.0 * 2
+        assert p.tokens_per_s_per_gpu == pytest.approx(rate * 101 / gpus)
+        assert p.tpot_s == pytest.approx(1 / p.tokens_per_s_per_user)
+        assert p.ttft_s > 0.105 + p.tpot_s
+    assert [p.concurrency for p in points][:3] == [1, 2, 4]
+    assert points[0].tpot_s == pytest.approx(0.0101 + 1e-6 * 1050.5)
+    assert points[0].layout == "TP 2 read, TP 4 decode"
+
+
+def test_points_of_a_replica_are_its_closed_loops():
+    service = Service(spec("llama3.1-70b"), Replica(tp=4), at(), FIXED, Tuning(max_sequences=2))
+    service.table = Passes()
+    one, two = aggregated_points(service, "vllm", "bf16")
+    assert one.tpot_s == pytest.approx(0.0101 + 1e-6 * 1049.5, rel=1e-3)
+    assert one.tokens_per_s_per_user == 1 / one.tpot_s
+    stay = one.ttft_s + 100 * one.tpot_s
+    assert one.tokens_per_s_per_gpu == pytest.approx(101 / stay / 4, rel=1e-3)
+    assert two.tokens_per_s_per_gpu > one.tokens_per_s_per_gpu
