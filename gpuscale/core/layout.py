@@ -77,7 +77,7 @@ def layout_chunks(text: str) -> list[int]:
     ([1, 2, 2, 1, 0], [16, 15, 15])
     """
     if re.fullmatch(r"[\d\s,]+", text):
-        return [int(part) for part in text.split(",") if part.strip()]
+        return [int(part) for part in re.findall(r"\d+", text)]
     found = re.sub(r"[\s,]", "", text)
     while match := re.search(r"\(([^()]*)\)\*(\d{1,4})", found):
         found = found[: match.start()] + match[1] * int(match[2]) + found[match.end() :]
