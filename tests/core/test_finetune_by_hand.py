@@ -1,0 +1,307 @@
+"""Fine-tuning memory held by hand on Llama 3 8B: each term alone, then divided as it must be."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuscale.core.finetune.job import Job
+from gpuscale.core.finetune.memory import finetune_memory
+from gpuscale.core.finetune.method import Method, canonical, check, counts
+from gpuscale.core.finetune.optimizers import matrix_state_bytes, optimizer
+from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.io.models import load_model
+
+LLAMA = load_model("llama3-8b").spec
+MIXTRAL = load_model("mixtral-8x7b").spec
+N = 8_030_261_248  # Llama 3 8B
+EDGES = 2 * 128_256 * 4096  # embedding and head
+LAYER = 218_103_808  # linear maps of a layer: 41,943,040 attention, 176,160,768 MLP
+NORM = 4096
+LORA = 41_943_040  # adapters of rank 16 on all maps (PEFT)
+T = 2048  # tokens of a micro-batch
+
+
+def job(method=None, optim="adamw", loss="fused", **more):
+    fields = {"recompute": "full", "zero_stage": 0, "global_batch_size": 1} | {
+        k: v for k, v in more.items() if k in Layout.__dataclass_fields__
+    }
+    rest = {k: v for k, v in more.items() if k not in Layout.__dataclass_fields__}
+    layout = Layout(seq_len=T, **fields)
+    return Job(method or Method(), optimizer(optim), layout, loss, **rest)
+
+
+def peak(j, p=IDEAL, model=LLAMA):
+    return finetune_memory(model, model_facts(model), j, p)
+
+
+# --- what is trained -----------------------------------------------------------------------------
+
+
+def trained(model=LLAMA, **method):
+    return counts(model, Method(**method)).trained_params
+
+
+def test_trained_parameters_by_hand():
+    assert trained(kind="full") == N - NORM  # the last norm is neither a layer's nor an edge's
+    assert trained(kind="full", embeddings_frozen=True) == 32 * (LAYER + 2 * NORM)
+    assert trained(kind="full", frozen_layers=24) == 8 * (LAYER + 2 * NORM)
+    assert trained(kind="full", frozen_layers=99) == 0
+    assert trained(rank=16) == LORA == trained(rank=32) / 2
+    assert trained(rank=16, train_embeddings=True) == LORA + EDGES
+    # DoRA: a magnitude for each output of q, k, v, o, gate, up, down
+    outputs = 4096 + 1024 + 1024 + 4096 + 2 * 14336 + 4096
+    assert trained(rank=16, kind="dora") == LORA + 32 * outputs
+    # one adapter over the joint output of queries, keys and values; of gate and up
+    assert trained(rank=8, targets=("qkv",)) == 32 * 8 * (4096 + 6144)
+    assert trained(rank=8, targets=("q", "k", "v")) == 32 * 8 * (3 * 4096 + 6144)
+    assert trained(rank=8, targets=("gate_up", "down")) == 32 * 8 * 2 * (4096 + 14336) + (
+        32 * 8 * 14336
+    )
+    assert trained(rank=8, targets=("attention",)) == trained(rank=8, targets=tuple("qkvo"))
+    mlp = trained(rank=8, targets=("gate", "up", "down"))
+    assert trained(rank=8, targets=("mlp",)) == mlp == 32 * 8 * 3 * (4096 + 14336)
+    # every expert of Mixtral has its own
+    assert trained(MIXTRAL, rank=8, targets=("mlp",)) == 8 * mlp
+    found = counts(MIXTRAL, Method(rank=8)).kinds[0]
+    assert found.expert_adapter_params == 8 * mlp / 32
+    assert found.adapter_params - found.expert_adapter_params == 8 * (
+        2 * (4096 + 4096) + 2 * (4096 + 1024)
+    )
+
+
+def test_inputs_that_adapters_read():
+    """q, k and v share one, gate and up another; attention keeps the input of o anyway."""
+    (kind,) = counts(LLAMA, Method()).kinds
+    assert kind.adapter_inputs == 4096 * 6 + 14336
+    assert kind.distinct_inputs == 4096 * 2 + 14336 == kind.trained_inputs
+    assert kind.adapter_outputs == 2 * 4096 + 2 * 1024 + 2 * 14336 + 4096
+    assert kind.largest_matrix == 4096 * 14336
+    (q_v,) = counts(LLAMA, Method(targets=("q", "v"))).kinds
+    assert (q_v.adapter_inputs, q_v.distinct_inputs, q_v.n_adapted) == (8192, 4096, 2)
+    (moe,) = counts(MIXTRAL, Method()).kinds
+    assert moe.distinct_inputs == 4096 + 2 * (4096 + 14336)  # of two experts a token
+
+
+def test_names_of_targets():
+    for name, want in (("W_Pack", "qkv"), ("c_attn", "qkv"), ("Query", "q"), ("w2", "down"),
+                       ("out_proj", "o"), ("linear_fc1", "gate_up"), ("All Linear", "all-linear"),
+                       ("all-linears", "all-linear"), ("gate_proj", "gate")):  # fmt: skip
+        assert canonical(name) == want
+    check(LLAMA, Method(rank=1024))
+    with pytest.raises(ValueError, match="rank 1,025 is above the width 1,024"):
+        check(LLAMA, Method(rank=1025))
+    check(LLAMA, Method("full"))
+
+
+# --- states --------------------------------------------------------------------------------------
+
+
+def test_states_of_adapters_are_sharded_by_their_stage():
+    wide = replace(IDEAL, adapter_weights_bytes=4.0, adapter_moment_bytes=4.0)
+    for zero, weights, states in ((0, 1, 1), (1, 1, 4), (2, 1, 4), (3, 4, 4)):
+        found = peak(job(dp=4, zero_stage=zero, global_batch_size=4), wide)
+        assert found.base_bytes == pytest.approx(2 * N / weights)
+        assert found.adapter_bytes == pytest.approx(6 * LORA / weights)
+        assert found.optimizer_bytes == pytest.approx(8 * LORA / states)
+        assert found.gradients_bytes == 0.0
+    twice = peak(job(dp=4, global_batch_size=4), replace(IDEAL, replica_buckets=True))
+    assert twice.adapter_bytes == (2 + 2 * 2) * LORA  # DDP reduces copies
+    alone = peak(job(), replace(IDEAL, replica_buckets=True))
+    assert alone.adapter_bytes == (2 + 2) * LORA
+    saved = peak(job(Method(train_embeddings=True)))
+    assert saved.adapter_bytes == 4 * LORA + 8 * (EDGES + NORM)
+    assert peak(job(optim="paged-adamw-8bit")).optimizer_bytes == 0.0
+    away = peak(job(offload=frozenset({"parameters", "optimizer"})))
+    assert (away.base_bytes, away.optimizer_bytes) == (0.0, 0.0)
+    assert away.host_bytes == pytest.approx(2 * N + 4 * LORA)
+
+
+def test_states_of_full_training_are_sharded_by_their_stage():
+    """Mixed precision of 2 + 2 + 12 bytes (ZeRO, arXiv:1910.02054, section 3.1)."""
+    mixed = replace(IDEAL, full_master_bytes=4.0, full_moment_bytes=4.0)
+    full = Method("full")
+    for zero, w, g, s in ((0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4)):
+        found = peak(job(full, dp=4, zero_stage=zero, global_batch_size=4), mixed)
+        assert found.base_bytes == pytest.approx(2 * N / w)
+        assert found.gradients_bytes == pytest.approx(2 * N / g, rel=1e-5)
+        assert found.optimizer_bytes == pytest.approx(12 * N / s, rel=1e-5)
+    half = peak(job(Method("full", frozen_layers=16)), mixed)
+    assert half.optimizer_bytes == pytest.approx(12 * 16 * (LAYER + 2 * NORM), rel=1e-5)
+    step = peak(job(full), replace(mixed, step_bytes=4.0))  # the root of the second moment
+    assert step.moment == "optimizer step"
+    assert step.gathered_bytes == pytest.approx(4 * N, rel=1e-5)
+    buckets = peak(job(full, dp=2, global_batch_size=2), replace(mixed, replica_buckets=True))
+    assert buckets.gradients_bytes == pytest.approx(4 * N, rel=1e-5)
+
+
+def test_states_on_the_host():
+    """What stays is one layer's gradients; the head is the largest: 128,256 x 4,096."""
+    mixed = replace(IDEAL, full_master_bytes=4.0, full_moment_bytes=4.0)
+    full = Method("full")
+    moved = peak(job(full, offload=frozenset({"optimizer"})), mixed)
+    assert moved.optimizer_bytes == 0.0
+    assert moved.gradients_bytes == pytest.approx(EDGES, rel=1e-3)  # 2 bytes of half the edges
+    assert moved.host_bytes == pytest.approx(14 * N, rel=1e-4)
+    kept = peak(
+        job(full, offload=frozenset({"optimizer"})), replace(mixed, offload_gradients=False)
+    )
+    assert kept.gradients_bytes == pytest.approx(2 * N, rel=1e-4)
+    assert kept.host_bytes == pytest.approx(12 * N, rel=1e-4)
+    inward = peak(job(full, optim="adamw+in-backward"), mixed)
+    assert inward.gradients_bytes <= EDGES * 1.001
+
+
+def test_optimizers_by_hand():
+    """A 1,024 x 4,096 matrix: GaLore of rank 256 keeps m r + 2 n r (its section 4.1)."""
+    galore = matrix_state_bytes(optimizer("galore"), 4096, 1024, 2.0)
+    assert galore == 2 * (1024 * 256 + 2 * 4096 * 256)
+    assert matrix_state_bytes(optimizer("galore"), 1024, 4096, 2.0, 64) == galore / 4
+    assert matrix_state_bytes(optimizer("galore"), 1024, 4096, 2.0, 9999) == 4 * galore
+    assert matrix_state_bytes(optimizer("galore-8bit"), 1024, 4096, 4.0) == (
+        2 * 1024 * 256 + 2 * (65 / 64) * 4096 * 256
+    )
+    assert matrix_state_bytes(optimizer("adamw-8bit"), 256, 1, 4.0) == 2 * (256 + 4)
+    assert matrix_state_bytes(optimizer("muon"), 10, 10, 4.0) == 400
+    muon = peak(job(Method("full"), optim="muon"), replace(IDEAL, full_moment_bytes=4.0))
+    others = N - 32 * LAYER  # AdamW's two moments outside the matrices
+    assert muon.optimizer_bytes == pytest.approx(4 * (32 * LAYER) + 8 * others, rel=1e-5)
+
+
+# --- activations ---------------------------------------------------------------------------------
+
+QUIET = replace(IDEAL, working_factor=1.0)
+
+
+def kept(p=QUIET, model=LLAMA, **more):
+    return peak(job(**({"recompute": "none"} | more)), p, model).kept_bytes / T
+
+
+def test_inputs_of_layers_are_kept_where_all_is_recomputed():
+    found = peak(job())
+    assert found.kept_bytes == 32 * 2 * 4096 * T
+    assert peak(job(tp=2)).kept_bytes == found.kept_bytes / 2
+    assert peak(job(tp=2, sequence_parallel=False)).kept_bytes == found.kept_bytes
+    assert peak(job(cp=2)).kept_bytes == found.kept_bytes / 2
+    assert peak(job(micro_batch_size=3, global_batch_size=3)).kept_bytes == 3 * found.kept_bytes
+    away = peak(job(offload_activations=True))
+    assert away.kept_bytes == found.kept_bytes * 2 / 32
+    assert away.host_bytes == found.kept_bytes * 30 / 32
+    assert found.host_bytes == 0.0
+
+
+def test_what_methods_and_kernels_keep_beside():
+    """Bytes a token and layer more than plain LoRA: each as its source counts it."""
+    plain = kept()
+    light = replace(QUIET, full_gradients_bytes=0.0)
+    assert kept(light, method=Method("full")) == pytest.approx(plain)  # all maps: same inputs
+    q_v = kept(method=Method(targets=("q", "v")))
+    assert plain - q_v == pytest.approx(32 * 2 * (4096 + 14336))
+    assert kept(replace(QUIET, adapter_casts=True)) - plain == pytest.approx(32 * 2 * 4 * 4096)
+    wide = kept(replace(QUIET, adapter_input_bytes=4.0))
+    assert wide - plain == pytest.approx(32 * 2 * (2 * 4096 + 14336))
+    outputs = 2 * 4096 + 2 * 1024 + 2 * 14336 + 4096
+    assert kept(method=Method("dora")) - plain == pytest.approx(32 * 2 * outputs)
+    packed = replace(QUIET, packed_input_bytes=2.0)
+    assert kept(packed, method=Method(base="nf4")) - plain == pytest.approx(
+        32 * 2 * (2 * 4096 + 14336)
+    )
+    assert kept(packed) == pytest.approx(plain)
+    norms = replace(QUIET, norm_bytes=4.0)
+    assert kept(norms) - plain == pytest.approx(32 * 2 * 4 * 4096)
+    assert kept(norms, compiled=True) == pytest.approx(plain)
+    fused = replace(norms, fused_loss_norms=True)
+    assert kept(fused) == pytest.approx(plain)
+    assert kept(fused, loss="chunked") - kept(loss="chunked") == pytest.approx(32 * 2 * 4 * 4096)
+    assert kept(attention="eager") - plain == pytest.approx(32 * 8 * 32 * T)
+    assert kept(tp=2) == pytest.approx(plain / 2)
+    norm_inputs = 32 * 2 * 2 * 4096  # of two norms, whole on each rank
+    assert kept(tp=2, sequence_parallel=False) == pytest.approx((plain + norm_inputs) / 2)
+    assert kept(replace(QUIET, kept_factor=0.5)) == pytest.approx(plain / 2)
+    assert kept(offload_activations=True) == pytest.approx(plain * 2 / 32)
+    # working: of the largest layer, what is not kept already
+    half = peak(job(), replace(IDEAL, working_factor=0.5))
+    assert half.working_bytes == pytest.approx(0.5 * plain / 32 * T)
+    none = peak(job(recompute="none"), replace(IDEAL, working_factor=1.5))
+    assert none.working_bytes == pytest.approx(0.5 * plain / 32 * T)
+
+
+def test_logits_of_each_loss():
+    """Qwen's tables: 12 bytes a logit with the fp32 copy of autocast, 8 without."""
+    p = replace(IDEAL, logits_eager_bytes=12.0, logits_chunked_bytes=2.0, logits_fused_bytes=0.5)
+    vocab = 128_256 * T
+    eager = peak(job(loss="eager"), p)
+    assert eager.moment == "loss" and eager.logits_bytes == 12 * vocab
+    assert peak(job(loss="eager", tp=2), p).logits_bytes == 6 * vocab
+    assert peak(job(loss="eager", precision="fp16"), p).logits_bytes == 12 * vocab
+    no_copy = replace(p, fp16_copy=False)
+    assert peak(job(loss="eager", precision="fp16"), no_copy).logits_bytes == 8 * vocab
+    assert peak(job(loss="eager"), no_copy).logits_bytes == 12 * vocab
+    quiet = replace(p, working_factor=0.0)
+    assert peak(job(loss="chunked"), quiet).logits_bytes == 2 * vocab
+    assert peak(job(loss="fused"), quiet).logits_bytes == 0.5 * vocab
+
+
+def test_gradients_at_the_loss():
+    """Nothing but the head's, twice where the loss is summed by chunks; all when accumulating."""
+    p = replace(IDEAL, logits_eager_bytes=100.0, logits_chunked_bytes=100.0)
+    head = EDGES / 2
+    full = Method("full")
+    assert peak(job(full, loss="eager"), p).gradients_bytes == pytest.approx(2 * head, rel=1e-5)
+    assert peak(job(full, loss="chunked"), p).gradients_bytes == pytest.approx(4 * head, rel=1e-5)
+    more = peak(job(full, loss="eager", global_batch_size=2), p)
+    assert more.gradients_bytes == pytest.approx(2 * N, rel=1e-5)
+    inward = peak(job(full, loss="eager", optim="adamw+in-backward", global_batch_size=2), p)
+    assert inward.gradients_bytes == pytest.approx(2 * head, rel=1e-5)
+
+
+def test_unpacked_and_gathered_weights():
+    nf4 = peak(job(Method(base="nf4")), replace(IDEAL, dequantised_copies=2.0))
+    assert nf4.gathered_bytes == 2 * 2 * 4096 * 14336
+    assert peak(job(Method(base="nf4"), tp=2)).gathered_bytes == 4096 * 14336
+    cast = peak(job(Method(base="nf4")), replace(IDEAL, edge_bytes=4.0))
+    less = peak(job(Method(base="nf4")))
+    assert cast.base_bytes - less.base_bytes == 2 * (EDGES + 65 * NORM)
+    gptq = peak(job(Method(base="int4-g128")), replace(IDEAL, edge_bytes=4.0))
+    assert gptq.base_bytes == peak(job(Method(base="int4-g128"))).base_bytes
+    p = replace(IDEAL, gathered_layers=2.0)
+    sharded = {"dp": 4, "zero_stage": 3, "global_batch_size": 4}
+    assert peak(job(**sharded), p).gathered_bytes == pytest.approx(2 * 2 * LAYER)
+    root = peak(job(**sharded), replace(p, root_gathered=True))
+    assert root.gathered_bytes == pytest.approx(2 * 2 * LAYER + 2 * (EDGES + NORM))
+    loss = peak(job(**sharded, loss="eager"), replace(p, logits_eager_bytes=60.0))
+    assert loss.gathered_bytes == pytest.approx(2 * 2 * LAYER + EDGES + NORM)
+    assert peak(job(zero_stage=3)).gathered_bytes == 0.0
+    load = peak(job(**sharded), replace(IDEAL, loading_factor=1.5))
+    assert load.moment == "loading" and load.allocated_bytes == pytest.approx(3 * N)
+    assert peak(job(zero_stage=3), replace(IDEAL, loading_factor=1.5)).moment != "loading"
+    assert (
+        peak(job(dp=4, global_batch_size=4), replace(IDEAL, loading_factor=3)).moment != "loading"
+    )
+
+
+def test_what_lies_around_the_tensors():
+    p = replace(IDEAL, overhead_bytes=1e9, fragmentation=1.1, context_bytes=5e8)
+    bare, found = peak(job()), peak(job(), p)
+    assert found.workspace_bytes == 1e9
+    assert found.allocated_bytes == pytest.approx(bare.allocated_bytes + 1e9)
+    assert found.kind_bytes("reserved") == pytest.approx(1.1 * found.allocated_bytes)
+    assert found.kind_bytes("nvidia-smi") == pytest.approx(1.1 * found.allocated_bytes + 5e8)
+    assert found.kind_bytes("allocated") == found.allocated_bytes
+
+
+def test_stages_hold_their_layers_and_edges():
+    """Two stages of 16: the embedding on the first, head and norm on the last."""
+    layers = 16 * (LAYER + 2 * NORM)
+    first = peak(job(pp=2, global_batch_size=8))
+    assert first.stage == 0 and first.base_bytes == 2 * (layers + EDGES / 2)
+    assert first.kept_bytes == 2 * 16 * 2 * 4096 * T  # 1F1B: two micro-batches at once
+    chunks = peak(job(pp=2, vpp=2, global_batch_size=8))
+    assert chunks.kept_bytes == 2.5 * 16 * 2 * 4096 * T  # Narayanan 2021: 2 (p-1) + (v-1) p + 1
+    last = peak(job(pp=2, loss="eager", global_batch_size=8))
+    assert last.stage == 1 and last.base_bytes == 2 * (layers + EDGES / 2 + NORM)
+    moe = peak(job(ep=8, dp=8, global_batch_size=8), model=MIXTRAL)
+    experts = 32 * 8 * 176_160_768
+    whole = counts(MIXTRAL, Method()).total_params
+    assert moe.base_bytes == pytest.approx(2 * (whole - experts * 7 / 8), rel=1e-6)
