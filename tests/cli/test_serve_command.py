@@ -348,3 +348,45 @@ def test_layers_on_the_host_by_count():
     assert "--n-cpu-moe 36" in few["launch"][0]
     dense = invoke(*"serve llama3.1-8b --gpu rtx-2080 --weights q4_k_m --n-cpu-moe 4".split())
     assert (dense.returncode, dense.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "measured"),
+    [
+        ("llama2-7b", "rtx-4090", (112.9, 206.4)),  # llm-awq and TurboMind (mit-han-lab/llm-awq 78)
+        ("llama2-13b", "rtx-4090", (75.0, 115.8)),  # TurboMind, the same; half of the bandwidth
+    ],
+)
+def test_four_bit_weights_of_one_user_run_near_the_bandwidth(model, gpu, measured):
+    done = invoke(
+        *("serve", model, "--gpu", gpu, "--gpus", "1", "--engine", "lmdeploy", "--weights", "awq"),
+        *("--input", "1", "--output", "512", "--concurrency", "1", "--json"),
+    )
+    speed = json.loads(done.stdout)["result"]["tokens_per_s_per_user"]
+    assert measured[0] <= speed <= measured[1]
+
+
+def test_a_load_says_what_one_user_alone_would_get():
+    asked = ("serve", "llama3-8b", "--gpu", "h100", "--gpus", "1", "--json")
+    loaded = json.loads(invoke(*asked, "--concurrency", "64").stdout)["result"]
+    alone = json.loads(invoke(*asked, "--concurrency", "1").stdout)["result"]
+    assert loaded["alone_tpot_s"] == pytest.approx(alone["tpot_mean_s"], rel=1e-6)
+    assert loaded["alone_ttft_s"] == pytest.approx(alone["ttft_mean_s"], rel=1e-6)
+    assert loaded["tpot_mean_s"] > alone["tpot_mean_s"]
+
+
+def test_lengths_of_chat_data_are_those_that_the_benchmark_prints():
+    from gpuscale.answers.serve.reading import lengths
+
+    assert lengths("sharegpt", "--input").mean * 1000 == pytest.approx(217_393, rel=0.01)
+    assert lengths("ShareGPT", "--output").mean * 1000 == pytest.approx(201_847, rel=0.01)
+
+
+def test_intervals_are_those_of_the_kind_of_load():
+    asked = ("serve", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--tp", "8", "--json")
+    asked = (*asked, "--concurrency", "16")
+    plain = json.loads(invoke(*asked).stdout)["result"]
+    drafts = json.loads(invoke(*asked, "--draft", "mtp:3", "--accept", "0.8").stdout)["result"]
+    assert (
+        drafts["tpot_high_s"] / drafts["tpot_mean_s"] > plain["tpot_high_s"] / plain["tpot_mean_s"]
+    )

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import reading
+from gpuscale.answers.serve.figures import widths
 from gpuscale.answers.serve.measured import Price
 from gpuscale.core.serving.capacity import Limit
 from gpuscale.core.serving.choose import Choice, Found, Wanted, copies_needed
@@ -32,7 +33,8 @@ def blocks_of(
     blocks.append(Facts(facts(wanted, r)))
     if r.pools:
         blocks.append(pool_table(r.pools))
-    blocks.append(Text("\n".join(footing(case, r, price))))
+    widths_known = widths(case, choice.found[0], wanted)
+    blocks.append(Text("\n".join(footing(case, r, price, widths_known))))
     if case.loaded.changes:
         blocks.append(Text(changed_text(case.loaded)))
     blocks.append(Text("\n".join((*r.launch, r.benchmark))))
@@ -249,6 +251,14 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
     if r.ttft_mean_s is not None and r.tpot_mean_s is not None:
         rows.append(("TTFT", f"{ms(r.ttft_mean_s)} ms mean", f"p99 {ms(r.ttft_p99_s)} ms"))
         rows.append(("TPOT", f"{ms(r.tpot_mean_s)} ms mean", f"p99 {ms(r.tpot_p99_s)} ms"))
+    if r.alone_tpot_s and r.alone_ttft_s and wanted.concurrency != 1:
+        rows.append(
+            (
+                "one user alone",
+                f"{figure(1.0 / r.alone_tpot_s)} tokens/s",
+                f"the first after {ms(r.alone_ttft_s)} ms",
+            )
+        )
     if r.time_s is not None:
         rows.append(("all requests", f"{figure(r.time_s)} s", f"{r.n_requests:,} simulated"))
     rows.append(
@@ -270,7 +280,7 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
     return rows
 
 
-def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
+def footing(case: Case, r: ServeAnswer, price: Price, known_to: tuple[float, float]) -> list[str]:
     """Say what the numbers rest on: simulation, intervals, price."""
     lines = []
     if r.n_requests and r.ttft_error_frac is not None and r.tpot_error_frac is not None:
@@ -280,9 +290,8 @@ def footing(case: Case, r: ServeAnswer, price: Price) -> list[str]:
             f"{r.n_requests:,} requests simulated{waits}; p95 +- {math.ceil(100 * error)} %."
         )
     from gpuscale.answers.money import bill_rows
-    from gpuscale.answers.serve.figures import widths
 
-    ttft, tpot = (math.exp(w) for w in widths(case))
+    ttft, tpot = (math.exp(w) for w in known_to)
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"
     known = "" if case.measured else "; not calibrated on this architecture"
     lines.append(
@@ -309,7 +318,7 @@ def inputs_of(asked: Serve, case: Case) -> dict[str, Any]:
         "catalogue": asked.catalogue,
         "engine": shown,
         "weights": list(case.weights),
-        "kv": case.kv,
+        "kv": case.cache_format(case.engines[0], case.weights[0]),
         "input": str(asked.input),
         "output": str(asked.output),
         "rate_per_s": asked.rate,

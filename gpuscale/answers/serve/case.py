@@ -41,7 +41,7 @@ class Case:
     loaded: Loaded
     engines: tuple[str, ...]
     weights: tuple[str, ...]
-    kv: str
+    kv: str | None  # None: as the engine does it
     demand: Demand
     limits: Limits
     sites: dict[str, ServingSite]
@@ -52,6 +52,10 @@ class Case:
     def model(self) -> ModelSpec:
         """The model."""
         return self.loaded.model
+
+    def cache_format(self, engine: str, weights: str) -> str:
+        """Format of the cache: as asked, or the engine's own."""
+        return self.kv or layouts.cache_format(engine, weights)
 
     @property
     def measured(self) -> bool:
@@ -69,7 +73,7 @@ def case_of(asked: Serve) -> Case:
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
     weights = asked.weights or (published(loaded.model),)
     engines = asked.engine or (_engine_of(weights),)
-    kv = (asked.kv or "bf16").replace("fp16", "bf16")
+    kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
     notes = []
     gpu = loaded.gpu
     for name in weights:
@@ -177,7 +181,8 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
     refused = ""
     for engine in case.engines:
         for weights in case.weights:
-            formats = replace(formats_of(case.model, weights, case.kv), drafts=drafts)
+            kv = case.cache_format(engine, weights)
+            formats = replace(formats_of(case.model, weights, kv), drafts=drafts)
             if engine == "llamacpp" and weights in ATTENTION_KEPT:
                 formats = replace(formats, attention_format=GGUF_BESIDE)
             shown = reading.SHOWN.get(engine, engine)

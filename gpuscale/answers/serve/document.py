@@ -155,7 +155,8 @@ def _answer(
     what, row = best.candidate.what, rows[0]
     service = what.decode if isinstance(what, PooledService) else what
     replica = None if isinstance(what, PooledService) else service.replica
-    ttft_width, tpot_width = widths(case)
+    alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
+    ttft_width, tpot_width = widths(case, best, wanted)
     ttft, tpot = row.ttft, row.tpot
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
     meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
@@ -164,7 +165,7 @@ def _answer(
         fits=True,
         engine=row.engine,
         weights=row.weights,
-        kv=case.kv,
+        kv=service.replica.kv_format,
         layout=row.layout,
         tp=replica.tp if replica else None,
         pp=replica.pp if replica else None,
@@ -188,6 +189,8 @@ def _answer(
         tpot_low_s=tpot.mean_s / math.exp(tpot_width) if tpot else None,
         tpot_high_s=tpot.mean_s * math.exp(tpot_width) if tpot else None,
         end_to_end_mean_s=load.end_to_end.mean_s if load else None,
+        alone_ttft_s=alone.ttft.mean_s if alone else None,
+        alone_tpot_s=alone.tpot.mean_s if alone else None,
         ttft_error_frac=load.ttft_error_frac if load else None,
         tpot_error_frac=load.tpot_error_frac if load else None,
         time_s=load.time_s if load and wanted.rate_per_s is None and _closed(wanted) else None,

@@ -9,6 +9,7 @@ from gpuscale.answers.serve.records import MemoryLine
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve.case import Case
+    from gpuscale.core.serving.choose import Found, Wanted
     from gpuscale.core.serving.service import Service
 
 
@@ -33,17 +34,25 @@ def memory_line(service: Service) -> MemoryLine:
     )
 
 
-def widths(case: Case) -> tuple[float, float]:
+def widths(case: Case, found: Found, wanted: Wanted) -> tuple[float, float]:
     """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
+    from gpuscale.core.serving.disaggregated import PooledService
     from gpuscale.core.serving.layouts import n_experts
     from gpuscale.io.serving import serving_intervals
 
     known = serving_intervals()
-    kind = "moe" if n_experts(case.model) else "dense"
-    found = []
+    what = found.candidate.what
+    pooled = isinstance(what, PooledService)
+    decode = what.decode if isinstance(what, PooledService) else what
+    local = wanted.concurrency == 1 and decode.site.software.name == "llamacpp"
+    kind = "pools" if pooled else "one" if local else "closed"
+    drafts = "+drafts" if decode.replica.drafts else ""
+    shape = "moe" if n_experts(case.model) else "dense"
+    out = []
     for quantity in ("ttft_ms", "tpot_ms"):
-        width = known.get(f"closed/{kind}/{quantity}", known["unknown"])
+        names = (f"{kind}{drafts}/{shape}/{quantity}", f"closed{drafts}/{shape}/{quantity}")
+        width = next((known[name] for name in names if name in known), known["unknown"])
         if not case.measured:
             width = max(width, known["unseen-architecture"])
-        found.append(width)
-    return found[0], found[1]
+        out.append(width)
+    return out[0], out[1]

@@ -49,7 +49,7 @@ def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
                 model=asked.model,
                 service=service,
                 weights=found.candidate.weights,
-                kv=case.kv,
+                kv=service.replica.kv_format,
                 sequences=rounded_up(most),
                 context=asked.context,
                 tight=case.tight,
@@ -151,7 +151,7 @@ def trtllm_line(asked: Serve, one: Started) -> str:
     words += [f"--max_batch_size {one.sequences}", f"--max_num_tokens {one.chunk}"]
     if one.context:
         words.append(f"--max_seq_len {one.context}")
-    if r.dp_attention > 1 or one.kv != "bf16" or r.drafts:
+    if r.dp_attention > 1 or asked.kv or r.drafts:
         words.append("--extra_llm_api_options options.yaml")
     return " ".join(words)
 

@@ -135,7 +135,8 @@ def _smaller_format(case: Case, service: Service) -> str | None:
 
     now = element_bytes(service.replica.ffn_format)
     for name in SMALLER:
-        formats = formats_of(case.model, name, case.kv)
+        kv = case.cache_format(service.site.software.name, name)
+        formats = formats_of(case.model, name, kv)
         one = replace(
             service.replica,
             ffn_format=formats.ffn_format,

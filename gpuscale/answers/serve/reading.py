@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 1e8
 MOST_RATE = 1e9
-LENGTHS_HINT = "a number, lognormal:MEAN,SIGMA, exp:MEAN or uniform:LOW,HIGH"
+LENGTHS_HINT = "a number, lognormal:MEAN,SIGMA, exp:MEAN, uniform:LOW,HIGH or sharegpt"
 PER = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0}
 ENGINES = {
     "vllm": "vllm",
@@ -93,11 +93,13 @@ def lengths(value: Any, label: str) -> Lengths:
     >>> lengths("2k", "--input"), lengths("uniform:100,200", "--input").mean
     (Lengths(kind='fixed', a=2048.0, b=0.0, values=()), 150.0)
     """
-    from gpuscale.core.serving.traffic import Lengths
+    from gpuscale.core.serving.traffic import CHAT, Lengths
 
     if isinstance(value, Lengths):
         return value
     kind, colon, rest = str(value).strip().partition(":")
+    if kind.strip().lower() == "sharegpt" and not colon:
+        return CHAT["output" in label]
     if not colon:
         return Lengths("fixed", _tokens(value, label))
     kind = kind.strip().lower().replace("-", "")

@@ -88,6 +88,8 @@ class ServeAnswer:
     tpot_low_s: float | None
     tpot_high_s: float | None
     end_to_end_mean_s: float | None
+    alone_ttft_s: float | None  # of a request that meets no other
+    alone_tpot_s: float | None
     ttft_error_frac: float | None  # of the 95th percentile, one standard error of the simulation
     tpot_error_frac: float | None
     time_s: float | None  # of all requests of a closed loop or burst

@@ -36,6 +36,10 @@ from gpuscale.core.kernel.calibration import (
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 """Output tiles of one thread block that libraries choose from."""
 
+NARROW_TILES = ((16, 128), (16, 256), (32, 256))
+"""More of them where weights are stored more narrowly than they are multiplied: such kernels are
+made for few rows, in tiles of 16 (Marlin, arXiv:2408.11743, section 3)."""
+
 LARGEST_TILE = 128 * 256
 SPLIT_K = 512
 """Shortest K loop that a split product leaves to one block."""
@@ -93,7 +97,8 @@ def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
     best = float("inf")
     area0 = c.tile_area
     most_split = max(1.0, floor(p.k / SPLIT_K))
-    for rows, columns in TILES:
+    widened = p.weight_bytes is not None and p.weight_bytes < p.in_bytes
+    for rows, columns in NARROW_TILES + TILES if widened else TILES:
         tiles = p.products * ceil(m / rows) * ceil(p.n / columns) / p.n_units
         if tiles <= 1.0:
             waves = 1.0 / min(max(1.0, floor(1.0 / tiles)), most_split)

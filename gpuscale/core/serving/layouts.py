@@ -17,6 +17,20 @@ TENSOR_ENGINES = ("vllm", "sglang", "trtllm")
 ATTENTION_DP_ENGINES = TENSOR_ENGINES
 """Engines with data-parallel attention around expert parallelism."""
 
+EIGHT_BIT_CACHE = "trtllm"
+"""Engine whose checkpoints in fp8 and fp4 bring a cache in fp8: ModelOptimizer's `hf_quant_config`
+(`kv_cache_quant_algo`), which TensorRT-LLM follows; vLLM and SGLang start with 16 bits."""
+
+
+def cache_format(engine: str, weights: str) -> str:
+    """Format of the cache that an engine takes by itself.
+
+    >>> cache_format("trtllm", "fp8"), cache_format("vllm", "fp8")
+    ('fp8', 'bf16')
+    """
+    narrow = weights.startswith(("fp8", "nvfp4"))
+    return "fp8" if engine == EIGHT_BIT_CACHE and narrow else "bf16"
+
 
 def n_experts(model: ModelSpec) -> int:
     """Routed experts of a layer; 0 for a dense model. [1]."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from gpuscale.core.serving.layouts import cache_format
 from gpuscale.core.serving.records import Drafts
 from gpuscale.errors import GpuscaleError
 
@@ -123,7 +124,7 @@ def formats(row: Row, model: ModelSpec, framework: str) -> tuple[str, str, str]:
     note = row.get("note", "").lower()
     moe = any(f.kind == "moe" for f in model.ffns.values())
     mla = any(m.kind == "mla" for m in model.mixers.values())
-    cache = "fp8" if framework == "trtllm" else "bf16"
+    cache = cache_format(framework, "fp8")
     printed = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
     if printed:
         cache = printed[1].replace("fp16", "bf16")

@@ -11,7 +11,7 @@ from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.core.serving.pools import Pool, disaggregated_loop, prefill_pool
 from gpuscale.core.serving.power import gpu_power_w, rates_of, use_frac
 from gpuscale.core.serving.service import Demand, Service
-from gpuscale.core.serving.traffic import Lengths
+from gpuscale.core.serving.traffic import CHAT, Lengths
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.pools import Pools
@@ -25,10 +25,6 @@ MOST_REQUESTS = 2_500
 """Requests from which fewer rounds are replayed, at least `FEWEST_ROUNDS`."""
 
 FEWEST_ROUNDS = 3
-
-CHAT_SIGMA = (1.0, 0.9)
-"""Spread of ln(length) of prompts and answers of chat data (ShareGPT), whose answers end a burst
-one by one; arXiv:2309.06180, figure 11."""
 
 FIRST_WAVE = 0.1
 """Share of the requests that all start at once: the first of ten waves."""
@@ -126,7 +122,7 @@ class Harness:
 def _lengths(row: ServedRow, mean: float, which: int) -> Lengths:
     """Lengths of prompts (0) or answers (1) as the row's load generator draws them."""
     if row.chat:
-        return Lengths("lognormal", mean, CHAT_SIGMA[which])
+        return Lengths("lognormal", mean, CHAT[which].b)
     low, high = row.spread
     if low == high:
         return Lengths("fixed", mean)
