@@ -131,3 +131,84 @@ def test_calls_with_many_arguments_name_them():
             if isinstance(node, ast.Call) and len(node.args) > MOST_BY_PLACE:
                 wrong.append(f"{name_of(path)}:{node.lineno}: {ast.unparse(node.func)}")
     assert wrong == []
+
+
+# --- numbers in core ---
+
+ROUNDING = 1e-6
+"""Below this a number keeps rounding errors apart."""
+
+SMALL = 16
+"""Whole numbers up to this count: matrices, FLOP of a product, bytes of a format, ZeRO stages."""
+
+TEXT = ("quantity.py", "words.py")
+"""Modules of core that read and write units: their numbers are those of the units."""
+
+
+def counts_or_rounds(value):
+    """Whether a literal is a count, a half, a hundred (percent) or below rounding."""
+    return value in (0.5, 100) or abs(value) < ROUNDING or (value == int(value) and value <= SMALL)
+
+
+def numbers_that_need_no_name(tree):
+    """Literals that have a name: constants and fields, defaults of parameters; places, messages."""
+    named = [n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign))]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            named += [n for n in node.body if isinstance(n, (ast.Assign, ast.AnnAssign))]
+        elif isinstance(node, ast.FunctionDef):
+            named += [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+            named += node.decorator_list  # lru_cache(maxsize=...)
+        elif isinstance(node, ast.Subscript):
+            named.append(node.slice)
+        elif isinstance(node, (ast.JoinedStr, ast.Raise)):
+            named.append(node)
+    return {id(inner) for node in named for inner in ast.walk(node)}
+
+
+def test_no_bare_factor_in_core():
+    """A factor is a field of a record that a preset fills, or a constant that says why."""
+    bare = []
+    for path in (PACKAGE / "core").rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        allowed = numbers_that_need_no_name(tree)
+        bare += [
+            f"{name_of(path)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and type(node.value) in (int, float)
+            and id(node) not in allowed
+            and not counts_or_rounds(node.value)
+            and path.name not in TEXT
+        ]
+    assert bare == []
+
+
+UNITS = ("run.time", "run.energy", "run.ownership", "run.failures", "kernel.chip")
+"""Modules of core with conversions of units beside their formulas: hours of a year, J of a kWh."""
+
+
+def test_constants_of_core_say_why():
+    """A constant with a fraction in it has a sentence below it."""
+    silent = []
+    for path in (PACKAGE / "core").rglob("*.py"):
+        name, body = name_of(path), ast.parse(path.read_text("utf-8")).body
+        if path.name in TEXT or name.endswith(UNITS):
+            continue
+        for node, after in zip(body, [*body[1:], None], strict=True):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):
+                continue
+            value = node.value.value
+            said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(value, float) and not counts_or_rounds(value) and not said:
+                silent.append(f"{name}: {ast.unparse(node)}")
+    assert silent == []
+
+
+def test_a_bare_factor_is_seen():
+    tree = ast.parse("WIDTH = 0.35\ndef f(x: float = 0.2):\n    return 0.35 * x + x[3] / 3")
+    allowed = numbers_that_need_no_name(tree)
+    found = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+    assert [v for v in found if v == 0.35] == [0.35, 0.35]
+    numbers = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in allowed]
+    assert [n.value for n in numbers if not counts_or_rounds(n.value)] == [0.35]

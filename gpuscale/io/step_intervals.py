@@ -1,4 +1,4 @@
-"""Widths of the stated intervals of step times, from `presets/train/intervals.toml`."""
+"""Widths of the stated intervals of step times and of memory, from `presets/train`."""
 
 from __future__ import annotations
 
@@ -13,3 +13,20 @@ def interval_widths() -> dict[str, float]:
     """Class -> half width of ln(time) that holds 80 % of the validation rows of the class."""
     table = read_toml(train_folder() / "intervals.toml")
     return {name: float(value["width"]) for name, value in table["class"].items()}
+
+
+def memory_interval_factor(software: str) -> float:
+    """Factor on the expected memory of a framework family that holds 80 % of measured peaks. [1].
+
+    Examples
+    --------
+    >>> memory_interval_factor("megatron-core"), memory_interval_factor("my-own")
+    (1.08, 1.25)
+    """
+    return _memory_factors().get(software, _memory_factors()["unknown"])
+
+
+@lru_cache(maxsize=1)
+def _memory_factors() -> dict[str, float]:
+    table = read_toml(train_folder() / "memory_intervals.toml")
+    return {name: float(value["factor"]) for name, value in table["family"].items()}

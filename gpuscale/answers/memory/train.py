@@ -9,7 +9,7 @@ from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import rows_max, verdict, width_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.memory.fit import Fewest, fewest_gpus, interval_factor, usable_bytes, why
+from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
@@ -19,6 +19,7 @@ from gpuscale.core.stages import split_text
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import changed_text, load_inputs
 from gpuscale.io.software import capabilities_of, load_software
+from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def training_document(asked: Memory) -> Document:
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     fits = peak.total_bytes <= usable
-    factor = interval_factor(software.name)
+    factor = memory_interval_factor(software.name)
     fewest, risky = None, None
     if asked.min_gpus or not fits:
         rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))

@@ -9,11 +9,11 @@ from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospe
 from gpuscale.answers.plan.request import Request
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
-from gpuscale.core.memory.fit import interval_factor
 from gpuscale.core.plan.records import Alternative, PlanResult
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.io.jobs import job_toml, step_interval
+from gpuscale.io.step_intervals import memory_interval_factor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +109,7 @@ def plan_result(
         capacity_bytes=best.capacity_bytes,
         hbm_bytes=case.problem.hardware.hbm_bytes,
         headroom_bytes=best.headroom_bytes,
-        memory_interval_factor_80=interval_factor(software),
+        memory_interval_factor_80=memory_interval_factor(software),
         run=ahead.run if ahead else None,
         outlook=ahead.outlook if ahead else None,
         bill=ahead.bill if ahead else None,

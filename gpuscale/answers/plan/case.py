@@ -10,7 +10,6 @@ from gpuscale.answers.legal import refuse_settings
 from gpuscale.answers.lifetime import outlook_of, save_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
 from gpuscale.core.layout import PRECISIONS
-from gpuscale.core.memory.fit import interval_factor
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.estimate import estimate, run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
@@ -26,6 +25,7 @@ from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.software import capabilities_of, load_software
+from gpuscale.io.step_intervals import memory_interval_factor
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
@@ -183,7 +183,7 @@ def _check_layers(facts: Facts) -> None:
 
 def fit_factor(fit: str, software: str) -> float:
     """Factor on the expected memory that must fit: the upper or lower end of its interval, or 1."""
-    factor = interval_factor(software)
+    factor = memory_interval_factor(software)
     return {"safe": factor, "expected": 1.0, "tight": 1.0 / factor}[fit]
 
 

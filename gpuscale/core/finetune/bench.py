@@ -28,6 +28,10 @@ LONGEST = 2**24
 """Longest sequence tried."""
 
 
+MOST_MICRO_BATCH = 65_536
+"""Largest micro-batch tried when looking for the largest that fits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One job tried: memory of the fullest GPU, time of a step."""
@@ -111,7 +115,7 @@ def longest_seq_len(bench: Bench, job: Job, step: int = 64) -> int:
 
 def largest_micro_batch(bench: Bench, job: Job) -> int:
     """Largest micro-batch that fits; 0 if not even one sequence does. [1]."""
-    return _largest(lambda n: bench.fits(with_micro_batch(job, n)), 65_536)
+    return _largest(lambda n: bench.fits(with_micro_batch(job, n)), MOST_MICRO_BATCH)
 
 
 def _largest(holds: Callable[[int], bool], most: int) -> int:

@@ -30,25 +30,8 @@ if TYPE_CHECKING:
 INPUT_GRADIENT_SHARE = 0.5
 """Share of a linear map's backward pass that is the input gradient: one of two equal products."""
 
-ADAPTER_EFF = 0.35
-"""Rate of an adapter's thin products over that of large ones: prior, ranks fill part of a tile."""
-
 GPTQ = ("int4-g128",)
 """Bases that GPTQ's and AWQ's kernels unpack."""
-
-LONG_TOKENS = 16384.0
-"""Sequence length at which half of the gain of long sequences is reached: prior."""
-
-OFFLOAD_EXPOSED = 0.5
-"""Share of a parameter offload's transfers that stays visible: prior, between the layers."""
-
-GRADIENT_AND_WEIGHT_BYTES = 6.0
-"""Bytes of one parameter over the host link at an update on the CPU: gradient in fp32 out, weight
-in 16 bits back (ZeRO-Offload, arXiv:2101.06840)."""
-
-ACTIVATIONS_EXPOSED = 0.1
-"""The same for layer inputs, copied beside the computation: 0.1 to 5 % of a step (torchtune,
-prime-rl)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +67,15 @@ def unpack_s(n_bytes: float, job: Job, hw: Hardware, p: FinetuneParameters) -> f
     return n_bytes / (hw.hbm_bytes_per_s * share)
 
 
-def long_context_gain(seq_len: float, gain: float) -> float:
+def long_context_gain(seq_len: float, gain: float, half_tokens: float) -> float:
     """Attention rate on a sequence over that on a short one: fuller waves, less start and end. [1].
 
-    >>> long_context_gain(0, 0.6), round(long_context_gain(1e6, 0.6), 2)
+    Half of the gain is reached at `half_tokens`.
+
+    >>> long_context_gain(0, 0.6, 16384), round(long_context_gain(1e6, 0.6, 16384), 2)
     (1.0, 1.59)
     """
-    return 1.0 + gain * seq_len / (seq_len + LONG_TOKENS)
+    return 1.0 + gain * seq_len / (seq_len + half_tokens)
 
 
 def _adapter_s(
@@ -102,11 +87,11 @@ def _adapter_s(
     tp = job.layout.tp
     width = (kind.adapter_inputs + kind.adapter_outputs) / tp
     flop = 2.0 * tokens * job.method.rank * width
-    time = flop / (hw.bf16_flop_per_s * hw.product_bf16_frac * ADAPTER_EFF)
+    time = flop / (hw.bf16_flop_per_s * hw.product_bf16_frac * hw.form.adapter_eff_frac)
     time += p.adapter_passes * stream_s(hw, 2.0 * tokens * width)
     if job.method.kind == "dora":  # the norm of W + B A: the product, three passes over the matrix
         weights = sum(m.params for m in kind.adapted) / tp
-        time += 2.0 * job.method.rank * weights / (hw.bf16_flop_per_s * ADAPTER_EFF)
+        time += 2.0 * job.method.rank * weights / (hw.bf16_flop_per_s * hw.form.adapter_eff_frac)
         time += stream_s(hw, 6.0 * weights)
     return time
 
@@ -253,11 +238,13 @@ def offload_time_s(
         shards = layout.dp * layout.cp if layout.zero_stage == 3 else 1
         total = counts(model, job.method).total_params
         moved = 2.0 * each * total / (layout.tp * layout.pp * shards)
-        time += exposed_s(compute_s, moved / hw.host_link_bytes_per_s, OFFLOAD_EXPOSED)
+        time += exposed_s(compute_s, moved / hw.host_link_bytes_per_s, hw.form.offload_exposed_frac)
     if layout.offload_activations:
         tokens = layout.micro_batch_size * layout.seq_len / layout.cp
         moved = 4.0 * model.hidden_size * tokens * model.n_layers / layout.pp
-        time += exposed_s(compute_s, moved / hw.host_link_bytes_per_s, ACTIVATIONS_EXPOSED)
+        time += exposed_s(
+            compute_s, moved / hw.host_link_bytes_per_s, hw.form.activations_exposed_frac
+        )
     return time
 
 
@@ -270,7 +257,7 @@ def host_update_s(whole: Counts, job: Job, hw: Hardware, p: FinetuneParameters) 
     shards = layout.tp * layout.pp * (layout.dp * layout.cp if layout.zero_stage else 1)
     mine = whole.trained_params / shards
     update = hw.optimizer_bytes_per_param * whole.total_params / whole.trained_params
-    moved = GRADIENT_AND_WEIGHT_BYTES / hw.host_link_bytes_per_s
+    moved = hw.form.host_optimizer_bytes / hw.host_link_bytes_per_s
     rate = p.host_update_bytes_per_s or hw.form.host_memory_bytes_per_s
     return mine * (moved + update / rate)
 
@@ -306,7 +293,8 @@ def finetune_step(
     """
     layout = job.layout
     whole = counts(model, job.method)
-    gain = long_context_gain(layout.seq_len, p.attention_long_gain)
+    half = hw.form.attention_half_tokens
+    gain = long_context_gain(layout.seq_len, p.attention_long_gain, half)
     hw = replace(hw, attention_eff=hw.attention_eff * gain)
     kinds = {(mixer, ffn): whole.kinds[i] for i, (mixer, ffn, _) in enumerate(model.named_groups)}
     own_hw, own_sw = _trained(hw, sw, job, whole, p)

@@ -84,7 +84,6 @@ def measured_format(used: str, dtype: str, kernels: str = "") -> bool:
     return used in (dtype, f"{dtype}-{kernels}") or (used, dtype) == ("bf16", "fp16")
 
 
-UNSEEN_LOW_FRAC = 0.75
-UNSEEN_HIGH_FRAC = 1.4
+UNSEEN_LOW_FRAC, UNSEEN_HIGH_FRAC = 0.75, 1.4
 """Interval where another format or architecture serves: 10 and 90 % quantiles when the constants
 of one architecture or format predict the measurements of another (medians of 9 to 15 %)."""

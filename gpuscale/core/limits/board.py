@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
 
+STEP_OVER_BACKWARD = 1.5
+"""Forward and backward pass over the backward pass alone: 6 of 4 FLOP a weight and token."""
+
 
 def limits_board(
     model: ModelSpec,
@@ -162,7 +165,7 @@ def _fsdp(case: Case) -> LimitRow:
     inner = lay.tp if s.n_experts == 1 else lay.ep * lay.etp
     span = lay.tp * lay.cp * lay.dp
     m = lay.n_micro_batches
-    math_s = 1.5 * dp_limits.dp_math_s(
+    math_s = STEP_OVER_BACKWARD * dp_limits.dp_math_s(
         case.batch_tokens / m,
         s.hidden_size,
         ffn_hidden_size=s.ffn_hidden_size,

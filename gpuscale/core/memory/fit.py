@@ -25,23 +25,6 @@ DEVICE_RESERVED_FRAC = 0.011
 MOST_GPUS = 131_072
 """Largest number tried when looking for the smallest that fits."""
 
-INTERVAL_80 = {
-    "megatron-no-overlap": 1.04,
-    "megatron-deepspeed": 1.08,
-    "torchtitan": 1.08,
-    "nanotron": 1.13,
-    "megatron-core": 1.08,
-    "megatron-bridge": 1.10,
-    "megatron-lm": 1.08,
-    "mlperf-submission": 1.10,
-}
-"""Factor that holds 80 % of measured peaks, by family: the 80 % quantile of |ln(ratio)| over the
-published rows (27, 51, 13 and 1243 of the first four); the others take their sister's, wider where
-no row of the family prints its memory."""
-
-INTERVAL_80_UNKNOWN = 1.25
-"""For families without any measured peak, and recipes that are not the family's own."""
-
 
 def usable_bytes(hbm_bytes: float, stated_bytes: float | None = None) -> float:
     """Memory that a process can have of a device's HBM, or what its preset states. [byte].
@@ -76,17 +59,6 @@ def gpu_counts(gpus_per_node: int, most: int = MOST_GPUS) -> Iterator[int]:
         if nodes >= 16 * step:
             step *= 2
         nodes += step
-
-
-def interval_factor(software: str) -> float:
-    """Factor on the expected memory of a framework family that holds 80 % of measured peaks. [1].
-
-    Examples
-    --------
-    >>> interval_factor("megatron-core"), interval_factor("my-own")
-    (1.08, 1.25)
-    """
-    return INTERVAL_80.get(software, INTERVAL_80_UNKNOWN)
 
 
 def fewest_gpus(

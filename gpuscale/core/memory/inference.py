@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+MOST_SEQUENCES = 1e12
+"""Where a cache takes nothing, more fit than anyone counts."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServingMemory:
@@ -51,7 +54,7 @@ def serving_memory(
     if room < 0:
         most = 0
     elif kv_bytes_per_sequence > 0:
-        most = int(min(room / kv_bytes_per_sequence, 1e12))
+        most = int(min(room / kv_bytes_per_sequence, MOST_SEQUENCES))
     else:
         most = concurrency
     return ServingMemory(

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 
+MOST_GPUS = 4096
+"""Largest replica tried when looking for the smallest that fits."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServingJob:
     """What is served: formats, context, concurrency."""
@@ -122,7 +126,7 @@ def fewest_serving(
     engine: EngineMemory | None = None,
 ) -> FewestServing | None:
     """Smallest replica that holds the weights and the wanted concurrency: TP in a node, then PP."""
-    for n in gpu_counts(gpus_per_node, most=4096):
+    for n in gpu_counts(gpus_per_node, most=MOST_GPUS):
         tp = min(n, gpus_per_node)
         pp = n // tp
         if pp > model.n_layers:

@@ -30,6 +30,10 @@ from gpuscale.core.network.hierarchy import (
 SOURCE = 'How to Scale Your Model, GPU chapter, "Collectives on GPUs"'
 
 
+MOST_SIZES = 1000
+"""Longest table of sizes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """How an all-to-all is sparse; dense without `top_k`."""
@@ -270,7 +274,7 @@ def sweep_sizes(first_bytes: float, last_bytes: float, factor: float = 4.0) -> t
         raise ValueError("a sweep needs 0 < first <= last and a factor above 1")
     sizes: list[float] = []
     size = first_bytes
-    while size < last_bytes * (1 - 1e-9) and len(sizes) < 1000:
+    while size < last_bytes * (1 - 1e-9) and len(sizes) < MOST_SIZES:
         sizes.append(size)
         size *= factor
     return (*sizes, last_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TOLERANCE = 0.05
+"""How far a batch that is given in tokens may be rounded, so that many layouts divide it."""
 
 
 def sequences_for(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuscale.core.plan.records import ScanRow
+from gpuscale.core.run.time import SECONDS_PER_DAY
 
 
 def shortfalls(
@@ -24,7 +25,7 @@ def shortfalls(
         over = row.peak_bytes - row.capacity_bytes
         unsafe = "the upper end of its memory does not fit"
         found.append(f"does not fit by {over / 1e9:,.1f} GB" if over > 0.0 else unsafe)
-    if deadline_s is not None and (row.days is None or row.days * 86400 > deadline_s):
+    if deadline_s is not None and (row.days is None or row.days * SECONDS_PER_DAY > deadline_s):
         have = "no token budget" if row.days is None else f"{row.days:,.1f} days"
         found.append(f"{have} > {deadline_s / 86400:,.4g} days")
     if budget_usd is not None and (row.usd is None or row.usd > budget_usd):

@@ -9,6 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+ALL_LONGEST_FRAC = 0.98
+"""Mean over maximum from which every response is taken as long as the maximum."""
+
+WIDEST = 100.0
+"""Scale of the longest believed tail, over the maximum: it is flat by then."""
+
+HALVINGS = 60
+"""Halvings of a bisection: beyond the digits of a double."""
+
 
 @dataclass(frozen=True, slots=True)
 class Responses:
@@ -52,10 +61,10 @@ def responses(mean_tokens: float, max_tokens: float) -> Responses:
     """
     if not 0 < mean_tokens <= max_tokens:
         raise ValueError(f"mean {mean_tokens:g} must be above 0 and up to {max_tokens:g}")
-    if mean_tokens > 0.98 * max_tokens:
+    if mean_tokens > ALL_LONGEST_FRAC * max_tokens:
         return Responses(mean_tokens, max_tokens, None)
-    low, high = mean_tokens, 100.0 * max_tokens
-    for _ in range(60):
+    low, high = mean_tokens, WIDEST * max_tokens
+    for _ in range(HALVINGS):
         scale = math.sqrt(low * high)
         mean = scale * (1.0 - math.exp(-max_tokens / scale))
         low, high = (scale, high) if mean < mean_tokens else (low, scale)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuscale.core.run.energy import J_PER_KWH, Site, carbon_kg, embodied_kg, energy_j, mean_power_w
 from gpuscale.core.run.ownership import OwnCost, usd_per_million_tokens
-from gpuscale.core.run.time import SECONDS_PER_HOUR, gpu_hours
+from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +185,4 @@ def spot_stops_per_s(stops_per_day: float) -> float:
     """
     if stops_per_day < 0:
         raise ValueError("pre-emptions cannot be negative")
-    return stops_per_day / (24 * SECONDS_PER_HOUR)
+    return stops_per_day / SECONDS_PER_DAY

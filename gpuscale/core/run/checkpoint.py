@@ -199,6 +199,10 @@ def daly_interval_s(blocking_s: float, mtbf_s: float) -> float:
     return young_interval_s(blocking_s, mtbf_s) * (1 + math.sqrt(part) / 3 + part / 9) - blocking_s
 
 
+HALVINGS = 80
+"""Halvings of a bisection: beyond the digits of a double."""
+
+
 def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
     """Interval that makes `core.run.goodput.effective_frac` largest. [s].
 
@@ -213,7 +217,7 @@ def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
     if math.isinf(mtbf_s) or blocking_s == 0:
         return math.sqrt(2 * blocking_s * mtbf_s) if blocking_s else 0.0
     low, high = 0.0, 1.0
-    for _ in range(80):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         if middle < 1 and math.log1p(-middle) + middle + blocking_s / mtbf_s > 0:
             low = middle

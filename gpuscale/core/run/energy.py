@@ -53,6 +53,10 @@ def energy_j(power_w: float, time_s: float) -> float:
     return power_w * time_s
 
 
+MOST_LOAD_FRAC = 1.2
+"""Largest believed load over a rating: power supplies are rated above what nodes draw."""
+
+
 def node_power_w(rated_w: float, load_frac: float) -> float:
     """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W].
 
@@ -61,7 +65,7 @@ def node_power_w(rated_w: float, load_frac: float) -> float:
     >>> node_power_w(10_200, 0.78)
     7956.0
     """
-    if rated_w <= 0 or not 0 < load_frac <= 1.2:
+    if rated_w <= 0 or not 0 < load_frac <= MOST_LOAD_FRAC:
         raise ValueError("a rating above 0 and a load factor above 0, at most 1.2, are wanted")
     return rated_w * load_frac
 

@@ -85,6 +85,13 @@ def interruptions(elapsed_s: float, mtbf_s: float) -> float:
     return elapsed_s / mtbf_s
 
 
+IMPOSSIBLE = 1e3
+"""Minus the logarithm of a probability that is zero as a double."""
+
+NOTHING_LEFT = 1e-15
+"""Rest of a probability that is rounding."""
+
+
 def poisson_quantile(mean: float, quantile: float) -> int:
     """Smallest count that a Poisson number of this mean exceeds with at most 1 - quantile. [1].
 
@@ -97,9 +104,11 @@ def poisson_quantile(mean: float, quantile: float) -> int:
         raise ValueError("a mean of at least 0 and a quantile between 0 and 1 are wanted")
     count, left = 0, quantile
     while left > 0:
-        log_p = count * math.log(mean) - mean - math.lgamma(count + 1) if mean else -count * 1e3
+        log_p = (
+            count * math.log(mean) - mean - math.lgamma(count + 1) if mean else -count * IMPOSSIBLE
+        )
         left -= math.exp(log_p)
-        if left <= 1e-15:
+        if left <= NOTHING_LEFT:
             break
         count += 1
     return count

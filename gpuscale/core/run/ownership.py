@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gpuscale.core.run.time import SECONDS_PER_HOUR
+
+W_PER_KW = 1e3
+MILLION = 1e6
+
 HOURS_PER_YEAR = 8760.0
 MONTHS_PER_YEAR = 12.0
 
@@ -106,12 +111,12 @@ def own_cost(owned: Owned) -> OwnCost:
     factor = capital_recovery_frac(o.interest_frac, o.life_years)
     growth = (1 + o.interest_frac) ** o.life_years
     yearly = o.capital_usd * factor - o.residual_usd * factor / growth
-    kw = o.power_w * o.pue / 1e3
+    kw = o.power_w * o.pue / W_PER_KW
     hours = HOURS_PER_YEAR * o.n_gpus * o.utilisation_frac
     parts = (
         yearly / hours,
         kw * HOURS_PER_YEAR * o.usd_per_kwh / hours,
-        o.power_w / 1e3 * o.colocation_usd_per_kw_month * MONTHS_PER_YEAR / hours,
+        o.power_w / W_PER_KW * o.colocation_usd_per_kw_month * MONTHS_PER_YEAR / hours,
         o.staff_usd_per_year / hours,
         o.capital_usd * o.maintenance_frac / hours,
     )
@@ -145,4 +150,4 @@ def usd_per_million_tokens(usd_per_gpu_hour: float, n_gpus: float, tokens_per_s:
     """
     if tokens_per_s <= 0:
         raise ValueError(f"tokens_per_s must be positive, got {tokens_per_s}")
-    return usd_per_gpu_hour * n_gpus / (tokens_per_s * 0.0036)
+    return usd_per_gpu_hour * n_gpus / (tokens_per_s * SECONDS_PER_HOUR) * MILLION

@@ -13,6 +13,9 @@ from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk
 
+PROGRESS_EVERY = 256
+"""Groups between two reports of progress."""
+
 
 def search(
     problem: Problem,
@@ -56,7 +59,7 @@ def search(
                 heapq.heapreplace(heap, (sharper, i, group))
                 continue
             heapq.heappop(heap)
-            if progress is not None and len(heap) % 256 == 0:
+            if progress is not None and len(heap) % PROGRESS_EVERY == 0:
                 progress(1.0 - len(heap) / total)
             state.visit(group, bound)
     except KeyboardInterrupt:

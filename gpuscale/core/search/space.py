@@ -31,6 +31,9 @@ from gpuscale.core.stages import stage_kinds
 if TYPE_CHECKING:
     from gpuscale.core.stages import ModelWeights
 
+MOST_TP, MOST_CP, MOST_PP = 64, 64, 128
+"""Largest degrees that are searched: twice what published runs use."""
+
 VPP = (2, 3, 4, 5, 6, 7, 8, 10, 12)
 SHARD_GROUPS = (8, 16, 32, 64, 128, 256)
 
@@ -122,13 +125,15 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
     """
     parts = divisors(facts.n_gpus)
     moe, soft = facts.n_experts > 0, facts.runs_on
-    widest = min(64, max(8, 2 * domain_gpus))
+    widest = min(MOST_TP, max(8, 2 * domain_gpus))
     searched = [s for s in SCHEDULES.values() if s.searched]
     return Space(
         tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
-        cp=tuple(d for d in parts if d in powers_of_two(64 if soft.cp_kinds else 1)),
+        cp=tuple(d for d in parts if d in powers_of_two(MOST_CP if soft.cp_kinds else 1)),
         cp_kind=soft.cp_kinds or (DEFAULT_CONTEXT,),
-        pp=tuple(d for d in parts if d <= min(facts.n_layers, 128) and not against_pp(d, 1, facts)),
+        pp=tuple(
+            d for d in parts if d <= min(facts.n_layers, MOST_PP) and not against_pp(d, 1, facts)
+        ),
         ep=divisors(facts.n_experts) if moe and soft.expert_parallel else (1,),
         etp=(1, AS_TP) if moe else (1,),
         micro_batch_size=powers_of_two(16),

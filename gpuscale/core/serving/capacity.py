@@ -30,6 +30,19 @@ LOW_FRAC = 1e-3
 """Rate, relative to the highest stable one, that stands for a service without load."""
 
 
+BEYOND = 1.3
+"""First upper end of the bracket, over the formula's highest rate."""
+
+FIRST_SHARE = 0.6
+"""Where in the bracket the first rate is tried while no limit is near."""
+
+LEAST_SHARE = 0.05
+"""Least part of the bracket that a trial cuts off at either end."""
+
+LOWEST_STEP, HIGHEST_STEP = 0.7, 0.97
+"""Next rate over the last where the queue grew: as answered, but within these."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Most that a statistic of a latency may be. [s]."""
@@ -124,10 +137,10 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
     if low_spare < 0.0:
         return Capacity(0.0, trial.load, trial.binding)
     kept, used = trial.load, trial.binding
-    high, high_spare = 1.3 * top, -1.0
+    high, high_spare = BEYOND * top, -1.0
     for _ in range(MOST_TRIALS):
-        share = low_spare / (low_spare - high_spare) if low_spare < 1.0 else 0.6
-        rate = low + min(0.95, max(0.05, share)) * (high - low)
+        share = low_spare / (low_spare - high_spare) if low_spare < 1.0 else FIRST_SHARE
+        rate = low + min(1.0 - LEAST_SHARE, max(LEAST_SHARE, share)) * (high - low)
         spare = trial.spare(rate, REQUESTS)
         if spare >= 0.0:
             low, low_spare, kept, used = rate, spare, trial.load, trial.binding
@@ -144,7 +157,7 @@ def _stable(trial: Trial, rate: float) -> Capacity:
         if trial.spare(rate, REQUESTS) > 0.0:
             break
         answered = trial.load.requests_per_s
-        rate = max(0.7 * rate, min(0.97 * rate, answered))
+        rate = max(LOWEST_STEP * rate, min(HIGHEST_STEP * rate, answered))
     return Capacity(rate, trial.load, trial.binding)
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 ONE_TOKEN = Lengths("fixed", 1)
 
 
+HALVINGS = 40
+"""Halvings of the rate: a millionth of a millionth of it."""
+
+
 def prefill_worker(
     model: ModelSpec, replica: Replica, site: ServingSite, demand: Demand, tuning: Tuning
 ) -> Service:
@@ -161,7 +165,7 @@ class PooledService:
         """
         low, high = 0.0, self.most_rate()
         more = self.decode.demand.outputs.mean - 1.0
-        for _ in range(40):
+        for _ in range(HALVINGS):
             rate = 0.5 * (low + high)
             read = self.prefill.steady(rate / self.n_prefill)
             made = self.decode.steady(rate / self.n_decode)

@@ -26,6 +26,16 @@ SPARE = 1.05
 MOST_WORKERS = 512
 
 
+BUSY_FRAC = 0.7
+"""Use of a prefill worker at which its first token is shown: below the knee of the queue."""
+
+MOST_DOUBLINGS = 13
+"""Concurrencies of the frontier: 1 to 4,096, doubled."""
+
+LEAST_REQUESTS = 24
+"""Requests of a closed loop of the frontier, at least; four rounds where that is more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """One worker and the rate that it keeps within its limit."""
@@ -127,14 +137,14 @@ def loops(most: float) -> list[int]:
     >>> loops(20)
     [1, 2, 4, 8, 16]
     """
-    return [2**i for i in range(13) if 2**i <= max(1.0, most)]
+    return [2**i for i in range(MOST_DOUBLINGS) if 2**i <= max(1.0, most)]
 
 
 def aggregated_points(service: Service, engine: str, weights: str) -> list[Point]:
     """Simulate closed loops of a replica."""
     label, found = layout_text(service.replica), []
     for c in loops(service.sequences_with_room):
-        load = service.closed(c, max(24, 4 * c))
+        load = service.closed(c, max(LEAST_REQUESTS, 4 * c))
         if load.tpot.mean_s <= 0.0:
             continue
         found.append(
@@ -163,7 +173,7 @@ def disaggregated_points(
         tpot_s = decode.pass_s(c) / gives
         rate = c / (more * tpot_s)
         gpus = decode.n_gpus + rate / prefill.per_gpu
-        steady = read.steady(0.7 * prefill.rate_per_s)
+        steady = read.steady(BUSY_FRAC * prefill.rate_per_s)
         found.append(
             Point(
                 kind="disaggregated",

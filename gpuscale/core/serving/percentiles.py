@@ -17,6 +17,10 @@ WARM_UP_FRAC = 0.1
 """Of the requests of an open load that are not counted: the system starts empty."""
 
 
+SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+"""Percentiles of a latency that are kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
     """Distribution of a latency over requests. [s]."""
@@ -99,7 +103,7 @@ def latency(values: Sequence[float]) -> Latency:
     if not values:
         return _NONE
     ordered = sorted(values)
-    shares = (percentile(ordered, share) for share in (0.5, 0.9, 0.95, 0.99))
+    shares = (percentile(ordered, share) for share in SHARES.values())
     return Latency(math.fsum(ordered) / len(ordered), *shares)
 
 

@@ -22,6 +22,10 @@ SHARPNESS = 8.0
 bound by the slower one, softly near their crossing."""
 
 
+TOLERANCE = 1e-3
+"""Relative change of the decoding sequences at which the rounds end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Equal workers of one kind."""
@@ -131,7 +135,7 @@ def disaggregated_loop(
         )
         ttft = asked / rate - more * step.per_token_s
         wanted = max(min(1.0, asked / workers), rate * more * step.per_token_s / workers)
-        if abs(wanted - decoding) < 1e-3 * decoding:
+        if abs(wanted - decoding) < TOLERANCE * decoding:
             break
         decoding = 0.5 * (decoding + wanted)
     prefill = prompt_pass(model, pools.prefill.replica, site, n, 1.0)

@@ -46,6 +46,19 @@ MOST_CLOSED = 10_000
 """Requests of a closed loop at which fewer rounds are enough."""
 
 
+LEAST_CONTEXT, LEAST_RANGE = 16.0, 64.0
+"""Shortest context and span of contexts for which decode passes are tabulated. [token]"""
+
+MOST_TOGETHER = 1024.0
+"""First rate of the search for the highest, over one request a pass: more than schedulers run."""
+
+HALVINGS = 60
+"""Most halvings of that search."""
+
+RATE_PRECISION = 3e-3
+"""Width of its bracket at which it ends: below the spread of a simulation."""
+
+
 def rounds(concurrency: int) -> int:
     """Find the requests of a simulated closed loop over its concurrency.
 
@@ -72,8 +85,8 @@ class Demand:
     @property
     def contexts(self) -> ContextRange:
         """Contexts around which decode passes are tabulated."""
-        low = max(16.0, 0.5 * self.inputs.mean)
-        return ContextRange(low, max(low + 64.0, self.inputs.mean + self.outputs.mean))
+        low = max(LEAST_CONTEXT, 0.5 * self.inputs.mean)
+        return ContextRange(low, max(low + LEAST_RANGE, self.inputs.mean + self.outputs.mean))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,15 +282,15 @@ class Service:
             found = self.steady(rate)
             return found.stable and found.ttft_s <= ttft_s and found.tpot_s <= tpot_s
 
-        high = 1.0 / max(self.pass_s(1.0) / 1024.0, 1e-9)
+        high = 1.0 / max(self.pass_s(1.0) / MOST_TOGETHER, 1e-9)
         low = 0.0
-        for _ in range(60):
+        for _ in range(HALVINGS):
             middle = math.sqrt(low * high) if low else high / 4.0
             if holds(middle):
                 low = middle
             else:
                 high = middle
-            if high < 1e-9 or (low and high < 1.003 * low):
+            if high < 1e-9 or (low and high < (1.0 + RATE_PRECISION) * low):
                 break
         return low
 

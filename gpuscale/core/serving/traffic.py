@@ -15,6 +15,13 @@ MOST_TOKENS = 100_000_000
 """Longest length that is drawn: a wide log-normal has no end of its own."""
 
 
+MOST_EXPONENT, MOST_LOG = 50.0, 300.0
+"""Exponents of a length beyond which it is longer than any context, and e^x still a double."""
+
+MOST_SIGMAS, MOST_MEANS = 3.09, 6.9
+"""99.9th percentile of a normal distribution in its deviations, of an exponential in its means."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """Distribution of a number of tokens, at least 1.
@@ -64,7 +71,7 @@ class Lengths:
             mean = self.mean
             return sum((v - mean) ** 2 for v in self.values) / len(self.values) / mean**2
         if self.kind == "lognormal":
-            return math.expm1(min(50.0, self.b * self.b))
+            return math.expm1(min(MOST_EXPONENT, self.b * self.b))
         if self.kind == "uniform":
             return (self.b - self.a) ** 2 / 12.0 / self.mean**2
         return 1.0 if self.kind == "exp" else 0.0
@@ -76,10 +83,11 @@ class Lengths:
             return float(max(self.values))
         if self.kind == "lognormal":
             return min(
-                float(MOST_TOKENS), self.a * math.exp(min(50.0, (3.09 - self.b / 2.0) * self.b))
+                float(MOST_TOKENS),
+                self.a * math.exp(min(MOST_EXPONENT, (MOST_SIGMAS - self.b / 2.0) * self.b)),
             )
         if self.kind == "exp":
-            return 6.9 * self.a
+            return MOST_MEANS * self.a
         return float(max(self.a, self.b))
 
 
@@ -140,7 +148,7 @@ def _quantile(lengths: Lengths) -> Callable[[float], float]:
     normal = NormalDist(math.log(a) - 0.5 * b * b, b) if b else None
     if normal is None:
         return lambda share: a
-    return lambda share: math.exp(min(300.0, normal.inv_cdf(max(share, 1e-12))))
+    return lambda share: math.exp(min(MOST_LOG, normal.inv_cdf(max(share, 1e-12))))
 
 
 def poisson_arrivals(rate_per_s: float, n: int, rng: random.Random) -> list[float]:

@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer
 
 
+FULL_HEAD = 128.0
+"""Width of a head from which fused kernels fill their tiles (FlashAttention-2, section 4.1)."""
+
+HEAD_ALIGNMENT = 64
+"""Width that the rows of a tile are aligned to; others are padded."""
+
+VECTOR_ELEMENTS = 8
+"""16-bit elements of one 16-byte load: other widths fall back to slower kernels (NVIDIA's guide to
+matrix multiplication, "Tensor Core requirements")."""
+
+
 class MixerTime(NamedTuple):
     """Seconds of one mixer and the sizes that its communication needs."""
 
@@ -60,7 +71,7 @@ def flash_core_s(
     if hw.attention_ramp_tokens:
         block = 2.0 * context / rounds
         eff *= sw.flash_factor * block / (block + hw.attention_ramp_tokens)
-        eff *= min(1.0, dv / 128.0) ** hw.form.head_dim_exponent
+        eff *= min(1.0, dv / FULL_HEAD) ** hw.form.head_dim_exponent
     merged = (rounds - 1) * tokens * heads * hw.form.ring_merge_bytes
     forward = flop / (hw.bf16_flop_per_s * eff)
     backward = hw.form.flash_backward_flop * forward / hw.attention_backward_eff
@@ -74,9 +85,9 @@ def unfused_core_s(
     """(forward, backward) time of an unfused core: the full square in memory (2019-22 stacks)."""
     rate = hw.bf16_flop_per_s * hw.unfused_gemm_eff
     rate *= head_dim / (head_dim + hw.unfused_head_ramp)
-    if head_dim % 64:
+    if head_dim % HEAD_ALIGNMENT:
         rate *= hw.head_misaligned_eff
-    if head_dim % 8:
+    if head_dim % VECTOR_ELEMENTS:
         rate *= hw.head_odd_eff
     multiply = 4.0 * tokens * seq_len * heads * head_dim / rate
     traffic = stream_s(hw, tokens * seq_len * heads * 2.0 * hw.unfused_passes)

@@ -39,6 +39,10 @@ class StepForm:
     compiled_loss_frac: float = 1.0  # the same of one that torch.compile fuses
     host_memory_bytes_per_s: float = 40e9  # share of one GPU in a CPU optimizer
     host_optimizer_bytes: float = 6.0  # per parameter over the host link
+    adapter_eff_frac: float = 1.0  # rate of an adapter's thin products over large ones
+    attention_half_tokens: float = 0.0  # of a sequence, at which half of a long one's gain is had
+    offload_exposed_frac: float = 1.0  # of a parameter offload's transfers
+    activations_exposed_frac: float = 1.0  # of the transfers of offloaded layer inputs
 
     def loss_frac(self, compiled: bool, fused: bool) -> float:
         """Return the passes of a cross entropy over those of the plain one. [1]."""

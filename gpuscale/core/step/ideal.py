@@ -32,10 +32,16 @@ IDEAL_ELEMENTWISE_FACTOR = 0.4
 """Memory-bound traffic of perfectly fused kernels: activations in and out once."""
 
 
+IDEAL_OPTIMIZER_BYTES = 24.0
+"""Bytes of a fused Adam per parameter: master weight and two fp32 moments, read and written."""
+
+
 def ideal_hardware(hw: Hardware) -> Hardware:
     """Return the data sheet alone: every efficiency 1, every latency 0."""
     return replace(
-        hw, **_DEFAULTS | {"optimizer_bytes_per_param": min(24.0, hw.optimizer_bytes_per_param)}
+        hw,
+        **_DEFAULTS
+        | {"optimizer_bytes_per_param": min(IDEAL_OPTIMIZER_BYTES, hw.optimizer_bytes_per_param)},
     )
 
 

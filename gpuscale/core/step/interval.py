@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 
+USUAL_DOMAIN = 8
+"""GPUs of a node: tensor parallelism over more is a class of its own, but in a rack."""
+
+RACK_DOMAIN = 64
+"""GPUs from which a scale-up domain is a rack (NVL72): wide tensor parallelism is usual there."""
+
+
 def interval_classes(
     model: ModelSpec, hw: Hardware, family: str, layout: Layout, n_assumed: int = 0
 ) -> tuple[str, ...]:
@@ -35,7 +42,9 @@ def interval_classes(
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
     classes = [f"{kind}/{family}/{hw.architecture}", kind]
-    if layout.tp > hw.scaleup_domain_gpus or (layout.tp > 8 and hw.scaleup_domain_gpus < 64):
+    if layout.tp > hw.scaleup_domain_gpus or (
+        layout.tp > USUAL_DOMAIN and hw.scaleup_domain_gpus < RACK_DOMAIN
+    ):
         classes.insert(0, "wide-tp")
     if not all(m.measured for m in model.mixers.values()):
         classes.insert(0, "linear-attention")
@@ -67,7 +76,7 @@ def interval(
     known = own + [c for c in classes if "/" not in c and c in widths and not (own and c in KINDS)]
     found = [widths[c] for c in known]
     found += [widths.get(c, widths.get("hardware/unknown", 0.0)) for c in hardware]
-    width = max(found, default=widths.get("unknown", 0.35))
+    width = max(found) if found else widths["unknown"]
     if site_measured:
         width *= widths.get("site", 1.0)
     return expected_s * math.exp(-width), expected_s * math.exp(width)

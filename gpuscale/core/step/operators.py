@@ -14,6 +14,13 @@ from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.step.records import Hardware
 
+ALIGNMENT = 64
+"""Elements that dimensions must be a multiple of for full tiles: 128 bytes of 16 bits (NVIDIA's
+guide to matrix multiplication)."""
+
+NARROW_TILE = 128
+"""The same for 8-bit and grouped products: their tiles are twice as wide."""
+
 WIDE = ("bf16", "fp16")
 """Formats of linear layers of 16 bits."""
 
@@ -111,9 +118,13 @@ def matmul_s(
         out_bytes=out_bytes,
     )
     frac = training_frac(hw, precision)
-    if n % 64 or k % 64:
+    if n % ALIGNMENT or k % ALIGNMENT:
         frac *= hw.misaligned_eff
-    elif (groups > 1 or width < 2.0) and hw.fp8_flop_per_s > 0.0 and (n % 128 or k % 128):
+    elif (
+        (groups > 1 or width < 2.0)
+        and hw.fp8_flop_per_s > 0.0
+        and (n % NARROW_TILE or k % NARROW_TILE)
+    ):
         frac *= hw.half_tile_eff
     return hw.kernel_gap_s + max(ideal_s, time_s / frac)
 

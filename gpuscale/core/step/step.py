@@ -101,7 +101,7 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     ideal, _ = breakdown(model, ideal_hardware(hw), ideal_software(software), layout)
     tokens = layout.global_batch_size * layout.seq_len
     model_flop = tokens * model_flop_per_token(model, layout.seq_len)
-    again = recompute_flop_frac(layout, model) * model_flop
+    again = recompute_flop_frac(layout, model, hw.form.per_op_recompute_frac) * model_flop
     peak = hw.bf16_flop_per_s * layout.n_gpus * expected.total_s
     return StepResult(
         roofline_s=ideal.total_s,
@@ -121,12 +121,15 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     )
 
 
-def recompute_flop_frac(layout: Layout, model: ModelSpec) -> float:
-    """FLOP computed again, relative to the model's: a third for full, little for the others."""
+def recompute_flop_frac(layout: Layout, model: ModelSpec, per_op_frac: float) -> float:
+    """FLOP computed again, relative to the model's; the forward pass is a third of them.
+
+    `per_op_frac` is the share of the forward multiplies that a per-operator policy computes again.
+    """
     if layout.recompute == "full":
         layers = layout.recompute_layers or model.n_layers
         return min(1.0, layers * layout.pp / model.n_layers) / 3.0
-    return 0.1 if layout.recompute == "per-op" else 0.0
+    return per_op_frac / 3.0 if layout.recompute == "per-op" else 0.0
 
 
 def breakdown(

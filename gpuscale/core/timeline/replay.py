@@ -14,6 +14,10 @@ from gpuscale.core.schedules import Pass
 Duration = Callable[[Pass], float]
 
 
+MOST_STEPS = 60
+"""Most steps of Newton's method; it ends in a few."""
+
+
 class Replay(NamedTuple):
     """Start and end of every pass, and what the last one waited for."""
 
@@ -118,7 +122,7 @@ def stretched(
     """
     hop = 0.0
     run = replay(order, duration, 0.0, lead)
-    for _ in range(60):
+    for _ in range(MOST_STEPS):
         gap = length_s - run.length_s
         if abs(gap) <= 1e-12 * length_s or (gap < 0.0 and hop == 0.0) or len(order) == 1:
             break
