@@ -147,7 +147,62 @@ commands: [vllm serve Qwen/Qwen3-32B --tensor-parallel $DSTACK_GPUS_NUM]
 resources: {gpu: "MI300X:4", shm_size: 16GB}
 """
 
+PRIMUS = """
+modules:
+  pre_trainer:
+    framework: megatron
+    model: mixtral_8x22B_v0.1.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: ${PRIMUS_GBS:128}
+      seq_length: ${PRIMUS_SEQ_LENGTH:4096}
+      expert_model_parallel_size: 8
+"""
+
+STACK = """
+servingEngineSpec:
+  modelSpec:
+  - name: one
+    modelURL: openai/gpt-oss-20b
+    requestGPU: 2
+    vllmConfig: {tensorParallelSize: 2, maxModelLen: 8000, extraArgs: [--max-num-seqs, "16"]}
+"""
+
+NODES = """
+torchrun --nnodes $(grep -c host hosts) --nproc-per-node 8 pretrain_gpt.py --num-layers 2 \\
+  --tensor-model-parallel-size 2
+"""
+
+INTERPOLATED = """
+trainer: {devices: 8, num_nodes: 1}
+model:
+  tensor_model_parallel_size: 1
+  micro_batch_size: 2
+  data: {train_ds: {micro_batch_size: "${model.micro_batch_size}", max_seq_length: 2048}}
+"""
+
+DYNAMIC = (
+    "actor_rollout_ref.actor.use_dynamic_bsz=True "
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384"
+)
+
 CASES = [
+    (
+        "a.yaml",
+        PRIMUS,
+        {
+            "kind": "megatron",
+            "version": "Primus",
+            "model_name": "mixtral-8x22b-v0.1",
+            "global_batch_size": 128,
+            "seq_len": 4096,
+            "ep": 8,
+        },
+    ),
+    ("a.yaml", STACK, {"kind": "vllm", "tp": 2, "seq_len": 8000, "max_seqs": 16}),
+    ("a.sh", NODES, {"gpus_per_node": 8, "n_nodes": None, "world_size": None}),
+    ("a.yaml", INTERPOLATED, {"micro_batch_size": 2, "seq_len": 2048}),
+    ("a.sh", VERL.replace("trainer.nnodes=2", DYNAMIC), {"micro_batch_size": 8}),
     (
         "a.sh",
         VERL,

@@ -194,7 +194,7 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 
 
 VARIANT = (
-    r"(?i)([-_](base|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|int[48]|4bit|bnb|unsloth|"
+    r"(?i)([-_](base|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|bf16|int[48]|4bit|bnb|unsloth|"
     r"nvfp4|dynamic|\d{4}|v\d+(\.\d+)*))+$"
 )
 """Words behind a model's name that do not change its shape."""

@@ -168,6 +168,10 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_arguments(_llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
         return swift.read_yaml(table)
+    if "modules" in keys and (primus := keyed.read_primus(table)):
+        return primus
+    if isinstance(engine := table.get("servingEngineSpec"), dict):
+        return serving.read_stack(engine)
     if "base_model" in keys:
         return trainer.read_arguments(table, "axolotl", "axolotl")
     if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or (

@@ -27,6 +27,7 @@ BRIDGE = {
     "expert_tensor_parallel_size": "etp",
     "micro_batch_size": "micro_batch_size",
     "global_batch_size": "global_batch_size",
+    "max_seq_length": "seq_len",
     "seq_length": "seq_len",
     "encoder_seq_length": "seq_len",
     "sequence_length": "seq_len",
@@ -54,7 +55,10 @@ def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
 def read_bridge(table: dict[str, Any]) -> Found:
     """Read a Megatron-Bridge or NeMo YAML by its leaves; paths differ between releases."""
     found = Found("megatron-bridge", software="megatron-bridge", version="Megatron-Bridge, NeMo")
-    leaves = dict(flat(table))
+    leaves: dict[str, Any] = {}
+    for key, value in flat(table):
+        if key not in leaves or "${" not in str(value):  # another key's value by its path
+            leaves[key] = value
     put_numbers(leaves, BRIDGE, found)
     found.vpp = found.vpp or 1
     found.sequence_parallel = leaves.get("sequence_parallel") is True
@@ -154,6 +158,19 @@ def sections(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
             if isinstance(value, dict):
                 yield str(key), value
                 yield from sections(value, depth + 1)
+
+
+def read_primus(table: dict[str, Any]) -> Found | None:
+    """Read a YAML of Primus: Megatron's options as overrides of a model's own file."""
+    for _, section in sections(table.get("modules")):
+        overrides = section.get("overrides")
+        if section.get("framework") == "megatron" and isinstance(overrides, dict):
+            found = read_bridge(overrides)
+            found.kind, found.software, found.version = "megatron", "megatron-core", "Primus"
+            stem = re.sub(r"\.ya?ml$", "", str(section.get("model", "")))
+            found.model_name = stem.replace("_", "-").lower() or None
+            return found
+    return None
 
 
 SHORT = {

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.words import UNSET
 
 if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
@@ -84,12 +85,13 @@ def read_size(text: str, script: Script, found: Found) -> None:
     for line in _SBATCH.findall(text):
         if re.match(r"--(gres|gpus-per-node|gpus|constraint)\b|-C\b", line):
             found.gpu = found.gpu or gpu_named(line)
-    total = None
+    total, unknown = None, False
     for words in script.commands:
         if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):
             continue
         end = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
         given = _pairs(words[:end])
+        unknown |= any(UNSET in given.get(name, "") for name in NODES)
         nodes = _first(given, NODES) or nodes
         per_node = _first(given, PER_NODE) or per_node
         total = _first(given, TOTAL) or total
@@ -103,7 +105,7 @@ def read_size(text: str, script: Script, found: Found) -> None:
     found.gpus_per_node = found.gpus_per_node or per_node
     if total and not (nodes and per_node):
         found.n_gpus = found.n_gpus or total
-    if found.gpus_per_node and not found.n_nodes and not found.n_gpus:
+    if found.gpus_per_node and not found.n_nodes and not found.n_gpus and not unknown:
         found.n_nodes = 1
 
 

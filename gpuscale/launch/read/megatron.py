@@ -24,7 +24,9 @@ OLD = (
 )
 """Options of older releases and forks that are read all the same."""
 
-OTHER_PROGRAM = r"pretrain_(bert|t5|vision|ict|retro|vlm)|(train|run)_\w*(vlm|clip|text_gen)"
+OTHER_PROGRAM = (
+    r"pretrain_(bert|t5|vision|ict|retro|vlm)|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
+)
 OTHER_OPTIONS = ("--freeze-LM", "--freeze-ViT", "--retro-add-retriever", "--vision-model-type")
 """What trains another thing than a decoder-only language model, or a part of one."""
 
@@ -69,7 +71,7 @@ def read(words: list[str], name: str) -> Found:
     values = Values(found, _flags(words[start + 1 :], found, known.arity))
     for field, flag in (DEGREES | BATCH).items():
         number = values.whole(flag, field)
-        if number is not None:
+        if number is not None and (number > 0 or not found.beyond):
             setattr(found, field, number)
     _pipeline(values)
     _precision(values)
@@ -86,7 +88,7 @@ def read(words: list[str], name: str) -> Found:
         found.overlap_dp = "--overlap-grad-reduce" in values
     named = {k[2:].replace("-", "_"): v or True for k, v in values.given.items()}
     put_settings(named, found)
-    found.model = model_of(values, name)
+    found.model = None if found.beyond else model_of(values, name)
     found.model_name = name
     return found
 

@@ -115,7 +115,7 @@ MEGATRON = {
 def _verl_rollouts(get: _Reader) -> None:
     """Prompts, samples, lengths and the engine's degree."""
     found = get.found
-    word = get.text("algorithm.adv_estimator") or "gae"
+    word = get.text("algorithm.adv_estimator") or get.text("rllm.algorithm.adv_estimator") or "gae"
     rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
     rl["prompts"] = get.number("data.train_batch_size")
     rl["prompt"] = get.number("data.max_prompt_length")
@@ -124,6 +124,10 @@ def _verl_rollouts(get: _Reader) -> None:
         rl["group"] = get.number("actor_rollout_ref.rollout.n")
     rl["rollout_tp"] = get.number("actor_rollout_ref.rollout.tensor_model_parallel_size")
     put_rl(found, rl)
+    tokens = get.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    dynamic = get.text("actor_rollout_ref.actor.use_dynamic_bsz") in ("True", "true")
+    if dynamic and tokens and found.seq_len:  # as many samples as so many tokens hold
+        found.micro_batch_size = max(1, tokens // found.seq_len)
 
 
 def put_rl(found: Found, rl: Mapping[str, Any]) -> None:

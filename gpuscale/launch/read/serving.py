@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuscale.launch.options import known_options
 from gpuscale.launch.read.found import Found, Values
 
@@ -92,6 +94,34 @@ def read(words: list[str], engine: str) -> Found:
         found.wrong.append(f"--gpu-memory-utilization {share}: not a number")
     if found.memory_utilization is not None and not 0 < found.memory_utilization <= 1:
         found.wrong.append(f"--gpu-memory-utilization {share}: must be above 0 and at most 1")
+    return found
+
+
+STACK = {
+    "tensorParallelSize": "--tensor-parallel-size",
+    "pipelineParallelSize": "--pipeline-parallel-size",
+    "maxModelLen": "--max-model-len",
+    "maxNumSeqs": "--max-num-seqs",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+}
+"""Key of `vllmConfig` in the Helm chart of vLLM's production stack -> vLLM's option."""
+
+
+def read_stack(engine: dict[str, Any]) -> Found | None:
+    """Read the values of vLLM's production stack: the first of its models."""
+    models = engine.get("modelSpec")
+    models = [m for m in models if isinstance(m, dict)] if isinstance(models, list) else []
+    if not models or not models[0].get("modelURL"):
+        return None
+    config = models[0].get("vllmConfig")
+    config = config if isinstance(config, dict) else {}
+    words = ["vllm", "serve", str(models[0]["modelURL"])]
+    for key, option in STACK.items():
+        words += [option, str(config[key])] if key in config else []
+    more = config.get("extraArgs")
+    found = read([*words, *(map(str, more) if isinstance(more, list) else ())], "vllm")
+    if len(models) > 1:
+        found.unresolved.append(f"one of {len(models)} models: others are not read")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -23,7 +24,8 @@ def yaml_tables(name: str, text: str) -> list[dict[str, Any]]:
     Loader.add_multi_constructor("!", _plain)
     try:
         found = []
-        for i, one in enumerate(yaml.load_all(text, Loader)):
+        known = re.sub(r"\$\{[A-Z][A-Z0-9_]*:([^-+=?}][^}]*)\}", r"\1", text)  # ${NAME:default}
+        for i, one in enumerate(yaml.load_all(known, Loader)):
             if i == MOST_DOCUMENTS:
                 break
             found.append(one)

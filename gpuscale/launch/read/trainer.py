@@ -188,6 +188,7 @@ ARGUMENTS = {
     "max_seq_length": "seq_len",
     "max_length": "seq_len",
     "model_max_length": "seq_len",
+    "block_size": "seq_len",
     "tensor_parallel_size": "tp",
     "context_parallel_size": "cp",
     "sequence_parallel_size": "cp",
@@ -202,6 +203,8 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
     """Read trainer arguments as a flat table (`--key value`, LLaMA-Factory or axolotl YAML)."""
     found = Found(kind, software=software)
     model = table.get("model_name_or_path") or table.get("base_model") or table.get("model")
+    if not model and "/" in str(table.get("model_name", "")):
+        model = table["model_name"]
     found.model_name = str(model) if model else None
     for key, field in ARGUMENTS.items():
         number = _number(table, key)
