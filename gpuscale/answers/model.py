@@ -122,10 +122,10 @@ def _answer(asked: Model) -> Document:
 
 
 def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float) -> Document:
+    from gpuscale.answers.changed import changed
     from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
     from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
     from gpuscale.core.model.params import count_params
-    from gpuscale.io.inputs import changed_text
     from gpuscale.render.document import Document, Text
 
     spec = loaded.model
@@ -166,8 +166,7 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
     table = _layer_table(groups)
     title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
     blocks = [Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec)]
-    if loaded.changes:
-        blocks.append(Text(changed_text(loaded)))
+    blocks += changed(loaded)
     return Document(
         "model",
         inputs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -23,3 +25,36 @@ class Term:
     inputs: dict[str, float] = field(default_factory=dict)
     source: str = ""
     children: tuple[Term, ...] = ()
+
+
+_NAMES = re.compile(r"[A-Za-z_]\w*(?![\w(])")
+
+
+def term_of(name: str, unit: str, formula: str, source: str, *given: object, **more: float) -> Term:
+    """Term whose value and inputs are found by their names: in `more`, then in the records given.
+
+    >>> term_of("tokens_per_s", "", "tokens / step_s", "", tokens=8, step_s=2.0, tokens_per_s=4.0)
+    Term(name='tokens_per_s', value=4.0, unit='', formula='tokens / step_s', \
+inputs={'tokens': 8.0, 'step_s': 2.0}, source='', children=())
+    """
+
+    def found(key: str) -> float:
+        if key in more:
+            return float(more[key])
+        return float(getattr(next(g for g in given if hasattr(g, key)), key))
+
+    inputs = {key: found(key) for key in dict.fromkeys(_NAMES.findall(formula))}
+    return Term(name, found(name), unit, formula, inputs, source)
+
+
+def total_of(
+    name: str,
+    value: float,
+    unit: str,
+    parts: Mapping[str, float],
+    source: str,
+    children: tuple[Term, ...] = (),
+) -> Term:
+    """Term of a sum of parts."""
+    formula = " + ".join(parts)
+    return Term(name, value, unit, formula, dict(parts), source, children=children)

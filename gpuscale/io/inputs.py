@@ -3,7 +3,7 @@
 In the answer to a question::
 
     loaded = load_inputs(question, cluster=question.cluster, model=question.model)
-    document = Document(..., blocks=[..., *Text(changed_text(loaded))], warnings=loaded.warnings)
+    document = Document(..., blocks=[..., *changed(loaded)], warnings=loaded.warnings)
 
 `loaded.cluster`, `loaded.gpu` and `loaded.model` are the specs; `loaded.changes` has one line per
 ``--set`` that every command prints.
@@ -181,8 +181,3 @@ def _descriptive(settings: tuple[Setting, ...]) -> list[str]:
         for key, real in DESCRIPTIVE.items()
         if key in keys and real not in keys
     ]
-
-
-def changed_text(loaded: Loaded) -> str:
-    """One line that lists what was changed; empty where nothing was."""
-    return "changed: " + "; ".join(loaded.changes) if loaded.changes else ""

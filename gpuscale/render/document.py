@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     title: str = ""
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], records: Iterable[Any], title: str = "") -> Table:
+        """Table of records: a column shows the field that its key names."""
+        return cls(columns, [[getattr(r, c.key) for c in columns] for r in records], title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.checkpoint.records import CheckpointAnswer
 from gpuscale.answers.checkpoint.terms import checkpoint_terms
 from gpuscale.answers.lifetime import (
@@ -30,7 +31,7 @@ from gpuscale.core.run.goodput import effective_frac, first_order_frac
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.inputs import load_inputs
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     time_rows.append(("spares", str(r.spares), spare))
     blocks: list[Block] = [
         Text(title),
-        *([Text(changed_text(loaded))] if loaded.changes else []),
+        *changed(loaded),
         _size_table(r),
         Facts(_save_rows(asked, r), "save and load"),
         Facts(time_rows, "a run with failures"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.collective.expected import Expected, Told
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import busbw_factor, traffic_factor
@@ -12,7 +13,6 @@ from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -157,9 +157,7 @@ def document(
     if switch_bytes:
         facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
         blocks.append(Facts(facts, "Bytes through the switches"))
-    changed = changed_text(loaded)
-    if changed:
-        blocks.append(Text(changed))
+    blocks += changed(loaded)
     table = _table([found], [expected])
     return Document(
         "collective",
@@ -329,13 +327,12 @@ def sweep_document(
         + (", and expected apart" if any(expected) else "")
         + f"\nbytes counted: {COUNTED[op]}"
     )
-    changed = changed_text(loaded)
     result = SizesAnswer(tuple(_with(r, e) for r, e in zip(rows, expected, strict=True)))
     return Document(
         "collective",
         inputs,
         result,
-        [Text(title), _table(rows, expected), *([Text(changed)] if changed else [])],
+        [Text(title), _table(rows, expected), *changed(loaded)],
         warnings,
         terms=_terms(rows[-1], told[-1], float(inputs["hop_latency_s"])),
     )

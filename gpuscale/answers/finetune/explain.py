@@ -10,7 +10,7 @@ from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param
 from gpuscale.core.memory.peak import shards
 from gpuscale.core.memory.terms import usable_term
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of, total_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -25,28 +25,18 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
     children = [
         *_base_terms(case, job, memory),
         *_activation_terms(case, job, memory),
-        Term(
+        term_of(
             "fragmentation_bytes",
-            memory.fragmentation_bytes,
             "bytes",
             "(reserved_over_allocated - 1) * allocated_bytes",
-            {
-                "reserved_over_allocated": case.bench.site(job)[2].fragmentation,
-                "allocated_bytes": memory.allocated_bytes,
-            },
             "software preset, [finetune.sources]",
+            memory,
+            reserved_over_allocated=case.bench.site(job)[2].fragmentation,
         ),
     ]
+    source = f"sum of the parts at the {memory.moment}"
     return (
-        Term(
-            name="total_bytes",
-            value=memory.total_bytes,
-            unit="bytes",
-            formula=" + ".join(parts),
-            inputs=parts,
-            source=f"sum of the parts at the {memory.moment}",
-            children=tuple(children),
-        ),
+        total_of("total_bytes", memory.total_bytes, "bytes", parts, source, tuple(children)),
         usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, case.bench.usable_bytes),
     )
 
@@ -65,35 +55,31 @@ def _base_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term]:
     n = float(shards(layout)[0] if layout.zero_stage == 3 else 1)
     linears = sum(k.n_layers * k.linear_params for k in whole.kinds)
     terms = [
-        Term(
+        term_of(
             "base_bytes",
-            memory.base_bytes,
             "bytes",
             "(bytes_per_linear * linear_params + bytes_per_other * other_params) / shards",
-            {
-                "bytes_per_linear": linear,
-                "linear_params": linears,
-                "bytes_per_other": edge,
-                "other_params": whole.total_params - linears,
-                "shards": n,
-            },
             "formats table (QLoRA, arXiv:2305.14314 section 3, for nf4); casts of the software",
+            memory,
+            bytes_per_linear=linear,
+            linear_params=linears,
+            bytes_per_other=edge,
+            other_params=whole.total_params - linears,
+            shards=n,
         )
     ]
     if not job.method.train_embeddings:
         terms.append(
-            Term(
+            term_of(
                 "adapter_bytes",
-                memory.adapter_bytes,
                 "bytes",
                 "(weight_bytes + gradient_bytes) * adapter_params / shards",
-                {
-                    "weight_bytes": p.adapter_weights_bytes,
-                    "gradient_bytes": p.adapter_gradients_bytes,
-                    "adapter_params": whole.adapter_params,
-                    "shards": n,
-                },
                 "LoRA, arXiv:2106.09685 section 4.1: rank * (in + out) of each map",
+                memory,
+                whole,
+                weight_bytes=p.adapter_weights_bytes,
+                gradient_bytes=p.adapter_gradients_bytes,
+                shards=n,
             )
         )
     return terms
@@ -107,29 +93,29 @@ def _activation_terms(case: Case, job: Job, memory: FinetuneMemory) -> list[Term
     if whole and layout.recompute == "full" and not layout.offload_activations:
         if memory.kept_bytes:
             terms.append(
-                Term(
+                term_of(
                     "kept_bytes",
-                    memory.kept_bytes,
                     "bytes",
                     "2 * layers * hidden_size * tokens",
-                    {
-                        "layers": float(model.n_layers),
-                        "hidden_size": float(model.hidden_size),
-                        "tokens": tokens,
-                    },
                     "full checkpointing keeps the input of each layer (arXiv:2205.05198)",
+                    memory,
+                    model,
+                    layers=model.n_layers,
+                    tokens=tokens,
                 )
             )
     if memory.logits_bytes and layout.tp == 1:
         each = bytes_per_logit(job, case.bench.site(job)[2])
         terms.append(
-            Term(
+            term_of(
                 "logits_bytes",
-                memory.logits_bytes,
                 "bytes",
                 "bytes_per_logit * tokens * vocab_size",
-                {"bytes_per_logit": each, "tokens": tokens, "vocab_size": float(model.vocab_size)},
                 "logits, their fp32 copy, softmax and gradient: software preset",
+                memory,
+                model,
+                bytes_per_logit=each,
+                tokens=tokens,
             )
         )
     return terms

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import make_case, site_of
 from gpuscale.answers.finetune.explain import memory_terms
@@ -19,7 +21,15 @@ from gpuscale.answers.finetune.words import (
     trained_words,
     verdict_text,
 )
-from gpuscale.answers.memory.common import rows_max, verdict, width_text
+from gpuscale.answers.memory.common import (
+    Peak,
+    compared_table,
+    counted_rows,
+    interval_row,
+    part_bars,
+    verdict_row,
+)
+from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import counts
@@ -28,9 +38,8 @@ from gpuscale.core.finetune.remedy import Remedy, remedies
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.inputs import changed_text
 from gpuscale.io.presets import preset_names
-from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -55,19 +64,9 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class TuningMemory:
-    """Memory of the fullest GPU of a fine-tuning job. [byte]."""
+class TuningMemory(Peak):
+    """Memory of a fine-tuning job. [byte]."""
 
-    fits: bool
-    total_bytes: float
-    usable_bytes: float
-    hbm_bytes: float
-    headroom_bytes: float
-    interval_factor_80: float
-    allocated_bytes: float
-    reserved_bytes: float
-    nvidia_smi_bytes: float
-    ideal_total_bytes: float
     host_bytes_per_node: float
     trained_params: float
     seq_len: int
@@ -181,12 +180,6 @@ def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
 
 
 def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Document:
-    rows = part_rows(r.expected)
-    bars = Bars(
-        [(label, value, gb(value)) for label, value in rows],
-        limit=r.usable_bytes,
-        limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
-    )
     table = _parts_table(case, r)
     said = verdict_text(
         case,
@@ -201,17 +194,21 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
     if case.assumed:
         head += "\ntaken: " + "; ".join(case.assumed)
-    blocks: list[Block] = [Text(head), table, bars, Facts(_facts(asked, case, trial, r))]
+    blocks: list[Block] = [
+        Text(head),
+        table,
+        part_bars(part_rows(r.expected), r.usable_bytes),
+        Facts(_facts(asked, case, trial, r)),
+    ]
     if r.remedies:
-        blocks.append(_remedy_table(r))
+        blocks.append(remedy_table(r.remedies))
     elif not trial.fits:
         blocks.append(Text("nothing on the list of changes makes it fit this GPU"))
     if r.cards:
         blocks.append(_card_table(r))
     elif asked.smallest_gpu:
         blocks.append(Text("no GPU preset holds it alone: see --gpus and the changes above"))
-    if changed := changed_text(case.loaded):
-        blocks.append(Text(changed))
+    blocks += changed(case.loaded)
     warnings = [*case.loaded.warnings, *format_warnings(case)]
     return Document(
         command="memory",
@@ -259,43 +256,21 @@ def _parts_table(case: Case, r: TuningMemory) -> Table:
         keys = [(label, key) for label, key in PARTS if any(getattr(m, key) for m in many.values())]
         rows = [(label, *(getattr(m, key) for m in many.values())) for label, key in keys]
         return Table(columns, [*rows, ("total", *(m.total_bytes for m in many.values()))])
-    rows = [
-        (label, getattr(r.ideal, key), getattr(r.expected, key))
-        for label, key in PARTS
-        if getattr(r.expected, key) or getattr(r.ideal, key)
-    ]
-    return Table(
-        (
-            Column("part", "per GPU", right=False),
-            Column("ideal_bytes", "ideal", gb),
-            Column("expected_bytes", "expected", gb),
-        ),
-        [*rows, ("total", r.ideal.total_bytes, r.expected.total_bytes)],
-    )
+    rows = compared_rows(r.ideal, r.expected, ((key, label) for label, key in PARTS))
+    return compared_table(rows, r.ideal, r.expected)
 
 
 def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tuple[str, str, str]]:
-    low, high = r.total_bytes / r.interval_factor_80, r.total_bytes * r.interval_factor_80
     seconds = trial.step
     rows = [
-        (
-            "verdict",
-            "fits" if r.fits else "does not fit",
-            verdict(r.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1],
-        ),
+        verdict_row(r),
         (
             "estimate",
             gb(r.allocated_bytes),
             f"allocated; {r.reserved_bytes / 1e9:,.2f} reserved, {r.total_bytes / 1e9:,.2f} device",
         ),
-        (
-            "likely range",
-            f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
-            "holds 80 % of published peaks of this family",
-        ),
-        ("as allocated", gb(r.allocated_bytes), f"{r.allocated_bytes / 2**30:,.2f} GiB"),
-        ("as reserved", gb(r.reserved_bytes), f"{r.reserved_bytes / 2**30:,.2f} GiB"),
-        ("as nvidia-smi", gb(r.total_bytes), f"{r.total_bytes / 2**30:,.2f} GiB"),
+        interval_row(r, "family"),
+        *counted_rows(r),
         ("peak at", r.expected.moment, ""),
         ("trained", f"{r.trained_params / 1e6:,.1f} M", "parameters"),
         ("states", *states_text(trial.job, case.bench.site(trial.job)[2])),
@@ -321,27 +296,24 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
     return rows
 
 
-def _remedy_table(r: TuningMemory) -> Table:
-    return Table(
-        (
-            Column("words", "to make it fit, each on top", right=False),
-            Column("saved_bytes", "saves", gb),
-            Column("total_bytes", "then", gb),
-            Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
-            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
-        ),
-        [(m.words, m.saved_bytes, m.total_bytes, m.lost_s, m.fits) for m in r.remedies],
+def remedy_table(found: Sequence[Remedy]) -> Table:
+    """List what would make it fit."""
+    columns = (
+        Column("words", "to make it fit, each on top", right=False),
+        Column("saved_bytes", "saves", gb),
+        Column("total_bytes", "then", gb),
+        Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
+        Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
     )
+    return Table.of(columns, found)
 
 
 def _card_table(r: TuningMemory) -> Table:
-    return Table(
-        (
-            Column("gpu", "smallest GPUs that hold it", right=False),
-            Column("hbm_bytes", "memory", lambda v: f"{v / 2**30:,.0f} GiB"),
-            Column("usable_bytes", "usable", gb),
-            Column("step_s", "step", time_text),
-            Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
-        ),
-        [(c.gpu, c.hbm_bytes, c.usable_bytes, c.step_s, c.tokens_per_s) for c in r.cards],
+    columns = (
+        Column("gpu", "smallest GPUs that hold it", right=False),
+        Column("hbm_bytes", "memory", lambda v: f"{v / 2**30:,.0f} GiB"),
+        Column("usable_bytes", "usable", gb),
+        Column("step_s", "step", time_text),
+        Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
     )
+    return Table.of(columns, r.cards)

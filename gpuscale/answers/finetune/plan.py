@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import default_software, make_case, with_offloads
-from gpuscale.answers.finetune.memory import format_warnings, inputs_of
+from gpuscale.answers.finetune.memory import format_warnings, inputs_of, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
     compared,
@@ -15,7 +16,6 @@ from gpuscale.answers.finetune.plan_blocks import (
     option_table,
     plan_facts,
     plan_terms,
-    remedy_table,
     time_table,
 )
 from gpuscale.answers.finetune.plan_records import Option, TuningPlan
@@ -34,7 +34,6 @@ from gpuscale.core.finetune.remedy import remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text
 from gpuscale.io.presets import preset_names
 from gpuscale.io.run import rent_of
 from gpuscale.render.document import Bars, Document, Facts, Text
@@ -378,9 +377,8 @@ def _document(
     if 0 < len(r.against) <= MOST_COMPARED:
         blocks.append(Text(compared_text(r)))
     if r.remedies:
-        blocks.append(remedy_table(r))
-    if changed := changed_text(case.loaded):
-        blocks.append(Text(changed))
+        blocks.append(remedy_table(r.remedies))
+    blocks += changed(case.loaded)
     return Document(
         command="plan",
         inputs=inputs_of(case, trial.job) | {"tokens": tokens},

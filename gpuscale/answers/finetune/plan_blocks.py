@@ -10,7 +10,7 @@ from gpuscale.answers.finetune.plan_records import Against, Option, TuningPlan
 from gpuscale.answers.finetune.words import states_text, time_text
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
 from gpuscale.io.run import load_fleet
@@ -160,80 +160,33 @@ def option_table(r: TuningPlan) -> Table:
     def money(value: float | None) -> str:
         return "-" if value is None else f"{value:,.2f} USD"
 
-    return Table(
-        (
-            Column("gpu", "ways that fit", right=False),
-            Column("n_gpus", "GPUs"),
-            Column("zero_stage", "ZeRO"),
-            Column("micro_batch_size", "micro-batch"),
-            Column("recompute", "recompute", right=False),
-            Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
-            Column("total_bytes", "memory", gb),
-            Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
-            Column("run_s", "run", time_text),
-            Column("cost_usd", "cost", money),
-        ),
-        [
-            (
-                o.gpu,
-                o.n_gpus,
-                o.zero_stage,
-                o.micro_batch_size,
-                o.recompute,
-                o.offload,
-                o.total_bytes,
-                o.tokens_per_s,
-                o.run_s,
-                o.cost_usd,
-            )
-            for o in r.options
-        ],
+    columns = (
+        Column("gpu", "ways that fit", right=False),
+        Column("n_gpus", "GPUs"),
+        Column("zero_stage", "ZeRO"),
+        Column("micro_batch_size", "micro-batch"),
+        Column("recompute", "recompute", right=False),
+        Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
+        Column("total_bytes", "memory", gb),
+        Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
+        Column("run_s", "run", time_text),
+        Column("cost_usd", "cost", money),
     )
-
-
-def remedy_table(r: TuningPlan) -> Table:
-    """List what would make it fit."""
-    return Table(
-        (
-            Column("words", "to make it fit, each on top", right=False),
-            Column("saved_bytes", "saves", gb),
-            Column("total_bytes", "then", gb),
-            Column("lost_s", "step", lambda v: f"{v:+.3g} s"),
-            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
-        ),
-        [(m.words, m.saved_bytes, m.total_bytes, m.lost_s, m.fits) for m in r.remedies],
-    )
+    return Table.of(columns, r.options)
 
 
 def plan_terms(case: Case, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
     parts = {name: v for name, v in r.breakdown.parts().items() if v}
     parts["offload_s"] = r.offload_s
+    data = "tokens of the data, without padding"
+    trained = "tokens of a step that are trained on, without padding"
+    passes = "parts of a training step; frozen maps have an input gradient alone"
+    n = trial.step.tokens
     terms = [
-        Term(
-            "run_s",
-            r.run_s,
-            "s",
-            "tokens / tokens_per_s",
-            {"tokens": r.tokens, "tokens_per_s": r.tokens_per_s},
-            "tokens of the data, without padding",
-        ),
-        Term(
-            "step_s",
-            r.step_s,
-            "s",
-            " + ".join(parts),
-            parts,
-            "parts of a training step; frozen maps have an input gradient alone",
-        ),
-        Term(
-            "tokens_per_s",
-            r.tokens_per_s,
-            "",
-            "step_tokens / step_s",
-            {"step_tokens": trial.step.tokens, "step_s": r.step_s},
-            "tokens of a step that are trained on, without padding",
-        ),
+        term_of("run_s", "s", "tokens / tokens_per_s", data, r),
+        total_of("step_s", r.step_s, "s", parts, passes),
+        term_of("tokens_per_s", "", "step_tokens / step_s", trained, r, step_tokens=n),
         *memory_terms(case, trial.job, r.expected),
         *bill_terms(r.bill, Held(r.run_s, float(r.chosen.n_gpus))),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed_text
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s
 from gpuscale.core.kernel.ideal import KernelTime
@@ -12,7 +13,6 @@ from gpuscale.core.kernel.mixed import mixed_product_time_s
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.io.calibration import load_arch
-from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:

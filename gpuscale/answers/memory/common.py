@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.formats import FORMATS
 from gpuscale.core.words import gb
 from gpuscale.errors import unknown_name
+from gpuscale.render.document import Bars, Column, Table
 
 if TYPE_CHECKING:
-    pass
+    from gpuscale.core.memory.inference import ServingMemory
 
 
 def weight_format(name: str | None, what: str, default: str = "bf16") -> str:
@@ -21,21 +23,95 @@ def weight_format(name: str | None, what: str, default: str = "bf16") -> str:
     return word
 
 
-def rows_max(rows: Iterable[tuple[Any, ...]]) -> float:
-    """Return the largest bar: the last cell of each row."""
-    return max((float(row[-1]) for row in rows), default=0.0)
+def part_table(rows: Sequence[tuple[str, float]], total_bytes: float, header: str) -> Table:
+    """Memory by part, and its sum."""
+    columns = (Column("part", "per GPU", right=False), Column("bytes", header, gb))
+    return Table(columns, [*rows, ("total", total_bytes)])
 
 
-def width_text(largest: float, limit: float, word: str) -> str:
-    """Say what the full width of the bars is: the limit, or the largest bar if that is more."""
-    if largest <= limit:
-        return f"full width: {gb(limit)} {word}"
-    return f"full width: {gb(largest)}, of which {gb(limit)} is {word}"
+def part_bars(
+    rows: Sequence[tuple[Any, ...]], limit: float, word: str = "usable", title: str = ""
+) -> Bars:
+    """Bars of parts (label first, bytes last); their full width is the limit, or the largest."""
+    largest = max((float(row[-1]) for row in rows), default=0.0)
+    text = f"full width: {gb(limit)} {word}"
+    if largest > limit:
+        text = f"full width: {gb(largest)}, of which {gb(limit)} is {word}"
+    return Bars([(row[0], row[-1], gb(row[-1])) for row in rows], limit, text, title)
 
 
-def verdict(total: float, usable: float, hbm: float) -> str:
+def served_parts(m: ServingMemory) -> list[tuple[str, float]]:
+    """Memory of a served GPU by part."""
+    return [
+        ("weights", m.weights_bytes),
+        ("KV cache", m.kv_cache_bytes),
+        ("activations", m.activations_bytes),
+        ("context, NCCL, reserve", m.overhead_bytes),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Memory of the fullest GPU of a job, as pretraining and fine-tuning answer it. [byte]."""
+
+    fits: bool
+    total_bytes: float
+    usable_bytes: float
+    hbm_bytes: float
+    headroom_bytes: float
+    interval_factor_80: float
+    allocated_bytes: float
+    reserved_bytes: float
+    nvidia_smi_bytes: float
+    ideal_total_bytes: float
+
+
+Rows = list[tuple[str, float, float]]
+
+
+def part_rows(ideal: Any, expected: Any, parts: Iterable[tuple[str, str]]) -> Rows:
+    """Ideal and expected bytes of each part (field, label) that either has."""
+    rows = [(label, getattr(ideal, key), getattr(expected, key)) for key, label in parts]
+    return [row for row in rows if row[1] or row[2]]
+
+
+def compared_table(rows: Rows, ideal: Any, expected: Any) -> Table:
+    """Ideal beside expected bytes by part, and their sums."""
+    columns = (
+        Column("part", "per GPU", right=False),
+        Column("ideal_bytes", "ideal", gb),
+        Column("expected_bytes", "expected", gb),
+    )
+    return Table(columns, [*rows, ("total", ideal.total_bytes, expected.total_bytes)])
+
+
+def verdict_row(r: Peak) -> tuple[str, str, str]:
     """Say whether it fits, and by how much."""
-    word = "fits" if total <= usable else "does not fit"
-    left = usable - total
+    left = r.usable_bytes - r.total_bytes
     by = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
-    return f"{word}: {gb(total)} of {gb(usable)} usable ({gb(hbm)} HBM), {by}"
+    return (
+        "verdict",
+        "fits" if r.fits else "does not fit",
+        f"{gb(r.total_bytes)} of {gb(r.usable_bytes)} usable ({gb(r.hbm_bytes)} HBM), {by}",
+    )
+
+
+def interval_row(r: Peak, kind: str, *, warn: bool = False) -> tuple[str, str, str]:
+    """Say in which range the peak lies; `warn` where the upper end alone does not fit."""
+    low, high = r.total_bytes / r.interval_factor_80, r.total_bytes * r.interval_factor_80
+    return (
+        "likely range",
+        f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
+        f"holds 80 % of published peaks of this {kind}"
+        + ("; its upper end does not fit" if warn and high > r.usable_bytes else ""),
+    )
+
+
+def counted_rows(r: Peak) -> list[tuple[str, str, str]]:
+    """Peak as different tools count it."""
+    ways = (
+        ("as allocated", r.allocated_bytes),
+        ("as reserved", r.reserved_bytes),
+        ("as nvidia-smi", r.total_bytes),
+    )
+    return [(name, gb(v), f"{v / 2**30:,.2f} GiB") for name, v in ways]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import data_parallel, shard_group
-from gpuscale.answers.memory.common import rows_max, width_text
+from gpuscale.answers.memory.common import part_bars, part_table
 from gpuscale.core.memory.states import StateBytes
 from gpuscale.core.quantity import format_count
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
-from gpuscale.io.inputs import changed_text, load_inputs
-from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+from gpuscale.io.inputs import load_inputs
+from gpuscale.render.document import Document, Facts, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -70,26 +71,12 @@ def params_document(asked: Memory) -> Document:
     )
     parts = [(MEMORY_PARTS[name], getattr(states, name)) for name in STATE_PARTS]
     rows = [(label, value) for label, value in parts if value]
-    table = Table(
-        (Column("part", "per GPU", right=False), Column("bytes", "states", gb)),
-        [*rows, ("total", states.total_bytes)],
+    head = (
+        f"{format_count(n_params)} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: "
+        f"TP {tp}, PP {pp}, DP {dp}, ZeRO {zero}"
+        + (f" in groups of {shards}" if shards != dp * cp else "")
     )
-    blocks: list[Any] = [
-        Text(
-            f"{format_count(n_params)} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: "
-            f"TP {tp}, PP {pp}, DP {dp}, ZeRO {zero}"
-            + (f" in groups of {shards}" if shards != dp * cp else "")
-        ),
-        table,
-        Bars(
-            [(n, v, gb(v)) for n, v in rows],
-            limit=hbm,
-            limit_text=width_text(rows_max(rows), hbm, "HBM"),
-        ),
-        Facts(_facts(result, recipe, loaded.cluster.gpus_per_node)),
-    ]
-    if changed_text(loaded):
-        blocks.append(Text(changed_text(loaded)))
+    table = part_table(rows, states.total_bytes, "states")
     inputs = {
         "params": n_params,
         "cluster": loaded.cluster.name,
@@ -107,7 +94,13 @@ def params_document(asked: Memory) -> Document:
         command="memory",
         inputs=inputs,
         result=result,
-        blocks=blocks,
+        blocks=[
+            Text(head),
+            table,
+            part_bars(rows, hbm, "HBM"),
+            Facts(_facts(result, recipe, loaded.cluster.gpus_per_node)),
+            *changed(loaded),
+        ],
         warnings=loaded.warnings,
         answered_no=not result.fits,
         terms=(_term(result, recipe, tp, pp),),
@@ -140,27 +133,19 @@ def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tup
 def _term(result: StatesAnswer, recipe: Recipe, tp: int, pp: int) -> Term:
     """Total by recipe and shards."""
     zero, n = result.zero_stage, result.n_shards
-    shares = {
-        "weights": n if zero >= 3 else 1,
-        "gradients": n if zero >= 2 else 1,
-        "rest": n if zero >= 1 else 1,
-    }
-    return Term(
+    return term_of(
         "total_bytes",
-        result.total_bytes,
         "bytes",
         "params / (tp * pp) * (weights / weight_shards + gradients / gradient_shards"
         " + k / optimizer_shards)",
-        {
-            "params": result.params,
-            "tp": float(tp),
-            "pp": float(pp),
-            "weights": recipe.weights_bytes,
-            "gradients": recipe.gradients_bytes,
-            "k": recipe.k_bytes,
-            "weight_shards": float(shares["weights"]),
-            "gradient_shards": float(shares["gradients"]),
-            "optimizer_shards": float(shares["rest"]),
-        },
         "ZeRO (arXiv:1910.02054), figure 1",
+        result,
+        tp=tp,
+        pp=pp,
+        weights=recipe.weights_bytes,
+        gradients=recipe.gradients_bytes,
+        k=recipe.k_bytes,
+        weight_shards=n if zero >= 3 else 1,
+        gradient_shards=n if zero >= 2 else 1,
+        optimizer_shards=n if zero >= 1 else 1,
     )

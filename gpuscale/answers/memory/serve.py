@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
-from gpuscale.answers.memory.common import rows_max, weight_format, width_text
+from gpuscale.answers.memory.common import part_bars, part_table, served_parts, weight_format
+from gpuscale.core.formats import FORMATS, weight_bytes
+from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import ServingMemory
-from gpuscale.core.memory.serving import FewestServing
+from gpuscale.core.memory.serving import (
+    FewestServing,
+    ServingJob,
+    fewest_serving,
+    model_weight_bytes,
+    replica_memory,
+    replica_of,
+)
+from gpuscale.core.memory.serving_terms import serving_terms
+from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
+from gpuscale.core.memory.terms import usable_term
+from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.quantity import format_count
+from gpuscale.core.records import Term, term_of
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.inputs import load_inputs
+from gpuscale.io.serving import load_framework
+from gpuscale.render.document import Document, Facts, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.memory.serving import ServingJob
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +66,6 @@ class WeightsAnswer:
 
 def serving_document(asked: Memory) -> Document:
     """Answer a serving question."""
-    from gpuscale.core.memory.fit import usable_bytes
-    from gpuscale.core.memory.serving import fewest_serving, replica_memory, replica_of
-    from gpuscale.core.memory.serving_terms import serving_terms
-    from gpuscale.core.memory.terms import usable_term
-    from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.serving import load_framework
-
     if asked.params is not None:
         return _weights_only(asked, asked.params)
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
@@ -88,8 +97,6 @@ def serving_document(asked: Memory) -> Document:
 
 
 def _job(asked: Memory) -> ServingJob:
-    from gpuscale.core.memory.serving import ServingJob
-
     return ServingJob(
         weights=weight_format(asked.weights, "weights"),
         kv=weight_format(asked.kv, "kv"),
@@ -108,12 +115,6 @@ def _document(
     fewest: FewestServing | None,
     terms: tuple[Term, ...],
 ) -> Document:
-    from gpuscale.core.formats import weight_bytes
-    from gpuscale.core.memory.serving import model_weight_bytes
-    from gpuscale.core.model.kv_cache import kv_cache_bytes
-    from gpuscale.io.inputs import changed_text
-    from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
-
     tp, pp = degrees
     result = ServingAnswer(
         fits=m.fits,
@@ -128,33 +129,14 @@ def _document(
         hbm_bytes=hbm,
         fewest=fewest,
     )
-    rows = [
-        ("weights", m.weights_bytes),
-        ("KV cache", m.kv_cache_bytes),
-        ("activations", m.activations_bytes),
-        ("context, NCCL, reserve", m.overhead_bytes),
-    ]
-    table = Table(
-        (Column("part", "per GPU", right=False), Column("bytes", "expected", gb)),
-        [*rows, ("total", m.total_bytes)],
+    head = (
+        f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
+        f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
+        f"{m.concurrency:,} sequence" + ("s" if m.concurrency > 1 else "")
     )
-    blocks: list[Any] = [
-        Text(
-            f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
-            f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
-            + (f"{m.concurrency:,} sequence" + ("s" if m.concurrency > 1 else ""))
-        ),
-        table,
-        Bars(
-            [(n, v, gb(v)) for n, v in rows],
-            limit=m.usable_bytes,
-            limit_text=width_text(rows_max(rows), m.usable_bytes, "usable"),
-        ),
-        Facts(_facts(m, result, job)),
-        Text(f"{_smallest(fewest)}; times under a load: `gpuscale serve {loaded.model.name}`"),
-    ]
-    if changed_text(loaded):
-        blocks.append(Text(changed_text(loaded)))
+    smallest = f"{_smallest(fewest)}; times under a load: `gpuscale serve {loaded.model.name}`"
+    rows = served_parts(m)
+    table = part_table(rows, m.total_bytes, "expected")
     inputs = {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
@@ -172,7 +154,14 @@ def _document(
         command="memory",
         inputs=inputs,
         result=result,
-        blocks=blocks,
+        blocks=[
+            Text(head),
+            table,
+            part_bars(rows, m.usable_bytes),
+            Facts(_facts(m, result, job)),
+            Text(smallest),
+            *changed(loaded),
+        ],
         warnings=loaded.warnings,
         answered_no=not m.fits,
         terms=terms,
@@ -212,13 +201,6 @@ def _smallest(fewest: FewestServing | None) -> str:
 
 def _weights_only(asked: Memory, n_params: float) -> Document:
     """Weights of a number of parameters, against the HBM of the GPUs."""
-    from gpuscale.core.formats import FORMATS, weight_bytes
-    from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
-    from gpuscale.core.quantity import format_count
-    from gpuscale.core.records import Term
-    from gpuscale.io.inputs import changed_text, load_inputs
-    from gpuscale.render.document import Document, Facts, Text
-
     for name in ("kv", "context", "concurrency", "dp_attention"):
         if getattr(asked, name):
             raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
@@ -249,19 +231,15 @@ def _weights_only(asked: Memory, n_params: float) -> Document:
         ),
         ("GPUs to hold them", f"{fewest:,}", f"{nodes:,} nodes"),
     ]
-    blocks: list[Any] = [
-        Text(f"{format_count(n_params)} parameters served in {dtype}"),
-        Facts(facts),
-    ]
-    if changed_text(loaded):
-        blocks.append(Text(changed_text(loaded)))
-    term = Term(
+    head = f"{format_count(n_params)} parameters served in {dtype}"
+    term = term_of(
         "weights_bytes",
-        total,
         "bytes",
         "params * bits / 8",
-        {"params": n_params, "bits": FORMATS[dtype].bits},
         "FSDP and deployment notes",
+        result,
+        FORMATS[dtype],
+        params=n_params,
     )
     return Document(
         command="memory",
@@ -274,7 +252,7 @@ def _weights_only(asked: Memory, n_params: float) -> Document:
             "catalogue": asked.catalogue,
         },
         result=result,
-        blocks=blocks,
+        blocks=[Text(head), Facts(facts), *changed(loaded)],
         warnings=loaded.warnings,
         answered_no=not result.fits,
         terms=(term,),

@@ -5,22 +5,31 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.common import rows_max, verdict, width_text
+from gpuscale.answers.memory.common import (
+    Peak,
+    compared_table,
+    counted_rows,
+    interval_row,
+    part_bars,
+    part_rows,
+    verdict_row,
+)
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
 from gpuscale.core.words import MEMORY_PARTS, gb
-from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.inputs import load_inputs
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
-from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -34,19 +43,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingMemory:
-    """Memory of the fullest GPU. [byte]."""
+class TrainingMemory(Peak):
+    """Memory of a training job. [byte]."""
 
-    fits: bool
-    total_bytes: float
-    usable_bytes: float
-    hbm_bytes: float
-    headroom_bytes: float
-    interval_factor_80: float
-    allocated_bytes: float
-    reserved_bytes: float
-    nvidia_smi_bytes: float
-    ideal_total_bytes: float
     peak_stage: int
     expected: StageMemory
     ideal: StageMemory
@@ -155,51 +154,21 @@ def _document(
         + f"sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
         f"{', '.join((layout.recompute, layout.precision, *asked.job_settings.words))}"
     )
-    rows = [
-        (label, getattr(r.ideal, key), getattr(peak, key))
-        for key, label in MEMORY_PARTS.items()
-        if getattr(peak, key) or getattr(r.ideal, key)
-    ]
-    table = Table(
-        (
-            Column("part", "per GPU", right=False),
-            Column("ideal_bytes", "ideal", gb),
-            Column("expected_bytes", "expected", gb),
-        ),
-        [*rows, ("total", r.ideal.total_bytes, peak.total_bytes)],
-    )
-    bars = Bars(
-        [(label, value, gb(value)) for label, _, value in rows],
-        limit=r.usable_bytes,
-        limit_text=width_text(rows_max(rows), r.usable_bytes, "usable"),
-    )
-    low, high = peak.total_bytes / r.interval_factor_80, peak.total_bytes * r.interval_factor_80
+    rows = part_rows(r.ideal, peak, MEMORY_PARTS.items())
+    table = compared_table(rows, r.ideal, peak)
     facts_rows = [
-        (
-            "verdict",
-            "fits" if r.fits else "does not fit",
-            verdict(peak.total_bytes, r.usable_bytes, r.hbm_bytes).split(": ", 1)[1],
-        ),
-        (
-            "likely range",
-            f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
-            "holds 80 % of published peaks of this class"
-            + ("; its upper end does not fit" if r.fits and high > r.usable_bytes else ""),
-        ),
+        verdict_row(r),
+        interval_row(r, "class", warn=r.fits),
         *_split_rows(r),
         ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
-        ("as allocated", gb(peak.allocated_bytes), f"{peak.allocated_bytes / 2**30:,.2f} GiB"),
-        ("as reserved", gb(peak.reserved_bytes), f"{peak.reserved_bytes / 2**30:,.2f} GiB"),
-        ("as nvidia-smi", gb(peak.total_bytes), f"{peak.total_bytes / 2**30:,.2f} GiB"),
+        *counted_rows(r),
     ]
-    blocks: list[Block] = [Text(head), table, bars, Facts(facts_rows)]
+    blocks: list[Block] = [Text(head), table, part_bars(rows, r.usable_bytes), Facts(facts_rows)]
     if asked.stages:
         blocks.append(_stage_table(r))
     if asked.min_gpus or not r.fits:
         blocks.append(Text(_fewest_text(r, loaded)))
-    changed = changed_text(loaded)
-    if changed:
-        blocks.append(Text(changed))
+    blocks += changed(loaded)
     return Document(
         command="memory",
         inputs=_inputs(asked, loaded, layout),
@@ -302,14 +271,13 @@ def _terms(
 
     parts = {key: getattr(r.expected, key) for key in MEMORY_PARTS}
     return (
-        Term(
-            name="total_bytes",
-            value=r.expected.total_bytes,
-            unit="bytes",
-            formula=" + ".join(parts),
-            inputs=parts,
-            source="sum of the parts of the fullest stage",
-            children=stage_terms(facts, layout, p, r.expected),
+        total_of(
+            "total_bytes",
+            r.expected.total_bytes,
+            "bytes",
+            parts,
+            "sum of the parts of the fullest stage",
+            stage_terms(facts, layout, p, r.expected),
         ),
         usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.usable_bytes),
     )

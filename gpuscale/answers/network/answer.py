@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
+from gpuscale.answers.changed import changed
 from gpuscale.answers.collective.expected import expected_time
 from gpuscale.answers.network import blocks as shown
 from gpuscale.answers.network.records import NetworkAnswer
@@ -22,7 +23,7 @@ from gpuscale.core.network.ideal import ideal_collective
 from gpuscale.core.network.levels import network_report
 from gpuscale.core.run.failures import network_stops_per_s
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.inputs import load_inputs
 from gpuscale.io.run import load_nvlink, network_rates
 from gpuscale.render.document import Document, Text
 
@@ -195,9 +196,6 @@ def _document(
     if asked.hosts:
         title = f"{answer.n_gpus} hosts of one port each  "
     title += f"{spec.fabric or 'no network named'}  catalogue {asked.catalogue}"
-    found = [Text(title)]
-    changed = changed_text(loaded)
-    found += [Text(changed)] if changed else []
     return Document(
         command="network",
         inputs={
@@ -211,7 +209,7 @@ def _document(
             "changes": list(loaded.changes),
         },
         result=answer,
-        blocks=[*found, *shown.blocks(answer, spec, switch, plan)],
+        blocks=[Text(title), *changed(loaded), *shown.blocks(answer, spec, switch, plan)],
         warnings=[*loaded.warnings, *shown.warnings(answer, spec, switch, plan)],
         terms=terms,
         csv_table=shown.cable_table(answer.cables) if asked.cables else None,

@@ -196,8 +196,7 @@ def _links(made: Design) -> Table:
         Column("bytes_per_s", "each", rate),
         Column("optical", "kind", lambda v: "optical" if v else "copper", right=False),
     ]
-    rows = [[getattr(g, c.key) for c in columns] for g in made.links]
-    return Table(columns, rows, "links")
+    return Table.of(columns, made.links, "links")
 
 
 def _bill(r: NetworkAnswer) -> Table:
@@ -209,8 +208,7 @@ def _bill(r: NetworkAnswer) -> Table:
         Column("usd", "USD", lambda v: f"{v:,.0f}"),
         Column("power_w", "power", lambda v: format_si(v, "w")),
     ]
-    rows = [[getattr(i, c.key) for c in columns] for i in r.bill.items]
-    return Table(columns, rows, "bill of materials")
+    return Table.of(columns, r.bill.items, "bill of materials")
 
 
 def _bill_text(r: NetworkAnswer, switch: SwitchSpec | None) -> list[Block]:
@@ -243,8 +241,7 @@ def _losses(r: NetworkAnswer, spec: ClusterSpec) -> Table:
         Column("n_gpus_cut", f"{counted(spec)} cut off", count),
         Column("note", "", right=False),
     ]
-    rows = [[getattr(x, c.key) for c in columns] for x in r.losses]
-    return Table(columns, rows, "what one failure takes")
+    return Table.of(columns, r.losses, "what one failure takes")
 
 
 def cable_table(cables: Sequence[Cable]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.lifetime import outlook_rows, save_row
-from gpuscale.answers.memory.common import width_text
+from gpuscale.answers.memory.common import part_bars
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.plan.text import (
     degrees,
@@ -122,8 +122,7 @@ def limits_table(rows: tuple[LimitRow, ...]) -> Table:
         Column("verdict", "verdict", right=False),
         Column("note", "note", right=False),
     ]
-    values = [[getattr(r, c.key) for c in columns] for r in rows]
-    return Table(columns, values, "Limits by the documents' rooflines")
+    return Table.of(columns, rows, "Limits by the documents' rooflines")
 
 
 def alternatives_table(r: PlanResult) -> Table:
@@ -162,8 +161,7 @@ def sensitivity_table(r: PlanResult) -> Table:
         Column("gain_frac", "faster", lambda v: f"{100 * v:.1f} %"),
         Column("layout_changed", "layout", lambda v: "another" if v else "the same", right=False),
     ]
-    rows = [[getattr(e, c.key) for c in columns] for e in r.sensitivity]
-    return Table(columns, rows, "What would help most (time per token, computed again)")
+    return Table.of(columns, r.sensitivity, "What would help most (time per token, computed again)")
 
 
 def remedies_table(r: PlanResult) -> Table:
@@ -199,7 +197,5 @@ def pareto_table(r: PlanResult) -> Table:
 
 def memory_bars(e: Estimate) -> Bars:
     """Memory of the fullest GPU by part."""
-    parts = {word: getattr(e.memory, name) for name, word in MEMORY_PARTS.items()}
-    rows = [(name, value, gb(value)) for name, value in parts.items() if value]
-    text = width_text(max(parts.values()), e.capacity_bytes, "usable")
-    return Bars(rows, e.capacity_bytes, text, "Memory")
+    parts = [(word, getattr(e.memory, name)) for name, word in MEMORY_PARTS.items()]
+    return part_bars([p for p in parts if p[1]], e.capacity_bytes, title="Memory")

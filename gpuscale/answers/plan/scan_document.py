@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.plan.case import estimate_of
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
@@ -13,7 +14,6 @@ from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb
-from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     )
     if scan.gaps:
         blocks.append(Text(GAPS_NOTE))
-    if first.loaded.changes:
-        blocks.append(Text(changed_text(first.loaded)))
+    blocks += changed(first.loaded)
     request = scan.request
     job: dict[str, Any] = {
         "model": request.model,

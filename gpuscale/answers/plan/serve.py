@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
-from gpuscale.answers.memory.common import weight_format, width_text
+from gpuscale.answers.memory.common import part_bars, served_parts, weight_format
 from gpuscale.answers.plan.text import number, seconds
 from gpuscale.answers.values import whole
 from gpuscale.core.formats import FORMATS
@@ -22,14 +23,14 @@ from gpuscale.core.memory.serving import (
     replica_memory,
 )
 from gpuscale.core.plan.serve import ServingTimes, serving_times
+from gpuscale.core.records import Term
 from gpuscale.core.serving.ideal import instances, serving_layout
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
-    from gpuscale.core.records import Term
     from gpuscale.core.serving.load import ExpectedTimes
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.gpu import GpuSpec
@@ -154,36 +155,24 @@ def _expected(loaded: Loaded, times: ExpectedTimes | None) -> ExpectedServing | 
 def _times_table(r: ServingPlan) -> Table:
     """Prefill, decode and throughput: roofline beside expected."""
     t, e = r.times, r.expected
-    return Table(
-        [
-            Column("quantity", "replica", right=False),
-            Column("roofline", "roofline"),
-            Column("expected", "expected"),
-            Column("note", "", right=False),
-        ],
-        [
-            [
-                "prefill",
-                seconds(t.prefill_s),
-                e and seconds(e.prefill_s),
-                f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a stage",
-            ],
-            [
-                "decode",
-                seconds(t.decode_s),
-                e and seconds(e.decode_s),
-                f"a token of every sequence; {t.decode_bound}-bound, "
-                f"{gb(t.decode_read_bytes)} read, "
-                f"{100 * t.weights_read_frac:.0f} % of the weights",
-            ],
-            [
-                "throughput",
-                f"{number(t.tokens_per_s)} tokens/s",
-                e and f"{number(e.tokens_per_s)} tokens/s",
-                "decoding only",
-            ],
-        ],
+    columns = [
+        Column("quantity", "replica", right=False),
+        Column("roofline", "roofline"),
+        Column("expected", "expected"),
+        Column("note", "", right=False),
+    ]
+    decode = (
+        f"a token of every sequence; {t.decode_bound}-bound, {gb(t.decode_read_bytes)} read, "
+        f"{100 * t.weights_read_frac:.0f} % of the weights"
     )
+    prefill = f"of {r.context_tokens:,.0f} tokens on {r.tp} GPUs of a stage"
+    rates = f"{number(t.tokens_per_s)} tokens/s", e and f"{number(e.tokens_per_s)} tokens/s"
+    rows = [
+        ["prefill", seconds(t.prefill_s), e and seconds(e.prefill_s), prefill],
+        ["decode", seconds(t.decode_s), e and seconds(e.decode_s), decode],
+        ["throughput", *rates, "decoding only"],
+    ]
+    return Table(columns, rows)
 
 
 def _one(values: Sequence[T], flag: str) -> T:
@@ -241,17 +230,9 @@ def _degrees(asked: Plan, loaded: Loaded, fewest: FewestServing | None) -> tuple
     return tp, pp, replicas
 
 
-def _document(asked: Plan, loaded: Loaded, r: ServingPlan, terms: tuple[Term, ...]) -> Document:
-    from gpuscale.io.inputs import changed_text
-
-    m, t = r.memory, r.times
-    left = m.usable_bytes - m.total_bytes
-    fit = f"{gb(left)} left" if m.fits else f"does not fit by {gb(-left)}"
-    head = (
-        f"{loaded.model.name} served on {r.n_gpus:,} {loaded.gpu.name}: TP {r.tp} x PP {r.pp}, "
-        f"weights {r.weights}, KV {r.kv}, {r.concurrency:,} sequences of {r.context_tokens:,.0f}: "
-        f"{gb(m.total_bytes)} a GPU, {fit}."
-    )
+def _facts(r: ServingPlan) -> list[tuple[str, str, str]]:
+    """Sequences, weights, the smallest replica, and what several do together."""
+    m, f = r.memory, r.fewest
     rows = [
         (
             "concurrency",
@@ -261,36 +242,30 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan, terms: tuple[Term, ..
         ),
         ("weights", gb(r.all_weights_bytes), "all GPUs together, embedding and head in bf16"),
     ]
-    if r.fewest is not None:
-        rows.append(
-            (
-                "smallest replica",
-                f"{r.fewest.n_gpus:,} GPUs",
-                f"TP {r.fewest.tp} x PP "
-                f"{r.fewest.pp}, {r.fewest.n_nodes} node{'s' * (r.fewest.n_nodes > 1)}",
-            )
-        )
+    if f is not None:
+        nodes = f"{f.n_nodes} node{'s' * (f.n_nodes > 1)}"
+        rows.append(("smallest replica", f"{f.n_gpus:,} GPUs", f"TP {f.tp} x PP {f.pp}, {nodes}"))
     if r.n_replicas > 1:
-        each = r.expected.tokens_per_s if r.expected else t.tokens_per_s
-        word = "expected" if r.expected else "at most"
-        total = number(r.n_replicas * each)
+        each, word = (r.expected, "expected") if r.expected else (r.times, "at most")
+        total = number(r.n_replicas * each.tokens_per_s)
         rows.append(("replicas", f"{r.n_replicas:,}", f"{total} tokens/s together, {word}"))
-    parts = [
-        ("weights", m.weights_bytes),
-        ("KV cache", m.kv_cache_bytes),
-        ("activations", m.activations_bytes),
-        ("context, NCCL, reserve", m.overhead_bytes),
-    ]
-    blocks: list[Any] = [
+    return rows
+
+
+def _document(asked: Plan, loaded: Loaded, r: ServingPlan, terms: tuple[Term, ...]) -> Document:
+    m, name = r.memory, loaded.model.name
+    left = m.usable_bytes - m.total_bytes
+    fit = f"{gb(left)} left" if m.fits else f"does not fit by {gb(-left)}"
+    head = (
+        f"{name} served on {r.n_gpus:,} {loaded.gpu.name}: TP {r.tp} x PP {r.pp}, "
+        f"weights {r.weights}, KV {r.kv}, {r.concurrency:,} sequences of {r.context_tokens:,.0f}: "
+        f"{gb(m.total_bytes)} a GPU, {fit}."
+    )
+    blocks: list[Block] = [
         Text(head),
         _times_table(r),
-        Facts(rows),
-        Bars(
-            [(n, v, gb(v)) for n, v in parts],
-            m.usable_bytes,
-            width_text(max(v for _, v in parts), m.usable_bytes, "usable"),
-            "Memory per GPU",
-        ),
+        Facts(_facts(r)),
+        part_bars(served_parts(m), m.usable_bytes, title="Memory per GPU"),
     ]
     if r.expected:
         low, high = seconds(r.expected.decode_low_s), seconds(r.expected.decode_high_s)
@@ -300,13 +275,11 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan, terms: tuple[Term, ..
                 f"decode {low} to {high}; prefill under load is far less certain"
             )
         )
-    gpus = r.n_gpus * r.n_replicas
-    asked_so = f"gpuscale serve {loaded.model.name} --gpus {gpus} --concurrency {r.concurrency}"
+    n = r.n_gpus * r.n_replicas
+    asked_so = f"gpuscale serve {name} --gpus {n} --concurrency {r.concurrency}"
     blocks.append(Text(f"under a load, within limits: `{asked_so}`"))
-    if loaded.changes:
-        blocks.append(Text(changed_text(loaded)))
     inputs = {
-        "model": loaded.model.name,
+        "model": name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue or "vendor",
@@ -315,5 +288,11 @@ def _document(asked: Plan, loaded: Loaded, r: ServingPlan, terms: tuple[Term, ..
         "changed": list(loaded.changes),
     }
     return Document(
-        "plan", inputs, r, blocks, warnings=loaded.warnings, answered_no=not r.fits, terms=terms
+        "plan",
+        inputs,
+        r,
+        [*blocks, *changed(loaded)],
+        warnings=loaded.warnings,
+        answered_no=not r.fits,
+        terms=terms,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.money import age_warnings
 from gpuscale.answers.plan.answer import inputs_of, plan_result, used_job
 from gpuscale.answers.plan.blocks import (
@@ -42,7 +43,6 @@ from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text
 from gpuscale.io.jobs import job_toml, tuned_step_s
 from gpuscale.render.document import Document, Text
 
@@ -314,8 +314,7 @@ def document_of(
     if request.objective == "memory-headroom" and r.fits:
         blocks.append(Text(HEADROOM_NOTE))
     blocks.append(Text(counts_text(r.counts, result.interrupted)))
-    if case.loaded.changes:
-        blocks.append(Text(changed_text(case.loaded)))
+    blocks += changed(case.loaded)
     return Document(
         "plan",
         inputs_of(case, request),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.roofline.records import AxisRow, Links, need_of, scopes, verdict_of
+from gpuscale.answers.roofline.records import (
+    AT_LEAST,
+    AT_MOST,
+    AxisRow,
+    Links,
+    need_of,
+    row_of,
+    scopes,
+)
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -23,12 +31,12 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     m = float(x.micro_batches or 1) if axis == "fsdp" else 1.0
     have = x.batch_tokens / x.gpus if x.batch_tokens and x.gpus else None
     over = links.node is not None and (x.gpus or 0) > links.node_gpus
+    formula = "micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans"
     rows = []
     for scope, rate in scopes(links):
-        judged = have if over == (scope == "cluster") else None
         nodes = x.nodes if scope == "cluster" else None
         need = m * limits.dp_min_tokens_per_gpu(links.peak, rate, experts, k, nodes, x.spans)
-        math_s = comm_s = None
+        times_s = None
         if x.batch_tokens and x.gpus and x.hidden and x.ffn:
             math_s = limits.dp_math_s(
                 x.batch_tokens,
@@ -40,29 +48,23 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 n_matrices=x.matrices,
             )
             comm_s = m * limits.dp_comm_s(x.hidden, x.ffn, rate, experts, x.matrices, nodes)
-            comm_s /= x.spans
-        few = (nodes - 1) / nodes if nodes else 1.0
+            times_s = math_s, comm_s / x.spans
         rows.append(
-            AxisRow(
-                scope=scope,
-                bandwidth_bytes_per_s=rate,
-                need=need,
-                relation=">=",
-                quantity="tokens per GPU",
-                have=have,
-                math_s=math_s,
-                comm_s=comm_s,
-                verdict=verdict_of(judged, need, ">="),
-                formula="micro_batches * experts / top_k * flop_per_s / bytes_per_s * few / spans",
-                inputs=(
-                    ("micro_batches", m),
-                    ("experts", experts),
-                    ("top_k", k),
-                    ("flop_per_s", links.peak),
-                    ("bytes_per_s", rate),
-                    ("few", few),
-                    ("spans", x.spans),
-                ),
+            row_of(
+                scope,
+                rate,
+                (need, AT_LEAST, "tokens per GPU"),
+                have,
+                have if over == (scope == "cluster") else None,
+                times_s=times_s,
+                formula=formula,
+                micro_batches=m,
+                experts=experts,
+                top_k=k,
+                flop_per_s=links.peak,
+                bytes_per_s=rate,
+                few=(nodes - 1) / nodes if nodes else 1.0,
+                spans=x.spans,
             )
         )
     if x.nodes and links.node is not None:
@@ -78,25 +80,21 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> A
     levels = dp_limit_levels(links.peak, links.gpu, links.node, links.node_gpus, x.nodes)
     need = times * max(levels) / x.spans
     rate = links.gpu if levels[0] >= levels[1] else links.node
-    return AxisRow(
-        scope="both, exact",
-        bandwidth_bytes_per_s=rate,
-        need=need,
-        relation=">=",
-        quantity="tokens per GPU",
-        have=have,
-        verdict=verdict_of(have, need, ">="),
+    return row_of(
+        "both, exact",
+        rate,
+        (need, AT_LEAST, "tokens per GPU"),
+        have,
+        have,
         formula="times * max(flop_per_s / gpu * (d - 1) / d, flop_per_s / node * (x - 1) / x)"
         " / spans",
-        inputs=(
-            ("times", times),
-            ("flop_per_s", links.peak),
-            ("gpu", links.gpu),
-            ("node", links.node),
-            ("d", float(links.node_gpus)),
-            ("x", float(x.nodes)),
-            ("spans", x.spans),
-        ),
+        times=times,
+        flop_per_s=links.peak,
+        gpu=links.gpu,
+        node=links.node,
+        d=links.node_gpus,
+        x=x.nodes,
+        spans=x.spans,
     )
 
 
@@ -106,48 +104,37 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
 
     ffn = need_of(x.ffn, "--ffn", axis)
     have = float(x.tp) if x.tp else None
-    inside_have = have if x.tp and (x.tp <= links.node_gpus or links.node is None) else None
-    over_have = have if inside_have is None else None
+    inside = x.tp is not None and (links.node is None or x.tp <= links.node_gpus)
     rows = []
     for scope, rate in scopes(links):
         need = limits.tp_limit(ffn, links.peak, rate, x.matrices)
-        math_s = comm_s = None
+        times_s = None
         if x.batch_tokens and x.hidden and x.tp:
-            math_s = limits.tp_math_s(x.batch_tokens, x.hidden, ffn, x.tp, links.peak, x.matrices)
-            comm_s = limits.tp_comm_s(x.batch_tokens, x.hidden, rate)
+            times_s = (
+                limits.tp_math_s(x.batch_tokens, x.hidden, ffn, x.tp, links.peak, x.matrices),
+                limits.tp_comm_s(x.batch_tokens, x.hidden, rate),
+            )
         rows.append(
-            AxisRow(
-                scope=scope,
-                bandwidth_bytes_per_s=rate,
-                need=need,
-                relation="<=",
-                quantity="degree",
-                have=have,
-                math_s=math_s,
-                comm_s=comm_s,
-                verdict=verdict_of(inside_have if scope == "node" else None, need, "<="),
+            row_of(
+                scope,
+                rate,
+                (need, AT_MOST, "degree"),
+                have,
+                have if inside and scope == "node" else None,
+                times_s=times_s,
                 formula="matrices / 2 * ffn * bytes_per_s / flop_per_s",
-                inputs=(
-                    ("matrices", float(x.matrices)),
-                    ("ffn", float(ffn)),
-                    ("bytes_per_s", rate),
-                    ("flop_per_s", links.peak),
-                ),
+                matrices=x.matrices,
+                ffn=ffn,
+                bytes_per_s=rate,
+                flop_per_s=links.peak,
             )
         )
     usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
-    rows.append(
-        AxisRow(
-            scope="usable",
-            bandwidth_bytes_per_s=links.gpu,
-            need=float(usable),
-            relation="<=",
-            quantity="divides node, F and heads",
-            have=have,
-        )
-    )
+    of = (float(usable), AT_MOST, "divides node, F and heads")
+    rows.append(row_of("usable", links.gpu, of, have))
     if links.node is not None:
-        rows += _tp_over_nodes(links, links.node, ffn * x.matrices / 2, have, over_have)
+        judged = None if inside else have
+        rows += _tp_over_nodes(links, links.node, ffn * x.matrices / 2, have, judged)
     return rows
 
 
@@ -160,15 +147,7 @@ def _tp_over_nodes(
     inside, outside = limits.tp_max_spanning(width, links.peak, links.gpu, network, links.node_gpus)
     found = (("nodes: inside", links.gpu, inside), ("nodes: network", network, outside))
     return [
-        AxisRow(
-            scope=scope,
-            bandwidth_bytes_per_s=rate,
-            need=need,
-            relation="<=",
-            quantity="degree",
-            have=have,
-            verdict=verdict_of(judged, need, "<="),
-        )
+        row_of(scope, rate, (need, AT_MOST, "degree"), have, judged)
         for scope, rate, need in (found if links.node_gpus > 1 else found[1:])
     ]
 
@@ -193,64 +172,66 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         egress_bytes_per_s=rate,
         node_gpus=node,
         dispatch_bytes=x.dispatch_bytes,
-        combine_bytes=2.0,
         max_nodes=x.max_nodes,
         n_matrices=x.matrices,
     )
-    math_s = comm_s = None
-    if x.batch_tokens and x.hidden and x.ffn:
-        math_s = limits.ep_math_s(
-            x.batch_tokens,
-            k,
-            hidden_size=x.hidden,
-            ffn_hidden_size=x.ffn,
-            ep=ep,
-            flop_per_s=links.peak,
-            n_matrices=x.matrices,
-        )
-        comm_s = limits.ep_comm_s(
-            x.batch_tokens,
-            x.hidden,
-            ep=ep,
-            top_k=k,
-            egress_bytes_per_s=rate,
-            node_gpus=node,
-            dispatch_bytes=x.dispatch_bytes,
-            combine_bytes=2.0,
-            max_nodes=x.max_nodes,
-        )
     reached = min(node * k / ep, 1.0)
     if x.max_nodes:
         reached = min(reached, x.max_nodes * node / ep)
     rows = [
-        AxisRow(
-            scope=f"ep {ep}, top-{k}",
-            bandwidth_bytes_per_s=rate,
-            need=need,
-            relation=">=",
-            quantity="expert width F",
-            have=have,
-            math_s=math_s,
-            comm_s=comm_s,
-            verdict=verdict_of(have, need, ">="),
+        row_of(
+            f"ep {ep}, top-{k}",
+            rate,
+            (need, AT_LEAST, "expert width F"),
+            have,
+            have,
+            times_s=_ep_times_s(x, links.peak, rate, node, ep, k),
             formula="flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k"
             " * reached",
-            inputs=(
-                ("flop_per_s", links.peak),
-                ("bytes_per_s", rate),
-                ("dispatch", x.dispatch_bytes),
-                ("combine", 2.0),
-                ("matrices", float(x.matrices)),
-                ("z", float(ep)),
-                ("d", float(node)),
-                ("k", float(k)),
-                ("reached", reached),
-            ),
+            flop_per_s=links.peak,
+            bytes_per_s=rate,
+            dispatch=x.dispatch_bytes,
+            combine=2.0,
+            matrices=x.matrices,
+            z=ep,
+            d=node,
+            k=k,
+            reached=reached,
         )
     ]
     if links.node is not None:
         rows += _ep_over_nodes(x, links, links.node, ep, k, have)
     return rows
+
+
+def _ep_times_s(
+    x: Roofline, peak: float, rate: float, node: int, ep: int, k: int
+) -> tuple[float, float] | None:
+    """Arithmetic and exchange of the experts, where batch and widths are given. [s]."""
+    from gpuscale.core import limits
+
+    if not (x.batch_tokens and x.hidden and x.ffn):
+        return None
+    math_s = limits.ep_math_s(
+        x.batch_tokens,
+        k,
+        hidden_size=x.hidden,
+        ffn_hidden_size=x.ffn,
+        ep=ep,
+        flop_per_s=peak,
+        n_matrices=x.matrices,
+    )
+    comm_s = limits.ep_comm_s(
+        x.batch_tokens,
+        x.hidden,
+        ep=ep,
+        top_k=k,
+        egress_bytes_per_s=rate,
+        node_gpus=node,
+        dispatch_bytes=x.dispatch_bytes,
+        max_nodes=x.max_nodes,
+    )
+    return math_s, comm_s
 
 
 def _ep_over_nodes(
@@ -259,20 +240,12 @@ def _ep_over_nodes(
     """Width that any degree over the network needs, and the largest degree of the width given."""
     from gpuscale.core import limits
 
-    rows = [
-        AxisRow(
-            scope="any degree",
-            bandwidth_bytes_per_s=network,
-            need=limits.ep_large_min_ffn(links.peak, network, links.node_gpus) * 2 / x.matrices,
-            relation=">=",
-            quantity="expert width F",
-            have=have,
-        )
-    ]
+    need = limits.ep_large_min_ffn(links.peak, network, links.node_gpus) * 2 / x.matrices
+    rows = [row_of("any degree", network, (need, AT_LEAST, "expert width F"), have)]
     if x.ffn:
         width = x.ffn * x.matrices / 2
         most = limits.ep_max_scaleout(width, k, links.peak, network, links.node_gpus)
-        rows.append(AxisRow("largest degree", network, most, "<=", "while k >= Z/D", float(ep)))
+        rows.append(row_of("largest degree", network, (most, AT_MOST, "while k >= Z/D"), float(ep)))
     return rows
 
 
@@ -287,20 +260,14 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     for scope, rate in scopes(links):
         hop_s = pipe.hop_time_s(tokens, hidden, m, rate)
         total_s = pipe.forward_transfer_time_s(tokens, hidden, stages, m, rate)
-        given = (
-            ("batch_tokens", tokens),
-            ("hidden", float(hidden)),
-            ("m", float(m)),
-            ("bytes_per_s", rate),
-            ("p", float(stages)),
-        )
+        one = {"batch_tokens": tokens, "hidden": float(hidden), "m": float(m), "bytes_per_s": rate}
         rows.append(
             AxisRow(
                 scope=f"{scope}: one hop",
                 bandwidth_bytes_per_s=rate,
                 comm_s=hop_s,
                 formula="2 * batch_tokens * hidden / (bytes_per_s * m)",
-                inputs=given[:-1],
+                inputs=one,
             )
         )
         rows.append(
@@ -311,7 +278,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
                 verdict=f"bubble {100 * pipe.bubble_frac(stages, m):.1f} % of the step, "
                 f"{100 * pipe.bubble_over_ideal(stages, m):.1f} % over its ideal time",
                 formula="2 * batch_tokens * hidden / (bytes_per_s * m) * (m + p - 2)",
-                inputs=given,
+                inputs={**one, "p": float(stages)},
             )
         )
         if x.layers:
@@ -342,21 +309,17 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         for mask, causal in (("full", False), ("causal", True)):
             need = limits.ring_attention_min_tokens_per_gpu(links.peak, rate, share, causal)
             rows.append(
-                AxisRow(
-                    scope=f"{scope}, {mask}",
-                    bandwidth_bytes_per_s=rate,
-                    need=need,
-                    relation=">=",
-                    quantity="tokens per GPU",
-                    have=have,
-                    verdict=verdict_of(have if crosses == (scope != "node") else None, need, ">="),
+                row_of(
+                    f"{scope}, {mask}",
+                    rate,
+                    (need, AT_LEAST, "tokens per GPU"),
+                    have,
+                    have if crosses == (scope != "node") else None,
                     formula="flop_per_s / bytes_per_s * share * times",
-                    inputs=(
-                        ("flop_per_s", links.peak),
-                        ("bytes_per_s", rate),
-                        ("share", share),
-                        ("times", 2.0 if causal else 1.0),
-                    ),
+                    flop_per_s=links.peak,
+                    bytes_per_s=rate,
+                    share=share,
+                    times=2.0 if causal else 1.0,
                 )
             )
     return rows

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_degrees
 from gpuscale.answers.rates import matrix_rate
 from gpuscale.core.layout import Layout
@@ -16,13 +17,10 @@ from gpuscale.core.model.layer_shape import layer_shape
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
@@ -122,8 +120,25 @@ def board_table(rows: tuple[LimitRow, ...]) -> Table:
         Column("verdict", "verdict", right=False),
         Column("note", "note", right=False),
     ]
-    values = [[getattr(r, c.key) for c in columns] for r in rows]
-    return Table(columns, values)
+    return Table.of(columns, rows)
+
+
+def _head(loaded: Loaded, x: Roofline, layout: Layout, tokens: float, catalogue: str) -> str:
+    """Say the job: machine, layout, batch, figures."""
+    model, spec, dtype = loaded.model, loaded.cluster, layout.precision
+    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
+    degrees += f", ep {layout.ep}" if layout.ep > 1 else ""
+    origin = "the model's" if model.batch_tokens else "a default, --batch-tokens changes it"
+    figures = "the documents' figures" if catalogue == "documents" else "data-sheet figures"
+    peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
+    return (
+        f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {degrees}"
+        + ("" if x.gpus else " (--gpus changes the number)")
+        + f"\n{format_count(tokens)} tokens a batch ({'given' if x.batch_tokens else origin}): "
+        f"{tokens / layout.n_gpus:,.1f} per GPU, {tokens / (layout.dp * layout.cp):,.1f} per DP "
+        f"rank, sequences of {layout.seq_len:,}\n"
+        f"{dtype} {peak} per GPU, {figures}; math and comm per layer, roofline (ideal)"
+    )
 
 
 def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue: str) -> Document:
@@ -135,33 +150,11 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
         rows = limits_board(model, spec, layout, tokens)
     except ValueError as error:
         raise GpuscaleError(f"{model.name} on {spec.name}: {error}") from None
-    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
-    degrees += f", ep {layout.ep}" if layout.ep > 1 else ""
-    origin = (
-        "given"
-        if x.batch_tokens
-        else ("the model's" if model.batch_tokens else "a default, --batch-tokens changes it")
-    )
-    figures = "the documents' figures" if catalogue == "documents" else "data-sheet figures"
-    peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
-    head = (
-        f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {degrees}"
-        + ("" if x.gpus else " (--gpus changes the number)")
-        + f"\n{format_count(tokens)} tokens a batch ({origin}): "
-        f"{tokens / layout.n_gpus:,.1f} per GPU, {tokens / (layout.dp * layout.cp):,.1f} per DP "
-        f"rank, sequences of {layout.seq_len:,}\n"
-        f"{dtype} {peak} per GPU, {figures}; math and comm per layer, roofline (ideal)"
-    )
-    exceeded = [r.axis for r in rows if r.exceeded]
-    verdict = (
-        "over the limit: " + ", ".join(f"{r.axis} {r.ratio:.2f}x" for r in rows if r.exceeded)
-        if exceeded
-        else "every axis in use is compute-bound"
-    )
-    changed = changed_text(loaded)
-    blocks: list[Any] = [Text(head), board_table(rows), Text(verdict)]
-    if changed:
-        blocks.append(Text(changed))
+    over = [r for r in rows if r.exceeded]
+    verdict = "every axis in use is compute-bound"
+    if over:
+        verdict = "over the limit: " + ", ".join(f"{r.axis} {r.ratio:.2f}x" for r in over)
+    table = board_table(rows)
     return Document(
         command="roofline",
         inputs={
@@ -174,13 +167,21 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
             "changed": list(loaded.changes),
         },
         result=BoardAnswer(
-            tokens / layout.n_gpus, tokens / (layout.dp * layout.cp), tuple(rows), tuple(exceeded)
+            tokens_per_gpu=tokens / layout.n_gpus,
+            tokens_per_dp_rank=tokens / (layout.dp * layout.cp),
+            rows=tuple(rows),
+            exceeded=tuple(r.axis for r in over),
         ),
-        blocks=blocks,
+        blocks=[
+            Text(_head(loaded, x, layout, tokens, catalogue)),
+            table,
+            Text(verdict),
+            *changed(loaded),
+        ],
         warnings=loaded.warnings,
-        answered_no=bool(exceeded),
+        answered_no=bool(over),
         terms=_terms(layout, tokens, rows),
-        csv_table=board_table(rows),
+        csv_table=table,
         pictures=lambda: _pictures(loaded, x, layout, dtype, zero, tokens),
     )
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.answers.changed import changed
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term
-from gpuscale.io.inputs import changed_text
+from gpuscale.core.records import Term, term_of
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.gpu import GpuSpec
 
+Figures = dict[str, float | None]
+
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32")
 
 
-def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, float | None]:
+def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     """Figures of one chip; None where the data sheet or the architecture does not give them."""
     from gpuscale.core.kernel import chip
 
@@ -35,7 +37,7 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> dict[str, floa
     )
     if layout is not None:
         smem, registers = smem or layout.vmem_bytes, registers or layout.register_bytes
-    figures: dict[str, float | None] = {
+    figures: Figures = {
         "n_units": units,
         "vector_lanes": lanes,
         "matrix_units": matrix,
@@ -115,55 +117,59 @@ def _shown(key: str, value: float | None) -> str:
     return format_si(value, dim) if dim else f"{value:.4g}"
 
 
+def _compared(spec: GpuSpec, figures: Figures, other: GpuSpec, others: Figures) -> Table:
+    """Figures of two chips, and their ratio."""
+    columns = [
+        Column("figure", "", right=False),
+        Column(spec.name, spec.name),
+        Column(other.name, other.name),
+        Column("ratio", "ratio", lambda v: f"{v:.3g}"),
+    ]
+    rows = []
+    for k in _known(figures, others):
+        a, b = figures.get(k), others.get(k)
+        rows.append([LABELS[k][0], _shown(k, a), _shown(k, b), a / b if a and b else None])
+    return Table(columns, rows)
+
+
+def _known(*chips: Figures) -> list[str]:
+    """Figures that one of the chips has."""
+    return [k for k in LABELS if any(figures.get(k) is not None for figures in chips)]
+
+
+def _ridge(figures: Figures, dtype: str, bytes_per_s: float) -> Term:
+    name = f"{dtype}_ridge_flop_per_byte"
+    return term_of(
+        name,
+        "",
+        "flop_per_s / bytes_per_s",
+        "How to Scale Your Model, GPU chapter, quiz 1",
+        flop_per_s=figures[f"{dtype}_flop_per_s"] or 0.0,
+        bytes_per_s=bytes_per_s,
+        **{name: figures[name] or 0.0},
+    )
+
+
 def chip_document(
     loaded: Loaded, compare: GpuSpec | None, clock_hz: float | None, catalogue: str
 ) -> Document:
     """Figures of a chip, beside those of another one."""
     spec = loaded.gpu
     figures = chip_figures(spec, clock_hz)
-    keys = [k for k in LABELS if figures.get(k) is not None]
     result: ChipAnswer = {"gpu": spec.name, **figures}
     title = f"{spec.title or spec.name}  ({spec.architecture}, {catalogue} figures)"
-    raw = [[k, figures[k]] for k in keys]
     columns = [Column("figure", "figure", right=False), Column("value", "value", repr)]
-    blocks: list[Any] = [Text(title)]
+    shown: Facts | Table
     if compare is None:
-        blocks.append(Facts([(LABELS[k][0], _shown(k, figures[k]), LABELS[k][2]) for k in keys]))
+        keys = _known(figures)
+        shown = Facts([(LABELS[k][0], _shown(k, figures[k]), LABELS[k][2]) for k in keys])
+        raw = [[k, figures[k]] for k in keys]
     else:
-        other = chip_figures(compare)
-        keys = [k for k in LABELS if figures.get(k) is not None or other.get(k) is not None]
-        rows = []
-        for k in keys:
-            a, b = figures.get(k), other.get(k)
-            rows.append([LABELS[k][0], _shown(k, a), _shown(k, b), a / b if a and b else None])
-        shown = [
-            Column("figure", "", right=False),
-            Column(spec.name, spec.name),
-            Column(compare.name, compare.name),
-            Column("ratio", "ratio", lambda v: f"{v:.3g}"),
-        ]
-        blocks.append(Table(shown, rows))
-        result["compared_with"] = {"gpu": compare.name, **other}
-        raw = [[k, figures.get(k), other.get(k)] for k in keys]
+        others = chip_figures(compare)
+        shown = _compared(spec, figures, compare, others)
+        result["compared_with"] = {"gpu": compare.name, **others}
         columns.append(Column("compared", compare.name, repr))
-    changed = changed_text(loaded)
-    if changed:
-        blocks.append(Text(changed))
-    terms = tuple(
-        Term(
-            f"{d}_ridge_flop_per_byte",
-            float(figures[f"{d}_ridge_flop_per_byte"] or 0),
-            "",
-            "flop_per_s / bytes_per_s",
-            {
-                "flop_per_s": float(figures[f"{d}_flop_per_s"] or 0),
-                "bytes_per_s": spec.hbm_bytes_per_s,
-            },
-            "How to Scale Your Model, GPU chapter, quiz 1",
-        )
-        for d in DTYPES
-        if f"{d}_flop_per_s" in figures
-    )
+        raw = [[k, figures.get(k), others.get(k)] for k in _known(figures, others)]
     return Document(
         "roofline",
         {
@@ -174,8 +180,10 @@ def chip_document(
             "changed": list(loaded.changes),
         },
         result,
-        blocks,
+        [Text(title), shown, *changed(loaded)],
         loaded.warnings,
-        terms=terms,
+        terms=tuple(
+            _ridge(figures, d, spec.hbm_bytes_per_s) for d in DTYPES if f"{d}_flop_per_s" in figures
+        ),
         csv_table=Table(columns, raw),
     )

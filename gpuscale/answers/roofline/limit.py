@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import fields_of
+from gpuscale.answers.changed import changed
 from gpuscale.answers.roofline.axes import AXES
-from gpuscale.answers.roofline.records import Limit, Links
+from gpuscale.answers.roofline.records import AxisRow, Limit, Links
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
@@ -83,14 +84,8 @@ def axis_links(loaded: Loaded, dtype: str) -> Links:
     return Links(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
 
 
-def axis_document(
-    loaded: Loaded, axis: str, asked: Roofline, scope: str | None, dtype: str, catalogue: str
-) -> Document:
-    """One axis' limits as a table; a limit that the job exceeds answers no."""
-    links = axis_links(loaded, dtype)
-    rows = AXES[axis](asked, links, axis)
-    if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):
-        rows = [r for r in rows if r.scope == scope] or rows
+def _table(rows: Sequence[AxisRow]) -> Table:
+    """Rows of limits, with the columns that one of them fills."""
 
     def time(v: float) -> str:
         return format_si(v, "s")
@@ -109,49 +104,45 @@ def axis_document(
         Column("quantity", "of", right=False),
         Column("verdict", "verdict", right=False),
     ]
-    used = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
-    spec = loaded.cluster
+    filled = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
+    return Table.of(filled, rows)
+
+
+def _term(axis: str, r: AxisRow) -> Term:
+    value, unit = (r.comm_s or 0.0, "s") if r.need is None else (r.need, "")
+    return Term(f"{axis} {r.scope}", value, unit, r.formula, dict(r.inputs), SOURCE)
+
+
+def axis_document(
+    loaded: Loaded, axis: str, asked: Roofline, scope: str | None, dtype: str, catalogue: str
+) -> Document:
+    """One axis' limits as a table; a limit that the job exceeds answers no."""
+    links = axis_links(loaded, dtype)
+    rows = AXES[axis](asked, links, axis)
+    if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):
+        rows = [r for r in rows if r.scope == scope] or rows
     title = (
-        f"{axis}  {spec.name}  {dtype} {format_si(links.peak, 'flop_per_s')} per GPU, "
+        f"{axis}  {loaded.cluster.name}  {dtype} {format_si(links.peak, 'flop_per_s')} per GPU, "
         f"{links.node_gpus} GPUs per NVLink domain"
     )
-    blocks: list[Any] = [
-        Text(title),
-        Table(used, [[getattr(r, c.key) for c in used] for r in rows]),
-    ]
-    changed = changed_text(loaded)
-    if changed:
-        blocks.append(Text(changed))
     judged = [r for r in rows if r.verdict.startswith(("compute", "communication"))]
     exceeded = any(r.verdict.startswith("communication") for r in judged)
     if axis in ("dp", "fsdp", "moe-dp") and judged:
         exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
     shown = tuple(Limit(*(getattr(r, f.name) for f in fields(Limit))) for r in rows)
-    terms = tuple(
-        Term(
-            f"{axis} {r.scope}",
-            value,
-            "" if r.need is not None else "s",
-            r.formula,
-            dict(r.inputs),
-            SOURCE,
-        )
-        for r in rows
-        if r.formula and (value := r.need if r.need is not None else r.comm_s) is not None
-    )
     return Document(
         command="roofline",
         inputs={
             "target": axis,
-            "cluster": spec.name,
+            "cluster": loaded.cluster.name,
             "catalogue": catalogue,
             "dtype": dtype,
             **{k: v for k in NUMBERS if (v := getattr(asked, k)) is not None},
             "changed": list(loaded.changes),
         },
         result=LimitAnswer(links.peak, shown),
-        blocks=blocks,
+        blocks=[Text(title), _table(rows), *changed(loaded)],
         warnings=(*loaded.warnings, *unused(asked, axis)),
         answered_no=exceeded,
-        terms=terms,
+        terms=tuple(_term(axis, r) for r in rows if r.formula),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -38,15 +39,50 @@ class Limit:
 class AxisRow(Limit):
     """A limit with the inputs of its formula."""
 
-    inputs: tuple[tuple[str, float], ...] = ()
+    inputs: Mapping[str, float] = field(default_factory=dict)
+
+
+AT_LEAST, AT_MOST = ">=", "<="
+
+
+def row_of(
+    scope: str,
+    bytes_per_s: float,
+    limit: tuple[float, str, str],
+    have: float | None,
+    judged: float | None = None,
+    /,
+    *,
+    times_s: tuple[float, float] | None = None,
+    formula: str = "",
+    **inputs: float,
+) -> AxisRow:
+    """Row of a limit (need, relation, of what); `judged` is what is held against it, if anything.
+
+    `times_s`: arithmetic and exchange. `inputs`: of the formula.
+    """
+    need, relation, quantity = limit
+    return AxisRow(
+        scope,
+        bytes_per_s,
+        need=need,
+        relation=relation,
+        quantity=quantity,
+        have=have,
+        math_s=times_s[0] if times_s else None,
+        comm_s=times_s[1] if times_s else None,
+        verdict=verdict_of(judged, need, relation),
+        formula=formula,
+        inputs={name: float(value) for name, value in inputs.items()},
+    )
 
 
 def verdict_of(have: float | None, need: float, relation: str) -> str:
     """Say whether a limit is met, and by how much it is missed."""
     if have is None:
         return ""
-    met = have >= need if relation == ">=" else have <= need
-    ratio = (need / have if relation == ">=" else have / need) if have and need else 0.0
+    met = have >= need if relation == AT_LEAST else have <= need
+    ratio = (need / have if relation == AT_LEAST else have / need) if have and need else 0.0
     return "compute-bound" if met else f"communication-bound {ratio:.2f}x"
 
 

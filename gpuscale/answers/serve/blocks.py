@@ -22,7 +22,7 @@ def blocks_of(
     asked: Serve, case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
 ) -> list[Any]:
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
-    from gpuscale.io.inputs import changed_text
+    from gpuscale.answers.changed import changed
 
     blocks: list[Any] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
     if "," in asked.where:
@@ -35,8 +35,7 @@ def blocks_of(
         blocks.append(pool_table(r.pools))
     widths_known = widths(case, choice.found[0], wanted)
     blocks.append(Text("\n".join(footing(case, r, price, widths_known))))
-    if case.loaded.changes:
-        blocks.append(Text(changed_text(case.loaded)))
+    blocks += changed(case.loaded)
     blocks.append(Text("\n".join((*r.launch, r.benchmark))))
     return blocks
 
@@ -206,7 +205,7 @@ def pool_table(pools: tuple[PoolLine, ...]) -> Table:
     )
     if any(p.usd_per_million_tokens is not None for p in pools):
         columns = (*columns, Column("usd_per_million_tokens", "USD/Mtok alone", figure))
-    return Table(columns, [[getattr(p, c.key) for c in columns] for p in pools])
+    return Table.of(columns, pools)
 
 
 def others(choice: Choice) -> str:

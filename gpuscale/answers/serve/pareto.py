@@ -89,7 +89,7 @@ def _table(points: Any) -> Table:
     ]
     if several:
         columns += [Column("engine", "engine", right=False), Column("weights", "", right=False)]
-    return Table(columns, [[getattr(p, c.key) for c in columns] for p in points])
+    return Table.of(columns, points)
 
 
 def _chart(case: cases.Case, points: list[Point]) -> Any:

@@ -201,7 +201,7 @@ def _table(windows: tuple[WindowRow, ...]) -> Table:
         Column("replicas", "replicas", lambda v: f"{v:,}"),
         Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
     )
-    return Table(columns, [[getattr(w, c.key) for c in columns] for w in windows])
+    return Table.of(columns, windows)
 
 
 def _blocks(case: cases.Case, r: TraceAnswer, missed: tuple[str, ...]) -> list[Any]:

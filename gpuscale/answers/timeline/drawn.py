@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
@@ -15,7 +16,7 @@ from gpuscale.core.timeline.build import timeline
 from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Table, Text
@@ -100,8 +101,7 @@ def _document(
     blocks: list[Block] = [Text(head)]
     blocks += [drawn(c, width) for c in step_gantts(line, about, max(12, min(width, 120) // 3))]
     blocks.append(_table(line))
-    if loaded.changes:
-        blocks.append(Text(changed_text(loaded)))
+    blocks += changed(loaded)
     least = min(line.devices, key=lambda d: d.bubble_s)
     result = TimelineResult(
         step_s=line.total_s,

@@ -1,0 +1,20 @@
+"""What every answer says of `--set`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.render.document import Text
+
+if TYPE_CHECKING:
+    from gpuscale.io.inputs import Loaded
+
+
+def changed_text(loaded: Loaded) -> str:
+    """One line that lists what was changed; empty where nothing was."""
+    return "changed: " + "; ".join(loaded.changes) if loaded.changes else ""
+
+
+def changed(loaded: Loaded) -> list[Text]:
+    """Return that line as a block, if there is one."""
+    return [Text(changed_text(loaded))] if loaded.changes else []
