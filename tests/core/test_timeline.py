@@ -229,3 +229,63 @@ def test_impossible_schedules_are_refused():
     ):
         with pytest.raises(ValueError, match="needs"):
             orders(schedule, pp, vpp, m)
+
+
+@pytest.mark.parametrize(("model", "software", "changes"), [*LAYOUTS[:4], LAYOUTS[9]])
+def test_exchanges_of_the_heaviest_stage_are_those_of_the_step_model(model, software, changes):
+    found, step, _, _ = made(model, software, changes)
+    mine = [e for e in found.events if e.device == step.heaviest_stage]
+    for kind in ("tp", "cp", "ep"):
+        took = math.fsum(e.duration_s for e in mine if e.kind == kind)
+        want = getattr(step.expected, f"{kind}_comm_s") * found.scale
+        assert took == pytest.approx(want, rel=0.02, abs=1e-9), kind
+        assert all(e.track == kind for e in mine if e.kind == kind)
+    # inside the passes that they hold up
+    busy = [e for e in mine if e.kind in ("forward", "backward")]
+    for e in mine:
+        if e.kind in ("tp", "ep"):
+            end = e.start_s + e.duration_s
+            assert any(
+                b.start_s - 1e-9 <= e.start_s and end <= b.start_s + b.duration_s + 1e-9
+                for b in busy
+            )
+
+
+@pytest.mark.parametrize(("model", "software", "changes"), LAYOUTS[1:6])
+def test_what_is_sent_is_received_by_the_neighbour(model, software, changes):
+    found, _, _, layout = made(model, software, changes)
+    pp, last = layout.pp, layout.pp * layout.vpp - 1
+    for device in range(pp):
+        sent = [e for e in found.of(device, "pp")]
+        near = [e for t in ("pp-before", "pp-after") for e in found.of(device, t)]
+        assert {e.kind for e in sent} == {"send"} and {e.kind for e in near} == {"receive"}
+        if layout.schedule != "dualpipe":  # both directions of every boundary of its chunks
+            stages = range(device, last + 1, pp)
+            out = sum((s < last) + (s > 0) for s in stages) * layout.n_micro_batches
+            assert len(sent) <= out and len(sent) > 0.9 * out
+    moments = {
+        k: sorted(e.start_s for e in found.events if e.kind == k) for k in ("send", "receive")
+    }
+    assert moments["send"] == moments["receive"]
+    if layout.vpp == 1 and layout.schedule != "dualpipe":
+        # activations come from the stage before, gradients from the one after
+        first, end = found.of(0, "pp-before"), found.of(pp - 1, "pp-after")
+        assert not first and not end
+        for e in found.of(1, "pp-before"):
+            ready = [
+                f.start_s + f.duration_s
+                for f in found.of(0)
+                if f.kind == "forward" and f.micro_batch == e.micro_batch
+            ]
+            assert ready and e.start_s >= ready[0] - 1e-9
+
+
+@pytest.mark.parametrize(("model", "software", "changes"), LAYOUTS[:7])
+def test_memory_rises_from_the_states_and_falls_back(model, software, changes):
+    found, step, stages, _ = made(model, software, changes)
+    for curve, stage in zip(found.memory, stages, strict=True):
+        idle = stage.states_bytes + stage.context_bytes
+        assert curve.held_bytes[0] == pytest.approx(idle) == pytest.approx(curve.held_bytes[-1])
+        assert min(curve.held_bytes) == pytest.approx(idle)
+        assert list(curve.start_s) == sorted(set(curve.start_s)) and curve.start_s[0] == 0.0
+        assert curve.start_s[-1] <= step.expected_s
