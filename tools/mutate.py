@@ -222,6 +222,9 @@ class Run:
             finally:
                 profile.disable()
             self.seconds[number] = time.process_time() - start
+            if item.nodeid in self.failed:  # a test of speed, slow under the profiler
+                self.failed.discard(item.nodeid)
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             for code in (entry.code for entry in profile.getstats()):
                 if isinstance(code, types.CodeType) and code.co_filename.startswith(prefix):
                     self.called.setdefault(code, []).append(number)

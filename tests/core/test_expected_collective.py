@@ -152,10 +152,10 @@ def test_bad_input_is_refused():
 
 
 def test_one_evaluation_is_cheap():
-    start = time.perf_counter()
+    start = time.process_time()
     for i in range(2000):
         h100("all-reduce", 1e6 + i, 64)
-    assert (time.perf_counter() - start) / 2000 < 100e-6
+    assert (time.process_time() - start) / 2000 < 100e-6
 
 
 @given(
