@@ -106,10 +106,10 @@ def test_bad_sizes_are_refused():
 
 
 def test_one_evaluation_is_cheap():
-    start = time.perf_counter()
+    start = time.process_time()
     for m in range(2000):
         h100(m + 1.0, 4096.0, 4096.0)
-    assert (time.perf_counter() - start) / 2000 < 100e-6  # about 10 us on an idle core
+    assert (time.process_time() - start) / 2000 < 100e-6  # about 10 us on an idle core
 
 
 @given(DIM, DIM, DIM, st.integers(1, 64))
