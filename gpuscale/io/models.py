@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.formats import number_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, looks_like_path, preset_path
 from gpuscale.io.text import STDIN, read_text
 from gpuscale.io.toml import parse_toml
 
 if TYPE_CHECKING:
+    from gpuscale.io.hub_names import HubName
     from gpuscale.specs.model import ModelSpec
 
 CONFIG_FILE = "config.json"
 MAX_PARAMS = 1e16
 """A model above this is a typing mistake; the largest published ones have about 1e13."""
-
-VARIANT = re.compile(
-    r"instruct|chat|base|it|hf|preview|thinking|reasoning|turbo|exp|dynamic|block|quantized|marlin"
-    r"|bf16|fp16|v\d(\.\d+)?|\d{4}"
-)
-"""What may follow a model's name without changing its shape: kinds of tuning, releases, dates."""
-
-STORED_BITS = {
-    "fp8": 8.0,
-    "awq": 4.16,
-    "gptq": 4.16,
-    "int4": 4.16,
-    "w4a16": 4.16,
-    "nvfp4": 4.5,
-    "fp4": 4.5,
-}
-"""Words for the format of a checkpoint's weights -> bits a weight with its scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,53 +57,42 @@ def load_model(arg: str) -> LoadedModel:
 
 def _by_name(arg: str) -> LoadedModel:
     """Load a preset, or what a hub id has in the local cache."""
-    path = find_preset("model", _hub_name(arg))
-    if path is None and _hub_name(arg) != arg:
+    name = _hub_name(arg)
+    path = find_preset("model", name)
+    if path is not None:
+        return _loaded(read_text(path), f"preset {path.stem}", True)
+    if name != arg:
         from gpuscale.io.this_machine import cached_config
 
         path = cached_config(arg)
-        if path is None and (variant := variant_of(_hub_name(arg))):
-            return _variant(*variant)
-        if path is None:
-            raise GpuscaleError(
-                f"{arg}: no preset of this name, and its config.json is not in the local hub cache",
-                f"fetch it with `hf download {arg} config.json`, or give the file itself",
-            )
-        return _loaded(read_text(path), os.fspath(path), None)
-    if path is None and (variant := variant_of(arg)):
-        return _variant(*variant)
-    path = path or preset_path("model", arg)
+        if path is not None:
+            return _loaded(read_text(path), os.fspath(path), None)
+    from gpuscale.io.hub_names import read_hub_name
+
+    meant = read_hub_name(name, lambda short: find_preset("model", short) is not None)
+    if meant is not None:
+        return _of_shape(arg, meant)
+    if name != arg:
+        raise GpuscaleError(
+            f"{arg}: no preset of this name, and its config.json is not in the local hub cache",
+            f"fetch it with `hf download {arg} config.json`, or give the file itself",
+        )
+    path = preset_path("model", arg)
     return _loaded(read_text(path), f"preset {path.stem}", True)
 
 
-def variant_of(name: str) -> tuple[Path, float | None] | None:
-    """Preset of the same shape as a name with more words, and the bits of its weights if said.
-
-    >>> found = variant_of("Meta-Llama-3.1-70B-Instruct-AWQ-INT4")
-    >>> found[0].stem, found[1], variant_of("qwen3-32b-q4_k_m")
-    ('llama3.1-70b', 4.16, None)
-    """
-    words = re.split(r"[-_:\s]+", name.strip().lower()[:200])
-    bits = None
-    for n in range(len(words) - 1, 0, -1):
-        said = STORED_BITS.get(words[n])
-        if said is None and not VARIANT.fullmatch(words[n]):
-            break
-        bits = said or bits
-        path = find_preset("model", "-".join(words[:n]))
-        if path is not None:
-            return path, bits
-    path = find_preset("model", "-".join(words))  # a colon before the size, as ollama writes
-    return None if path is None else (path, None)
-
-
-def _variant(path: Path, bits: float | None) -> LoadedModel:
+def _of_shape(arg: str, meant: HubName) -> LoadedModel:
+    """Preset whose layers a model of another name has, in the format that its name says."""
+    path = preset_path("model", meant.model)
     found = _loaded(read_text(path), f"preset {path.stem}", True)
-    if bits is None:
-        return found
-    return LoadedModel(
-        found.spec.model_copy(update={"weight_bits": bits}), found.warnings, found.origin
-    )
+    stored = meant.stored
+    told = f"{arg[:100]}: taken as preset {path.stem}"
+    spec = found.spec
+    if stored:
+        told += f", weights in {stored}"
+        bits = 8 * number_format(stored).bytes
+        spec = spec.model_copy(update={"weight_format": stored, "weight_bits": bits})
+    return LoadedModel(spec, (*found.warnings, told), found.origin)
 
 
 def _hub_name(arg: str) -> str:

@@ -97,6 +97,7 @@ class ModelSpec(Spec):
     training_tokens: Tokens | None = None
     batch_tokens: Tokens | None = None
     weight_bits: float | None = Field(default=None, gt=0, le=64)  # as published, if quantised
+    weight_format: str = ""  # the same by name, where the bits do not tell
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
 
@@ -108,6 +109,12 @@ class ModelSpec(Spec):
             if ffn not in self.ffns:
                 raise ValueError(f"layers: ffn {ffn!r} is not in [ffns]")
         return self
+
+    @property
+    def published_format(self) -> str:
+        """Number format of the published weights."""
+        by_bits = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4", 4.16: "int4-g128"}
+        return self.weight_format or by_bits.get(self.weight_bits or 16.0, "bf16")
 
     @cached_property
     def layer_sequence(self) -> tuple[tuple[str, str], ...]:

@@ -240,7 +240,7 @@ BAD = [
     (("llama3-70b", "--seq", "0"), "--seq-len must be"),
     (("llama3-70b", "--weights", "fp8"), "--weights needs --serve"),
     (("llama3-70b", "--serve", "--zero", "3"), "no meaning with --serve"),
-    (("llama3-70b", "--serve", "--weights", "fp7"), "unknown weights"),
+    (("llama3-70b", "--serve", "--weights", "fp7"), "unknown --weights format"),
     (("llama3-70b", "--serve", "--context", "-1"), "--context must be"),
     (("llama3-70b", "--serve", "--concurrency", "0.5"), "--concurrency must be"),
     (("llama3-70b", "--gpu", "h100", "--cluster", "dgx-h100"), "not both"),

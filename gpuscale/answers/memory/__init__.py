@@ -67,7 +67,9 @@ class Memory(options.Degrees, options.Machine, Rollouts, Swept):
     stages: Asked[bool] = flag("Show every pipeline stage.")
     min_gpus: Asked[bool] = flag("Look for the smallest number of GPUs.")
     serve: Asked[bool] = flag("Serving instead of training.")
-    weights: Asked[str | None] = text("Format of served weights: bf16, fp8, int4, ...")
+    weights: Asked[str | None] = text(
+        "Format of served weights: bf16, fp8, awq, q4_k_m, ... [default: as published]"
+    )
     kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.")
     context: Asked[float | None] = options.context()
     concurrency: Asked[int | None] = options.concurrency()

@@ -6,21 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.formats import FORMATS
 from gpuscale.core.words import gb
-from gpuscale.errors import unknown_name
 from gpuscale.render.document import Bars, Column, Table
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.inference import ServingMemory
 
 
-def weight_format(name: str | None, what: str, default: str = "bf16") -> str:
-    """Format of served weights or of a cache, by name."""
-    word = (name or default).strip().lower()
-    if word not in FORMATS:
-        raise unknown_name(what, word, FORMATS, f"known: {', '.join(FORMATS)}")
-    return word
+def weight_format(name: str | None, label: str, default: str = "bf16") -> str:
+    """Format of served weights or of a cache, by one of its names."""
+    from gpuscale.answers.serve.reading import formats
+
+    (found,) = formats([name or default], label)
+    return found
 
 
 def part_table(rows: Sequence[tuple[str, float]], total_bytes: float, header: str) -> Table:

@@ -34,6 +34,7 @@ from gpuscale.render.document import Document, Facts, Text
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def serving_document(asked: Memory) -> Document:
     if asked.params is not None:
         return _weights_only(asked, asked.params)
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
-    job = _job(asked)
+    job = _job(asked, loaded.model)
     tp, pp, n = asked.tp, asked.pp, asked.gpus
     if n is not None and n != tp * pp:
         if (tp, pp) != (1, 1):
@@ -96,10 +97,10 @@ def serving_document(asked: Memory) -> Document:
     )
 
 
-def _job(asked: Memory) -> ServingJob:
+def _job(asked: Memory, model: ModelSpec) -> ServingJob:
     return ServingJob(
-        weights=weight_format(asked.weights, "weights"),
-        kv=weight_format(asked.kv, "kv"),
+        weights=weight_format(asked.weights, "--weights", model.published_format),
+        kv=weight_format(asked.kv, "--kv"),
         context_tokens=asked.context or 8192.0,
         concurrency=asked.concurrency or 1,
     )
@@ -204,7 +205,7 @@ def _weights_only(asked: Memory, n_params: float) -> Document:
     for name in ("kv", "context", "concurrency", "dp_attention"):
         if getattr(asked, name):
             raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
-    dtype = weight_format(asked.weights, "weights")
+    dtype = weight_format(asked.weights, "--weights")
     loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)
     n_gpus = asked.gpus or asked.tp * asked.pp
     hbm = loaded.gpu.hbm_bytes

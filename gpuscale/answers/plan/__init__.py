@@ -141,7 +141,9 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
         "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS
     )
     serve: Asked[bool] = flag("Serving instead of training.")
-    weights: Asked[str | None] = text("Format of served weights: bf16, fp8, int4.")
+    weights: Asked[str | None] = text(
+        "Format of served weights: bf16, fp8, awq, q4_k_m, ... [default: as published]"
+    )
     kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.")
     context: Asked[float | None] = options.context()
     concurrency: Asked[int | None] = options.concurrency()

@@ -12,7 +12,6 @@ from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import part_bars, served_parts, weight_format
 from gpuscale.answers.plan.text import number, seconds
 from gpuscale.answers.values import whole
-from gpuscale.core.formats import FORMATS
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.inference import ServingMemory
 from gpuscale.core.memory.serving import (
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PUBLISHED_FORMATS = {8 * FORMATS[name].bytes: name for name in ("fp8", "mxfp4", "nvfp4")}
 """Bits of a published checkpoint's weights -> format."""
 
 DEFAULT_CONTEXT = 8192.0
@@ -186,10 +184,11 @@ def _job(asked: Plan, model: ModelSpec) -> ServingJob:
     """Read formats, context and concurrency; weights as published unless told otherwise."""
     if asked.weights and asked.precision:
         raise GpuscaleError("give --weights or --precision, not both, with --serve")
-    published = PUBLISHED_FORMATS.get(model.weight_bits or 16.0, "bf16")
     return ServingJob(
-        weights=weight_format(asked.weights or asked.precision, "--weights format", published),
-        kv=weight_format(asked.kv, "--kv format"),
+        weights=weight_format(
+            asked.weights or asked.precision, "--weights", model.published_format
+        ),
+        kv=weight_format(asked.kv, "--kv"),
         context_tokens=asked.context or DEFAULT_CONTEXT,
         concurrency=asked.concurrency or 1,
     )

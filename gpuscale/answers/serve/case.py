@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
 
-PUBLISHED = {8.0: "fp8", 4.25: "mxfp4", 4.5: "nvfp4", 4.16: "int4-g128"}
-"""Bits of a published checkpoint's weights -> format."""
-
 ATTENTION_KEPT = ("nvfp4", "mxfp4", "int4-g128", "int4-g32")
 """Formats whose mixture-of-experts checkpoints keep attention in 16 bits: model cards of
 DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1."""
@@ -71,7 +68,7 @@ def case_of(asked: Serve) -> Case:
     from gpuscale.io.serving import serving_site
 
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
-    weights = asked.weights or (published(loaded.model),)
+    weights = asked.weights or (loaded.model.published_format,)
     engines = asked.engine or (_engine_of(weights),)
     kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
     notes = []
@@ -98,11 +95,6 @@ def case_of(asked: Serve) -> Case:
         sites=sites,
         notes=tuple(notes),
     )
-
-
-def published(model: ModelSpec) -> str:
-    """Format of the published weights."""
-    return PUBLISHED.get(model.weight_bits or 16.0, "bf16")
 
 
 def _engine_of(weights: tuple[str, ...]) -> str:
