@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -110,7 +111,11 @@ def _answer(asked: Model) -> Document:
     loaded = load_inputs(asked, model=asked.model)
     tokens = options.usual_seq_len(asked.seq_len, loaded.model)
     element = asked.kv_bytes
-    inputs = {"model": loaded.model.name, "seq_len": tokens, "kv_bytes": element}
+    inputs: dict[str, str | float] = {
+        "model": loaded.model.name,
+        "seq_len": tokens,
+        "kv_bytes": element,
+    }
     if asked.toml:
         from gpuscale.io.toml_out import spec_to_toml
 
@@ -121,7 +126,9 @@ def _answer(asked: Model) -> Document:
     return _counted(loaded, inputs, tokens, element)
 
 
-def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float) -> Document:
+def _counted(
+    loaded: Loaded, inputs: Mapping[str, str | float], tokens: int, element: float
+) -> Document:
     from gpuscale.answers.changed import changed
     from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
     from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
@@ -132,37 +139,37 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
     params = count_params(spec)
     flops = flop_per_token(spec, tokens)
     groups = _groups(spec, params)
-    result: dict[str, Any] = {
-        "name": spec.name,
-        "n_layers": spec.n_layers,
-        "hidden_size": spec.hidden_size,
-        "vocab_size": spec.vocab_size,
-        "params": params.total_params,
-        "active_params": params.active_params,
-        "active_params_excl_embedding": params.active_params_excl_embedding,
-        "embedding_params": params.embedding_params,
-        "head_params": params.head_params,
-        "mixer_params": params.mixer_params,
-        "ffn_params": params.ffn_params,
-        "norm_params": params.norm_params,
-        "extra_params": params.extra_params,
-        "vision_params": params.vision_params,
-        "mtp_params": params.mtp_params,
-        "published_params": spec.published_params,
-        "published_active_params": spec.published_active_params,
-        "forward_flop_per_token": flops.forward_flop,
-        "training_flop_per_token": flops.training_flop,
-        "attention_flop_per_token": flops.attention_flop,
-        "six_p_flop_per_token": six_p_flop_per_token(params.active_params),
-        "kv_bytes_per_token": kv_bytes_per_token(spec, element),
-        "kv_cache_bytes": kv_cache_bytes(spec, tokens, element),
-        "state_bytes": state_bytes(spec, element),
-        "weight_bits": spec.weight_bits,
-        "layers": spec.layers,
-        "groups": tuple(Group(**g) for g in groups),
-        "sources": dict(spec.sources),
-        "notes": spec.notes,
-    }
+    result = ModelAnswer(
+        name=spec.name,
+        n_layers=spec.n_layers,
+        hidden_size=spec.hidden_size,
+        vocab_size=spec.vocab_size,
+        params=params.total_params,
+        active_params=params.active_params,
+        active_params_excl_embedding=params.active_params_excl_embedding,
+        embedding_params=params.embedding_params,
+        head_params=params.head_params,
+        mixer_params=params.mixer_params,
+        ffn_params=params.ffn_params,
+        norm_params=params.norm_params,
+        extra_params=params.extra_params,
+        vision_params=params.vision_params,
+        mtp_params=params.mtp_params,
+        published_params=spec.published_params,
+        published_active_params=spec.published_active_params,
+        forward_flop_per_token=flops.forward_flop,
+        training_flop_per_token=flops.training_flop,
+        attention_flop_per_token=flops.attention_flop,
+        six_p_flop_per_token=six_p_flop_per_token(params.active_params),
+        kv_bytes_per_token=kv_bytes_per_token(spec, element),
+        kv_cache_bytes=kv_cache_bytes(spec, tokens, element),
+        state_bytes=state_bytes(spec, element),
+        weight_bits=spec.weight_bits,
+        layers=spec.layers,
+        groups=groups,
+        sources=dict(spec.sources),
+        notes=spec.notes,
+    )
     table = _layer_table(groups)
     title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
     blocks = [Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec)]
@@ -170,7 +177,7 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
     return Document(
         "model",
         inputs,
-        ModelAnswer(**result),
+        result,
         blocks,
         warnings=loaded.warnings,
         terms=_terms(spec, params, flops, result, element),
@@ -178,18 +185,18 @@ def _counted(loaded: Loaded, inputs: dict[str, Any], tokens: int, element: float
     )
 
 
-def _groups(spec: ModelSpec, params: ModelParams) -> list[dict[str, Any]]:
-    return [
-        {
-            "n_layers": g.n_layers,
-            "mixer": f"{g.mixer_name}: {spec.mixers[g.mixer_name].words()}",
-            "ffn": f"{g.ffn_name}: {_ffn_text(spec.ffns[g.ffn_name])}",
-            "layer_params": g.layer_params,
-            "active_layer_params": g.active_layer_params,
-            "params": g.params,
-        }
+def _groups(spec: ModelSpec, params: ModelParams) -> tuple[Group, ...]:
+    return tuple(
+        Group(
+            n_layers=g.n_layers,
+            mixer=f"{g.mixer_name}: {spec.mixers[g.mixer_name].words()}",
+            ffn=f"{g.ffn_name}: {_ffn_text(spec.ffns[g.ffn_name])}",
+            layer_params=g.layer_params,
+            active_layer_params=g.active_layer_params,
+            params=g.params,
+        )
         for g in params.groups
-    ]
+    )
 
 
 def _ffn_text(f: AnyFfn) -> str:
@@ -201,7 +208,7 @@ def _ffn_text(f: AnyFfn) -> str:
     return "no FFN"
 
 
-def _layer_table(groups: list[dict[str, Any]]) -> Table:
+def _layer_table(groups: tuple[Group, ...]) -> Table:
     from gpuscale.core.quantity import format_count
     from gpuscale.render.document import Column, Table
 
@@ -213,20 +220,20 @@ def _layer_table(groups: list[dict[str, Any]]) -> Table:
         Column("active_layer_params", "active", format_count),
         Column("params", "all", format_count),
     ]
-    return Table(columns, [[g[c.key] for c in columns] for g in groups], "Layers")
+    return Table.of(columns, groups, "Layers")
 
 
-def _parameters(r: dict[str, Any]) -> Facts:
+def _parameters(r: ModelAnswer) -> Facts:
     from gpuscale.core.quantity import format_count
     from gpuscale.render.document import Facts
 
-    rows = [("total", format_count(r["params"]), _against(r["params"], r["published_params"]))]
-    active = _against(r["active_params"], r["published_active_params"])
-    rows.append(("active", format_count(r["active_params"]), active or "met by one token"))
-    rows.append(("active, no input embedding", format_count(r["active_params_excl_embedding"]), ""))
+    rows = [("total", format_count(r.params), _against(r.params, r.published_params))]
+    active = _against(r.active_params, r.published_active_params)
+    rows.append(("active", format_count(r.active_params), active or "met by one token"))
+    rows.append(("active, no input embedding", format_count(r.active_params_excl_embedding), ""))
     for label, key, remark in (
         ("input embedding", "embedding_params", ""),
-        ("output head", "head_params", "" if r["head_params"] else "tied to the embedding"),
+        ("output head", "head_params", "" if r.head_params else "tied to the embedding"),
         ("mixers", "mixer_params", ""),
         ("FFNs", "ffn_params", ""),
         ("norms", "norm_params", ""),
@@ -234,8 +241,8 @@ def _parameters(r: dict[str, Any]) -> Facts:
         ("vision tower", "vision_params", ""),
         ("multi-token prediction", "mtp_params", "not in the total"),
     ):
-        if r[key] or key == "head_params":
-            rows.append((f"  {label}", format_count(r[key]), remark))
+        if getattr(r, key) or key == "head_params":
+            rows.append((f"  {label}", format_count(getattr(r, key)), remark))
     return Facts(rows, "Parameters")
 
 
@@ -247,26 +254,26 @@ def _against(count: float, published: float | None) -> str:
     return f"published {format_count(published)} ({100 * (count / published - 1):+.1f} %)"
 
 
-def _work(r: dict[str, Any], tokens: int) -> Facts:
+def _work(r: ModelAnswer, tokens: int) -> Facts:
     from gpuscale.core.quantity import format_si
     from gpuscale.render.document import Facts
 
-    train, six = r["training_flop_per_token"], r["six_p_flop_per_token"]
+    train, six = r.training_flop_per_token, r.six_p_flop_per_token
     rows = [
         ("training FLOP per token", format_si(train, "flop"), "forward + backward, causal mask"),
-        ("  of which attention", format_si(3 * r["attention_flop_per_token"], "flop"), ""),
+        ("  of which attention", format_si(3 * r.attention_flop_per_token, "flop"), ""),
         (
             "  by the rule 6P",
             format_si(six, "flop"),
             f"P active; the count is {train / six:.3f} times this",
         ),
-        ("KV cache per token", format_si(r["kv_bytes_per_token"], "bytes"), "while windows fill"),
-        (f"KV cache of {tokens:,} tokens", format_si(r["kv_cache_bytes"], "bytes"), "one sequence"),
+        ("KV cache per token", format_si(r.kv_bytes_per_token, "bytes"), "while windows fill"),
+        (f"KV cache of {tokens:,} tokens", format_si(r.kv_cache_bytes, "bytes"), "one sequence"),
     ]
-    if r["state_bytes"]:
-        rows.append(("  of which state", format_si(r["state_bytes"], "bytes"), "constant, fp32"))
-    if r["weight_bits"]:
-        rows.append(("weights as published", f"{r['weight_bits']:g} bit", "on average"))
+    if r.state_bytes:
+        rows.append(("  of which state", format_si(r.state_bytes, "bytes"), "constant, fp32"))
+    if r.weight_bits:
+        rows.append(("weights as published", f"{r.weight_bits:g} bit", "on average"))
     return Facts(rows, f"Work and cache at {tokens:,} tokens")
 
 
@@ -286,13 +293,13 @@ def _remarks(spec: ModelSpec) -> list[Any]:
 
 
 def _terms(
-    spec: ModelSpec, params: ModelParams, flops: ModelFlops, r: dict[str, Any], element: float
+    spec: ModelSpec, params: ModelParams, flops: ModelFlops, r: ModelAnswer, element: float
 ) -> tuple[Term, ...]:
     from gpuscale.core.model.kv_cache import cached_elements
     from gpuscale.core.records import Term
 
     parts = ("embedding", "head", "mixer", "ffn", "norm", "extra", "vision")
-    summands = {f"{p}_params": r[f"{p}_params"] for p in parts}
+    summands = {f"{p}_params": getattr(r, f"{p}_params") for p in parts}
     idle = sum(g.n_layers * (g.ffn_params - g.ffn_active_params) for g in params.groups)
     work = {
         f"{p}_flop": getattr(flops, f"{p}_flop")
@@ -306,14 +313,12 @@ def _terms(
         work,
         "2 FLOP a weight and token, and the cores of attention (core/model/flops.py)",
     )
-    active = {k: r[k] for k in ("params", "vision_params")} | {"idle_expert_params": idle}
+    active = {k: getattr(r, k) for k in ("params", "vision_params")} | {"idle_expert_params": idle}
     return (
-        Term(
-            "params", r["params"], "count", " + ".join(summands), summands, "core/model/params.py"
-        ),
+        Term("params", r.params, "count", " + ".join(summands), summands, "core/model/params.py"),
         Term(
             "active_params",
-            r["active_params"],
+            r.active_params,
             "count",
             "params - vision_params - idle_expert_params",
             active,
@@ -321,24 +326,24 @@ def _terms(
         ),
         Term(
             "six_p_flop_per_token",
-            r["six_p_flop_per_token"],
+            r.six_p_flop_per_token,
             "",
             "6 * active_params",
-            {"active_params": r["active_params"]},
+            {"active_params": r.active_params},
             "Kaplan et al. 2020, section 2.1",
         ),
         Term(
             name="training_flop_per_token",
-            value=r["training_flop_per_token"],
+            value=r.training_flop_per_token,
             unit="",
             formula="3 * forward_flop_per_token",
-            inputs={"forward_flop_per_token": r["forward_flop_per_token"]},
+            inputs={"forward_flop_per_token": r.forward_flop_per_token},
             source="backward twice the forward",
             children=(forward,),
         ),
         Term(
             "kv_bytes_per_token",
-            r["kv_bytes_per_token"],
+            r.kv_bytes_per_token,
             "",
             "element_bytes * cached_elements",
             {"element_bytes": element, "cached_elements": cached_elements(spec)},

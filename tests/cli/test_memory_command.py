@@ -177,7 +177,7 @@ def test_what_if_is_said(capsys):
 
 
 def evaluate(term):
-    names = {"ceil": math.ceil, "max": max, "min": min, **term.inputs}
+    names = {"ceil": math.ceil, "log2": math.log2, "max": max, "min": min, **term.inputs}
     if term.formula:
         assert eval(term.formula, {}, names) == pytest.approx(term.value, rel=1e-9), term.name
     assert term.source, term.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import (
@@ -22,7 +22,7 @@ from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.core.network.hierarchy import Level
-    from gpuscale.core.network.ideal import Routing, Torus
+    from gpuscale.core.network.ideal import CollectiveTime, Routing, Torus
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
     from gpuscale.specs.cluster import ClusterSpec
@@ -158,103 +158,106 @@ class Collective(Swept):
         return _answer(self)
 
 
-def _answer(asked: Collective) -> Document:
-    from gpuscale.answers.collective.document import document, sweep_document
-    from gpuscale.answers.collective.expected import expected_time
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A collective on a machine: what its times are computed with."""
+
+    loaded: Loaded
+    spec: ClusterSpec
+    levels: tuple[Level, ...]
+    n_gpus: int
+    algorithm: str
+    routing: Routing
+
+
+def _case(asked: Collective) -> Case:
+    """Put together what the options mean, and refuse what cannot be."""
     from gpuscale.answers.collective.machine import machine, oversubscribed
     from gpuscale.core.network.hierarchy import check_span, network_levels
-    from gpuscale.core.network.ideal import ideal_collective
     from gpuscale.io.hardware import pair_on_bridge
     from gpuscale.io.inputs import load_inputs
 
-    op, algorithm = asked.op, asked.algorithm
     loaded = load_inputs(machine(asked), cluster=asked.cluster, catalogue=asked.catalogue)
     spec = oversubscribed(loaded.cluster, asked.oversubscription)
     n_gpus = asked.gpus or _default_gpus(spec)
     if n_gpus == 2 and spec.gpu.bridged and spec.scaleup_class == "pcie":
         spec = pair_on_bridge(spec)
     levels = network_levels(spec)
-    n_inner = asked.inner
-    _check_inner(op, n_gpus, n_inner)
+    _check_inner(asked.op, n_gpus, asked.inner)
     try:
-        check_span(n_gpus, levels, n_inner)
+        check_span(n_gpus, levels, asked.inner)
     except ValueError as error:
         raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
-    usual = _usual(op, spec, levels, n_gpus, n_inner)
-    used = _algorithm(op, algorithm or usual, spec, n_gpus)
-    hop_s = asked.hop_latency
-    choice = _routing(asked, n_gpus)
+    name = asked.algorithm or _usual(asked.op, spec, levels, n_gpus, asked.inner)
+    algorithm = _algorithm(asked.op, name, spec, n_gpus)
+    return Case(loaded, spec, levels, n_gpus, algorithm, _routing(asked, n_gpus))
+
+
+def _answer(asked: Collective) -> Document:
+    from gpuscale.answers.collective.document import Used, document, sweep_document
+    from gpuscale.answers.collective.expected import expected_time
+    from gpuscale.core.network.ideal import ideal_collective
+
+    case = _case(asked)
     if len(asked.sweep) > 1:
         raise GpuscaleError("--sweep MIN:MAX is for one range of sizes")
-    sizes = _sizes(asked, n_gpus)
-    torus = _torus(spec)
-    rows = [
-        ideal_collective(
-            op,
+    sizes = _sizes(asked, case.n_gpus)
+    torus = _torus(case.spec)
+
+    def ideal(size: float, algorithm: str) -> CollectiveTime:
+        return ideal_collective(
+            asked.op,
             size,
-            n_gpus=n_gpus,
-            levels=levels,
-            algorithm=used,
-            inner=n_inner,
-            hop_s=hop_s,
-            routing=choice,
+            n_gpus=case.n_gpus,
+            levels=case.levels,
+            algorithm=algorithm,
+            inner=asked.inner,
+            hop_s=asked.hop_latency,
+            routing=case.routing,
             torus=torus,
         )
-        for size in sizes
-    ]
-    inputs = _inputs(asked, loaded, spec.name, n_gpus, used, choice)
-    warnings = [*loaded.warnings, *_warnings(spec, op, n_gpus, algorithm or "", levels)]
-    chosen = used if algorithm else None
-    copies = choice.top_k or 1 if asked.once_per_node else 1
+
+    rows = [ideal(size, case.algorithm) for size in sizes]
     told = [
         expected_time(
             row,
-            spec,
-            levels=levels,
-            inner=n_inner,
-            algorithm=chosen,
+            case.spec,
+            levels=case.levels,
+            inner=asked.inner,
+            algorithm=case.algorithm if asked.algorithm else None,
             calibration=asked.calibration,
-            once_per_node_of=copies,
+            once_per_node_of=case.routing.top_k or 1 if asked.once_per_node else 1,
         )
         for row in rows
     ]
+    used = Used(
+        op=asked.op,
+        cluster=case.spec.name,
+        catalogue=asked.catalogue,
+        n_gpus=case.n_gpus,
+        inner=asked.inner,
+        algorithm=case.algorithm,
+        hop_latency_s=asked.hop_latency,
+        oversubscription=asked.oversubscription,
+        top_k=case.routing.top_k,
+        routing=case.routing.kind,
+        n_experts=case.routing.n_experts,
+        once_per_node=asked.once_per_node,
+        changed=case.loaded.changes,
+    )
+    warnings = [*case.loaded.warnings, *_warnings(case, asked)]
     if asked.sweep:
-        return sweep_document(rows, told, inputs, loaded, warnings)
-    ring_s = None
-    if used != "ring" and not algorithm:
-        ring_s = ideal_collective(
-            op, sizes[0], n_gpus=n_gpus, levels=levels, algorithm="ring", inner=n_inner, hop_s=hop_s
-        ).time_s
+        return sweep_document(rows, told, used, case.loaded, warnings)
+    plain = case.algorithm != "ring" and not asked.algorithm
     return document(
         rows[0],
         told[0],
-        inputs=inputs,
-        loaded=loaded,
-        ring_s=ring_s,
+        used=used,
+        loaded=case.loaded,
+        ring_s=ideal(sizes[0], "ring").time_s if plain else None,
         warnings=warnings,
         switch_bytes=asked.switch_bytes,
     )
-
-
-def _inputs(
-    asked: Collective, loaded: Loaded, cluster: str, n_gpus: int, algorithm: str, choice: Routing
-) -> dict[str, Any]:
-    """List what was computed with."""
-    return {
-        "op": asked.op,
-        "cluster": cluster,
-        "catalogue": asked.catalogue,
-        "n_gpus": n_gpus,
-        "inner": asked.inner,
-        "algorithm": algorithm,
-        "hop_latency_s": asked.hop_latency,
-        "oversubscription": asked.oversubscription,
-        "top_k": choice.top_k,
-        "routing": choice.kind,
-        "n_experts": choice.n_experts,
-        "once_per_node": asked.once_per_node,
-        "changed": list(loaded.changes),
-    }
 
 
 def _usual(op: str, spec: ClusterSpec, levels: tuple[Level, ...], n_gpus: int, inner: int) -> str:
@@ -368,9 +371,8 @@ def _torus(spec: ClusterSpec) -> Torus | None:
     return Torus(tuple(map(int, found[1].split("x"))), spec.gpu.scaleup_p2p_bytes_per_s)
 
 
-def _warnings(
-    spec: ClusterSpec, op: str, n_gpus: int, algorithm: str, levels: tuple[Level, ...]
-) -> list[str]:
+def _warnings(case: Case, asked: Collective) -> list[str]:
+    spec, n_gpus, levels = case.spec, case.n_gpus, case.levels
     found = []
     if spec.n_gpus and n_gpus > spec.n_gpus and spec.kind in ("fabric", "cluster"):
         found.append(f"{spec.name} has {spec.n_gpus:,} GPUs; {n_gpus:,} are counted")
@@ -379,7 +381,7 @@ def _warnings(
         found.append(f"bridges join pairs: among {n_gpus} cards the slowest link is PCIe")
     if n_gpus > domain and n_gpus % domain:
         found.append(f"{n_gpus} GPUs do not fill domains of {domain}; counted as if they did")
-    if algorithm == "sharp":
+    if asked.algorithm == "sharp":
         used = levels if n_gpus > domain else levels[:1]
         plain = [level.name for level in used if not level.reduces]
         if plain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.collective.expected import Expected, Told
@@ -30,6 +30,25 @@ COUNTED = {
     "send-recv": "the buffer sent (nccl-tests: the same)",
 }
 """What --bytes counts, per operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What an answer was computed with; the sizes apart."""
+
+    op: str
+    cluster: str
+    catalogue: str
+    n_gpus: int
+    inner: int
+    algorithm: str
+    hop_latency_s: float
+    oversubscription: float | None
+    top_k: int | None
+    routing: str
+    n_experts: int | None
+    once_per_node: bool
+    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,21 +151,20 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
 def document(
     found: CollectiveTime,
     told: Told | None,
-    inputs: dict[str, Any],
+    used: Used,
     loaded: Loaded,
     ring_s: float | None,
     warnings: list[str],
     switch_bytes: bool,
 ) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
-    inputs = {**inputs, "array_bytes": found.array_bytes}
     expected = told and told.answer
-    spec, hop_s = loaded.cluster, float(inputs["hop_latency_s"])
+    spec, hop_s = loaded.cluster, used.hop_latency_s
     op, n = found.op, found.n_gpus
-    kind = "" if op != "all-reduce" else f"  {inputs['algorithm']}"
+    kind = "" if op != "all-reduce" else f"  {used.algorithm}"
     title = f"{op}{kind}  {_size(found.array_bytes)}  {spec.name}, {n:,} GPU{'s' * (n > 1)}"
-    if inputs["inner"] > 1:
-        title += f", array sharded {inputs['inner']} ways on an inner axis"
+    if used.inner > 1:
+        title += f", array sharded {used.inner} ways on an inner axis"
     blocks: list[Block] = [
         Text(f"{title}\nbytes counted: {COUNTED[op]}"),
         _answer(found, expected, ring_s, hop_s),
@@ -155,13 +173,13 @@ def document(
         blocks.append(_level_table(found))
     extra = None
     if switch_bytes:
-        facts, extra = _switch_traffic(found, spec, str(inputs["algorithm"]))
+        facts, extra = _switch_traffic(found, spec, used.algorithm)
         blocks.append(Facts(facts, "Bytes through the switches"))
     blocks += changed(loaded)
     table = _table([found], [expected])
     return Document(
         "collective",
-        inputs,
+        asdict(used) | {"array_bytes": found.array_bytes},
         _with(found, expected, ring_s, extra),
         blocks,
         warnings,
@@ -316,7 +334,7 @@ def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table
 def sweep_document(
     rows: list[CollectiveTime],
     told: list[Told | None],
-    inputs: dict[str, Any],
+    used: Used,
     loaded: Loaded,
     warnings: list[str],
 ) -> Document:
@@ -330,9 +348,9 @@ def sweep_document(
     result = SizesAnswer(tuple(_with(r, e) for r, e in zip(rows, expected, strict=True)))
     return Document(
         "collective",
-        inputs,
+        asdict(used),
         result,
         [Text(title), _table(rows, expected), *changed(loaded)],
         warnings,
-        terms=_terms(rows[-1], told[-1], float(inputs["hop_latency_s"])),
+        terms=_terms(rows[-1], told[-1], used.hop_latency_s),
     )

@@ -92,7 +92,7 @@ def tuning_plan(asked: Plan) -> Document:
     else:
         case = cases[-1]
         trial = case.bench.trial(case.job)
-    return _document(asked, case, trial=trial, found=found, tokens=tokens, told=told, usd=usd)
+    return _document(asked, case, trial, _result(asked, (case, trial), found, tokens, usd), told)
 
 
 def _tokens(asked: Plan) -> tuple[float, str]:
@@ -324,23 +324,23 @@ def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
     return f"{said}; {tokens} tokens take {time_text(r.run_s)}{cost}."
 
 
-def _document(
+def _result(
     asked: Plan,
-    case: Case,
-    trial: Trial,
+    chosen_of: tuple[Case, Trial],
     found: list[tuple[Case, Trial]],
     tokens: float,
-    told: str,
     usd: dict[str, tuple[float | None, str]],
-) -> Document:
+) -> TuningPlan:
+    """Put the record of an answer together: the chosen way, and all that were found."""
+    case, trial = chosen_of
+    options = tuple(_option(c, t, tokens, usd) for c, t in found)
     chosen = _option(case, trial, tokens, usd)
     given = chosen.usd_per_gpu_hour if chosen.price_origin == "given" else None
     bill = bill_of(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
     )
     table = case.family(trial.job).finetune
-    options = tuple(_option(c, t, tokens, usd) for c, t in found)
-    r = TuningPlan(
+    return TuningPlan(
         fits=trial.fits,
         tokens=tokens,
         chosen=chosen,
@@ -360,6 +360,9 @@ def _document(
         against=compared(options),
         remedies=remedies(case.bench, trial),
     )
+
+
+def _document(asked: Plan, case: Case, trial: Trial, r: TuningPlan, told: str) -> Document:
     head = f"{_answer(case, trial, r)}\n{head_text(case, trial.job)}"
     taken = [a for a in case.assumed if not a.startswith("software")]
     if taken:
@@ -381,7 +384,7 @@ def _document(
     blocks += changed(case.loaded)
     return Document(
         command="plan",
-        inputs=inputs_of(case, trial.job) | {"tokens": tokens},
+        inputs=inputs_of(case, trial.job) | {"tokens": r.tokens},
         result=r,
         blocks=blocks,
         warnings=[*case.loaded.warnings, *format_warnings(case)],

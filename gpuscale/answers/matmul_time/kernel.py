@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import prod
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.matmul_time.document import kernel_document
 from gpuscale.answers.rates import check_dtype, formats_of, matrix_rate
 from gpuscale.core.formats import compute_dtype, element_bytes
-from gpuscale.core.kernel.ideal import SOURCE, elementwise_time
+from gpuscale.core.kernel.ideal import SOURCE, KernelTime, elementwise_time
 from gpuscale.core.kernel.ideal import matmul_time as compute
 from gpuscale.core.kernel.mixed import MixedProduct
 from gpuscale.core.kernel.roofline import ELEMENTWISE
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -46,60 +47,42 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
     made = MixedProduct(
         m=m, k=k, n=n, x_dtype=x, w_dtype=w, out_dtype=out, batch=batch, groups=groups
     )
-    formula_inputs = {
-        "m": float(m),
-        "k": float(k),
-        "n": float(n),
-        "batch": float(batch),
-        "groups": float(groups),
-        "x_bytes": element_bytes(x),
-        "w_bytes": element_bytes(w),
-        "out_bytes": element_bytes(out),
-        "flop_per_s": rate,
-        "bytes_per_s": spec.hbm_bytes_per_s,
-    }
-    term = Term(
-        "time_s",
-        found.time_s,
-        "s",
-        "max(2 * m * k * n * batch / flop_per_s, batch * (x_bytes * m * k + groups * w_bytes * k"
-        " * n + out_bytes * m * n) / bytes_per_s)",
-        formula_inputs,
-        SOURCE,
-    )
-    intensity = Term(
-        "intensity_flop_per_byte",
-        found.intensity_flop_per_byte,
-        "",
-        "flop / bytes",
-        {"flop": float(found.flop), "bytes": found.bytes},
-        SOURCE,
-    )
     shown = x if x == w == out else f"{x} x {w} -> {out}"
     product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"
     more = (f", {batch:,} products" if batch > 1 else "") + (
         f", rows over {groups:,} weights" if groups > 1 else ""
     )
-    inputs = {
-        "gpu": spec.name,
-        "catalogue": asked.catalogue,
-        "m": m,
-        "k": k,
-        "n": n,
-        "x_dtype": x,
-        "w_dtype": w,
-        "out_dtype": out,
-        "batch": batch,
-        "groups": groups,
-    }
     return kernel_document(
         asked,
         loaded,
         found=found,
-        inputs=inputs,
+        inputs={"gpu": spec.name, "catalogue": asked.catalogue, **asdict(made)},
         title=f"{spec.name}  {product}  {shown}{more}",
-        terms=(term, intensity),
+        terms=_terms(found, made, rate, spec.hbm_bytes_per_s),
         product=made,
+    )
+
+
+def _terms(
+    found: KernelTime, p: MixedProduct, flop_per_s: float, bytes_per_s: float
+) -> tuple[Term, ...]:
+    """Time and intensity as arithmetic over the sizes."""
+    return (
+        term_of(
+            "time_s",
+            "s",
+            "max(2 * m * k * n * batch / flop_per_s, batch * (x_bytes * m * k + groups * w_bytes"
+            " * k * n + out_bytes * m * n) / bytes_per_s)",
+            SOURCE,
+            p,
+            time_s=found.time_s,
+            x_bytes=element_bytes(p.x_dtype),
+            w_bytes=element_bytes(p.w_dtype),
+            out_bytes=element_bytes(p.out_dtype),
+            flop_per_s=flop_per_s,
+            bytes_per_s=bytes_per_s,
+        ),
+        term_of("intensity_flop_per_byte", "", "flop / bytes", SOURCE, found),
     )
 
 

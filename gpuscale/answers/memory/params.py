@@ -50,7 +50,7 @@ def params_document(asked: Memory) -> Document:
     zero = asked.zero or 0
     shards = shard_group(asked, dp * cp) or dp * cp
     loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)
-    hbm = loaded.gpu.hbm_bytes
+    hbm, node = loaded.gpu.hbm_bytes, loaded.cluster.gpus_per_node
     states = sharded_states(n_params / (tp * pp), recipe, zero, shards)
     whole_bytes = n_params * recipe.bytes_per_param
     n_gpus = gpus_to_hold(whole_bytes, hbm)
@@ -67,26 +67,23 @@ def params_document(asked: Memory) -> Document:
         hbm_bytes=hbm,
         fits=states.total_bytes <= hbm,
         n_gpus_to_hold=n_gpus,
-        n_nodes_to_hold=nodes_to_hold(n_gpus, loaded.cluster.gpus_per_node),
+        n_nodes_to_hold=nodes_to_hold(n_gpus, node),
     )
-    parts = [(MEMORY_PARTS[name], getattr(states, name)) for name in STATE_PARTS]
-    rows = [(label, value) for label, value in parts if value]
+    rows = [(MEMORY_PARTS[name], v) for name in STATE_PARTS if (v := getattr(states, name))]
     head = (
         f"{format_count(n_params)} parameters on {tp * pp * cp * dp:,} {loaded.gpu.name}: "
         f"TP {tp}, PP {pp}, DP {dp}, ZeRO {zero}"
         + (f" in groups of {shards}" if shards != dp * cp else "")
     )
     table = part_table(rows, states.total_bytes, "states")
+    degrees = {"tp": tp, "pp": pp, "cp": cp, "dp": dp}
     inputs = {
         "params": n_params,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue,
         "recipe": recipe.name,
-        "tp": tp,
-        "pp": pp,
-        "cp": cp,
-        "dp": dp,
+        **degrees,
         "zero_stage": zero,
         "shard_group_size": shards,
     }
@@ -98,7 +95,7 @@ def params_document(asked: Memory) -> Document:
             Text(head),
             table,
             part_bars(rows, hbm, "HBM"),
-            Facts(_facts(result, recipe, loaded.cluster.gpus_per_node)),
+            Facts(_facts(result, recipe, node)),
             *changed(loaded),
         ],
         warnings=loaded.warnings,

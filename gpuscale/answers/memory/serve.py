@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -143,12 +143,9 @@ def _document(
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue,
-        "weights": job.weights,
-        "kv": job.kv,
         "tp": tp,
         "pp": pp,
-        "context_tokens": job.context_tokens,
-        "concurrency": job.concurrency,
+        **asdict(job),
         "dp_attention": asked.dp_attention,
     }
     return Document(
