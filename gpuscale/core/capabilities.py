@@ -28,6 +28,7 @@ class Capabilities:
     pipeline: bool = True
     schedules: tuple[str, ...] = tuple(SCHEDULES)
     uneven_stages: bool = True
+    lone_ends: bool = True  # a first stage of the embedding alone, a last one of the head alone
     stages_by_length: bool = False  # the number of stages follows from the layers of one
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)

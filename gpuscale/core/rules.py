@@ -215,7 +215,11 @@ def against_batch(micro_batch_size: int, dp: int, facts: Facts) -> Broken | None
 
 
 def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
-    """Every stage and chunk holds a layer; some frameworks want the same number in each."""
+    """Every stage and chunk holds a layer; some frameworks want the same number in each.
+
+    Where the framework counts embedding and head as a layer each, the first stage may hold the
+    embedding alone and the last the head.
+    """
     if pp == 1:
         return None
     soft, n = facts.runs_on, facts.n_layers
@@ -225,11 +229,11 @@ def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
         return Broken(
             "pp-tied", f"{soft.name} has no pipeline for tied embedding and head: pp={pp}"
         )
-    if pp > n:
+    if pp > n + (2 if soft.lone_ends and vpp == 1 else 0):
         return Broken("pp-layers", f"pp={pp} is more than {n} layers")
     if n + 2 < pp * vpp:  # the first and the last chunk may hold embedding and head alone
         return Broken("pp-layers", f"pp*vpp={pp * vpp} chunks are more than {n} layers")
-    if n % (pp * vpp) and not soft.uneven_stages:
+    if n % (pp * vpp) and pp <= n and not soft.uneven_stages:
         chunks = f"pp={pp}" if vpp == 1 else f"pp*vpp={pp * vpp}"
         return Broken("pp-even", f"{chunks} does not divide {n} layers, as {soft.name} needs")
     if soft.stages_by_length and not splits_by_length(n, pp * vpp):
@@ -349,7 +353,7 @@ def _against_stage_layers(layout: Layout, facts: Facts) -> Broken | None:
         return None
     chunks = layout.vpp > 1 and len(given) == layout.pp * layout.vpp
     least = 1 if chunks else layout.vpp
-    inner = given[1:-1] if chunks else given
+    inner = given[1:-1] if chunks or (facts.runs_on.lone_ends and layout.vpp == 1) else given
     if (
         not chunks
         and len(given) != layout.pp

@@ -54,12 +54,15 @@ def split_layers(
     Raises
     ------
     ValueError
-        If there are more stages than layers (but for ``greedy``), or the rule is not known.
+        If there are more stages than layers, embedding and head (but for ``greedy``), or the rule
+        is not known.
 
     Examples
     --------
     >>> split_layers(70, 12), split_layers(10, 4)
     ((5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5), (2, 3, 3, 2))
+    >>> split_layers(4, 6), split_layers(4, 5)
+    ((0, 1, 1, 1, 1, 0), (1, 1, 1, 1, 0))
     >>> split_layers(61, 8, "balanced", 4.0)
     (8, 8, 8, 8, 8, 8, 8, 5)
     >>> split_layers(32, 8, "greedy", 536.9 / 243.3)
@@ -69,6 +72,8 @@ def split_layers(
         raise ValueError(f"stage split must be one of {', '.join(SPLIT_RULES)}, got {rule!r}")
     if rule == "greedy":
         return _greedy(n_layers, pp, head_layers)
+    if n_layers >= 1 and 0 < pp - n_layers <= 2 and vpp == 1:  # the head alone, the embedding alone
+        return (*[0] * (pp - n_layers - 1), *[1] * n_layers, 0)
     if not 1 <= pp <= n_layers:
         raise ValueError(f"pp={pp} is more than {n_layers} layers")
     if n_layers % pp == 0:

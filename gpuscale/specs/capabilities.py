@@ -27,6 +27,7 @@ class CapabilitiesSpec(Spec):
     pipeline: bool = True
     schedules: tuple[Schedule, ...] = ("1f1b",)
     uneven_stages: bool = False
+    lone_ends: bool = False
     stages_by_length: bool = False
     tied_pipeline: bool = True
     zero_stages: Annotated[tuple[ZeroStage, ...], Field(min_length=1)]

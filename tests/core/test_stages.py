@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -13,11 +14,12 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.model.params import count_params
+from gpuscale.core.rules import against_pp, facts_of
 from gpuscale.core.stages import SPLIT_RULES, deal, layout_stages, split_layers, split_text
 from gpuscale.core.step.step import model_stages, shape_of
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
-from gpuscale.io.software import load_software, software_record
+from gpuscale.io.software import capabilities_of, load_software, software_record
 from gpuscale.io.step_hardware import step_hardware
 
 MODELS = ("llama3-8b", "gemma3-27b", "qwen3-30b-a3b", "deepseek-v3", "nemotron-3-nano", "gpt3-175b")
@@ -74,6 +76,7 @@ def test_balanced_is_never_heavier_than_even(n_layers, pp, head_layers):
 
 
 def test_more_stages_than_layers_are_refused():
+    assert split_layers(70, 72) == (0, *[1] * 70, 0)  # Megatron-Core: 72 % 72 == 0 with both ends
     with pytest.raises(ValueError, match="pp=8 is more than 4 layers"):
         split_layers(4, 8)
     with pytest.raises(ValueError, match="stage split must be"):
@@ -123,3 +126,12 @@ def test_split_in_words():
     assert split_text((8, 8, 8, 8, 8, 8, 8, 5)) == "7 x 8, 5"
     assert split_text((7, 8, 8, 7)) == "7, 2 x 8, 7"
     assert split_text((4, 4)) == "2 x 4"
+
+
+def test_the_ends_of_a_pipeline_may_hold_embedding_and_head_alone():
+    soft = capabilities_of(load_software("megatron-core"))
+    facts = facts_of(load_model("gpt3-175b").spec, 2048, 1568, 784, soft)
+    assert against_pp(98, 1, facts) is None
+    assert against_pp(99, 1, facts) is not None
+    other = replace(facts, runs_on=replace(soft, lone_ends=False))
+    assert against_pp(98, 1, other) is not None and against_pp(96, 1, other) is None

@@ -163,7 +163,7 @@ def grids(space: Space, facts: Facts) -> Iterator[Grid]:
                     continue
                 for pp in space.pp:
                     dp, rest = divmod(facts.n_gpus // tp // cp, pp)
-                    if rest or pp > facts.n_layers or (space.dp and dp not in space.dp):
+                    if rest or against_pp(pp, 1, facts) or (space.dp and dp not in space.dp):
                         continue
                     if facts.global_batch_size % dp == 0:
                         yield Grid(tp, cp, kind, pp, dp)
