@@ -225,6 +225,8 @@ class Run:
             if item.nodeid in self.failed:  # a test of speed, slow under the profiler
                 self.failed.discard(item.nodeid)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            if self.seconds[number] > self.options.longest:
+                continue
             for code in (entry.code for entry in profile.getstats()):
                 if isinstance(code, types.CodeType) and code.co_filename.startswith(prefix):
                     self.called.setdefault(code, []).append(number)
@@ -303,6 +305,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", default="", help="part of the path below gpuscale/core")
     parser.add_argument("--all", default="", help="FILE[:LINE] below gpuscale: every mutant of it")
+    parser.add_argument(
+        "--longest",
+        type=float,
+        default=float("inf"),
+        help="seconds beyond which a test is left out, so that the figure is a lower bound",
+    )
     parser.add_argument("--rows", default="", help="CSV of the verdicts")
     parser.add_argument("tests", nargs="*", default=["tests"])
     options = parser.parse_args()
