@@ -4,14 +4,27 @@ from dataclasses import replace
 
 import pytest
 
+from gpuscale.core.finetune.bench import (
+    Bench,
+    fewest_gpus,
+    largest_micro_batch,
+    longest_seq_len,
+    sharded,
+    with_micro_batch,
+)
 from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.method import Method, canonical, check, counts
 from gpuscale.core.finetune.optimizers import matrix_state_bytes, optimizer
 from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.finetune.step import finetune_step, long_context_gain
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
+from gpuscale.io.finetune import finetune_site
+from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
+from gpuscale.io.software import load_software
 
 LLAMA = load_model("llama3-8b").spec
 MIXTRAL = load_model("mixtral-8x7b").spec
@@ -305,3 +318,131 @@ def test_stages_hold_their_layers_and_edges():
     experts = 32 * 8 * 176_160_768
     whole = counts(MIXTRAL, Method()).total_params
     assert moe.base_bytes == pytest.approx(2 * (whole - experts * 7 / 8), rel=1e-6)
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+A100 = load_cluster("a100-sxm-80gb")
+PEFT = load_software("hf-peft")
+
+
+def site(j):
+    return finetune_site(A100, PEFT, j)
+
+
+def step(j, link=None, **changed):
+    hw, sw, p = site(j)
+    hw = replace(hw, host_link_bytes_per_s=link) if link else hw
+    return finetune_step(LLAMA, j, hw, sw, replace(p, **changed))
+
+
+def test_unpacking_reads_the_packed_base_and_writes_it_wide():
+    """Forward, recomputed and backward: 4.127 bits in and 16 out, of 32 layers."""
+    bandwidth = site(job())[0].hbm_bytes_per_s
+    once = 32 * LAYER * (element_bytes("nf4-dq") + 2) / bandwidth
+    nf4 = Method(base="nf4")
+    half = {"dequantise_eff_frac": 0.5, "dequantise_gptq_frac": 0.25}
+    assert step(job(nf4), **half).unpack_s == pytest.approx(3 * once / 0.5)
+    assert step(job(nf4, recompute="none"), **half).unpack_s == pytest.approx(2 * once / 0.5)
+    assert step(job(nf4, tp=2), **half).unpack_s == pytest.approx(3 * once)
+    assert step(job(nf4, pp=2, global_batch_size=4), **half).unpack_s == pytest.approx(12 * once)
+    gptq = 32 * LAYER * (element_bytes("int4-g128") + 2) / bandwidth
+    packed = step(job(Method(base="int4-g128")), **half).unpack_s
+    assert packed == pytest.approx(3 * gptq / 0.25)
+    assert step(job()).unpack_s == 0.0 == step(job(Method("full"))).unpack_s
+
+
+def test_transfers_over_a_slow_link_take_its_time():
+    """At 1 MB/s nothing hides them: weights twice, inputs of layers out and back."""
+    slow = 1e6
+    alone = job(offload=frozenset({"parameters"}), zero_stage=3)
+    four = replace(alone, layout=replace(alone.layout, dp=4, global_batch_size=4))
+    assert step(alone, slow).offload_s == pytest.approx(2 * 2 * N / slow, rel=0.01)
+    assert step(four, slow).offload_s == pytest.approx(N / slow, rel=0.01)
+    kept = replace(four, layout=replace(four.layout, zero_stage=0))
+    assert step(kept, slow).offload_s == pytest.approx(4 * N / slow, rel=0.01)
+    inputs = step(job(offload_activations=True), slow).offload_s
+    assert inputs == pytest.approx(2 * 2 * 4096 * T * 32 / slow, rel=0.01)
+    twice = step(job(offload_activations=True, global_batch_size=2), slow).offload_s
+    assert twice == pytest.approx(2 * inputs, rel=0.01)
+    assert step(job(offload_activations=True, cp=2), slow).offload_s == pytest.approx(
+        inputs / 2, rel=0.02
+    )
+    found = step(job())
+    assert found.offload_s == 0.0 and found.step_s == found.parts.total_s
+
+
+def test_an_optimizer_on_the_host_updates_its_shard():
+    full = Method("full")
+    moved = {"offload_optimizer": True, "zero_stage": 1}
+    one, four = step(job(full, **moved)), step(job(full, dp=4, global_batch_size=4, **moved))
+    assert one.offload_s == pytest.approx(4 * four.offload_s)
+    whole = step(job(full, dp=4, global_batch_size=4, offload_optimizer=True))
+    assert whole.offload_s == pytest.approx(one.offload_s)  # no shards without ZeRO
+    split = step(job(full, tp=2, **moved))
+    assert one.offload_s == pytest.approx(2 * split.offload_s)
+    hw = site(job())[0]
+    links = replace(hw, host_link_bytes_per_s=1e30)
+    p = replace(IDEAL, host_update_bytes_per_s=1e9, full_moment_bytes=4.0, full_master_bytes=4.0)
+    j = job(full, **moved)
+    found = finetune_step(LLAMA, j, links, site(j)[1], p).offload_s
+    # read and written: 2 of weights, 4 of master, 8 of moments; 2 of gradients read
+    assert found == pytest.approx(N * (2 * 14 + 2) / 1e9, rel=1e-4)
+
+
+def test_adapters_and_experts_cost_their_launches():
+    base = step(job(recompute="none"))
+    late = step(job(recompute="none"), adapter_launch_s=1.0)
+    assert late.step_s > base.step_s + 32 * 7 * 0.9  # one a map and pass, on the host
+    more = step(job(recompute="none"), adapter_passes=50.0)
+    assert more.step_s > base.step_s
+    dora = step(job(Method("dora"), recompute="none"))
+    assert dora.step_s > base.step_s
+    rank = step(job(Method(rank=1024), recompute="none"))
+    assert rank.step_s > 1.2 * base.step_s
+    assert long_context_gain(16384, 0.6, 16384) == pytest.approx(1.3)
+
+
+def bench(usable=80e9, mean=None):
+    return Bench(LLAMA, model_facts(LLAMA), site, usable, 8, mean)
+
+
+@pytest.mark.parametrize("usable", [30e9, 60e9])
+def test_the_largest_that_fits_and_one_more_that_does_not(usable):
+    b, one = bench(usable), job(loss="eager")
+    n = largest_micro_batch(b, one)
+    assert n >= 1 and b.fits(with_micro_batch(one, n))
+    assert not b.fits(with_micro_batch(one, n + 1))
+    long = longest_seq_len(b, one)
+    assert long % 64 == 0
+    at = [replace(one, layout=replace(one.layout, seq_len=long + more)) for more in (0, 64)]
+    assert b.fits(at[0]) and not b.fits(at[1])
+    assert largest_micro_batch(bench(1e9), one) == 0 == longest_seq_len(bench(1e9), one)
+
+
+def test_more_gpus_are_data_parallel():
+    one = job(global_batch_size=6, micro_batch_size=4, tp=2)
+    eight = sharded(one, 8, 3).layout
+    assert (eight.dp, eight.zero_stage, eight.global_batch_size) == (4, 3, 16)
+    assert sharded(one, 2).layout.global_batch_size == 8
+    full = job(Method("full"))
+    found = fewest_gpus(bench(), full)
+    assert found is not None and found.layout.zero_stage == 3
+    fewer = [sharded(full, n, z) for n in (1, 2, 4) for z in (0, 3) if n < found.layout.dp]
+    assert fewer and not any(bench().fits(j) for j in fewer)
+    assert fewest_gpus(bench(1e9), full, 4) is None
+
+
+def test_padding_keeps_the_tokens_of_the_data():
+    """Rows of 500 of at most 2,048 tokens: what is trained on is the data's, padding beside it."""
+    for micro in (1, 4):
+        j = job(micro_batch_size=micro, global_batch_size=8)
+        found = bench(mean=500.0).step(j)
+        assert found.tokens == pytest.approx(8 * 500, rel=2e-3)
+        assert found.padded_tokens >= found.tokens * (1 - 1e-9)
+    assert found.padded_tokens == pytest.approx(8 * 500 * (1 + 1 / 2 + 1 / 3 + 1 / 4), rel=2e-3)
+    plain = bench(mean=4096.0).step(job())
+    assert plain.tokens == plain.padded_tokens == T
+    assert found.tokens_per_s == found.tokens / found.step_s
+    trial = bench(usable=1.0).trial(job())
+    assert not trial.fits and bench().trial(job()).fits

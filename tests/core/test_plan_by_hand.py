@@ -1,6 +1,5 @@
-"""Sizes, scans and pins: against brute force and by hand."""
+"""Scans and pins: against brute force and by hand."""
 
-import random
 from dataclasses import replace
 from itertools import product
 
@@ -21,81 +20,9 @@ from gpuscale.core.plan.scan import (
     with_efficiency,
     with_pareto,
 )
-from gpuscale.core.plan.seek import MOST_SIZES, Verdict, doubled_sizes, largest, smallest
 from gpuscale.core.rules import Facts
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import default_space
-
-# --- looking for a size --------------------------------------------------------------------------
-
-
-def driven(seek, verdict):
-    """(sizes tried, sizes shown, whether some were left out) of a search."""
-    tried, shown, said = [], [], None
-    try:
-        while True:
-            n, show = seek.send(said)
-            tried.append(n)
-            shown += [n] if show else []
-            said = verdict(n)
-    except StopIteration as end:
-        return tried, shown, end.value
-
-
-def sizes(node, most):
-    return sorted({*range(node, most + 1, node), *doubled_sizes(node, most)})
-
-
-jobs = st.tuples(
-    st.sampled_from([1, 4, 8, 72]), st.integers(1, 300), st.integers(0, 9999), st.floats(0.05, 1.0)
-)
-
-
-@given(jobs, st.integers(1, 5000))
-def test_the_smallest_size_is_that_of_brute_force(job, least):
-    """Sizes that meet are any above one, as where a batch divides by some and not by others."""
-    node, nodes, seed, share = job
-    most = node * nodes
-    rng = random.Random(seed)
-    meets = {n for n in sizes(node, most) if n >= least and rng.random() < share}
-
-    def verdict(n):
-        if n < least:
-            return Verdict.MORE
-        return Verdict.MEETS if n in meets else Verdict.FEWER
-
-    tried, shown, gaps = driven(smallest(node, most, min(least, most)), verdict)
-    assert set(tried) <= set(sizes(node, most)) and len(set(tried)) == len(tried)
-    met = sorted(meets & set(tried))
-    assert bool(met) == bool(meets) or gaps
-    if meets and not gaps:
-        assert met[0] == min(meets)
-    if nodes <= MOST_SIZES:
-        assert not gaps
-    assert set(shown) <= set(doubled_sizes(node, most))
-    assert len(tried) <= 4 * MOST_SIZES
-
-
-@given(jobs, st.integers(0, 5000), st.booleans())
-def test_the_largest_size_is_that_of_brute_force(job, top, fastest):
-    node, nodes, seed, share = job
-    most = node * nodes
-    rng = random.Random(seed)
-    meets = {n for n in sizes(node, most) if n <= top and rng.random() < share}
-    tried, shown, gaps = driven(
-        largest(node, most, fastest=fastest),
-        lambda n: Verdict.MEETS if n in meets else Verdict.MORE,
-    )
-    assert set(tried) <= set(sizes(node, most)) and not shown
-    met = sorted(meets & set(tried))
-    if fastest:
-        assert gaps == (most > MOST_SIZES * node)
-        assert gaps or set(met) == meets  # any of them may be the fastest
-    elif meets and not gaps:
-        assert met[-1] == max(meets)
-    if most <= MOST_SIZES * node:
-        assert not gaps
-
 
 # --- a scan --------------------------------------------------------------------------------------
 
