@@ -108,16 +108,23 @@ def test_rails_pairs_and_planes_end_where_they_should():
             assert c.b_device.startswith("plane" + c.a_port.split("/")[1])
 
 
-def test_a_core_meets_the_spines_of_one_index_of_every_pod():
+FULL = [  # nodes, oversubscription, leafs, spines and cores, spines of a pod
+    (64, (), [64, 64, 32], 8),
+    (96, (3.0,), [64, 32, 16], 4),
+]
+
+
+@pytest.mark.parametrize(("nodes", "over", "switches", "index"), FULL)
+def test_a_core_meets_the_spines_of_one_index_of_every_pod(nodes, over, switches, index):
     """Al-Fares et al. 2008, section 2.2.1: where pods are full, each core has a link to each."""
-    hosts, wish = Hosts(64, 8, 8), Wish("fat-tree")
+    hosts, wish = Hosts(nodes, 8, 8), Wish("fat-tree", over)
     made = design(hosts, equal_ports(16), wish)
-    assert made.even and [t.n_switches for t in made.tiers] == [64, 64, 32]
+    assert made.even and [t.n_switches for t in made.tiers] == switches
     pods = defaultdict(Counter)
     for c in clos_cables(made, hosts, wish):
         if c.b_device.startswith("core"):
             spine = int(c.a_device[-3:]) - 1
-            pods[c.b_device][spine // 8, spine % 8] += 1
+            pods[c.b_device][divmod(spine, index)] += 1
     for core in pods.values():
         assert {pod for pod, _ in core} == set(range(8))
         assert len({index for _, index in core}) == 1
@@ -190,6 +197,8 @@ def test_slices_are_boxes_of_the_pod_nearest_a_cube():
     assert slice_shape(128, (16, 20, 28), 4) == (4, 4, 8)
     assert slice_shape(32, (16, 16)) == (4, 8)
     assert slice_shape(8, (16, 20, 28), 4) == (2, 2, 2)
+    assert slice_shape(144, (16, 16, 16), 4) == (3, 4, 12)  # 6 is neither below 4 nor a multiple
+    assert slice_shape(32, (2, 16)) == (2, 16)
     with pytest.raises(ValueError, match="no box of 34 chips fits a pod of 16x16"):
         slice_shape(34, (16, 16))
 
@@ -265,6 +274,11 @@ def test_a_shared_nic_and_two_planes_share_the_loss():
     assert twin["leaf"].n_gpus_cut == 0 and twin["leaf"].bandwidth_frac == 0.5
     assert twin["host link"].note == ""
     assert twin["host link"].bisection_frac == 1 / 1024
+    two = taken(Hosts(16, 16, 8), Wish())["host link"], taken(Hosts(16, 16, 8), Wish())["leaf"]
+    assert all((x.bandwidth_frac, x.n_gpus_cut) == (0.5, 0) for x in two)  # two NICs a GPU
+    assert two[1].n_gpus == 16  # a leaf of one rail, sixteen nodes
+    both = taken(Hosts(16, 16, 8), Wish("fat-tree"))["leaf"]  # 32 links of two nodes' GPUs
+    assert (both.n_gpus, both.bandwidth_frac, both.n_gpus_cut) == (16, 1.0, 16)
     rails = taken(Hosts(128, 8, 8), Wish("rail-only"))  # eight networks of four leafs, two spines
     assert rails["spine"].bisection_frac == pytest.approx(1 / 16)
     assert taken(Hosts(2, 8, 8), Wish("fat-tree"), gpus_per_rack=64)["rack"].n_gpus == 16
@@ -508,5 +522,28 @@ def test_nvlink_domain_by_hand():
     assert (box.n_switches, box.tiers[0].ports_down, box.n_host_links) == (4, 36, 144)
     assert box.bisection[0].bytes_per_s == 4 * 450e9
     assert not box.links[0].optical
+    assert nvlink_domain(1, 1, 25e9, 64).n_switches == 1
     with pytest.raises(ValueError, match="needs GPUs"):
         nvlink_domain(8, 0, 25e9, 64)
+
+
+def test_full_bisection_is_the_same_at_every_tier():
+    """Hosts at 200G under uplinks at 400G: what goes down a leaf goes up."""
+    made = design(Hosts(640, 8, 8), Ports(128, 64, 25e9, 50e9), Wish("fat-tree"))
+    assert made.n_tiers == 3
+    assert [b.bytes_per_s_per_gpu for b in made.bisection] == [25e9] * 3
+    assert made.bisection[-1].bytes_per_s == 5120 / 2 * 25e9
+    for ports in ((1, 64, 1.0, 1.0), (64, 64, 0.0, 1.0), (64, 64, 1.0, 0.0)):
+        with pytest.raises(ValueError, match="at least 2 ports|bandwidth above 0"):
+            Ports(*ports)
+
+
+def test_slices_of_a_tpu_pod():
+    """Google Cloud, TPU v5p: cubes of 64 chips on circuit switches; a smaller slice is a mesh."""
+    pod = load_cluster("tpu-v5p-pod")
+    cubes, part = plan_of(pod, 128), plan_of(pod, 8)
+    assert (cubes.shape, cubes.wrapped, cubes.cube) == ((4, 4, 8), (True,) * 3, 4)
+    assert (part.shape, part.wrapped, part.cube) == ((2, 2, 2), (False,) * 3, None)
+    assert cubes.ports.down == 6 and cubes.hosts.n_nodes == 32
+    assert dict(design_of(cubes).parameters) == {"axis 1": 4, "axis 2": 4, "axis 3": 8}
+    assert design_of(part).n_switches == 0

@@ -116,7 +116,7 @@ def _leaf_links(made: Design, counts: Sequence[int], mark: str) -> Iterator[Cabl
         first = pod * pod_spines
         n = max(1, min(pod_spines, spines - first))
         for j in range(up):
-            spine = first + (j if up % n == 0 else place * up + j) % n
+            spine = first + (place * up + j) % n
             taken[spine] += 1
             yield Cable(
                 f"{mark}leaf-{leaf + 1:03d}",

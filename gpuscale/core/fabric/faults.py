@@ -41,29 +41,33 @@ def losses(made: Design, hosts: Hosts, gpus_per_rack: int | None = None) -> tupl
     """
     links = hosts.ports_per_nic
     per_nic = max(1, hosts.gpus_per_node // hosts.nics_per_node)
-    share = per_nic / hosts.gpus_per_node * hosts.nics_per_node  # of a GPU's own NIC
-    single = links == 1
+    own = max(1, hosts.nics_per_node // hosts.gpus_per_node)  # NICs of a GPU
+    part = 1 / (links * own)
+    together = own if made.topology == "fat-tree" else 1  # that end on one leaf
     found = [
         Loss(
             "host link",
             per_nic,
-            min(1.0, share) / links,
+            part,
             1 / made.n_host_links,
-            per_nic if single else 0,
-            "single link: the GPU's traffic must leave through its neighbours" if single else "",
+            per_nic if part == 1.0 else 0,
+            "single link: the GPU's traffic must leave through its neighbours"
+            if part == 1.0
+            else "",
         )
     ]
     if made.tiers:
         leaf = made.tiers[0]
-        n_links = min(leaf.ports_down, made.n_host_links)
-        gpus = min(made.n_gpus, n_links * per_nic)
+        apart = hosts.nics_per_node if made.topology == "rail-optimised" else 1
+        n_links = min(leaf.ports_down, -(-made.n_host_links // (made.n_networks * apart)))
+        gpus = min(made.n_gpus, n_links * per_nic // together)
         found.append(
             Loss(
                 "leaf",
                 gpus,
-                1 / links,
+                together * part,
                 n_links / made.n_host_links,
-                gpus if single else 0,
+                gpus if together * part == 1.0 else 0,
                 "one rail of its unit" if made.topology != "fat-tree" else "",
             )
         )

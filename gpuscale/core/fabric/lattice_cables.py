@@ -71,17 +71,17 @@ def slim_fly_sets(q: int) -> tuple[frozenset[int], frozenset[int]]:
         return frozenset(powers[0::2]), frozenset(powers[1::2])
     w = q // 4 + 1
     even = [*powers[0 : 2 * w - 1 : 2], *powers[2 * w - 1 :: 2]]
-    odd = [*powers[1 : 2 * w : 2], *powers[2 * w :: 2]]
+    odd = [*powers[1 : 2 * w : 2], *powers[2 * w :: 2], 1]
     return frozenset(even), frozenset(odd)
 
 
 def slim_fly_pairs(q: int) -> Iterator[tuple[int, int]]:
-    """Pairs of joined switches, numbered ``s q^2 + x q + y``."""
+    """Pairs of joined switches, numbered ``s q^2 + x q + y``; each set holds its negatives."""
     one, two = slim_fly_sets(q)
     for x, (y, z) in product(range(q), combinations(range(q), 2)):
-        if (z - y) % q in one or (y - z) % q in one:
+        if (z - y) % q in one:
             yield x * q + y, x * q + z
-        if (z - y) % q in two or (y - z) % q in two:
+        if (z - y) % q in two:
             yield q * q + x * q + y, q * q + x * q + z
     for x, m, c in product(range(q), repeat=3):
         yield x * q + (m * x + c) % q, q * q + m * q + c

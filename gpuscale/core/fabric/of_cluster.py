@@ -107,7 +107,7 @@ def _torus_plan(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
     if rate is None or not net.shape:
         return None
     shape = slice_shape(n_gpus, net.shape, net.cube)
-    wrapped = tuple(size > 1 and wraps(size, net.wrap_every) for size in shape)
+    wrapped = tuple(wraps(size, net.wrap_every) for size in shape)
     cube = net.cube if net.cube and all(size % net.cube == 0 for size in shape) else None
     link = rate / (2 * len(shape))
     nodes = math.ceil(n_gpus / cluster.gpus_per_node)
