@@ -177,6 +177,18 @@ def test_near_the_limit_it_says_so_and_fit_decides(capsys):
     assert "probably fits: 79" in out(capsys, *job)[1]
 
 
+def test_what_fits_only_sharded_is_sharded_and_said(capsys):
+    job = ("memory", "llama2-70b", "--method", "qlora", "--gpu", "rtx-3090", "--seq-len", "512")
+    job += ("--gpus", "2", "--software", "axolotl")
+    code, text, _ = out(capsys, *job)
+    assert code == 0 and "ZeRO 3, as stage 0 does not fit (--zero)" in text
+    assert out(capsys, *job, "--zero", "0")[0] == 1
+    assert (
+        result(capsys, *job)[1]["total_bytes"]
+        == result(capsys, *job, "--zero", "3")[1]["total_bytes"]
+    )
+
+
 def test_a_pretraining_family_fine_tunes_as_its_sister(capsys):
     job = ["memory", "llama3-8b", "--method", "full", "--gpus", "8", "--software"]
     found = [result(capsys, *job, name)[1] for name in ("fsdp", "hf-fsdp")]
