@@ -40,6 +40,7 @@ class Capabilities:
     expert_parallel: bool = True
     expert_tensor_parallel: bool = True  # of a degree of its own
     recompute: tuple[str, ...] = RECOMPUTE
+    selective_per_op: bool = False  # `selective` is `per-op` by another name
     recompute_layers: bool = True  # full recompute of some layers
     recompute_modules: tuple[str, ...] = ()  # what `selective` can name
     offload_optimizer: bool = True

@@ -15,6 +15,15 @@ ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")
 DEFAULT_ORDER = ORDERS[0]
 
 
+def meant_recompute(recompute: str, selective_per_op: bool) -> str:
+    """Way to recompute as a family means it: torchtitan's `selective` is per operator.
+
+    >>> meant_recompute("selective", True), meant_recompute("selective", False)
+    ('per-op', 'selective')
+    """
+    return "per-op" if recompute == "selective" and selective_per_op else recompute
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """One layout: parallel degrees, batch, recompute, schedule, precision.

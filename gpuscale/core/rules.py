@@ -339,28 +339,29 @@ def against(layout: Layout, facts: Facts) -> Broken | None:
         or against_recompute(x.recompute, x.recompute_layers, facts)
         or against_offload(x.offload_optimizer, x.offload_activations, facts)
         or against_order(x.order, facts)
-        or _against_stage_layers(x, facts)
+        or against_stage_layers(x.stage_layers, x.pp, x.vpp, facts)
     )
 
 
-def _against_stage_layers(layout: Layout, facts: Facts) -> Broken | None:
-    """Layers that a layout names for its stages or chunks: as many, all layers, none empty.
+def against_stage_layers(
+    given: tuple[int, ...] | None, pp: int, vpp: int, facts: Facts
+) -> Broken | None:
+    """Layers that a person names for stages or chunks: as many, all layers, none empty.
 
     The first chunk may hold the embedding alone, the last the head.
     """
-    given = layout.stage_layers
     if given is None:
         return None
-    chunks = layout.vpp > 1 and len(given) == layout.pp * layout.vpp
-    least = 1 if chunks else layout.vpp
-    inner = given[1:-1] if chunks or (facts.runs_on.lone_ends and layout.vpp == 1) else given
+    chunks = vpp > 1 and len(given) == pp * vpp
+    least = 1 if chunks else vpp
+    inner = given[1:-1] if chunks or (facts.runs_on.lone_ends and vpp == 1) else given
     if (
         not chunks
-        and len(given) != layout.pp
+        and len(given) != pp
         or sum(given) != facts.n_layers
         or (min(inner, default=1) < least)
     ):
-        why = f"stages of {', '.join(map(str, given))} layers are not pp={layout.pp} stages of "
+        why = f"stages of {', '.join(map(str, given))} layers are not pp={pp} stages of "
         return Broken("pp-layers", f"{why}{facts.n_layers} layers")
     if len(set(given)) > 1 and not facts.runs_on.uneven_stages:
         return Broken("pp-even", f"{facts.runs_on.name} has stages of equal layers only")

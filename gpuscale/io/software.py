@@ -61,7 +61,9 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
             raise GpuscaleError(f"software {spec.name}: {spec.capabilities} has no capabilities")
     if isinstance(found, str):
         return ANY
-    return Capabilities(name=spec.name, **found.model_dump())
+    return Capabilities(
+        name=spec.name, selective_per_op=spec.memory.selective_per_op, **found.model_dump()
+    )
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -150,6 +152,7 @@ def software_record(
         rdma_dispatch=spec.rdma_dispatch,
         launches_experts=spec.launches_experts,
         recompute_stops_early=spec.recompute_stops_early,
+        selective_per_op=spec.memory.selective_per_op,
         host_tp_factor=cal["kernels.host_tp_factor"],
         moe_kernels=kernels,
         grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),

@@ -21,6 +21,38 @@ SOFTWARE = (
 )
 
 
+MORE = st.tuples(
+    st.sampled_from(  # what every command takes
+        [
+            {},
+            {"cuda_graphs": "layer"},
+            {"cuda_graphs": "full"},
+            {"dispatcher": "deepep", "moe_kernels": "2026b"},
+            {"dispatcher": "hybridep", "overlap_ep": "on"},
+            {"recompute_modules": "moe_act,layernorm"},
+            {"recompute_modules": "mlp", "loss": "chunked"},
+            {"offload_layers": 5},
+            {"moments": "fp8", "gradients": "bf16"},
+            {"gradients": "fp32", "attention": "flash2"},
+            {"attention": "eager", "loss": "fused"},
+        ]
+    ),
+    st.sampled_from(  # what pins a plan
+        [
+            {},
+            {"recompute": "selective"},
+            {"recompute": "per-op"},
+            {"cp": "2", "cp_kind": "all-gather"},
+            {"pp": "2", "vpp": "2"},
+            {"offload": "optimizer"},
+            {"offload": "activations"},
+            {"shard_group": "8"},
+            {"pipeline_layout": "17,15"},
+        ]
+    ),
+)
+
+
 def asked(layout, model, cluster, software):
     """Say a layout as the options of `memory` and `timeline`."""
     on = {True: "on", False: "off"}
@@ -59,10 +91,12 @@ def asked(layout, model, cluster, software):
     n_nodes=st.sampled_from([2, 4, 6]),
     seq_len=st.sampled_from([4096, 8192]),
     fit=st.sampled_from(["safe", "tight"]),
+    more=MORE,
 )
 def test_memory_and_timeline_say_what_the_plan_says(
-    model, software, cluster, n_nodes, seq_len, fit
+    model, software, cluster, n_nodes, seq_len, fit, more
 ):
+    same, pins = more
     try:
         plan = Plan(
             model=model,
@@ -71,16 +105,62 @@ def test_memory_and_timeline_say_what_the_plan_says(
             software=software,
             seq_len=seq_len,
             fit=fit,
+            **same,
+            **pins,
         ).answer()
     except GpuscaleError:
         return  # nothing that this software can run
     found = plan.result
-    options = asked(found.layout, model, cluster, software)
+    options = asked(found.layout, model, cluster, software) | same
+    if found.layout.stage_layers:
+        options["pipeline_layout"] = found.layout.stage_layers
     memory = Memory(**options).answer().result
     assert memory.total_bytes == pytest.approx(found.peak_bytes, rel=1e-9)
+    assert memory.usable_bytes == found.capacity_bytes
+    assert memory.fits == (found.headroom_bytes >= 0)
+    assert memory.fits <= found.fits  # of a plan: at the end of the interval that --fit names
     assert tuple(s.n_layers for s in memory.stages) == found.stage_layers
     step = Timeline(**options).answer().result
     assert step.step_s == pytest.approx(found.step_s, rel=1e-9)
+    assert found.roofline_s <= found.step_s
+    assert found.step_low_s <= found.step_s <= found.step_high_s
+
+
+@pytest.mark.parametrize(
+    ("software", "stages"), [("jax", "10,8,7,7"), ("megatron-core", "16,0,16"), ("any", "8,8,8")]
+)
+def test_stages_that_timeline_refuses_plan_refuses_too(software, stages):
+    same = {"model": "llama3-8b", "software": software, "pipeline_layout": stages}
+    said = []
+    for ask in (Plan(**same, gpus="48"), Timeline(**same, gpus=48)):
+        with pytest.raises(GpuscaleError) as refused:
+            ask.answer()
+        said.append(refused.value.message)
+    assert said[0].startswith("--pipeline-layout holds") or said[0] == said[1]
+
+
+@pytest.mark.parametrize("software", ["torchtitan", "jax", "pytorch", "any", "megatron-core"])
+def test_recompute_per_op_is_searched_where_the_framework_has_it(software):
+    same = {"model": "llama3-8b", "software": software, "recompute": "per-op", "seq_len": 4096}
+    if software == "megatron-core":
+        for ask in (Plan(**same, gpus="8"), Timeline(**same, gpus=8)):
+            with pytest.raises(GpuscaleError, match="has no per-op recompute"):
+                ask.answer()
+        return
+    pinned = Plan(**same, gpus="8", tp="1", fit="expected").answer().result
+    assert pinned.layout.recompute == "per-op"
+    free = Plan(**same | {"recompute": None}, gpus="8", tp="1", fit="expected").answer().result
+    assert free.step_s <= 1.05 * pinned.step_s
+
+
+def test_selective_recompute_of_torchtitan_is_per_operator():
+    same = {"model": "llama3-8b", "software": "torchtitan", "gpus": 8, "dp": 8}
+    for ask, key in ((Memory, "total_bytes"), (Timeline, "step_s")):
+        both = [
+            getattr(ask(**same, recompute=name).answer().result, key)
+            for name in ("selective", "per-op")
+        ]
+        assert both[0] == both[1]
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -148,7 +228,7 @@ def fits_safely(found):
     "wish",
     [
         {"deadline": "30d", "tokens": "1T"},
-        {"budget": "0.5 MUSD", "tokens": "0.2T", "price": "2.5 USD/h"},
+        {"budget": "0.5 MUSD", "tokens": "0.2T", "price": "2.5 USD/h", "gpus": "256"},
         {"objective": "fewest-gpus"},
         {"max_step_time": "20s"},
     ],

@@ -24,6 +24,7 @@ from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import default_space, grids
+from gpuscale.core.words import STEP_PARTS
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.models import load_model
@@ -237,6 +238,37 @@ def test_why_names_an_exceeded_limit():
         "tp", 8, True, 1.0, 2.5, "degree", 8.0, 3.2, "<=", None, "communication", 2.5, ""
     )
     assert why_worse(worse, best, [row]) == "communication-bound 2.5x: TP 8 against at most 3.2"
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "n_gpus"),
+    [("llama3-8b", "dgx-a100", 32), ("llama3-70b", "dgx-h100", 64), ("mixtral-8x7b", "aws-p5", 16)],
+)
+def test_reasons_name_what_makes_the_difference(model, cluster, n_gpus):
+    """Never a part under 4 % of the step, and of the parts the one that grew most."""
+    problem = problem_of(model, cluster, n_gpus=n_gpus, batch=64)
+    found = find(problem, space_of(problem), 6)
+    layouts = {f.layout for f in (*found.families.values(), *found.next_best)}
+    best, said = estimate(problem, found.best.layout), 0
+    for worse in (estimate(problem, y) for y in layouts - {found.best.layout}):
+        for one, other in ((worse, best), (best, worse)):
+            text = why_worse(one, other)
+            mine, total = one.step.expected.parts(), one.step_s
+            theirs = other.step.expected.parts()
+            grown = {n: mine[n] - theirs[n] for n in mine if n != "straggler_s"}
+            most = max(grown, key=grown.get)
+            named = [n for n, words in STEP_PARTS.items() if text.startswith(words + " ")]
+            if named:
+                said += 1
+                assert named == [most]
+                assert total > other.step_s
+                assert mine[most] >= 0.04 * total
+            elif text.startswith("as fast"):
+                assert total <= 1.05 * other.step_s
+            else:
+                assert "together" in text
+                assert mine[most] < 0.04 * total
+    assert said
 
 
 def test_why_says_by_how_much_it_does_not_fit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.lifetime import outlook_rows, save_row
@@ -17,6 +18,7 @@ from gpuscale.answers.plan.text import (
     seconds,
     short,
 )
+from gpuscale.core.plan.why import AXES
 from gpuscale.core.stages import split_text
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
 from gpuscale.io.step_intervals import interval_widths
@@ -110,8 +112,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
 
 
-def limits_table(rows: tuple[LimitRow, ...]) -> Table:
-    """Section 3: have, need, verdict of each parallelism."""
+def limits_table(rows: tuple[LimitRow, ...], step: StepResult) -> Table:
+    """Section 3: have, need, verdict of each parallelism, and what of it the step shows."""
     columns = [
         Column("axis", "axis", right=False),
         Column("degree", "degree", lambda v: f"{v:,}"),
@@ -122,7 +124,15 @@ def limits_table(rows: tuple[LimitRow, ...]) -> Table:
         Column("verdict", "verdict", right=False),
         Column("note", "note", right=False),
     ]
-    return Table.of(columns, rows, "Limits by the documents' rooflines")
+    shown = [replace(r, note=_exposed(r, step)) if r.exceeded else r for r in rows]
+    return Table.of(columns, shown, "Limits by the documents' rooflines")
+
+
+def _exposed(row: LimitRow, step: StepResult) -> str:
+    """Note of an exceeded limit, with what of its exchange the step shows."""
+    part = next(part for part, axes in AXES.items() if row.axis in axes)
+    share = percent(getattr(step.expected, part) / step.expected_s)
+    return "; ".join(filter(None, (row.note, f"exposed {share} of the step")))
 
 
 def alternatives_table(r: PlanResult) -> Table:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.legal import refuse_settings
+from gpuscale.answers.legal import refusal, refuse_settings
 from gpuscale.answers.lifetime import outlook_of, save_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
 from gpuscale.core.layout import PRECISIONS
@@ -15,7 +15,7 @@ from gpuscale.core.plan.estimate import estimate, run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
 from gpuscale.core.plan.solve import find
 from gpuscale.core.plan.ties import ties
-from gpuscale.core.rules import facts_of
+from gpuscale.core.rules import against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import checkpoint_parts
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.ranges import select_names
@@ -143,7 +143,7 @@ def make_case(
         loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(loaded.specs["software"])
     )
     facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=request.settings)
-    _check_layers(facts)
+    _check_layers(request.pins, facts)
     problem = make_problem(
         loaded.model,
         loaded.cluster,
@@ -172,13 +172,15 @@ def make_case(
     return Case(loaded, problem, space, batch, names[0], left_out)
 
 
-def _check_layers(facts: Facts) -> None:
-    """Refuse a pipeline layout that holds another number of layers than the model."""
+def _check_layers(pins: Mapping[str, int | str], facts: Facts) -> None:
+    """Refuse a pipeline layout that the model or the framework does not have."""
     given = facts.stage_layers
     if given and sum(given) != facts.n_layers:
         raise GpuscaleError(
             f"--pipeline-layout holds {sum(given)} layers, the model has {facts.n_layers}"
         )
+    if given and (broken := against_stage_layers(given, int(pins["pp"]), int(pins["vpp"]), facts)):
+        raise refusal(broken, facts)
 
 
 def fit_factor(fit: str, software: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.plan.case import estimate_of
 from gpuscale.answers.plan.terms import terms_of
-from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
+from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
@@ -147,7 +147,7 @@ def chosen_facts(chosen: ScanRow) -> Facts:
         (
             "memory per GPU",
             gb(chosen.peak_bytes),
-            f"of {gb(chosen.capacity_bytes)} usable, {gb(left)} left",
+            f"of {gb(chosen.capacity_bytes)} usable, {left_text(left, chosen.fits)}",
         ),
     ]
     return Facts(rows)

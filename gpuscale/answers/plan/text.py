@@ -129,10 +129,22 @@ def short(layout: Layout) -> str:
     return " ".join(parts)
 
 
+def left_text(left_bytes: float, fits: bool) -> str:
+    """Say what memory is left, or how much it is short; ``fits``: at the end of its interval.
+
+    >>> left_text(2e9, True), left_text(-2e9, False)
+    ('2.00 GB left', '2.00 GB too much')
+    """
+    if left_bytes >= 0.0:
+        return f"{gb(left_bytes)} left"
+    at = " unless it is at the lower end of its interval (--fit tight)" if fits else ""
+    return f"{gb(-left_bytes)} too much{at}"
+
+
 def memory_text(e: Estimate, hbm_bytes: float) -> str:
     """Say against what the memory stands, and why that GPU is the fullest."""
     left = e.headroom_bytes
-    verdict = f"{gb(left)} left" if e.fits else f"{gb(-left)} too much"
+    verdict = left_text(left, e.fits)
     reason = why(e.memory, e.layout.pp)
     return (
         f"of {gb(e.capacity_bytes)} usable ({gb(hbm_bytes)} HBM), {verdict}; "

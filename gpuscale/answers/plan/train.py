@@ -240,6 +240,8 @@ def headline(case: Case, r: PlanResult) -> str:
         f"{where}: {degrees(r.layout)} takes {seconds(r.step_s)} a step "
         f"(roofline {seconds(r.roofline_s)}), MFU {percent(r.mfu)}"
     )
+    if r.headroom_bytes < 0.0:
+        text += f", if its memory is {gb(-r.headroom_bytes)} less than expected"
     if r.run is not None:
         cost = ""
         if r.run.usd is not None:
@@ -295,7 +297,7 @@ def document_of(
         blocks += [remedies_table(r)] if r.remedies else []
     blocks.append(step_table(r.step))
     if r.limits:
-        blocks.append(limits_table(r.limits))
+        blocks.append(limits_table(r.limits, r.step))
     if r.alternatives:
         blocks.append(alternatives_table(r))
     if r.slow_families:

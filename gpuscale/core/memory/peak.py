@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import is_narrow
+from gpuscale.core.layout import meant_recompute
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.layer import layer_bytes
 from gpuscale.core.memory.parameters import parameters_of
@@ -85,11 +86,6 @@ def layer_activations(
     )
 
 
-def recompute_mode(recompute: str, parameters: MemoryParameters) -> str:
-    """Return the mode as the family means it: torchtitan's `selective` is per operator."""
-    return "per-op" if recompute == "selective" and parameters.selective_per_op else recompute
-
-
 def layout_activations(
     model: ModelFacts, parameters: MemoryParameters, layout: Layout
 ) -> tuple[KindActivations, ...]:
@@ -102,7 +98,7 @@ def layout_activations(
         tp=layout.tp,
         etp=layout.etp,
         sequence_parallel=layout.sequence_parallel,
-        recompute=recompute_mode(layout.recompute, parameters),
+        recompute=meant_recompute(layout.recompute, parameters.selective_per_op),
         precision=layout.precision,
     )
 

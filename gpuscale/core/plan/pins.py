@@ -45,7 +45,7 @@ INTS = {
 
 NAMES: dict[str, Sequence[str]] = {
     "cp_kind": tuple(CONTEXT_KINDS),
-    "recompute": RECOMPUTE[:3],
+    "recompute": RECOMPUTE,
     "schedule": tuple(s.name for s in SCHEDULES.values() if s.searched),
     "offload": ("none", "optimizer"),
     "order": ORDERS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gpuscale.core.plan.ties import TIE_FRAC
 from gpuscale.core.words import STEP_PARTS, gb
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ AXES = {
 """Part of a step -> axes of the limits board that explain it."""
 
 LEAST_SHARE = 0.04
-"""Share of the step below which a part is no reason by its limit."""
+"""Share of the step below which a part alone is no reason."""
 
 
 def grown_part(worse: Estimate, best: Estimate) -> str:
@@ -32,10 +33,10 @@ def grown_part(worse: Estimate, best: Estimate) -> str:
 
 
 def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -> str:
-    """Say in one line why `worse` is worse than `best`.
+    """Say in one line why `worse` is worse than `best`, another layout of the same job.
 
-    `worse, best`: evaluated layouts of the same job. `board`: limits of the worse layout; an
-    exceeded one of the part that grew is named.
+    `board`: limits of the worse layout; an exceeded one of the part that grew is named. A part is
+    named where it is a share of the step worth naming, else what grew together.
     """
     if not worse.fits:
         return f"does not fit by {gb(-worse.headroom_bytes)}"
@@ -44,12 +45,15 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
         return f"may not fit: the upper end of its memory is {gb(over)} too much"
     name = grown_part(worse, best)
     mine, theirs = worse.step.expected, best.step.expected
-    grown = getattr(mine, name) - getattr(theirs, name)
-    if grown <= 0.0:
-        return _equal(worse, best)
     share, other = getattr(mine, name) / mine.total_s, getattr(theirs, name) / theirs.total_s
+    slower = mine.total_s / theirs.total_s - 1.0
+    grown = (getattr(mine, name) - getattr(theirs, name)) / mine.total_s
+    if slower <= 0.0 or (grown < LEAST_SHARE and slower <= TIE_FRAC):
+        return _as_fast(worse, best)
+    if share < LEAST_SHARE:
+        return _together(worse, best)
     for row in board:
-        if row.axis in AXES.get(name, ()) and row.exceeded and share >= LEAST_SHARE:
+        if row.axis in AXES.get(name, ()) and row.exceeded:
             return f"communication-bound {row.ratio:.1f}x: {_against(row)}"
     text = f"{STEP_PARTS[name]} {100 * share:.0f} % of the step, best {100 * other:.0f} %"
     if round(100 * share) <= round(100 * other):
@@ -71,6 +75,17 @@ def _against(row: LimitRow) -> str:
     return f"{row.have:,.0f} {row.quantity} against {row.need:,.0f}"
 
 
-def _equal(worse: Estimate, best: Estimate) -> str:
+def _as_fast(worse: Estimate, best: Estimate) -> str:
+    """No difference in time that the model could tell: memory, or what there is to the layout."""
     more = worse.peak_bytes - best.peak_bytes
-    return f"as fast, {gb(more)} more memory" if more > 0 else "as good"
+    text = "as fast within the model's error"
+    return f"{text}, {gb(more)} more memory" if more > 0.0 else text
+
+
+def _together(worse: Estimate, best: Estimate) -> str:
+    """Parts that grew, none of them much: those that make most of the difference."""
+    mine, theirs = worse.step.expected, best.step.expected
+    grown = {name: part - theirs.parts()[name] for name, part in mine.parts().items()}
+    ranked = sorted((n for n in grown if grown[n] > 0.0), key=lambda n: -grown[n])[:3]
+    more = sum(grown[n] for n in ranked) / theirs.total_s
+    return f"{', '.join(STEP_PARTS[n] for n in ranked)}: {100 * more:.0f} % more together"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
-from gpuscale.core.layout import ORDERS
+from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.rules import (
     Facts,
     against_batch,
@@ -139,7 +139,11 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
         micro_batch_size=powers_of_two(16),
         sequence_parallel=soft.sequence_parallel,
         precision=(precision,),
-        recompute=tuple(r for r in ("none", "selective", "full") if r in soft.recompute),
+        recompute=tuple(
+            r
+            for r in RECOMPUTE
+            if r in soft.recompute and not (r == "per-op" and soft.selective_per_op)
+        ),
         recompute_layers=None if soft.recompute_layers else (),
         schedule=tuple(s.name for s in searched if s.name in soft.schedules) or ("1f1b",),
         vpp=VPP,

@@ -43,9 +43,9 @@ from gpuscale.core.step.step import StageTimes, shape_of
 
 
 def _effort(recompute: tuple[str, int | None]) -> tuple[int, float]:
-    """Order of recomputations: none, the core of attention, some layers, all layers."""
+    """Order of recomputations: none, parts of every layer, some layers, all layers."""
     mode, layers = recompute
-    order = {"none": 0, "selective": 1, "full": 2}
+    order = {"none": 0, "selective": 1, "per-op": 1, "full": 2}
     return order[mode], float("inf") if layers is None else layers
 
 
@@ -156,7 +156,7 @@ class Walk:
                 tight = self._node(group, tails, recompute, overlap, left)
                 skipped = sum(len(s) for v, s in dealt.items() if v not in left)
                 counts.dominated += each * skipped
-                if recompute[0] != "selective":  # which is neither more nor less than some layers
+                if recompute[0] in ("none", "full"):  # parts are neither more nor less than layers
                     left = tight
         if not self.some_fits:
             self.rooms[group._replace(bound_s=0.0)] = p.room_bytes

@@ -120,6 +120,7 @@ class Software:
     dualpipe: bool = False  # its two directions hide the all-to-all
     launches_experts: bool = True  # from the host, one by one; false where a compiler fuses them
     recompute_stops_early: bool = False  # full recompute leaves out the last projection
+    selective_per_op: bool = False  # `selective` means per operator
     recompute_modules: tuple[str, ...] = ("core_attn",)
     grouped_factor: float = 1.0  # MoE kernel generation: grouped matmul rate
     dispatch_factor: float = 1.0  # MoE kernel generation: permute and router time

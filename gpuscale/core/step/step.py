@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.layout import meant_recompute
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
 from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
@@ -54,7 +55,7 @@ def shape_of(layout: Layout, hw: Hardware, sw: Software) -> Shape:
         micro_batch_size=layout.micro_batch_size,
         seq_len=layout.seq_len,
         precision=layout.precision,
-        recompute=layout.recompute,
+        recompute=meant_recompute(layout.recompute, sw.selective_per_op),
         sequence_parallel=layout.sequence_parallel,
         cp_kind=layout.cp_kind,
         overlap_tp=layout.overlap_tp,
@@ -101,7 +102,9 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     ideal, _ = breakdown(model, ideal_hardware(hw), ideal_software(software), layout)
     tokens = layout.global_batch_size * layout.seq_len
     model_flop = tokens * model_flop_per_token(model, layout.seq_len)
-    again = recompute_flop_frac(layout, model, hw.form.per_op_recompute_frac) * model_flop
+    mode = meant_recompute(layout.recompute, software.selective_per_op)
+    frac = recompute_flop_frac(mode, layout, model, hw.form.per_op_recompute_frac)
+    again = frac * model_flop
     peak = hw.bf16_flop_per_s * layout.n_gpus * expected.total_s
     return StepResult(
         roofline_s=ideal.total_s,
@@ -121,15 +124,17 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     )
 
 
-def recompute_flop_frac(layout: Layout, model: ModelSpec, per_op_frac: float) -> float:
+def recompute_flop_frac(
+    recompute: str, layout: Layout, model: ModelSpec, per_op_frac: float
+) -> float:
     """FLOP computed again, relative to the model's; the forward pass is a third of them.
 
     `per_op_frac` is the share of the forward multiplies that a per-operator policy computes again.
     """
-    if layout.recompute == "full":
+    if recompute == "full":
         layers = layout.recompute_layers or model.n_layers
         return min(1.0, layers * layout.pp / model.n_layers) / 3.0
-    return per_op_frac / 3.0 if layout.recompute == "per-op" else 0.0
+    return per_op_frac / 3.0 if recompute == "per-op" else 0.0
 
 
 def breakdown(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import RECOMPUTE, Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
@@ -91,6 +91,7 @@ def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Spac
         space,
         micro_batch_size=(1, 2, 4),
         vpp=(2, 4),
+        recompute=RECOMPUTE[:3],
         shard_group_size=(8,),
         ep=tuple(e for e in space.ep if e in (1, 4, 8)),
         offload_optimizer=(False, True),
@@ -185,7 +186,7 @@ def test_search_equals_brute_force(kind: str, n_gpus: int, capacity_gb: float) -
     tp=st.sampled_from([(1,), (2,), (1, 4), (8,)]),
     pp=st.sampled_from([(1,), (2, 4), (1, 2, 4, 8)]),
     zero=st.sampled_from([(0,), (1,), (3,), (1, 3), (0, 1, 2, 3)]),
-    recompute=st.sampled_from([("none",), ("full",), ("none", "full")]),
+    recompute=st.sampled_from([("none",), ("per-op",), ("none", "full"), RECOMPUTE]),
     schedule=st.sampled_from([("1f1b",), ("1f1b", "zb-h1"), ("1f1b", "interleaved", "dualpipe")]),
     capacity_gb=st.sampled_from([80.0, 10.0, 6.0]),
     offload=st.sampled_from([(False,), (True,), (False, True)]),
