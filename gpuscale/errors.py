@@ -84,9 +84,13 @@ def _edits(one: str, other: str) -> int:
 def unknown_name(
     kind: str, name: str, known: Iterable[str], hint: str = "list them with `gpuscale presets`"
 ) -> GpuscaleError:
-    """Error for a name that is not in `known`, with the closest one as the hint."""
-    shown = name if len(name) <= 60 else name[:57] + "..."
-    close = typo_of(name, known)
-    return GpuscaleError(
-        f"unknown {kind} `{shown!s}`", f"did you mean `{close}`?" if close else hint
-    )
+    """Error for a name that is not in `known`; the hint says what it means, or the closest one."""
+    from gpuscale.meant import family, meant
+
+    shown, known = name if len(name) <= 60 else name[:57] + "...", list(known)
+    said = meant(kind, name)
+    if not said and (close := typo_of(name, known)):
+        said = f"did you mean `{close}`?"
+    if not said and ("preset" in kind or "GPU" in kind):
+        said = family(name, known)
+    return GpuscaleError(f"unknown {kind} `{shown!s}`", said or hint)

@@ -40,10 +40,7 @@ class LazyGroup(Quick, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; an unknown name gets the closest one as a hint."""
         if not ctx.resilient_parsing and args[0] not in (*COMMANDS, MCP[0]):
-            from gpuscale.cli.failures import COMMANDS_ELSEWHERE
-
-            hint = COMMANDS_ELSEWHERE.get(args[0].lower(), "list them with `gpuscale --help`")
-            raise unknown_name("command", args[0], COMMANDS, hint)
+            raise unknown_name("command", args[0], COMMANDS, "list them with `gpuscale --help`")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

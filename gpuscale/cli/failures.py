@@ -6,70 +6,8 @@ import sys
 from typing import Any
 
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.cli.called import called, owners
 from gpuscale.errors import GpuscaleError, typo_of
-
-ELSEWHERE = {
-    "lora": "fine-tuning is `--method lora` of memory and plan",
-    "qlora": "fine-tuning is `--method qlora` of memory and plan",
-    "batch-size": "a training batch is --global-batch, of --micro-batch sequences at a time",
-    "n-gpus": "the number of GPUs is --gpus",
-    "num-gpus": "the number of GPUs is --gpus",
-    "nodes": "the number of GPUs is --gpus; a node has those of its --cluster",
-    "quantize": "formats: --precision of training, --weights and --kv of serving",
-    "quantization": "formats: --precision of training, --weights and --kv of serving",
-    "framework": "the framework is --software",
-    "dtype": "formats: --precision of training, --weights and --kv of serving",
-    "context-length": "tokens: --seq-len of training, --context of serving",
-    "max-model-len": "tokens: --seq-len of training, --context of serving",
-    "gradient-checkpointing": "recomputation is --recompute full",
-    "activation-checkpointing": "recomputation is --recompute full",
-    "fsdp": "sharded weights are --zero 3",
-    "zero-stage": "the ZeRO stage is --zero",
-    "batch": "a training batch is --global-batch, of --micro-batch sequences at a time",
-    "checkpoint": "recomputation is --recompute full; what is saved is `gpuscale checkpoint`",
-    "tensor-parallel": "tensor parallelism is --tp",
-    "tensor-parallel-size": "tensor parallelism is --tp",
-    "tensor-model-parallel-size": "tensor parallelism is --tp",
-    "pipeline": "pipeline stages are --pp",
-    "pipeline-parallel": "pipeline stages are --pp",
-    "pipeline-parallel-size": "pipeline stages are --pp",
-    "pipeline-model-parallel-size": "pipeline stages are --pp",
-    "data-parallel": "data parallelism is --dp",
-    "context-parallel": "context parallelism is --cp",
-    "expert-parallel": "expert parallelism is --ep",
-    "fp8": "formats: --precision of training, --weights and --kv of serving",
-    "quant": "formats: --precision of training, --weights and --kv of serving",
-    "int4": "formats: --weights of serving, --base of fine-tuning",
-    "sla": "limits of serving are --ttft and --tpot",
-    "slo": "limits of serving are --ttft and --tpot",
-    "qps": "requests are --rate, as 5/s, or --concurrency",
-    "rps": "requests are --rate, as 5/s, or --concurrency",
-}
-"""Options by the names that other tools give them, and what they are here."""
-
-COMMANDS_ELSEWHERE = {
-    "train": "a training job is planned by `gpuscale plan`",
-    "training": "a training job is planned by `gpuscale plan`",
-    "pretrain": "a training job is planned by `gpuscale plan`",
-    "finetune": "fine-tuning is `gpuscale plan MODEL --method lora`, `full`, ...",
-    "fine-tune": "fine-tuning is `gpuscale plan MODEL --method lora`, `full`, ...",
-    "lora": "fine-tuning is `gpuscale plan MODEL --method lora`",
-    "rl": "RL post-training is `gpuscale plan MODEL --method grpo`, `ppo`, ...",
-    "inference": "serving is `gpuscale serve`",
-    "serving": "serving is `gpuscale serve`",
-    "cost": "`gpuscale plan` prices a run, `gpuscale serve` a service",
-    "price": "`gpuscale plan` prices a run, `gpuscale serve` a service",
-    "gemm": "a matrix product is `gpuscale matmul-time`",
-    "matmul": "a matrix product is `gpuscale matmul-time`",
-    "nccl": "a collective is `gpuscale collective`",
-    "allreduce": "a collective is `gpuscale collective all-reduce CLUSTER --bytes 1GB`",
-    "all-reduce": "a collective is `gpuscale collective all-reduce CLUSTER --bytes 1GB`",
-    "fit": "`gpuscale memory` says whether a model fits",
-    "gpus": "list the GPUs with `gpuscale presets --kind gpu`",
-    "models": "list the models with `gpuscale presets --kind model`",
-    "profile": "a step in time is `gpuscale timeline`",
-}
-"""Commands by the names that people try, and what they are here."""
 
 _PLAINER = (
     ("Value error, ", ""),
@@ -87,20 +25,24 @@ def usage_error(error: Any) -> GpuscaleError:
     option = getattr(error, "option_name", "") or ""
     alike = list(getattr(error, "possibilities", None) or ())
     text = str(getattr(error, "message", "") if alike else error.format_message())
-    close = typo_of(option, alike)
+    name = path.removeprefix("gpuscale ")
+    said = called(option, question_of(name) if name in COMMANDS else None) if option else ""
+    bare = option.lstrip("-")
+    close = typo_of(bare, [o.lstrip("-") for o in alike]) if len(bare) > 2 else ""
     text = " ".join(text.split()).rstrip(".").replace("'", "`")
     for theirs, ours in _PLAINER:
         text = text.replace(theirs, ours)
     if option[1:2].isdigit():
         text = f"`{option}` is not an option"
         hint = "a negative number is not accepted here"
+    elif said:
+        hint = said
     elif close:
-        hint = f"did you mean `{close}`?"
-    elif option.strip("-") in ELSEWHERE:
-        hint = ELSEWHERE[option.strip("-")]
+        hint = f"did you mean `--{close}`?"
+    elif option and (own := owners(option)):
+        hint = f"`{option}` is an option of {', '.join(own)}"
     else:
         hint = f"see `{path} --help`"
-        name = path.removeprefix("gpuscale ")
         if "issing" in text[:10] and name in COMMANDS:
             hint = f"for example `{question_of(name).EXAMPLE}`"
     return GpuscaleError(text[:1].lower() + text[1:], hint)

@@ -1,5 +1,7 @@
 """Hints name a likely typing mistake, or say what a thing is called here."""
 
+import re
+
 import pytest
 from running import invoke
 
@@ -9,7 +11,7 @@ ALIKE = [  # what merely spells alike, and what must not be offered for it
     ("memory llama3-8b --lora", "--format"),
     ("memory llama3-8b --checkpoint", "--catalogue"),
     ("memory gpt-5", "gpt-3"),
-    ("memory llama-4", "llama"),
+    ("memory llama-4", "llama3"),
     ("train llama3-8b", "plan?"),
     ("gemm h100 64 64 64", "gemma"),
 ]
@@ -34,7 +36,38 @@ def test_another_product_is_no_typing_mistake(name, other):
 NAMED_HERE = [
     ("memory llama3-8b --lora", "--method lora"),
     ("memory llama3-8b --batch 4", "--global-batch"),
+    ("serve llama3-8b --batch-size 4", "--concurrency (requests in flight)"),
+    ("matmul-time h100 4 4 4 --bs 4", "--batch (products in one launch)"),
+    ("roofline llama3-8b --bits 4", "--dtype"),
     ("plan llama3-8b --tensor-parallel 8", "--tp"),
+    ("serve llama3-8b --tensor-parallel-size 8", "--tp"),
+    ("plan llama3-8b --zero3", "--zero 3"),
+    ("plan llama3-8b --num_gpus 8", "--gpus"),
+    ("matmul-time h100 4 4 4 --num-gpus 8", "one GPU"),
+    ("memory llama3-8b --quant int4", "--weights (of served weights)"),
+    ("memory llama3-8b --ctx 4096", "--seq-len (tokens of a training sequence)"),
+    ("serve llama3-8b --seq 4096", "--input (tokens of a prompt)"),
+    ("serve llama3-8b --rank 8", "--method lora of plan"),
+    ("plan llama3-8b --lr 1e-4", "not covered"),
+    ("serve llama3-8b --epochs 3", "an option of plan"),
+    ("network h100 --gradient-checkpointing", "of training"),
+    ("serve llama3-8b --gpu-memory-utilization 0.9", "--memory-frac"),
+    ("plan llama3-8b --vram 48GB", "--set"),
+    ("model qwen3", "qwen3-8b"),
+    ("model gpt-4", "not published"),
+    ("model bert", "not covered"),
+    ("model 7b", "--params"),
+    ("model llama-70b", "llama3-70b or llama3.1-70b"),
+    ("matmul-time rtx6000 4 4 4", "which one"),
+    ("matmul-time 8xh100 4 4 4", "h100 with --gpus 8"),
+    ("matmul-time dgx-h100 4 4 4", "a cluster"),
+    ("matmul-time k80 4 4 4", "not covered"),
+    ("memory llama3-8b --method sft", "full"),
+    ("memory llama3-8b --software vllm", "serve --engine"),
+    ("memory llama3-8b --software zero3", "--zero 3"),
+    ("memory llama3-8b --serve --weights gguf", "q4_k_m"),
+    ("collective reduce h100 --bytes 1GB", "not covered"),
+    ("vram llama3-8b", "gpuscale memory"),
     ("finetune llama3-8b", "--method lora"),
     ("inference llama3-8b", "gpuscale serve"),
     ("gemm h100 1 1 1", "matmul-time"),
@@ -47,9 +80,48 @@ def test_a_hint_says_what_a_thing_is_called_here(line, said):
     assert r.returncode == 2 and said in r.stderr.partition("hint:")[2]
 
 
-@pytest.mark.parametrize("name", ["3090", "rtx3090", "a4000", "v100"])
+@pytest.mark.parametrize(
+    "name", ["3090", "rtx3090", "a4000", "v100", "a6000", "h100", "4090", "RTX_4090", "a100-40gb"]
+)
 def test_usual_names_of_gpus_are_known(name):
     assert invoke("matmul-time", name, "64", "64", "64").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama-3.1-8b-instruct",
+        "meta-llama/Llama-3.1-8B",
+        "Qwen/Qwen3-8B",
+        "mistral-7b",
+        "Llama-3-8B",
+    ],
+)
+def test_names_of_the_hub_are_known(name):
+    assert invoke("model", name).returncode == 0
+
+
+@pytest.mark.parametrize("word", ["awq", "Q4", "q8", "fp8", "int4", "half"])
+def test_formats_of_weights_are_called_alike(word):
+    """`--weights` of memory and plan knows the words of serve."""
+    for line in ("memory llama3-8b --serve --gpus 8", "plan llama3-8b --serve --gpus 8"):
+        assert invoke(*line.split(), "--weights", word).returncode == 0
+
+
+def test_a_hint_leads_to_what_exists():
+    """Every preset that a hint names is there."""
+    from gpuscale.io.presets import find_preset
+    from gpuscale.meant import NAMES
+
+    named = {
+        (kind.lower(), name)
+        for kind in ("model", "GPU")
+        for said in NAMES[kind].values()
+        if said.startswith(("which one", "it is"))
+        for name in re.findall(r"[\w.-]*[a-z][\w.-]*\d[\w-]*", said.partition(";")[0])
+    }
+    assert len(named) > 8
+    assert [n for kind, n in named if find_preset(kind, n) is None] == []
 
 
 @pytest.mark.parametrize("name", ["mpt-7b", "llama-13b", "bloom-7b", "falcon-40b", "gemma-7b"])

@@ -76,6 +76,8 @@ FORMAT_NAMES = {
     "fp16": "bf16",
     "f16": "bf16",
     "half": "bf16",
+    "float16": "bf16",
+    "bfloat16": "bf16",
     "fp8_e4m3": "fp8",
     "fp4": "nvfp4",
     "nvfp4a16": "nvfp4",
@@ -205,17 +207,17 @@ def formats(value: Any, label: str) -> tuple[str, ...]:
     for text in given:
         name = re.sub(r"^ud-|_xl$", "", str(text).strip().lower())
         try:
-            found.append(number_format(_format_name(name)).name)
+            found.append(number_format(format_name(name)).name)
         except ValueError:
             hint = f"known: {', '.join(FORMATS)}, or bits such as 2.5bpw"
             raise unknown_name(f"{label} format", name, FORMATS, hint) from None
     return tuple(dict.fromkeys(found))
 
 
-def _format_name(name: str) -> str:
+def format_name(name: str) -> str:
     """Format by one of its names; ``q4_k`` is a mixture's own middle size.
 
-    >>> _format_name("awq"), _format_name("q4_k"), _format_name("q2_k")
+    >>> format_name("awq"), format_name("q4_k"), format_name("q2_k")
     ('int4-g128', 'q4_k_m', 'q2_k')
     """
     from gpuscale.core.formats import FORMATS
