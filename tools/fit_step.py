@@ -19,11 +19,13 @@ import math
 import re
 import time
 from collections import Counter, defaultdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpuscale.core.stages import ModelWeights, model_weights
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
 from gpuscale.evidence.rows.measurements import TrainingRun
@@ -42,6 +44,8 @@ SIGMA = 0.06
 
 DIFFERENCE = 0.01
 """Step of the numerical derivatives, in ln(parameter)."""
+
+framework = lru_cache(load_software)
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -63,6 +67,7 @@ class Problem:
         self.width = np.array([first[key].prior_spread for key in self.free])
         self.shipped = np.array([math.log(first[key].value) for key in self.free])
         self.rows_of = [met[key] for key in self.free]
+        self.held = [model_weights(run.model) for run in runs if run.model is not None]
 
     def calibration(self, x: Array) -> Calibration:
         """All parameters for one vector of free ones (their logarithms)."""
@@ -76,7 +81,8 @@ class Problem:
         """Take the logarithm of the expected step time of all rows, or of some."""
         cal, memo = self.calibration(x), Records()
         chosen = range(len(self.runs)) if rows is None else rows
-        return np.array([math.log(memo.predict(self.runs[i], cal)) for i in chosen])
+        times = [memo.predict(self.runs[i], cal, self.held[i]) for i in chosen]
+        return np.array([math.log(time_s) for time_s in times])
 
     def jacobian(self, x: Array, base: Array) -> Array:
         """Differentiate `log_times` by each parameter."""
@@ -130,7 +136,7 @@ class Records:
         kind = (run.software, h.gpu_name, tuple(run.options.items()), run.layout.precision)
         if kind not in self.software:
             self.software[kind] = software_record(
-                load_software(run.software),
+                framework(run.software),
                 hw.architecture,
                 run.options,
                 precision=run.layout.precision,
@@ -139,11 +145,11 @@ class Records:
             )
         return hw, self.software[kind]
 
-    def predict(self, run: TrainingRun, cal: Calibration) -> float:
+    def predict(self, run: TrainingRun, cal: Calibration, weights: ModelWeights) -> float:
         """Return the expected step time of a row. [s]."""
         hw, sw = self.of(run, cal)
         assert run.model is not None and run.layout is not None
-        return breakdown(run.model, hw, sw, run.layout)[0].total_s
+        return breakdown(run.model, hw, sw, run.layout, weights=weights)[0].total_s
 
 
 def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:

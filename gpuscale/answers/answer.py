@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
-from gpuscale.answers.ask import Calibrated, Question, Swept, fields_of
+from gpuscale.answers.ask import Question, Swept, fields_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -190,10 +190,7 @@ def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
     GpuscaleError
         For whatever cannot be answered.
     """
-    if isinstance(question, Calibrated) and question.calibration is not None:
-        from gpuscale.io.calibration import load_calibration
-
-        load_calibration(question.calibration)  # a bad file is told even where nothing uses it
+    question.check()
     if isinstance(question, Swept):
         if what_if(question):
             from gpuscale.answers.sweep import sweep_document

@@ -254,6 +254,12 @@ class Question:
     RESULTS: ClassVar[tuple[str, ...]] = ()
     """``module:class`` of the records that an answer may hold, for its schema."""
 
+    def check(self) -> None:
+        """Read the files and names that are given: a bad one is told before anything is computed.
+
+        And even where nothing uses it.
+        """
+
     def answer(self) -> Document:
         """Answer this one question; `ask` also answers sweeps of it."""
         raise NotImplementedError
@@ -266,6 +272,14 @@ class Calibrated(Question):
     calibration: Asked[str | None] = text(
         "Constants that `gpuscale calibrate` fitted to your own measurements.", metavar="FILE"
     )
+
+    def check(self) -> None:
+        """Read the calibration."""
+        super().check()
+        if self.calibration is not None:
+            from gpuscale.io.calibration import load_calibration
+
+            load_calibration(self.calibration)
 
 
 @dataclass(kw_only=True)

@@ -52,6 +52,15 @@ class Failing(Question):
         zero=True,
     )
 
+    def check(self) -> None:
+        """Look the fleet, the recovery and the saver up."""
+        from gpuscale.io.run import load_fleet, load_saver, recovery_s
+
+        super().check()
+        load_fleet(self.fleet)
+        recovery_s(self.recovery, 1)
+        load_saver(self.saver)
+
 
 def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
     """Failure rate with its range: as given, else of a fleet.

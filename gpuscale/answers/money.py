@@ -67,6 +67,16 @@ class Costed(Question):
         "Owned instead of rented: a file with its prices.", metavar="FILE"
     )
 
+    def check(self) -> None:
+        """Read the site and what is owned."""
+        from gpuscale.io.run import load_owned, load_site
+
+        super().check()
+        if self.site is not None:
+            load_site(self.site, self.pue)
+        if self.own is not None:
+            load_owned(self.own)
+
 
 @dataclass(kw_only=True)
 class Priced(Costed):

@@ -185,6 +185,23 @@ def kept_bytes(
     return kept * on_gpu
 
 
+def passing_bytes(model: ModelFacts, layout: Layout, parameters: MemoryParameters) -> float:
+    """Buffers that every backward pass of a layout needs: gathered inputs, exchange, workspace."""
+    p = parameters
+    boundary = 2.0 * model.hidden_size * layout.micro_batch_size * layout.seq_len / layout.cp
+    gathered = p.gathered_tensors * boundary if layout.tp > 1 and layout.sequence_parallel else 0.0
+    whole = layout.tp if layout.sequence_parallel else 1
+    return gathered + p.workspace_bytes + (2 * boundary / whole if layout.pp > 1 else 0.0)
+
+
+def live_bytes(
+    stage: StageParams, acts: tuple[KindActivations, ...], parameters: MemoryParameters
+) -> float:
+    """Activations of the layer whose backward pass runs."""
+    largest = max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
+    return parameters.live_layers * largest
+
+
 def one_stage(
     model: ModelFacts,
     stage: StageParams,
@@ -206,23 +223,19 @@ def one_stage(
     kept = flying * kept_bytes(stage, acts, layout, p.offloaded_layers)
     if stage.has_head:
         kept += model.n_mtp_layers * acts[model.weights.sequence[-1]].kept_bytes
-    whole = layout.tp if layout.sequence_parallel else 1
-    boundary = 2.0 * model.hidden_size * tokens
     logits = 0.0
     if stage.has_head and p.held_logits_frac:
         per_logit = p.fused_logits_bytes if p.fused_cross_entropy else p.logits_bytes
         logits = per_logit * tokens * model.vocab_size / layout.tp * (1 + model.n_mtp_layers)
         logits += p.whole_logits_bytes * tokens * model.vocab_size if layout.tp > 1 else 0.0
         logits *= p.held_logits_frac
-    largest = max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
-    live = p.live_layers * largest + (largest if layout.recompute == "full" else 0.0)
+    live = live_bytes(stage, acts, p)
+    if layout.recompute == "full":
+        live += max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
     head = p.head_gradient_bytes * model.vocab_size * model.hidden_size / layout.tp
     head = head if stage.has_head else 0.0
-    split = layout.tp > 1 and layout.sequence_parallel
-    gathered = p.gathered_tensors * boundary if split else 0.0
     extra = max(0.0, live - logits)  # the logits are gone when the layers' backward runs
-    working = extra + head + gathered + state.unsharded_bytes + p.workspace_bytes
-    working += 2 * boundary / whole if layout.pp > 1 else 0.0
+    working = extra + head + state.unsharded_bytes + passing_bytes(model, layout, p)
     allocated = (
         state.weights_bytes
         + state.gradients_bytes

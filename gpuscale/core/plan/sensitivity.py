@@ -60,9 +60,10 @@ def with_better(hw: Hardware, figure: str, factor: float = CHANGE) -> Hardware:
 
 def times_of(problem: Problem, hw: Hardware, layout: Layout) -> tuple[float, float]:
     """Compute (expected, roofline) time of a step. [s]."""
-    sw = problem.software
-    expected = breakdown(problem.model, hw, sw, layout)[0].total_s
-    ideal = breakdown(problem.model, ideal_hardware(hw), ideal_software(sw), layout)[0].total_s
+    model, sw, weights = problem.model, problem.software, problem.memory_facts.weights
+    expected = breakdown(model, hw, sw, layout, weights=weights)[0].total_s
+    ideal_hw, ideal_sw = ideal_hardware(hw), ideal_software(sw)
+    ideal = breakdown(model, ideal_hw, ideal_sw, layout, weights=weights)[0].total_s
     return expected, min(expected, ideal)
 
 

@@ -6,14 +6,20 @@ Memory floor: Rajbhandari et al. 2019 (arXiv:1910.02054), section 3; bubble: Nar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.peak import kept_bytes, layout_activations, state_block
+from gpuscale.core.memory.peak import (
+    kept_bytes,
+    layout_activations,
+    live_bytes,
+    passing_bytes,
+    state_block,
+)
 from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.schedules import SCHEDULES
-from gpuscale.core.search.problem import Problem, stages_dealt
+from gpuscale.core.search.problem import Problem, stages_dealt, unlike_stages
 from gpuscale.core.search.results import NO_TAIL, Tails
 from gpuscale.core.search.space import Grid, Space, Tail, assemblies, dealings, least_states
 from gpuscale.core.stages import StageParams
@@ -32,13 +38,13 @@ def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
     return min((SCHEDULES[s].bubble / v for s, v in schedules), default=0.0)
 
 
-def states_floor_bytes(
-    p: Problem, layout: Layout, states: Sequence[Tail], dealt: Sequence[int]
-) -> float:
-    """Bound the memory of every layout of a grid and its experts: least states alone. [byte].
+def states_floors_bytes(
+    p: Problem, layout: Layout, states: Sequence[Tail], dealt: int
+) -> tuple[tuple[int, float], ...]:
+    """(stage, bound of its memory) of every layout of a grid and its experts: states alone. [byte].
 
-    The least of the first stage over `states`, see `space.least_states`, and over the ways to
-    deal the layers, see `space.dealings`.
+    The least over `states`, see `space.least_states`, of one stage of each kind, with the layers
+    dealt in `dealt` chunks, see `space.dealings`.
     """
     ways = tuple((t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in states)
     key = (
@@ -51,41 +57,61 @@ def states_floor_bytes(
         layout.cp,
         layout.precision,
         ways,
-        *dealt,
+        dealt,
     )
-    least: float | None = p.memory_cache.get(key)
-    if least is None:
-        parameters = p.memory_parameters
-        firsts = [stages_dealt(p, layout, vpp)[0] for vpp in dealt]
-        least = min(_states_bytes(p, stage, layout, s) for s in states for stage in firsts)
-        least = parameters.fragmentation * least + parameters.context_bytes
-        p.memory_cache[key] = least
-    return least
+    found: tuple[tuple[int, float], ...] | None = p.memory_cache.get(key)
+    if found is None:
+        parameters, stages = p.memory_parameters, stages_dealt(p, layout, dealt)
+        tried = [_sharded_as(layout, tail) for tail in states]
+        found = p.memory_cache[key] = tuple(
+            (i, parameters.fragmentation * least + parameters.context_bytes)
+            for i in unlike_stages(p, stages)
+            for least in [min(_states_bytes(p, stages[i], t) for t in tried)]
+        )
+    return found
+
+
+def states_floor_bytes(
+    p: Problem, layout: Layout, states: Sequence[Tail], dealt: Iterable[int]
+) -> float:
+    """Bound the memory of the fullest GPU by its states, over the ways to deal the layers. [byte].
+
+    `layout, states`: as of `states_floors_bytes`. `dealt`: numbers of chunks.
+    """
+    return min(max(b for _, b in states_floors_bytes(p, layout, states, vpp)) for vpp in dealt)
 
 
 def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail], dealt: int) -> float:
     """Bound the memory of every layout that differs from this one in its assembly. [byte].
 
-    Least states of the first stage, its layers dealt in `dealt` chunks, and the activations that
-    1F1B keeps there; logits, gathers and workspaces are left out.
+    Of the fullest stage, the layers dealt in `dealt` chunks: least states, one layer's backward
+    pass and its buffers, and the activations that 1F1B keeps in the first stage, in the others
+    those of one micro-batch; logits and what is dropped and computed again are left out.
     """
     parameters = p.memory_parameters
     acts = layout_activations(p.memory_facts, parameters, layout)
-    flying = min(layout.n_micro_batches, layout.pp)
-    first = stages_dealt(p, layout, dealt)[0]
-    kept = flying * kept_bytes(first, acts, layout, parameters.offloaded_layers)
-    floor = states_floor_bytes(p, layout, states, (dealt,))
-    return floor + parameters.fragmentation * kept
+    stages = stages_dealt(p, layout, dealt)
+    passing = passing_bytes(p.memory_facts, layout, parameters)
+    most = 0.0
+    for i, floor in states_floors_bytes(p, layout, states, dealt):
+        flying = 1 if i else min(layout.n_micro_batches, layout.pp)
+        kept = flying * kept_bytes(stages[i], acts, layout, parameters.offloaded_layers)
+        held = kept + live_bytes(stages[i], acts, parameters) + passing
+        most = max(most, floor + parameters.fragmentation * held)
+    return most
 
 
-def _states_bytes(p: Problem, stage: StageParams, layout: Layout, tail: Tail) -> float:
-    tried = replace(
+def _sharded_as(layout: Layout, tail: Tail) -> Layout:
+    return replace(
         layout,
         zero_stage=tail.zero_stage,
         shard_group_size=tail.shard_group_size,
         offload_optimizer=tail.offload_optimizer,
     )
-    block = state_block(stage, tried, p.memory_parameters, *memory_shards(tried))
+
+
+def _states_bytes(p: Problem, stage: StageParams, layout: Layout) -> float:
+    block = state_block(stage, layout, p.memory_parameters, *memory_shards(layout))
     return (
         block.weights_bytes
         + block.gradients_bytes

@@ -48,15 +48,14 @@ def search(
         Called now and then with the fraction of groups done.
     """
     state = Walk(problem, space, n_next, follow_families, limit_s)
-    heap = [(g.bound_s, i, g) for i, g in enumerate(_groups(state))]
+    heap = [(bound, i, group, False) for i, (bound, group) in enumerate(_groups(state))]
     heapq.heapify(heap)
     total = max(1, len(heap))
     try:
         while heap and heap[0][0] < state.highest_s:
-            bound, i, group = heap[0]
-            sharper = state.sharper_bound(group, bound)
-            if sharper > bound:
-                heapq.heapreplace(heap, (sharper, i, group))
+            bound, i, group, sharp = heap[0]
+            if not sharp and (sharper := state.sharper_bound(group, bound)) > bound:
+                heapq.heapreplace(heap, (sharper, i, group, True))
                 continue
             heapq.heappop(heap)
             if progress is not None and len(heap) % PROGRESS_EVERY == 0:
@@ -67,8 +66,8 @@ def search(
     return state.finish()
 
 
-def _groups(state: Walk) -> Iterator[Group]:
-    """Every group whose model states can fit; counts all of the space."""
+def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
+    """(bound, group) of every one whose model states can fit; counts all of the space."""
     p, space, counts = state.problem, state.space, state.result.counts
     facts, late = p.facts, p.late
     for grid in sp.grids(space, facts):
@@ -104,7 +103,6 @@ def _groups(state: Walk) -> Iterator[Group]:
             for bound, b, precision in bounds:
                 for seq, order in itertools.product(splits, orders):
                     group = Group(
-                        bound_s=0.0,
                         grid=grid,
                         ep=ep,
                         etp=etp,
@@ -114,4 +112,4 @@ def _groups(state: Walk) -> Iterator[Group]:
                         order=order,
                     )
                     if not state.fits_nowhere(group):
-                        yield group._replace(bound_s=bound)
+                        yield bound, group

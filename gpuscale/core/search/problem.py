@@ -306,7 +306,7 @@ def peak_bytes(p: Problem, layout: Layout, dealt: int | None = None) -> float:
     acts = layout_activations(p.memory_facts, parameters, layout)
     return max(
         one_stage(p.memory_facts, stages[i], i, layout, parameters, acts).total_bytes
-        for i in _first_of_each(p, stages)
+        for i in unlike_stages(p, stages)
     )
 
 
@@ -323,7 +323,8 @@ def stages_dealt(p: Problem, layout: Layout, vpp: int) -> tuple[StageParams, ...
     )
 
 
-def _first_of_each(p: Problem, stages: tuple[StageParams, ...]) -> list[int]:
+def unlike_stages(p: Problem, stages: tuple[StageParams, ...]) -> list[int]:
+    """First stage of each kind."""
     key = ("first", id(stages))
     found: list[int] | None = p.memory_cache.get(key)
     if found is None:

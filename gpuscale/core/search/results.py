@@ -37,7 +37,6 @@ class Found(NamedTuple):
 class Group(NamedTuple):
     """Layouts that share all blocks but recomputation, overlap and assembly."""
 
-    bound_s: float
     grid: Grid
     ep: int
     etp: int

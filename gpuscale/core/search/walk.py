@@ -5,6 +5,7 @@ Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -98,7 +99,7 @@ class Walk:
         self.tail_sets: dict[tuple[int, ...], Tails] = known[0]
         self.floors: dict[tuple[object, ...], float] = known[1]  # of the states of a grid
         self.rooms: dict[Group, float] = known[2]  # in which nothing of a group fits
-        self.least: dict[Group, dict[int, float]] = known[3]  # vpp -> memory of a group
+        self.least: dict[tuple[object, ...], dict[int, float]] = known[3]  # vpp -> bytes
 
     def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
@@ -118,22 +119,24 @@ class Walk:
             order=DEFAULT_ORDER,
             tail=tails.least,
         )
-        least = states_floor_bytes(p, layout, tails.states, tuple(tails.dealt))
+        least = states_floor_bytes(p, layout, tails.states, tails.dealt)
         self.floors[key] = least
         return least > p.room_bytes
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
         """Bound of a group with its communication, where the bound by kernels alone may matter."""
         tails = self.tails(group.grid, group.micro_batch_size)
-        if bound_s > group.bound_s or bound_s >= self._limit(
-            self.families(group.grid, group.ep, tails)
-        ):
+        if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
             return bound_s
         p, grid = self.problem, group.grid
-        first = self._layout(group, ("none", None), self._overlaps(grid.tp)[0], tails.least)
-        shape = shape_of(first, p.hardware, p.software)
-        each = micro_batch_s(p, shape)
-        return pipeline_floor_s(each, grid.pp, first.n_micro_batches, tails.fill) * self.late
+        overlap_tp = self._overlaps(grid.tp)[0]
+        key = (group, overlap_tp)
+        each: float | None = p.cache.get(key)
+        if each is None:
+            first = self._layout(group, ("none", None), overlap_tp, tails.least)
+            each = p.cache[key] = micro_batch_s(p, shape_of(first, p.hardware, p.software))
+        m = math.ceil(p.facts.global_batch_size / (grid.dp * group.micro_batch_size))
+        return pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
@@ -159,13 +162,13 @@ class Walk:
                 if recompute[0] in ("none", "full"):  # parts are neither more nor less than layers
                     left = tight
         if not self.some_fits:
-            self.rooms[group._replace(bound_s=0.0)] = p.room_bytes
+            self.rooms[group] = p.room_bytes
 
     def _holding(
         self, group: Group, tails: Tails, recomputes: Sequence[tuple[str, int | None]]
     ) -> dict[int, list[tuple[str, int]]]:
         """Ways to deal the layers of a group that fit with as much recomputation as there is."""
-        key = group._replace(bound_s=0.0, order="")
+        key = group[:-1]  # in any order
         known = self.least.get(key)
         if known is None:
             most = [r for r in recomputes if r == ("full", None)] or recomputes
