@@ -231,19 +231,30 @@ def _section(title: str, answers: list[Answer]) -> list[Block]:
     return [table, Facts(notes, "notes")] if notes else [table]
 
 
+def _compared(a: Answer) -> list[tuple[str, str, str]]:
+    """Compare what the document says with what is computed."""
+    from gpuscale.textbook.quiz.show import DIMENSION, exact_text, stated_text, value_text
+
+    q = a.question
+    verdict = {"wrong": "WRONG in the document"}.get(q.verdict, q.verdict)
+    within = f"within {a.tolerance_frac:g} relative" if a.tolerance_frac else "exactly"
+    rows = [
+        ("stated", stated_text(q), f"document {q.document}: {q.source}"),
+        ("exact", exact_text(q, a.exact), verdict),
+    ]
+    if q.unit in DIMENSION:
+        rows.append(("in SI units", value_text(a.exact, q.unit), _full(a.exact, q.unit)))
+    held = f"reference value {a.expected}, {within}"
+    return [*rows, ("matched", "yes" if a.matched else "NO", held)]
+
+
 def _explained(question: Question) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.render.document import Document, Facts, Text
     from gpuscale.textbook.quiz.evaluate import Answer, load_reference, matches
     from gpuscale.textbook.quiz.explain import explain, term
     from gpuscale.textbook.quiz.expression import ExpressionError
-    from gpuscale.textbook.quiz.show import (
-        DIMENSION,
-        exact_text,
-        note_text,
-        stated_text,
-        value_text,
-    )
+    from gpuscale.textbook.quiz.show import note_text
 
     try:
         found = explain(question)
@@ -251,34 +262,14 @@ def _explained(question: Question) -> Document:
         raise GpuscaleError(f"{question.id} cannot be computed: {error}") from None
     expected, tolerance = load_reference()[question.id]
     matched = matches(found.exact, expected, tolerance)
-    row = _row(Answer(question, found.exact, matched, expected, tolerance))
+    answer = Answer(question, found.exact, matched, expected, tolerance)
     answer_term = term(question, found)
-    verdict = {"wrong": "WRONG in the document"}.get(question.verdict, question.verdict)
-    facts = [
-        ("stated", stated_text(question), f"document {question.document}: {question.source}"),
-        ("exact", exact_text(question, found.exact), verdict),
-        (
-            "matched",
-            "yes" if matched else "NO",
-            f"reference value {expected}, "
-            + (f"within {tolerance:g} relative" if tolerance else "exactly"),
-        ),
-    ]
-    if question.unit in DIMENSION:
-        facts.insert(
-            2,
-            (
-                "in SI units",
-                value_text(found.exact, question.unit),
-                _full(found.exact, question.unit),
-            ),
-        )
     steps = [(s.call, "=", _full(s.value, "")) for s in found.steps]
     figures = [(f.name, _full(f.value, ""), f.source) for f in found.figures]
     functions = [(name, "", f"{module}: {doc}") for name, module, doc in found.functions]
     blocks: list[Block] = [
         Text(f"{question.id}: {question.question}\n{question.title}, {question.section}"),
-        Facts(facts),
+        Facts(_compared(answer)),
         Text(f"formula   {question.formula}\ncomputed  {question.compute}"),
     ]
     for rows, title in (
@@ -294,7 +285,7 @@ def _explained(question: Question) -> Document:
         command="quiz",
         inputs={"catalogue": "documents", "id": question.id},
         result=QuizExplained(
-            **row,
+            **_row(answer),
             title=question.title,
             source=question.source,
             formula=question.formula,

@@ -98,6 +98,14 @@ def measured_hardware(facts: HardwareFacts, calibration: Calibration | None = No
     )
 
 
+def _power_factor(gpu: GpuSpec, cal: Calibration) -> float:
+    """Share of the rates that a board keeps with less power than that of the measurements. [1]."""
+    reference = cal.arch(gpu.architecture, "reference_tdp_w", gpu.name)
+    if not gpu.tdp_w or reference <= 10.0:
+        return 1.0
+    return float(min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"])
+
+
 def _hardware(
     gpu: GpuSpec,
     cal: Calibration,
@@ -124,19 +132,14 @@ def _hardware(
         scaleup=scaleup_kind,
         nics_per_node=nics_per_node,
     )
-    power = 1.0
-    reference = cal.arch(arch, "reference_tdp_w", gpu.name)
-    if gpu.tdp_w and reference > 10.0:
-        power = min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"]
+    power = _power_factor(gpu, cal)
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
-    fp8 = gpu.fp8_flop_per_s
-    if arch.startswith("tpu"):  # int8 training (AQT) takes the place of fp8
-        fp8 = max(fp8 or 0.0, gpu.int8_flop_per_s or 0.0)
+    aqt = gpu.int8_flop_per_s if arch.startswith("tpu") else None  # takes the place of fp8
     return Hardware(
         name=name,
         architecture=arch,
         bf16_flop_per_s=bf16,
-        fp8_flop_per_s=fp8 or 0.0,
+        fp8_flop_per_s=max(gpu.fp8_flop_per_s or 0.0, aqt or 0.0),
         fp4_flop_per_s=gpu.fp4_flop_per_s or 0.0,
         hbm_bytes=gpu.hbm_bytes,
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,

@@ -21,6 +21,7 @@ from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
+    from gpuscale.answers.collective.document import Used
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime, Routing, Torus
     from gpuscale.io.inputs import Loaded
@@ -193,8 +194,28 @@ def _case(asked: Collective) -> Case:
     return Case(loaded, spec, levels, n_gpus, algorithm, _routing(asked, n_gpus))
 
 
+def _used(asked: Collective, case: Case) -> Used:
+    from gpuscale.answers.collective.document import Used
+
+    return Used(
+        op=asked.op,
+        cluster=case.spec.name,
+        catalogue=asked.catalogue,
+        n_gpus=case.n_gpus,
+        inner=asked.inner,
+        algorithm=case.algorithm,
+        hop_latency_s=asked.hop_latency,
+        oversubscription=asked.oversubscription,
+        top_k=case.routing.top_k,
+        routing=case.routing.kind,
+        n_experts=case.routing.n_experts,
+        once_per_node=asked.once_per_node,
+        changed=case.loaded.changes,
+    )
+
+
 def _answer(asked: Collective) -> Document:
-    from gpuscale.answers.collective.document import Used, document, sweep_document
+    from gpuscale.answers.collective.document import document, sweep_document
     from gpuscale.answers.collective.expected import expected_time
     from gpuscale.core.network.ideal import ideal_collective
 
@@ -230,21 +251,7 @@ def _answer(asked: Collective) -> Document:
         )
         for row in rows
     ]
-    used = Used(
-        op=asked.op,
-        cluster=case.spec.name,
-        catalogue=asked.catalogue,
-        n_gpus=case.n_gpus,
-        inner=asked.inner,
-        algorithm=case.algorithm,
-        hop_latency_s=asked.hop_latency,
-        oversubscription=asked.oversubscription,
-        top_k=case.routing.top_k,
-        routing=case.routing.kind,
-        n_experts=case.routing.n_experts,
-        once_per_node=asked.once_per_node,
-        changed=case.loaded.changes,
-    )
+    used = _used(asked, case)
     warnings = [*case.loaded.warnings, *_warnings(case, asked)]
     if asked.sweep:
         return sweep_document(rows, told, used, case.loaded, warnings)

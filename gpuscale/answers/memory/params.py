@@ -75,15 +75,15 @@ def params_document(asked: Memory) -> Document:
         f"TP {tp}, PP {pp}, DP {dp}, ZeRO {zero}"
         + (f" in groups of {shards}" if shards != dp * cp else "")
     )
+    facts = Facts(_facts(result, recipe, node))
     table = part_table(rows, states.total_bytes, "states")
-    degrees = {"tp": tp, "pp": pp, "cp": cp, "dp": dp}
     inputs = {
         "params": n_params,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue,
         "recipe": recipe.name,
-        **degrees,
+        **{"tp": tp, "pp": pp, "cp": cp, "dp": dp},
         "zero_stage": zero,
         "shard_group_size": shards,
     }
@@ -91,13 +91,7 @@ def params_document(asked: Memory) -> Document:
         command="memory",
         inputs=inputs,
         result=result,
-        blocks=[
-            Text(head),
-            table,
-            part_bars(rows, hbm, "HBM"),
-            Facts(_facts(result, recipe, node)),
-            *changed(loaded),
-        ],
+        blocks=[Text(head), table, part_bars(rows, hbm, "HBM"), facts, *changed(loaded)],
         warnings=loaded.warnings,
         answered_no=not result.fits,
         terms=(_term(result, recipe, tp, pp),),

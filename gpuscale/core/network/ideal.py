@@ -115,11 +115,14 @@ def ideal_collective(
     (0.002421875, 0.0025, 'leaf')
     """
     check_span(n_gpus, levels, inner)
-    n_ranks = n_gpus // inner
-    if op == "all-to-all":
-        if inner > 1:
-            raise ValueError("all-to-all with an inner axis: give the bytes of one slice instead")
+    n_ranks, exchanged = n_gpus // inner, op == "all-to-all"
+    if exchanged and inner > 1:
+        raise ValueError("all-to-all with an inner axis: give the bytes of one slice instead")
+    if exchanged:
         found = _all_to_all_levels(array_bytes, n_gpus, levels, routing or Routing(), hop_s)
+        steps = 1 if found else 0
+        if torus and n_gpus > 1:
+            found = (_torus_level(array_bytes, n_gpus, torus, hop_s),)
     else:
         found = level_times(
             op,
@@ -130,30 +133,19 @@ def ideal_collective(
             inner=inner,
             hop_s=hop_s,
         )
-    steps = sum(t.steps for t in found)
-    if op == "all-to-all" and found:
-        steps = 1
-    latency_s = steps * hop_s
-    if torus and op == "all-to-all" and n_gpus > 1:
-        found = (_torus_level(array_bytes, n_gpus, torus, hop_s),)
+        steps = sum(t.steps for t in found)
     slowest = max(found, key=lambda t: t.time_s - t.steps * hop_s, default=None)
     bandwidth_s = slowest.time_s - slowest.steps * hop_s if slowest else 0.0
-    time_s = latency_s + bandwidth_s
+    time_s = steps * hop_s + bandwidth_s
     moved_bytes = array_bytes / inner
-    if op == "all-to-all" and routing:
+    if exchanged and routing:
         moved_bytes *= reached_frac(n_ranks, routing.top_k, routing.kind, routing.n_experts)
     algbw, busbw = bandwidths_bytes_per_s(op, moved_bytes, n_ranks, time_s)
-    used = slowest.algorithm if slowest else algorithm
     rounded_s = bandwidth_s
-    if not torus or op != "all-to-all":
+    if not torus or not exchanged:
+        used, route = slowest.algorithm if slowest else algorithm, routing or Routing()
         rounded_s = _approximate(
-            op,
-            array_bytes,
-            n=n_gpus,
-            levels=levels,
-            algorithm=used,
-            inner=inner,
-            routing=routing or Routing(),
+            op, array_bytes, n=n_gpus, levels=levels, algorithm=used, inner=inner, routing=route
         )
     return CollectiveTime(
         op=op,
@@ -163,7 +155,7 @@ def ideal_collective(
         n_ranks=n_ranks,
         time_s=time_s,
         bandwidth_s=bandwidth_s,
-        latency_s=latency_s,
+        latency_s=steps * hop_s,
         steps=steps,
         algbw_bytes_per_s=algbw,
         busbw_bytes_per_s=busbw,

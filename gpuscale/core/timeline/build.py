@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.memory.peak import stage_memories
@@ -15,7 +16,7 @@ from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.step import breakdown, model_stages, shape_of
 from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
-from gpuscale.core.timeline.replay import Placing, placed, replay, stretched
+from gpuscale.core.timeline.replay import Placing, Replay, placed, replay, stretched
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -53,11 +54,45 @@ class Times(NamedTuple):
         share = {"F": self.forward_frac, "B": 1.0 - self.forward_frac}
         return self.gather_s * share.get(kind, 0.0)
 
+    def of(self, kind: str, split: bool) -> float:
+        """Time of a pass; `split`: the weights' gradients have passes of their own. [s]."""
+        if kind == "F":
+            return self.forward_s
+        weights = 0.0 if split else self.weights_s
+        return self.recompute_s + self.backward_s + weights if kind == "B" else self.weights_s
+
     @property
     def forward_frac(self) -> float:
         """Share of the forward pass in what is not recomputed. [1]."""
         whole = self.forward_s + self.backward_s + self.weights_s
         return self.forward_s / whole if whole else 0.0
+
+
+class Replayed(NamedTuple):
+    """Passes of a schedule in a window: with transfers that fill it, or shortened to fit."""
+
+    run: Replay
+    wait_s: float  # of one transfer
+    alone_s: float  # length where transfers take no time
+    scale: float
+
+
+def _replayed(
+    layout: Layout, times: Sequence[Times], drawn: int, split: bool, window_s: float
+) -> Replayed:
+    pp, vpp = layout.pp, layout.vpp
+    order = orders(layout.schedule, pp, vpp, drawn)
+
+    def duration(op: Pass) -> float:
+        return times[op.stage % pp].of(op.kind, split) / vpp
+
+    def lead(op: Pass) -> float:
+        return times[op.stage % pp].gather_of(op.kind) / vpp
+
+    run, wait = stretched(order, duration, window_s, lead)
+    alone = run.length_s if wait == 0.0 else replay(order, duration, 0.0, lead).length_s
+    over = run.length_s > window_s * (1.0 + 1e-9)
+    return Replayed(run, wait, alone, window_s / run.length_s if over else 1.0)
 
 
 def timeline(
@@ -88,40 +123,22 @@ def timeline(
     m, pp, vpp = layout.n_micro_batches, layout.pp, layout.vpp
     per_micro, once = _exchange(hw, sw, layout, stages)
     times = [_times(stage.time, per_micro) for stage in stages]
-    base = parts.total_s - parts.straggler_s
-    window = base - sw.step_host_s - once - parts.optimizer_s
+    window = parts.total_s - parts.straggler_s - sw.step_host_s - once - parts.optimizer_s
     drawn = _drawn(m, pp * vpp, pp, most_passes)
     if layout.schedule == "gpipe" and drawn < m:
         raise ValueError(
             f"gpipe holds all {m:,} micro-batches at once; at most {most_passes // pp:,} of "
             f"{pp} stages can be laid out"
         )
-    order = orders(layout.schedule, pp, vpp, drawn)
     left_out = (m - drawn) * times[heaviest].seconds
     split = SCHEDULES[layout.schedule].splits_backward and pp > 1
-
-    def duration(op: Pass) -> float:
-        t = times[op.stage % pp]
-        if op.kind == "F":
-            return t.forward_s / vpp
-        if op.kind == "B":
-            return (t.recompute_s + t.backward_s + (0.0 if split else t.weights_s)) / vpp
-        return t.weights_s / vpp
-
-    def lead(op: Pass) -> float:
-        return times[op.stage % pp].gather_of(op.kind) / vpp
-
-    run, wait = stretched(order, duration, window - left_out, lead)
-    alone = run.length_s if wait == 0.0 else replay(order, duration, 0.0, lead).length_s
-    over = run.length_s > (window - left_out) * (1.0 + 1e-9)
-    scale = (window - left_out) / run.length_s if over else 1.0
-    hop = _hop(parts, layout, sw)
+    found = _replayed(layout, times, drawn, split, window - left_out)
     laid = Placing(
         offset_s=sw.step_host_s,
         window_s=window,
-        scale=scale,
+        scale=found.scale,
         split=split,
-        hop_s=hop,
+        hop_s=_hop(parts, layout, sw),
         n_drawn=drawn,
         n_micro_batches=m,
         left_out_s=left_out,
@@ -129,12 +146,11 @@ def timeline(
         vpp=vpp,
     )
     tail = (("straggler", parts.straggler_s), ("dp", once), ("optimizer", parts.optimizer_s))
-    events = tuple(
-        event for d in range(pp) for event in _device(d, run.times[d], times, laid, tail)
-    )
+    drawn_on = (_device(d, found.run.times[d], times, laid, tail) for d in range(pp))
+    events = tuple(chain.from_iterable(drawn_on))
     memories = stage_memories(facts, layout, memory) if facts and memory else ()
     curves = tuple(
-        _memory(d, run.times[d], memories[d], laid, parts.total_s) for d in range(len(memories))
+        _memory(d, found.run.times[d], held, laid, parts.total_s) for d, held in enumerate(memories)
     )
     return Timeline(
         total_s=parts.total_s,
@@ -143,9 +159,9 @@ def timeline(
         n_micro_batches=m,
         n_drawn_micro_batches=drawn,
         window_s=window,
-        schedule_s=alone + left_out,
-        wait_s=wait,
-        scale=scale,
+        schedule_s=found.alone_s + left_out,
+        wait_s=found.wait_s,
+        scale=found.scale,
         events=events,
         memory=curves,
         devices=tuple(

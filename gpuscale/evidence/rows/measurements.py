@@ -169,33 +169,12 @@ def _layout(
     if seq is None:
         seq = 4096
         assumed.append("seq_len 4096")
-    micro = whole(row.get("micro_batch"), 10**6)
-    batch = whole(row.get("global_batch"), 10**8)
-    if micro is None:
-        limit = max(1, (batch or dp) // dp)
-        micro = min(1 if seq >= 4096 or zero < 3 else 4, limit)
-        assumed.append(f"micro_batch_size {micro}")
-    rate, step = number(row.get("tokens_per_s_per_gpu")), number(row.get("step_time_s"))
-    if batch is None and rate and step:
-        batch = max(1, round(rate * step * n_gpus / seq))
-        assumed.append(f"global_batch_size {batch} from rate and time")
-        if "micro_batch_size 1" in assumed:
-            micro = max(1, min(8, batch // dp))
-    if batch is None:
-        accumulation = 1 if zero == 3 and pp == 1 else max(8, 4 * pp)
-        batch = dp * micro * (whole(row.get("grad_accumulation")) or accumulation)
-        assumed.append(f"global_batch_size {batch}")
+    micro, batch = _batch(row, assumed, seq=seq, dp=dp, pp=pp, n_gpus=n_gpus, zero=zero)
     recompute_text = row.get("recompute", "")
     recompute, n_recompute, _ = recompute_of(recompute_text, model.n_layers, pp)
     if not recompute_text and "grad_accumulation" not in row:
         recompute = _usual_recompute(row, family)
         assumed.append(f"recompute {recompute}")
-    sp_text = row.get("sequence_parallel", "").lower()
-    sp = sp_text in ("yes", "true", "1") or (
-        not sp_text
-        and tp > 1
-        and family not in ("megatron-deepspeed", "megatron-lm", "fsdp", "jax")
-    )
     is_moe = any(g.ffn.kind == "moe" for g in model.layer_groups)
     layout = Layout(
         seq_len=seq,
@@ -210,7 +189,7 @@ def _layout(
         vpp=whole(row.get("vpp"), 1000) or 1,
         zero_stage=zero,
         shard_group_size=shard_group_of(row, dp * cp),
-        sequence_parallel=sp and tp > 1,
+        sequence_parallel=tp > 1 and _sequence_parallel(row, family),
         recompute=recompute,
         recompute_layers=n_recompute,
         schedule=schedule_of(row),
@@ -219,6 +198,36 @@ def _layout(
         cp_kind="ring" if "megatron" in family or family == "nanotron" else "all-gather",
     )
     return layout, n_gpus, assumed
+
+
+def _batch(
+    row: Row, assumed: list[str], *, seq: int, dp: int, pp: int, n_gpus: int, zero: int
+) -> tuple[int, int]:
+    """Micro-batch and global batch; what is not printed is assumed, and said."""
+    micro = whole(row.get("micro_batch"), 10**6)
+    batch = whole(row.get("global_batch"), 10**8)
+    if micro is None:
+        limit = max(1, (batch or dp) // dp)
+        micro = min(1 if seq >= 4096 or zero < 3 else 4, limit)
+        assumed.append(f"micro_batch_size {micro}")
+    if batch is None:
+        rate, step = number(row.get("tokens_per_s_per_gpu")), number(row.get("step_time_s"))
+        if rate and step:
+            batch = max(1, round(rate * step * n_gpus / seq))
+            assumed.append(f"global_batch_size {batch} from rate and time")
+            if "micro_batch_size 1" in assumed:
+                micro = max(1, min(8, batch // dp))
+        else:
+            accumulation = 1 if zero == 3 and pp == 1 else max(8, 4 * pp)
+            batch = dp * micro * (whole(row.get("grad_accumulation")) or accumulation)
+            assumed.append(f"global_batch_size {batch}")
+    return micro, batch
+
+
+def _sequence_parallel(row: Row, family: str) -> bool:
+    text = row.get("sequence_parallel", "").lower()
+    usual = family not in ("megatron-deepspeed", "megatron-lm", "fsdp", "jax")
+    return text in ("yes", "true", "1") or (not text and usual)
 
 
 def _usual_recompute(row: Row, family: str) -> str:

@@ -105,12 +105,9 @@ def served_row(row: Row, index: int) -> ServedRow | str:
     if not printed:
         more.append("acceptance of the drafts not printed, a usual one taken")
     ffn, attention, cache = formats(row, model, framework)
-    dtypes: dict[str, Any] = {
-        "ffn_format": ffn,
-        "attention_format": attention,
-        "kv_format": cache,
-        "drafts": drafts,
-    }
+    dtypes: dict[str, Any] = dict(
+        ffn_format=ffn, attention_format=attention, kv_format=cache, drafts=drafts
+    )
     replicas = _replicas(row, model, cluster, n_gpus, dtypes)
     pools: tuple[Pools, ...] = ()
     if kind == "pools":
@@ -121,7 +118,6 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         assumed.append("layout: the fastest that fits")
     elif len(pools) > 1:
         assumed.append("workers not printed: the fastest")
-    statistic = row.get("statistic", "").lower()
     burst = re.search(r"burst of ([\d,]+) requests", row.get("note", "").lower())
     return ServedRow(
         id=row.get("id") or f"row-{index}",
@@ -139,7 +135,7 @@ def served_row(row: Row, index: int) -> ServedRow | str:
             **_classes(row, model, cluster, framework, kind),
             "drafts": _draft_class(row, model, drafts, printed),
         },
-        statistic=STATISTICS.get(statistic, "mean"),
+        statistic=STATISTICS.get(row.get("statistic", "").lower(), "mean"),
         derived_rate="derived" in row.get("throughput_kind", ""),
         power=number(row.get("power_w")) is not None,
         chat=kind == "burst" and CHAT_LENGTHS[0] < requests.input_tokens < CHAT_LENGTHS[1],

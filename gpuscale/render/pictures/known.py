@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
@@ -146,35 +146,7 @@ def _one_plan(document: Document) -> list[Chart]:
                 where,
             )
         )
-    others = [a for a in r.alternatives if a.fits]
-    if others:
-        rest = [(a.peak_bytes, a.step_s, layout_words(a.layout)) for a in others]
-        mine = [(r.peak_bytes, r.step_s, layout_words(r.layout))]
-        series = [Series("chosen", mine, line=False), Series("alternatives", rest, line=False)]
-        charts.append(
-            Lines(
-                key="alternatives",
-                title="Alternatives: time against memory",
-                x=Axis("memory of the fullest GPU", "bytes"),
-                y=Axis("expected step", "s"),
-                series=series,
-                marks=[Mark("x", r.capacity_bytes, limit[1])],
-                note=where,
-            )
-        )
-    if r.pareto:
-        points = sorted((p.peak_bytes, p.step_s, layout_words(p.layout)) for p in r.pareto)
-        charts.append(
-            Lines(
-                key="pareto",
-                title="Pareto front: fastest step under a memory cap",
-                x=Axis("memory of the fullest GPU", "bytes"),
-                y=Axis("expected step", "s"),
-                series=[Series("", points)],
-                marks=(),
-                note=where,
-            )
-        )
+    charts += _layouts(r, limit[1], where)
     if r.limits:
         charts += _limits(r.limits, where)
     if r.sensitivity:
@@ -190,6 +162,29 @@ def _one_plan(document: Document) -> list[Chart]:
                 note=where,
             )
         )
+    return charts
+
+
+def _layouts(r: Any, limit_text: str, note: str) -> list[Chart]:
+    """Time against memory: the alternatives, and the front under a memory cap."""
+    charts: list[Chart] = []
+    x, y = Axis("memory of the fullest GPU", "bytes"), Axis("expected step", "s")
+
+    def points(records: Iterable[Any]) -> list[tuple[float, float, str]]:
+        return [(p.peak_bytes, p.step_s, layout_words(p.layout)) for p in records]
+
+    if others := [a for a in r.alternatives if a.fits]:
+        series = [
+            Series("chosen", points([r]), line=False),
+            Series("alternatives", points(others), line=False),
+        ]
+        marks = [Mark("x", r.capacity_bytes, limit_text)]
+        title = "Alternatives: time against memory"
+        charts.append(Lines("alternatives", title, x, y, series, marks, note=note))
+    if r.pareto:
+        title = "Pareto front: fastest step under a memory cap"
+        front = [Series("", sorted(points(r.pareto)))]
+        charts.append(Lines("pareto", title, x, y, front, note=note))
     return charts
 
 
@@ -252,53 +247,30 @@ def _scan(rows: Sequence[Any], note: str) -> list[Chart]:
             first = speed[0].points[0]
             ideal = [(n, first[1] * n / first[0], "") for n, _, _ in speed[0].points]
             speed = [Series("expected", speed[0].points), Series("linear scaling", ideal)]
-        charts.append(
-            Lines(
-                key="scaling",
-                title="Scaling: tokens per second",
-                x=x,
-                y=Axis("tokens/s", "count", log=True),
-                series=speed,
-                marks=(),
-                note=note,
-            )
-        )
-        charts.append(
-            Lines(
-                key="mfu",
-                title="Scaling: model FLOP utilisation",
-                x=x,
-                y=Axis("MFU", "frac"),
-                series=series(lambda r: r.mfu),
-                marks=(),
-                note=note,
-            )
-        )
-    front = [r for r in fit if r.pareto]
-    if len(fit) > 1:
-        cost = all(r.usd is not None for r in fit)
-        label = Axis("cost of the run", "usd") if cost else Axis("GPUs", "count", log=True)
+        y, frac = Axis("tokens/s", "count", log=True), Axis("MFU", "frac")
+        used, title = series(lambda r: r.mfu), "Scaling: model FLOP utilisation"
+        charts = [
+            Lines("scaling", "Scaling: tokens per second", x, y, speed, note=note),
+            Lines("mfu", title, x, frac, used, note=note),
+        ]
+    return charts + _front(fit, note) if len(fit) > 1 else charts
 
-        def at(r: Any) -> tuple[float, float, str]:
-            days = r.days if r.days is not None else r.step_s
-            return (r.usd if cost else float(r.n_gpus), days, f"{r.cluster} {r.n_gpus:,}")
 
-        y = Axis("days of the run") if fit[0].days is not None else Axis("step", "s")
-        rest = [at(r) for r in fit if not r.pareto]
-        made = [Series("Pareto front", sorted(map(at, front)))]
-        made += [Series("dominated", rest, line=False)] if rest else []
-        charts.append(
-            Lines(
-                key="pareto",
-                title="Pareto front: time against " + ("cost" if cost else "GPUs"),
-                x=label,
-                y=y,
-                series=made,
-                marks=(),
-                note=note,
-            )
-        )
-    return charts
+def _front(fit: Sequence[Any], note: str) -> list[Chart]:
+    """Time of the run against its cost, or the GPUs where no price is known."""
+    cost = all(r.usd is not None for r in fit)
+    x = Axis("cost of the run", "usd") if cost else Axis("GPUs", "count", log=True)
+    y = Axis("days of the run") if fit[0].days is not None else Axis("step", "s")
+
+    def at(r: Any) -> tuple[float, float, str]:
+        days = r.days if r.days is not None else r.step_s
+        return (r.usd if cost else float(r.n_gpus), days, f"{r.cluster} {r.n_gpus:,}")
+
+    rest = [at(r) for r in fit if not r.pareto]
+    made = [Series("Pareto front", sorted(at(r) for r in fit if r.pareto))]
+    made += [Series("dominated", rest, line=False)] if rest else []
+    title = "Pareto front: time against " + ("cost" if cost else "GPUs")
+    return [Lines("pareto", title, x, y, made, note=note)]
 
 
 def _sweep(document: Document) -> list[Chart]:
