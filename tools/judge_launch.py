@@ -85,6 +85,18 @@ for name in ("deepspeed", "accelerate"):
     USUAL[name] = [(m, n) for m in DENSE[:4] for n in (8, 32, 64)]
 
 
+SETTINGS = {
+    "cuda_graphs": ("layer", "full"),
+    "dispatcher": ("alltoall", "deepep", "hybridep"),
+    "overlap_ep": ("on",),
+    "moments": ("bf16",),
+    "gradients": ("bf16",),
+    "recompute_modules": ("core_attn,mlp", "layernorm", "moe_act"),
+    "offload_layers": ("2",),
+}
+"""What a run sets beside its layout, as `plan` takes it."""
+
+
 def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
     """Plan the usual jobs, then random ones with random pins; what has no answer is skipped."""
     rng = random.Random(seed)
@@ -107,6 +119,10 @@ def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
             ):
                 if rng.random() < 0.3:
                     given[pin] = str(rng.choice(values))
+            for name, words in SETTINGS.items() if framework == "megatron" else ():
+                routed = name in ("dispatcher", "overlap_ep")
+                if rng.random() < 0.25 and (model in MOE or not routed):
+                    given[name] = rng.choice(words)
         try:
             answer = gpuscale.plan(
                 model,

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from gpuscale.cli.app import run
+from gpuscale.launch.read.detect import read_launch
 
 SCRIPT = """#!/bin/bash
 TP=8
@@ -110,6 +111,18 @@ def test_launch_of_a_plan_and_back(tmp_path, capsys):
     same = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch_size", "global_batch_size")
     assert {k: r["layout"][k] for k in same} == {k: wanted["layout"][k] for k in same}
     assert r["step_s"] == pytest.approx(wanted["step_s"], rel=0.02)
+
+
+def test_a_serving_line_has_options_of_its_engine_and_is_read_back(capsys):
+    line = (
+        "serve qwen3-235b-a22b --gpu h200-sxm --gpus 8 --concurrency 16 --context 32768 --kv fp8 "
+        "--weights fp8 --json"
+    )
+    run(line.split())
+    r = json.loads(capsys.readouterr().out)["result"]
+    found = read_launch({"serve.sh": r["launch"][0]})
+    assert found.kind == "vllm" and found.not_understood == []
+    assert (found.tp, found.pp, found.seq_len) == (r["tp"], r["pp"], 32768)
 
 
 def test_launch_refuses_what_is_no_plan(tmp_path, capsys):
