@@ -175,7 +175,6 @@ WITHOUT = {
     "validate": "measurements beside predictions",
     "calibrate": "a fit",
     "launch": "a file",
-    "launch-check": "a list",
 }
 """Commands whose answer is no formula, and what it is."""
 
@@ -251,8 +250,29 @@ def test_every_formula_gives_its_value(line):
             assert math.isclose(values[name], at, rel_tol=1e-12), name
 
 
+LAUNCHED = (
+    "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
+    "--micro-batch-size 1 --global-batch-size 128 --seq-length 8192 --bf16 "
+    "--use-distributed-optimizer --sequence-parallel",
+    "vllm serve llama3-8b --tensor-parallel-size 2 --max-model-len 4096",
+)
+
+
+@pytest.mark.parametrize("command", LAUNCHED)
+def test_a_launch_file_is_explained(command, tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(command)
+    answer = explained(f"launch-check {path} --model llama3-8b --gpus 16")
+    found = [(t["name"], said) for t, top in walk(answer["explain"]) if (said := wrong(t, top))]
+    assert found == [] and answer["explain"]
+    values = {t["name"]: t["value"] for t in answer["explain"]}
+    if answer["result"]["step_s"]:
+        assert values["peak_bytes"] == answer["result"]["peak_bytes"]
+        assert values["step_s"] == answer["result"]["step_s"]
+
+
 def test_every_command_is_here():
-    asked = {line.split()[0] for line in [*FIXED, *DRAWN]}
+    asked = {line.split()[0] for line in [*FIXED, *DRAWN]} | {"launch-check"}
     assert asked | set(WITHOUT) == set(COMMANDS)
 
 

@@ -220,6 +220,7 @@ def _trained(
     from gpuscale.answers.plan import Plan
     from gpuscale.answers.plan.case import estimate_of, make_case
     from gpuscale.answers.plan.request import Batch, read_request
+    from gpuscale.answers.plan.terms import layout_terms
     from gpuscale.core.rules import against
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
@@ -286,7 +287,8 @@ def _trained(
             mfu=estimate.step.mfu,
             slower_factor=estimate.step_s / best.step_s if best else None,
         )
-    return Checked(report, asked, loaded.warnings)
+    terms = layout_terms(case, estimate) if estimate else ()
+    return Checked(report, asked, loaded.warnings, terms=terms)
 
 
 def _best(case: Case) -> Estimate | None:

@@ -67,6 +67,7 @@ def document_of(checked: Checked) -> Document:
         blocks=blocks,
         warnings=checked.warnings,
         answered_no=not r.can_launch or r.fits is False,
+        terms=checked.terms,
     )
 
 

@@ -12,6 +12,7 @@ from gpuscale.core.layout import Layout
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
+    from gpuscale.core.records import Term
     from gpuscale.launch.read.found import Found
     from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
@@ -100,6 +101,7 @@ class Checked:
     asked: LaunchCheck
     warnings: Sequence[str] = ()
     blocks: Sequence[Block] = ()  # of the answer that the report takes its figures from
+    terms: Sequence[Term] = ()  # of its figures
 
 
 def n_params(model: ModelSpec) -> float:

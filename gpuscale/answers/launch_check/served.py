@@ -40,4 +40,4 @@ def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> C
         calibration=asked.calibration,
     ).answer()
     report = empty_report(found, model, n_gpus, found.kind, fits=answer.result.fits)
-    return Checked(report, asked, answer.warnings, answer.blocks)
+    return Checked(report, asked, answer.warnings, answer.blocks, answer.terms)

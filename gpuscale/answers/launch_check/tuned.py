@@ -105,7 +105,7 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         step_s=result.step_s,
         tuning=result if isinstance(result, TuningMemory) else None,
     )
-    return Checked(report, asked, answer.warnings, answer.blocks)
+    return Checked(report, asked, answer.warnings, answer.blocks, answer.terms)
 
 
 DEFAULT_RANK = 16

@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 def terms_of(case: Case, request: Request, best: Estimate) -> tuple[Term, ...]:
     """Explain step, roofline, MFU, throughput, memory, run and bill of a layout."""
+    return (*layout_terms(case, best), *_run(case, request, best))
+
+
+def layout_terms(case: Case, best: Estimate) -> tuple[Term, ...]:
+    """Explain a step of a layout and its memory."""
     step, problem = best.step, case.problem
     expected, ideal = step.expected.parts(), step.roofline.parts()
     calibrated = (problem.model, problem.hardware, problem.software)
-    terms = [
+    return (
         Term(
             name="step_s",
             value=step.expected_s,
@@ -67,8 +72,7 @@ def terms_of(case: Case, request: Request, best: Estimate) -> tuple[Term, ...]:
         usable_term(
             case.loaded.gpu.usable_hbm_bytes, problem.hardware.hbm_bytes, best.capacity_bytes
         ),
-    ]
-    return (*terms, *_run(case, request, best))
+    )
 
 
 def _peak(case: Case, best: Estimate) -> Term:
