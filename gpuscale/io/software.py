@@ -142,6 +142,7 @@ def software_record(
         gradient_bytes=gradients,
         parameter_gather_bytes=spec.parameter_gather_bytes,
         low_precision_gather=spec.low_precision_gather,
+        quantised_tp_gather=spec.quantised_tp_gather,
         overlap_gather=spec.overlap_gather,
         zero1_all_reduce=spec.zero1_all_reduce,
         stage_split=spec.stage_split,

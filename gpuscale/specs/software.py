@@ -67,6 +67,7 @@ class SoftwareSpec(Spec):
     gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
     parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
     low_precision_gather: bool = False
+    quantised_tp_gather: bool = False  # sequence parallelism gathers what the product takes
     overlap_gather: bool = False  # ZeRO-1 weights behind the next forward pass
     zero1_all_reduce: bool = False
     stage_split: Literal["even", "balanced", "greedy"] = "even"  # see core.stages.split_layers

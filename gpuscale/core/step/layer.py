@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.context import CONTEXT_KINDS, Split
-from gpuscale.core.formats import number_format
+from gpuscale.core.formats import element_bytes, number_format
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
-from gpuscale.core.step.operators import linear_s, stream_s
+from gpuscale.core.step.operators import linear_s, multiplied_in, stream_s
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
@@ -239,7 +239,8 @@ def layer_comm(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape, toke
 
     Tensor parallelism: one all-reduce of (b s / c) h per part and direction; sequence parallelism
     makes it an all-gather and a reduce-scatter, and gathers once more in the backward pass
-    (Korthikanti et al. 2022, section 4.2.2). Expert layers without expert tensor parallelism take
+    (Korthikanti et al. 2022, section 4.2.2); what is gathered goes into a product, and some
+    families quantise it first: `gathered_bytes`. Expert layers without expert tensor parallelism take
     the sequence-split tokens and need none. Order of ranks: tp, cp, dp; experts: etp, ep.
     """
     mix, mlp, has_mixer, ffn_kind, top_k, hidden = parts
@@ -249,7 +250,9 @@ def layer_comm(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape, toke
         n_bytes = tokens * hidden * 2.0
         if shape.sequence_parallel:
             one = gather_s(hw, shape.tp, shape.tp_stride, n_bytes)
-            tp_f, tp_b = 2 * n * one, 3 * n * one
+            n_bytes = tokens * hidden * gathered_bytes(hw, sw, shape.precision)
+            gather = gather_s(hw, shape.tp, shape.tp_stride, n_bytes)
+            tp_f, tp_b = n * (gather + one), n * (2 * gather + one)
         else:
             one = gather_s(hw, shape.tp, shape.tp_stride, n_bytes, reduce_all=True)
             tp_f = tp_b = n * one
@@ -273,6 +276,16 @@ def layer_comm(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape, toke
             )
             ep_f = ep_b = 2.0 * one
     return Comm(tp_f, tp_b, cp_f, cp_b, ep_f, ep_b)
+
+
+def gathered_bytes(hw: Hardware, sw: Software, precision: str) -> float:
+    """Bytes per element of what sequence parallelism gathers: of 16 bits, or as it is multiplied.
+
+    Transformer Engine casts the input of a column-parallel product, and the gradient of a
+    row-parallel one, before it gathers them (`gather_along_first_dim` with a quantizer, and its
+    user buffers); what it scatters is reduced in 16 bits. [byte]
+    """
+    return element_bytes(multiplied_in(hw, precision)) if sw.quantised_tp_gather else 2.0
 
 
 def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, tokens: float) -> float:

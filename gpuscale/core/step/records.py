@@ -105,6 +105,7 @@ class Software:
     gradient_bytes: float = 2.0
     parameter_gather_bytes: float = 2.0
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte
+    quantised_tp_gather: bool = False  # and inputs of products under sequence parallelism
     zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
     stage_split: str = "even"  # see core.stages.split_layers
     scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather
