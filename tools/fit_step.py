@@ -185,9 +185,27 @@ def usable(run: TrainingRun) -> bool:
     """Good, timed, fully specified (or but for the recompute), without an unexplained stall."""
     if run.layout is None or run.step_time_s is None or run.reason:
         return False
+    if run.hardware.architecture not in own_architectures():
+        return False
     if run.quality in ("suspect", "weak") or not (run.full_spec == "yes" or partly(run)):
         return False
     return run.software != "nanotron" or not is_stalled(run)
+
+
+@lru_cache
+def own_architectures() -> frozenset[str]:
+    """Architectures with a free parameter: what another does differently is no family's doing."""
+    free = {p.split(".")[1] for p, t in calibrated_tables() if t.prior_spread > 0}
+    return frozenset(
+        run.hardware.architecture
+        for run in own_runs()
+        if free
+        & {
+            run.hardware.architecture,
+            run.hardware.architecture.split("-")[0],
+            run.hardware.gpu_name,
+        }
+    )
 
 
 def partly(run: TrainingRun) -> bool:

@@ -100,6 +100,27 @@ def site_gain(errors: dict[str, list[float]]) -> float:
     return min(1.0, by_sources(left, 0.8) / by_sources(whole, 0.8))
 
 
+def ordinary_errors() -> dict[str, dict[str, list[float]]]:
+    """Ln ratio of the jobs of `tools/ordinary.py`, by class and source."""
+    made: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("ordinary.py")))
+    found: Errors = defaultdict(lambda: defaultdict(list))
+    for o in made["outcomes"]():
+        untuned = o.job.kind == "untuned"
+        script = "--software pytorch" in o.job.ask and o.job.kind == "dense"
+        if untuned or script:
+            name = "untuned-experts" if untuned else "family/pytorch"
+            found[name][o.job.source].append(math.log(o.ratio))
+    return found
+
+
+def held(errors: dict[str, list[float]], width: float) -> tuple[float, float]:
+    """(share of the rows inside a width, mean of the shares of the sources). [%]."""
+    inside = {k: [abs(e) <= width for e in v] for k, v in errors.items()}
+    rows = [i for v in inside.values() for i in v]
+    shares = [sum(v) / len(v) for v in inside.values()]
+    return 100.0 * sum(rows) / len(rows), 100.0 * sum(shares) / len(shares)
+
+
 def said(errors: dict[str, list[float]]) -> str:
     """Name what a width rests on."""
     n = sum(map(len, errors.values()))
@@ -126,6 +147,13 @@ def main() -> None:
         for stack in sorted(s for s in stacks if s.startswith(kind)):
             widths[stack] = (inside, f"stack measured: {rests}, and fitted")
         print(f"{kind}: fitted {own:.3f}, left out {out:.3f}, measured stack {inside:.3f}")
+        for name, errors, width in (
+            ("left out, a stack not measured", without[kind], widths[kind][0]),
+            ("left out, a stack measured", without[kind], inside),
+            ("fitted, a stack measured", fitted[kind], inside),
+        ):
+            rows, mean = held(errors, width)
+            print(f"  {name}: holds {rows:.0f} % of the rows, {mean:.0f} % as mean of sources")
         for name, found in without[kind].items():
             own_error, out_error = mean_error(fitted[kind][name]), mean_error(found)
             print(f"  {name:28s} n {len(found):4d}  fitted {own_error:5.1f}  out {out_error:5.1f}")
@@ -135,6 +163,11 @@ def main() -> None:
     for name, offs in sorted(class_errors().items()):
         if len(offs) >= MIN_ROWS:
             widths[name] = (max(0.10, quantile(offs, 0.8)), f"{len(offs)} rows")
+    for name, errors in ordinary_errors().items():
+        n = sum(map(len, errors.values()))
+        rests = f"{n} jobs of {len(errors)} sources, none fitted (tools/ordinary.py)"
+        widths[name] = (by_sources(errors, 0.8), rests)
+        print(f"{name}: {widths[name][0]:.3f}, {rests}")
     for arch in FITTED:
         widths[f"hardware/{arch}"] = (0.0, "fitted on published runs")
     lines = [

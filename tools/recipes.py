@@ -3,9 +3,10 @@
 python tools/recipes.py             print the table
 python tools/recipes.py --update    write it between the markers of docs/accuracy.md
 
-A recipe is a measured run of the package's own copy whose layout is printed, of a vendor's
-performance pages. The search has the software's own space, the same settings and the same memory
-rule as `plan`; its claim is the expert's step over its own, both predicted.
+A recipe is a measured run of the package's own copy whose layout is printed, interleaving of a
+pipeline included, of a vendor's performance pages. The search has the software's own space, the
+same settings and the same memory rule as `plan`; its claim is the expert's step over its own, both
+predicted.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def claim_of(run: TrainingRun) -> Claim | None:
     if run.model is None or run.layout is None or run.reason:
         return None
     lay = run.layout
+    if lay.pp > 1 and run.full_spec == "no":  # without the interleaving of its stages
+        return None
     hw, sw = records_of(run)
     software = load_software(run.software)
     facts = facts_of(

@@ -27,6 +27,11 @@ own; NCCL's all-to-all sends every copy."""
 MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
 """Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md)."""
 
+TUNED_EXPERTS: dict[str, Any] = {"moe_kernels": "2025", "dispatcher": "deepep", "overlap_ep": True}
+"""What public recipes of large mixtures set beside a framework's defaults (DeepSeek-V3 report,
+arXiv:2412.19437, section 3.2; Megatron-Core, `--moe-enable-deepep`,
+`--overlap-moe-expert-parallel-comm`)."""
+
 ATTENTION: dict[str, dict[str, Any]] = {
     "best": {"attention": "flash", "flash_generation": "best"},
     "flash2": {"attention": "flash", "flash_generation": "2"},

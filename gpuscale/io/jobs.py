@@ -98,31 +98,6 @@ def make_problem(
     )
 
 
-def tuned_step_s(problem: Problem, software: SoftwareSpec, layout: Layout) -> float | None:
-    """Step with tuned expert kernels, where the software runs them as it comes. [s]; else None."""
-    from gpuscale.core.step.step import breakdown
-
-    if problem.software.moe_kernels != "untuned" or not problem.facts.n_experts:
-        return None
-    tuned = software_record(
-        software,
-        problem.hardware.architecture,
-        {"moe_kernels": TUNED_KERNELS},
-        precision=layout.precision,
-    )
-    tuned = replace(
-        problem.software,
-        moe_kernels=tuned.moe_kernels,
-        grouped_factor=tuned.grouped_factor,
-        dispatch_factor=tuned.dispatch_factor,
-    )
-    return breakdown(problem.model, problem.hardware, tuned, layout)[0].total_s
-
-
-TUNED_KERNELS = "2025"
-"""Kernels of experts that published, tuned runs of Megatron-Core had."""
-
-
 def step_interval(
     expected_s: float, problem: Problem, software: str, layout: Layout
 ) -> tuple[float, float]:
@@ -134,6 +109,7 @@ def step_interval(
     from gpuscale.core.step.interval import interval, interval_classes
     from gpuscale.io.step_intervals import interval_widths
 
-    classes = interval_classes(problem.model, problem.hardware, software, layout)
+    untuned = problem.untuned_experts
+    classes = interval_classes(problem.model, problem.hardware, software, layout, untuned=untuned)
     measured = problem.hardware.site_factor != 1.0
     return interval(expected_s, classes, interval_widths(), measured)

@@ -9,7 +9,7 @@ from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospe
 from gpuscale.answers.plan.request import Request
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
-from gpuscale.core.plan.records import Alternative, PlanResult
+from gpuscale.core.plan.records import Alternative, PlanResult, Tuned
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.io.jobs import job_toml, step_interval
@@ -76,6 +76,7 @@ def plan_result(
     sensitivity: tuple[Effect, ...] = (),
     remedies: tuple[Remedy, ...] = (),
     pareto: tuple[ParetoPoint, ...] = (),
+    tuned: Tuned | None = None,
 ) -> PlanResult:
     """Put the record of an answer together."""
     step, lay = best.step, best.layout
@@ -96,6 +97,7 @@ def plan_result(
         roofline_s=step.roofline_s,
         step_low_s=low_s,
         step_high_s=high_s,
+        tuned=tuned,
         mfu=step.mfu,
         hfu=step.hfu,
         model_flop_per_s_per_gpu=step.model_flop / step.expected_s / lay.n_gpus,

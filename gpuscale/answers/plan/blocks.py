@@ -31,12 +31,19 @@ if TYPE_CHECKING:
     from gpuscale.core.step.records import StepResult
 
 PEAK_NOTE = "of the 16-bit peak"
-TUNED_NOTE = "expected with fused expert kernels (--moe-kernels 2025); above, as it comes"
 
 
-def answer_facts(
-    r: PlanResult, e: Estimate, site_measured: bool = False, tuned_s: float | None = None
-) -> Facts:
+def tuned_rows(r: PlanResult) -> list[tuple[str, str, str]]:
+    """Say the tuned step under the one as the software comes."""
+    if r.tuned is None:
+        return []
+    t = r.tuned
+    low_high = f"{seconds(t.step_low_s)} to {seconds(t.step_high_s)}"
+    rows = [("step, tuned", seconds(t.step_s), f"{low_high}: {short(t.layout)}")]
+    return [*rows, ("", "", f"{', '.join(t.settings)}; above, as the software comes")]
+
+
+def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Facts:
     """Section 1: the answer."""
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
@@ -51,7 +58,7 @@ def answer_facts(
             else []
         ),
         ("step, expected", seconds(r.step_s), low_high),
-        *([("step, tuned", seconds(tuned_s), TUNED_NOTE)] if tuned_s else []),
+        *tuned_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
         ("model FLOP", f"{r.model_flop_per_s_per_gpu / 1e12:,.1f} TFLOP/s", "per GPU"),

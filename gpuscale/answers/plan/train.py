@@ -33,6 +33,7 @@ from gpuscale.answers.plan.idle import of_at_most
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds
+from gpuscale.answers.plan.tuned import tuned
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.elsewhere import gain_elsewhere
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
@@ -43,7 +44,7 @@ from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.jobs import job_toml, tuned_step_s
+from gpuscale.io.jobs import job_toml
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def _sections(
         found["sensitivity"] = _sensitivity(asked, case, best, result)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
         found["pareto"] = _pareto(asked, case, result)
+        found["tuned"] = tuned(case, request) if best.fits else None
     except KeyboardInterrupt:
         result.interrupted = True
     return found
@@ -226,6 +228,19 @@ def _job_document(case: Case, request: Request) -> Document:
     )
 
 
+def tuned_text(r: PlanResult) -> str:
+    """End of the headline of a mixture: the same tuned, and the range of both."""
+    assert r.tuned is not None
+    if r.run is None:
+        return f". Tuned as published recipes are: {seconds(r.tuned.step_s)}"
+    a_second = r.run.expected_days / r.step_s
+    low, high = a_second * r.tuned.step_low_s, a_second * r.step_high_s
+    return (
+        f". Tuned as published recipes are, {a_second * r.tuned.step_s:,.1f} days; "
+        f"between {low:,.0f} and {high:,.0f} with both intervals"
+    )
+
+
 def headline(case: Case, r: PlanResult) -> str:
     """Section 1: the answer in one sentence."""
     where = (
@@ -248,6 +263,8 @@ def headline(case: Case, r: PlanResult) -> str:
             cost = f" and {format_si(r.run.usd, 'usd')}"
         text += f"; {number(r.run.tokens)} tokens take {r.run.days:,.1f} days at the ideal, "
         text += f"{r.run.expected_days:,.1f} expected{cost}"
+    if r.tuned is not None:
+        text += tuned_text(r)
     return text + "."
 
 
@@ -282,12 +299,7 @@ def document_of(
     """Lay the answer out."""
     blocks: list[Block] = [
         Text(headline(case, r)),
-        answer_facts(
-            r,
-            best,
-            case.problem.hardware.site_factor != 1.0,
-            tuned_step_s(case.problem, case.loaded.specs["software"], best.layout),
-        ),
+        answer_facts(r, best, case.problem.hardware.site_factor != 1.0),
         Text(batch_line(case, r, request.settings.words)),
     ]
     if idle is not None and (line := idle.line(case, r.tokens_per_s)):

@@ -218,6 +218,7 @@ def _trained(
             gradient_bytes=share * p.adapter_gradients_bytes,
             parameter_gather_bytes=gather,
             low_precision_gather=False,
+            quantised_tp_gather=False,  # the adapter takes the same input, in 16 bits
         ),
     )
 

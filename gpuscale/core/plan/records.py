@@ -54,6 +54,17 @@ class ParetoPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Tuned:
+    """The job with experts tuned as in published recipes: its own best layout."""
+
+    layout: Layout
+    step_s: float
+    step_low_s: float  # 80 % interval of the expected time
+    step_high_s: float
+    settings: tuple[str, ...]  # in words
+
+
+@dataclass(frozen=True, slots=True)
 class PlanResult:
     """The chosen layout (or, if nothing fits, the one that came closest) and all about it."""
 
@@ -66,6 +77,7 @@ class PlanResult:
     roofline_s: float
     step_low_s: float  # 80 % interval of the expected time
     step_high_s: float
+    tuned: Tuned | None  # None: no experts, or the request says how they run
     mfu: float
     hfu: float
     model_flop_per_s_per_gpu: float  # of the model's own FLOP, attention counted causal

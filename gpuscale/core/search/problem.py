@@ -53,6 +53,11 @@ class Problem:
         return self.capacity_bytes / self.fit_factor
 
     @property
+    def untuned_experts(self) -> bool:
+        """Whether experts run as the software comes, without the kernels of tuned recipes."""
+        return self.model.has_experts and self.software.moe_kernels == "untuned"
+
+    @property
     def late(self) -> float:
         """Factor of stragglers and of the site on the whole step. [1]."""
         hw = self.hardware

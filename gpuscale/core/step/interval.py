@@ -20,12 +20,18 @@ RACK_DOMAIN = 64
 
 
 def interval_classes(
-    model: ModelSpec, hw: Hardware, family: str, layout: Layout, n_assumed: int = 0
+    model: ModelSpec,
+    hw: Hardware,
+    family: str,
+    layout: Layout,
+    n_assumed: int = 0,
+    *,
+    untuned: bool = False,
 ) -> tuple[str, ...]:
     """Classes that a step belongs to, the most specific first; the widest known one counts.
 
     The first is its stack, family and architecture: where it was measured, it stands for its kind,
-    whose width is that of stacks that were not.
+    whose width is that of stacks that were not. So does a family that has a width of its own.
 
     Parameters
     ----------
@@ -39,15 +45,19 @@ def interval_classes(
         Tensor parallelism beyond the scale-up domain is a class of its own.
     n_assumed : int
         Settings that the caller had to assume.
+    untuned : bool
+        Experts run as the software comes, without the kernels of tuned recipes.
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
-    classes = [f"{kind}/{family}/{hw.architecture}", kind]
+    classes = [f"{kind}/{family}/{hw.architecture}", f"family/{family}", kind]
     if layout.tp > hw.scaleup_domain_gpus or (
         layout.tp > USUAL_DOMAIN and hw.scaleup_domain_gpus < RACK_DOMAIN
     ):
         classes.insert(0, "wide-tp")
     if not all(m.measured for m in model.mixers.values()):
         classes.insert(0, "linear-attention")
+    if untuned:
+        classes.insert(0, "untuned-experts")
     if n_assumed:
         classes.insert(0, "assumed")
     return (f"hardware/{hw.architecture}", *classes)

@@ -240,8 +240,8 @@ def layer_comm(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape, toke
     Tensor parallelism: one all-reduce of (b s / c) h per part and direction; sequence parallelism
     makes it an all-gather and a reduce-scatter, and gathers once more in the backward pass
     (Korthikanti et al. 2022, section 4.2.2); what is gathered goes into a product, and some
-    families quantise it first: `gathered_bytes`. Expert layers without expert tensor parallelism take
-    the sequence-split tokens and need none. Order of ranks: tp, cp, dp; experts: etp, ep.
+    families quantise it first: `gathered_bytes`. Expert layers without expert tensor parallelism
+    take the sequence-split tokens and need none. Order of ranks: tp, cp, dp; experts: etp, ep.
     """
     mix, mlp, has_mixer, ffn_kind, top_k, hidden = parts
     tp_f = tp_b = cp_f = cp_b = ep_f = ep_b = 0.0

@@ -1,0 +1,48 @@
+"""A mixture of experts as its published recipes run it, beside the step as the software comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.plan.case import estimate_of, make_case, proposals, solve
+from gpuscale.core.plan.records import Tuned
+from gpuscale.core.settings import TUNED_EXPERTS, JobSettings
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.request import Request
+    from gpuscale.core.step.records import StepResult
+
+
+def tuned(case: Case, request: Request) -> Tuned | None:
+    """Search the job again with tuned experts; None where it has none, or says how they run."""
+    from gpuscale.io.jobs import step_interval
+
+    if not case.problem.untuned_experts:
+        return None
+    for settings in settings_of(case, request):
+        wanted = replace(request, settings=settings)
+        try:
+            again = make_case(
+                case.loaded, wanted, case.n_gpus, case.problem.facts.seq_len, case.batch
+            )
+            found = proposals(again, solve(again, 1, follow_families=False))
+        except GpuscaleError:  # a pinned layout, or the software, has no room for the recipe
+            continue
+        if found:
+            step: StepResult = estimate_of(again, found[0]).step
+            name = case.loaded.specs["software"].name
+            low, high = step_interval(step.expected_s, again.problem, name, found[0])
+            return Tuned(found[0], step.expected_s, low, high, settings.words)
+    return None
+
+
+def settings_of(case: Case, request: Request) -> list[JobSettings]:
+    """Fill in what tuned recipes set where the request is silent: all, or the kernels alone."""
+    own = request.settings.said
+    kernels = {"moe_kernels": TUNED_EXPERTS["moe_kernels"]}
+    software = case.problem.facts.runs_on
+    recipes = [JobSettings(**(kept | own)) for kept in (TUNED_EXPERTS, kernels)]
+    return [recipe for recipe in recipes if not recipe.against(software)]
