@@ -42,7 +42,7 @@ KERNELS = (
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
     ("grouped_vector_ratio", 30.0, 0.3, 1.0, 300.0, "prior: DeepGEMM, 1.0 of 1.98 PFLOP/s of H100"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
-    ("grouped_ramp_depth", 256.0, 0.3, 16.0, 512.0, "prior: two to four steps of the k loop"),
+    ("grouped_ramp_depth", 256.0, 0.3, 16.0, 1024.0, "prior: two to four steps of the k loop"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),
     ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
@@ -72,7 +72,11 @@ SOFTWARE = (
 OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "grouped_memory_eff": 0.15,
     "grouped_vector_ratio": 0.3,
+    "grouped_ramp_rows": 0.3,
     "routed_passes": 0.3,
+    "widened_compute_eff": 0.3,
+    "widened_memory_eff": 0.3,
+    "prefill_attention_eff": 0.2,
     "small_kernel_s": 0.3,
     "all_reduce_factor": 0.3,
 }
@@ -87,9 +91,15 @@ OF_EXPERTS = {
 }
 """Parameters that change nothing of a dense model."""
 
-OWN = {("apple-m3", "small_kernel_s"): 2.7}
-"""Priors of an architecture over the common value, where it is another one: Metal takes 10 us to
-start a kernel."""
+OWN = {
+    ("apple-m3", "small_kernel_s"): 2.0,
+    ("apple-m3", "grouped_ramp_rows"): 0.2,
+    ("blackwell", "widened_compute_eff"): 0.4,
+    ("blackwell", "widened_memory_eff"): 0.4,
+}
+"""Priors of an architecture over the common value, where it is another one: Metal takes 7 us from
+one kernel to the next, and its grouped products have tiles of 32 rows (`kernel_mul_mm_id`); what
+unpacks weights on Blackwell is written in warp-level instructions (Marlin)."""
 
 REQUESTS = 300
 """Requests of a closed loop that the fit replays, at least three rounds."""
@@ -101,6 +111,9 @@ UNRECORDED = 0.25
 """Weight of rows with drafts of unknown acceptance, and of models with a prediction layer whose
 use is not recorded."""
 
+PASS_ALONE = 4.0
+"""Weight of the rows of one pool: the rate of a pass by itself, without queue or harness."""
+
 
 def row_weight(row: ServedRow, quantity: str) -> float:
     """Weight of a row in the fit: less where settings that matter are not printed."""
@@ -109,6 +122,8 @@ def row_weight(row: ServedRow, quantity: str) -> float:
         return 0.0  # the first wave of requests at a single prefill worker
     if row.limits is not None:
         return 0.0  # bound by the 99th percentile, which the fit does not simulate
+    if row.kind in ("prefill", "decode"):
+        return PASS_ALONE
     return weight * (0.3 if row.kind == "burst" else 1.0)
 
 

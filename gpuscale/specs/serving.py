@@ -11,6 +11,10 @@ from gpuscale.core.memory.engine import EngineMemory
 from gpuscale.core.serving.records import Kernels, ServingSoftware
 from gpuscale.specs.fields import Bytes, Seconds, Spec
 
+WARP_LEVEL = ("blackwell-geforce", "blackwell-gb202")
+"""Parts whose matrix units have warp-level instructions alone. On datacenter Blackwell those, which
+kernels that unpack weights are written in (Marlin), reach a fraction of the rate."""
+
 _K, _S, _M = Kernels(), ServingSoftware(""), EngineMemory()
 Efficiency = Annotated[float, Field(gt=0, le=1)]
 Factor = Annotated[float, Field(ge=1, le=10)]
@@ -57,6 +61,8 @@ class KernelsSpec(Spec):
         own = self.architecture.get(architecture) or self.architecture.get(
             architecture.split("-")[0], {}
         )
+        if architecture in WARP_LEVEL:
+            own = {name: value for name, value in own.items() if not name.startswith("widened")}
         return Kernels(**{**values, **own})
 
 

@@ -22,7 +22,7 @@ from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu
 from gpuscale.core.serving.records import Batch, Drafts, Replica, Requests
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
-from gpuscale.io.serving import load_power, serving_site
+from gpuscale.io.serving import load_power, load_serving_kernels, serving_site
 
 FP8 = {"ffn_format": "fp8-block", "attention_format": "fp8-block", "kv_format": "fp8"}
 
@@ -248,3 +248,25 @@ def test_data_parallel_attention_repeats_weights_and_splits_the_cache():
     assert replica_weight_bytes(model, dp) > 1.1 * replica_weight_bytes(model, tp)
     engine, device = EngineMemory("static", 0.9), memory_of("h200")
     assert 8 * cache_tokens(model, dp, engine, device) > 4 * cache_tokens(model, tp, engine, device)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "measured"),
+    [
+        ("deepseek-v3", "h100", 218_172.0),  # lmsys.org, 2025-05-05, large-scale EP
+        ("kimi-k2", "h200", 224_000.0),  # lmsys.org, 2025-07-20, Kimi K2
+    ],
+)
+def test_published_prefill_of_experts_over_four_nodes(name, gpu, measured):
+    layout = Replica(dp_attention=32, ep=32, ffn_format="fp8-block", attention_format="fp8-block")
+    site = serving_site(load_cluster(gpu), "sglang")
+    found = prefill_pool(load_model(name).spec, Pool(layout, 1), site, 2000.0)
+    assert found.tokens_per_s == pytest.approx(measured, rel=0.3)
+
+
+def test_kernels_that_unpack_weights_lose_on_datacenter_blackwell_alone():
+    large, desktop, hopper = (
+        load_serving_kernels(name) for name in ("blackwell", "blackwell-geforce", "hopper")
+    )
+    assert large.widened_memory_eff < desktop.widened_memory_eff == hopper.widened_memory_eff
+    assert large.small_kernel_s == desktop.small_kernel_s

@@ -33,6 +33,9 @@ def blocks_of(
     blocks.append(Facts(facts(wanted, r)))
     if r.pools:
         blocks.append(pool_table(r.pools))
+        waiting = idle_pool(r.pools)
+        if waiting:
+            blocks.append(Text(waiting))
     widths_known = widths(case, choice.found[0], wanted)
     blocks.append(Text("\n".join(footing(case, r, price, widths_known))))
     blocks += changed(case.loaded)
@@ -206,6 +209,25 @@ def pool_table(pools: tuple[PoolLine, ...]) -> Table:
     if any(p.usd_per_million_tokens is not None for p in pools):
         columns = (*columns, Column("usd_per_million_tokens", "USD/Mtok alone", figure))
     return Table.of(columns, pools)
+
+
+MOSTLY_IDLE = 0.5
+"""Share of the time from which a pool that waits for the other is worth a sentence."""
+
+
+def idle_pool(pools: tuple[PoolLine, ...]) -> str:
+    """Say which pool waits for the other, and what it would make by itself."""
+    idlest = max(pools, key=lambda p: p.idle_frac)
+    if idlest.idle_frac < MOSTLY_IDLE:
+        return ""
+    other = next(p for p in pools if p is not idlest)
+    usd = idlest.usd_per_million_tokens
+    price = "" if usd is None else f", {usd:.3g} USD a million"
+    return (
+        f"The pools do not match: {idlest.role} waits {100 * idlest.idle_frac:.0f} % of the time "
+        f"for {other.n_gpus:,} GPUs of {other.role}; by itself it makes "
+        f"{figure(idlest.tokens_per_s_per_gpu)} tokens/s a GPU{price}."
+    )
 
 
 def others(choice: Choice) -> str:

@@ -67,13 +67,15 @@ def experts_s(
     Tokens of a batch choose alike: n of them meet as many experts as ``n^(1-a)`` independent ones.
     The weights of every expert that is met are read once, ``met * weights / (W_hbm eff)``; its rows
     run at ``r / (r + r0)`` of the rate of `grouped_s`, r rows an expert: ``2 (rows + r0 met)
-    weights / rate``; the longer of the two, softly.
+    weights / rate``; the longer of the two, softly. Many ranks hold copies of the experts that are
+    chosen most.
     """
     k = site.kernels
     ep = min(replica.ep, replica.group, ffn.n_experts)
     local = ffn.n_experts / ep
     mean = tokens * min(ffn.top_k, ffn.n_experts) / ep
-    rows = busiest(mean, ep) + k.expert_skew * mean * (1.0 - 1.0 / ep)
+    skew = k.expert_skew * (BALANCED if ep >= BALANCED_FROM else 1.0)
+    rows = busiest(mean, ep) + skew * mean * (1.0 - 1.0 / ep)
     alike = tokens ** (1.0 - k.routing_alike)
     met = max(1.0, local * experts_met_frac(ffn.n_experts, ffn.top_k, alike))
     met = min(local, rows, busiest(met, ep))
@@ -92,26 +94,35 @@ def grouped_s(
 ) -> float:
     """Time of products of `rows` rows spread over `met` experts. [s].
 
-    `shapes` are (weights of an expert, inner width k) of each product; the loop over k starts and
-    ends once a tile, which costs as much as `grouped_ramp_depth` of it: ``(k + k0) / k``. Beside
-    the matrix units the vector units load, scale and store: ``1 / (0.9 C) + 1 / (ratio C_vector)``.
+    `shapes` are (weights of an expert, inner width k) of each product. Beside the matrix units the
+    vector units load, scale and store: ``1 / (0.9 C) + 1 / (ratio C_vector)``; they start and end
+    the loop over k of a tile, which costs them as much as `grouped_ramp_depth` of it.
     """
     k = site.kernels
     dtype = multiplied_in(site, fmt)
-    peak = site.peaks[dtype] * (k.widened_compute_eff if dtype != fmt else 1.0)
+    widened = dtype != fmt and dtype in ("bf16", "fp16")
+    peak = site.peaks[dtype] * (k.widened_compute_eff if widened else 1.0)
     expert_weights = sum(weights for weights, _ in shapes)
     read = met * expert_weights * element_bytes(fmt)
-    memory_s = read / (site.hbm_bytes_per_s * k.grouped_memory_eff)
-    if rows <= site.software.vector_rows * met:  # without tiles, on the vector units
-        flop = 2.0 * rows * expert_weights
-    else:
-        padded = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
-        flop = 2.0 * (rows + k.grouped_ramp_rows * met) * padded
+    streamed = k.grouped_memory_eff * (k.widened_memory_eff if widened else 1.0)
+    memory_s = read / (site.hbm_bytes_per_s * streamed)
+    beside_weights, tiled = expert_weights, 2.0 * rows
+    if rows > site.software.vector_rows * met:  # else without tiles, on the vector units
+        beside_weights = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
+        tiled = 2.0 * (rows + k.grouped_ramp_rows * met)
     beside = k.grouped_vector_ratio * site.vector_flop_per_s
-    compute_s = flop * (1.0 / (peak * MATRIX_EFF) + 1.0 / beside)
+    compute_s = tiled * (expert_weights / (peak * MATRIX_EFF) + beside_weights / beside)
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended
 
+
+BALANCED_FROM = 16
+"""Ranks from which published deployments keep copies of the experts that are chosen most
+(DeepSeek-V3, section 3.4; SGLang's and vLLM's guides to wide expert parallelism)."""
+
+BALANCED = 0.25
+"""Of the skew that such copies leave: balancing made the prefill of 32 GPUs 1.49 times as fast
+(lmsys.org, 2025-05-05, large-scale EP)."""
 
 MATRIX_EFF = 0.9
 """Of the peak that the matrix units reach where nothing else holds them up: FlashMLA on H20, whose

@@ -43,6 +43,11 @@ SEPARATE_KERNELS = 6
 weights; and one addition for each expert chosen (ggml, `llm_graph_context::build_moe_ffn`)."""
 
 
+SEPARATE_STATE_KERNELS = {"gated-delta": 30}
+"""The same of a recurrent layer: gates, norms, products and sums of the state, each by itself
+(ggml, `build_delta_net_autoregressive`); a scan of Mamba is one kernel there too."""
+
+
 def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> PassTime:
     """Time of one pass by part.
 
@@ -177,6 +182,8 @@ def _layer(
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
     if site.software.adds_experts and group.ffn.kind == "moe":
         n_small += SEPARATE_KERNELS + group.ffn.top_k
+    if site.software.adds_experts:
+        n_small += SEPARATE_STATE_KERNELS.get(group.mixer.kind, 0)
     reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
     found = PassTime(
         linear_s=projections_s(group.mixer, h, local, rank, site) + dense,

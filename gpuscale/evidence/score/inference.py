@@ -20,6 +20,9 @@ QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
 FURTHER = ("p99_ttft_ms", "p99_tpot_ms", "power_w")
 """Scored where they are printed, beside the quantities of every table."""
 
+OF_DRAFTS = {"given": "+drafts", "assumed": "+drafts", "not recorded": "+unrecorded"}
+"""What the class of an interval says of drafts; nothing where there are none."""
+
 SiteOf = Callable[[ServedRow], "ServingSite"]
 
 
@@ -47,8 +50,8 @@ def site_loader(calibration: str | Path | None = None) -> SiteOf:
 
 def interval_class(row: ServedRow, quantity: str) -> str:
     """Class of rows whose errors give an interval: kind of load, drafts, experts, quantity."""
-    kind = row.kind + ("+drafts" if row.classes["drafts"] in ("given", "assumed") else "")
-    return f"{kind}/{row.classes['dense_or_moe']}/{quantity}"
+    drafts = OF_DRAFTS.get(row.classes["drafts"], "")
+    return f"{row.kind}{drafts}/{row.classes['dense_or_moe']}/{quantity}"
 
 
 def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
