@@ -1,4 +1,4 @@
-"""What is said of a plan in the same words everywhere: parts of a step, parts of memory, GB."""
+"""What is said of a plan in the same words everywhere: parts and events of a step, memory, GB."""
 
 from __future__ import annotations
 
@@ -35,6 +35,38 @@ MEMORY_PARTS = {
 
 STATE_PARTS = tuple(MEMORY_PARTS)[:4]
 """Those of them that hold the model's states."""
+
+TRACKS = {
+    "compute": "compute",
+    "tp": "network: TP",
+    "cp": "network: CP",
+    "ep": "network: EP",
+    "pp": "network: PP send",
+    "pp-before": "network: PP receive from the stage before",
+    "pp-after": "network: PP receive from the stage after",
+    "dp": "network: DP",
+}
+"""Tracks of a stage and their names: what its GPUs compute, and one for each network use."""
+
+EVENT_KINDS = {
+    "forward": "forward",
+    "recompute": "recompute",
+    "backward": "backward, inputs",
+    "weights": "backward, weights",
+    "gather": "wait for weights",
+    "bubble": "bubble",
+    "host": "host",
+    "straggler": "wait for slowest host",
+    "dp": "data-parallel exchange",
+    "optimizer": "optimizer",
+    "tp": "tensor parallel",
+    "cp": "context parallel",
+    "ep": "expert parallel",
+    "send": "send",
+    "receive": "receive",
+    "skipped": "micro-batches not drawn",
+}
+"""Kinds of event and their names."""
 
 _KEYS = {
     "mfu": "MFU",

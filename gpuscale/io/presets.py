@@ -27,6 +27,9 @@ KINDS = {
 
 ALIASES_FILE = "_aliases.toml"
 
+_OWN = tuple(folder / "presets" for folder in Path(__file__).resolve().parents[1:3])
+"""Inside the installed package, or beside it in a checkout."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 
 
@@ -41,9 +44,7 @@ def preset_roots() -> tuple[Path, ...]:
     roots = [Path(p) for p in own.split(os.pathsep) if p]
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     roots.append(Path(config) / "gpuscale" / "presets")
-    package = Path(__file__).resolve().parent.parent
-    roots += [package / "presets", package.parent / "presets"]
-    return tuple(roots)
+    return (*roots, *_OWN)
 
 
 def _folders(kind: str) -> Iterator[Path]:
@@ -127,11 +128,14 @@ def find_preset(kind: str, name: str) -> Path | None:
     wanted = normalised(name[:200])
     if not _NAME.fullmatch(wanted):
         return None
-    for candidate in (wanted, preset_aliases(kind).get(wanted, "")):
-        for folder in _folders(kind) if _NAME.fullmatch(candidate) else ():
-            path = folder / f"{candidate}.toml"
-            if path.is_file():
-                return path
+    return _file(kind, wanted) or _file(kind, preset_aliases(kind).get(wanted, ""))
+
+
+def _file(kind: str, name: str) -> Path | None:
+    for folder in _folders(kind) if _NAME.fullmatch(name) else ():
+        path = folder / f"{name}.toml"
+        if path.is_file():
+            return path
     return None
 
 

@@ -11,8 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpuscale.core.timeline.records import KINDS
-from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
+from gpuscale.core.words import EVENT_KINDS, MEMORY_PARTS, STEP_PARTS
 
 
 class Colour(NamedTuple):
@@ -84,7 +83,7 @@ _OF_KEYS = {
 WORDS: Mapping[str, str] = {
     **{
         word: _OF_KEYS.get(key, key.removesuffix("_bytes").removesuffix("_s").split("_comm")[0])
-        for parts in (STEP_PARTS, MEMORY_PARTS, KINDS)
+        for parts in (STEP_PARTS, MEMORY_PARTS, EVENT_KINDS)
         for key, word in parts.items()
     },
     "weights": "weights",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.timeline.records import KINDS, TRACKS
+from gpuscale.core.words import EVENT_KINDS, TRACKS
 from gpuscale.render.palette import MEANINGS, meaning
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _us(seconds: float) -> float:
 def _event(event: Event) -> dict[str, Any]:
     start = _us(event.start_s)
     args: dict[str, Any] = {}
-    name = KINDS[event.kind]
+    name = EVENT_KINDS[event.kind]
     if event.micro_batch >= 0:
         name = f"{name} {event.micro_batch + 1}"
         args = {"micro_batch": event.micro_batch + 1, "chunk": event.chunk + 1}
@@ -74,7 +74,7 @@ def _event(event: Event) -> dict[str, Any]:
         "ph": "X",
         "name": name,
         "cat": event.kind,
-        "cname": MEANINGS[meaning(KINDS[event.kind]) or "other"].trace,
+        "cname": MEANINGS[meaning(EVENT_KINDS[event.kind]) or "other"].trace,
         "pid": event.device,
         "tid": _thread(event.track),
         "ts": start,

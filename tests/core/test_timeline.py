@@ -13,8 +13,8 @@ from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, in_flight, orders
 from gpuscale.core.step import step_time
 from gpuscale.core.timeline.build import timeline
-from gpuscale.core.timeline.records import KINDS, TRACKS
 from gpuscale.core.timeline.replay import replay, stretched
+from gpuscale.core.words import EVENT_KINDS, TRACKS
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software, software_record
@@ -92,7 +92,7 @@ def test_every_stage_is_as_long_as_the_predicted_step(model, software, changes):
 @pytest.mark.parametrize(("model", "software", "changes"), LAYOUTS)
 def test_nothing_is_at_once_on_a_track(model, software, changes):
     found, *_ = made(model, software, changes)
-    assert {e.kind for e in found.events} <= set(KINDS)
+    assert {e.kind for e in found.events} <= set(EVENT_KINDS)
     for device in range(found.n_devices):
         for track in TRACKS:
             events = found.of(device, track)

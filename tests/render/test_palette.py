@@ -6,8 +6,7 @@ import pytest
 
 from gpuscale.answers.finetune.rl_blocks import PHASES
 from gpuscale.answers.finetune.words import PARTS
-from gpuscale.core.timeline.records import KINDS
-from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
+from gpuscale.core.words import EVENT_KINDS, MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.palette import DARK_TEXT_ON, INK, MEANINGS, PAPER, SERIES, meaning
 
 COLOUR_NAMES = frozenset(
@@ -132,13 +131,13 @@ def test_colours_stand_out_from_the_page_and_carry_their_text():
 
 def test_every_part_has_a_meaning():
     said = [*STEP_PARTS.values(), *MEMORY_PARTS.values(), "KV cache"]
-    said += [*KINDS.values(), *(w for w, _ in PARTS), *(w for w, _ in PHASES)]
+    said += [*EVENT_KINDS.values(), *(w for w, _ in PARTS), *(w for w, _ in PHASES)]
     assert [w for w in said if meaning(w) not in MEANINGS] == []
 
 
 def test_one_thing_has_one_colour_everywhere():
     assert meaning(STEP_PARTS["optimizer_s"]) == meaning(MEMORY_PARTS["optimizer_bytes"])
-    assert meaning(STEP_PARTS["recompute_s"]) == meaning(KINDS["recompute"])
-    assert meaning(STEP_PARTS["dp_comm_s"]) == meaning(KINDS["dp"])
-    assert meaning(STEP_PARTS["matmul_s"]) == meaning(KINDS["forward"])
+    assert meaning(STEP_PARTS["recompute_s"]) == meaning(EVENT_KINDS["recompute"])
+    assert meaning(STEP_PARTS["dp_comm_s"]) == meaning(EVENT_KINDS["dp"])
+    assert meaning(STEP_PARTS["matmul_s"]) == meaning(EVENT_KINDS["forward"])
     assert {c.trace for c in MEANINGS.values()} <= COLOUR_NAMES

@@ -5,43 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-TRACKS = {
-    "compute": "compute",
-    "tp": "network: TP",
-    "cp": "network: CP",
-    "ep": "network: EP",
-    "pp": "network: PP send",
-    "pp-before": "network: PP receive from the stage before",
-    "pp-after": "network: PP receive from the stage after",
-    "dp": "network: DP",
-}
-"""Tracks of a stage and their names: what its GPUs compute, and one for each network use."""
-
-KINDS = {
-    "forward": "forward",
-    "recompute": "recompute",
-    "backward": "backward, inputs",
-    "weights": "backward, weights",
-    "gather": "wait for weights",
-    "bubble": "bubble",
-    "host": "host",
-    "straggler": "wait for slowest host",
-    "dp": "data-parallel exchange",
-    "optimizer": "optimizer",
-    "tp": "tensor parallel",
-    "cp": "context parallel",
-    "ep": "expert parallel",
-    "send": "send",
-    "receive": "receive",
-    "skipped": "micro-batches not drawn",
-}
-"""Kinds of event and their names."""
-
 
 class Event(NamedTuple):
     """Something that occupies a track of a stage for a while."""
 
-    kind: str  # key of `KINDS`
+    kind: str  # key of `EVENT_KINDS`
     device: int  # pipeline stage as a device, from 0
     track: str  # key of `TRACKS`
     start_s: float

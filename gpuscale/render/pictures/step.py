@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import stage_memories
-from gpuscale.core.timeline.records import KINDS
+from gpuscale.core.words import EVENT_KINDS
 from gpuscale.render.pictures.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
 from gpuscale.render.pictures.known import layout_words, memory_stack
 
@@ -129,7 +129,7 @@ def _gantt(
         f"{about}; {timeline.schedule}, {timeline.n_micro_batches:,} micro-batches, step "
         f"{time.text(timeline.total_s)}{part}; boxes carry the number of the micro-batch"
     )
-    names = [(KINDS[k], LETTERS[k]) for k in kinds]
+    names = [(EVENT_KINDS[k], LETTERS[k]) for k in kinds]
     return Gantt(
         key=key, title=title, axis=time, total=end, kinds=names, lanes=drawn, note=note, start=start
     )
