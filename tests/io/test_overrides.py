@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale.answers.changed import changed_text
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.inputs import changed_text, load_inputs
+from gpuscale.io.inputs import load_inputs
 from gpuscale.io.overrides import apply_overrides, parse_settings
 
 H100 = load_gpu("h100")
