@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.launch.read.found import Found
@@ -218,10 +219,9 @@ def _trained(
 ) -> Checked:
     """Check a training launch."""
     from gpuscale.answers.plan import Plan
-    from gpuscale.answers.plan.case import estimate_of, make_case
+    from gpuscale.answers.plan.case import make_case
     from gpuscale.answers.plan.request import Batch, read_request
     from gpuscale.answers.plan.terms import layout_terms
-    from gpuscale.core.rules import against
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.launch.layout import layout_of
@@ -246,29 +246,14 @@ def _trained(
     )
     batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
     case = make_case(loaded, request, n_gpus, layout.seq_len, batch)
-    broken = list(found.wrong)
-    if why := request.settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute):
-        broken.append(why)
-    if rule := against(layout, case.problem.facts):
-        broken.append(f"{rule.message} ({rule.rule})")
-    estimate = None
-    if not broken:
-        try:
-            estimate = estimate_of(case, layout)
-        except ValueError as error:
-            broken.append(str(error))
+    estimate, broken = _judged(found, case, request, layout)
     best = _best(case)
-    low, high = (
-        step_interval(estimate.step_s, case.problem, software.name, layout)
-        if estimate
-        else (None, None)
-    )
     changes, diff = _changes(asked, found, layout, best, files)
     report = replace(
         empty_report(found, model, n_gpus, software.name, estimate.fits if estimate else None),
         layout=layout,
         can_launch=not broken,
-        broken=tuple(broken),
+        broken=broken,
         best_layout=best.layout if best else None,
         best_step_s=best.step_s if best else None,
         why=_why(case, estimate, best),
@@ -276,6 +261,7 @@ def _trained(
         diff=diff,
     )
     if estimate is not None:
+        low, high = step_interval(estimate.step_s, case.problem, software.name, layout)
         report = replace(
             report,
             stage_layers=estimate.stage_layers,
@@ -289,6 +275,26 @@ def _trained(
         )
     terms = layout_terms(case, estimate) if estimate else ()
     return Checked(report, asked, loaded.warnings, terms=terms)
+
+
+def _judged(
+    found: Found, case: Case, request: Request, layout: Layout
+) -> tuple[Estimate | None, tuple[str, ...]]:
+    """Estimate of a layout, and the rules that it breaks; none where it breaks one."""
+    from gpuscale.answers.plan.case import estimate_of
+    from gpuscale.core.rules import against
+
+    broken = list(found.wrong)
+    if why := request.settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute):
+        broken.append(why)
+    if rule := against(layout, case.problem.facts):
+        broken.append(f"{rule.message} ({rule.rule})")
+    if not broken:
+        try:
+            return estimate_of(case, layout), ()
+        except ValueError as error:
+            broken.append(str(error))
+    return None, tuple(broken)
 
 
 def _best(case: Case) -> Estimate | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve.case import Case
     from gpuscale.core.run.bill import Bill
     from gpuscale.core.serving.choose import Candidate
-    from gpuscale.core.serving.percentiles import LoadResult
+    from gpuscale.core.serving.percentiles import Latency, LoadResult
     from gpuscale.render.document import Document
 
 ROWS = 6
@@ -144,6 +144,33 @@ def _bill(asked: Serve, case: Case, row: Row, usd: float | None) -> Bill | None:
     )
 
 
+OF_ROW = (
+    "engine",
+    "weights",
+    "layout",
+    "at_most_per_s",
+    "requests_per_s",
+    "output_tokens_per_s",
+    "total_tokens_per_s",
+    "tokens_per_s_per_user",
+    "tokens_per_s_per_gpu",
+    "usd_per_million_output_tokens",
+    "usd_per_million_tokens",
+    "j_per_output_token",
+)
+"""What the answer says of its best row, under the same names."""
+
+
+def _times_s(name: str, found: Latency | None, width: float) -> dict[str, Any]:
+    """Mean, percentiles and 80 % interval of a latency, as the answer names them. [s]."""
+    keys = ("mean", "p50", "p95", "p99", "low", "high")
+    if found is None:
+        return {f"{name}_{key}_s": None for key in keys}
+    low, high = found.mean_s / math.exp(width), found.mean_s * math.exp(width)
+    values = (found.mean_s, found.p50_s, found.p95_s, found.p99_s, low, high)
+    return {f"{name}_{key}_s": value for key, value in zip(keys, values, strict=True)}
+
+
 def _answer(
     asked: Serve,
     case: Case,
@@ -157,16 +184,13 @@ def _answer(
     replica = None if isinstance(what, PooledService) else service.replica
     alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
     ttft_width, tpot_width = widths(case, best, wanted)
-    ttft, tpot = row.ttft, row.tpot
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
     meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
     return ServeAnswer(
         meets=meets,
         fits=True,
-        engine=row.engine,
-        weights=row.weights,
+        **{name: getattr(row, name) for name in OF_ROW},
         kv=service.replica.kv_format,
-        layout=row.layout,
         tp=replica.tp if replica else None,
         pp=replica.pp if replica else None,
         dp_attention=replica.dp_attention if replica else None,
@@ -174,36 +198,17 @@ def _answer(
         replicas=best.copies,
         n_gpus=best.n_gpus,
         rate_per_s=wanted.rate_per_s,
-        at_most_per_s=row.at_most_per_s,
         binding=best.binding,
-        ttft_mean_s=ttft.mean_s if ttft else None,
-        ttft_p50_s=ttft.p50_s if ttft else None,
-        ttft_p95_s=ttft.p95_s if ttft else None,
-        ttft_p99_s=ttft.p99_s if ttft else None,
-        ttft_low_s=ttft.mean_s / math.exp(ttft_width) if ttft else None,
-        ttft_high_s=ttft.mean_s * math.exp(ttft_width) if ttft else None,
-        tpot_mean_s=tpot.mean_s if tpot else None,
-        tpot_p50_s=tpot.p50_s if tpot else None,
-        tpot_p95_s=tpot.p95_s if tpot else None,
-        tpot_p99_s=tpot.p99_s if tpot else None,
-        tpot_low_s=tpot.mean_s / math.exp(tpot_width) if tpot else None,
-        tpot_high_s=tpot.mean_s * math.exp(tpot_width) if tpot else None,
+        **_times_s("ttft", row.ttft, ttft_width),
+        **_times_s("tpot", row.tpot, tpot_width),
         end_to_end_mean_s=load.end_to_end.mean_s if load else None,
         alone_ttft_s=alone.ttft.mean_s if alone else None,
         alone_tpot_s=alone.tpot.mean_s if alone else None,
         ttft_error_frac=load.ttft_error_frac if load else None,
         tpot_error_frac=load.tpot_error_frac if load else None,
         time_s=load.time_s if load and wanted.rate_per_s is None and _closed(wanted) else None,
-        requests_per_s=row.requests_per_s,
-        output_tokens_per_s=row.output_tokens_per_s,
-        total_tokens_per_s=row.total_tokens_per_s,
-        tokens_per_s_per_user=row.tokens_per_s_per_user,
-        tokens_per_s_per_gpu=row.tokens_per_s_per_gpu,
         usd_per_gpu_hour=price.usd_per_gpu_hour,
-        usd_per_million_output_tokens=row.usd_per_million_output_tokens,
-        usd_per_million_tokens=row.usd_per_million_tokens,
         bill=_bill(asked, case, row, given_price(asked)),
-        j_per_output_token=row.j_per_output_token,
         kv_tokens=kv_tokens(service),
         sequences_with_room=service.sequences_with_room,
         n_requests=load.n_requests if load else 0,

@@ -11,6 +11,7 @@ from gpuscale.answers.serve.records import MemoryLine
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import layout_text, replica_layouts
 from gpuscale.core.serving.service import Service
+from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ class NoRoom:
 def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
     """Say how many bytes are missing by part, the format and the GPUs that would do."""
     from gpuscale.answers.serve.figures import kv_tokens, memory_line
-    from gpuscale.core.words import gb
 
     best, service = max(
         ((c, s) for c in found for s in services(c) if not s.fits),
@@ -54,9 +54,6 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
         label = f"a worker of the {role} pool, {layout_text(service.replica)}"
     memory = memory_line(service)
     needed = _one_sequence_bytes(service)
-    missing = needed - memory.cache_bytes
-    smaller = _smaller_format(case, service)
-    fewest = _fewest(case, service)
     result = NoRoom(
         meets=False,
         fits=False,
@@ -66,9 +63,9 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
         n_gpus=service.n_gpus,
         kv_tokens=max(0.0, kv_tokens(service)),
         memory=memory,
-        missing_bytes=missing,
-        smallest_format=smaller,
-        fewest_gpus=fewest,
+        missing_bytes=needed - memory.cache_bytes,
+        smallest_format=_smaller_format(case, service),
+        fewest_gpus=_fewest(case, service),
     )
     rows = [
         ("weights", memory.weights_bytes),
@@ -79,28 +76,8 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     columns = (Column("part", "per GPU", right=False), Column("bytes", "bytes", gb))
     total = sum(value for _, value in rows)
     table = Table(columns, [*rows, ("total", total), ("device", memory.usable_bytes)])
-    hints = []
-    if result.kv_tokens >= 1.0:
-        hints.append(
-            f"the cache left holds {result.kv_tokens:,.0f} tokens: so long a --context would fit"
-        )
-    if smaller:
-        hints.append(f"--weights {smaller} fits")
-    if fewest:
-        hints.append(f"{fewest} GPUs hold {best.weights}")
-    blocks: list[Any] = [
-        Text(
-            f"{case.model.name}, {best.weights}, does not fit on {service.n_gpus} "
-            f"{case.loaded.gpu.name} ({label}): "
-            + (
-                f"{gb(missing)} a GPU too much."
-                if missing > 0
-                else "the cache that is left holds less than the longest context."
-            )
-        ),
-        table,
-    ]
-    if hints:
+    blocks: list[Any] = [Text(_verdict(case, result)), table]
+    if hints := _hints(result):
         blocks.append(Text("; ".join(hints) + "."))
     return Document(
         "serve",
@@ -110,6 +87,28 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
         warnings=(*case.loaded.warnings, *case.notes),
         answered_no=True,
     )
+
+
+def _verdict(case: Case, r: NoRoom) -> str:
+    why = "the cache that is left holds less than the longest context."
+    if r.missing_bytes > 0:
+        why = f"{gb(r.missing_bytes)} a GPU too much."
+    gpus = f"{r.n_gpus} {case.loaded.gpu.name} ({r.layout})"
+    return f"{case.model.name}, {r.weights}, does not fit on {gpus}: {why}"
+
+
+def _hints(r: NoRoom) -> list[str]:
+    """Say what would fit."""
+    hints = []
+    if r.kv_tokens >= 1.0:
+        hints.append(
+            f"the cache left holds {r.kv_tokens:,.0f} tokens: so long a --context would fit"
+        )
+    if r.smallest_format:
+        hints.append(f"--weights {r.smallest_format} fits")
+    if r.fewest_gpus:
+        hints.append(f"{r.fewest_gpus} GPUs hold {r.weights}")
+    return hints
 
 
 def services(c: Candidate) -> tuple[Service, ...]:
