@@ -100,8 +100,11 @@ def tuning_memory(asked: Memory) -> Document:
     case = cases[0]
     if asked.max is not None:
         case = replace(case, job=_at_most(case, asked.max))
-    result, trial = _result(asked, case, cases[1:])
-    return _document(asked, case, trial, result)
+    trial = case.bench.trial(case.job)
+    host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
+    short = short_of_host(host_bytes, asked.host_memory)
+    result = _result(asked, case, cases[1:], trial, fits=trial.fits and not short)
+    return _document(asked, case, trial, result, short)
 
 
 def _case(asked: Memory, family: str | None) -> Case:
@@ -143,15 +146,14 @@ def _at_most(case: Case, what: str) -> Job:
     return b.with_micro_batch(case.job, most) if most else case.job
 
 
-def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory, Trial]:
+def _result(
+    asked: Memory, case: Case, others: list[Case], trial: Trial, *, fits: bool
+) -> TuningMemory:
     bench, job, model = case.bench, case.job, case.loaded.model
-    trial = bench.trial(job)
     memory = trial.memory
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
-    host_bytes = b.host_bytes_per_node(trial, bench.gpus_per_node)
-    short = short_of_host(host_bytes, asked.host_memory)
-    result = TuningMemory(
-        fits=trial.fits and not short,
+    return TuningMemory(
+        fits=fits,
         total_bytes=memory.total_bytes,
         usable_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
@@ -161,7 +163,7 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=finetune_memory(model, bench.facts, job, IDEAL).total_bytes,
-        host_bytes_per_node=host_bytes,
+        host_bytes_per_node=b.host_bytes_per_node(trial, bench.gpus_per_node),
         trained_params=counts(model, job.method).trained_params,
         seq_len=job.layout.seq_len,
         micro_batch_size=job.layout.micro_batch_size,
@@ -176,7 +178,6 @@ def _result(asked: Memory, case: Case, others: list[Case]) -> tuple[TuningMemory
         cards=_cards(case, trial) if asked.smallest_gpu else (),
         against={c.software.name: c.bench.memory(c.job) for c in others},
     )
-    return result, trial
 
 
 def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
@@ -195,7 +196,7 @@ def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
     return tuple(cards)
 
 
-def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Document:
+def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory, short: str) -> Document:
     table = _parts_table(case, r)
     said = verdict_text(
         case,
@@ -206,7 +207,6 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
         fits=r.fits,
         n_gpus=trial.job.layout.n_gpus,
     )
-    short = short_of_host(r.host_bytes_per_node, asked.host_memory)
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
     if case.assumed:
         head += "\ntaken: " + "; ".join(case.assumed)
