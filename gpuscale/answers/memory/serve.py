@@ -82,7 +82,8 @@ def serving_document(asked: Memory) -> Document:
     refuse_serving(loaded.model, tp, pp)
     hbm = loaded.gpu.hbm_bytes
     device = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
-    split_kv, engine = asked.dp_attention, load_framework("vllm", hbm).memory
+    split_kv = asked.dp_attention
+    engine = load_framework("vllm", hbm, loaded.gpu.architecture).memory
     per_gpu = replica_memory(loaded.model, job, tp, pp, device, split_kv=split_kv, engine=engine)
     fewest = fewest_serving(
         loaded.model, job, device, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine

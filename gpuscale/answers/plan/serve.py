@@ -91,7 +91,7 @@ def serving_plan(asked: Plan) -> Document:
     )
     job = _job(asked, loaded.model)
     hbm = loaded.gpu.hbm_bytes
-    engine = load_framework("vllm", hbm).memory
+    engine = load_framework("vllm", hbm, loaded.gpu.architecture).memory
     device = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     fewest = fewest_serving(loaded.model, job, device, loaded.cluster.gpus_per_node, engine=engine)
     tp, pp, replicas = _degrees(asked, loaded, fewest)

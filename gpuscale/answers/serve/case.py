@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
 
-ATTENTION_KEPT = ("nvfp4", "mxfp4", "int4-g128", "int4-g32")
-"""Formats whose mixture-of-experts checkpoints keep attention in 16 bits: model cards of
-DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1."""
-
-
 GGUF_BESIDE = "q8_0"
 """What files of llama.cpp keep attention and head in beside mxfp4 experts (gpt-oss, GGUF)."""
 
@@ -149,18 +144,6 @@ def tightened(case: Case) -> Case:
     return replace(case, sites=sites, notes=(*case.notes, note), tight=True)
 
 
-def formats_of(model: ModelSpec, weights: str, kv: str) -> Replica:
-    """Find the formats of a checkpoint: experts, attention, cache; a replica without degrees.
-
-    Models published in fp8 with a latent cache are scaled in blocks (DeepSeek-V3, section 3.3).
-    """
-    moe = layouts.n_experts(model) > 0
-    if weights == "fp8" and layouts.latent(model):
-        weights = "fp8-block"
-    attention = "bf16" if moe and weights in ATTENTION_KEPT else weights
-    return Replica(ffn_format=weights, attention_format=attention, kv_format=kv)
-
-
 def candidates(asked: Serve, case: Case) -> list[Candidate]:
     """Everything that may be deployed: engines x formats x layouts, and pools where asked."""
     found: list[Candidate] = []
@@ -174,8 +157,8 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
     for engine in case.engines:
         for weights in case.weights:
             kv = case.cache_format(engine, weights)
-            formats = replace(formats_of(case.model, weights, kv), drafts=drafts)
-            if engine == "llamacpp" and weights in ATTENTION_KEPT:
+            formats = replace(layouts.checkpoint_formats(case.model, weights, kv), drafts=drafts)
+            if engine == "llamacpp" and weights in layouts.ATTENTION_KEPT:
                 formats = replace(formats, attention_format=GGUF_BESIDE)
             shown = reading.SHOWN.get(engine, engine)
             if asked.disagg not in (None, "auto"):

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import inputs_of
-from gpuscale.answers.serve.case import formats_of
 from gpuscale.answers.serve.records import MemoryLine
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.layouts import layout_text, replica_layouts
+from gpuscale.core.serving.layouts import checkpoint_formats, layout_text, replica_layouts
 from gpuscale.core.serving.service import Service
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Table, Text
@@ -135,7 +134,7 @@ def _smaller_format(case: Case, service: Service) -> str | None:
     now = element_bytes(service.replica.ffn_format)
     for name in SMALLER:
         kv = case.cache_format(service.site.software.name, name)
-        formats = formats_of(case.model, name, kv)
+        formats = checkpoint_formats(case.model, name, kv)
         one = replace(
             service.replica,
             ffn_format=formats.ffn_format,

@@ -5,7 +5,7 @@ Weights and cache of a replica under TP: Pope et al. 2022 (arXiv:2211.05102), se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
@@ -13,9 +13,10 @@ from gpuscale.core.memory.engine import EngineMemory, cache_bytes_per_sequence, 
 from gpuscale.core.memory.fit import gpu_counts
 from gpuscale.core.memory.inference import ServingMemory, serving_memory
 from gpuscale.core.model import kv_cache, params
-from gpuscale.core.serving.records import Replica
+from gpuscale.core.serving.layouts import checkpoint_formats
 
 if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica
     from gpuscale.specs.model import ModelSpec
 
 
@@ -36,11 +37,16 @@ class ServingJob:
 def model_weight_bytes(model: ModelSpec, dtype: str) -> float:
     """Bytes of a model's weights: layers in `dtype` with their scales, embedding and head bf16.
 
-    Published checkpoints keep embedding and head in 16 bits; wider formats and GGUF hold for all.
+    Published checkpoints keep embedding and head in 16 bits, some attention too; wider formats and
+    GGUF hold for all.
     """
+    formats = checkpoint_formats(model, number_format(dtype).stored_as or dtype, "bf16")
     total = params.count_params(model).total_params
     edges = params.embedding_params(model) + params.head_params(model)
-    return weight_bytes(total - edges, dtype, scales=True) + edges * edge_bytes(dtype)
+    mixers = sum(g.n * params.mixer_params(g.mixer, model.hidden_size) for g in model.layer_groups)
+    narrow = weight_bytes(total - edges - mixers, formats.ffn_format, scales=True)
+    wide = weight_bytes(mixers, formats.attention_format, scales=True)
+    return narrow + wide + edges * edge_bytes(dtype)
 
 
 def replica_of(
@@ -49,14 +55,12 @@ def replica_of(
     """Replica of `tp` x `pp` GPUs; with `split_kv` each GPU keeps its own sequences."""
     stored = number_format(job.weights).stored_as or job.weights
     ranks = tp if split_kv else 1
-    return Replica(
+    return replace(
+        checkpoint_formats(model, stored, job.kv),
         tp=tp // ranks,
         pp=pp,
         dp_attention=ranks,
         ep=ranks if is_sparse(model) else 1,
-        ffn_format=stored,
-        attention_format=stored,
-        kv_format=job.kv,
     )
 
 

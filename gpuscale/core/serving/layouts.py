@@ -32,6 +32,23 @@ def cache_format(engine: str, weights: str) -> str:
     return "fp8" if engine == EIGHT_BIT_CACHE and narrow else "bf16"
 
 
+ATTENTION_KEPT = ("nvfp4", "mxfp4", "int4-g128", "int4-g32")
+"""Formats whose mixture-of-experts checkpoints keep attention in 16 bits: model cards of
+DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1."""
+
+
+def checkpoint_formats(model: ModelSpec, weights: str, kv: str) -> Replica:
+    """Find the formats of a checkpoint: experts, attention, cache; a replica without degrees.
+
+    Models published in fp8 with a latent cache are scaled in blocks (DeepSeek-V3, section 3.3).
+    """
+    moe = n_experts(model) > 0
+    if weights == "fp8" and latent(model):
+        weights = "fp8-block"
+    attention = "bf16" if moe and weights in ATTENTION_KEPT else weights
+    return Replica(ffn_format=weights, attention_format=attention, kv_format=kv)
+
+
 def n_experts(model: ModelSpec) -> int:
     """Routed experts of a layer; 0 for a dense model. [1]."""
     return max((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=0)

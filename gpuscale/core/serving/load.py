@@ -6,11 +6,13 @@ Sequences, rate and time are tied by Little's law (J. D. C. Little, Operations R
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.formats import number_format
 from gpuscale.core.memory.engine import cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.forward import layer_time_s, pass_time
+from gpuscale.core.serving.layouts import checkpoint_formats
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad
 
 if TYPE_CHECKING:
@@ -242,9 +244,8 @@ def expected_times(
     site : ServingSite
         From `gpuscale.io.serving.serving_site(cluster, framework)`.
     """
-    replica = Replica(
-        tp=tp, pp=pp, ffn_format=job.weights, attention_format=job.weights, kv_format=job.kv
-    )
+    stored = number_format(job.weights).stored_as or job.weights
+    replica = replace(checkpoint_formats(model, stored, job.kv), tp=tp, pp=pp)
     context = max(1.0, float(job.context_tokens))
     group = max(1, math.ceil(job.concurrency / pp))
     decode = pass_time(model, replica, site, Batch(sequences=group, context=context))
