@@ -173,6 +173,14 @@ torchrun --nnodes $(grep -c host hosts) --nproc-per-node 8 pretrain_gpt.py --num
   --tensor-model-parallel-size 2
 """
 
+SLIME = """
+PERF=(--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 4
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1)
+ray job submit -- python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate \\
+  --hf-checkpoint $BASE/Qwen3-30B-A3B/ --rollout-batch-size 32 --n-samples-per-prompt 8 \\
+  --rollout-max-response-len 8192 --global-batch-size 256 --rollout-num-gpus-per-engine 8 ${PERF[@]}
+"""
+
 INTERPOLATED = """
 trainer: {devices: 8, num_nodes: 1}
 model:
@@ -201,6 +209,31 @@ CASES = [
     ),
     ("a.yaml", STACK, {"kind": "vllm", "tp": 2, "seq_len": 8000, "max_seqs": 16}),
     ("a.sh", NODES, {"gpus_per_node": 8, "n_nodes": None, "world_size": None}),
+    (
+        "a.sh",
+        SLIME,
+        {
+            "kind": "slime",
+            "model_name": "Qwen3-30B-A3B",
+            "world_size": 16,
+            "tp": 2,
+            "ep": 4,
+            "global_batch_size": 256,
+            "recompute": "full",
+            "rl": {
+                "method": "grpo",
+                "prompts": 32,
+                "group": 8,
+                "max_response": 8192,
+                "rollout_tp": 8,
+            },
+        },
+    ),
+    (
+        "a.sh",
+        "torchrun finetune.py --model_name_or_path a/b --use_lora --bf16 True",
+        {"kind": "trainer", "method": "lora"},
+    ),
     ("a.yaml", INTERPOLATED, {"micro_batch_size": 2, "seq_len": 2048}),
     ("a.sh", VERL.replace("trainer.nnodes=2", DYNAMIC), {"micro_batch_size": 8}),
     (

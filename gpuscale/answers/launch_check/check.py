@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deepspeed") + (
     "verl",
     "openrlhf",
+    "slime",
 )
 """Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
 

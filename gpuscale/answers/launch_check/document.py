@@ -30,6 +30,7 @@ FRAMEWORK = {
     "ms-swift": "ms-swift job",
     "verl": "verl job",
     "openrlhf": "OpenRLHF job",
+    "slime": "slime job",
     "program": "Job of a program whose options are not known here",
 }
 

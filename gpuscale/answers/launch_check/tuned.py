@@ -30,7 +30,7 @@ OPTIMIZERS = {
 """`optim` of a trainer -> optimizer of fine-tuning; others are left to the software's."""
 
 
-OWN = ("axolotl", "verl", "openrlhf")
+OWN = ("axolotl", "verl", "openrlhf", "slime")
 """Kinds whose software preset has their name."""
 OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron-bridge"}
 """Software of a launch with Megatron's degrees -> whose adapters it trains."""

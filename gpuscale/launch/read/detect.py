@@ -33,6 +33,7 @@ KINDS = (
     "torchtitan",
     "verl",
     "openrlhf",
+    "slime",
     "deepspeed",
     "accelerate",
     "maxtext",
@@ -239,6 +240,7 @@ def _script(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     if not found and (options := program.options_of(script)):
         found = [megatron.read(["pretrain_gpt.py", *options], stem)]
         found[0].unresolved.append("no command: the options that its variables hold are read")
+        found[0].precision = None if found[0].precision == "fp32" else found[0].precision
     if not found and (one := program.of_script(script)) is not None:
         found = [one]
     for one in found:
@@ -302,6 +304,8 @@ def _command(words: list[str], stem: str) -> Found | None:
         return keyed.read_recipe(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
+    if rl.is_slime(words):
+        return rl.read_slime(megatron.read(["train.py", *words], stem), _arguments(words))
     if rl.is_verl(words):
         return rl.read_verl(words)
     table = _arguments(words)

@@ -224,6 +224,39 @@ def _openrlhf_rollouts(get: _Reader) -> None:
     get.found.global_batch_size = batch or get.found.global_batch_size
 
 
+SLIME = {
+    "prompts": "rollout_batch_size",
+    "group": "n_samples_per_prompt",
+    "max_response": "rollout_max_response_len",
+    "rollout_tp": "rollout_num_gpus_per_engine",
+}
+"""Sample of RL -> option of slime, whose other options are Megatron's."""
+
+
+def is_slime(words: Sequence[str]) -> bool:
+    """Whether a command trains with slime."""
+    return "--actor-num-gpus-per-node" in words and "--rollout-batch-size" in words
+
+
+def read_slime(found: Found, table: Mapping[str, Any]) -> Found:
+    """Put what slime adds to Megatron's options on their record."""
+    get = _Reader(found, table)
+    found.kind = found.software = found.version = "slime"
+    found.not_understood = [name for name in found.not_understood if name[2:4] == "no"]
+    found.n_nodes = get.number("actor_num_nodes", "n_nodes")
+    found.gpus_per_node = get.number("actor_num_gpus_per_node", "gpus_per_node")
+    name = get.text("hf_checkpoint", "model")
+    found.model_name = name.rsplit("/", 1)[-1] if name else None
+    found.model, found.method, found.precision = None, "full", "bf16"
+    found.zero_stage = 1
+    word = get.text("advantage_estimator") or "grpo"
+    rl = {key: get.number(option) for key, option in SLIME.items()}
+    batch = found.global_batch_size
+    put_rl(found, {"method": ESTIMATORS.get(word, word.replace("_", "-")), **rl})
+    found.global_batch_size = batch or found.global_batch_size
+    return found
+
+
 GRPO_KEYS = ("num_generations", "max_completion_length", "max_prompt_length", "reward_funcs")
 """Keys that only a GRPO trainer of TRL has; any two of them say so."""
 
@@ -265,7 +298,7 @@ class _Reader:
         value = self.table.get(key)
         if value is None or value is True:
             return None
-        text = str(value).strip("'\"")
+        text = str(value).strip("'\"").rstrip("/" if field == "model" else "")
         if field == "model" and "/" in text and "\x00" in text.rsplit("/", 1)[0]:
             text = text.rsplit("/", 1)[-1]  # the folder is not known, its last part names it
         if "\x00" in text:

@@ -236,7 +236,8 @@ def _method(table: dict[str, Any], kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
     four_bit = _true(table, "load_in_4bit") or _number(table, "quantization_bit") == 4
     adapter = str(table.get("adapter") or table.get("finetuning_type") or "").lower()
-    if not adapter and (_true(table, "use_peft") or found.lora_rank):
+    chosen = _true(table, "use_peft") or _true(table, "use_lora")
+    if not adapter and (chosen or found.lora_rank):
         adapter = "lora"
     if adapter == "qlora" or (adapter == "lora" and four_bit):
         found.method = "qlora"
