@@ -55,7 +55,7 @@ class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
         "gpuscale.core.plan.records:PlanResult",
         "gpuscale.answers.plan.scan_document:ScanAnswer",
         "gpuscale.answers.plan.serve:ServingPlan",
-        "gpuscale.answers.plan.train:JobAnswer",
+        "gpuscale.answers.plan.answer:JobAnswer",
         "gpuscale.answers.finetune.plan_records:TuningPlan",
         "gpuscale.answers.finetune.rl_records:RlAnswer",
     )

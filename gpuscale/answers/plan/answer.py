@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospect_of
@@ -79,11 +79,10 @@ def plan_result(
     tuned: Tuned | None = None,
 ) -> PlanResult:
     """Put the record of an answer together."""
-    step, lay = best.step, best.layout
-    software = case.loaded.specs["software"].name
-    low_s, high_s = step_interval(step.expected_s, case.problem, software, lay)
-    step = replace(step, low_s=low_s, high_s=high_s)
-    job = used_job(case, request)
+    lay, software = best.layout, case.loaded.specs["software"].name
+    low_s, high_s = step_interval(best.step.expected_s, case.problem, software, lay)
+    step = replace(best.step, low_s=low_s, high_s=high_s)
+    job = said_job(used_job(case, request), request)
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     tokens = case.batch.asked_tokens
     ahead = prospect_of(case, request, best)
@@ -125,9 +124,23 @@ def plan_result(
         remedies=remedies,
         pareto=pareto,
         counts=result.counts,
-        job=job | {"layout": dict(request.pins)},
-        job_toml=job_toml(job, dict(request.pins)),
+        job=job.job,
+        job_toml=job.job_toml,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnswer:
+    """A job as `plan.toml` says it."""
+
+    job: dict[str, Any]
+    job_toml: str
+
+
+def said_job(table: Mapping[str, Any], request: Request) -> JobAnswer:
+    """Job with the dimensions that are pinned, and its text."""
+    pins = dict(request.pins)
+    return JobAnswer({**table, "layout": pins}, job_toml(dict(table), pins))
 
 
 def used_job(case: Case, request: Request) -> dict[str, Any]:

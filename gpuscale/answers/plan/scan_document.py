@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
+from gpuscale.answers.plan.answer import said_job
 from gpuscale.answers.plan.case import estimate_of
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
@@ -186,8 +187,6 @@ def scan_inputs(scan: Scan) -> dict[str, Any]:
 
 def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> Document:
     """Lay the answer out."""
-    from gpuscale.io.jobs import job_toml
-
     asked = [case.batch.asked_tokens for case in scan.cases]  # what is planned suits the size
     order = sorted(
         range(len(rows)), key=lambda i: (rows[i].cluster, rows[i].seq_len, asked[i], rows[i].n_gpus)
@@ -215,17 +214,15 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
         blocks.append(Text(GAPS_NOTE))
     blocks += changed(first.loaded)
     request = scan.request
-    job: dict[str, Any] = {
+    usual = {
         "model": request.model,
         "cluster": ",".join(request.clusters),
         "precision": ",".join(first.space.precision),
         "software": request.software,
         "objective": request.objective,
-    } | dict(request.job)
-    pins = dict(scan.request.pins)
-    result = ScanAnswer(
-        chosen, chosen is not None, tuple(rows), job | {"layout": pins}, job_toml(job, pins)
-    )
+    }
+    job = said_job({**usual, **request.job}, request)
+    result = ScanAnswer(chosen, chosen is not None, tuple(rows), job.job, job.job_toml)
     left_out = tuple(dict.fromkeys(line for case in scan.cases for line in case.left_out))
     return Document(
         "plan",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.money import age_warnings
-from gpuscale.answers.plan.answer import inputs_of, plan_result, used_job
+from gpuscale.answers.plan.answer import inputs_of, plan_result, said_job, used_job
 from gpuscale.answers.plan.blocks import (
     alternatives_table,
     answer_facts,
@@ -44,7 +44,6 @@ from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.jobs import job_toml
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
@@ -208,22 +207,13 @@ def _elsewhere_line(case: Case, result: SearchResult) -> list[Block]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class JobAnswer:
-    """A job as `plan.toml` says it."""
-
-    job: dict[str, Any]
-    job_toml: str
-
-
 def _job_document(case: Case, request: Request) -> Document:
-    job = used_job(case, request)
-    text = job_toml(job, dict(request.pins))
+    found = said_job(used_job(case, request), request)
     return Document(
         "plan",
         inputs_of(case, request),
-        JobAnswer(job | {"layout": dict(request.pins)}, text),
-        [Text(text.rstrip())],
+        found,
+        [Text(found.job_toml.rstrip())],
         warnings=(*case.loaded.warnings, *case.left_out),
     )
 
