@@ -351,12 +351,18 @@ def fixed_lines(path: Path) -> tuple[list[str], list[str]]:
     return parts[""], parts.get("memory", [])
 
 
+SEEN = 4
+"""How often a row counts as it is with itself in the fit, for once each with its model and with its
+source left out: a question is mostly about a model that has rows."""
+
 FEWEST = 12
 """Residuals below which a class takes the width of all rows of its quantity."""
 
 
-def write_intervals(problem: Problem, left_out: Sequence[np.ndarray]) -> None:
-    """80 % quantile of |ln ratio| of each class; rows seen, and with model or engine left out."""
+def write_intervals(
+    problem: Problem, left_out: Sequence[np.ndarray], architecture: np.ndarray
+) -> None:
+    """80 % quantile of |ln ratio| of each class; rows seen, and with model or source left out."""
     classes: dict[str, list[float]] = defaultdict(list)
     for r in left_out:
         for (i, q), value in zip(problem.labels, r, strict=True):
@@ -365,7 +371,7 @@ def write_intervals(problem: Problem, left_out: Sequence[np.ndarray]) -> None:
     unseen = [v for q in QUANTITIES for v in classes[f"any/{q}"]]
     lines = [
         "# Half widths of ln(value) that hold 80 % of the rows of a class, each predicted by the",
-        "# fit on all rows, with its model and with its engine left out of the fit.",
+        "# fit on all rows (counted four times), with its model and with its source left out.",
         "# Written by tools/fit_serving.py.",
         "",
         "[class.unknown]",
@@ -373,8 +379,8 @@ def write_intervals(problem: Problem, left_out: Sequence[np.ndarray]) -> None:
         'source = "no row of the class: 90 % of all rows"',
         "",
         '[class."unseen-architecture"]',
-        f"width = {quantile(unseen, 0.8):.3f}",
-        'source = "no row of the architecture: 80 % of all rows, at least"',
+        f"width = {quantile(np.abs(architecture).tolist(), 0.8):.3f}",
+        'source = "80 % of all rows, their architecture left out of the fit; at least"',
     ]
     for name, errors in sorted(classes.items()):
         if len(errors) < FEWEST * len(left_out):
@@ -412,7 +418,9 @@ def main(argv: list[str] | None = None) -> None:
         write(problem, x)
     found = {key: problem.left_out(x, r, jac, key) for key in LEFT_OUT}
     if not args.check:
-        write_intervals(problem, [r, found["model"], found["framework"]])
+        seen = [r] * SEEN
+        left = [found["model"], found["source"]]
+        write_intervals(problem, [*seen, *left], found["architecture"])
 
 
 if __name__ == "__main__":
