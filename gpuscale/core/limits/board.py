@@ -106,26 +106,12 @@ def _dp(case: Case) -> LimitRow:
         width = s.shared_width + s.mixer_weights / (s.n_matrices * s.hidden_size)
         note += "; attention and shared experts"
     ranks = lay.dp * lay.cp
-    math_s = dp_limits.dp_math_s(
-        case.batch_tokens,
-        s.hidden_size,
-        ffn_hidden_size=width,
-        n_gpus=lay.n_gpus,
-        flop_per_s=case.peak,
-        top_k=1,
-        n_matrices=s.n_matrices,
-    )
+    math_s = _backward_s(case, case.batch_tokens, width, 1)
     layer_bytes = 2 * s.n_matrices * s.hidden_size * width
     comm_s = 2 * _gather_s(case, layer_bytes, lay.tp * ranks, lay.tp) / lay.pp
+    times_s = math_s, comm_s
     return _tokens_row(
-        case,
-        "dp",
-        degree=ranks,
-        in_use=ranks > 1 and lay.zero_stage < 3,
-        math_s=math_s,
-        comm_s=comm_s,
-        rule=_rule_tokens(case, lay.tp),
-        note=note,
+        case, "dp", ranks, lay.zero_stage < 3, times_s, rule=_rule_tokens(case, lay.tp), note=note
     )
 
 
@@ -135,25 +121,17 @@ def _moe_dp(case: Case) -> LimitRow:
     inner = lay.ep * lay.etp
     span = lay.tp * lay.cp * lay.dp
     replicas = max(1, span // inner)
-    math_s = dp_limits.dp_math_s(
-        case.batch_tokens,
-        s.hidden_size,
-        ffn_hidden_size=s.ffn_hidden_size,
-        n_gpus=lay.n_gpus,
-        flop_per_s=case.peak,
-        top_k=s.top_k,
-        n_matrices=s.n_matrices,
-    )
+    math_s = _backward_s(case, case.batch_tokens, s.ffn_hidden_size, s.top_k)
     layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
     comm_s = 2 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
     rule = s.n_experts / s.top_k * _rule_tokens(case, inner)
+    times_s = math_s, comm_s
     return _tokens_row(
         case,
         "moe-dp",
-        degree=replicas,
-        in_use=replicas > 1 and lay.zero_stage < 3,
-        math_s=math_s,
-        comm_s=comm_s,
+        replicas,
+        lay.zero_stage < 3,
+        times_s,
         rule=rule,
         note=f"experts: E/k = {s.n_experts / s.top_k:g}",
     )
@@ -165,28 +143,35 @@ def _fsdp(case: Case) -> LimitRow:
     inner = lay.tp if s.n_experts == 1 else lay.ep * lay.etp
     span = lay.tp * lay.cp * lay.dp
     m = lay.n_micro_batches
-    math_s = STEP_OVER_BACKWARD * dp_limits.dp_math_s(
-        case.batch_tokens / m,
-        s.hidden_size,
-        ffn_hidden_size=s.ffn_hidden_size,
-        n_gpus=lay.n_gpus,
-        flop_per_s=case.peak,
-        top_k=s.top_k,
-        n_matrices=s.n_matrices,
+    math_s = STEP_OVER_BACKWARD * _backward_s(
+        case, case.batch_tokens / m, s.ffn_hidden_size, s.top_k
     )
     layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
     comm_s = 3 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
     rule = m * s.n_experts / s.top_k * _rule_tokens(case, inner)
     ranks = max(1, span // inner)
+    times_s = math_s, comm_s
     return _tokens_row(
         case,
         "fsdp",
-        degree=ranks,
-        in_use=ranks > 1 and lay.zero_stage == 3,
-        math_s=math_s,
-        comm_s=comm_s,
+        ranks,
+        lay.zero_stage == 3,
+        times_s,
         rule=rule,
         note=f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
+    )
+
+
+def _backward_s(case: Case, tokens: float, width: float, top_k: float) -> float:
+    """Backward pass of a layer's FFN, of so many tokens on all GPUs. [s]."""
+    return dp_limits.dp_math_s(
+        tokens,
+        case.shape.hidden_size,
+        ffn_hidden_size=width,
+        n_gpus=case.layout.n_gpus,
+        flop_per_s=case.peak,
+        top_k=top_k,
+        n_matrices=case.shape.n_matrices,
     )
 
 
@@ -194,21 +179,22 @@ def _tokens_row(
     case: Case,
     axis: str,
     degree: int,
-    in_use: bool,
-    math_s: float,
-    comm_s: float,
+    chosen: bool,
+    times_s: tuple[float, float],
+    *,
     rule: float,
     note: str,
 ) -> LimitRow:
-    have = case.tokens_per_gpu
+    """Row of a limit on tokens per GPU; `chosen`: the ZeRO stage is that of the axis."""
+    have, (math_s, comm_s) = case.tokens_per_gpu, times_s
     return _row(
         axis,
         degree,
-        (math_s, comm_s),
+        times_s,
         ("tokens per GPU", have, ">=", have * comm_s / math_s),
         rule=rule,
         note=note,
-        in_use=in_use,
+        in_use=degree > 1 and chosen,
         unused="not used" if degree == 1 else "",
     )
 
