@@ -134,7 +134,7 @@ def _sections(
         found["sensitivity"] = _sensitivity(asked, case, best, result)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
         found["pareto"] = _pareto(asked, case, result)
-        found["tuned"] = tuned(case, request) if best.fits else None
+        found["tuned"] = tuned(case, request, best.layout) if best.fits else None
     except KeyboardInterrupt:
         result.interrupted = True
     return found
