@@ -204,6 +204,8 @@ class Run:
                     rows.append(self.say(mutant, "not called"))
                 continue
             child, status = os.wait()
+            if child not in running:  # of a test that was ended while it waited for it
+                continue
             ended = os.WIFSIGNALED(status) or os.WEXITSTATUS(status)  # looped, or a test failed
             rows.append(self.say(running.pop(child), "caught" if ended else "survived"))
         caught = sum(row[3] == "caught" for row in rows)
