@@ -1,5 +1,7 @@
 """RL post-training: lengths, roles, phases."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,3 +71,13 @@ def test_a_split_is_compared_with_others(capsys):
     assert code == 0
     for word in ("rollout GPUs", "bound by", "log-probabilities", "weights to the engine"):
         assert word in text
+
+
+def test_more_memory_never_slows_a_step(capsys):
+    """The engine's degree is the fastest that fits, so a larger card has no fewer choices."""
+    ask = ["plan", "gemma3-27b", "--method", "grpo", "--gpus", "16", "--json"]
+    steps = []
+    for room in ("80GB", "240GB"):
+        assert run([*ask, "--set", f"gpu.hbm_bytes={room}"]) == 0
+        steps.append(json.loads(capsys.readouterr().out)["result"]["step_s"])
+    assert steps[1] <= steps[0]

@@ -26,7 +26,7 @@ from gpuscale.render.document import Document, Facts, Text
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.bench import Bench
-    from gpuscale.core.rl.estimate import RlEstimate, RlJob
+    from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.core.run.bill import Bill
     from gpuscale.render.document import Block
@@ -79,13 +79,25 @@ class Asking:
         return replace(case, assumed=said)
 
     def estimate(self, case: Case, rl: RlJob) -> RlEstimate:
-        """Phases and memory of a step."""
-        engine = None
-        if rl.method != "dpo":
-            tp = 1 if rl.engine == "hf" else self.asked.rollout_tp or engine_tp(case)
-            engine = rl_engine(case.loaded.cluster, tp)
+        """Phases and memory of a step, at the fastest degrees of the rollout that fit."""
         critic = self._critic(case)
-        return rl_estimate(case.bench, case.job, rl, engine, critic=critic, costs=self.costs)
+        engines: list[Engine | None] = [None]
+        if rl.method != "dpo":
+            engines = [rl_engine(case.loaded.cluster, tp) for tp in self._rollout_tps(case, rl)]
+        found = [
+            rl_estimate(case.bench, case.job, rl, engine, critic=critic, costs=self.costs)
+            for engine in engines
+        ]
+        return min(found, key=lambda e: (not e.fits, e.step.step_s))
+
+    def _rollout_tps(self, case: Case, rl: RlJob) -> tuple[int, ...]:
+        if rl.engine == "hf" or self.asked.rollout_tp:
+            return (1 if rl.engine == "hf" else self.asked.rollout_tp,)
+        least = engine_tp(case)
+        most = min(case.bench.gpus_per_node, rl.rollout_gpus or case.job.layout.n_gpus)
+        heads = [m.n_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_heads")]
+        legal = (tp for tp in (1, 2, 4, 8) if all(n % tp == 0 for n in heads))
+        return tuple(tp for tp in legal if least <= tp <= most) or (least,)
 
     def _critic(self, case: Case) -> Bench | None:
         if self.asked.critic is None:
@@ -299,5 +311,7 @@ def _head(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> str:
         taken.append(f"responses of {rl.response_tokens:,.0f} tokens (--response)")
     if rl.method != "dpo" and asked.engine is None:
         taken.append(f"engine {rl.engine} (--engine)")
+    if e.rollout_tp and not asked.rollout_tp and rl.engine != "hf":
+        taken.append(f"rollout TP {e.rollout_tp}, the fastest that fits (--rollout-tp)")
     head = f"{words}{mode}{where}: {lengths}\n{head_text(case, case.job)}"
     return head + ("\ntaken: " + "; ".join(taken) if taken else "")

@@ -103,6 +103,7 @@ class RlEstimate:
     roles: Roles
     n_gpus: int
     rollout_gpus: int
+    rollout_tp: int  # GPUs of a replica of the engine; 0 without one
     fits: bool
     tokens: float  # of prompts and responses, one step
 
@@ -312,6 +313,7 @@ def rl_estimate(
         roles=held,
         n_gpus=n_train + rl.rollout_gpus + rl.critic_gpus,
         rollout_gpus=rl.rollout_gpus,
+        rollout_tp=engine.replica.tp if engine else 0,
         fits=memory.total_bytes <= bench.usable_bytes and (found is None or found.fits),
         tokens=rl.samples * (rl.prompt_tokens + rl.response_tokens),
     )
