@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 from gpuscale.core.model import mixers
 from gpuscale.core.model.mixers import AnyMixer
@@ -38,13 +39,13 @@ def code(text: str) -> str:
 # --- command line -------------------------------------------------------------------------------
 
 
+@patch.dict(os.environ, {"COLUMNS": "100"})
 def help_text(command: str) -> str:
     """Give what `gpuscale COMMAND --help` prints, 100 columns wide."""
     import typer
 
     from gpuscale.cli.app import app
 
-    os.environ["COLUMNS"] = "100"
     group = typer.main.get_command(app)
     with group.make_context("gpuscale", [], resilient_parsing=True, terminal_width=100) as context:
         if not command:

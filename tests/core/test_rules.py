@@ -102,7 +102,8 @@ def test_the_batch_is_dealt_evenly():
 
 
 def test_pipelines_hold_a_layer_in_every_stage_or_chunk():
-    assert broken(pp=32) == "" and broken(pp=33) == "pp-layers"
+    assert broken(pp=32) == broken(pp=34) == ""  # embedding and head alone
+    assert broken(pp=35) == broken(pp=33, soft={"lone_ends": False}) == "pp-layers"
     assert broken(pp=17, vpp=2, batch=68, schedule="interleaved") == ""  # the ends hold none
     assert broken(pp=7, vpp=5, batch=70, schedule="interleaved") == "pp-layers"
     even = {"uneven_stages": False}
@@ -161,7 +162,8 @@ GIVEN = [  # layers of the stages or chunks, pp, vpp, rule
     ((7, 9, 9, 7), 4, 1, ""),
     ((8, 8, 8, 7), 4, 1, "pp-layers"),
     ((16, 16), 4, 1, "pp-layers"),
-    ((0, 16, 8, 8), 4, 1, "pp-layers"),
+    ((0, 16, 8, 8), 4, 1, ""),  # the embedding alone
+    ((16, 0, 8, 8), 4, 1, "pp-layers"),
     ((1, 31), 2, 1, ""),
     ((16, 16), 2, 4, ""),
     ((3, 29), 2, 4, "pp-layers"),  # four chunks are four layers
