@@ -189,6 +189,14 @@ def test_what_fits_only_sharded_is_sharded_and_said(capsys):
     )
 
 
+def test_one_machine_less_than_the_fewest_is_too_few(capsys):
+    job = ("memory", "llama3-70b", "--method", "full", "--gpu", "h100")
+    n = result(capsys, *job, "--min-gpus")[1]["fewest_gpus"]
+    assert n == 24  # 18 bytes a parameter over two machines are 79 GB before any activation
+    assert result(capsys, *job, "--gpus", str(n), "--zero", "3")[1]["fits"]
+    assert not result(capsys, *job, "--gpus", str(n - 8), "--zero", "3")[1]["fits"]
+
+
 def test_a_pretraining_family_fine_tunes_as_its_sister(capsys):
     job = ["memory", "llama3-8b", "--method", "full", "--gpus", "8", "--software"]
     found = [result(capsys, *job, name)[1] for name in ("fsdp", "hf-fsdp")]

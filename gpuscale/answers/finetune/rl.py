@@ -120,11 +120,15 @@ def _degrees(n_gpus: int, case: Case) -> Iterator[tuple[int, int]]:
                 yield tp, pp
 
 
+WEIGHTS_FRAC = 0.5
+"""Most of a GPU that the engine's weights may take: prior, the rest is for cache and training."""
+
+
 def engine_tp(case: Case) -> int:
-    """Smallest tensor-parallel degree whose weights take at most half of a GPU."""
+    """Smallest tensor-parallel degree whose weights leave room for the cache."""
     total = 2.0 * counts(case.loaded.model, case.job.method).total_params
     tp = 1
-    while total / tp > 0.5 * case.bench.usable_bytes and tp < case.bench.gpus_per_node:
+    while total / tp > WEIGHTS_FRAC * case.bench.usable_bytes and tp < case.bench.gpus_per_node:
         tp *= 2
     return tp
 

@@ -146,15 +146,13 @@ def sharded(job: Job, n_gpus: int, zero_stage: int | None = None) -> Job:
 
 
 def counts_of_gpus(gpus_per_node: int, most: int = 1024) -> Iterator[int]:
-    """Yield numbers of GPUs worth trying: 1, 2, 4 ... of a machine, then whole machines.
+    """Yield numbers of GPUs worth trying: every one of a machine, then whole machines.
 
-    >>> list(counts_of_gpus(8, 32))
-    [1, 2, 4, 8, 16, 32]
+    >>> list(counts_of_gpus(4, 12))
+    [1, 2, 3, 4, 8, 12]
     """
-    n = 1
-    while n <= most:
-        yield n
-        n *= 2
+    yield from range(1, min(gpus_per_node, most) + 1)
+    yield from range(2 * gpus_per_node, most + 1, gpus_per_node)
 
 
 def fewest_gpus(bench: Bench, job: Job, most: int = 1024) -> Job | None:
