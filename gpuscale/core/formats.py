@@ -173,6 +173,42 @@ RATE_ORDER = tuple(name for name, f in FORMATS.items() if f.rate)
 """Formats that matrix units multiply; a mixed product runs at the first."""
 
 
+CALLED = {
+    "awq": "int4-g128",
+    "gptq": "int4-g128",
+    "int4": "int4-g128",
+    "w4a16": "int4-g128",
+    "q4": "q4_k_m",
+    "q5": "q5_k_m",
+    "q6": "q6_k",
+    "q8": "q8_0",
+    "q3": "q3_k_m",
+    "q2": "q2_k",
+    "w8a8": "int8",
+    "gptq-int8": "int8-g128",
+    "w8a16": "int8-g128",
+    "fp16": "bf16",
+    "f16": "bf16",
+    "half": "bf16",
+    "float16": "bf16",
+    "bfloat16": "bf16",
+    "fp8_e4m3": "fp8",
+    "fp4": "nvfp4",
+    "nvfp4a16": "nvfp4",
+}
+"""What people call the number formats of weights."""
+
+
+def format_name(name: str) -> str:
+    """Format by one of its names; ``q4_k`` is a mixture's own middle size.
+
+    >>> format_name("awq"), format_name("q4_k"), format_name("q2_k")
+    ('int4-g128', 'q4_k_m', 'q2_k')
+    """
+    name = CALLED.get(name, name)
+    return f"{name}_m" if name not in FORMATS and f"{name}_m" in FORMATS else name
+
+
 _BITS = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)bpw")
 
 

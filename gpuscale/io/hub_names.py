@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from gpuscale.core.formats import FORMATS, format_name
+
 TUNED = re.compile(
     r"instruct|chat|it|base|hf|thinking|think|preview|latest|sft|dpo|rlhf|rl|pt|beta|fast|"
     r"uncensored|abliterated|distill|quantized|qat|turbo|exp|block|marlin|reasoning|coder|code|math|python|unsloth|mlx|dynamic|"
@@ -21,20 +23,9 @@ DATED = re.compile(r"\d{4}|v\d(\.\d)?|\d{2}-\d{2}")
 """Dates and versions, where the name without them is known."""
 
 STORED = {
-    "fp8": "fp8",
-    "w8a8": "int8",
-    "int8": "int8",
-    "8bit": "int8",
-    "awq": "int4-g128",
-    "gptq": "int4-g128",
-    "int4": "int4-g128",
-    "w4a16": "int4-g128",
-    "4bit": "int4-g128",
-    "nvfp4": "nvfp4",
-    "fp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "gguf": "q4_k_m",
-}
+    word: format_name(word)
+    for word in ("fp8", "w8a8", "int8", "awq", "gptq", "int4", "w4a16", "nvfp4", "fp4", "mxfp4")
+} | {"8bit": "int8", "4bit": "int4-g128", "gguf": "q4_k_m"}
 """Words that say how the weights are stored -> their format; `bnb-4bit` is `nf4`."""
 
 
@@ -95,8 +86,5 @@ def _without_quants(text: str) -> tuple[str, str | None]:
     found = re.search(r"[-.](i?q\d(?:-(?:k|[01]|xs|xxs|s|m|nl))?(?:-[sml])?)(?:-gguf)?$", text)
     if not found:
         return text, None
-    from gpuscale.core.formats import FORMATS
-
-    name = found[1].replace("-", "_")
-    name = {"q4": "q4_k_m", "q5": "q5_k_m", "q6": "q6_k", "q8": "q8_0"}.get(name, name)
+    name = format_name(found[1].replace("-", "_"))
     return (text[: found.start()], name) if name in FORMATS else (text, None)

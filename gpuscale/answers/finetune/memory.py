@@ -114,13 +114,11 @@ def _case(asked: Memory, family: str | None) -> Case:
 
 def _sharded_if_it_must(case: Case) -> Case:
     """Case with its replicas sharded, where only that fits: what `plan` takes too."""
-    from gpuscale.core.finetune.bench import sharded
-
     layout = case.job.layout
     parted = layout.dp == 1 or layout.dp < layout.n_gpus or layout.ep > 1
     if parted or layout.zero_stage == 3 or case.bench.fits(case.job):
         return case
-    job = sharded(case.job, layout.n_gpus, 3)
+    job = b.sharded(case.job, layout.n_gpus, 3)
     if not case.bench.fits(job):
         return case
     told = f"ZeRO 3, as stage {layout.zero_stage} does not fit (--zero)"

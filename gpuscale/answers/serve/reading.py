@@ -59,31 +59,6 @@ NEAREST = {
 }
 """Engines without parameters of their own, and the nearest one that has."""
 
-FORMAT_NAMES = {
-    "awq": "int4-g128",
-    "gptq": "int4-g128",
-    "int4": "int4-g128",
-    "w4a16": "int4-g128",
-    "q4": "q4_k_m",
-    "q5": "q5_k_m",
-    "q6": "q6_k",
-    "q8": "q8_0",
-    "q3": "q3_k_m",
-    "q2": "q2_k",
-    "w8a8": "int8",
-    "gptq-int8": "int8-g128",
-    "w8a16": "int8-g128",
-    "fp16": "bf16",
-    "f16": "bf16",
-    "half": "bf16",
-    "float16": "bf16",
-    "bfloat16": "bf16",
-    "fp8_e4m3": "fp8",
-    "fp4": "nvfp4",
-    "nvfp4a16": "nvfp4",
-}
-"""What people call the number formats of weights."""
-
 SHOWN = {"trtllm": "trtllm", "llamacpp": "llama.cpp"}
 
 
@@ -200,7 +175,7 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
 
 def formats(value: Any, label: str) -> tuple[str, ...]:
     """Read number formats: one or a list; ``2.5bpw`` is a free number of bits a weight."""
-    from gpuscale.core.formats import FORMATS, number_format
+    from gpuscale.core.formats import FORMATS, format_name, number_format
 
     given = value.split(",") if isinstance(value, str) else list(value)
     found = []
@@ -212,18 +187,6 @@ def formats(value: Any, label: str) -> tuple[str, ...]:
             hint = f"known: {', '.join(FORMATS)}, or bits such as 2.5bpw"
             raise unknown_name(f"{label} format", name, FORMATS, hint) from None
     return tuple(dict.fromkeys(found))
-
-
-def format_name(name: str) -> str:
-    """Format by one of its names; ``q4_k`` is a mixture's own middle size.
-
-    >>> format_name("awq"), format_name("q4_k"), format_name("q2_k")
-    ('int4-g128', 'q4_k_m', 'q2_k')
-    """
-    from gpuscale.core.formats import FORMATS
-
-    name = FORMAT_NAMES.get(name, name)
-    return f"{name}_m" if name not in FORMATS and f"{name}_m" in FORMATS else name
 
 
 @dataclass(frozen=True, slots=True)
