@@ -72,6 +72,7 @@ class ModelSpec(Spec):
     name: str
     title: str = ""
     family: str = ""
+    hub: str = ""  # a checkpoint of it, as Hugging Face names it
     hidden_size: PositiveInt
     vocab_size: PositiveInt
     layers: str  # pattern over the names in `mixers` and `ffns`

@@ -390,3 +390,19 @@ def test_intervals_are_those_of_the_kind_of_load():
     assert (
         drafts["tpot_high_s"] / drafts["tpot_mean_s"] > plain["tpot_high_s"] / plain["tpot_mean_s"]
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "loaded"),
+    [
+        (("llama3.1-8b",), "vllm serve meta-llama/Llama-3.1-8B-Instruct "),
+        (("llama3.1-8b", "--weights", "fp8"), "vllm serve meta-llama/Llama-3.1-8B-Instruct "),
+        (("llama3.1-8b", "--weights", "awq"), "vllm serve ./llama3.1-8b-int4-g128 "),
+        (("unsloth/Llama-3.1-8B-Instruct",), "vllm serve unsloth/Llama-3.1-8B-Instruct "),
+        (("Qwen/Qwen3-8B", "--weights", "q4_k_m"), "llama-server -m Qwen3-8B-q4_k_m.gguf "),
+        (("gpt3-6.7b", "--engine", "sglang"), "--model-path ./gpt3-6.7b-bf16 "),
+    ],
+)
+def test_engines_are_told_a_checkpoint_that_exists(args, loaded):
+    done = invoke("serve", *args, "--gpu", "h100", "--gpus", "1", "--concurrency", "2")
+    assert loaded in done.stdout, done.stderr

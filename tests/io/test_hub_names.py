@@ -36,6 +36,14 @@ def test_names_of_a_hub(name, preset, stored):
         assert any(preset in w and stored in w for w in model.warnings)
 
 
+@pytest.mark.parametrize("name", preset_names("model"))
+def test_the_name_on_the_hub_means_the_preset(name):
+    spec = load_model(name).spec
+    if spec.hub:
+        on_hub = load_model(spec.hub).spec
+        assert (on_hub.name, on_hub.published_format) == (name, spec.published_format)
+
+
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.sampled_from(preset_names("model")), st.sampled_from(["-instruct", "-it", "-AWQ", "-2507"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.disaggregated import PooledService
@@ -13,9 +14,13 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve.case import Case
     from gpuscale.core.serving.choose import Found
     from gpuscale.core.serving.service import Service
+    from gpuscale.specs.model import ModelSpec
 
 QUANTISED = {"fp8": "fp8", "int4-g128": "awq", "int4-g32": "compressed-tensors"}
 """Format -> `--quantization` of engines that quantise or check on loading."""
+
+ON_LOADING = ("bf16", "fp16", "fp8")
+"""Formats that an engine makes of 16 bits while it loads; others are stored by a tool before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class Started:
     """One replica as an engine is told to start it."""
 
     model: str
+    file: str  # the same as llama.cpp's file
     service: Service
     weights: str
     kv: str
@@ -46,7 +52,8 @@ def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
         for service in services:
             most = found.load.most_sequences if found.load else 0
             one = Started(
-                model=asked.model,
+                model=checkpoint(asked.model, case.model, found.candidate.weights),
+                file=gguf(asked.model, found.candidate.weights),
                 service=service,
                 weights=found.candidate.weights,
                 kv=service.replica.kv_format,
@@ -56,6 +63,23 @@ def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
             )
             lines.append(WRITERS[name](asked, one))
     return tuple(lines)
+
+
+def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:
+    """Name on the hub that an engine loads; a folder where there is none in the format."""
+    path = Path(asked)
+    if path.is_file():
+        return f"./{path.parent}" if not path.is_absolute() else str(path.parent)
+    on_hub = asked if "/" in asked else model.hub
+    stored = model.published_format
+    if on_hub and (weights == stored or (stored == "bf16" and weights in ON_LOADING)):
+        return on_hub
+    return f"./{path.name}-{weights}"
+
+
+def gguf(asked: str, weights: str) -> str:
+    """File of a model for llama.cpp, as its converter names it."""
+    return f"{Path(asked).name.removesuffix('.json').removesuffix('.toml')}-{weights}.gguf"
 
 
 def rounded_up(sequences: float) -> int:
@@ -165,7 +189,7 @@ def llama_cpp_line(asked: Serve, one: Started) -> str:
     slots = max(1, min(one.sequences, asked.concurrency or 1))
     context = one.context or 1 << math.ceil(math.log2(max(512.0, s.demand.contexts.high)))
     return (
-        f"llama-server -m {one.model}-{one.weights}.gguf {_placed(s)} -fa on "
+        f"llama-server -m {one.file} {_placed(s)} -fa on "
         f"-c {context * slots} -np {slots} -ub {one.chunk}"
     )
 
@@ -211,7 +235,7 @@ def benchmark_line(asked: Serve, case: Case, found: Found) -> str:
     demand, engine = case.demand, found.candidate.engine
     n, o = round(demand.inputs.mean), round(demand.outputs.mean)
     if engine == "llama.cpp":
-        return f"llama-bench -m {asked.model}-{found.candidate.weights}.gguf -p {n} -n {o}"
+        return f"llama-bench -m {gguf(asked.model, found.candidate.weights)} -p {n} -n {o}"
     if asked.concurrency:
         n_requests = asked.requests or 10 * asked.concurrency
         load = f"--max-concurrency {asked.concurrency} --num-prompts {n_requests}"
@@ -229,4 +253,5 @@ def benchmark_line(asked: Serve, case: Case, found: Found) -> str:
         else " --backend openai"
     )
     names = f"--dataset-name random --random-input-len {n} --random-output-len {o}"
-    return f"{tool}{backend} --model {asked.model} {names} {load} --ignore-eos"
+    model = checkpoint(asked.model, case.model, found.candidate.weights)
+    return f"{tool}{backend} --model {model} {names} {load} --ignore-eos"
