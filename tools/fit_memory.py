@@ -47,7 +47,7 @@ GROUPS = (
             "megatron-no-overlap",
             "megatron-core",
             "megatron-bridge",
-            "megatron-lm",
+            "megatron-lm-2021",
             "mlperf-submission",
         ),
         lambda r: r.software == "megatron-no-overlap",

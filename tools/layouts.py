@@ -148,7 +148,8 @@ RUNS = (
     ),
     Run(
         "GPT-3 175B, 64 A100",
-        f"gpt3-175b {SELECTIVE} --gpus 64 --pp 8 --vpp 3 --global-batch 64 --software megatron-lm",
+        f"gpt3-175b {SELECTIVE} --gpus 64 --pp 8 --vpp 3 --global-batch 64 "
+        "--software megatron-lm-2021",
         "s",
         13.75,
         "arXiv:2205.05198, table 5",
@@ -162,7 +163,8 @@ RUNS = (
     ),
     Run(
         "1T, 512 A100",
-        f"megatron-1t {SELECTIVE} --gpus 512 --pp 64 --global-batch 512 --software megatron-lm",
+        f"megatron-1t {SELECTIVE} --gpus 512 --pp 64 --global-batch 512 "
+        "--software megatron-lm-2021",
         "s",
         71.49,
         "the same",
@@ -170,7 +172,7 @@ RUNS = (
     Run(
         "175B by Megatron-LM, 12,288 A100",
         f"megatron-175b {A100} --gpus 12288 --tp 8 --pp 8 --vpp 6 --global-batch 6144 "
-        "--software megatron-lm",
+        "--software megatron-lm-2021",
         "s",
         8.57,
         "MegaScale, arXiv:2402.15627, table 2",

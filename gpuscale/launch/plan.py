@@ -32,7 +32,7 @@ SAY_SETTINGS = ("megatron", "megatron-bridge")
 OF_SOFTWARE = {
     "megatron-core": "megatron",
     "megatron-bridge": "megatron",
-    "megatron-lm": "megatron",
+    "megatron-lm-2021": "megatron",
     "megatron-no-overlap": "megatron",
     "megatron-deepspeed": "megatron",
     "mlperf-submission": "megatron",

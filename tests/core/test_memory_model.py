@@ -315,11 +315,11 @@ def test_gpt3_on_512_v100_does_not_fit():  # errata E8
     layout = Layout(
         seq_len=2048, global_batch_size=64, tp=8, dp=64, recompute="full", precision="fp16"
     )
-    peak = expected_peak(gpt, layout, "megatron-lm")
+    peak = expected_peak(gpt, layout, "megatron-lm-2021")
     assert peak.weights_bytes > load_gpu("v100").hbm_bytes
     found = fewest_gpus(
         model_facts(gpt),
-        parameters_of(load_software("megatron-lm")),
+        parameters_of(load_software("megatron-lm-2021")),
         layout,
         facts_of(gpt, 2048, 64, 512),
         room_bytes=usable_bytes(load_gpu("v100").hbm_bytes),

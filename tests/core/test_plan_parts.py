@@ -49,6 +49,13 @@ def test_batch_is_within_tolerance_or_the_nearest_whole_number(tokens, seq_len):
     assert abs(n / exact - 1) <= TOLERANCE or abs(n - exact) <= 1
 
 
+@given(st.floats(1, 1e10), st.integers(1, 1 << 15), st.integers(1, 4096), st.integers(1, 200))
+def test_a_batch_is_whole_micro_batches(tokens, seq_len, n_gpus, micro_batch):
+    n = sequences_for(tokens, seq_len, n_gpus=n_gpus, micro_batch=micro_batch)
+    assert n >= micro_batch and n % micro_batch == 0
+    assert abs(n / (tokens / seq_len) - 1) <= TOLERANCE or abs(n - tokens / seq_len) <= micro_batch
+
+
 @pytest.mark.parametrize(
     ("tokens", "seq_len", "want"),
     [

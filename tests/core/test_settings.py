@@ -42,7 +42,7 @@ def test_settings_reach_time_and_memory():
         ("nanotron", JobSettings(cuda_graphs="layer"), "CUDA graphs"),
         ("fsdp", JobSettings(dispatcher="deepep"), "dispatcher"),
         ("torchtitan", JobSettings(moments="fp8"), "moments"),
-        ("megatron-lm", JobSettings(overlap_ep=True), "overlap"),
+        ("megatron-lm-2021", JobSettings(overlap_ep=True), "overlap"),
         ("megatron-core", JobSettings(cuda_graphs="full", dispatcher="hybridep"), ""),
     ],
 )

@@ -230,7 +230,7 @@ def test_texts_map_to_presets():
     assert family_of({"framework": "torchtitan 0.2 (FSDP2)"}) == "torchtitan"
     assert family_of({"framework": "Megatron-DeepSpeed"}) == "megatron-deepspeed"
     assert family_of({"framework": "NeMo 25.x"}) == "megatron-core"
-    assert family_of({"framework": "Megatron-LM (2021)"}) == "megatron-lm"
+    assert family_of({"framework": "Megatron-LM (2021)"}) == "megatron-lm-2021"
     assert family_of({"framework": ""}) == "megatron-core"
     assert precision_of("bf16 (fp32 grad accumulation)") == "bf16"
     assert precision_of("fp8 (current scaling)") == "fp8"

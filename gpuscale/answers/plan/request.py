@@ -233,13 +233,20 @@ def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
     return request.seq_lens or (usual_seq_len(None, model),)
 
 
-def suited(batch: Batch, seq_len: int, n_gpus: int) -> Batch:
-    """Batch that suits a number of GPUs, unless it was given."""
+def suited(request: Request, batch: Batch, seq_len: int, n_gpus: int) -> Batch:
+    """Batch that suits a number of GPUs and a pinned micro-batch, unless it was given."""
     from gpuscale.core.plan.batch import sequences_for
 
     if batch.origin == "given":
         return batch
-    return replace(batch, sequences=sequences_for(batch.asked_tokens, seq_len, n_gpus=n_gpus))
+    pinned = request.pin_texts.get("micro_batch", "")
+    micro_batch = int(pinned) if pinned.isdigit() else 1
+    return replace(
+        batch,
+        sequences=sequences_for(
+            batch.asked_tokens, seq_len, n_gpus=n_gpus, micro_batch=max(1, micro_batch)
+        ),
+    )
 
 
 def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[Batch, ...]:

@@ -221,7 +221,7 @@ def _try(
     scan.progress.case_done() if scan.rows or scan.skipped else None
     like = scan.like.get((loaded.cluster.name, seq_len))
     try:
-        suit = suited(batch, seq_len, n)
+        suit = suited(scan.request, batch, seq_len, n)
         case = make_case(loaded, scan.request, n, seq_len, suit, like)
         limit_s = _slowest_s(scan, case) if limited else float("inf")
         seeks = bool(scan.request.size_wanted)

@@ -96,7 +96,7 @@ def single_plan(asked: Plan, request: Request) -> Document:
     progress = Progress()
 
     def make(n: int) -> Case:
-        return make_case(loaded, request, n, seq_len, suited(batch, seq_len, n))
+        return make_case(loaded, request, n, seq_len, suited(request, batch, seq_len, n))
 
     if asked.show_job:
         return _job_document(make(n_gpus), request)

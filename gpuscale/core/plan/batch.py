@@ -7,7 +7,11 @@ TOLERANCE = 0.05
 
 
 def sequences_for(
-    batch_tokens: float, seq_len: int, tolerance: float = TOLERANCE, n_gpus: int = 1
+    batch_tokens: float,
+    seq_len: int,
+    tolerance: float = TOLERANCE,
+    n_gpus: int = 1,
+    micro_batch: int = 1,
 ) -> int:
     """Sequences of a batch given in tokens, rounded so that many layouts divide it.
 
@@ -25,6 +29,8 @@ def sequences_for(
     n_gpus : int
         GPUs that share the batch: where an odd number of ranks is in them, a batch that it
         divides too, if one is within the tolerance. [1]
+    micro_batch : int
+        Sequences of a micro-batch that the batch must be a multiple of. [1]
 
     Returns
     -------
@@ -37,16 +43,18 @@ def sequences_for(
     (512, 2048, 15360)
     >>> sequences_for(1e3, 8192), sequences_for(4e6, 8192, n_gpus=1000)
     (1, 500)
+    >>> sequences_for(4e6, 1024, n_gpus=8, micro_batch=44)
+    3872
     """
     exact = batch_tokens / seq_len
-    if exact <= 1.0:
-        return 1
+    if exact <= micro_batch:
+        return micro_batch
     odd = n_gpus // (n_gpus & -n_gpus)
-    if odd > 1:
-        shared = odd * _divisible(exact / odd, tolerance)
+    for unit in (odd * micro_batch, micro_batch):
+        shared = unit * _divisible(exact / unit, tolerance)
         if abs(shared / exact - 1.0) <= tolerance:
             return shared
-    return _divisible(exact, tolerance)
+    return micro_batch * max(1, round(exact / micro_batch))
 
 
 def _divisible(exact: float, tolerance: float) -> int:

@@ -226,7 +226,7 @@ def _batch(
 
 def _sequence_parallel(row: Row, family: str) -> bool:
     text = row.get("sequence_parallel", "").lower()
-    usual = family not in ("megatron-deepspeed", "megatron-lm", "fsdp", "jax")
+    usual = family not in ("megatron-deepspeed", "megatron-lm-2021", "fsdp", "jax")
     return text in ("yes", "true", "1") or (not text and usual)
 
 
@@ -235,7 +235,7 @@ def _usual_recompute(row: Row, family: str) -> str:
         return "full"
     if family in ("torchtitan",):
         return "per-op"
-    if family == "megatron-lm":
+    if family == "megatron-lm-2021":
         return "full" if "2021" in row.get("framework", "") else "selective"
     return "none"
 

@@ -19,7 +19,7 @@ _FAMILIES = (
         r"metaseq|fairscale|unsloth|transformers",
         "fsdp",
     ),
-    (r"\b20(19|20|21|22|23)\b|meta internal|colossal|alpa", "megatron-lm"),
+    (r"\b20(19|20|21|22|23)\b|meta internal|colossal|alpa", "megatron-lm-2021"),
     (r"megatron|nemo|primus|mcore|hai-llm|transformer engine|modellink|megascale", "megatron-core"),
 )
 
@@ -36,7 +36,7 @@ def family_of(row: Row) -> str:
         return "mlperf-submission"
     old_gpu = re.search(r"a100|v100", row.get("gpu", "").lower())
     if name == "megatron-core" and old_gpu and re.fullmatch(r"megatron-lm", text.strip()):
-        return "megatron-lm"
+        return "megatron-lm-2021"
     return name
 
 
@@ -69,7 +69,7 @@ def zero_stage_of(text: str, family: str) -> int:
             return stage
     if family in ("fsdp", "torchtitan", "jax", "deepspeed-zero3"):
         return 3
-    return 0 if family == "megatron-lm" else 1
+    return 0 if family == "megatron-lm-2021" else 1
 
 
 def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None, tuple[str, ...]]:
