@@ -137,7 +137,10 @@ class Serve(options.Machine, Priced, Swept):
         "Speculative decoding, e.g. mtp:3 or eagle:4.", None, reading.draft
     )
     accept: Converted[tuple[float, ...], Value | Sequence[float]] = Converted(
-        "Probability that each draft is kept, e.g. 0.8,0.6,0.4.", (), reading.acceptance
+        "Probability that each draft is kept after those before it, e.g. 0.8,0.6,0.4; or the mean "
+        "tokens of a pass that engines log, e.g. 2.7.",
+        (),
+        reading.acceptance,
     )
     prefix_hit: Converted[float, Value] = Converted(
         "Share of the prompt tokens found in the prefix cache.", 0.0, _share

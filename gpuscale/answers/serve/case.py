@@ -63,7 +63,9 @@ def case_of(asked: Serve) -> Case:
     from gpuscale.io.serving import serving_site
 
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
-    weights = asked.weights or (loaded.model.published_format,)
+    meant = asked.engine[0] if asked.engine else ""
+    named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
+    weights = named or (loaded.model.published_format,)
     engines = asked.engine or (_engine_of(weights),)
     kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
     notes = []
@@ -201,7 +203,8 @@ def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tu
     for share in shares:
         offload = Offload(kind, share, asked.host_bandwidth, HOST_FLOP_PER_S, pcie)
         tuning = replace(plain, extras=Extras(asked.lora, offload if share else None))
-        if Service(case.model, replica, site, case.demand, tuning).fits:
+        by_hand = len(shares) == 1
+        if by_hand or Service(case.model, replica, site, case.demand, tuning).fits:
             return tuning
     return with_adapters
 

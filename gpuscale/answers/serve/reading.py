@@ -173,14 +173,34 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+PLAIN = {"4bit": ("int4-g128", "4.5bpw"), "8bit": ("int8", "8.5bpw")}
+"""Bits alone -> what servers load (AWQ, GPTQ; W8A8), what MLX and MLC store (groups with a scale
+and an offset of 16 bits: mlx-lm `quantize`, group of 64)."""
+
+
+def stored(name: str, engine: str) -> str:
+    """Format that bits alone mean to an engine.
+
+    >>> stored("4bit", "vllm"), stored("4bit", "llamacpp"), stored("fp8", "vllm")
+    ('int4-g128', '4.5bpw', 'fp8')
+    """
+    return PLAIN[name][engine == "llamacpp"] if name in PLAIN else name
+
+
 def formats(value: Any, label: str) -> tuple[str, ...]:
-    """Read number formats: one or a list; ``2.5bpw`` is a free number of bits a weight."""
+    """Read number formats: one or a list; ``2.5bpw`` is a free number of bits a weight.
+
+    ``4bit`` and ``8bit`` are left as they are: what they mean depends on the engine (`stored`).
+    """
     from gpuscale.core.formats import FORMATS, format_name, number_format
 
     given = value.split(",") if isinstance(value, str) else list(value)
     found = []
     for text in given:
         name = re.sub(r"^ud-|_xl$", "", str(text).strip().lower())
+        if (bits := name.replace("-", "")) in PLAIN:
+            found.append(bits)
+            continue
         try:
             found.append(number_format(format_name(name)).name)
         except ValueError:
@@ -214,10 +234,10 @@ def draft(value: Any, label: str) -> Draft:
 
 
 def acceptance(value: Any, label: str) -> tuple[float, ...]:
-    """Read probabilities by position: ``0.8,0.6,0.4``.
+    """Read probabilities by position, ``0.8,0.6,0.4``, or the mean tokens of a pass, ``2.7``.
 
-    >>> acceptance("0.8,60%", "--accept")
-    (0.8, 0.6)
+    >>> acceptance("0.8,60%", "--accept"), acceptance(2.7, "--accept")
+    ((0.8, 0.6), (2.7,))
     """
     given = value.split(",") if isinstance(value, str) else value
     given = [given] if isinstance(given, (int, float)) else given
@@ -225,14 +245,15 @@ def acceptance(value: Any, label: str) -> tuple[float, ...]:
     for part in given:
         text = str(part).strip()
         share = text.removesuffix("%")
-        one = _number(share, label, 0.0, 100.0 if text != share else 1.0)
+        most = 100.0 if text != share else 65.0 if len(given) == 1 else 1.0
+        one = _number(share, label, 0.0, most)
         found.append(one / 100.0 if text != share else one)
     return tuple(found)
 
 
 def drafts(what: Draft | None, accepted: tuple[float, ...]) -> Drafts | None:
     """Put drafts and their acceptance together."""
-    from gpuscale.core.serving.records import Drafts
+    from gpuscale.core.serving.records import Drafts, drafts_of_mean
 
     if what is None:
         if accepted:
@@ -241,9 +262,18 @@ def drafts(what: Draft | None, accepted: tuple[float, ...]) -> Drafts | None:
     if not accepted:
         raise GpuscaleError(
             "--draft needs --accept: how likely each draft is kept",
-            f"as --draft {what.kind}:{what.n_tokens} --accept 0.8,0.6; a serving log prints it",
+            f"as --draft {what.kind}:{what.n_tokens} --accept 0.8,0.6; or the mean tokens of a "
+            "pass, 2.7, that serving logs print",
         )
-    return Drafts(what.n_tokens, accepted)
+    if accepted[0] <= 1.0:
+        return Drafts(what.n_tokens, accepted)
+    if accepted[0] > what.n_tokens + 1.0:
+        raise GpuscaleError(
+            f"--accept {accepted[0]:g}: a pass with {what.n_tokens} drafts makes at most "
+            f"{what.n_tokens + 1} tokens",
+            "mean tokens of a pass, or probabilities by position, 0.8,0.6",
+        )
+    return drafts_of_mean(what.n_tokens, accepted[0] - 1.0)
 
 
 def adapters(value: Any, label: str) -> Adapters:

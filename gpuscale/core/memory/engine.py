@@ -98,7 +98,8 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
     if replica.pp > 1:
         edges = max(embedding_params(model), head_params(model) or embedding_params(model))
     drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
-    return layers * per_stage + edge_bytes(replica.ffn_format) * edges / replica.tp + drafts
+    each = min(edge_bytes(f) for f in (replica.ffn_format, replica.attention_format))
+    return layers * per_stage + each * edges / replica.tp + drafts
 
 
 def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float:

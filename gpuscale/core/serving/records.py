@@ -38,6 +38,20 @@ class Drafts:
         return total
 
 
+def drafts_of_mean(n_tokens: int, accepted: float) -> Drafts:
+    """Drafts of one acceptance that keep a mean number of them in a pass.
+
+    >>> round(drafts_of_mean(3, 1.952).acceptance[0], 3)
+    0.8
+    """
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        less = Drafts(n_tokens, (middle,)).accepted < accepted
+        low, high = (middle, high) if less else (low, middle)
+    return Drafts(n_tokens, (high,))
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """Layout, number formats and drafts of one copy of a model.

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.layouts import cache_format
-from gpuscale.core.serving.records import Drafts
+from gpuscale.core.serving.records import Drafts, drafts_of_mean
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -185,15 +185,6 @@ def drafts_of(row: Row, model: ModelSpec, dp_attention: int) -> tuple[Drafts | N
     if len(values) > 1 or (values and values[0] <= 1.0):
         return Drafts(max(n, len(values)), tuple(min(1.0, v) for v in values)), True
     if values:
-        return _of_mean(max(n, int(values[0])), values[0] - 1.0), True
+        return drafts_of_mean(max(n, int(values[0])), values[0] - 1.0), True
     own = "mtp" in spec or model.n_mtp_layers > 0
     return Drafts(n, MTP_ACCEPTANCE if own else EAGLE_ACCEPTANCE), False
-
-
-def _of_mean(n: int, accepted: float) -> Drafts:
-    """Drafts of one acceptance that keep a mean number of them."""
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if Drafts(n, (middle,)).accepted < accepted else (low, middle)
-    return Drafts(n, (high,))
