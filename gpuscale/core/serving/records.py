@@ -38,6 +38,10 @@ class Drafts:
         return total
 
 
+HALVINGS = 40
+"""Steps of a bisection of a probability: to the last digits of a double."""
+
+
 def drafts_of_mean(n_tokens: int, accepted: float) -> Drafts:
     """Drafts of one acceptance that keep a mean number of them in a pass.
 
@@ -45,7 +49,7 @@ def drafts_of_mean(n_tokens: int, accepted: float) -> Drafts:
     0.8
     """
     low, high = 0.0, 1.0
-    for _ in range(40):
+    for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         less = Drafts(n_tokens, (middle,)).accepted < accepted
         low, high = (middle, high) if less else (low, middle)
