@@ -24,6 +24,10 @@ DISPATCHERS: dict[str, dict[str, Any]] = {
 and its branch Hybrid-EP send a token once to a node and fan it out there, with kernels of their
 own; NCCL's all-to-all sends every copy."""
 
+DEEPEP_RANKS = 160
+"""Ranks that DeepEP's buffers take: 8 NVLink peers in each of 20 nodes (`csrc/kernels/configs.cuh`,
+`NUM_MAX_NVL_PEERS`, `NUM_MAX_RDMA_PEERS`)."""
+
 MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
 """Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md)."""
 
@@ -141,6 +145,8 @@ class JobSettings:
         are spread, interleaved stages and without full recomputation; layers are offloaded
         without a pipeline and without recomputation.
         """
+        if self.dispatcher == "deepep" and ep > DEEPEP_RANKS:
+            return f"DeepEP takes at most {DEEPEP_RANKS} ranks of experts: 20 nodes of 8"
         if self.overlap_ep:
             if ep == 1:
                 return "overlapping the exchange of experts needs ep above 1"

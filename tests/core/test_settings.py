@@ -51,6 +51,13 @@ def test_what_a_framework_lacks_is_said(software, settings, word):
     assert word in said if word else said == ""
 
 
+def test_deepep_takes_twenty_nodes_of_eight():
+    """DeepEP, csrc/kernels/configs.cuh: NUM_MAX_NVL_PEERS 8, NUM_MAX_RDMA_PEERS 20."""
+    wide = [JobSettings(dispatcher=d).refused_by(1, 1, 256, "none") for d in DISPATCHERS]
+    assert [bool(why) for why in wide] == [d == "deepep" for d in DISPATCHERS]
+    assert not JobSettings(dispatcher="deepep").refused_by(1, 1, 160, "none")
+
+
 def steps(**more):
     from gpuscale.answers.timeline import Timeline
 

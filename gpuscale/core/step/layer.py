@@ -13,7 +13,7 @@ from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.operators import linear_s, multiplied_in, stream_s
 from gpuscale.core.step.overlap import exposed_s
-from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s
+from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s, split_group
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def bare_layer(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape) -> B
     c_cp = sw.cp_exposed_frac if shape.rounds > 1 else 1.0  # others wait for the keys
     cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, c_cp)
     cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, c_cp)
-    c_ep = hw.form.dualpipe_ep_frac if sw.dualpipe else sw.ep_exposed_frac
-    if sw.overlap_ep and not sw.dualpipe:
-        c_ep *= hw.form.overlapped_ep_frac
+    c_ep = ep_exposed_frac(hw, sw, shape)
     ep_f = exposed_s(gpu_f, comm.ep_fwd_s, c_ep)
     ep_b = exposed_s(gpu_b, comm.ep_bwd_s, c_ep)
     host_f = host_s(hw, sw, shape.tp, ffn_kind == "moe", n_parts, shape.pp_crosses)
@@ -175,6 +173,21 @@ def bare_layer(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape) -> B
         host_s=extra_f + extra_b,
     )
     return BareLayer(time, repeated, rest_f)
+
+
+def ep_exposed_frac(hw: Hardware, sw: Software, shape: Shape) -> float:
+    """Part of the experts' exchange that stays visible beside their layer. [1].
+
+    Dispatchers of their own (DeepEP, Hybrid-EP) move a token in chunks, one hop behind the other,
+    beside the permutation; between nodes a plain all-to-all waits for all of it.
+    """
+    if sw.dualpipe:
+        return hw.form.dualpipe_ep_frac
+    frac = sw.ep_exposed_frac
+    if shape.ep > 1 and not sw.deduplicated_all_to_all:
+        if split_group(hw, shape.ep, shape.ep_stride)[1] > 1:
+            frac = max(frac, hw.form.plain_ep_frac)
+    return frac * (hw.form.overlapped_ep_frac if sw.overlap_ep else 1.0)
 
 
 NODE_RANKS = 8
