@@ -183,8 +183,7 @@ def rl_memory(
 ) -> RlMemory:
     """Memory of a training GPU: policy, the models beside it, and a colocated engine."""
     own = bench.memory(longest_job(job, rl))
-    p = bench.site(job)[2]
-    each = p.frozen_bytes if job.method.adapts else p.full_weights_bytes
+    each = bench.site(job)[2].full_weights_bytes  # adapters have no reference
     weights = (
         own if "parameters" not in job.offload else bench.memory(_on_gpu(longest_job(job, rl)))
     )
@@ -201,7 +200,7 @@ def rl_memory(
     awake = 0.0
     host = own.host_bytes + frozen - reference + HOST_PROCESS_BYTES
     if engine is not None and rl.engine == "colocated":
-        share = UTILISATION_FRAC["colocated"] * engine.usable_bytes
+        share = UTILISATION_FRAC * engine.usable_bytes
         if rl.offload_states:  # the reference comes in for its own forward pass alone
             train, host = max(train - reference, states), host + states
         train, awake = colocated_bytes(train, states, share, rl.offload_states)
@@ -268,7 +267,7 @@ def rl_estimate(
     rl : RlJob
         Method, samples, lengths, where rollouts run.
     engine : Engine, optional
-        The serving side; None for dpo.
+        The serving side; None where the method has no rollout.
     critic : Bench, optional
         Model of critic and reward; default: as large as the policy.
     costs : RlCosts
@@ -283,11 +282,10 @@ def rl_estimate(
     lengths = responses(rl.response_tokens, rl.max_response_tokens)
     own = _passes(bench, job, rl, costs.update_factor)
     other = own
-    if held.critic and (critic or rl.critic_gpus):
+    if critic or rl.critic_gpus:
         other = _passes(critic or bench, _apart(job, rl), rl, costs.update_factor)
-    n_train = job.layout.n_gpus
     found, roll_s, sync, switch = None, 0.0, 0.0, 0.0
-    if held.rollout and engine is not None:
+    if engine is not None:
         found, sync, switch = _engine_times(bench, job, rl, engine, lengths, costs)
         roll_s = costs.rollout_factor * found.time_s
     memory = rl_memory(bench, job, rl, held, engine, critic)
@@ -311,7 +309,7 @@ def rl_estimate(
         lengths=lengths,
         memory=memory,
         roles=held,
-        n_gpus=n_train + rl.rollout_gpus + rl.critic_gpus,
+        n_gpus=job.layout.n_gpus + rl.rollout_gpus + rl.critic_gpus,
         rollout_gpus=rl.rollout_gpus,
         rollout_tp=engine.replica.tp if engine else 0,
         fits=memory.total_bytes <= bench.usable_bytes and (found is None or found.fits),

@@ -27,8 +27,8 @@ RESIDUE_BYTES = 4e9
 """What training leaves on a GPU after its offload: slime measured 3 to 5 GB with its groups
 destroyed, 15 to 18 GB without. [byte]"""
 
-UTILISATION_FRAC = {"colocated": 0.6, "split": 0.9, "async": 0.9}
-"""Share of a GPU's memory that the engine takes, by mode: usual settings."""
+UTILISATION_FRAC = 0.6
+"""Share of a GPU's memory that a colocated engine takes: usual setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def sync_s(
     Every GPU of the engine receives its share of 2 bytes a parameter; each tensor is handled on its
     own, in `tensor_s`, which is what counts with many experts.
     """
-    return 2.0 * total_params / (link_bytes_per_s * max(1, n_gpus)) + tensor_s * n_tensors(model)
+    return 2.0 * total_params / (link_bytes_per_s * n_gpus) + tensor_s * n_tensors(model)
 
 
 def colocated_bytes(
