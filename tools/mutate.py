@@ -3,6 +3,10 @@
     python tools/mutate.py                       # 200 mutants, seed 0
     python tools/mutate.py --mutants 40 --seed 3 --only step/ --rows mutants.csv
     python tools/mutate.py --all core/step/moe.py:74     # every mutant of a line
+    python tools/mutate.py --calls calls.json --longest 0.5 --only step/ tests/core
+
+`--calls` keeps what each test calls in a file, so that the next run starts at once: only tests of
+files that changed are run again (delete it when the core has moved).
 
 One process collects the tests and runs them once, keeping for each the functions of `gpuscale/core`
 that it calls. A mutant then is a fork of that process in which one function has another code
@@ -17,6 +21,9 @@ import copy
 import cProfile
 import csv
 import gc
+import hashlib
+import importlib
+import json
 import os
 import random
 import signal
@@ -176,7 +183,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.called: dict[types.CodeType, list[int]] = {}
+        self.called: dict[tuple[str, str], list[int]] = {}  # by file below the core, and name
         self.seconds: dict[int, float] = {}
         self.failed: set[str] = set()
 
@@ -221,28 +228,53 @@ class Run:
         return mutant.place, mutant.function, mutant.what, verdict
 
     def profile(self, session: pytest.Session) -> None:
-        """Run every test once; keep which functions of the core it calls, and its time."""
-        prefix = str(CORE)
+        """Keep which functions of the core every test calls, and its time; run what is not kept."""
+        file = Path(self.options.calls) if self.options.calls else None
+        known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
+        digests = {
+            path: hashlib.md5(path.read_bytes()).hexdigest()
+            for path in {i.path for i in session.items}
+        }
         signal.signal(signal.SIGPROF, too_long)
         for number, item in enumerate(session.items):
-            profile = cProfile.Profile(builtins=False)
-            start = time.process_time()
-            if self.options.longest:
-                signal.setitimer(signal.ITIMER_PROF, self.options.longest)
-            profile.enable()
-            try:
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-            finally:
-                profile.disable()
-                signal.setitimer(signal.ITIMER_PROF, 0)
-            self.seconds[number] = time.process_time() - start
-            if item.nodeid in self.failed:
+            kept = known.get(item.nodeid, {})
+            if kept.get("of") != digests[item.path]:
+                kept = {"of": digests[item.path]} | self.noted(item)
+                known[item.nodeid] = kept
+            self.seconds[number] = kept["seconds"]
+            if kept["calls"] is None:
                 print(f"\nleft out, fails or takes too long without any change: {item.nodeid}")
-                continue
-            for code in (entry.code for entry in profile.getstats()):
-                if isinstance(code, types.CodeType) and code.co_filename.startswith(prefix):
-                    self.called.setdefault(code, []).append(number)
+            for path, name in kept["calls"] or ():
+                self.called.setdefault((path, name), []).append(number)
         self.failed.clear()
+        if file:
+            file.write_text(json.dumps(known), encoding="utf-8")
+        for path in sorted(CORE.rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            importlib.import_module(".".join(parts).removesuffix(".__init__"))
+
+    def noted(self, item: pytest.Item) -> dict[str, object]:
+        """Run a test; return its seconds and what it calls, None where it fails."""
+        profile = cProfile.Profile(builtins=False)
+        start = time.process_time()
+        if self.options.longest:
+            signal.setitimer(signal.ITIMER_PROF, self.options.longest)
+        profile.enable()
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        finally:
+            profile.disable()
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        seconds = time.process_time() - start
+        if item.nodeid in self.failed:
+            return {"seconds": seconds, "calls": None}
+        codes = [e.code for e in profile.getstats() if isinstance(e.code, types.CodeType)]
+        called = {
+            (str(Path(c.co_filename).relative_to(CORE)), c.co_name)
+            for c in codes
+            if c.co_filename.startswith(str(CORE))
+        }
+        return {"seconds": seconds, "calls": sorted(called)}
 
     def choose(self) -> list[Mutant]:
         """Draw the mutants, or take every one of the named line."""
@@ -273,10 +305,12 @@ class Run:
             and new is not None
             and (code.co_name, code.co_firstlineno) == (new.co_name, new.co_firstlineno)
         ]
-        numbers = sorted({n for code in old for n in self.called.get(code, [])})
-        if new is None or not numbers:
+        if new is None or not old:
             return 0
-        numbers.sort(key=self.seconds.__getitem__)
+        place = str(mutant.path.relative_to(CORE)), new.co_name
+        numbers = sorted(self.called.get(place, []), key=self.seconds.__getitem__)
+        if not numbers:
+            return 0
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
@@ -323,6 +357,7 @@ def main() -> None:
         help="CPU seconds beyond which a test is left out, so that the figure is a lower bound",
     )
     parser.add_argument("--rows", default="", help="CSV of the verdicts")
+    parser.add_argument("--calls", default="", help="file that keeps which test calls what")
     parser.add_argument("tests", nargs="*", default=["tests"])
     options = parser.parse_args()
     run = Run(options)

@@ -39,10 +39,9 @@ def _both(
         (shards.dense_params, shards.dense_ranks, shards.dense_stride),
         (shards.expert_params, shards.expert_ranks, shards.expert_stride),
     ):
-        if params > 0.0 and ranks > 1:
-            n_bytes = params * bytes_per_param
-            calls = buckets(hw, n_bytes)
-            total += gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all, calls=calls)
+        n_bytes = params * bytes_per_param
+        calls = buckets(hw, n_bytes)
+        total += gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all, calls=calls)
     return total
 
 
@@ -54,7 +53,7 @@ def exposed_frac(hw: Hardware, sw: Software, ranks: int, stride: int, overlap: b
     """
     if not overlap:
         return 1.0
-    crosses = split_group(hw, max(1, ranks), stride)[1] > 1
+    crosses = split_group(hw, ranks, stride)[1] > 1
     return sw.dp_network_exposed_frac if crosses else sw.dp_exposed_frac
 
 
@@ -95,7 +94,7 @@ def replicated_s(
         grads = _both(hw, shards, sw.gradient_bytes, reduce_all=True)
         return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
     grads = _both(hw, shards, sw.gradient_bytes)
-    if sw.overlap_gather and overlap:
+    if sw.overlap_gather:
         return exposed_s(backward_s, grads, c) + exposed_s(forward_s, weights, c)
     return exposed_s(backward_s, grads + weights, c)
 
@@ -133,16 +132,15 @@ def sharded_s(
     weight_bytes = params * gather_bytes(sw, precision)
     gather = gather_s(hw, n, shards.dense_stride, weight_bytes, calls=calls)
     reduce = gather_s(hw, n, shards.dense_stride, params * sw.gradient_bytes, calls=calls)
-    if shards.expert_params > 0.0 and shards.expert_ranks > 1:
-        size, stride = 2.0 * shards.expert_params, shards.expert_stride
-        more = gather_s(hw, shards.expert_ranks, stride, size, calls=max(1.0, n_layers))
-        gather, reduce = gather + more, reduce + more
+    size, stride = 2.0 * shards.expert_params, shards.expert_stride
+    more = gather_s(hw, shards.expert_ranks, stride, size, calls=max(1.0, n_layers))
+    gather, reduce = gather + more, reduce + more
     return exposed_s(forward_s, gather, c) + exposed_s(backward_s, gather + reduce, c)
 
 
 def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overlap: bool) -> float:
     """All-reduce of the gradient shards between the shard groups of HSDP, once per step. [s]."""
-    replicas = shards.dense_ranks // max(1, shards.shard_ranks)
+    replicas = shards.dense_ranks // shards.shard_ranks
     if replicas <= 1:
         return 0.0
     n_bytes = shards.dense_params / shards.shard_ranks * sw.gradient_bytes

@@ -23,7 +23,7 @@ def optimizer_s(
     dense, expert = shards.dense_params, shards.expert_params
     if zero_stage >= 1:
         n = shards.shard_ranks if zero_stage == 3 else shards.dense_ranks
-        dense, expert = dense / max(1, n), expert / max(1, shards.expert_ranks)
+        dense, expert = dense / n, expert / shards.expert_ranks
     if offload:
         update = touched / hw.form.host_memory_bytes_per_s
         return (dense + expert) * (hw.form.host_optimizer_bytes / hw.host_link_bytes_per_s + update)

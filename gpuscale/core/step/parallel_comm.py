@@ -35,10 +35,10 @@ def split_group(hw: Hardware, n_ranks: int, stride: int) -> tuple[int, int]:
     >>> split_group(h, 6, 1)  # ranks 6 to 11 lie on two nodes of 8, two of them on the first
     (2, 3)
     """
-    domain, node, step = hw.scaleup_domain_gpus, hw.gpus_per_node, max(1, stride)
-    inside = max(1, min(n_ranks, domain // step))
+    domain, node = hw.scaleup_domain_gpus, hw.gpus_per_node
+    inside = max(1, min(n_ranks, domain // stride))
     while inside > 1 and (
-        n_ranks % inside or (domain % (inside * step) and (inside * step) % node)
+        n_ranks % inside or (domain % (inside * stride) and (inside * stride) % node)
     ):
         inside -= 1
     return inside, n_ranks // inside
@@ -178,7 +178,7 @@ def all_to_all_s(
     kernels of DeepEP, whose mean of dispatch, in so many bytes relative to 16 bits, and combine
     is taken.
     """
-    outside = split_group(hw, max(1, n_ranks), stride)[1]
+    outside = split_group(hw, n_ranks, stride)[1]
     share = deduplicated_frac(copies, outside, max_domains or None) if copies else 1.0
     if dispatch_frac is not None:
         return 0.5 * sum(
