@@ -31,7 +31,9 @@ def test_rate_within_limits_on_given_gpus():
     assert r["requests_per_s"] == pytest.approx(5, rel=0.05)
     assert r["output_tokens_per_s"] == pytest.approx(1000, rel=0.05)
     assert r["ttft_low_s"] < r["ttft_mean_s"] < r["ttft_high_s"]
-    assert r["launch"][0].startswith("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size")
+    assert r["launch"][0].startswith(
+        "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size"
+    )
     assert "--request-rate 5" in r["benchmark"]
     price = r["usd_per_gpu_hour"] * r["n_gpus"] / 3600
     assert r["usd_per_million_output_tokens"] == pytest.approx(
