@@ -82,6 +82,11 @@ def test_context_is_promised_or_refused():
 
 def test_closed_loop_and_burst():
     loop = answer("llama3-8b", "--gpus", "1", "--concurrency", "16")
+    # 100 x 2,250 tokens of 320 KiB are 74 GB: more than two GPUs have beside 141 GB of weights
+    load = ("llama3.1-70b", "--concurrency", "100", "--input", "2000", "--output", "500")
+    assert answer(*load)["n_gpus"] == 4 and answer(*load, "--tp", "2")["n_gpus"] == 2
+    fast = answer(*load, "--ttft", "p95:2s")
+    assert fast["n_gpus"] > 4 and fast["ttft_p95_s"] <= 2.0
     assert loop["output_tokens_per_s"] == pytest.approx(
         16 * 256 / loop["end_to_end_mean_s"], rel=0.1
     )

@@ -79,6 +79,7 @@ class Queue:
     n_gpus: int = 1
     fits: bool = True
     claims: float = 1.0  # of mu, what its formula says
+    sequences_with_room: float = 8.0
 
     def open(self, rate_per_s, n, seed=0):
         wait = 1.0 / (self.mu - rate_per_s) if rate_per_s < self.mu else 1e9
@@ -202,6 +203,28 @@ def test_a_closed_loop_is_shared_by_the_copies():
     tight = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), None, 8, burst=2))
     assert [f.meets for f in tight.found] == [True, False, False]
     assert tight.best.candidate.label == "B"
+
+
+def test_a_closed_loop_takes_the_fewest_gpus_that_serve_it():
+    """64 in flight, 8 with room on a copy: 4 copies run half of them. Alone a copy that has c in
+    flight takes ``1 / (mu - min(mu, 2 c) / 2)`` to the first token: A never within 0.3 s, B always,
+    C with two in flight, not with three: 26 copies.
+    """
+    free = choose(offers(), Wanted(Limits(), concurrency=64))
+    assert {f.candidate.label: f.copies for f in free.found} == {"A": 4, "B": 4, "C": 4}
+    assert free.best.candidate.label == "A" and free.best.n_gpus == 4
+    limited = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), concurrency=64))
+    assert [(f.candidate.label, f.copies, f.meets) for f in limited.found] == [
+        ("B", 4, True),
+        ("C", 26, True),
+        ("A", 4, False),
+    ]
+    cheap = choose(offers(A=1.0, B=2.0, C=0.5), Wanted(Limits(Limit("mean", 0.3)), concurrency=64))
+    assert cheap.best.candidate.label == "C"
+    little = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), concurrency=64, most_gpus=12))
+    assert {f.candidate.label: f.n_gpus for f in little.found} == {"A": 4, "B": 12, "C": 8}
+    burst = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), burst=2)).best
+    assert (burst.candidate.label, burst.copies) == ("B", 1)
 
 
 # --- queueing ------------------------------------------------------------------------------------

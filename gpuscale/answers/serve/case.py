@@ -333,10 +333,18 @@ def pool_text(pools: PooledService) -> str:
 
 
 def wanted_of(asked: Serve, case: Case, found: list[Candidate]) -> Wanted:
-    """Say what is to be solved for; without GPUs and load the smallest replica that fits."""
+    """Say what is to be solved for; without GPUs and load the smallest replica that fits.
+
+    A closed loop without limits on a layout or engine set by hand is a benchmark of one replica.
+    """
     gpus = asked.gpus
     concurrency = asked.concurrency
-    if asked.rate is None and gpus is None:
+    load = asked.rate or concurrency or asked.burst
+    own = (asked.ngl, asked.n_cpu_moe, asked.max_seqs, asked.memory_frac, asked.chunk)
+    pools, away = asked.disagg not in (None, "auto"), asked.offload != "none"
+    set_by_hand = by_hand(asked) or pools or away or any(v is not None for v in own)
+    benchmark = asked.rate is None and set_by_hand and case.limits == Limits()
+    if gpus is None and (load is None or benchmark):
         fitting = [c.what.n_gpus for c in found if c.what.fits]
         gpus = min(fitting, default=None)
     if concurrency is None and asked.rate is None and asked.burst is None and not asked.trace:

@@ -77,7 +77,7 @@ def _several(asked: Serve) -> Document:
         if asked.objective == "cost" and usd is None:
             raise GpuscaleError(f"no price of {case.loaded.gpu.name} is known", "give --price")
         mine = cases.candidates(one[name], case)
-        for c in mine if asked.gpus or asked.rate else _smallest(mine):
+        for c in mine if asked.gpus or _loaded(asked) else _smallest(mine):
             label = f"{case.loaded.gpu.name}: {c.label}"
             found.append(replace(c, label=label, usd_per_gpu_hour=usd))
             owner[label] = case
@@ -90,6 +90,10 @@ def _several(asked: Serve) -> Document:
     choice = choose(found, wanted, asked.seed)
     best = choice.best
     return _document(asked, owner[best.candidate.label] if best else case, wanted, choice)
+
+
+def _loaded(asked: Serve) -> bool:
+    return bool(asked.rate or asked.concurrency or asked.burst)
 
 
 def _smallest(mine: list[Candidate]) -> list[Candidate]:

@@ -84,8 +84,9 @@ class Choice:
 def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Choice:
     """Choose the best candidate.
 
-    With GPUs given the best serves the highest rate within the limits; with a rate alone it needs
+    With GPUs given the best serves the highest rate within the limits; with a load alone it needs
     the fewest GPUs (or dollars an hour, where candidates have prices), then has the highest rate.
+    A closed loop needs as many as let a request run for as long as it waits for room, or longer.
     A candidate is simulated unless the formula's bound says that it cannot be better than the best
     so far.
 
@@ -95,8 +96,7 @@ def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Ch
     fitting = [c for c in candidates if c.what.fits and _copies_at_most(c, wanted) >= 1]
     lost = tuple(c for c in candidates if not c.what.fits)
     if wanted.concurrency is not None or wanted.burst is not None:
-        loops = [_looped(c, wanted, seed) for c in fitting]
-        return Choice(tuple(sorted(loops, key=_loop_order)), (), lost)
+        return _of_a_loop(fitting, lost, wanted, seed)
     bounds = {id(c): formula_bound(c.what, wanted.limits) for c in fitting}
     order = sorted(fitting, key=lambda c: _best_case(c, bounds[id(c)], wanted))
     found: list[Found] = []
@@ -160,11 +160,75 @@ def _found(c: Candidate, one: Capacity, wanted: Wanted) -> Found:
     return Found(c, copies, at_most, one.load, one.binding, missed)
 
 
-def _looped(c: Candidate, wanted: Wanted, seed: int) -> Found:
+def _of_a_loop(
+    fitting: Sequence[Candidate], lost: tuple[Candidate, ...], wanted: Wanted, seed: int
+) -> Choice:
+    """Choose for a closed loop or a burst: by rate on GPUs given, else the fewest that serve it."""
+    if wanted.n_gpus is not None:
+        together = _together(wanted)
+        loops = [
+            _looped(c, min(_copies_at_most(c, wanted), together), wanted, seed) for c in fitting
+        ]
+        return Choice(tuple(sorted(loops, key=_loop_order)), (), lost)
+    least = {id(c): _copies_with_room(c, wanted) for c in fitting}
+    order = sorted(fitting, key=lambda c: least[id(c)] * _hourly(c))
+    found: list[Found] = []
+    left: list[Candidate] = []
+    for c in order:
+        best = min((_cost(f) for f in found if f.meets), default=math.inf)
+        if len(found) >= SIMULATED or (len(found) >= SHOWN and least[id(c)] * _hourly(c) > best):
+            left.append(c)
+            continue
+        found.append(_loop_within(c, least[id(c)], wanted, seed))
+    found.sort(key=lambda f: (not f.meets, _cost(f) if f.meets else 0.0, -f.at_most_per_s))
+    return Choice(tuple(found), tuple(left), lost)
+
+
+def _together(wanted: Wanted) -> int:
+    return wanted.concurrency or wanted.burst or 1
+
+
+def _cost(f: Found) -> float:
+    return f.copies * _hourly(f.candidate)
+
+
+def _copies_with_room(c: Candidate, wanted: Wanted) -> int:
+    """Count the copies on which half of a closed loop or more runs, and the rest waits. [1].
+
+    By Little's law a request then waits no longer for room than it runs. A burst waits in any
+    case: one copy.
+    """
+    if wanted.concurrency is None:
+        return 1
+    room = max(1.0, c.what.sequences_with_room)
+    return min(math.ceil(wanted.concurrency / (2.0 * room)), max(1, _copies_at_most(c, wanted)))
+
+
+def _loop_within(c: Candidate, least: int, wanted: Wanted, seed: int) -> Found:
+    """Simulate the fewest copies, `least` or more, on which a loop or burst is within the limits.
+
+    Fewer requests for each copy are never slower, so the number is bisected. Where a request alone
+    on a copy misses a limit, none helps: the fewest are returned as missing it.
+    """
+    fewest = _looped(c, least, wanted, seed)
+    most = min(_together(wanted), _copies_at_most(c, wanted))
+    if fewest.meets or most <= least:
+        return fewest
+    met = _looped(c, most, wanted, seed)
+    if not met.meets:
+        return fewest
+    while met.copies - least > 1:
+        middle = _looped(c, (least + met.copies) // 2, wanted, seed)
+        if middle.meets:
+            met = middle
+        else:
+            least = middle.copies
+    return met
+
+
+def _looped(c: Candidate, copies: int, wanted: Wanted, seed: int) -> Found:
     """Simulate a closed loop or a burst, shared by the copies."""
-    together = wanted.concurrency or wanted.burst or 1
-    copies = min(_copies_at_most(c, wanted) if wanted.n_gpus is not None else 1, together)
-    each = max(1, round(together / copies))
+    each = max(1, round(_together(wanted) / copies))
     n = None if wanted.n_requests is None else max(each, round(wanted.n_requests / copies))
     load = c.what.closed(each, n, seed) if wanted.concurrency else c.what.burst(each, seed)
     uses = wanted.limits.uses(load)

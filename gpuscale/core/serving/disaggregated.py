@@ -77,6 +77,11 @@ class PooledService:
         """Whether both kinds of workers have room."""
         return self.prefill.fits and self.decode.fits
 
+    @property
+    def sequences_with_room(self) -> float:
+        """Sequences of mean length that the caches of the decode workers hold."""
+        return self.n_decode * self.decode.sequences_with_room
+
     def most_rate(self, ttft_s: float = math.inf, tpot_s: float = math.inf) -> float:
         """Highest rate at which the formula's means stay within limits. [1/s]."""
         after = self.transfer_s + self.decode.pass_s(1.0)
