@@ -48,6 +48,7 @@ class SoftwareRl(Spec):
     packs: bool = True  # samples of an update put together without padding
     rollout_factor: Annotated[float, Field(gt=0, le=100)] | None = None
     update_factor: Annotated[float, Field(gt=0, le=100)] | None = None
+    longest_over_mean: Annotated[float, Field(ge=1, le=100)] | None = None
     step_overhead_s: Annotated[float, Field(ge=0, le=1e4)] | None = None
     generate_layer_s: Annotated[float, Field(gt=0, le=1)] | None = None
     generate_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0

@@ -64,10 +64,13 @@ class Rollouts(Tuning):
         "RL: mean tokens of a prompt. [default: 512]", "positions", least=1.0, most=2**24
     )
     response: Asked[float | None] = amount(
-        "RL: mean tokens of a response. [default: 512]", "positions", least=1.0, most=2**24
+        "RL: mean tokens of a response. [default: half the longest, or 512]",
+        "positions",
+        least=1.0,
+        most=2**24,
     )
     max_response: Asked[float | None] = amount(
-        "RL: tokens of the longest response. [default: 4 times the mean]",
+        "RL: tokens of the longest response. [default: twice the mean]",
         "positions",
         least=1.0,
         most=2**24,

@@ -213,6 +213,15 @@ def _bill(asking: Asking, case: Case, e: RlEstimate, time_s: float, price: float
     )
 
 
+def _longest_step_s(asking: Asking, case: Case, rl: RlJob) -> float | None:
+    """Time of a step were all responses the longest; None where their mean is given."""
+    asked = asking.asked
+    if rl.method == "dpo" or asked.response is not None or asked.mean_len is not None:
+        return None
+    longest = replace(rl, response_tokens=rl.max_response_tokens)
+    return asking.estimate(case, longest).step.step_s
+
+
 def _document(
     asking: Asking,
     command: str,
@@ -233,6 +242,7 @@ def _document(
     r = RlAnswer(
         fits=e.fits and not short,
         step_s=e.step.step_s,
+        longest_step_s=_longest_step_s(asking, case, rl),
         interval_factor_80=asking.costs.interval_factor_80,
         tokens_per_s=e.tokens_per_s,
         samples_per_s=rl.samples / e.step.step_s,

@@ -30,8 +30,6 @@ ENGINES = {"vllm": "colocated", "sglang": "colocated", "none": "hf"}
 
 DEFAULT_PROMPTS = 128
 DEFAULT_TOKENS = 512.0
-LONGEST_OVER_MEAN = 4.0
-"""Longest response over the mean, where one of them is not given."""
 
 NO_MEANING = {
     "max": "its lengths are --prompt and --max-response: try them with --sweep",
@@ -82,8 +80,11 @@ def refuse(asked: Any, method: str) -> None:
                 raise GpuscaleError(f"--{shown} is for --method ppo, which alone has a critic")
 
 
-def lengths_of(asked: Any, method: str, seq_len: int | None) -> Lengths:
-    """Read the tokens of prompt and response; `--seq-len` and `--mean-len` are of both together."""
+def lengths_of(asked: Any, method: str, seq_len: int | None, spread: float) -> Lengths:
+    """Read the tokens of prompt and response; `--seq-len` and `--mean-len` are of both together.
+
+    `spread`: longest response over the mean, where one of them is not given.
+    """
     if asked.max_len is not None and seq_len is not None:
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
     whole = asked.max_len or seq_len
@@ -104,9 +105,9 @@ def lengths_of(asked: Any, method: str, seq_len: int | None) -> Lengths:
         if mean < 1:
             raise GpuscaleError(f"--mean-len {asked.mean_len:g} is not above --prompt {prompt:g}")
     if mean is None:
-        spread = 1.0 if method == "dpo" else LONGEST_OVER_MEAN
-        mean = max(1.0, longest / spread) if longest else DEFAULT_TOKENS
-    longest = longest or LONGEST_OVER_MEAN * mean
+        known = 1.0 if method == "dpo" else spread
+        mean = max(1.0, longest / known) if longest else DEFAULT_TOKENS
+    longest = longest or spread * mean
     if mean > longest:
         raise GpuscaleError(f"--response {mean:g} is above --max-response {longest:g}")
     return Lengths(prompt, mean, longest)
@@ -142,7 +143,7 @@ def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int
     """Read what a step does."""
     method, kl = method_of(str(asked.method), asked.no_kl)
     refuse(asked, method)
-    lengths = lengths_of(asked, method, seq_len)
+    lengths = lengths_of(asked, method, seq_len, costs.longest_over_mean)
     prompts, group, updates = samples_of(asked, method, global_batch)
     engine = "colocated" if method == "dpo" else engine_of(asked, method, costs)
     if asked.lag is not None and engine != "async":

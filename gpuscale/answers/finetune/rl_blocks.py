@@ -45,6 +45,11 @@ def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[st
     rows = [
         ("step", time_text(r.step_s), f"bound by the {r.bound}"),
         ("80 % interval", f"{time_text(low)} to {time_text(high)}", "of published steps"),
+    ]
+    if r.longest_step_s is not None:
+        words = f"were all responses {rl.max_response_tokens:,.0f} tokens: --response says the mean"
+        rows.append(("step at the longest", time_text(r.longest_step_s), words))
+    rows += [
         ("tokens/s", f"{r.tokens_per_s:,.0f}", "prompts and responses, all GPUs"),
         ("samples/s", f"{r.samples_per_s:,.2f}", f"{rl.samples:,} a step"),
     ]

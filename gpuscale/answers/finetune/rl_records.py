@@ -25,6 +25,7 @@ class RlAnswer:
 
     fits: bool
     step_s: float
+    longest_step_s: float | None  # were all responses the longest; None where their mean is given
     interval_factor_80: float
     tokens_per_s: float
     samples_per_s: float

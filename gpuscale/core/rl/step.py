@@ -43,6 +43,7 @@ class RlCosts:
     packs: bool = True  # samples of an update put together without padding
     generate_layer_s: float = 1e-3  # CPU time of one layer and token of `generate`
     generate_batch: int = 0  # sequences of a GPU that `generate` takes at once; 0: all that fit
+    longest_over_mean: float = 2.0  # tokens of a response, where only one of them is known
     tensor_sync_s: tuple[float, float] = (TENSOR_SYNC_COLOCATED_S, TENSOR_SYNC_S)
 
 
