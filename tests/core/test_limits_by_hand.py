@@ -130,6 +130,12 @@ ROWS = [
         "comm_s": 2 * 2 * 8 * EXPERT * 3 / 4 / 400e9, "need": 4 * 2475 * 3 / 4, "rule": 4 * 2475,
         "note": "experts: E/k = 4", "verdict": "not used; would be compute-bound",
     }),
+    (MIXTRAL, H100, MOE | {"pp": 2}, "moe-dp", {
+        "comm_s": 2 * 8 * EXPERT * 3 / 4 / 400e9, "rule": 4 * 2475 / 2,
+    }),
+    (MIXTRAL, H100, {"tp": 2, "ep": 2}, "fsdp", {"degree": 1, "verdict": "not used"}),
+    (MIXTRAL, H100, {"tp": 2, "ep": 2}, "tp", {"in_use": True}),
+    (MIXTRAL, H100, {"tp": 2, "ep": 2}, "ep", {"in_use": True}),
     (MIXTRAL, H100, MOE | {"zero_stage": 2}, "moe-dp", {"in_use": True}),
     (MIXTRAL, H100, MOE | {"dp": 4}, "moe-dp", {"degree": 1, "verdict": "not used"}),
     (MIXTRAL, H100, {"tp": 2, "ep": 4, "etp": 2}, "moe-dp", {"degree": 1}),
@@ -154,6 +160,7 @@ ROWS = [
     }),
     (MIXTRAL, H100, {"cp": 2, "pp": 2, "ep": 4, "etp": 2, "dp": 8}, "ep", {
         "degree": 4, "math_s": 2 * 2 * EXPERT * (B / 2) / 8 / C, "note": "inside a node",
+        "need": 2200 * 4 / 6 * 7 / 8,
     }),
     (MIXTRAL, H100, {"dp": 2}, "ep", {
         "degree": 1, "in_use": False, "verdict": "not used; would be compute-bound",

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from gpuscale.core.network.all_to_all import reached_frac
-
 
 def ep_math_s(
     batch_tokens: float,
@@ -32,15 +30,10 @@ def ep_math_s(
     return 2 * n_matrices * batch_tokens * hidden_size * width / (ep * flop_per_s)
 
 
-def _crossing(
-    ep: float, top_k: float, node_gpus: int, max_nodes: int | None, expected: bool = False
-) -> float:
+def _crossing(ep: float, top_k: float, node_gpus: int, max_nodes: int | None) -> float:
     """Share of the tokens that leave each group of `node_gpus`, once per destination group."""
     groups = ep / node_gpus
-    if expected and groups == int(groups):
-        reached = reached_frac(int(groups), int(top_k), "with-replacement")
-    else:
-        reached = min(top_k / groups, 1.0)
+    reached = min(top_k / groups, 1.0)
     if max_nodes is not None:
         reached = min(reached, max_nodes / groups)
     return (ep - node_gpus) / ep * reached
