@@ -140,12 +140,12 @@ def tree(
     (128, 128, 64)
     """
     n_links = sum(n_links_of)
-    found = None
+    reach = 0
     for n_tiers in (tiers,) if tiers else range(least_tiers, MOST_TIERS + 1):
         found = _tree_of(n_tiers, n_links_of, ports, oversubscription, rack_links, cage_links)
         if found.switches:
             return found
-    reach = found.reach if found else 0
+        reach = found.reach
     raise ValueError(
         f"{tiers or MOST_TIERS} tier{'s' * ((tiers or MOST_TIERS) > 1)} of {ports.up}-port "
         f"switches join at most {reach} links, got {n_links}"
@@ -314,24 +314,20 @@ def _bisection(one: Tree, hosts: Hosts, ports: Ports, wish: Wish) -> tuple[Bisec
         hosts.nics_per_node * hosts.ports_per_nic * ports.down_bytes_per_s / hosts.gpus_per_node
     )
     found, size = [], 1
-    downs = [s.down for s in one.splits]
-    for i in range(len(one.switches)):
-        top = i == len(one.switches) - 1
-        size = size * (downs[i] if i < len(downs) else 1)
-        gpus = hosts.n_gpus if top else min(hosts.n_gpus, _unit_gpus(size, hosts, wish))
+    zone_gpus = math.ceil(hosts.n_nodes / wish.zones) * hosts.gpus_per_node
+    for i, split in enumerate(one.splits):
+        size *= split.down
+        gpus = min(zone_gpus, _unit_gpus(size, hosts, wish))
         found.append(Bisection(NAMES[i], gpus, per_gpu, gpus / 2 * per_gpu))
-        if i < len(one.splits):
-            split = one.splits[i]
-            down_rate = (ports.down_bytes_per_s if i == 0 else ports.up_bytes_per_s) * split.down
-            per_gpu = min(per_gpu, per_gpu * split.up * ports.up_bytes_per_s / down_rate)
-    return tuple(found)
+        down_rate = (ports.down_bytes_per_s if i == 0 else ports.up_bytes_per_s) * split.down
+        per_gpu = min(per_gpu, per_gpu * split.up * ports.up_bytes_per_s / down_rate)
+    top = Bisection(NAMES[len(found)], hosts.n_gpus, per_gpu, hosts.n_gpus / 2 * per_gpu)
+    return (*found, top)
 
 
 def _unit_gpus(n_links: int, hosts: Hosts, wish: Wish) -> int:
     """GPUs under one unit of a tier that takes `n_links` host links of a network."""
-    per_nic = max(1, hosts.ports_per_nic // wish.planes)
-    if wish.dual_tor:
-        per_nic = 1  # a leaf has one link of each NIC
+    per_nic = 1 if wish.dual_tor else hosts.ports_per_nic // wish.planes  # links on one leaf
     nics = n_links // per_nic
     if wish.topology == "fat-tree":
         return max(1, nics * hosts.gpus_per_node // hosts.nics_per_node)

@@ -72,8 +72,7 @@ def losses(made: Design, hosts: Hosts, gpus_per_rack: int | None = None) -> tupl
             )
         )
     for tier in made.tiers[1:]:
-        part = made.n_networks / tier.n_switches  # of one network's switches of this tier
-        frac = part / made.n_networks
+        frac = 1 / tier.n_switches
         found.append(Loss(tier.name, made.n_gpus, frac, frac, 0, "traffic goes round it"))
     rack = min(made.n_gpus, gpus_per_rack or hosts.gpus_per_node)
     found.append(Loss("rack", rack, 1.0, rack / made.n_gpus, rack, "power or cooling of a rack"))

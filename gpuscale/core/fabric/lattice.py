@@ -97,10 +97,10 @@ def dragonfly(
             if n
         ),
         bisection=(
-            Bisection("group", a * p, rate, a * p / 2 * link_bytes_per_s),
+            _group(hosts, a * p, link_bytes_per_s),
             Bisection("network", hosts.n_gpus, min(rate, 2 * whole / hosts.n_gpus), whole),
         ),
-        reach_gpus=(a * h + 1) * a * p * hosts.gpus_per_node // _links_of_node(hosts),
+        reach_gpus=_gpus_of(hosts, (a * h + 1) * a * p),
         parameters=(("p", p), ("a", a), ("h", h), ("g", g)),
     )
 
@@ -144,10 +144,10 @@ def dragonfly_plus(
         tiers=(Tier("leaf", g * half, half, half, 1.0), Tier("spine", g * half, half, half, 1.0)),
         links=tuple(Links(a, b, n, link_bytes_per_s, n) for a, b, n in rows if n),
         bisection=(
-            Bisection("group", min(size, hosts.n_gpus), rate, size / 2 * link_bytes_per_s),
+            _group(hosts, size, link_bytes_per_s),
             Bisection("network", hosts.n_gpus, min(rate, 2 * whole / hosts.n_gpus), whole),
         ),
-        reach_gpus=(size + 1) * size * hosts.gpus_per_node // _links_of_node(hosts),
+        reach_gpus=_gpus_of(hosts, (size + 1) * size),
         parameters=(("k", radix), ("g", g)),
     )
 
@@ -214,7 +214,7 @@ def _slim_fly(hosts: Hosts, rate: float, q: int, degree: int, p: int) -> Design:
         tiers=(Tier("switch", n, p, degree, p / degree),),
         links=tuple(Links(a, b, m, rate, m) for a, b, m in rows),
         bisection=(),  # the graph's bisection has no closed form
-        reach_gpus=n * p * hosts.gpus_per_node // _links_of_node(hosts),
+        reach_gpus=_gpus_of(hosts, n * p),
         parameters=(("q", q), ("k'", degree), ("p", p)),
     )
 
@@ -244,7 +244,7 @@ def torus_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
 
 
 def torus_bisection_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
-    """Links cut by the cheapest halving across one axis of even size. [1].
+    """Links cut by the cheapest halving across one axis. [1].
 
     ``2 n / max(axis)`` where that axis is wrapped, half of it where it is not.
 
@@ -327,12 +327,19 @@ def _room(n_links: int, n_ports: int) -> None:
         raise ValueError(f"{n_links} host links do not fit {n_ports} host ports")
 
 
-def _links_of_node(hosts: Hosts) -> int:
-    return hosts.nics_per_node * hosts.ports_per_nic
+def _gpus_of(hosts: Hosts, n_links: int) -> int:
+    return n_links * hosts.n_gpus // hosts.n_links
 
 
 def _per_gpu(hosts: Hosts, link_bytes_per_s: float) -> float:
-    return _links_of_node(hosts) * link_bytes_per_s / hosts.gpus_per_node
+    return hosts.n_links * link_bytes_per_s / hosts.n_gpus
+
+
+def _group(hosts: Hosts, n_links: int, link_bytes_per_s: float) -> Bisection:
+    """Half of a group of so many host links to its other half."""
+    gpus = min(_gpus_of(hosts, n_links), hosts.n_gpus)
+    rate = _per_gpu(hosts, link_bytes_per_s)
+    return Bisection("group", gpus, rate, n_links / 2 * link_bytes_per_s)
 
 
 def _is_prime_power(q: int) -> bool:
