@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from gpuscale.core.search import space as sp
-from gpuscale.core.search.bounds import pipeline_floor_s
-from gpuscale.core.search.problem import Problem, compute_s
+from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk
@@ -68,48 +67,24 @@ def search(
 
 def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
     """(bound, group) of every one whose model states can fit; counts all of the space."""
-    p, space, counts = state.problem, state.space, state.result.counts
-    facts, late = p.facts, p.late
+    space, counts = state.space, state.result.counts
+    facts = state.problem.facts
     for grid in sp.grids(space, facts):
-        outer = len(sp.recomputes(space, facts, grid.pp)) * len(sp.overlap_tps(space, grid.tp))
-        splits = sp.sequence_parallels(space, facts, grid)
         batches = [(b, state.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
         batches = [(b, t) for b, t in batches if t.exchanges]
-        orders = sp.orders(space, grid)
-        size = (
-            outer
-            * len(orders)
-            * len(splits)
-            * len(space.precision)
-            * sum(t.n_all for _, t in batches)
-        )
-        for ep, etp in sp.expert_degrees(space, facts, grid) if batches else ():
-            counts.declared += size
-            for _, tails in batches:
-                state.families(grid, ep, tails)
-            bounds = []
+        splits = sp.sequence_parallels(space, facts, grid)
+        kinds = list(itertools.product(space.precision, splits, sp.orders(space, grid)))
+        outer = len(kinds) * state.n_outer(grid)
+        for ep, etp in state.expert_degrees(grid) if batches else ():
             for b, tails in batches:
-                m = facts.global_batch_size // (grid.dp * b)
-                for precision in space.precision:
-                    each = compute_s(
-                        p, grid.tp, cp=grid.cp, ep=ep, etp=etp, micro_batch=b, precision=precision
-                    )
-                    bound = pipeline_floor_s(each, grid.pp, m, tails.fill) * late
-                    if state.follow_families or bound < state.kth_s:
-                        bounds.append((bound, b, precision))
-            if bounds and state.states_too_large(grid, ep, etp, *batches[0]):
-                counts.too_large += size
-                continue
-            for bound, b, precision in bounds:
-                for seq, order in itertools.product(splits, orders):
-                    group = Group(
-                        grid=grid,
-                        ep=ep,
-                        etp=etp,
-                        micro_batch_size=b,
-                        sequence_parallel=seq,
-                        precision=precision,
-                        order=order,
-                    )
-                    if not state.fits_nowhere(group):
+                counts.declared += outer * tails.n_all
+                state.families(grid, ep, tails)
+                if state.states_too_large(grid, ep, etp, b, tails):
+                    counts.too_large += outer * tails.n_all
+                    continue
+                for precision, seq, order in kinds:
+                    group = Group(grid, ep, etp, b, seq, precision, order)
+                    bound = state.bound_s(group, tails, exchanged=False)
+                    wanted = state.follow_families or bound < state.kth_s
+                    if wanted and not state.fits_nowhere(group):
                         yield bound, group

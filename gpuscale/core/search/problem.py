@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import Facts
@@ -107,6 +106,8 @@ def _ffn(
 
 def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
     """Time of one kind of layer, as `core.step.layer.layer_time`, from memoised operators."""
+    if p.model.ffns[ffn].kind != "moe":
+        shape = shape._replace(ep=1, etp=1, ep_stride=1)
     key = (mixer, ffn, shape)
     found: LayerTime | None = p.cache.get(key)
     if found is None:
@@ -145,49 +146,10 @@ def head_of(p: Problem, shape: Shape) -> LayerTime:
     return found
 
 
-def compute_s(
-    p: Problem, tp: int, cp: int, ep: int, etp: int, micro_batch: int, precision: str
-) -> float:
-    """Kernels of one micro-batch through all layers and the head: a lower bound of its time. [s].
-
-    Leaves out memory-bound passes, launch time and all communication.
-    """
-    key = ("compute", tp, cp, ep, etp, micro_batch, precision)
-    found: float | None = p.kernel_cache.get(key)
-    if found is not None:
-        return found
-    tokens = micro_batch * p.facts.seq_len / cp
-    total = 0.0
-    for (mixer, ffn), n in _layer_counts(p):
-        mix = _mixer(p, mixer, tokens, tp, precision)
-        mlp = _ffn(p, ffn, tokens=tokens, tp=tp, ep=ep, etp=etp, precision=precision)
-        total += n * (
-            mix.linear_fwd_s
-            + mix.linear_bwd_s
-            + mix.core_fwd_s
-            + mix.core_bwd_s
-            + mlp.linear_fwd_s
-            + mlp.linear_bwd_s
-            + mlp.dispatch_fwd_s
-            + mlp.dispatch_bwd_s
-        )
-    shape = Shape(
-        tp=tp,
-        cp=cp,
-        ep=ep,
-        etp=etp,
-        micro_batch_size=micro_batch,
-        seq_len=p.facts.seq_len,
-        precision=precision,
-        recompute="none",
-        sequence_parallel=False,
-        cp_kind=DEFAULT_CONTEXT,
-        overlap_tp=True,
-    )
-    head = head_of(p, shape)
-    total += (1 + p.model.n_mtp_layers) * (head.fwd_s + head.bwd_s - head.tp_comm_s)
-    p.kernel_cache[key] = total
-    return total
+def without_cp(shape: Shape) -> Shape:
+    """One sequence of a rank's tokens: what CP exchanges, and its rounds, only add to its time."""
+    tokens = shape.micro_batch_size * shape.seq_len // shape.cp
+    return shape._replace(cp=1, cp_stride=1, micro_batch_size=1, seq_len=tokens)
 
 
 def micro_batch_s(p: Problem, shape: Shape) -> float:

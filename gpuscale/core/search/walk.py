@@ -25,6 +25,7 @@ from gpuscale.core.search.problem import (
     peak_bytes,
     stages_of,
     step_s,
+    without_cp,
 )
 from gpuscale.core.search.results import (
     FAMILY_CUTOFF,
@@ -91,6 +92,9 @@ class Walk:
         )
         self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
+        self.pipeline_counts = sw.pipeline_launch_s > 0.0  # in the time of a micro-batch
+        self.experts: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of (tp, pp)
+        self.recomputes: dict[int, list[tuple[str, int | None]]] = {}  # of pp
         self.late = problem.late
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
         known = problem.memory_cache.setdefault(
@@ -103,46 +107,60 @@ class Walk:
 
     def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
-        p, key = self.problem, (grid, ep, etp, b)
-        if key in self.floors:
-            return self.floors[key] > p.room_bytes
-        layout = make_layout(
-            p.facts,
-            grid,
-            ep=ep,
-            etp=etp,
-            micro_batch_size=b,
-            sequence_parallel=False,
-            precision=self.space.precision[0],
-            recompute=("none", None),
-            overlap_tp=True,
-            order=DEFAULT_ORDER,
-            tail=tails.least,
-        )
-        least = states_floor_bytes(p, layout, tails.states, tails.dealt)
-        self.floors[key] = least
-        return least > p.room_bytes
+        key = (grid.tp, grid.pp, ep, etp, *tails.dealt)
+        least = self.floors.get(key)
+        if least is None:
+            layout = make_layout(
+                self.problem.facts,
+                grid,
+                ep=ep,
+                etp=etp,
+                micro_batch_size=b,
+                sequence_parallel=False,
+                precision=self.space.precision[0],
+                recompute=("none", None),
+                overlap_tp=True,
+                order=DEFAULT_ORDER,
+                tail=tails.least,
+            )
+            least = states_floor_bytes(self.problem, layout, tails.states, tails.dealt)
+            self.floors[key] = least
+        return least > self.problem.room_bytes
 
-    def sharper_bound(self, group: Group, bound_s: float) -> float:
-        """Bound of a group with its communication, where the bound by kernels alone may matter."""
-        tails = self.tails(group.grid, group.micro_batch_size)
-        if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
-            return bound_s
-        p, grid = self.problem, group.grid
-        overlap_tp = self._overlaps(grid.tp)[0]
-        key = (group, overlap_tp)
+    def bound_s(self, group: Group, tails: Tails, exchanged: bool) -> float:
+        """Bound the time of every layout of a group: its micro-batches without recomputation.
+
+        Not `exchanged`: without what CP exchanges, so that groups with as many tokens on a rank
+        have one bound.
+        """
+        p, grid, b = self.problem, group.grid, group.micro_batch_size
+        cp = (b, grid.cp, grid.cp_kind) if exchanged else b * p.facts.seq_len // grid.cp
+        far = grid if self.pipeline_counts or group.order != DEFAULT_ORDER else None
+        key = (cp, grid.tp, group.ep, group.etp, *group[4:], far)
         each: float | None = p.cache.get(key)
         if each is None:
-            first = self._layout(group, ("none", None), overlap_tp, tails.least)
-            each = p.cache[key] = micro_batch_s(p, shape_of(first, p.hardware, p.software))
-        m = math.ceil(p.facts.global_batch_size / (grid.dp * group.micro_batch_size))
+            each = INFINITY
+            for overlap in self._overlaps(grid.tp):
+                first = self._layout(group, ("none", None), overlap, tails.least)
+                shape = shape_of(first, p.hardware, p.software)
+                shape = shape if exchanged else without_cp(shape)
+                each = min(each, micro_batch_s(p, shape))
+            p.cache[key] = each
+        m = math.ceil(p.facts.global_batch_size / (grid.dp * b))
         return pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late
+
+    def sharper_bound(self, group: Group, bound_s: float) -> float:
+        """Bound of a group with what CP exchanges, where the bound without it may not do."""
+        tails = self.tails(group.grid, group.micro_batch_size)
+        if group.grid.cp == 1 or bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
+            return bound_s
+        return self.bound_s(group, tails, exchanged=True)
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
         p, counts, grid = self.problem, self.result.counts, group.grid
         tails = self.tails(grid, group.micro_batch_size)
-        recomputes = sp.recomputes(self.space, p.facts, grid.pp)
+        recomputes = self._recomputes(grid.pp)
         tried = self._overlaps(grid.tp)
         if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
             return
@@ -155,7 +173,7 @@ class Walk:
         counts.too_large += each * lost * len(recomputes) * len(tried)
         for overlap in tried if dealt else ():
             left = dealt
-            for recompute in sorted(recomputes, key=_effort):
+            for recompute in recomputes:
                 tight = self._node(group, tails, recompute, overlap, left)
                 skipped = sum(len(s) for v, s in dealt.items() if v not in left)
                 counts.dominated += each * skipped
@@ -186,10 +204,29 @@ class Walk:
         if self.rooms.get(group, 0.0) < self.problem.room_bytes:
             return False
         tails = self.tails(group.grid, group.micro_batch_size)
-        n_outer = len(sp.recomputes(self.space, self.problem.facts, group.grid.pp))
-        n_outer *= len(sp.overlap_tps(self.space, group.grid.tp))
-        self.result.counts.too_large += n_outer * tails.n_all
+        self.result.counts.too_large += self.n_outer(group.grid) * tails.n_all
         return True
+
+    def n_outer(self, grid: Grid) -> int:
+        """Ways to recompute and to overlap TP in a grid. [1]."""
+        n = len(self._recomputes(grid.pp))
+        return n * len(sp.overlap_tps(self.space, grid.tp))
+
+    def expert_degrees(self, grid: Grid) -> list[tuple[int, int]]:
+        """Return the allowed (ep, etp) of a grid, which its stages decide."""
+        key = (grid.tp, grid.pp)
+        found = self.experts.get(key)
+        if found is None:
+            found = self.experts[key] = sp.expert_degrees(self.space, self.problem.facts, grid)
+        return found
+
+    def _recomputes(self, pp: int) -> list[tuple[str, int | None]]:
+        """Ways to recompute, the least effort first."""
+        found = self.recomputes.get(pp)
+        if found is None:
+            ways = sp.recomputes(self.space, self.problem.facts, pp)
+            found = self.recomputes[pp] = sorted(ways, key=_effort)
+        return found
 
     def _overlaps(self, tp: int) -> tuple[bool, ...]:
         """Overlap choices of TP that are not dominated."""
@@ -340,7 +377,8 @@ class Walk:
 
     def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
         """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
-        key = (grid.pp, grid.dp, grid.cp, micro_batch_size)
+        m = self.problem.facts.global_batch_size // (grid.dp * micro_batch_size)
+        key = (grid.pp, grid.dp * grid.cp, m)
         found = self.tail_sets.get(key)
         if found is None:
             found = self.tail_sets[key] = tails_of(
