@@ -39,26 +39,15 @@ def least_fill(schedules: Sequence[tuple[str, int]]) -> float:
 
 
 def states_floors_bytes(
-    p: Problem, layout: Layout, states: Sequence[Tail], dealt: int
+    p: Problem, layout: Layout, states: tuple[Tail, ...], dealt: int
 ) -> tuple[tuple[int, float], ...]:
     """(stage, bound of its memory) of every layout of a grid and its experts: states alone. [byte].
 
     The least over `states`, see `space.least_states`, of one stage of each kind, with the layers
     dealt in `dealt` chunks, see `space.dealings`.
     """
-    ways = tuple((t.zero_stage, t.shard_group_size, t.offload_optimizer) for t in states)
-    key = (
-        "states",
-        layout.tp,
-        layout.pp,
-        layout.ep,
-        layout.etp,
-        layout.dp,
-        layout.cp,
-        layout.precision,
-        ways,
-        dealt,
-    )
+    x = layout
+    key = ("states", x.tp, x.pp, x.ep, x.etp, x.dp * x.cp, x.precision, states, dealt)
     found: tuple[tuple[int, float], ...] | None = p.memory_cache.get(key)
     if found is None:
         parameters, stages = p.memory_parameters, stages_dealt(p, layout, dealt)
@@ -72,7 +61,7 @@ def states_floors_bytes(
 
 
 def states_floor_bytes(
-    p: Problem, layout: Layout, states: Sequence[Tail], dealt: Iterable[int]
+    p: Problem, layout: Layout, states: tuple[Tail, ...], dealt: Iterable[int]
 ) -> float:
     """Bound the memory of the fullest GPU by its states, over the ways to deal the layers. [byte].
 
@@ -81,24 +70,38 @@ def states_floor_bytes(
     return min(max(b for _, b in states_floors_bytes(p, layout, states, vpp)) for vpp in dealt)
 
 
-def peak_floor_bytes(p: Problem, layout: Layout, states: Sequence[Tail], dealt: int) -> float:
+def peak_floor_bytes(p: Problem, layout: Layout, states: tuple[Tail, ...], dealt: int) -> float:
     """Bound the memory of every layout that differs from this one in its assembly. [byte].
 
-    Of the fullest stage, the layers dealt in `dealt` chunks: least states, one layer's backward
-    pass and its buffers, and the activations that 1F1B keeps in the first stage, in the others
-    those of one micro-batch; logits and what is dropped and computed again are left out.
+    Of the fullest stage, the layers dealt in `dealt` chunks: least states, and what passes hold.
     """
-    parameters = p.memory_parameters
-    acts = layout_activations(p.memory_facts, parameters, layout)
-    stages = stages_dealt(p, layout, dealt)
-    passing = passing_bytes(p.memory_facts, layout, parameters)
-    most = 0.0
-    for i, floor in states_floors_bytes(p, layout, states, dealt):
-        flying = 1 if i else min(layout.n_micro_batches, layout.pp)
-        kept = flying * kept_bytes(stages[i], acts, layout, parameters.offloaded_layers)
-        held = kept + live_bytes(stages[i], acts, parameters) + passing
-        most = max(most, floor + parameters.fragmentation * held)
-    return most
+    held = _held_floors_bytes(p, layout, dealt)
+    frac = p.memory_parameters.fragmentation
+    floors = states_floors_bytes(p, layout, states, dealt)
+    return max(floor + frac * held[i] for i, floor in floors)
+
+
+def _held_floors_bytes(p: Problem, layout: Layout, dealt: int) -> dict[int, float]:
+    """Stage -> bound of what its passes hold, whatever the assembly and the experts' ranks. [byte].
+
+    One layer's backward pass and its buffers, and the activations that 1F1B keeps in the first
+    stage, in the others those of one micro-batch; logits and what is dropped and computed again
+    are left out.
+    """
+    x, flying = layout, min(layout.n_micro_batches, layout.pp)
+    size = (x.tp, x.cp, x.pp, x.etp, x.micro_batch_size, x.sequence_parallel, x.precision)
+    key = ("held", size, x.recompute, x.recompute_layers, x.offload_activations, flying, dealt)
+    found: dict[int, float] | None = p.memory_cache.get(key)
+    if found is None:
+        parameters, stages = p.memory_parameters, stages_dealt(p, layout, dealt)
+        acts = layout_activations(p.memory_facts, parameters, layout)
+        passing = passing_bytes(p.memory_facts, layout, parameters)
+        found = p.memory_cache[key] = {}
+        for i in unlike_stages(p, stages):
+            kept = kept_bytes(stages[i], acts, layout, parameters.offloaded_layers)
+            live = live_bytes(stages[i], acts, parameters)
+            found[i] = (1 if i else flying) * kept + live + passing
+    return found
 
 
 def _sharded_as(layout: Layout, tail: Tail) -> Layout:
@@ -143,7 +146,7 @@ def tails_of(
         schedules=schedules,
         dealt=dealings(weights, rule, grid.pp, schedules, p.facts),
         exchanges=exchanges,
-        states=least_states(exchanges),
+        states=tuple(least_states(exchanges)),
         fill=least_fill(schedules),
         least=(exchanges or [NO_TAIL])[-1],
     )

@@ -39,7 +39,7 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
         if not tails:
             continue
         kept = _least_tails(problem, grid.pp, tails)
-        states = sp.least_states(kept)
+        states = tuple(sp.least_states(kept))
         for ep, etp in sp.expert_degrees(space, problem.facts, grid):
             layout = make_layout(
                 problem.facts,

@@ -67,24 +67,27 @@ def search(
 
 def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
     """(bound, group) of every one whose model states can fit; counts all of the space."""
-    space, counts = state.space, state.result.counts
+    space, groups, counts = state.space, state.groups, state.result.counts
     facts = state.problem.facts
     for grid in sp.grids(space, facts):
-        batches = [(b, state.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
+        batches = [(b, groups.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
         batches = [(b, t) for b, t in batches if t.exchanges]
         splits = sp.sequence_parallels(space, facts, grid)
         kinds = list(itertools.product(space.precision, splits, sp.orders(space, grid)))
-        outer = len(kinds) * state.n_outer(grid)
-        for ep, etp in state.expert_degrees(grid) if batches else ():
+        outer = groups.n_outer(grid)
+        for ep, etp in groups.expert_degrees(grid) if batches else ():
             for b, tails in batches:
-                counts.declared += outer * tails.n_all
+                counts.declared += outer * len(kinds) * tails.n_all
                 state.families(grid, ep, tails)
-                if state.states_too_large(grid, ep, etp, b, tails):
-                    counts.too_large += outer * tails.n_all
+                if groups.states_too_large(grid, ep, etp, b, tails):
+                    counts.too_large += outer * len(kinds) * tails.n_all
                     continue
                 for precision, seq, order in kinds:
-                    group = Group(grid, ep, etp, b, seq, precision, order)
-                    bound = state.bound_s(group, tails, exchanged=False)
-                    wanted = state.follow_families or bound < state.kth_s
-                    if wanted and not state.fits_nowhere(group):
+                    group = Group(grid, ep, etp, b, seq, precision, order=order)
+                    bound = groups.bound_s(group, tails, exchanged=False)
+                    if not (state.follow_families or bound < state.kth_s):
+                        continue
+                    if groups.fits_nowhere(group):
+                        counts.too_large += outer * tails.n_all
+                    else:
                         yield bound, group

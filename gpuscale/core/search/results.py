@@ -53,7 +53,7 @@ class Tails(NamedTuple):
     schedules: list[tuple[str, int]]
     dealt: dict[int, list[tuple[str, int]]]  # vpp -> schedules whose layers are dealt as with it
     exchanges: list[Tail]  # the rest of the dimensions; times `schedules` gives what is kept
-    states: list[Tail]  # ways to shard that can need least memory
+    states: tuple[Tail, ...]  # ways to shard that can need least memory
     fill: float  # smallest bubble
     least: Tail  # the one with the least activations, for bounds
 

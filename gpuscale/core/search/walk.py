@@ -5,19 +5,14 @@ Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.layout import Layout
 from gpuscale.core.search import space as sp
-from gpuscale.core.search.bounds import (
-    peak_floor_bytes,
-    pipeline_floor_s,
-    states_floor_bytes,
-    tails_of,
-)
+from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.families import family
+from gpuscale.core.search.groups import Groups, Recompute
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
@@ -25,7 +20,6 @@ from gpuscale.core.search.problem import (
     peak_bytes,
     stages_of,
     step_s,
-    without_cp,
 )
 from gpuscale.core.search.results import (
     FAMILY_CUTOFF,
@@ -35,20 +29,11 @@ from gpuscale.core.search.results import (
     SearchResult,
     Tails,
     grid_of,
-    make_layout,
 )
 from gpuscale.core.search.space import Grid, Space, Tail
-from gpuscale.core.step.data_parallel import dp_overlap_helps
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import StageTimes, shape_of
-
-
-def _effort(recompute: tuple[str, int | None]) -> tuple[int, float]:
-    """Order of recomputations: none, parts of every layer, some layers, all layers."""
-    mode, layers = recompute
-    order = {"none": 0, "selective": 1, "per-op": 1, "full": 2}
-    return order[mode], float("inf") if layers is None else layers
 
 
 @dataclass(slots=True)
@@ -56,7 +41,7 @@ class _Node:
     """Layouts of a group with the same recomputation: their stages, and what was learnt."""
 
     group: Group
-    recompute: tuple[str, int | None]
+    recompute: Recompute
     overlap_tp: bool
     vpp: int  # as which the layers are dealt to the stages
     stages: StageTimes
@@ -85,89 +70,36 @@ class Walk:
         self.kth_s = self.highest_s = limit_s
         self.cutoff_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
-        sw = problem.software
-        self.overlap_helps = (dp_overlap_helps(sw), sw.pp_exposed_frac <= 1.0)
+        self.groups = Groups(problem, space)
         self.offload_is_a_choice = not (
             all(space.offload_optimizer) or all(space.offload_activations)
         )
-        self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
-        self.pipeline_counts = sw.pipeline_launch_s > 0.0  # in the time of a micro-batch
-        self.experts: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of (tp, pp)
-        self.recomputes: dict[int, list[tuple[str, int | None]]] = {}  # of pp
-        self.late = problem.late
+        self.late, self.room_bytes = problem.late, problem.room_bytes
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
-        known = problem.memory_cache.setdefault(
-            (space, problem.facts, *self.overlap_helps), ({}, {}, {}, {})
-        )
-        self.tail_sets: dict[tuple[int, ...], Tails] = known[0]
-        self.floors: dict[tuple[object, ...], float] = known[1]  # of the states of a grid
-        self.rooms: dict[Group, float] = known[2]  # in which nothing of a group fits
-        self.least: dict[tuple[object, ...], dict[int, float]] = known[3]  # vpp -> bytes
-
-    def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
-        """Whether weights, gradients and optimizer alone are more than a GPU holds."""
-        key = (grid.tp, grid.pp, ep, etp, *tails.dealt)
-        least = self.floors.get(key)
-        if least is None:
-            layout = make_layout(
-                self.problem.facts,
-                grid,
-                ep=ep,
-                etp=etp,
-                micro_batch_size=b,
-                sequence_parallel=False,
-                precision=self.space.precision[0],
-                recompute=("none", None),
-                overlap_tp=True,
-                order=DEFAULT_ORDER,
-                tail=tails.least,
-            )
-            least = states_floor_bytes(self.problem, layout, tails.states, tails.dealt)
-            self.floors[key] = least
-        return least > self.problem.room_bytes
-
-    def bound_s(self, group: Group, tails: Tails, exchanged: bool) -> float:
-        """Bound the time of every layout of a group: its micro-batches without recomputation.
-
-        Not `exchanged`: without what CP exchanges, so that groups with as many tokens on a rank
-        have one bound.
-        """
-        p, grid, b = self.problem, group.grid, group.micro_batch_size
-        cp = (b, grid.cp, grid.cp_kind) if exchanged else b * p.facts.seq_len // grid.cp
-        far = grid if self.pipeline_counts or group.order != DEFAULT_ORDER else None
-        key = (cp, grid.tp, group.ep, group.etp, *group[4:], far)
-        each: float | None = p.cache.get(key)
-        if each is None:
-            each = INFINITY
-            for overlap in self._overlaps(grid.tp):
-                first = self._layout(group, ("none", None), overlap, tails.least)
-                shape = shape_of(first, p.hardware, p.software)
-                shape = shape if exchanged else without_cp(shape)
-                each = min(each, micro_batch_s(p, shape))
-            p.cache[key] = each
-        m = math.ceil(p.facts.global_batch_size / (grid.dp * b))
-        return pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late
 
     def sharper_bound(self, group: Group, bound_s: float) -> float:
         """Bound of a group with what CP exchanges, where the bound without it may not do."""
-        tails = self.tails(group.grid, group.micro_batch_size)
-        if group.grid.cp == 1 or bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
+        tails = self.groups.tails(group.grid, group.micro_batch_size)
+        names = self.families(group.grid, group.ep, tails)
+        if group.grid.cp == 1 or bound_s >= self._limit(names):
             return bound_s
-        return self.bound_s(group, tails, exchanged=True)
+        return self.groups.bound_s(group, tails, exchanged=True)
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
-        p, counts, grid = self.problem, self.result.counts, group.grid
-        tails = self.tails(grid, group.micro_batch_size)
-        recomputes = self._recomputes(grid.pp)
-        tried = self._overlaps(grid.tp)
+        counts, grid, groups = self.result.counts, group.grid, self.groups
+        tails = groups.tails(grid, group.micro_batch_size)
+        recomputes, tried = groups.recomputes(grid.pp), groups.overlaps(grid.tp)
         if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
+            return
+        if groups.fits_nowhere(group):
+            counts.too_large += groups.n_outer(grid) * tails.n_all
             return
         self.some_fits = False
         n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
         counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
-        dealt = self._holding(group, tails, recomputes)
+        dealt = groups.holding(group, tails)
         lost = sum(len(s) for v, s in tails.dealt.items() if v not in dealt)
         each = tails.n_all // len(tails.schedules)
         counts.too_large += each * lost * len(recomputes) * len(tried)
@@ -180,64 +112,13 @@ class Walk:
                 if recompute[0] in ("none", "full"):  # parts are neither more nor less than layers
                     left = tight
         if not self.some_fits:
-            self.rooms[group] = p.room_bytes
-
-    def _holding(
-        self, group: Group, tails: Tails, recomputes: Sequence[tuple[str, int | None]]
-    ) -> dict[int, list[tuple[str, int]]]:
-        """Ways to deal the layers of a group that fit with as much recomputation as there is."""
-        key = group[:-1]  # in any order
-        known = self.least.get(key)
-        if known is None:
-            most = [r for r in recomputes if r == ("full", None)] or recomputes
-            known = self.least[key] = dict.fromkeys(tails.dealt, INFINITY)
-            for recompute in most:
-                first = self._layout(group, recompute, True, tails.least)
-                for vpp in known:
-                    floor = peak_floor_bytes(self.problem, first, tails.states, vpp)
-                    known[vpp] = min(known[vpp], floor)
-        room = self.problem.room_bytes
-        return {vpp: s for vpp, s in tails.dealt.items() if known[vpp] <= room}
-
-    def fits_nowhere(self, group: Group) -> bool:
-        """Whether an earlier search found nothing of a group to fit in as much memory."""
-        if self.rooms.get(group, 0.0) < self.problem.room_bytes:
-            return False
-        tails = self.tails(group.grid, group.micro_batch_size)
-        self.result.counts.too_large += self.n_outer(group.grid) * tails.n_all
-        return True
-
-    def n_outer(self, grid: Grid) -> int:
-        """Ways to recompute and to overlap TP in a grid. [1]."""
-        n = len(self._recomputes(grid.pp))
-        return n * len(sp.overlap_tps(self.space, grid.tp))
-
-    def expert_degrees(self, grid: Grid) -> list[tuple[int, int]]:
-        """Return the allowed (ep, etp) of a grid, which its stages decide."""
-        key = (grid.tp, grid.pp)
-        found = self.experts.get(key)
-        if found is None:
-            found = self.experts[key] = sp.expert_degrees(self.space, self.problem.facts, grid)
-        return found
-
-    def _recomputes(self, pp: int) -> list[tuple[str, int | None]]:
-        """Ways to recompute, the least effort first."""
-        found = self.recomputes.get(pp)
-        if found is None:
-            ways = sp.recomputes(self.space, self.problem.facts, pp)
-            found = self.recomputes[pp] = sorted(ways, key=_effort)
-        return found
-
-    def _overlaps(self, tp: int) -> tuple[bool, ...]:
-        """Overlap choices of TP that are not dominated."""
-        every = sp.overlap_tps(self.space, tp)
-        return every[:1] if self.overlap_tp_helps and every[0] else every
+            groups.nothing_fits(group)
 
     def _node(
         self,
         group: Group,
         tails: Tails,
-        recompute: tuple[str, int | None],
+        recompute: Recompute,
         overlap_tp: bool,
         dealt: dict[int, list[tuple[str, int]]],
     ) -> dict[int, list[tuple[str, int]]]:
@@ -247,20 +128,27 @@ class Walk:
         """
         if not dealt:
             return dealt
+        groups = self.groups
+        floors = groups.floors_bytes(group, tails, recompute)
+        large = {v: s for v, s in dealt.items() if floors[v] > self.room_bytes}
+        each = tails.n_all // len(tails.schedules)
+        self.result.counts.too_large += each * sum(map(len, large.values()))
+        if len(large) == len(dealt):
+            return large
         p, grid = self.problem, group.grid
-        names = self.families(group.grid, group.ep, tails)
-        first = self._layout(group, recompute, overlap_tp, tails.least)
+        names = self.families(grid, group.ep, tails)
+        first = groups.layout(group, recompute, overlap_tp, tails.least)
         shape = shape_of(first, p.hardware, p.software)
-        m = first.n_micro_batches
         if recompute[1] is None:
-            each = micro_batch_s(p, shape)
-            if pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late >= self._limit(names):
+            each_s = micro_batch_s(p, shape)
+            m = first.n_micro_batches
+            if pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late >= self._limit(names):
                 self.some_fits = True
                 return {}
         return {
             vpp: schedules
             for vpp, schedules in dealt.items()
-            if self._dealt(group, tails, first, schedules, shape, vpp=vpp)
+            if vpp in large or self._dealt(group, tails, first, schedules, shape, vpp=vpp)
         }
 
     def _dealt(
@@ -279,9 +167,6 @@ class Walk:
         """
         p, counts = self.problem, self.result.counts
         n_all = tails.n_all // len(tails.schedules) * len(schedules)
-        if peak_floor_bytes(p, first, tails.states, vpp) > p.room_bytes:
-            counts.too_large += n_all
-            return True
         stages, m = stages_of(p, first, shape, vpp), first.n_micro_batches
         names = self.families(group.grid, group.ep, tails)
         if m * stages.seconds * self.late >= self._limit(names):
@@ -315,13 +200,13 @@ class Walk:
             node.some_too_large = True
             counts.too_large += len(pipes)
             return
-        layout = self._layout(group, node.recompute, node.overlap_tp, tail)
+        layout = self.groups.layout(group, node.recompute, node.overlap_tp, tail)
         exchange = exchange_s(p, layout, node.stages) * self.late
         if pipes[0][0] + exchange >= self._limit((name,)):
             self.some_fits = True
             return
         peak = peak_bytes(p, layout, node.vpp)
-        if peak > p.room_bytes:  # with 1F1B, which keeps least
+        if peak > self.room_bytes:  # with 1F1B, which keeps least
             node.fails.add((tail.zero_stage, *offloads))
             node.tight.add(tail[2:6])
             node.some_too_large = True
@@ -335,7 +220,7 @@ class Walk:
             if any(offloads) and last[:6] in node.fits and self.offload_is_a_choice:
                 counts.dominated += 1
                 continue
-            layout = self._layout(group, node.recompute, node.overlap_tp, last)
+            layout = self.groups.layout(group, node.recompute, node.overlap_tp, last)
             if self._evaluate(layout, node, name):
                 node.fits.add(last[:6])
             else:
@@ -349,7 +234,7 @@ class Walk:
             self.some_fits = True
             return False
         found = Found(time_s, peak_bytes(p, layout), layout, name)
-        if found.peak_bytes > p.room_bytes:
+        if found.peak_bytes > self.room_bytes:
             counts.too_large += 1
             node.some_too_large = True
             return False
@@ -357,34 +242,6 @@ class Walk:
         self.some_fits = True
         self._note(found)
         return True
-
-    def _layout(
-        self, group: Group, recompute: tuple[str, int | None], overlap_tp: bool, tail: Tail
-    ) -> Layout:
-        return make_layout(
-            self.problem.facts,
-            group.grid,
-            ep=group.ep,
-            etp=group.etp,
-            micro_batch_size=group.micro_batch_size,
-            sequence_parallel=group.sequence_parallel,
-            precision=group.precision,
-            recompute=recompute,
-            overlap_tp=overlap_tp,
-            order=group.order,
-            tail=tail,
-        )
-
-    def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
-        """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
-        m = self.problem.facts.global_batch_size // (grid.dp * micro_batch_size)
-        key = (grid.pp, grid.dp * grid.cp, m)
-        found = self.tail_sets.get(key)
-        if found is None:
-            found = self.tail_sets[key] = tails_of(
-                self.problem, self.space, grid, micro_batch_size, self.overlap_helps
-            )
-        return found
 
     def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""

@@ -1,0 +1,172 @@
+"""What groups of layouts of one space share: assemblies, and bounds of their time and memory."""
+
+from __future__ import annotations
+
+import math
+
+from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.search import space as sp
+from gpuscale.core.search.bounds import (
+    peak_floor_bytes,
+    pipeline_floor_s,
+    states_floor_bytes,
+    tails_of,
+)
+from gpuscale.core.search.problem import Problem, micro_batch_s, without_cp
+from gpuscale.core.search.results import INFINITY, Group, Tails, make_layout
+from gpuscale.core.search.space import Grid, Space, Tail
+from gpuscale.core.step.data_parallel import dp_overlap_helps
+from gpuscale.core.step.step import shape_of
+
+Recompute = tuple[str, int | None]
+"""Mode, and layers of a stage; None: all."""
+
+
+def _effort(recompute: Recompute) -> tuple[int, float]:
+    """Order of recomputations: none, parts of every layer, some layers, all layers."""
+    mode, layers = recompute
+    order = {"none": 0, "selective": 1, "per-op": 1, "full": 2}
+    return order[mode], INFINITY if layers is None else layers
+
+
+class Groups:
+    """Groups of layouts of a space, and bounds of them; each is computed once.
+
+    What depends on the memory model alone is kept for searches with other rates or capacities.
+    """
+
+    def __init__(self, problem: Problem, space: Space) -> None:
+        self.problem, self.space = problem, space
+        self.late, self.room_bytes = problem.late, problem.room_bytes
+        sw = problem.software
+        self.overlap_helps = (dp_overlap_helps(sw), sw.pp_exposed_frac <= 1.0)
+        self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
+        self.pipeline_counts = sw.pipeline_launch_s > 0.0  # in the time of a micro-batch
+        self.experts: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of (tp, pp)
+        self.ways: dict[int, list[Recompute]] = {}  # of pp
+        known = problem.memory_cache.setdefault(
+            (space, problem.facts, *self.overlap_helps), ({}, {}, {}, {})
+        )
+        self.tail_sets: dict[tuple[int, ...], Tails] = known[0]
+        self.states: dict[tuple[object, ...], float] = known[1]  # of a grid
+        self.floors: dict[tuple[object, ...], dict[int, float]] = known[2]  # of a place
+        self.rooms: dict[tuple[object, ...], float] = known[3]  # in which nothing of a place fits
+
+    def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
+        """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
+        m = self.problem.facts.global_batch_size // (grid.dp * micro_batch_size)
+        key = (grid.pp, grid.dp * grid.cp, m)
+        found = self.tail_sets.get(key)
+        if found is None:
+            found = self.tail_sets[key] = tails_of(
+                self.problem, self.space, grid, micro_batch_size, self.overlap_helps
+            )
+        return found
+
+    def expert_degrees(self, grid: Grid) -> list[tuple[int, int]]:
+        """Return the allowed (ep, etp) of a grid, which its stages decide."""
+        key = (grid.tp, grid.pp)
+        found = self.experts.get(key)
+        if found is None:
+            found = self.experts[key] = sp.expert_degrees(self.space, self.problem.facts, grid)
+        return found
+
+    def recomputes(self, pp: int) -> list[Recompute]:
+        """Ways to recompute, the least effort first."""
+        found = self.ways.get(pp)
+        if found is None:
+            ways = sp.recomputes(self.space, self.problem.facts, pp)
+            found = self.ways[pp] = sorted(ways, key=_effort)
+        return found
+
+    def overlaps(self, tp: int) -> tuple[bool, ...]:
+        """Overlap choices of TP that are not dominated."""
+        every = sp.overlap_tps(self.space, tp)
+        return every[:1] if self.overlap_tp_helps and every[0] else every
+
+    def n_outer(self, grid: Grid) -> int:
+        """Ways to recompute and to overlap TP in a grid. [1]."""
+        return len(self.recomputes(grid.pp)) * len(sp.overlap_tps(self.space, grid.tp))
+
+    def layout(self, group: Group, recompute: Recompute, overlap_tp: bool, tail: Tail) -> Layout:
+        """Write one layout of a group."""
+        return make_layout(
+            self.problem.facts,
+            group.grid,
+            ep=group.ep,
+            etp=group.etp,
+            micro_batch_size=group.micro_batch_size,
+            sequence_parallel=group.sequence_parallel,
+            precision=group.precision,
+            recompute=recompute,
+            overlap_tp=overlap_tp,
+            order=group.order,
+            tail=tail,
+        )
+
+    def bound_s(self, group: Group, tails: Tails, exchanged: bool) -> float:
+        """Bound the time of every layout of a group: its micro-batches without recomputation.
+
+        Not `exchanged`: without what CP exchanges, so that groups with as many tokens on a rank
+        have one bound.
+        """
+        p, grid, b = self.problem, group.grid, group.micro_batch_size
+        cp = (b, grid.cp, grid.cp_kind) if exchanged else b * p.facts.seq_len // grid.cp
+        far = grid if self.pipeline_counts or group.order != DEFAULT_ORDER else None
+        key = (cp, grid.tp, group.ep, group.etp, *group[4:], far)
+        each: float | None = p.cache.get(key)
+        if each is None:
+            each = INFINITY
+            for overlap in self.overlaps(grid.tp):
+                first = self.layout(group, ("none", None), overlap, tails.least)
+                shape = shape_of(first, p.hardware, p.software)
+                each = min(each, micro_batch_s(p, shape if exchanged else without_cp(shape)))
+            p.cache[key] = each
+        m = math.ceil(p.facts.global_batch_size / (grid.dp * b))
+        return pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late
+
+    def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
+        """Whether weights, gradients and optimizer alone are more than a GPU holds."""
+        key = (grid.tp, grid.pp, ep, etp, *tails.dealt)
+        least = self.states.get(key)
+        if least is None:
+            group = Group(grid, ep, etp, b, False, self.space.precision[0], order=DEFAULT_ORDER)
+            layout = self.layout(group, ("none", None), True, tails.least)
+            least = states_floor_bytes(self.problem, layout, tails.states, tails.dealt)
+            self.states[key] = least
+        return least > self.room_bytes
+
+    def floors_bytes(self, group: Group, tails: Tails, recompute: Recompute) -> dict[int, float]:
+        """Chunks that the layers are dealt in -> bound of the memory of every layout. [byte]."""
+        key = (*place_of(group), recompute)
+        found = self.floors.get(key)
+        if found is None:
+            p, first = self.problem, self.layout(group, recompute, True, tails.least)
+            found = {v: peak_floor_bytes(p, first, tails.states, v) for v in tails.dealt}
+            self.floors[key] = found
+        return found
+
+    def holding(self, group: Group, tails: Tails) -> dict[int, list[tuple[str, int]]]:
+        """Ways to deal the layers of a group that fit with as much recomputation as there is."""
+        ways = self.recomputes(group.grid.pp)
+        most = [r for r in ways if r == ("full", None)] or ways
+        floors = [self.floors_bytes(group, tails, r) for r in most]
+        return {
+            vpp: schedules
+            for vpp, schedules in tails.dealt.items()
+            if min(floor[vpp] for floor in floors) <= self.room_bytes
+        }
+
+    def fits_nowhere(self, group: Group) -> bool:
+        """Whether nothing of a group was found to fit in as much memory."""
+        return self.rooms.get(place_of(group), 0.0) >= self.room_bytes
+
+    def nothing_fits(self, group: Group) -> None:
+        """Note that nothing of a group fits."""
+        self.rooms[place_of(group)] = self.room_bytes
+
+
+def place_of(group: Group) -> tuple[object, ...]:
+    """Leave out of a group what memory does not depend on: kind of CP, order of the ranks."""
+    grid = group.grid
+    return (grid.tp, grid.cp, grid.pp, *group[1:-1])
