@@ -263,7 +263,7 @@ def test_layout_strings(layout, chunks):
         ("a.yaml", "- 1", "a YAML mapping is expected"),
         ("a.yaml", "a: 1", "not a launch file of a known kind"),
         ("a.toml", "[x]\ny = 1", "not a torchtitan configuration"),
-        ("a.py", "import torch", "a Python program is not read"),
+        ("a.py", "import torch", "a Python program that names no model"),
         ("a.sh", "echo hello", "not a launch file of a known kind"),
         ("a.sh", "", "not a launch file of a known kind"),
     ],

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class LaunchCheck(options.Machine, WhatIf):
     """Check a launch file: layout, rules of its framework, memory, step time, and what to change.
 
-    Reads Megatron scripts, Bridge and NeMo YAML, torchtitan, DeepSpeed JSON, accelerate,
-    LLaMA-Factory and axolotl YAML, MaxText, ms-swift, verl, OpenRLHF, sbatch and torchrun lines,
-    serving lines. Nothing is executed.
+    Reads Megatron scripts, the YAML, TOML or JSON of training and RL frameworks, manifests,
+    sbatch and torchrun lines, serving lines. Nothing is executed.
     """
 
     NAME: ClassVar[str] = "launch-check"

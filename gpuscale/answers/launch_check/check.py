@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.launch_check.records import Change, Checked, empty_report
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
+from gpuscale.launch.read.detect import DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +28,13 @@ TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deeps
     "verl",
     "openrlhf",
     "slime",
+    "unsloth",
+    "colossalai",
 )
 """Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
+
+OF_TABLES = tuple(dialect.kind for dialect in DIALECTS)
+"""Kinds that tune a model or pre-train one, as their file says."""
 
 ADAPTED = ("lora", "qlora", "dora")
 LENGTHS_NEEDED = ("megatron", "megatron-bridge", "maxtext", "ms-swift", "verl", "openrlhf")
@@ -101,14 +107,18 @@ def checked(asked: LaunchCheck) -> Checked:
     if n_gpus is None:
         missing.append("the number of GPUs: say it with --gpus")
     length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
-    if found.kind in LENGTHS_NEEDED and not length:
+    if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length:
         missing.append("the sequence length: say it with --seq-len")
     missing += found.beyond
     if found.beside and not any(Path(name).name == found.beside for name in files):
         missing.append(f"{found.beside}, which says the rest: give it beside this file")
     if found.model is not None and found.method in ADAPTED and not asked.model:
         missing.append("the name of the model that has adapters: say it with --model")
-    if found.kind == "program":
+    if found.other_machine and not (asked.cluster or asked.gpu):
+        missing.append(
+            f"{found.other_machine}, which no preset has: --gpu asks about the same job on a GPU"
+        )
+    if found.kind == "program" and not found.beside:
         script = found.places.get("script", "")
         missing = [f"what {script} reads its options as: --model and `memory`, `timeline` say it"]
     if model is None or n_gpus is None or missing:
@@ -121,7 +131,8 @@ def checked(asked: LaunchCheck) -> Checked:
         return served(asked, found, model, n_gpus)
     over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
     adapted = found.method in ADAPTED or bool(found.rl)
-    if adapted or (found.kind in TUNED and not over_megatron):
+    tunes = found.kind in TUNED or (found.kind in OF_TABLES and found.method == "full")
+    if adapted or (tunes and not over_megatron):
         from gpuscale.answers.launch_check.tuned import tuned
 
         return tuned(asked, found, model, n_gpus)
@@ -196,7 +207,7 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 
 
 VARIANT = (
-    r"(?i)([-_](base|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|bf16|int[48]|4bit|bnb|unsloth|"
+    r"(?i)([-_](base|intermediate|step[-_]\d+k([-_][\d.]+[bt])?|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|bf16|int[48]|4bit|bnb|unsloth|"
     r"nvfp4|dynamic|\d{4}|v\d+(\.\d+)*))+$"
 )
 """Words behind a model's name that do not change its shape."""

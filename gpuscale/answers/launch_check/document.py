@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.launch_check.said import said_rows
 from gpuscale.answers.plan.text import degrees, percent, seconds
 from gpuscale.core.words import gb
+from gpuscale.launch.read.detect import DIALECTS
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ FRAMEWORK = {
     "verl": "verl job",
     "openrlhf": "OpenRLHF job",
     "slime": "slime job",
+    "unsloth": "Unsloth script",
+    "colossalai": "ColossalAI job",
+    "tgi": "Text Generation Inference server",
+    "llamacpp": "llama.cpp server",
+    **{dialect.kind: dialect.title for dialect in DIALECTS},
     "program": "Job of a program whose options are not known here",
 }
 

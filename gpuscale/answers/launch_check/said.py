@@ -56,12 +56,12 @@ def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:
 
 def _machines(said: Said) -> str:
     if said.n_gpus:
-        return f"{said.n_gpus:,} GPUs"
+        return f"{said.n_gpus:,} GPU{'s' if said.n_gpus > 1 else ''}"
     parts = []
     if said.n_nodes:
         parts.append(f"{said.n_nodes:,} node{'s' if said.n_nodes > 1 else ''}")
     if said.gpus_per_node:
-        parts.append(f"{said.gpus_per_node} GPUs a node")
+        parts.append(f"{said.gpus_per_node} GPU{'s' if said.gpus_per_node > 1 else ''} a node")
     return ", ".join(parts)
 
 

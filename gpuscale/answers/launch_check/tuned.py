@@ -30,7 +30,13 @@ OPTIMIZERS = {
 """`optim` of a trainer -> optimizer of fine-tuning; others are left to the software's."""
 
 
-OWN = ("axolotl", "verl", "openrlhf", "slime")
+OWN = ("axolotl", "verl", "openrlhf", "slime", "unsloth") + (
+    "torchtune",
+    "litgpt",
+    "prime-rl",
+    "nemo-rl",
+    "areal",
+)
 """Kinds whose software preset has their name."""
 OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron-bridge"}
 """Software of a launch with Megatron's degrees -> whose adapters it trains."""

@@ -34,10 +34,12 @@ def scripts_of(table: dict[str, Any]) -> list[str]:
     for one in _tables(table):
         line = [*_words(one.get("command")), *_words(one.get("args"))]
         handed = [w for w in line if "\n" in w or (" " in w and line[0] in SHELLS)]
-        if handed:
+        if (program := _entrypoint(one, line)) and isinstance(one.get("command"), str):
+            texts.append(f"{program} {' '.join(' '.join(line).split())}")  # a composition's
+        elif handed:
             texts += handed
         elif line:
-            texts.append(shlex.join(line))
+            texts.append(f"{program} {' '.join(map(_word, line))}".strip())
         texts += [v for v in one.values() if isinstance(v, str) and "\n" in v]
         for key in ("run", "commands", "script"):
             value = one.get(key)
@@ -46,6 +48,36 @@ def scripts_of(table: dict[str, Any]) -> list[str]:
             elif isinstance(value, list):
                 texts.append("\n".join(str(v) for v in value))
     return list(dict.fromkeys(texts))
+
+
+IMAGES = {
+    "vllm/vllm-openai": "vllm serve",
+    "vllm-openai": "vllm serve",
+    "rocm/vllm": "vllm serve",
+    "text-generation-inference": "text-generation-launcher",
+    "llama.cpp:server": "llama-server",
+    "llama.cpp:full": "llama-server",
+}
+"""Part of an image's name -> the program that it starts with the arguments that it is given."""
+
+
+def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
+    """Program of a container's image, where its arguments do not name one themselves."""
+    image = str(one.get("image", ""))
+    program = next((p for part, p in IMAGES.items() if part in image), "")
+    text = " ".join(line)
+    named = re.search(
+        r"\b(vllm serve|python3?|bash|sh|sglang|[\w-]+-launcher|llama-server)\b", text
+    )
+    return "" if named or not line else program
+
+
+def _word(word: str) -> str:
+    """Quote a word; a variable of Kubernetes, `$(NAME)`, is a variable of the script."""
+    if "$" not in word:
+        return shlex.quote(word)
+    plain = re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", word).replace("\\", "").replace('"', '\\"')
+    return f'"{plain}"'
 
 
 def variables_of(table: dict[str, Any]) -> dict[str, str]:

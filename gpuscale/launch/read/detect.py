@@ -15,18 +15,24 @@ from gpuscale.launch.read import (
     maxtext,
     megatron,
     program,
+    python,
     rl,
     serving,
     swift,
     torchtitan,
     trainer,
+    tuning,
 )
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.launchers import outside_variables, read_size
+from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
+from gpuscale.launch.read.rl_tables import RL_TABLES
 from gpuscale.launch.read.shell import read_script
 from gpuscale.launch.read.tables import yaml_tables
+from gpuscale.launch.read.tuning import TUNING
 from gpuscale.launch.read.words import Script, read_document
 
+DIALECTS = (*RL_TABLES, *PRETRAINING, *TUNING)
 KINDS = (
     "megatron",
     "megatron-bridge",
@@ -44,12 +50,16 @@ KINDS = (
     "vllm",
     "sglang",
     "trtllm",
+    "llamacpp",
+    "tgi",
+    *(dialect.kind for dialect in DIALECTS),
+    "colossalai",
+    "unsloth",
     "program",
 )
 SUPPORTED = (
-    "Megatron scripts, Bridge and NeMo YAML, DeepSpeed JSON, accelerate, LLaMA-Factory and axolotl "
-    "YAML, torchtitan, MaxText, ms-swift, verl, OpenRLHF, sbatch and torchrun lines, `vllm serve`, "
-    "SGLang, `trtllm-serve`"
+    "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
+    "Unsloth, manifests, sbatch and torchrun lines, `vllm serve`, SGLang, `trtllm-serve`"
 )
 PAGES = (".md", ".markdown", ".mdx", ".rst", ".txt", ".html", ".ipynb")
 FENCE = re.compile(r"^```\w*$", re.MULTILINE)
@@ -100,6 +110,8 @@ def _together(found: list[Found]) -> Found:
 
 def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     stripped = text.lstrip()
+    if name.endswith((".yaml", ".yml")):
+        return _yaml(name, text, variables)
     if name.endswith(".json") or (stripped.startswith("{") and '"' in stripped[:200]):
         return [_json(name, text)]
     if name.lower().endswith(PAGES) or FENCE.search(text):
@@ -108,11 +120,11 @@ def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
         )
     if name.endswith(".toml"):
         return [_toml(name, text)]
-    if name.endswith((".yaml", ".yml")):
-        return _yaml(name, text, variables)
     if name.endswith(".py") or (PYTHON.search(text) and not stripped.startswith("#!")):
+        if (found := python.read_python(text)) is not None:
+            return [found]
         raise GpuscaleError(
-            f"{name}: a Python program is not read",
+            f"{name}: a Python program that names no model and trainer by constants is not read",
             "give the script or the configuration that starts it",
         )
     return _script(name, text, variables)
@@ -138,6 +150,8 @@ def _toml(name: str, text: str) -> Found:
     from gpuscale.io.toml import parse_toml
 
     tables = parse_toml(text, name)
+    if not {"parallelism", "training"} & set(tables) and (found := of_table(tables, TUNING)):
+        return found
     if not {"training", "parallelism", "model"} & set(tables):
         raise GpuscaleError(f"{name}: not a torchtitan configuration", "[training] is missing")
     return torchtitan.read_toml(tables)
@@ -171,6 +185,8 @@ def _table(table: dict[str, Any]) -> Found | None:
         return swift.read_yaml(table)
     if "modules" in keys and (primus := keyed.read_primus(table)):
         return primus
+    if (resource := serving.read_resource(table)) is not None:
+        return resource
     if isinstance(engine := table.get("servingEngineSpec"), dict):
         return serving.read_stack(engine)
     if "base_model" in keys:
@@ -183,6 +199,10 @@ def _table(table: dict[str, Any]) -> Found | None:
         "--num-layers" in arguments or "--tensor-model-parallel-size" in arguments
     ):
         return megatron.read(["pretrain_gpt.py", *_as_flags(arguments)], "model")
+    if found := of_table(table, RL_TABLES) or of_table(neox_keys(table), (*PRETRAINING, *TUNING)):
+        return found
+    if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
+        return trainer.read_deepspeed(table)
     leaves = {k for k, _ in keyed.flat(table)}
     if "tensor_model_parallel_size" in leaves:
         return keyed.read_bridge(table)
@@ -304,6 +324,8 @@ def _command(words: list[str], stem: str) -> Found | None:
         return keyed.read_recipe(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
+    if (found := tuning.oumi_job(words)) is not None:
+        return found
     if rl.is_slime(words):
         return rl.read_slime(megatron.read(["train.py", *words], stem), _arguments(words))
     if rl.is_verl(words):
@@ -313,7 +335,13 @@ def _command(words: list[str], stem: str) -> Found | None:
         return rl.read_openrlhf(words, table)
     if swift.is_swift(words):
         return swift.read(words, table)
+    if any(re.search(r"\bcolossalai$", w) for w in words[:4]):
+        return tuning.read_colossalai(words, table)
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
+        programs = [w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")]
+        program = programs[-1] if programs else ""
+        if (method := re.match(r"(run_)?(dpo|orpo|simpo|grpo)(?![a-z])", program)) is not None:
+            table.setdefault("rl", method[2])  # scripts of TRL and its kin
         kind = "llama-factory" if "finetuning_type" in table else "trainer"
         return trainer.read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")
     return None

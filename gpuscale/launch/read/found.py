@@ -60,6 +60,7 @@ class Found:
     memory_utilization: float | None = None
     not_understood: list[str] = field(default_factory=list)  # options the parser does not know
     unresolved: list[str] = field(default_factory=list)  # variables and substitutions
+    other_machine: str | None = None  # accelerators that are no GPUs
     beside: str | None = None  # file that says the rest
     unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
     wrong: list[str] = field(default_factory=list)  # the framework refuses it
@@ -76,6 +77,17 @@ class Found:
         return None
 
 
+UNSET = "\x00"
+"""Mark of what could not be put in, before the variable's own text."""
+
+
+def named_model(text: str) -> str:
+    """Name of a model in a folder that is not known: the last part of the path names it."""
+    text = text.rstrip("/")
+    folder, _, last = text.rpartition("/")
+    return last if UNSET in folder and UNSET not in last else text
+
+
 class Values:
     """Options of a command line by name, with what could not be read noted on a `Found`."""
 
@@ -90,13 +102,14 @@ class Values:
         values = self.given.get(name)
         if not values:
             return None
-        if "\x00" in values[-1]:
+        text = named_model(values[-1]) if key == "model" else values[-1]
+        if UNSET in text:
             if key:
-                self.found.unread[key] = values[-1].replace("\x00", "")
+                self.found.unread[key] = text.replace(UNSET, "")
             return None
         if key:
-            self.found.places[key] = f"{name} {values[-1]}"
-        return values[-1]
+            self.found.places[key] = f"{name} {text}"
+        return text
 
     def whole(self, name: str, key: str = "") -> int | None:
         """Value of an option as a whole number; another text is noted as wrong."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.words import UNSET
 
 if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
@@ -31,6 +31,8 @@ LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "mpirun",
+    "mason.py",
+    "colossalai",
 )
 NODE_VARIABLES = (
     "NNODES",
@@ -82,6 +84,8 @@ def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
 def read_size(text: str, script: Script, found: Found) -> None:
     """Put machines and GPUs on the record, from launcher options first, then the headers."""
     nodes, per_node, tasks = _sbatch(text)
+    if re.search(r"\b(NPUS_PER_NODE|ASCEND_RT_VISIBLE_DEVICES|PYTORCH_NPU_ALLOC_CONF)\b", text):
+        found.other_machine = "Ascend NPUs"
     for line in _SBATCH.findall(text):
         if re.match(r"--(gres|gpus-per-node|gpus|constraint)\b|-C\b", line):
             found.gpu = found.gpu or gpu_named(line)
@@ -91,10 +95,14 @@ def read_size(text: str, script: Script, found: Found) -> None:
             continue
         end = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
         given = _pairs(words[:end])
-        unknown |= any(UNSET in given.get(name, "") for name in NODES)
-        nodes = _first(given, NODES) or nodes
+        unset = any(UNSET in given.get(name, "") for name in NODES)
+        unknown |= unset
+        nodes = None if unset else _first(given, NODES) or nodes
         per_node = _first(given, PER_NODE) or per_node
-        total = _first(given, TOTAL) or total
+        total = _first(given, TOTAL) or _included(given.get("--include", "")) or total
+        if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:
+            apart = _pairs(words[: words.index("--")] if "--" in words else words)
+            nodes, per_node = _first(apart, NODES) or nodes, _first(apart, TOTAL) or per_node
     variables = script.variables
     nodes = nodes or _variable(variables, NODE_VARIABLES)
     per_node = per_node or _variable(variables, GPU_VARIABLES) or (tasks if tasks != 1 else None)
@@ -107,6 +115,14 @@ def read_size(text: str, script: Script, found: Found) -> None:
         found.n_gpus = found.n_gpus or total
     if found.gpus_per_node and not found.n_nodes and not found.n_gpus and not unknown:
         found.n_nodes = 1
+
+
+def _included(text: str) -> int | None:
+    """GPUs of DeepSpeed's `--include host:0,1@other:0,1`; None where a host names no GPUs."""
+    hosts = [host.partition(":")[2] for host in text.split("@")]
+    if not all(re.fullmatch(r"\d+(,\d+)*", gpus) for gpus in hosts):
+        return None
+    return sum(len(gpus.split(",")) for gpus in hosts)
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

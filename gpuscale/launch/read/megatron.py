@@ -21,6 +21,10 @@ OLD = (
     "--activations-checkpoint-method",
     "--moe-expert-parallel-size",
     "--pad-vocab-size-to",
+    "--noop-layers",
+    "--first-k-dense-replace",
+    "--expert-interval",
+    "--topk",
 )
 """Options of older releases and forks that are read all the same."""
 
@@ -89,7 +93,7 @@ def read(words: list[str], name: str) -> Found:
     named = {k[2:].replace("-", "_"): v or True for k, v in values.given.items()}
     put_settings(named, found)
     found.model = None if found.beyond else model_of(values, name)
-    found.model_name = name
+    found.model_name = name if found.model else None
     return found
 
 
@@ -241,18 +245,29 @@ def model_of(values: Values, name: str) -> ModelSpec | None:
     ffns: dict[str, Any] = {
         "dense": {"kind": "dense", "ffn_hidden_size": width, "gated": gated, "bias": bias}
     }
+    layers -= (
+        len((values.text("--noop-layers") or "").split(",")) if "--noop-layers" in values else 0
+    )
     pattern = [0] * layers
     experts = values.whole("--num-experts")
+    deepspeed = values.found.software == "megatron-deepspeed"
     if experts and experts > 1:
         ffns["moe"] = {
             "kind": "moe",
             "n_experts": experts,
-            "top_k": values.whole("--moe-router-topk") or values.whole("--topk") or 2,
+            "top_k": values.whole("--moe-router-topk")
+            or values.whole("--topk")
+            or (1 if deepspeed else 2),
             "expert_ffn_hidden_size": values.whole("--moe-ffn-hidden-size") or width,
             "shared_ffn_hidden_size": values.whole("--moe-shared-expert-intermediate-size") or 0,
             "gated": gated,
         }
         pattern = _frequency(values.text("--moe-layer-freq") or "1", layers)
+        if deepspeed:  # one layer in so many, the last of them (Megatron-DeepSpeed: 2)
+            every = values.whole("--expert-interval") or 2
+            pattern = [int((i + 1) % every == 0) for i in range(layers)]
+        dense_first = values.whole("--first-k-dense-replace") or 0
+        pattern = [0] * dense_first + pattern[dense_first:]
     used = {"moe" if one else "dense" for one in pattern}
     spec = {
         "name": name,

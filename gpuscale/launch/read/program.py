@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from gpuscale.launch.read.found import Found
@@ -45,6 +46,9 @@ def of_script(script: Script) -> Found | None:
         found = Found("program", software="", version="")
         found.model_name = None
         found.places["script"] = rest[start]
+        endings = (".yaml", ".yml", ".toml", ".json")
+        named = next((w for w in rest[start + 1 :] if w.endswith(endings)), "")
+        found.beside = re.split("[/=]", named)[-1] or None
         found.not_understood = [
             w.partition("=")[0] for w in rest[start + 1 :] if w.startswith("--")
         ]

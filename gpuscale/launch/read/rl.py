@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.keyed import whole
 
 if TYPE_CHECKING:
@@ -261,6 +261,16 @@ GRPO_KEYS = ("num_generations", "max_completion_length", "max_prompt_length", "r
 """Keys that only a GRPO trainer of TRL has; any two of them say so."""
 
 
+OPEN_INSTRUCT = {
+    "prompts": "num_unique_prompts_rollout",
+    "group": "num_samples_per_prompt_rollout",
+    "prompt": "max_prompt_token_length",
+    "max_response": "response_length",
+    "rollout_tp": "vllm_tensor_parallel_size",
+}
+"""Sample of RL -> option of open-instruct's `grpo_fast.py`."""
+
+
 def put_trainer(table: Mapping[str, Any], found: Found) -> None:
     """Put on a trainer's record what its keys say of preference tuning and RL."""
     word = str(table.get("rl") or table.get("rlhf_type") or table.get("stage") or "").lower()
@@ -272,8 +282,13 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
         word = loss if loss in METHODS else word
     if word == "dpo" and str(table.get("pref_loss")) in METHODS:
         word = str(table["pref_loss"])
+    if "gamma_beta_ratio" in table or "simpo_gamma" in table:
+        word = "simpo"
     if word not in METHODS and {"beta", "max_prompt_length"} <= set(table):
         word = "dpo"
+    if "num_samples_per_prompt_rollout" in table:
+        put_rl(found, {"method": "grpo"} | {k: get.number(v) for k, v in OPEN_INSTRUCT.items()})
+        return
     if word in ("grpo", "gspo", "dapo", "rloo"):
         prompt = get.number("max_prompt_length")
         longest = get.number("max_completion_length")
@@ -298,12 +313,11 @@ class _Reader:
         value = self.table.get(key)
         if value is None or value is True:
             return None
-        text = str(value).strip("'\"").rstrip("/" if field == "model" else "")
-        if field == "model" and "/" in text and "\x00" in text.rsplit("/", 1)[0]:
-            text = text.rsplit("/", 1)[-1]  # the folder is not known, its last part names it
-        if "\x00" in text:
+        text = str(value).strip("'\"")
+        text = named_model(text) if field == "model" else text
+        if UNSET in text:
             if field:
-                self.found.unread[field] = text.replace("\x00", "")
+                self.found.unread[field] = text.replace(UNSET, "")
             return None
         if field:
             self.found.places[field] = f"{key} {text}"

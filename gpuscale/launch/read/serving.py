@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gpuscale.launch.options import known_options
-from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.found import UNSET, Found, Values, named_model
+from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.nested import Nested
 
 ALIASES = {
     "-tp": "--tensor-parallel-size",
@@ -28,6 +31,17 @@ ALIASES = {
     "--mem-fraction-static": "--gpu-memory-utilization",
     "--kv_cache_free_gpu_memory_fraction": "--gpu-memory-utilization",
     "--model-path": "--model",
+    "--model-id": "--model",
+    "--num-shard": "--tensor-parallel-size",
+    "--max-total-tokens": "--max-model-len",
+    "--quantize": "--quantization",
+    "-m": "--model",
+    "-hf": "--model",
+    "--hf-repo": "--model",
+    "-c": "--max-model-len",
+    "--ctx-size": "--max-model-len",
+    "-np": "--max-num-seqs",
+    "--parallel": "--max-num-seqs",
 }
 """Other spellings and the other engines' words -> vLLM's option."""
 
@@ -39,6 +53,10 @@ def engine_of(words: list[str]) -> str | None:
         return "vllm"
     if "sglang.launch_server" in text or "sglang serve" in text:
         return "sglang"
+    if "text-generation-launcher" in text:
+        return "tgi"
+    if any(re.search(r"(^|/)llama-server$", w) for w in words):
+        return "llamacpp"
     return "trtllm" if "trtllm-serve" in text else None
 
 
@@ -71,14 +89,27 @@ def read(words: list[str], engine: str) -> Found:
             i += 1
         given[ALIASES.get(name, name)] = values
     values_of = Values(found, given)
-    found.model_name = values_of.text("--model") or next(
-        (p for p in positional if not p.endswith((".py", "serve"))), None
+    name = values_of.text("--model", "model") or next(
+        (named_model(p) for p in positional if not p.endswith((".py", "serve"))), ""
     )
+    if UNSET in name:
+        found.unread["model"] = name.replace(UNSET, "")
+    elif name:
+        found.model_name = re.sub(r"(-0+1-of-\d+)?\.gguf$", "", name)
+    if engine == "tgi":
+        known_ones = "vLLM, SGLang, TensorRT-LLM and llama.cpp"
+        found.beyond.append(f"the speed of Text Generation Inference: `serve` knows {known_ones}")
+    _limits(values_of, "--enable-dp-attention" in given)
+    return found
+
+
+def _limits(values_of: Values, attention: bool) -> None:
+    """Degrees, context and memory; `attention`: data parallelism divides the tensor ranks."""
+    found = values_of.found
     found.tp = values_of.whole("--tensor-parallel-size", "tp") or 1
     found.pp = values_of.whole("--pipeline-parallel-size", "pp") or 1
     found.dp = values_of.whole("--data-parallel-size", "dp") or 1
     found.ep = values_of.whole("--ep", "ep")
-    attention = "--enable-dp-attention" in given
     ranks = found.tp * found.pp * (1 if attention else found.dp)
     found.n_gpus = found.n_gpus or ranks
     if attention and found.tp % found.dp:
@@ -94,7 +125,6 @@ def read(words: list[str], engine: str) -> Found:
         found.wrong.append(f"--gpu-memory-utilization {share}: not a number")
     if found.memory_utilization is not None and not 0 < found.memory_utilization <= 1:
         found.wrong.append(f"--gpu-memory-utilization {share}: must be above 0 and at most 1")
-    return found
 
 
 STACK = {
@@ -125,10 +155,75 @@ def read_stack(engine: dict[str, Any]) -> Found | None:
     return found
 
 
+def read_resource(table: dict[str, Any]) -> Found | None:
+    """Read a resource that an operator of Kubernetes serves a model by: KubeAI's, KServe's."""
+    at = Nested(Found(""), table)
+    kind, group = at.text("kind"), at.text("apiVersion").split("/")[0]
+    if kind == "Model" and group == "kubeai.org":
+        return _kubeai(at)
+    if kind == "LLMInferenceService" and (uri := at.text("spec.model.uri")):
+        words = ["vllm", "serve", _hub(uri)]
+        for key, option in PARALLELISM.items():
+            if number := at.number(f"spec.parallelism.{key}"):
+                words += [option, str(number)]
+        return read([*words, *_more_words(at.get("spec.template.containers"))], "vllm")
+    model = at.get("spec.predictor.model")
+    if kind != "InferenceService" or not isinstance(model, dict):
+        return None
+    if at.text("spec.predictor.model.modelFormat.name") not in ("huggingface", "vllm", "vLLM"):
+        return None
+    words = [str(w).replace("--model_id", "--model") for w in model.get("args") or ()]
+    named = [_hub(uri)] if (uri := at.text("spec.predictor.model.storageUri")) else []
+    return read(["vllm", "serve", *named, *words], "vllm")
+
+
+PARALLELISM = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "data": "--data-parallel-size",
+}
+"""Key of KServe's `parallelism` -> vLLM's option."""
+
+
+def _kubeai(at: Nested) -> Found:
+    """Read KubeAI's `Model`: an engine's arguments beside the model and its GPUs."""
+    engine = at.text("spec.engine").lower()
+    words = at.get("spec.args")
+    words = [str(w) for w in words] if isinstance(words, list) else []
+    found = read(["vllm", "serve", _hub(at.text("spec.url")), *words], "vllm")
+    profile, _, count = at.text("spec.resourceProfile").partition(":")
+    found.gpu = gpu_named(profile)
+    if count.isdigit() and int(count) > (found.n_gpus or 1):
+        found.unresolved.append(
+            f"{count} GPUs a replica, of which the arguments use {found.n_gpus}"
+        )
+    if engine != "vllm":
+        found.beyond.append(f"engine {engine or '(none)'}: `serve` knows vLLM and its kin")
+    return found
+
+
+def _hub(uri: str) -> str:
+    """Name of a model behind `hf://` and its kin, without a revision."""
+    return uri.partition("://")[2].split("?")[0] if "://" in uri else uri
+
+
+def _more_words(containers: Any) -> list[str]:
+    """Arguments of vLLM that KServe's containers hold: their own, and those of a variable."""
+    words: list[str] = []
+    for one in containers if isinstance(containers, list) else ():
+        one = one if isinstance(one, dict) else {}
+        words += [str(w) for w in one.get("args") or () if str(w).startswith("-")]
+        for variable in one.get("env") or ():
+            if isinstance(variable, dict) and variable.get("name") == "VLLM_ADDITIONAL_ARGS":
+                words += str(variable.get("value", "")).split()
+    return words
+
+
 def _starts(word: str) -> bool:
     """Whether the options of an engine begin behind a word."""
     modules = ("vllm.entrypoints", "sglang.launch_server")
-    return word in ("serve", "trtllm-serve") or word.startswith(modules)
+    programs = ("serve", "trtllm-serve", "text-generation-launcher", "llama-server")
+    return word.rsplit("/", 1)[-1] in programs or word.startswith(modules)
 
 
 def _server(name: str) -> bool:

@@ -13,8 +13,8 @@ import operator
 import re
 from collections.abc import Callable
 
+from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.words import (
-    UNSET,
     Script,
     as_list,
     begins_comment,

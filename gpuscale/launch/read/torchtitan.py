@@ -56,11 +56,15 @@ MODELS = {
 """(module, flavor in small letters) -> model preset; qwen3 flavors name themselves."""
 
 
+OWN = tuple(f"--{key}" for key in FIELDS if key.startswith("training."))
+"""Options that say so by themselves; other programs have a section `training` too."""
+
+
 def is_torchtitan(words: list[str]) -> bool:
     """Whether a command is a torchtitan training."""
-    return any("torchtitan" in w for w in words) or any(
-        w.startswith(("--parallelism.", "--training.")) for w in words
-    )
+    if any("torchtitan" in w for w in words) or any(w.startswith("--parallelism.") for w in words):
+        return True
+    return any(w.partition("=")[0] in OWN for w in words)
 
 
 def read_toml(tables: dict[str, Any]) -> Found:

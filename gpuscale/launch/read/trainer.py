@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gpuscale.launch.options import known_options
@@ -225,7 +226,28 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
         found.zero_stage = 3 if "full_shard" in str(fsdp) else 2
     if "fsdp_config" in table:
         _fsdp(_section(table, "fsdp_config"), found)
+    _named_config(table, found)
     return found
+
+
+def _named_config(table: dict[str, Any], found: Found) -> None:
+    """Take the ZeRO stage that an option says, or that a DeepSpeed file not given is called by."""
+    for key in ("zero_stage", "deepspeed_stage"):
+        if found.zero_stage is None:
+            found.zero_stage = _number(table, key)
+    name = str(table.get("deepspeed") or "").rsplit("/", 1)[-1]
+    if not name.endswith((".json", ".yaml", ".conf")):
+        return
+    found.software = found.software or "deepspeed-zero3"
+    if found.zero_stage is not None:
+        return
+    if stage := re.search(r"(?:z|zero|stage)[_-]?([0-3])", name.lower()):
+        found.zero_stage = int(stage[1])
+        found.offload_optimizer = bool(re.search(r"(?<!no_)(?<!no-)offload", name.lower()))
+        found.offload_parameters = found.offload_optimizer and found.zero_stage == 3
+        found.unresolved.append(f"{name} is not given: what its name says is taken")
+    else:
+        found.beside = name
 
 
 def _true(table: dict[str, Any], key: str) -> bool:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read.found import UNSET
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
 MOST_READ = 5_000_000
-UNSET = "\x00"
-"""Mark of what could not be put in, before the variable's own text."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,174 @@
+"""Configurations of frameworks that are one nested table: what says a field, by its path."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.megatron import model_of
+
+ELSEWHERE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}$")
+"""A value that is another key's (OmegaConf)."""
+
+
+class Nested:
+    """Values of a nested table by dotted paths, noted on a `Found` where they are of a field."""
+
+    def __init__(self, found: Found, table: Mapping[str, Any]) -> None:
+        self.found, self.table = found, table
+
+    def get(self, *paths: str) -> Any:
+        """Value of the first path that has one; None where none has."""
+        for path in paths:
+            value = self._at(path)
+            for _ in range(8):  # a value may name a key that names a key
+                if not isinstance(value, str) or not (named := ELSEWHERE.match(value.strip())):
+                    break
+                value = self._at(named[1])
+            if value is not None:
+                return value
+        return None
+
+    def _at(self, path: str) -> Any:
+        value: Any = self.table
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def text(self, *paths: str) -> str:
+        """Value as text; empty where no path has one."""
+        value = self.get(*paths)
+        return "" if value is None or isinstance(value, (dict, list)) else str(value).strip()
+
+    def number(self, *paths: str) -> int | None:
+        """Value as a whole number above 0, `4_096` and `1e3` too; None for anything else."""
+        value = self.get(*paths)
+        if isinstance(value, bool) or value is None:
+            return None
+        try:
+            number = float(str(value).replace("_", ""))
+        except ValueError:
+            return None
+        return int(number) if math.isfinite(number) and number >= 1 and number % 1 == 0 else None
+
+    def true(self, *paths: str, default: bool = False) -> bool:
+        """Whether a value is true, or a table that does not turn itself off."""
+        value = self.get(*paths)
+        if value is None:
+            return default
+        if isinstance(value, dict):
+            return value.get("enabled", True) is not False
+        return str(value).lower() not in ("false", "0", "none", "no", "")
+
+    def put(self, numbers: Mapping[str, str]) -> None:
+        """Put numbers on the record: field -> its paths, apart by spaces."""
+        for name, paths in numbers.items():
+            for path in paths.split():
+                if (number := self.number(path)) is not None:
+                    setattr(self.found, name, number)
+                    self.found.places[name] = f"{path}: {number}"
+                    break
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A framework's way to write a job as one table: by what it is told, and how it is read."""
+
+    kind: str  # as `Found.kind`
+    title: str  # what an answer calls such a file
+    software: str  # preset of the framework family
+    told_by: tuple[str, ...]  # alternatives; of one all paths (apart by spaces) must be there
+    numbers: Mapping[str, str]  # field of `Found` -> its paths, apart by spaces
+    read: Callable[[Nested], None]  # what is no plain number
+    tunes: bool = True  # of a model of the hub; False: pre-training of a shape
+    beside: str = field(default="")  # key that names another file of the same kind
+
+    def is_of(self, table: Mapping[str, Any]) -> bool:
+        """Whether a table is such a configuration."""
+        at = Nested(Found(""), table)
+        return any(all(at.get(path) is not None for path in one.split()) for one in self.told_by)
+
+    def found(self, table: Mapping[str, Any]) -> Found:
+        """Read a configuration."""
+        found = Found(self.kind, software=self.software)
+        found.method = "full" if self.tunes else "pretrain"
+        at = Nested(found, table)
+        at.put(self.numbers)
+        self.read(at)
+        if self.beside and (other := at.text(self.beside)):
+            found.beside = other.rsplit("/", 1)[-1]
+        return found
+
+
+def precision_of(word: str) -> str | None:
+    """Name the number format that a framework's word for a precision means."""
+    low = word.lower()
+    for name, parts in PRECISIONS.items():
+        if any(part in low for part in parts):
+            return name
+    return None
+
+
+PRECISIONS = {
+    "fp8": ("fp8", "float8", "transformer-engine"),
+    "bf16": ("bf16", "bfloat16"),
+    "fp16": ("fp16", "float16", "16-mixed", "16-true"),
+    "fp32": ("fp32", "float32", "32-true"),
+}
+"""Format -> what its words hold, in the order in which they are told apart."""
+
+
+def put_shape(found: Found, name: str, dims: Mapping[str, int | None], **style: bool) -> None:
+    """Build the model of a file that holds its shape, as Megatron's flags would.
+
+    `dims`: layers, hidden, heads and, where they are said, kv, ffn, vocab, head_dim, experts,
+    top_k, expert_ffn. `style`: gated, tied, rms, bias, learned (positions), qkv_bias.
+    """
+    given = {flag: [str(dims[key])] for key, flag in FLAGS.items() if dims.get(key)}
+    if "--num-query-groups" in given:
+        given["--group-query-attention"] = []
+    if "--vocab-size" in given:
+        given["--make-vocab-size-divisible-by"] = ["1"]
+    flags = {
+        "--swiglu": style.get("gated"),
+        "--untie-embeddings-and-output-weights": not style.get("tied"),
+        "--disable-bias-linear": not style.get("bias"),
+        "--add-qkv-bias": style.get("qkv_bias"),
+    }
+    given |= {flag: [] for flag, on in flags.items() if on}
+    given["--normalization"] = ["RMSNorm" if style.get("rms", True) else "LayerNorm"]
+    given["--position-embedding-type"] = ["learned" if style.get("learned") else "rope"]
+    found.model = model_of(Values(found, given), name)
+    found.model_name = name
+
+
+FLAGS = {
+    "layers": "--num-layers",
+    "hidden": "--hidden-size",
+    "heads": "--num-attention-heads",
+    "kv": "--num-query-groups",
+    "ffn": "--ffn-hidden-size",
+    "vocab": "--vocab-size",
+    "head_dim": "--kv-channels",
+    "experts": "--num-experts",
+    "top_k": "--moe-router-topk",
+    "expert_ffn": "--moe-ffn-hidden-size",
+}
+"""Dimension of `put_shape` -> Megatron's flag."""
+
+
+def vocabulary(tokenizer: str) -> int | None:
+    """Size of the vocabulary of the model whose tokenizer is named; None where it is not known."""
+    from gpuscale.io.models import load_model
+
+    if not tokenizer or tokenizer.endswith((".json", ".model")):
+        return None
+    try:
+        return load_model(tokenizer).spec.vocab_size
+    except GpuscaleError:
+        return None

@@ -1,0 +1,376 @@
+"""Configurations that tune a model of the hub: torchtune, LitGPT, VeOmni, oumi and their kin."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape
+from gpuscale.launch.read.rl import put_rl
+
+
+def builder_name(builder: str) -> str:
+    """Name of a model by the function of torchtune that builds it.
+
+    Examples
+    --------
+    >>> [builder_name(f) for f in ("llama3_1_8b", "qlora_qwen2_5_1_5b_instruct", "phi3_mini")]
+    ['llama3.1-8b', 'qwen2.5-1.5b-instruct', 'phi3-mini']
+    """
+    name = re.sub(r"^(q?lora|reward)_", "", builder.rsplit(".", 1)[-1])
+    name = re.sub(r"(?<=\d)_(5b)", r".\1", name)
+    return re.sub(r"(?<=\d)_(?=\d+_)", ".", name).replace("_", "-")
+
+
+def _torchtune(at: Nested) -> None:
+    """torchtune: components by their path, one recipe a file."""
+    found = at.found
+    builder = at.text("model._component_", "policy_model._component_", "policy._component_")
+    found.model_name = builder_name(builder) if builder else None
+    part = "model" if at.get("model") is not None else "policy_model"
+    if at.number(f"{part}.embed_dim"):
+        put_shape(
+            found,
+            found.model_name or "model",
+            {key: at.number(f"{part}.{word}") for key, word in TORCHTUNE_SHAPE.items()},
+            gated=True,
+        )
+    found.precision = precision_of(at.text("dtype"))
+    found.recompute = "full" if at.true("enable_activation_checkpointing") else "none"
+    found.offload_activations = at.true("enable_activation_offloading")
+    offload = at.true("fsdp_cpu_offload")
+    found.offload_parameters = found.offload_optimizer = offload
+    stem = builder.rsplit(".", 1)[-1]
+    four_bit = stem.startswith("qlora") or at.true("model.quantize_base")
+    if found.lora_rank:
+        dora = at.true("model.use_dora")
+        found.method = "qlora" if four_bit else "dora" if dora else "lora"
+    optimizer = at.text("optimizer._component_").rsplit(".", 1)[-1]
+    found.optimizer = TORCHTUNE_OPTIMIZERS.get(optimizer)
+    loss = at.text("loss._component_", "rlhf_loss._component_").lower()
+    if "dpo" in loss:
+        put_rl(found, {"method": "dpo"})
+    elif "simpo" in loss:
+        put_rl(found, {"method": "simpo"})
+    elif "ppo" in loss or at.get("policy_model") is not None:
+        rl = {"method": "ppo", "max_response": at.number("max_generated_tokens")}
+        put_rl(found, rl | {"prompts": at.number("batch_size")})
+    elif "grpo" in loss:
+        rl = {"method": "grpo", "group": at.number("grpo_samples", "grpo_size")}
+        put_rl(found, rl | {"max_response": at.number("max_generated_tokens")})
+    if at.get("teacher_model") is not None:
+        found.beyond.append("teacher_model: distillation from a second model is not predicted")
+
+
+TORCHTUNE_SHAPE = {
+    "layers": "num_layers",
+    "hidden": "embed_dim",
+    "heads": "num_heads",
+    "kv": "num_kv_heads",
+    "ffn": "intermediate_dim",
+    "vocab": "vocab_size",
+}
+TORCHTUNE_OPTIMIZERS = {
+    "AdamW": "adamw",
+    "Adam": "adamw",
+    "AdamW8bit": "adamw_8bit",
+    "PagedAdamW8bit": "paged_adamw_8bit",
+    "PagedAdamW": "paged_adamw_32bit",
+    "SGD": "sgd",
+}
+
+
+def _litgpt(at: Nested) -> None:
+    """LitGPT: `litgpt finetune` by a checkpoint's folder, `litgpt pretrain` by a model's name."""
+    found = at.found
+    folder = at.text("checkpoint_dir")
+    found.model_name = "/".join(folder.split("/")[-2:]) if folder else at.text("model_name") or None
+    found.precision = precision_of(at.text("precision"))
+    if found.gpus_per_node and not found.n_nodes:
+        found.n_nodes = 1
+    if at.get("lora_r") is not None:
+        found.method = "qlora" if "bnb" in at.text("quantize") else "lora"
+    elif not folder:
+        found.method = "pretrain"
+    else:  # FSDP with checkpoints of blocks where there are several devices (finetune/full.py)
+        found.zero_stage = 3 if (found.world_size or 1) > 1 else 0
+
+
+def _veomni(at: Nested) -> None:
+    """VeOmni: FSDP2 by default, sequences over Ulysses, activations checkpointed."""
+    found = at.found
+    name = at.text("model.model_path", "model.config_path")
+    found.model_name = name.rstrip("/") or None
+    found.precision = "bf16"
+    mode = at.text(
+        "train.accelerator.fsdp_config.fsdp_mode", "train.data_parallel_mode", "train.dp_mode"
+    )
+    found.zero_stage = 0 if mode == "ddp" else 3
+    found.cp_kind = "ulysses" if found.cp > 1 else None
+    kept = "train.gradient_checkpointing.enable", "train.enable_gradient_checkpointing"
+    found.recompute = "full" if at.true(*kept, default=True) else "none"
+    if rank := at.number("model.lora_config.rank", "model.lora_config.r"):
+        found.method, found.lora_rank = "lora", rank
+    if "condition_model" in str(at.get("model")) or "dit" in at.text(
+        "train.trainer", "data.data_type"
+    ):
+        found.beyond.append("a diffusion model: not the training of a decoder-only language model")
+    elif at.get("data.mm_configs") is not None or at.get("model.encoders") is not None:
+        found.beyond.append(
+            "images, video or sound: more than a decoder-only language model trains"
+        )
+
+
+def _oumi(at: Nested) -> None:
+    """oumi: a trainer of TRL or its own, with sections for adapters, FSDP and DeepSpeed."""
+    found = at.found
+    found.model_name = at.text("model.model_name") or None
+    word = at.text("model.torch_dtype_str", "training.mixed_precision_dtype")
+    found.precision = precision_of(word)
+    checkpointed = at.true("training.enable_gradient_checkpointing")
+    found.recompute = "full" if checkpointed else "none"
+    found.optimizer = at.text("training.optimizer") or None
+    if at.true("training.use_peft"):
+        four_bit = at.true("peft.q_lora")
+        found.method, found.lora_rank = "qlora" if four_bit else "lora", found.lora_rank or 8
+    else:
+        found.lora_rank = None
+    if at.true("fsdp.enable_fsdp"):
+        found.zero_stage = _sharded(at.text("fsdp.sharding_strategy"))
+        found.offload_parameters = at.true("fsdp.cpu_offload")
+    if at.true("deepspeed.enable_deepspeed"):
+        found.software = "deepspeed-zero3"
+        stage = at.text("deepspeed.zero_stage")[-1:]
+        found.zero_stage = int(stage) if stage.isdigit() else 0
+    trainer = at.text("training.trainer_type").upper()
+    method = next((m for m in ("DPO", "GRPO", "KTO", "GKD") if m in trainer), "")
+    if method in ("DPO", "GRPO"):
+        group = at.number("training.grpo.num_generations")
+        longest = at.number("training.grpo.max_completion_length")
+        prompt = at.number("training.grpo.max_prompt_length")
+        rl = {"group": group, "prompt": prompt, "max_response": longest}
+        put_rl(found, {"method": method.lower()} | (rl if method == "GRPO" else {}))
+    elif method:
+        found.beyond.append(f"trainer {trainer}: its loss and its second model are not predicted")
+
+
+def _sharded(word: str) -> int:
+    """ZeRO stage of a word of torch's FSDP."""
+    if "NO_SHARD" in word.upper():
+        return 0
+    return 2 if "GRAD_OP" in word.upper() else 3
+
+
+def _fairseq2(at: Nested) -> None:
+    """fairseq2: a recipe's model, batches by tokens."""
+    found = at.found
+    name = at.text("model.config_overrides.hf_name", "model.name", "model.path")
+    found.model_name = name.replace("_", "-") or None
+    found.precision = precision_of(at.text("trainer.mixed_precision.dtype", "trainer.dtype"))
+    sharded = at.text("trainer.data_parallelism", "gang.data_parallelism") == "fsdp"
+    found.zero_stage = 3 if sharded else None
+    tokens, length = at.number("dataset.max_num_tokens"), found.seq_len
+    if tokens and length and not found.micro_batch_size:
+        found.micro_batch_size = max(1, tokens // length)
+
+
+def _xtuner(at: Nested) -> None:
+    """XTuner before 1.0: a Python file of plain assignments for mmengine."""
+    found = at.found
+    found.model_name = at.text("pretrained_model_name_or_path", "llm_name_or_path") or None
+    if at.get("visual_encoder_name_or_path") is not None:
+        found.beyond.append("a visual encoder: more than a decoder-only language model trains")
+    llm = "model.llm"
+    found.precision = precision_of(at.text(f"{llm}.torch_dtype", "optim_wrapper.dtype"))
+    found.recompute = "full"  # activation_checkpointing is its own default (SupervisedFinetune)
+    if at.get("model.lora") is not None:
+        quantized = at.true(f"{llm}.quantization_config.load_in_4bit")
+        found.method = "qlora" if quantized else "lora"
+        found.lora_rank = at.number("model.lora.r") or 8
+
+
+def _prime_rl(at: Nested) -> None:
+    """prime-rl: a trainer and an orchestrator; the GPUs that train are those of the answer."""
+    found = at.found
+    name = at.text("model.name", "trainer.model.name")
+    found.model_name = name or None
+    found.precision = "bf16"
+    found.zero_stage = 3
+    part = "trainer.model" if at.get("trainer.model") is not None else "model"
+    found.recompute = "full" if at.true(f"{part}.ac") else "none"
+    found.cp_kind = "ring" if found.cp > 1 else None
+    if rank := at.number(f"{part}.lora.rank", "model.lora.rank"):
+        found.method, found.lora_rank = "lora", rank
+    nodes = at.number("deployment.num_train_nodes")
+    if nodes:
+        found.n_nodes = nodes
+        found.gpus_per_node = at.number("deployment.gpus_per_node") or 8
+    else:
+        found.n_gpus = at.number("deployment.num_train_gpus", "trainer_gpus", "trainer.gpus")
+    found.optimizer = at.text(f"{part.split('.')[0]}.optim.type", "optim.type") or None
+    if at.get("orchestrator") is None:
+        return
+    group = at.number("orchestrator.rollouts_per_example", "orchestrator.group_size")
+    batch = at.number("orchestrator.batch_size")
+    longest = at.number(
+        "orchestrator.sampling.max_tokens", "orchestrator.train.sampling.max_tokens"
+    )
+    prompts = max(1, batch // group) if batch and group else None
+    put_rl(found, {"method": "grpo", "group": group, "prompts": prompts, "max_response": longest})
+    found.global_batch_size = batch or found.global_batch_size
+
+
+TUNING = (
+    Dialect(
+        "torchtune",
+        "torchtune recipe",
+        "torchtune",
+        ("model._component_", "policy_model._component_"),
+        {
+            "micro_batch_size": "forward_batch_size batch_size",
+            "accumulation": "gradient_accumulation_steps",
+            "seq_len": "tokenizer.max_seq_len",
+            "tp": "tensor_parallel_dim",
+            "cp": "context_parallel_dim",
+            "lora_rank": "model.lora_rank",
+        },
+        _torchtune,
+    ),
+    Dialect(
+        "litgpt",
+        "LitGPT configuration",
+        "litgpt",
+        ("train.micro_batch_size checkpoint_dir", "train.micro_batch_size model_name"),
+        {
+            "micro_batch_size": "train.micro_batch_size",
+            "global_batch_size": "train.global_batch_size",
+            "seq_len": "train.max_seq_length",
+            "gpus_per_node": "devices",
+            "n_nodes": "num_nodes",
+            "lora_rank": "lora_r",
+        },
+        _litgpt,
+    ),
+    Dialect(
+        "veomni",
+        "VeOmni configuration",
+        "fsdp",
+        ("model.model_path data.max_seq_len", "model.model_path train", "model.config_path train"),
+        {
+            "micro_batch_size": "train.micro_batch_size",
+            "global_batch_size": "train.global_batch_size",
+            "seq_len": "data.max_seq_len",
+            "cp": "train.accelerator.ulysses_size train.ulysses_parallel_size",
+            "ep": "train.accelerator.ep_size train.expert_parallel_size",
+            "dp_replicate": "train.accelerator.dp_replicate_size",
+        },
+        _veomni,
+    ),
+    Dialect(
+        "oumi",
+        "oumi configuration",
+        "hf-trainer",
+        ("training.trainer_type", "model.model_name training.per_device_train_batch_size"),
+        {
+            "micro_batch_size": "training.per_device_train_batch_size",
+            "accumulation": "training.gradient_accumulation_steps",
+            "seq_len": "model.model_max_length training.max_seq_length",
+            "lora_rank": "peft.lora_r",
+        },
+        _oumi,
+    ),
+    Dialect(
+        "fairseq2",
+        "fairseq2 recipe",
+        "fsdp",
+        ("regime dataset", "regime model trainer"),
+        {
+            "seq_len": "dataset.max_seq_len",
+            "micro_batch_size": "dataset.batch_size",
+            "accumulation": "trainer.grad_accumulation.num_batches trainer.grad_accumulation",
+            "tp": "gang.tensor_parallel_size trainer.tensor_parallel_size",
+        },
+        _fairseq2,
+    ),
+    Dialect(
+        "xtuner",
+        "XTuner configuration",
+        "hf-trainer",
+        ("accumulative_counts model.llm", "pretrained_model_name_or_path model.llm"),
+        {
+            "micro_batch_size": "batch_size train_dataloader.batch_size",
+            "accumulation": "accumulative_counts",
+            "seq_len": "max_length",
+            "cp": "sequence_parallel_size",
+        },
+        _xtuner,
+    ),
+    Dialect(
+        "prime-rl",
+        "prime-rl configuration",
+        "prime-rl",
+        ("orchestrator", "deployment model.name", "model.name data.seq_len"),
+        {
+            "seq_len": "seq_len trainer.model.seq_len data.seq_len",
+            "micro_batch_size": "data.micro_batch_size trainer.data.micro_batch_size",
+            "global_batch_size": "data.batch_size",
+            "cp": "trainer.model.cp model.cp",
+            "ep": "trainer.model.ep model.ep",
+            "tp": "trainer.model.tp model.tp",
+            "dp_replicate": "trainer.model.dp_replicate model.dp_replicate",
+        },
+        _prime_rl,
+    ),
+)
+"""Frameworks whose files name a model of the hub."""
+
+
+def oumi_job(words: list[str]) -> Found | None:
+    """Read a command `oumi train -c FILE`: the file says the rest."""
+    if "oumi" not in [w.rsplit("/", 1)[-1] for w in words] or "train" not in words:
+        return None
+    found = next(d for d in TUNING if d.kind == "oumi").found({})
+    named = next((a for w, a in zip(words, words[1:], strict=False) if w in ("-c", "--config")), "")
+    found.beside = named.rsplit("/", 1)[-1] or None
+    return found
+
+
+COLOSSALAI = {
+    "batch_size": "micro_batch_size",
+    "accumulation_steps": "accumulation",
+    "gradient_accumulation_steps": "accumulation",
+    "max_length": "seq_len",
+    "max_len": "seq_len",
+    "tp": "tp",
+    "tp_size": "tp",
+    "pp": "pp",
+    "sp": "cp",
+    "lora_rank": "lora_rank",
+}
+"""Option of ColossalAI's training scripts -> field."""
+
+
+def read_colossalai(words: list[str], table: dict[str, Any]) -> Found:
+    """Read a command `colossalai run SCRIPT`: a plugin says how the model is sharded."""
+    found = Found("colossalai", software="fsdp", method="full")
+    at = Nested(found, table)
+    at.put({field: key for key, field in COLOSSALAI.items()})
+    names = ("pretrain", "model_path", "model_name_or_path", "model")
+    said = [name for key in names if (name := at.text(key)) not in ("", "True")]
+    found.model_name = next((name for name in said if UNSET not in name), None)
+    plugin = at.text("plugin").strip("'\"")
+    stages = {"ddp": 0, "zero1": 1, "zero2": 2, "gemini": 3, "fsdp": 3, "3d": at.number("zero")}
+    found.zero_stage = stages.get(plugin.split("_")[0]) or 0
+    found.offload_optimizer = plugin.endswith("_cpu")
+    found.precision = precision_of(at.text("mixed_precision"))
+    kept = any(at.true(key) for key in ("grad_checkpoint", "gradient_checkpointing"))
+    found.recompute = "full" if kept else "none"
+    found.method = "lora" if found.lora_rank else "full"
+    program = next((w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")), "")
+    method = next((m for m in ("dpo", "orpo", "simpo", "grpo", "ppo", "kto") if m in program), "")
+    if method in ("kto", "ppo"):
+        found.beyond.append(f"{program}: its loss and further models are not predicted")
+    elif method:
+        put_rl(found, {"method": method})
+    return found
