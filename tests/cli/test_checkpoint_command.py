@@ -142,3 +142,14 @@ def test_bad_prices_of_an_owned_cluster(capsys, tmp_path, text, words):
     path.write_text(text)
     code, out, err = call(capsys, f"checkpoint llama3-8b --own {path}")
     assert (code, out) == (2, "") and words in err
+
+
+def test_frameworks_save_the_states_that_they_keep(capsys):
+    """FSDP2 keeps fp32 weights and moments (torchtitan issue 1301: 8.03B parameters); DeepSpeed
+    a 16-bit copy beside (DeepSpeed issue 6598: 105 GiB)."""
+    n = 8_030_261_248
+    for software, each in (("torchtitan", 12), ("accelerate", 12), ("deepspeed", 14)):
+        saved = result(capsys, f"checkpoint llama3-8b --software {software}")
+        assert saved["checkpoint_bytes"] == pytest.approx(each * n, rel=1e-3)
+    weights = result(capsys, "checkpoint llama3-8b --software hf-fsdp --weights-only")
+    assert weights["checkpoint_bytes"] == pytest.approx(4 * n, rel=1e-3)

@@ -39,6 +39,7 @@ OTHER = {
     ("network", "gpu"): "the argument",
     ("collective", "gpu"): "the argument",
     ("roofline", "zero"): "the board has one stage",
+    ("checkpoint", "software"): "its states, of any framework",
     ("launch-check", "catalogue"): "figures of the vendor",
     ("presets", "catalogue"): "of the list",
 }

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Swept, amount, flag, whole
+from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
 from gpuscale.answers.job_options import recipe
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Priced
@@ -38,7 +38,10 @@ class Checkpoint(options.Machine, Failing, Priced, Swept):
     _: KW_ONLY
     params: Asked[float | None] = options.params()
     gpus: Asked[int | None] = whole("GPUs of the job. [default: one node]", most=1e7)
-    recipe: Asked[str | None] = recipe("mixed-adam")
+    recipe: Asked[str | None] = recipe("the software's, or mixed-adam")
+    software: Asked[str | None] = text(
+        "Framework whose states are saved, for their bytes. [default: 14 bytes a parameter]"
+    )
     trainable: Asked[float | None] = amount(
         "Trained parameters, where not all are (adapters).", "count", most=1e16
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
+from gpuscale.answers.checkpoint.recipe import saved_recipe
 from gpuscale.answers.checkpoint.records import CheckpointAnswer
 from gpuscale.answers.checkpoint.terms import checkpoint_terms
 from gpuscale.answers.lifetime import (
@@ -16,7 +17,6 @@ from gpuscale.answers.lifetime import (
     store_of,
 )
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
-from gpuscale.core.memory.states import RECIPES
 from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.quantity import format_time as t
@@ -49,7 +49,7 @@ def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
     trained = 0.0 if asked.weights_only else asked.trainable or n
     if trained > n:
         raise GpuscaleError(f"--trainable {trained:.4g} is more than the {n:.4g} parameters")
-    r = RECIPES[asked.recipe or "mixed-adam"]
+    r = saved_recipe(asked.recipe, asked.software)
     adapters = asked.trainable is not None and not asked.weights_only
     saved = trained if adapters else n  # the frozen weights are on disk already
     parts = checkpoint_parts(saved, r.weights_bytes, r.master_bytes, r.optimizer_bytes, trained)
@@ -137,7 +137,7 @@ def checkpoint_document(asked: Checkpoint) -> Document:
             "params": asked.params,
             "cluster": loaded.cluster.name,
             "n_gpus": r.n_gpus,
-            "recipe": asked.recipe or "mixed-adam",
+            "recipe": saved_recipe(asked.recipe, asked.software).name,
             "saver": asked.saver,
             "recovery": asked.recovery,
             "fleet": fleet.name,

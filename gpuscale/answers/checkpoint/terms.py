@@ -43,9 +43,9 @@ def checkpoint_terms(
 
 
 def _size(asked: Checkpoint, r: CheckpointAnswer) -> Term:
-    from gpuscale.core.memory.states import RECIPES
+    from gpuscale.answers.checkpoint.recipe import saved_recipe
 
-    recipe = RECIPES[asked.recipe or "mixed-adam"]
+    recipe = saved_recipe(asked.recipe, asked.software)
     adapters = asked.trainable is not None and not asked.weights_only
     return Term(
         "checkpoint_bytes",

@@ -316,7 +316,5 @@ def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None
 
 def checkpoint_bytes(case: Case) -> float:
     """Full checkpoint of a case: weights or their sharded copy, master weights, optimizer."""
-    p = case.problem.memory_parameters
-    weights = p.weights_bytes if p.master_bytes else max(p.weights_bytes, p.sharded_weights_bytes)
     n_params = count_params(case.loaded.model).total_params
-    return checkpoint_parts(n_params, weights, p.master_bytes, p.optimizer_bytes).total_bytes
+    return checkpoint_parts(n_params, *case.problem.memory_parameters.saved_bytes).total_bytes

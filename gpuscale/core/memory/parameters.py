@@ -20,6 +20,10 @@ LOSS_CHUNKS = 8
 _HELD = {"eager": 1.0, "chunked": 1.0 / LOSS_CHUNKS, "fused": 0.0}
 
 
+FP32_BYTES = 4.0
+"""Of a number in fp32. [byte]."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryParameters:
     """Bytes per parameter, element and device; the defaults are the bare formulas (ideal).
@@ -69,6 +73,16 @@ class MemoryParameters:
     def held_logits_frac(self) -> float:
         """Share of the logits of a micro-batch that the loss holds at once. [1]."""
         return 0.0 if self.fused_linear_ce else _HELD[self.loss]
+
+    @property
+    def saved_bytes(self) -> tuple[float, float, float]:
+        """Of a parameter in a checkpoint: weights, master weights, optimizer states. [byte].
+
+        Weights kept in fp32 (FSDP) are master weights too.
+        """
+        if self.sharded_weights_bytes >= FP32_BYTES:
+            return self.sharded_weights_bytes, 0.0, self.optimizer_bytes
+        return self.weights_bytes, self.master_bytes, self.optimizer_bytes
 
 
 IDEAL = MemoryParameters()
