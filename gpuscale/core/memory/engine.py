@@ -94,12 +94,21 @@ def replica_weight_bytes(model: ModelSpec, replica: Replica) -> float:
             narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
         )
     per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
-    edges = embedding_params(model) + head_params(model)
-    if replica.pp > 1:
-        edges = max(embedding_params(model), head_params(model) or embedding_params(model))
+    edges = edge_params(model, replica.pp)
     drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
     each = min(edge_bytes(f) for f in (replica.ffn_format, replica.attention_format))
     return layers * per_stage + each * edges / replica.tp + drafts
+
+
+def edge_params(model: ModelSpec, pp: int) -> float:
+    """Weights of embedding and head, of several stages those of the fuller end. [1]."""
+    first, last = embedding_params(model), head_params(model)
+    return first + last if pp == 1 else max(first, last)
+
+
+def reserved_bytes(replica: Replica, engine: EngineMemory) -> float:
+    """Context and buffers of the collectives, outside of the engine's pool. [byte]."""
+    return engine.context_bytes + engine.collective_bytes * math.log2(replica.group)
 
 
 def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float:
@@ -146,9 +155,7 @@ def cache_room(
     weights = replica_weight_bytes(model, replica)
     peak = activation_bytes(model, replica, engine.chunk_tokens)
     sampler = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
-    group = replica.group
-    shared = engine.collective_bytes * (math.log2(group) if group > 1 else 0.0)
-    overhead = engine.context_bytes + shared
+    overhead = reserved_bytes(replica, engine)
     if engine.rule == "device":
         least = sampler * FEWEST_SEQUENCES / max(FEWEST_SEQUENCES, engine.sampler_sequences)
         spare = engine.utilisation_frac * device - weights - peak - overhead - SPARE_FRAC * device

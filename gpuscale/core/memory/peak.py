@@ -106,10 +106,8 @@ def layout_activations(
 def shards(layout: Layout) -> tuple[int, int]:
     """GPUs that share the states of dense and of expert parameters (ZeRO, FSDP, HSDP). [1]."""
     ranks = layout.dp * layout.cp
-    group = layout.shard_group_size or ranks
-    dense = max(1, min(group, ranks))
-    experts = max(1, ranks * layout.tp // (layout.ep * layout.etp))
-    return dense, min(experts, max(1, dense * layout.tp // (layout.ep * layout.etp)))
+    dense = min(layout.shard_group_size or ranks, ranks)
+    return dense, max(1, dense * layout.tp // (layout.ep * layout.etp))
 
 
 def held_params(stage: StageParams, layout: Layout) -> tuple[float, float]:
@@ -168,7 +166,7 @@ def kept_share(stage: StageParams, layout: Layout, offloaded: int) -> tuple[floa
     if layout.recompute_layers is not None and layout.recompute != "none":
         recomputed = min(1.0, layout.recompute_layers / n)
     on_host = stage.n_layers - 1 if layout.offload_activations else offloaded
-    return recomputed, max(0.0, 1 - min(on_host, n) / n)
+    return recomputed, max(0.0, 1 - on_host / n)
 
 
 def kept_bytes(
@@ -224,7 +222,7 @@ def one_stage(
     if stage.has_head:
         kept += model.n_mtp_layers * acts[model.weights.sequence[-1]].kept_bytes
     logits = 0.0
-    if stage.has_head and p.held_logits_frac:
+    if stage.has_head:
         per_logit = p.fused_logits_bytes if p.fused_cross_entropy else p.logits_bytes
         logits = per_logit * tokens * model.vocab_size / layout.tp * (1 + model.n_mtp_layers)
         logits += p.whole_logits_bytes * tokens * model.vocab_size if layout.tp > 1 else 0.0

@@ -12,16 +12,11 @@ from gpuscale.core.memory.engine import (
     SPARE_FRAC,
     activation_bytes,
     cache_room,
+    edge_params,
+    reserved_bytes,
     routed_params,
 )
-from gpuscale.core.model.params import (
-    embedding_params,
-    ffn_params,
-    head_params,
-    layer_norm_params,
-    mixer_params,
-    mtp_params,
-)
+from gpuscale.core.model.params import ffn_params, layer_norm_params, mixer_params, mtp_params
 from gpuscale.core.records import Term
 
 if TYPE_CHECKING:
@@ -37,9 +32,6 @@ def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
     """Weights on one GPU of the fullest stage."""
     h = model.hidden_size
     routed = sum(g.n * routed_params(g.ffn, h) for g in model.layer_groups)
-    edges = embedding_params(model) + head_params(model)
-    if replica.pp > 1:
-        edges = max(embedding_params(model), head_params(model) or embedding_params(model))
     inputs = {
         "ffn_bytes_each": weight_bytes(1.0, replica.ffn_format, scales=True),
         "dense_params": sum(g.n * ffn_params(g.ffn, h) for g in model.layer_groups) - routed,
@@ -51,7 +43,7 @@ def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
         "stage_layers": float(math.ceil(model.n_layers / replica.pp)),
         "layers": float(model.n_layers),
         "edge_bytes_each": edge_bytes(replica.ffn_format),
-        "edge_params": edges,
+        "edge_params": edge_params(model, replica.pp),
     }
     ffn = "dense_params / tp"
     if routed:
@@ -104,12 +96,6 @@ def activations_term(
         least = sampler.replace("sampler_sequences", "fewest_sequences")
         formula = f"chunk_bytes + max({least}, min({sampler}, {spare}))"
     return Term(name, value, "bytes", formula, inputs, source, children=(child,))
-
-
-def reserved_bytes(replica: Replica, engine: EngineMemory) -> float:
-    """Context and buffers of the collectives, outside of the engine's pool. [byte]."""
-    group = replica.group
-    return engine.context_bytes + engine.collective_bytes * (math.log2(group) if group > 1 else 0.0)
 
 
 def spared(model: ModelSpec, replica: Replica, engine: EngineMemory, room: CacheRoom) -> float:

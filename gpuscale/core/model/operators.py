@@ -69,11 +69,12 @@ def operators(
             product(p.name, p.n, p.k)
         per_key = mixer.flop_per_key(decoding)
         if per_key:  # cached: elements that keys and values of one token take in the cache
-            keys = mixer.met_keys(context_tokens) / (1.0 if decoding else 2.0)
+            keys = mixer.met_keys(context_tokens)
             cached = cache.elements_per_token + cache.window_elements_per_token
             read = keys * cached if decoding else work.exchanged
             moved = 2.0 * t * (per_key / 2.0 + read)  # queries and outputs, keys and values
-            found.append(Operator("attention core", t * keys * per_key, moved))
+            flop = keys * per_key if decoding else mixer.flop(int(context_tokens))
+            found.append(Operator("attention core", t * flop, moved))
         for p in work.products[-1:]:
             product(p.name, p.n, p.k)
     for f in model.ffns.values():
