@@ -202,22 +202,28 @@ FALLBACKS = (
 
 
 def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
-    """Best way on n GPUs, offloading only where it must."""
+    """Best way on n GPUs, offloading where it must or where the room that it makes is worth it."""
     from gpuscale.core.finetune.search import best_by_count
 
     space = _space(asked, case, n)
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
-    for bench in benches:
-        found = best_by_count(bench, case.job, space)
-        if found or (asked.offload is not None and bench is benches[-1]):
-            return found
+    tried = (best_by_count(bench, case.job, space) for bench in benches)
+    own = next((found for found in tried if found), ())
+    if asked.offload is not None or (own and not _cramped(own[0], space)):
+        return own
     for moved in FALLBACKS:
         at = replace(space, offloads=(frozenset(moved),), zero_stages=(3,))
         for bench in benches:
-            found = best_by_count(bench, with_offloads(case.job, moved), at)
-            if found and not _host_is_short(asked, case, found[0]):
-                return found
-    return ()
+            got = best_by_count(bench, with_offloads(case.job, moved), at)
+            if got and not _host_is_short(asked, case, got[0]):
+                return max((own, got), key=lambda t: t[0].step.tokens_per_s if t else 0.0)
+    return own
+
+
+def _cramped(trial: Trial, space: Space) -> bool:
+    """Whether more room might pay: for a larger micro-batch, or less recompute."""
+    larger = len(space.micro_batches) > 1 and trial.job.layout.n_micro_batches > 1
+    return larger or trial.job.layout.recompute != space.recomputes[0]
 
 
 def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -58,12 +59,15 @@ class Asking:
         pinned = wanted.tp * wanted.pp * wanted.cp > 1 or wanted.zero is not None
         if pinned or case.job.layout.zero_stage == 3 or self.trained != "full":
             return case
+        fastest, least_s = case, math.inf
         for tp, pp in _degrees(n_gpus, case):
             tried = self._made(replace(wanted, tp=tp, pp=pp))
-            if self.estimate(tried, rl).fits:
-                words = f"TP {tp}, PP {pp}: the least that fits (--tp, --pp)"
-                return replace(tried, assumed=(*tried.assumed, words)) if tp * pp > 1 else tried
-        return case
+            found = self.estimate(tried, rl)
+            if found.fits and found.step.step_s < least_s:
+                words = (f"TP {tp}, PP {pp}: the fastest that fits (--tp, --pp)",)
+                assumed = tried.assumed + (words if tp * pp > 1 else ())
+                fastest, least_s = replace(tried, assumed=assumed), found.step.step_s
+        return fastest
 
     def _made(self, wanted: Wanted) -> Case:
         case = make_case(

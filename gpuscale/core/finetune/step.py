@@ -309,8 +309,9 @@ def finetune_step(
     on_gpu = replace(layout, offload_optimizer=False)
     parts, _ = breakdown(model, own_hw, own_sw, on_gpu, times, head=head)
     n_micro = layout.n_micro_batches
-    computing = (parts.matmul_s + parts.attention_s + parts.elementwise_s) / n_micro
-    offload = n_micro * offload_time_s(model, job, hw, p, computing)
+    launches = parts.host_s - own_sw.step_host_s  # transfers go on while the GPU waits for them
+    busy = parts.matmul_s + parts.attention_s + parts.elementwise_s + launches
+    offload = n_micro * offload_time_s(model, job, hw, p, busy / n_micro)
     if layout.offload_optimizer:
         offload += host_update_s(whole, job, own_hw, p)
     passes = 3.0 if layout.recompute == "full" else 2.0

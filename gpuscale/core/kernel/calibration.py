@@ -20,6 +20,7 @@ class MatmulCalibration:
     latency_s: float = 1.5e-6  # the K loop of one block at k = 1024
     latency_exponent: float = 0.55  # 1: no split-K; the loop's time grows as k**exponent
     compute_eff_frac: float = 0.74  # of the data-sheet peak, at an ideal time of 0.1 ms
+    clock_frac: float = 1.0  # of the data-sheet clock that the board's power sustains
     ramp_k: float = 100.0  # filling the pipeline costs as much as this many more k
     memory_eff_frac: float = 0.86  # of the data-sheet memory bandwidth
     blend: float = 2.0  # exponent with which compute, memory and latency add up

@@ -106,9 +106,9 @@ def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
             waves = tiles * (ceil(tiles) / tiles) ** c.wave_exponent
         best = min(best, waves * (rows * columns + area0))
     best *= LARGEST_TILE / (LARGEST_TILE + area0)
-    rate = p.peak_flop_per_s * c.compute_eff_frac
-    time_s = best * p.n_units * 2.0 * (p.k + c.ramp_k) / rate
-    ideal_s = 2.0 * m * p.n * p.k * p.products / p.peak_flop_per_s
+    peak = p.peak_flop_per_s * c.clock_frac
+    time_s = best * p.n_units * 2.0 * (p.k + c.ramp_k) / (peak * c.compute_eff_frac)
+    ideal_s = 2.0 * m * p.n * p.k * p.products / peak
     return time_s * (
         1.0 + c.sustained_slope * tanh(log(ideal_s / SUSTAINED_REF_S) / SUSTAINED_WIDTH)
     )

@@ -61,7 +61,7 @@ def at_power(arch: ArchCalibration, board: Board, reference: PowerReference) -> 
 
 def _clocked(c: MatmulCalibration, frac: float, reference: PowerReference) -> MatmulCalibration:
     if frac < 1.0:
-        return replace(c, compute_eff_frac=c.compute_eff_frac * frac)
+        return replace(c, clock_frac=frac)
     wanted = c.compute_eff_frac * frac
     eff = max(c.compute_eff_frac, min(wanted, reference.most_eff_frac))
     return replace(c, compute_eff_frac=eff, sustained_slope=c.sustained_slope * eff / wanted)

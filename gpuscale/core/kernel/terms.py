@@ -201,7 +201,7 @@ def _compute(m: float, x: _Kernel) -> Term:
         area = _waves(each, split, c) * (rows * columns + c.tile_area)
         if area < best:
             best, tile, tiles = area, (rows, columns), each
-    ideal = 2.0 * m * p.n * p.k * p.products / p.peak_flop_per_s
+    ideal = 2.0 * m * p.n * p.k * p.products / (p.peak_flop_per_s * c.clock_frac)
     inputs = {
         "waves": _waves(tiles, split, c),
         "tile_rows": float(tile[0]),
@@ -211,13 +211,14 @@ def _compute(m: float, x: _Kernel) -> Term:
         "k": p.k,
         "ramp_k": c.ramp_k,
         "flop_per_s": p.peak_flop_per_s,
+        "clock_frac": c.clock_frac,
         "compute_eff_frac": c.compute_eff_frac,
         "sustained_slope": c.sustained_slope,
         "peak_s": ideal,
     }
     work = (
         f"waves * (tile_rows * tile_columns + tile_area) * {LARGEST_TILE} / ({LARGEST_TILE}"
-        " + tile_area) * units * 2 * (k + ramp_k) / (flop_per_s * compute_eff_frac)"
+        " + tile_area) * units * 2 * (k + ramp_k) / (flop_per_s * clock_frac * compute_eff_frac)"
     )
     sag = f"1 + sustained_slope * tanh(log(peak_s / {SUSTAINED_REF_S:g}) / {SUSTAINED_WIDTH:g})"
     return Term(
@@ -233,15 +234,16 @@ def _compute(m: float, x: _Kernel) -> Term:
                 "peak_s",
                 ideal,
                 "s",
-                "2 * m * n * k * products / flop_per_s",
+                "2 * m * n * k * products / (flop_per_s * clock_frac)",
                 {
                     "m": m,
                     "n": p.n,
                     "k": p.k,
                     "products": p.products,
                     "flop_per_s": p.peak_flop_per_s,
+                    "clock_frac": c.clock_frac,
                 },
-                "the product at its peak rate",
+                "the product at its peak rate, at the clock that the power sustains",
             ),
         ),
     )

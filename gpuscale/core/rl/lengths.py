@@ -33,6 +33,23 @@ class Responses:
             return 0.0
         return 1.0 if self.scale_tokens is None else math.exp(-tokens / self.scale_tokens)
 
+    @property
+    def under_way_tokens(self) -> float:
+        """Mean tokens so far of responses being generated, long ones being there longer. [token].
+
+        ``integral of t alive(t) dt / mean`` from 0 to the maximum.
+
+        >>> Responses(1000.0, 1000.0, None).under_way_tokens
+        500.0
+        >>> round(responses(1000.0, 1e5).under_way_tokens)
+        1000
+        """
+        s, most = self.scale_tokens, self.max_tokens
+        if s is None:
+            return most / 2.0
+        left = math.exp(-most / s)
+        return (s - left * (s + most)) / (1.0 - left)
+
     def longest(self, n: float) -> float:
         """Length of the longest of `n` responses, where less than one is left. [token]."""
         if self.scale_tokens is None:

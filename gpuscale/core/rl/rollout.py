@@ -88,7 +88,7 @@ def rollout(
     room = most_sequences(model, replica, site, prompt_tokens + lengths.mean_tokens)
     inside = min(n_sequences, max(1.0, room))
     prefill = prompt_pass(model, replica, site, prompt_tokens, max(1.0, n_prompts)).total_s
-    context = prompt_tokens + lengths.mean_tokens / 2.0
+    context = prompt_tokens + lengths.under_way_tokens
     each = decode_step(model, replica, site, max(1.0, inside / replica.pp), context)
     full = max(0.0, n_sequences - inside) * lengths.mean_tokens * each.per_token_s / inside
     longest = lengths.longest(n_sequences)

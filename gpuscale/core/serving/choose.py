@@ -238,9 +238,9 @@ def _looped(c: Candidate, copies: int, wanted: Wanted, seed: int) -> Found:
     )
 
 
-def _loop_order(f: Found) -> tuple[bool, float]:
-    """Those within the limits first, then by throughput a GPU that is given."""
-    return not f.meets, -f.at_most_per_s / f.n_gpus
+def _loop_order(f: Found) -> tuple[bool, float, int]:
+    """Those within the limits first, then by throughput of the GPUs given, then the fewest."""
+    return not f.meets, -f.at_most_per_s, f.n_gpus
 
 
 def at_rate(f: Found, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
