@@ -42,7 +42,7 @@ KERNELS = (
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
     ("grouped_vector_ratio", 30.0, 0.3, 1.0, 300.0, "prior: DeepGEMM, 1.0 of 1.98 PFLOP/s of H100"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
-    ("grouped_ramp_depth", 256.0, 0.3, 16.0, 1024.0, "prior: two to four steps of the k loop"),
+    ("grouped_ramp_depth", 256.0, 0.3, 16.0, 3000.0, "prior: two to four steps of the k loop"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),
     ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
@@ -93,13 +93,20 @@ OF_EXPERTS = {
 
 OWN = {
     ("apple-m3", "small_kernel_s"): 2.0,
-    ("apple-m3", "grouped_ramp_rows"): 0.2,
     ("blackwell", "widened_compute_eff"): 0.4,
     ("blackwell", "widened_memory_eff"): 0.4,
 }
 """Priors of an architecture over the common value, where it is another one: Metal takes 7 us from
-one kernel to the next, and its grouped products have tiles of 32 rows (`kernel_mul_mm_id`); what
-unpacks weights on Blackwell is written in warp-level instructions (Marlin)."""
+one kernel to the next; what unpacks weights on Blackwell is written in warp-level instructions
+(Marlin)."""
+
+OF_ENGINE = {
+    ("llamacpp", "prompt_layer_s"): 0.12,
+    ("llamacpp", "prompt_expert_layer_s"): 0.3,
+    ("llamacpp", "request_s"): 0.25,
+}
+"""Priors of an engine over the others': one without an interpreter launches a layer in 60 us, one
+with experts in 0.15 ms more, and its rows are without HTTP (llama-bench)."""
 
 REQUESTS = 300
 """Requests of a closed loop that the fit replays, at least three rounds."""
@@ -132,7 +139,11 @@ class Problem:
 
     def __init__(self, rows: Sequence[dict[str, str]], every: int = 1) -> None:
         self.names = [("kernels", *p) for p in KERNELS]
-        self.names += [(f, *p) for f in FRAMEWORKS for p in SOFTWARE]
+        self.names += [
+            (f, p[0], OF_ENGINE.get((f, p[0]), 1.0) * p[1], *p[2:])
+            for f in FRAMEWORKS
+            for p in SOFTWARE
+        ]
         self.names += [
             (f"architecture.{a}", n, OWN.get((a, n), 1.0), w, 0.3, 6.0, "prior: the common value")
             for a in ARCHITECTURES
@@ -323,11 +334,11 @@ def write(problem: Problem, x: np.ndarray) -> None:
         if file.startswith("architecture"):
             continue
         path = FOLDER / f"{file}.toml"
-        head, memory = fixed_lines(path)
+        head, kept = fixed_lines(path)
         origin = {n: o for f, n, *_, o in problem.names if f == file}
         lines = [*head, 'source = "tools/fit_serving.py on the package\'s own serving rows"']
         lines += [f"{name} = {value:.4g}" for name, value in table.items()]
-        lines += ["", *memory] if memory else []
+        lines += [line for section in kept for line in ("", *section)]
         for own in (f for f in values if f.startswith("architecture") and file == "kernels"):
             lines += ["", f"[{own}]", *(f"{n} = {v:.4g}" for n, v in values[own].items())]
         lines += ["", "[origin]  # of the prior that the fit starts from"]
@@ -338,8 +349,8 @@ def write(problem: Problem, x: np.ndarray) -> None:
 FITTED = {n for n, *_ in (*KERNELS, *SOFTWARE)} | {"source"}
 
 
-def fixed_lines(path: Path) -> tuple[list[str], list[str]]:
-    """Lines of a preset that the fit does not write: settings of its head, section of memory."""
+def fixed_lines(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Lines of a preset that the fit does not write: settings of its head, other sections."""
     parts: dict[str, list[str]] = {"": []}
     section = ""
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -348,7 +359,9 @@ def fixed_lines(path: Path) -> tuple[list[str], list[str]]:
             parts[section] = [line]
         elif line.strip() and (section or line.split("=")[0].strip() not in FITTED):
             parts[section].append(line)
-    return parts[""], parts.get("memory", [])
+    written = ("", "origin")
+    others = [v for k, v in parts.items() if k not in written and not k.startswith("architecture")]
+    return parts[""], others
 
 
 SEEN = 4

@@ -69,9 +69,12 @@ def load_serving_kernels(architecture: str = "") -> Kernels:
 
 @lru_cache(maxsize=32)
 def load_framework(
-    name: str = DEFAULT_FRAMEWORK, hbm_bytes: float = math.inf, architecture: str = ""
+    name: str = DEFAULT_FRAMEWORK,
+    hbm_bytes: float = math.inf,
+    architecture: str = "",
+    version: str = "",
 ) -> ServingSoftware:
-    """Framework family by name, with its settings for GPUs of so much memory.
+    """Framework family by name, with its settings for GPUs of so much memory, in a version.
 
     Raises GpuscaleError for an unknown name.
 
@@ -84,7 +87,19 @@ def load_framework(
 
     if name not in FRAMEWORKS:
         raise unknown_name("serving framework", name, FRAMEWORKS)
-    return _read(FrameworkSpec, name).to_core(hbm_bytes, architecture)
+    found = _read(FrameworkSpec, name)
+    return (found.at(version) if version else found).to_core(hbm_bytes, architecture)
+
+
+def known_versions(name: str) -> tuple[str, ...]:
+    """Versions of a framework from which on its settings changed.
+
+    >>> known_versions("sglang")
+    ()
+    """
+    from gpuscale.specs.serving import FrameworkSpec
+
+    return tuple(_read(FrameworkSpec, name).before)
 
 
 def serving_site(
@@ -94,11 +109,13 @@ def serving_site(
     *,
     kernels: Kernels | None = None,
     software: ServingSoftware | None = None,
+    version: str = "",
 ) -> ServingSite:
     """Hardware record of a cluster with the calibration of a framework.
 
     `cluster`: its GPU, links and domain. `framework`: one of `FRAMEWORKS`. `calibration`: overlay
     of matmul and collective constants. `kernels, software`: parameters instead of the shipped ones.
+    `version`: of the framework; none is the versions that were measured.
     """
     gpu = cluster.gpu
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
@@ -126,7 +143,7 @@ def serving_site(
         or 25e9,
         scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
         kernels=kernels or load_serving_kernels(gpu.architecture),
-        software=software or load_framework(framework, gpu.hbm_bytes, gpu.architecture),
+        software=software or load_framework(framework, gpu.hbm_bytes, gpu.architecture, version),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -81,6 +82,29 @@ class EngineMemorySpec(Spec):
         return EngineMemory(**values, chunk_tokens=chunk_tokens, sampler_sequences=sequences)
 
 
+class OlderSpec(Spec):
+    """What an older version of a framework does differently; None: as later ones."""
+
+    host_s: Seconds | None = None
+    host_per_sequence_s: Seconds | None = None
+    serial_host: bool | None = None
+    whole_prompts: bool | None = None
+    chunks_beyond: float | None = Field(default=None, ge=1)
+    mixed: bool | None = None
+    chunk_tokens: float | None = Field(default=None, ge=1, le=1e7)
+    max_sequences: float | None = Field(default=None, ge=1, le=1e6)
+    source: str = ""
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Numbers of a version, comparable.
+
+    >>> version_of("0.6.3.post1") < version_of("0.10"), version_of("v0.5.4")
+    (True, (0, 5, 4))
+    """
+    return tuple(int(n) for n in re.findall(r"\d+", text)[:3])
+
+
 class FrameworkSpec(Spec):
     """One framework family; see `core.serving.records.ServingSoftware`."""
 
@@ -95,10 +119,17 @@ class FrameworkSpec(Spec):
     adds_experts: bool = _S.adds_experts
     vector_rows: float = Field(default=_S.vector_rows, ge=0, le=1024)
     vector_rate: float = Field(default=_S.vector_rate, ge=0, le=100)
+    ramp_factor: float = Field(default=_S.ramp_factor, ge=0.01, le=10)
+    vector_factor: float = Field(default=_S.vector_factor, ge=0.001, le=10)
+    integer_eff: Efficiency = 0.3
+    integer_over_fp32: dict[str, float] = Field(default_factory=dict)  # by architecture
     prompt_layer_s: Seconds = _S.prompt_layer_s
     prompt_expert_layer_s: Seconds = _S.prompt_expert_layer_s
     request_s: Seconds = _S.request_s
     intake_s: Seconds = _S.intake_s
+    serial_host: bool = _S.serial_host
+    whole_prompts: bool = _S.whole_prompts
+    chunks_beyond: float = Field(default=_S.chunks_beyond, ge=1)
     mixed: bool = _S.mixed
     gathers_prompts: bool = _S.gathers_prompts
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
@@ -109,12 +140,26 @@ class FrameworkSpec(Spec):
     small_chunk_tokens: float = Field(default=2048, ge=1, le=1e7)
     small_max_sequences: float = Field(default=256, ge=1, le=1e6)
     memory: EngineMemorySpec = Field(default_factory=lambda: EngineMemorySpec())
+    before: dict[str, OlderSpec] = Field(default_factory=dict)  # a version: those older than it
     origin: dict[str, str] = Field(default_factory=dict)
     source: str = ""
+
+    def at(self, version: str) -> FrameworkSpec:
+        """Return the settings of an older version: of the newest bound above it, then the next."""
+        found, asked = self, version_of(version)
+        for bound in sorted(self.before, key=version_of, reverse=True):
+            if asked < version_of(bound):
+                older = self.before[bound].model_dump(exclude_none=True, exclude={"source"})
+                small = {
+                    f"small_{k}": older[k] for k in ("chunk_tokens", "max_sequences") if k in older
+                }
+                found = found.model_copy(update={**older, **small})
+        return found
 
     def to_core(self, hbm_bytes: float = math.inf, architecture: str = "") -> ServingSoftware:
         """Record for the formulas, with the engine's settings for a GPU of so much memory."""
         values = self.model_dump(include=set(ServingSoftware.__slots__) - {"memory"})
+        values["integer_rate"] = self.integer_eff * self.integer_over_fp32.get(architecture, 0.0)
         less = self.small_gpu_bytes is not None and hbm_bytes < self.small_gpu_bytes
         if less or architecture in self.small_gpus:
             values["chunk_tokens"] = self.small_chunk_tokens

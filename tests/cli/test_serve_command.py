@@ -374,6 +374,58 @@ def test_four_bit_weights_of_one_user_run_near_the_bandwidth(model, gpu, measure
     assert measured[0] <= speed <= measured[1]
 
 
+@pytest.mark.parametrize(
+    (
+        "model",
+        "gpu",
+        "weights",
+        "prompt",
+        "rate",
+        "decoded",
+    ),  # tokens/s; pull requests of llama.cpp
+    [
+        ("llama3-8b", "rtx-3090", "4.25bpw", 2048, 4314, None),  # 8416
+        ("llama3-8b", "p40", "q5_0", 2048, 831, None),  # 7716
+        ("llama2-7b", "p40", "q4_0", 512, 935, 56.3),  # 4766
+        ("deepseek-v2-lite", "rtx-3090", "q4_0", 512, 4261, 180.5),  # 15525
+        ("qwen3.5-35b-a3b", "rtx-4090", "q4_0", 2048, 8000, None),  # 22298
+    ],
+)
+def test_prompts_of_quantised_files_run_at_the_rate_that_llama_bench_prints(
+    model, gpu, weights, prompt, rate, decoded
+):
+    asked = ("serve", model, "--gpu", gpu, "--gpus", "1", "--engine", "llama.cpp")
+    load = ("--weights", weights, "--input", str(prompt), "--output", "64", "--concurrency", "1")
+    found = json.loads(invoke(*asked, *load, "--json").stdout)["result"]
+    assert prompt / found["ttft_mean_s"] == pytest.approx(rate, rel=0.3)
+    if decoded is not None:
+        assert found["tokens_per_s_per_user"] == pytest.approx(decoded, rel=0.3)
+
+
+def test_old_versions_keep_memory_for_the_longest_prompt():
+    card = ("serve", "llama3.1-8b", "--gpu", "rtx-3090", "--gpus", "1", "--json")
+    old = invoke(*card, "--context", "20000", "--engine", "vllm==0.6.4")
+    assert json.loads(old.stdout)["result"]["kv_tokens"] == pytest.approx(31_232, rel=0.15)
+    assert "vllm 0.6.4" in old.stdout  # vLLM issue 10517 prints 1,952 blocks of 16 tokens
+    node = ("serve", "llama3.1-405b", "--weights", "fp8", "--gpu", "h100", "--gpus", "8", "--json")
+    refused = invoke(*node, "--context", "128k", "--engine", "vllm 0.5.3")
+    found = json.loads(refused.stdout)["result"]  # vLLM issue 6746: refused, 79,392 tokens
+    assert refused.returncode == 1 and found["kv_tokens"] == pytest.approx(79_392, rel=0.25)
+    same = (
+        invoke(*card, "--engine", e, "--concurrency", "4").stdout for e in ("vllm", "vllm:0.11")
+    )
+    assert len({json.loads(s)["result"]["tpot_mean_s"] for s in same}) == 1
+
+
+def test_old_versions_wait_for_the_host():
+    """Qwen2.5 on an A100 under vLLM 0.6.3, one user (qwen.readthedocs.io, speed benchmark)."""
+    for size, measured in (("1.5b", 183.3), ("3b", 127.6), ("7b", 84.3)):
+        asked = ("serve", f"qwen2.5-{size}", "--gpu", "a100-sxm-80gb", "--gpus", "1", "--json")
+        load = ("--input", "1", "--output", "2048", "--concurrency", "1", "--engine", "vllm:0.6.3")
+        speed = json.loads(invoke(*asked, *load).stdout)["result"]["tokens_per_s_per_user"]
+        assert speed == pytest.approx(measured, rel=0.15), size
+
+
 def test_a_load_says_what_one_user_alone_would_get():
     asked = ("serve", "llama3-8b", "--gpu", "h100", "--gpus", "1", "--json")
     loaded = json.loads(invoke(*asked, "--concurrency", "64").stdout)["result"]

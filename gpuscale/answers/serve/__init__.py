@@ -71,7 +71,8 @@ class Serve(options.Machine, Priced, Swept):
     _: KW_ONLY
     gpus: Asked[int | None] = whole("GPUs to use; left out, as few as needed.", most=1e5)
     engine: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
-        "vllm, sglang, trtllm, llama.cpp (ollama, mlx, ...), a list, or any. [default: vllm]",
+        "vllm, sglang, trtllm, llama.cpp (ollama, mlx, ...), a list, or any; an old version as "
+        "vllm:0.5.4. [default: vllm]",
         (),
         reading.engines,
     )

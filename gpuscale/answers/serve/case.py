@@ -18,7 +18,7 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.core.serving.records import ServingSite
+    from gpuscale.core.serving.records import ServingSite, ServingSoftware
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
 
@@ -63,10 +63,11 @@ def case_of(asked: Serve) -> Case:
     from gpuscale.io.serving import serving_site
 
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
-    meant = asked.engine[0] if asked.engine else ""
+    named_engines = {e.partition(":")[0]: e.partition(":")[2] for e in asked.engine}
+    meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
     weights = named or (loaded.model.published_format,)
-    engines = asked.engine or (_engine_of(weights),)
+    engines = tuple(named_engines) or (_engine_of(weights),)
     kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
     notes = []
     gpu = loaded.gpu
@@ -78,8 +79,11 @@ def case_of(asked: Serve) -> Case:
             )
     sites = {}
     for engine in engines:
-        site = serving_site(loaded.cluster, engine, asked.calibration)
+        version = named_engines.get(engine, "")
+        site = serving_site(loaded.cluster, engine, asked.calibration, version=version)
         sites[engine] = _set_by_hand(asked, loaded.model, site)
+        if version and (said := _of_version(engine, version)):
+            notes.append(said)
     demand = Demand(asked.input, asked.output, asked.prefix_hit, float(asked.context or 0))
     limits = Limits(asked.ttft, asked.tpot)
     return Case(
@@ -100,9 +104,37 @@ def _engine_of(weights: tuple[str, ...]) -> str:
     return "llamacpp" if gguf else "vllm"
 
 
+def _of_version(engine: str, version: str) -> str:
+    """Say what a version of an engine is taken as; nothing where it is one of the rows'."""
+    from gpuscale.io.serving import known_versions
+    from gpuscale.specs.serving import version_of
+
+    older = [b for b in known_versions(engine) if version_of(version) < version_of(b)]
+    if older:
+        return f"{engine} {version}: settings and host time of versions before {older[-1]}, priors"
+    known = "" if known_versions(engine) else "; its versions are not told apart"
+    return f"{engine} {version}: as the versions of 2025 and 2026 that were measured{known}"
+
+
+def _whole_prompts(soft: ServingSoftware, context: float) -> ServingSoftware:
+    """Engine that reads a prompt in one pass, and keeps memory for the longest."""
+    if context > soft.chunks_beyond:
+        return replace(soft, mixed=True)
+    tokens = max(soft.chunk_tokens if soft.mixed else LEAST_BATCHED, context)
+    memory = replace(soft.memory, chunk_tokens=tokens, apart=True)
+    return replace(soft, chunk_tokens=tokens, memory=memory)
+
+
+LEAST_BATCHED = 2048.0
+"""Tokens of a pass where the longest context is shorter (vLLM, `max_num_batched_tokens`)."""
+
+
 def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSite:
     """Engine with the memory share, the chunk and the launches that were asked for."""
     soft = site.software
+    if soft.whole_prompts:
+        promised = asked.context or model.max_position or 0
+        soft = _whole_prompts(soft, max(float(promised), asked.input.most + asked.output.most))
     if asked.memory_frac:
         soft = replace(soft, memory=replace(soft.memory, utilisation_frac=asked.memory_frac))
     if asked.chunk:
@@ -115,6 +147,12 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
 
 PCIE_BYTES_PER_S = 25e9
 """PCIe 4.0 x16 as it is reached, where a GPU does not say."""
+
+def _tight_chunk(soft: ServingSoftware) -> float:
+    """Tokens of a smaller pass, where a prompt may be read in several."""
+    whole = soft.whole_prompts and not soft.mixed
+    return soft.chunk_tokens if whole else min(float(TIGHT_CHUNK), soft.memory.chunk_tokens)
+
 
 TIGHT_FRAC = 0.95
 TIGHT_CHUNK = 2048
@@ -129,7 +167,7 @@ def tightened(case: Case) -> Case:
         memory = replace(
             site.software.memory,
             utilisation_frac=max(TIGHT_FRAC, site.software.memory.utilisation_frac),
-            chunk_tokens=min(float(TIGHT_CHUNK), site.software.memory.chunk_tokens),
+            chunk_tokens=_tight_chunk(site.software),
             sampler_sequences=min(float(TIGHT_SEQUENCES), site.software.memory.sampler_sequences),
         )
         soft = replace(

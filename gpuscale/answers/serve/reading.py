@@ -151,17 +151,19 @@ def limit(value: Any, label: str) -> Limit:
 
 
 def engines(value: Any, label: str) -> tuple[str, ...]:
-    """Read engines: one, a list, or any.
+    """Read engines: one, a list, or any; a version after the name stays.
 
     >>> engines("vllm, trt-llm", "--engine"), len(engines("any", "--engine"))
     (('vllm', 'trtllm'), 3)
+    >>> engines("vllm==0.5.4", "--engine"), engines("SGLang v0.4", "--engine")
+    (('vllm:0.5.4',), ('sglang:0.4',))
     """
     from gpuscale.core.serving.layouts import TENSOR_ENGINES
 
     given = value.split(",") if isinstance(value, str) else list(value)
     found: list[str] = []
     for text in given:
-        name = str(text).strip().lower()
+        name, version = _versioned(str(text).strip().lower())
         if name == "any":
             found += TENSOR_ENGINES
             continue
@@ -169,8 +171,14 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
         if name not in known:
             names = ", ".join((*dict.fromkeys(ENGINES.values()), "any"))
             raise unknown_name("engine", name, known, f"known: {names}")
-        found.append(known[name])
+        found.append(known[name] + (f":{version}" if version and name in ENGINES else ""))
     return tuple(dict.fromkeys(found))
+
+
+def _versioned(text: str) -> tuple[str, str]:
+    """Name of an engine and the version behind it: ``vllm 0.5.4``, ``vllm==0.5.4``."""
+    found = re.fullmatch(r"(.*?[a-z])[\s:=@-]*v?(\d+\.\d[\w.]*)", text)
+    return (found[1].strip(), found[2]) if found and text not in ENGINES else (text, "")
 
 
 PLAIN = {"4bit": ("int4-g128", "4.5bpw"), "8bit": ("int8", "8.5bpw")}

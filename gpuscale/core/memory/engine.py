@@ -57,6 +57,7 @@ class EngineMemory:
     collective_bytes: float = 0.65e9  # buffers of the communication library, a TP group of 2
     sampler_sequences: float = 256.0
     chunk_tokens: float = 8192.0
+    apart: bool = False  # the sampler's logits come after a pass of its largest size: no sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,8 @@ def cache_room(
     weights = replica_weight_bytes(model, replica)
     peak = activation_bytes(model, replica, engine.chunk_tokens)
     sampler = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
+    if engine.apart:
+        sampler = max(0.0, sampler - peak)
     overhead = reserved_bytes(replica, engine)
     if engine.rule == "device":
         least = sampler * FEWEST_SEQUENCES / max(FEWEST_SEQUENCES, engine.sampler_sequences)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.params import experts_met_frac
-from gpuscale.core.serving.products import multiplied_in, product_s
+from gpuscale.core.serving.products import multiplied_in, product_s, widened_peak
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, ServingSite
@@ -101,7 +101,7 @@ def grouped_s(
     k = site.kernels
     dtype = multiplied_in(site, fmt)
     widened = dtype != fmt and dtype in ("bf16", "fp16")
-    peak = site.peaks[dtype] * (k.widened_compute_eff if widened else 1.0)
+    peak = widened_peak(site, site.peaks[dtype]) if widened else site.peaks[dtype]
     expert_weights = sum(weights for weights, _ in shapes)
     read = met * expert_weights * element_bytes(fmt)
     streamed = k.grouped_memory_eff * (k.widened_memory_eff if widened else 1.0)
@@ -109,8 +109,8 @@ def grouped_s(
     beside_weights, tiled = expert_weights, 2.0 * rows
     if rows > site.software.vector_rows * met:  # else without tiles, on the vector units
         beside_weights = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
-        tiled = 2.0 * (rows + k.grouped_ramp_rows * met)
-    beside = k.grouped_vector_ratio * site.vector_flop_per_s
+        tiled = 2.0 * (rows + k.grouped_ramp_rows * site.software.ramp_factor * met)
+    beside = k.grouped_vector_ratio * site.software.vector_factor * site.vector_flop_per_s
     compute_s = tiled * (expert_weights / (peak * MATRIX_EFF) + beside_weights / beside)
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended

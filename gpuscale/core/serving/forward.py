@@ -38,9 +38,9 @@ split, the concatenation, the cast; of experts the scores, the choice, sort, gat
 combine."""
 
 
-SEPARATE_KERNELS = 6
-"""More of them where each operation of the router is one: scores, order, rows, sum, division,
-weights; and one addition for each expert chosen (ggml, `llm_graph_context::build_moe_ffn`)."""
+SEPARATE_KERNELS = 2
+"""More of them where the router's operations are fused by pattern: the choice of experts with their
+weights, and the sum over experts, are a kernel each (ggml-cuda, `topk-moe.cu`, fused additions)."""
 
 
 SEPARATE_STATE_KERNELS = {"gated-delta": 30}
@@ -100,7 +100,8 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
         launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
         host = hypot(host, launch)
     # engines prepare a pass beside the one before, but not that of a stage beside another's
-    beside = side_by_side_s(busy, host, k.host_blend) - busy if replica.pp == 1 else host
+    turns = replica.pp > 1 or soft.serial_host
+    beside = host if turns else side_by_side_s(busy, host, k.host_blend) - busy
     waited = replica.pp * soft.step_s + beside
     return PassTime(
         linear_s=linear,
@@ -181,7 +182,7 @@ def _layer(
     core += decode_core_s(group.mixer, local, rank, site)
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
     if site.software.adds_experts and group.ffn.kind == "moe":
-        n_small += SEPARATE_KERNELS + group.ffn.top_k
+        n_small += SEPARATE_KERNELS
     if site.software.adds_experts:
         n_small += SEPARATE_STATE_KERNELS.get(group.mixer.kind, 0)
     reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)

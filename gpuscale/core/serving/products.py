@@ -45,6 +45,15 @@ def multiplied_in(site: ServingSite, fmt: str) -> str:
     return "bf16" if fmt in WIDENED or fmt not in site.peaks else fmt
 
 
+def widened_peak(site: ServingSite, peak: float) -> float:
+    """Rate of products whose weights are unpacked on the way, of a 16-bit one of `peak`. [FLOP/s].
+
+    In 16 bits, or in 8-bit integers with activations rounded to blocks of them, the faster.
+    """
+    integer = site.software.integer_rate * site.vector_flop_per_s
+    return max(peak * site.kernels.widened_compute_eff, integer)
+
+
 def product_s(
     site: ServingSite, m: float, n: float, k: float, fmt: str, *, quantised: bool = True
 ) -> float:
@@ -65,7 +74,7 @@ def product_s(
     if widened and few:
         extra = site.kernels.small_kernel_s * soft.small_factor
     elif widened:
-        peak *= site.kernels.widened_compute_eff
+        peak = widened_peak(site, peak)
         hbm *= site.kernels.widened_memory_eff
     if soft.vector_rate > 0.0:
         peak = min(peak, soft.vector_rate * site.vector_flop_per_s)

@@ -126,11 +126,19 @@ class ServingSoftware:
     grouped_factor: float = 1.0  # time of products grouped by expert over the kernels record's
     vector_rows: float = 0.0  # rows up to which products run without tiles, on the vector units
     vector_rate: float = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
+    integer_rate: float = (
+        0.0  # of products of narrow weights in 8-bit integers, over the same; 0: no
+    )
+    ramp_factor: float = 1.0  # rows of an expert at half the rate, over the kernels record's
+    vector_factor: float = 1.0  # FLOP of grouped products for one of the vector units, likewise
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
     prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
     eager_layer_s: float = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
     request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     intake_s: float = 2e-3  # of it, during which the server takes no other: one process reads them
+    serial_host: bool = False  # the GPU waits while the host prepares a pass
+    whole_prompts: bool = False  # a pass reads the longest context that is promised in one
+    chunks_beyond: float = 32768.0  # unless that is longer: then chunks, and mixed
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
     chunk_tokens: float = 8192.0  # prompt tokens of one pass

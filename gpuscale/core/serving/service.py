@@ -318,9 +318,14 @@ class Service:
         return self.simulated(traffic)
 
     def closed(self, concurrency: int, n: int | None = None, seed: int = 0) -> LoadResult:
-        """Simulate a benchmark with `concurrency` requests in flight, all started at once."""
+        """Simulate a benchmark with `concurrency` requests in flight, all started at once.
+
+        Where prompts are read between decode passes, sequences whose prompts follow each other
+        decode from the same pass on, and answers of one length end in one pass, round after round.
+        """
         demand = self.demand
-        outputs = loosened(demand.outputs) if concurrency > 1 else demand.outputs
+        apart = concurrency > 1 and self.scheduler.mixed
+        outputs = loosened(demand.outputs) if apart else demand.outputs
         traffic = closed_traffic(
             demand.inputs,
             outputs,
