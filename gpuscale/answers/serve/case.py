@@ -148,6 +148,7 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
 PCIE_BYTES_PER_S = 25e9
 """PCIe 4.0 x16 as it is reached, where a GPU does not say."""
 
+
 def _tight_chunk(soft: ServingSoftware) -> float:
     """Tokens of a smaller pass, where a prompt may be read in several."""
     whole = soft.whole_prompts and not soft.mixed
