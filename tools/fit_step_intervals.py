@@ -3,10 +3,10 @@
     python tools/fit_step_intervals.py          # print
     python tools/fit_step_intervals.py --write  # and write presets/train/intervals.toml
 
-A stack (family and architecture) that was not measured has the 80 % quantile of |ln(predicted /
-measured)| over rows whose source was left out of the fit, dense or MoE. One that was measured lies
-between that and the same of the fit itself, since a new site differs from the measured one: their
-geometric mean. Every source counts as one, whatever its number of rows; no width is below `LEAST`.
+A step has the 80 % quantile of |ln(predicted / measured)| over rows whose source was left out of
+the fit, dense or MoE: what a new site errs by. Rows whose stack (family and architecture) another
+source measured err no less, so there is no narrower class for them. Every source counts as one,
+whatever its number of rows; no width is below `LEAST`.
 Needs numpy.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.core.step.interval import interval_classes
+from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import quantile
 from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, records_of, step_seconds
 from gpuscale.io.step_calibration import train_folder
@@ -50,23 +51,38 @@ def by_sources(errors: dict[str, list[float]], q: float) -> float:
     return pairs[-1][0]
 
 
-def kind_errors() -> tuple[Errors, Errors, set[str]]:
-    """(errors of the fit, of the fit without the source, measured stacks) by dense or MoE."""
+def kind_errors() -> tuple[Errors, Errors, Errors]:
+    """Errors of the fit, without the source, and those of stacks that others measured, by kind."""
     fit: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("fit_step.py")))
     problem = fit["Problem"](fit["fitted_rows"]())
     base = problem.log_times(problem.shipped)
     left = fit["left_out"](problem, problem.shipped, base)
-    fitted: Errors = defaultdict(lambda: defaultdict(list))
-    without: Errors = defaultdict(lambda: defaultdict(list))
-    stacks = set()
-    for run, here, there in zip(problem.runs, base - problem.measured, left, strict=True):
-        kind = run.classes.get("dense_or_moe", "dense")
-        stacks.add(f"{kind}/{run.software}/{run.hardware.architecture}")
+    fitted: Errors = defaultdict(_by_source)
+    without: Errors = defaultdict(_by_source)
+    others: Errors = defaultdict(_by_source)
+    stacks = [stack_of(run) for run in problem.runs]
+    sources: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for stack, run in zip(stacks, problem.runs, strict=True):
+        sources[stack].add(fit["label"](run))
+    rows = zip(problem.runs, stacks, base - problem.measured, left, strict=True)
+    for run, stack, here, there in rows:
         if not fit["counted"](run):
             continue
-        fitted[kind][fit["label"](run)].append(abs(float(here)))
-        without[kind][fit["label"](run)].append(float(there))
-    return fitted, without, stacks
+        kind, source = stack[0], fit["label"](run)
+        fitted[kind][source].append(float(here))
+        without[kind][source].append(float(there))
+        if len(sources[stack]) > 1:
+            others[kind][source].append(float(there))
+    return fitted, without, others
+
+
+def _by_source() -> dict[str, list[float]]:
+    return defaultdict(list)
+
+
+def stack_of(run: TrainingRun) -> tuple[str, str, str]:
+    """Kind of a model, family, architecture."""
+    return run.classes.get("dense_or_moe", "dense"), run.software, run.hardware.architecture
 
 
 def class_errors() -> dict[str, list[float]]:
@@ -137,23 +153,24 @@ def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("--write", action="store_true")
     write = ap.parse_args().write
-    fitted, without, stacks = kind_errors()
+    fitted, without, others = kind_errors()
     widths = {}
     for kind in LEAST:
-        out, own = by_sources(without[kind], 0.8), by_sources(fitted[kind], 0.8)
-        rests = said(without[kind])
-        widths[kind] = (max(LEAST[kind], out), f"stack not measured: {rests}")
-        inside = max(LEAST[kind], math.sqrt(own * out))
-        for stack in sorted(s for s in stacks if s.startswith(kind)):
-            widths[stack] = (inside, f"stack measured: {rests}, and fitted")
-        print(f"{kind}: fitted {own:.3f}, left out {out:.3f}, measured stack {inside:.3f}")
-        for name, errors, width in (
-            ("left out, a stack not measured", without[kind], widths[kind][0]),
-            ("left out, a stack measured", without[kind], inside),
-            ("fitted, a stack measured", fitted[kind], inside),
+        width = max(LEAST[kind], by_sources(without[kind], 0.8))
+        widths[kind] = (width, said(without[kind]))
+        print(f"{kind}: left out {width:.3f}, fitted {by_sources(fitted[kind], 0.8):.3f}")
+        for name, errors in (
+            ("left out", without[kind]),
+            ("left out, others measured the stack", others[kind]),
+            ("fitted", fitted[kind]),
         ):
-            rows, mean = held(errors, width)
-            print(f"  {name}: holds {rows:.0f} % of the rows, {mean:.0f} % as mean of sources")
+            if errors:
+                rows, mean = held(errors, width)
+                quantile_80 = by_sources(errors, 0.8)
+                print(
+                    f"  {name}: {quantile_80:.3f} holds 80 %; the width {rows:.0f} % of the rows, "
+                    f"{mean:.0f} % as mean of {len(errors)} sources"
+                )
         for name, found in without[kind].items():
             own_error, out_error = mean_error(fitted[kind][name]), mean_error(found)
             print(f"  {name:28s} n {len(found):4d}  fitted {own_error:5.1f}  out {out_error:5.1f}")

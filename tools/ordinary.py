@@ -38,9 +38,11 @@ class Job:
     """Experts `untuned`: as the software comes; `run`: a whole run; `eager`: not compiled."""
 
 
+EAGER = "--attention eager --set software.compiled=false --fit expected"
 GPT2 = "gpt2 --seq-len 1024 --software pytorch"
 QWEN = "qwen3-30b-a3b --seq-len 4096"
 GH = "github.com"
+EFA = f"{GH}/awslabs/awsome-distributed-ai, megatron-bridge"
 JOBS = (
     Job(
         "GPT-2 124M, 8 A100 40GB, nanoGPT",
@@ -62,7 +64,7 @@ JOBS = (
     ),
     Job(
         "GPT-2 124M, RTX 3090, not compiled",
-        f"{GPT2} --gpu rtx-3090 --gpus 1 --global-batch 6 --micro-batch 6",
+        f"{GPT2} --gpu rtx-3090 --gpus 1 --global-batch 6 --micro-batch 6 {EAGER}",
         20e3,
         "gilesthomas.com, LLM from scratch, part 28",
         kind="eager",
@@ -75,7 +77,7 @@ JOBS = (
     ),
     Job(
         "GPT-2 124M, A100 80GB",
-        f"{GPT2} --gpu a100-80gb --gpus 1 --global-batch 44 --micro-batch 44",
+        f"{GPT2} --gpu a100-80gb --gpus 1 --global-batch 44 --micro-batch 44 {EAGER}",
         44 * 1024 * 1.5,
         f"{GH}/oumi-ai/oumi/pull/103",
         kind="eager",
@@ -257,6 +259,38 @@ JOBS = (
         "--global-batch 64 --micro-batch 8",
         19500,
         f"{GH}/mlc-ai/pith-train/issues/79",
+        kind="untuned",
+    ),
+    Job(
+        "Qwen3-30B-A3B, 64 H100, EP over 2 nodes",
+        f"{QWEN} --cluster aws-p5 --gpus 64 --global-batch 256 --tp 8 --pp 4 --ep 16 --etp 1 "
+        "--micro-batch 4 --recompute none",
+        256 * 4096 / 8.60 / 64,
+        f"{EFA}, qwen3-30b",
+        kind="untuned",
+    ),
+    Job(
+        "Qwen3-30B-A3B, 64 H100, EP over 4 nodes",
+        f"{QWEN} --cluster aws-p5 --gpus 64 --global-batch 256 --tp 8 --pp 2 --ep 32 --etp 1 "
+        "--micro-batch 4 --recompute none",
+        256 * 4096 / 9.24 / 64,
+        f"{EFA}, qwen3-30b",
+        kind="untuned",
+    ),
+    Job(
+        "Qwen3-235B-A22B, 32 B300, EP over 2 nodes",
+        "qwen3-235b-a22b --seq-len 4096 --gpu b300-sxm --gpus 32 --global-batch 128 --tp 8 "
+        "--pp 2 --ep 16 --etp 1 --micro-batch 4 --recompute full",
+        128 * 4096 / 15.18 / 32,
+        f"{EFA}, qwen3-235b",
+        kind="untuned",
+    ),
+    Job(
+        "Kimi-K2, 256 B300, EP over 4 nodes",
+        "kimi-k2 --seq-len 4096 --gpu b300-sxm --gpus 256 --global-batch 256 --tp 8 --pp 8 "
+        "--ep 32 --etp 1 --micro-batch 4 --recompute none",
+        256 * 4096 / 9.303 / 256,
+        f"{EFA}, kimi-k2",
         kind="untuned",
     ),
     Job(

@@ -149,6 +149,7 @@ def software_record(
         scatter_gather=spec.scatter_gather,
         deduplicated_all_to_all=spec.deduplicated_all_to_all,
         fused_cross_entropy=spec.fused_cross_entropy or spec.loss == "fused",
+        compiled=spec.compiled,
         compiled_loss=spec.compiled_loss,
         rdma_dispatch=spec.rdma_dispatch,
         launches_experts=spec.launches_experts,

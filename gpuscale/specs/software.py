@@ -76,6 +76,7 @@ class SoftwareSpec(Spec):
     deduplicated_all_to_all: bool = False
     rdma_dispatch: bool = False  # DeepEP, HybridEP
     fused_cross_entropy: bool = False
+    compiled: bool = True  # memory-bound operators fused, by a compiler or by hand
     compiled_loss: bool = False  # torch.compile makes one kernel of softmax and loss
     loss: Literal["eager", "chunked", "fused"] = "eager"  # whole logits, in chunks, or none kept
     launches_experts: bool = True  # kernels of experts one by one from the host

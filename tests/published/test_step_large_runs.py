@@ -27,6 +27,8 @@ LLAMA3_405B = ModelSpec.model_validate(
 
 # "The Llama 3 Herd of Models", arXiv:2407.21783, table 4: tp, cp, pp, dp, sequence, batch per
 # data-parallel rank, TFLOP/s per GPU (BF16, 16 M tokens a batch)
+GPT_OSS = ("megatron-bridge-perf-D025", "megatron-bridge-perf-D027")
+
 TABLE_4 = [
     (8, 1, 16, 64, 8192, 32, 430.0),
     (8, 1, 16, 128, 8192, 16, 400.0),
@@ -69,3 +71,10 @@ def test_mt_nlg_is_faster_here_than_reported():
     ratios = [scored_run(r).ratio for r in own_runs() if r.source == "mt-nlg-530b"]
     assert len(ratios) == 3
     assert all(r is not None and 0.70 < r < 0.95 for r in ratios), ratios
+
+
+def test_experts_over_nodes_by_a_plain_all_to_all():
+    """GPT-OSS-120B on 64 B300: EP 64 takes 9.80 s, EP 8 5.42 s (Megatron-Bridge, archive)."""
+    by_ep = {r.layout.ep: scored_run(r) for r in own_runs() if r.id in GPT_OSS and r.layout}
+    wide, narrow = by_ep[64], by_ep[8]
+    assert wide.predicted / narrow.predicted == pytest.approx(9.80 / 5.42, rel=0.15)

@@ -75,10 +75,11 @@ def test_error_on_the_own_copy(counted, classes, limit):
 
 
 def test_the_stated_interval_holds_about_80_percent(counted, scored):
+    """Of sources left out of the fit (tools/fit_step_intervals.py); of those it has seen, more."""
     for rows in (counted, by(counted, dense_or_moe="dense"), by(counted, dense_or_moe="moe")):
         coverage = summarise(rows).coverage_frac
         assert coverage is not None
-        assert 0.72 <= coverage <= 0.93
+        assert 0.85 <= coverage <= 0.97
     everything = summarise([r for r in scored if r.classes.get("clean") == "yes"]).coverage_frac
     assert everything is not None
     assert 0.72 <= everything <= 0.93
@@ -136,6 +137,15 @@ ROW = {
     "precision": "bf16",
     "tokens_per_s_per_gpu": "9000",
 }
+
+
+def test_recipes_of_experts_say_more_than_their_columns():
+    """Token drop pads experts to static shapes: one graph, NCCL's exchange (Megatron-Bridge)."""
+    options = {r.id: r.options for r in own_runs()}
+    dropped = options["megatron-bridge-perf-D160"]
+    assert dropped["cuda_graphs"] == "full"
+    assert not dropped["rdma_dispatch"]
+    assert not options["megatron-bridge-perf-D027"]["deduplicated_all_to_all"]
 
 
 def test_unknown_names_and_blanks_are_still_predicted():

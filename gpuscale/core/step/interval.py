@@ -28,10 +28,11 @@ def interval_classes(
     *,
     untuned: bool = False,
 ) -> tuple[str, ...]:
-    """Classes that a step belongs to, the most specific first; the widest known one counts.
+    """Classes that a step belongs to; the widest known one counts.
 
-    The first is its stack, family and architecture: where it was measured, it stands for its kind,
-    whose width is that of stacks that were not. So does a family that has a width of its own.
+    Dense or mixture of experts is a class of its own whether or not the stack (family and
+    architecture) was measured: a new site errs as much on one that others measured as on one that
+    nobody did (docs/accuracy.md).
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def interval_classes(
         Experts run as the software comes, without the kernels of tuned recipes.
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
-    classes = [f"{kind}/{family}/{hw.architecture}", f"family/{family}", kind]
+    classes = [f"family/{family}", kind]
     if layout.tp > hw.scaleup_domain_gpus or (
         layout.tp > USUAL_DOMAIN and hw.scaleup_domain_gpus < RACK_DOMAIN
     ):
@@ -71,21 +72,18 @@ def interval(
 ) -> tuple[float, float]:
     """(low, high) of the 80 % interval: the expected time divided and multiplied by ``exp(w)``.
 
-    Of the classes that `widths` knows, the widest counts, except that a family's own class
-    (``dense/nanotron/hopper``) stands for its kind (``dense``). Steps measured at the site
-    (`gpuscale calibrate`) narrow it by the class ``site``.
+    Of the classes that `widths` knows, the widest counts. Steps measured at the site (`gpuscale
+    calibrate`) narrow it by the class ``site``.
 
     Examples
     --------
-    >>> low, high = interval(1.0, ("dense/x/y", "dense"), {"dense": 0.1})
+    >>> low, high = interval(1.0, ("family/x", "dense"), {"dense": 0.1})
     >>> round(low, 3), round(high, 3)
     (0.905, 1.105)
     """
-    own = [c for c in classes if "/" in c and not c.startswith("hardware/") and c in widths]
-    hardware = [c for c in classes if c.startswith("hardware/")]
-    known = own + [c for c in classes if "/" not in c and c in widths and not (own and c in KINDS)]
-    found = [widths[c] for c in known]
-    found += [widths.get(c, widths.get("hardware/unknown", 0.0)) for c in hardware]
+    unknown = widths.get("hardware/unknown", 0.0)
+    found = [widths[c] for c in classes if c in widths]
+    found += [unknown for c in classes if c.startswith("hardware/") and c not in widths]
     width = max(found) if found else widths["unknown"]
     if site_measured:
         width *= widths.get("site", 1.0)
@@ -95,5 +93,3 @@ def interval(
 NEAR_FULL_FRAC = 0.9
 """Share of the HBM from which measured steps of sharded data parallelism are slower than expected,
 by 10 to 24 %: the allocator gives blocks back and asks again (fully specified FSDP rows)."""
-
-KINDS = ("dense", "moe")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.core.layout import Layout
+from gpuscale.core.settings import DISPATCHERS
 from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 from gpuscale.evidence.rows.hardware import HardwareFacts, hardware_facts
 from gpuscale.evidence.rows.models import model_of
@@ -266,6 +267,10 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
     options: dict[str, object] = {}
     if "cuda graph" in notes:
         options["cuda_graphs"] = "full" if "full_iteration" in notes else "layer"
+    if "tokendrop" in notes:  # experts padded to a capacity: static shapes, NCCL's all-to-all
+        options |= {"cuda_graphs": "full", **DISPATCHERS["alltoall"]}
+    if "gpt-oss" in model.name.lower():  # scripts/performance/configs/gpt_oss: no flex dispatcher
+        options |= DISPATCHERS["alltoall"]
     if "all-to-all overlap" in notes:
         options["overlap_ep"] = True
     if layout.schedule == "dualpipe":
