@@ -138,6 +138,41 @@ actor: {path: Qwen/Qwen3-8B, dtype: bfloat16, gradient_checkpointing: true,
 gconfig: {n_samples: 8, max_new_tokens: 3072}
 train_dataset: {batch_size: 64, max_length: 1024}
 """
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler: {global_batch_size: 256, local_batch_size: 4}
+distributed: {strategy: fsdp2, tp_size: 2, cp_size: 4, activation_checkpointing: true}
+model: {pretrained_model_name_or_path: Qwen/Qwen3-8B}
+peft: {dim: 32}
+packed_sequence: {packed_sequence_size: 16384}
+"""
+MISTRAL = """
+model_id_or_path: mistralai/Mistral-7B-v0.3
+lora: {rank: 64}
+seq_len: 32768
+batch_size: 1
+"""
+ROLL = """
+pretrain: Qwen/Qwen2.5-7B-Instruct
+rollout_batch_size: 64
+prompt_length: 2048
+response_length: 4096
+num_return_sequences_in_group: 8
+adv_estimator: grpo
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 8}
+  strategy_args: {strategy_name: megatron_train, strategy_config: {
+    tensor_model_parallel_size: 2, recompute_granularity: full}}
+  device_mapping: list(range(0,16))
+actor_infer: {strategy_args: {strategy_config: {tensor_parallel_size: 4}}}
+"""
+SKYRL = """
+uv run -m skyrl.train.entrypoints.main_base trainer.policy.model.path="Qwen/Qwen3-8B" \\
+  trainer.algorithm.advantage_estimator="grpo" trainer.placement.policy_num_gpus_per_node=8 \\
+  trainer.placement.policy_num_nodes=2 trainer.train_batch_size=128 \\
+  trainer.micro_train_batch_size_per_gpu=2 trainer.max_prompt_length=1024 \\
+  generator.n_samples_per_prompt=5 generator.sampling_params.max_generate_length=3072
+"""
 SAMPLES = {"method": "grpo", "prompts": 32, "group": 16, "max_response": 4096}
 CASES = [
     ("a.yml", NEOX, "gpt-neox", {"pp": 2, "tp": 4, "zero_stage": 1, "precision": "bf16"}),
@@ -175,6 +210,10 @@ CASES = [
         "nemo-rl",
         {"global_batch_size": 2048, "seq_len": 4096, "beside": "grpo_math_1B.yaml"},
     ),
+    ("a.yaml", AUTOMODEL, "nemo-automodel", {"tp": 2, "cp": 4, "lora_rank": 32, "seq_len": 16384}),
+    ("a.yaml", MISTRAL, "mistral-finetune", {"method": "lora", "lora_rank": 64, "seq_len": 32768}),
+    ("a.yaml", ROLL, "roll", {"tp": 2, "world_size": 16, "recompute": "full", "seq_len": 6144}),
+    ("a.sh", SKYRL, "skyrl", {"world_size": 16, "global_batch_size": 640, "seq_len": 4096}),
     ("a.yaml", AREAL, "areal", {"tp": 4, "pp": 2, "world_size": 16, "micro_batch_size": 4}),
 ]
 
@@ -329,6 +368,27 @@ def test_what_a_script_says_of_its_machines():
     assert read_launch({"a.sh": server}).world_size is None
     npus = "NPUS_PER_NODE=8\ntorchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2"
     assert read_launch({"a.sh": npus}).other_machine == "Ascend NPUs"
+
+
+def test_what_a_script_leaves_open_is_asked_for():
+    found = read_launch({"a.sh": "deepspeed t.py --model_name_or_path $3 --max_length $L"})
+    assert found.model_name is None and found.unread == {"model": "$3", "seq_len": "$L"}
+    found = read_launch({"a.sh": "torchrun run_recipe.py --recipe qwen3_8b_pretrain -tp $TP"})
+    assert found.unread == {"tp": "$TP"}
+    read = "IFS=, read -r TP PP <<< 2,4\ntorchrun run_recipe.py --recipe a -tp $TP -pp $PP"
+    assert [getattr(read_launch({"a.sh": read}), key) for key in ("tp", "pp")] == [2, 4]
+
+
+def test_what_a_file_trains_beyond_a_language_model_is_said():
+    remax = "python -m verl.trainer.main_ppo algorithm.adv_estimator=remax "
+    vision = "deepspeed t.py --model_name_or_path a/b --vision_tower c/d"
+    for text in (remax + "actor_rollout_ref.model.path=a/b", vision):
+        assert len(read_launch({"a.sh": text}).beyond) == 1
+
+
+def test_a_folder_of_the_hubs_cache_names_the_model():
+    path = "$HF_HOME/hub/models--openai--gpt-oss-120b/snapshots/b5c9"
+    assert read_launch({"a.sh": f"vllm serve {path}"}).model_name == "openai/gpt-oss-120b"
 
 
 def test_experts_of_megatron_deepspeed_are_in_every_second_layer():

@@ -190,7 +190,8 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
     if found.model is not None:
         return found.model, []
     if not found.model_name:
-        return None, ["the model: name it with --model"]
+        said = f", which is {found.unread['model'][:60]}" if "model" in found.unread else ""
+        return None, [f"the model{said}: name it with --model"]
     try:
         return load_model(found.model_name).spec, []
     except GpuscaleError:
@@ -222,7 +223,10 @@ def _unread(found: Found) -> list[str]:
     ]
 
 
-NEEDED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "global_batch_size", "seq_len")
+NEEDED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "global_batch_size") + (
+    "accumulation",
+    "seq_len",
+)
 """Fields of a launch without which its layout and batch are not known."""
 
 

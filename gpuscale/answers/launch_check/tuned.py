@@ -36,8 +36,12 @@ OWN = ("axolotl", "verl", "openrlhf", "slime", "unsloth") + (
     "prime-rl",
     "nemo-rl",
     "areal",
+    "skyrl",
+    "nemo-automodel",
 )
 """Kinds whose software preset has their name."""
+LIKE = {"roll": "verl"}
+"""Kind without a preset -> the one whose workers are placed and sharded as its are."""
 OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron-bridge"}
 """Software of a launch with Megatron's degrees -> whose adapters it trains."""
 
@@ -46,6 +50,8 @@ def software_of(found: Found) -> str:
     """Family whose habits the launch has."""
     if found.kind in OWN:
         return found.kind
+    if found.kind in LIKE:
+        return LIKE[found.kind]
     if found.software in OVER_MEGATRON:
         return OVER_MEGATRON[found.software]
     if found.rl and found.kind == "trainer":

@@ -64,8 +64,10 @@ IMAGES = {
 def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
     """Program of a container's image, where its arguments do not name one themselves."""
     image = str(one.get("image", ""))
-    program = next((p for part, p in IMAGES.items() if part in image), "")
     text = " ".join(line)
+    program = next((p for part, p in IMAGES.items() if part in image), "")
+    if not program and "vllm" in image and "--model" in text:
+        program = "vllm serve"
     named = re.search(
         r"\b(vllm serve|python3?|bash|sh|sglang|[\w-]+-launcher|llama-server)\b", text
     )

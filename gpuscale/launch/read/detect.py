@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read import (
+    commands,
     containers,
     keyed,
     maxtext,
@@ -21,10 +22,10 @@ from gpuscale.launch.read import (
     swift,
     torchtitan,
     trainer,
-    tuning,
 )
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.launchers import outside_variables, read_size
+from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
 from gpuscale.launch.read.rl_tables import RL_TABLES
 from gpuscale.launch.read.shell import read_script
@@ -324,10 +325,12 @@ def _command(words: list[str], stem: str) -> Found | None:
         return keyed.read_recipe(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
-    if (found := tuning.oumi_job(words)) is not None:
+    if (found := commands.oumi_job(words)) is not None:
         return found
     if rl.is_slime(words):
         return rl.read_slime(megatron.read(["train.py", *words], stem), _arguments(words))
+    if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
+        return of_table(nest(rl.pairs(words)), RL_TABLES)
     if rl.is_verl(words):
         return rl.read_verl(words)
     table = _arguments(words)
@@ -336,7 +339,7 @@ def _command(words: list[str], stem: str) -> Found | None:
     if swift.is_swift(words):
         return swift.read(words, table)
     if any(re.search(r"\bcolossalai$", w) for w in words[:4]):
-        return tuning.read_colossalai(words, table)
+        return commands.read_colossalai(words, table)
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
         programs = [w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")]
         program = programs[-1] if programs else ""

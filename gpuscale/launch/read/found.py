@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ UNSET = "\x00"
 def named_model(text: str) -> str:
     """Name of a model in a folder that is not known: the last part of the path names it."""
     text = text.rstrip("/")
+    if cached := re.search(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(/snapshots|$)", text):
+        return f"{cached[1]}/{cached[2]}"  # a folder of the hub's cache
     folder, _, last = text.rpartition("/")
     return last if UNSET in folder and UNSET not in last else text
 

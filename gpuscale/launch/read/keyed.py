@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.out.bridge import RECIPES
-from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.megatron import model_of
 from gpuscale.launch.read.megatron_settings import put_settings
@@ -209,6 +209,9 @@ def read_recipe(words: list[str]) -> Found:
             key, _, value = word.partition("=")
             table[key] = _value(value)
     precision = str(table.get("mixed_precision") or table.get("compute_dtype") or "")
+    if not precision:  # a recipe of the library says its format in its name
+        named = re.search(r"mxfp8|nvfp4|fp8", str(table.get("recipe") or ""))
+        precision = f"bf16_with_{named[0]}" if named else ""
     table["mixed_precision"] = precision or "bf16"
     if modules := table.get("recompute_modules"):
         table["recompute_modules"] = modules if isinstance(modules, list) else modules.split(",")
@@ -266,6 +269,8 @@ def _layout(layout: Any, found: Found) -> None:
 def put_numbers(table: dict[str, Any], fields: dict[str, str], found: Found) -> None:
     """Put the whole numbers of a table on the fields that they mean."""
     for key, field in fields.items():
+        if UNSET in str(table.get(key, "")):
+            found.unread[field] = str(table[key]).replace(UNSET, "")
         number = whole(table.get(key))
         if number is not None and number > 0:
             setattr(found, field, number)

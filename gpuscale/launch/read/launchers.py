@@ -83,6 +83,7 @@ def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
 
 def read_size(text: str, script: Script, found: Found) -> None:
     """Put machines and GPUs on the record, from launcher options first, then the headers."""
+    told = bool(found.n_nodes and found.gpus_per_node)  # by the framework's own options
     nodes, per_node, tasks = _sbatch(text)
     if re.search(r"\b(NPUS_PER_NODE|ASCEND_RT_VISIBLE_DEVICES|PYTORCH_NPU_ALLOC_CONF)\b", text):
         found.other_machine = "Ascend NPUs"
@@ -103,6 +104,8 @@ def read_size(text: str, script: Script, found: Found) -> None:
         if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:
             apart = _pairs(words[: words.index("--")] if "--" in words else words)
             nodes, per_node = _first(apart, NODES) or nodes, _first(apart, TOTAL) or per_node
+    if told:
+        return
     variables = script.variables
     nodes = nodes or _variable(variables, NODE_VARIABLES)
     per_node = per_node or _variable(variables, GPU_VARIABLES) or (tasks if tasks != 1 else None)

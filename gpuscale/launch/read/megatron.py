@@ -28,6 +28,9 @@ OLD = (
 )
 """Options of older releases and forks that are read all the same."""
 
+FORKS = {"--moe-num-experts": "--num-experts", "--moe-top-k": "--moe-router-topk"}
+"""Option of MegaBlocks -> Megatron's."""
+
 OTHER_PROGRAM = (
     r"pretrain_(bert|t5|vision|ict|retro|vlm)|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
 )
@@ -107,6 +110,7 @@ def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, l
         if not word.startswith("--"):
             continue
         name, equals, value = word.partition("=")
+        name = FORKS.get(name, name)
         if name not in arity and name not in OLD:
             found.not_understood.append(name)
             while i < len(words) and not words[i].startswith("--"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron import model_of
 
 ELSEWHERE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}$")
@@ -69,10 +69,32 @@ class Nested:
         """Put numbers on the record: field -> its paths, apart by spaces."""
         for name, paths in numbers.items():
             for path in paths.split():
+                if UNSET in (said := self.text(path)):
+                    self.found.unread[name] = said.replace(UNSET, "")
+                    break
                 if (number := self.number(path)) is not None:
                     setattr(self.found, name, number)
                     self.found.places[name] = f"{path}: {number}"
                     break
+
+
+def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a nested table of dotted keys.
+
+    Examples
+    --------
+    >>> nest({"a.b": 1, "a.c.d": 2})
+    {'a': {'b': 1, 'c': {'d': 2}}}
+    """
+    table: dict[str, Any] = {}
+    for key, value in pairs.items():
+        at = table
+        *folders, last = key.split(".")
+        for folder in folders:
+            inner = at.setdefault(folder, {})
+            at = inner if isinstance(inner, dict) else {}
+        at[last] = value
+    return table
 
 
 @dataclass(frozen=True, slots=True)

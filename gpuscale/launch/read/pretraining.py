@@ -279,7 +279,7 @@ PRETRAINING = (
             "cp": "context_parallel_size",
             "ep": "moe_expert_parallel_size",
             "micro_batch_size": "train_micro_batch_size_per_gpu",
-            "accumulation": "gradient_accumulation_steps",
+            "accumulation": "gradient_accumulation_steps gas",
             "global_batch_size": "train_batch_size",
             "seq_len": "seq_length",
         },

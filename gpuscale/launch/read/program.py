@@ -37,10 +37,14 @@ def of_script(script: Script) -> Found | None:
     """Job of the last command that a training launcher starts; None where there is none."""
     for words in reversed(script.commands):
         at = next((i for i, w in enumerate(words) if w.rsplit("/", 1)[-1] in STARTERS), None)
+        if at is None and words[:1] == ["srun"]:
+            at = next((i for i, w in enumerate(words) if re.search(r"(^|/)python3?$", w)), None)
         if at is None:
             continue
         rest = words[at + 1 :]
         start = next((i for i, w in enumerate(rest) if w.endswith(".py")), None)
+        if start is None and "-m" in rest[:-1]:
+            start = rest.index("-m") + 1
         if start is None:
             continue
         found = Found("program", software="", version="")

@@ -133,8 +133,8 @@ def _verl_rollouts(get: _Reader) -> None:
 def put_rl(found: Found, rl: Mapping[str, Any]) -> None:
     """Put what is said of RL on the record; a method that is not known is named."""
     found.rl = {key: value for key, value in rl.items() if value is not None}
-    if found.rl.get("method") not in METHODS:
-        found.not_understood.append(f"{found.rl.pop('method', '')} (method of RL)")
+    if (method := found.rl.get("method")) not in METHODS:
+        found.beyond.append(f"RL by `{method}`: `memory --method` knows {', '.join(METHODS)}")
     prompts, group = whole(found.rl.get("prompts")), whole(found.rl.get("group"))
     if prompts and found.rl.get("method") != "dpo":
         found.global_batch_size = prompts * (group or 1)

@@ -117,6 +117,74 @@ def _areal(at: Nested) -> None:
         found.micro_batch_size = max(1, tokens // length)
 
 
+def _roll(at: Nested) -> None:
+    """ROLL: a strategy each for the workers that train and that generate."""
+    found = at.found
+    found.model_name = at.text("pretrain", "actor_train.model_args.model_name_or_path") or None
+    found.precision = precision_of(at.text("actor_train.model_args.dtype") or "bf16")
+    part, config = "actor_train.strategy_args", "actor_train.strategy_args.strategy_config"
+    at.put({name: f"{config}.{key}" for name, key in DEGREES.items()})
+    at.put({"cp": f"{config}.ulysses_size {config}.context_parallel_size"})
+    strategy = at.text(f"{part}.strategy_name")
+    stage = at.number(f"{config}.zero_optimization.stage")
+    found.zero_stage = 1 if "megatron" in strategy else stage or 3
+    off = at.true("actor_train.model_args.disable_gradient_checkpointing")
+    full = at.text(f"{config}.recompute_granularity") == "full" or "megatron" not in strategy
+    found.recompute = "full" if full and not off else "none"
+    found.offload_optimizer = at.true(f"{config}.offload_policy", f"{config}.optimizer_offload")
+    if devices := re.fullmatch(r"list\(range\((\d+),\s*(\d+)\)\)", at.text(MAPPING)):
+        found.n_gpus = int(devices[2]) - int(devices[1])
+    rank = at.number("actor_train.model_args.lora_rank")
+    found.method, found.lora_rank = "lora" if rank else "full", rank
+    word = at.text("adv_estimator") or "gae"
+    infer = "actor_infer.strategy_args.strategy_config.tensor_parallel_size"
+    rl = {
+        "prompts": at.number("rollout_batch_size"),
+        "group": at.number("num_return_sequences_in_group"),
+        "prompt": at.number("prompt_length"),
+        "max_response": at.number("response_length"),
+        "rollout_tp": at.number(infer),
+    }
+    put_rl(found, {"method": ESTIMATORS.get(word, word)} | rl)
+
+
+MAPPING = "actor_train.device_mapping"
+
+
+def _skyrl(at: Nested) -> None:
+    """SkyRL: `trainer.` for the policy, `generator.` for the rollouts."""
+    found = at.found
+    policy = "trainer.policy"
+    found.model_name = at.text(f"{policy}.model.path") or None
+    found.precision = "bf16"
+    over = at.text("trainer.strategy") == "megatron"
+    if over:
+        at.put({name: f"{policy}.megatron_config.{key}" for name, key in DEGREES.items()})
+    found.zero_stage = 1 if over else 3
+    found.sequence_parallel = True if over else None
+    at.put({"cp": f"{policy}.sequence_parallel_size"} if not over else {})
+    found.cp_kind = "ulysses" if found.cp > 1 and not over else None
+    found.recompute = "full" if at.true("trainer.gradient_checkpointing", default=True) else "none"
+    offload = at.true(f"{policy}.fsdp_config.cpu_offload")
+    found.offload_parameters = found.offload_optimizer = offload
+    if (rank := at.number(f"{policy}.model.lora.rank")) is not None:
+        found.method, found.lora_rank = "lora", rank
+    found.n_nodes = found.n_nodes or 1
+    engine = "generator.inference_engine"
+    word = at.text("trainer.algorithm.advantage_estimator") or "grpo"
+    rl = {
+        "prompts": at.number("trainer.train_batch_size"),
+        "group": at.number("generator.n_samples_per_prompt"),
+        "prompt": at.number("trainer.max_prompt_length"),
+        "max_response": at.number("generator.sampling_params.max_generate_length"),
+        "rollout_tp": at.number(f"{engine}.tensor_parallel_size", TENSOR_PARALLEL),
+    }
+    put_rl(found, {"method": ESTIMATORS.get(word, word)} | rl)
+
+
+TENSOR_PARALLEL = "generator.inference_engine_tensor_parallel_size"
+
+
 RL_TABLES = (
     Dialect(
         "nemo-rl",
@@ -139,6 +207,30 @@ RL_TABLES = (
         },
         _nemo_rl,
         beside="defaults",
+    ),
+    Dialect(
+        "roll",
+        "ROLL configuration",
+        "verl",
+        ("actor_train actor_infer", "actor_train pretrain"),
+        {
+            "micro_batch_size": "actor_train.training_args.per_device_train_batch_size",
+            "accumulation": "actor_train.training_args.gradient_accumulation_steps",
+            "seq_len": "sequence_length",
+        },
+        _roll,
+    ),
+    Dialect(
+        "skyrl",
+        "SkyRL job",
+        "skyrl",
+        ("trainer.policy.model.path",),
+        {
+            "micro_batch_size": "trainer.micro_train_batch_size_per_gpu",
+            "n_nodes": "trainer.placement.policy_num_nodes",
+            "gpus_per_node": "trainer.placement.policy_num_gpus_per_node",
+        },
+        _skyrl,
     ),
     Dialect(
         "areal",

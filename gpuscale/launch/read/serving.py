@@ -96,6 +96,8 @@ def read(words: list[str], engine: str) -> Found:
         found.unread["model"] = name.replace(UNSET, "")
     elif name:
         found.model_name = re.sub(r"(-0+1-of-\d+)?\.gguf$", "", name)
+    if config := given.get("--config"):
+        found.unresolved.append(f"{config[0][:60]}, whose options are not read")
     if engine == "tgi":
         known_ones = "vLLM, SGLang, TensorRT-LLM and llama.cpp"
         found.beyond.append(f"the speed of Text Generation Inference: `serve` knows {known_ones}")

@@ -179,12 +179,34 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
     words = words_of(part, script)
     if words[:1] == ["export"]:
         return
+    if words[:1] == ["read"] and "<<<" in words:
+        _read(words, script)
+        return
     if words:
         script.commands.append(words)
         for inner in _handed_on(words):
             for line in inner.split("\n"):
                 for one in _statements(line):
                     _statement(one, script, state)
+
+
+def _read(words: list[str], script: Script) -> None:
+    """Do a `read` from a text: `IFS=, read -r A B <<< "$C"`, with -a one array."""
+    at = words.index("<<<")
+    text = words[at + 1] if at + 1 < len(words) else ""
+    names = [w for w in words[1:at] if not w.startswith("-")]
+    between = script.variables.get("IFS", " ")
+    between = (
+        between if isinstance(between, str) and between.strip() and UNSET not in between else ""
+    )
+    parts = text.split(between[0]) if between else text.split()
+    if UNSET in text or not names:
+        return
+    if any(w.startswith("-") and "a" in w for w in words[1:at]):
+        script.variables[names[0]] = parts
+        return
+    for i, name in enumerate(names):
+        script.variables[name] = parts[i].strip() if i < len(parts) else ""
 
 
 def _handed_on(words: list[str]) -> list[str]:

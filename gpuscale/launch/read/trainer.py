@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuscale.launch.options import known_options
 from gpuscale.launch.read import rl
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.found import UNSET, Found, named_model
 
 DEEPSPEED_KEYS = frozenset(
     "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps optimizer "
@@ -200,14 +200,25 @@ ARGUMENTS = {
 """Trainer argument or YAML key -> field of `Found`."""
 
 
+VISION = ("vision_tower", "mm_projector_type", "tune_mm_mlp_adapter", "vision_model_name_or_path")
+"""Arguments of trainers of models with images."""
+
+
 def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
     """Read trainer arguments as a flat table (`--key value`, LLaMA-Factory or axolotl YAML)."""
     found = Found(kind, software=software)
     model = table.get("model_name_or_path") or table.get("base_model") or table.get("model")
     if not model and "/" in str(table.get("model_name", "")):
         model = table["model_name"]
-    found.model_name = str(model) if model else None
+    name = named_model(str(model)) if model else ""
+    if UNSET in name:
+        found.unread["model"] = name.replace(UNSET, "")
+    found.model_name = name if name and UNSET not in name else None
+    if part := next((key for key in VISION if str(table.get(key, "False")) != "False"), ""):
+        found.beyond.append(f"{part}: more than a decoder-only language model trains")
     for key, field in ARGUMENTS.items():
+        if UNSET in str(table.get(key, "")):
+            found.unread[field] = str(table[key]).replace(UNSET, "")
         number = _number(table, key)
         if number is not None:
             setattr(found, field, number)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape
 from gpuscale.launch.read.rl import put_rl
 
@@ -190,6 +188,41 @@ def _xtuner(at: Nested) -> None:
         found.lora_rank = at.number("model.lora.r") or 8
 
 
+def _automodel(at: Nested) -> None:
+    """NeMo Automodel: FSDP2 with tensor, context, pipeline and expert axes."""
+    found = at.found
+    names = ("pretrained_model_name_or_path", "config.pretrained_model_name_or_path")
+    target = at.text("model._target_")
+    found.model_name = at.text(*(f"model.{n}" for n in names), "model.model_name_or_path") or None
+    found.precision = precision_of(at.text("model.torch_dtype") or "bfloat16")
+    if at.true("fp8.enabled"):
+        found.precision = "fp8"
+    strategy = at.text("distributed.strategy", "distributed._target_").lower()
+    found.zero_stage = 0 if "ddp" in strategy else 3
+    kept = "distributed.activation_checkpointing"
+    found.recompute = "full" if at.true(kept) else "none"
+    found.cp_kind = "ring" if found.cp > 1 else None
+    if at.get("peft") is not None:
+        found.method, found.lora_rank = "lora", at.number("peft.dim") or 8
+        if at.true("quantization.load_in_4bit"):
+            found.method = "qlora"
+    if "diffusion" in at.text("recipe").lower() + target.lower() or at.get("flow_matching"):
+        found.beyond.append("a diffusion model: not the training of a language model")
+    elif "ImageTextToText" in target or "Multimodal" in target:
+        found.beyond.append("images, video or sound: more than a language model trains")
+
+
+def _mistral(at: Nested) -> None:
+    """mistral-finetune: LoRA over torch's FSDP, activations checkpointed (finetune/args.py)."""
+    found = at.found
+    found.model_name = at.text("model_id_or_path") or None
+    found.precision = precision_of(at.text("param_dtype") or "bfloat16")
+    found.zero_stage = 3
+    found.recompute = "full" if at.true("checkpoint", default=True) else "none"
+    found.method = "lora" if at.true("lora.enable", default=True) else "full"
+    found.lora_rank = found.lora_rank or 64
+
+
 def _prime_rl(at: Nested) -> None:
     """prime-rl: a trainer and an orchestrator; the GPUs that train are those of the answer."""
     found = at.found
@@ -307,6 +340,37 @@ TUNING = (
         _xtuner,
     ),
     Dialect(
+        "nemo-automodel",
+        "NeMo Automodel recipe",
+        "nemo-automodel",
+        ("step_scheduler model",),
+        {
+            "micro_batch_size": "step_scheduler.local_batch_size",
+            "global_batch_size": "step_scheduler.global_batch_size",
+            "seq_len": "packed_sequence.packed_sequence_size dataset.seq_length dataset.seq_len "
+            "dataset.max_seq_length",
+            "tp": "distributed.tp_size",
+            "cp": "distributed.cp_size",
+            "pp": "distributed.pp_size",
+            "ep": "distributed.ep_size",
+            "dp_replicate": "distributed.dp_replicate_size",
+        },
+        _automodel,
+    ),
+    Dialect(
+        "mistral-finetune",
+        "mistral-finetune configuration",
+        "fsdp",
+        ("model_id_or_path lora", "model_id_or_path seq_len"),
+        {
+            "micro_batch_size": "batch_size",
+            "accumulation": "num_microbatches",
+            "seq_len": "seq_len",
+            "lora_rank": "lora.rank",
+        },
+        _mistral,
+    ),
+    Dialect(
         "prime-rl",
         "prime-rl configuration",
         "prime-rl",
@@ -324,53 +388,3 @@ TUNING = (
     ),
 )
 """Frameworks whose files name a model of the hub."""
-
-
-def oumi_job(words: list[str]) -> Found | None:
-    """Read a command `oumi train -c FILE`: the file says the rest."""
-    if "oumi" not in [w.rsplit("/", 1)[-1] for w in words] or "train" not in words:
-        return None
-    found = next(d for d in TUNING if d.kind == "oumi").found({})
-    named = next((a for w, a in zip(words, words[1:], strict=False) if w in ("-c", "--config")), "")
-    found.beside = named.rsplit("/", 1)[-1] or None
-    return found
-
-
-COLOSSALAI = {
-    "batch_size": "micro_batch_size",
-    "accumulation_steps": "accumulation",
-    "gradient_accumulation_steps": "accumulation",
-    "max_length": "seq_len",
-    "max_len": "seq_len",
-    "tp": "tp",
-    "tp_size": "tp",
-    "pp": "pp",
-    "sp": "cp",
-    "lora_rank": "lora_rank",
-}
-"""Option of ColossalAI's training scripts -> field."""
-
-
-def read_colossalai(words: list[str], table: dict[str, Any]) -> Found:
-    """Read a command `colossalai run SCRIPT`: a plugin says how the model is sharded."""
-    found = Found("colossalai", software="fsdp", method="full")
-    at = Nested(found, table)
-    at.put({field: key for key, field in COLOSSALAI.items()})
-    names = ("pretrain", "model_path", "model_name_or_path", "model")
-    said = [name for key in names if (name := at.text(key)) not in ("", "True")]
-    found.model_name = next((name for name in said if UNSET not in name), None)
-    plugin = at.text("plugin").strip("'\"")
-    stages = {"ddp": 0, "zero1": 1, "zero2": 2, "gemini": 3, "fsdp": 3, "3d": at.number("zero")}
-    found.zero_stage = stages.get(plugin.split("_")[0]) or 0
-    found.offload_optimizer = plugin.endswith("_cpu")
-    found.precision = precision_of(at.text("mixed_precision"))
-    kept = any(at.true(key) for key in ("grad_checkpoint", "gradient_checkpointing"))
-    found.recompute = "full" if kept else "none"
-    found.method = "lora" if found.lora_rank else "full"
-    program = next((w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")), "")
-    method = next((m for m in ("dpo", "orpo", "simpo", "grpo", "ppo", "kto") if m in program), "")
-    if method in ("kto", "ppo"):
-        found.beyond.append(f"{program}: its loss and further models are not predicted")
-    elif method:
-        put_rl(found, {"method": method})
-    return found
