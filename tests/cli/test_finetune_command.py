@@ -201,3 +201,19 @@ def test_a_pretraining_family_fine_tunes_as_its_sister(capsys):
     job = ["memory", "llama3-8b", "--method", "full", "--gpus", "8", "--software"]
     found = [result(capsys, *job, name)[1] for name in ("fsdp", "hf-fsdp")]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        ("qwen3-8b", "--method", "lora", "--gpu", "4090", "--gpus", "2", "--seq-len", "1024"),
+        ("qwen3-1.7b", "--method", "full", "--gpu", "a100", "--gpus", "8"),
+        ("llama3-8b", "--method", "full", "--gpu", "h100", "--gpus", "8", "--software", "hf-fsdp"),
+    ],
+)
+def test_no_stage_by_hand_that_fits_safely_is_faster_than_the_chosen_one(capsys, job):
+    _, free = result(capsys, "plan", *job)
+    for stage in ("0", "1", "2", "3"):
+        run(["plan", *job, "--zero", stage, "--fit", "safe", "--json"])
+        pinned = json.loads(capsys.readouterr().out)["result"]
+        assert not pinned["fits"] or pinned["tokens_per_s"] <= free["tokens_per_s"] * 1.01

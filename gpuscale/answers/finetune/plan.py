@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -175,15 +176,24 @@ def _wanted(asked: Plan, n_gpus: int) -> Wanted:
     )
 
 
-def _space(asked: Plan, case: Case, n: int) -> Space:
+def _stages(asked: Plan, habit: int, n: int) -> tuple[tuple[int, ...], ...]:
+    """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
+    if asked.zero is not None or n == 1:
+        return ((habit,),)
+    if habit == 1:
+        return (1,), (3,)
+    also = () if asked.offload is not None else (0, 2)
+    return (tuple(dict.fromkeys((habit, *also, 3))),)
+
+
+def _space(asked: Plan, case: Case, stages: tuple[int, ...], n: int) -> Space:
     from gpuscale.core.finetune.search import MICRO_BATCHES, Space
 
     layout = case.job.layout
-    stages = (layout.zero_stage,) if asked.zero is not None else (layout.zero_stage, 3)
     pinned = asked.micro_batch is not None
     return Space(
         n_gpus=(n,),
-        zero_stages=tuple(dict.fromkeys(stages)) if n > 1 else (layout.zero_stage,),
+        zero_stages=stages,
         micro_batches=(layout.micro_batch_size,) if pinned else MICRO_BATCHES,
         recomputes=(layout.recompute,) if asked.recompute is not None else ("none", "full"),
         offloads=(case.job.offload,),
@@ -205,14 +215,24 @@ def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
     """Best way on n GPUs, offloading where it must or where the room that it makes is worth it."""
     from gpuscale.core.finetune.search import best_by_count
 
-    space = _space(asked, case, n)
+    turns = _stages(asked, case.job.layout.zero_stage, n)
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
+<<<<<<< HEAD
     tried = (best_by_count(bench, case.job, space) for bench in benches)
     own = next((found for found in tried if found), ())
     if asked.offload is not None or (own and not _cramped(own[0], space)):
         return own
+=======
+    for bench, stages in product(benches, turns):
+        found = best_by_count(bench, case.job, _space(asked, case, stages, n))
+        if found:
+            return found
+    if asked.offload is not None:
+        return ()
+>>>>>>> e6d4f53 (Fine-tuning chooses among replicas, ZeRO 2 and 3; one rule for what probably fits)
     for moved in FALLBACKS:
-        at = replace(space, offloads=(frozenset(moved),), zero_stages=(3,))
+        space = _space(asked, case, (3,), n)
+        at = replace(space, offloads=(frozenset(moved),))
         for bench in benches:
             got = best_by_count(bench, with_offloads(case.job, moved), at)
             if got and not _host_is_short(asked, case, got[0]):

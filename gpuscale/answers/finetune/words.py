@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.memory.common import likely
 from gpuscale.core.finetune.optimizers import state_bytes
 from gpuscale.core.words import gb
 
@@ -118,9 +119,8 @@ def verdict_text(
     """
     where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
     low, high = total_bytes / width, total_bytes * width
-    near = low <= usable_bytes < high
-    verdict = ("probably " if near else "") + ("fits" if fits else "does not fit")
-    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if near else ""
+    verdict = likely(fits, total_bytes, usable_bytes, width)
+    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if "probably" in verdict else ""
     room = f"{gb(total_bytes)}{between} of {gb(usable_bytes)} a GPU"
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
 

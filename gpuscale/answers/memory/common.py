@@ -83,13 +83,23 @@ def compared_table(rows: Rows, ideal: Any, expected: Any) -> Table:
     return Table(columns, [*rows, ("total", ideal.total_bytes, expected.total_bytes)])
 
 
+def likely(fits: bool, total_bytes: float, usable_bytes: float, width: float) -> str:
+    """Say whether it fits; probably so where the limit is within the 80 % interval.
+
+    >>> likely(True, 80e9, 85e9, 1.1), likely(True, 70e9, 85e9, 1.1), likely(False, 90e9, 85e9, 1.1)
+    ('probably fits', 'fits', 'probably does not fit')
+    """
+    near = total_bytes / width <= usable_bytes < total_bytes * width
+    return ("probably " if near else "") + ("fits" if fits else "does not fit")
+
+
 def verdict_row(r: Peak) -> tuple[str, str, str]:
     """Say whether it fits, and by how much."""
     left = r.usable_bytes - r.total_bytes
     by = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
     return (
         "verdict",
-        "fits" if r.fits else "does not fit",
+        likely(r.fits, r.total_bytes, r.usable_bytes, r.interval_factor_80),
         f"{gb(r.total_bytes)} of {gb(r.usable_bytes)} usable ({gb(r.hbm_bytes)} HBM), {by}",
     )
 
