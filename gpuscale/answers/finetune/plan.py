@@ -217,21 +217,15 @@ def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
 
     turns = _stages(asked, case.job.layout.zero_stage, n)
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
-<<<<<<< HEAD
-    tried = (best_by_count(bench, case.job, space) for bench in benches)
+    tried = (
+        best_by_count(bench, case.job, _space(asked, case, stages, n))
+        for bench, stages in product(benches, turns)
+    )
     own = next((found for found in tried if found), ())
+    space = _space(asked, case, (3,), n)
     if asked.offload is not None or (own and not _cramped(own[0], space)):
         return own
-=======
-    for bench, stages in product(benches, turns):
-        found = best_by_count(bench, case.job, _space(asked, case, stages, n))
-        if found:
-            return found
-    if asked.offload is not None:
-        return ()
->>>>>>> e6d4f53 (Fine-tuning chooses among replicas, ZeRO 2 and 3; one rule for what probably fits)
     for moved in FALLBACKS:
-        space = _space(asked, case, (3,), n)
         at = replace(space, offloads=(frozenset(moved),))
         for bench in benches:
             got = best_by_count(bench, with_offloads(case.job, moved), at)
