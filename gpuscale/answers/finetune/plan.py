@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, refuse_rollouts
-from gpuscale.answers.finetune.case import default_software, make_case, with_offloads
+from gpuscale.answers.finetune.case import default_software, make_case
 from gpuscale.answers.finetune.memory import format_warnings, inputs_of, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
@@ -20,11 +19,11 @@ from gpuscale.answers.finetune.plan_blocks import (
     time_table,
 )
 from gpuscale.answers.finetune.plan_records import Option, TuningPlan
+from gpuscale.answers.finetune.tried import best_on
 from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, one, wanted_of
 from gpuscale.answers.finetune.words import (
     head_text,
     part_rows,
-    short_of_host,
     time_text,
     trained_words,
     verdict_text,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.core.finetune.search import Space
     from gpuscale.render.document import Block
 
 TAKEN = (
@@ -86,7 +84,7 @@ def tuning_plan(asked: Plan) -> Document:
         for n in _counts(asked):
             case = _case(asked, where, n)
             cases.append(case)
-            found += [(case, t) for t in _tried(asked, case, n)]
+            found += [(case, t) for t in best_on(asked, case, n)]
     usd = _prices(asked, cases)
     if found:
         case, trial = min(found, key=lambda f: _rank(f, usd, asked))
@@ -174,75 +172,6 @@ def _wanted(asked: Plan, n_gpus: int) -> Wanted:
         seq_len=asked.seq_len[0] if asked.seq_len else None,
         software=asked.software or default_software(asked.method or "lora", n_gpus),
     )
-
-
-def _stages(asked: Plan, habit: int, n: int) -> tuple[tuple[int, ...], ...]:
-    """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
-    if asked.zero is not None or n == 1:
-        return ((habit,),)
-    if habit == 1:
-        return (1,), (3,)
-    also = () if asked.offload is not None else (0, 2)
-    return (tuple(dict.fromkeys((habit, *also, 3))),)
-
-
-def _space(asked: Plan, case: Case, stages: tuple[int, ...], n: int) -> Space:
-    from gpuscale.core.finetune.search import MICRO_BATCHES, Space
-
-    layout = case.job.layout
-    pinned = asked.micro_batch is not None
-    return Space(
-        n_gpus=(n,),
-        zero_stages=stages,
-        micro_batches=(layout.micro_batch_size,) if pinned else MICRO_BATCHES,
-        recomputes=(layout.recompute,) if asked.recompute is not None else ("none", "full"),
-        offloads=(case.job.offload,),
-    )
-
-
-ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
-"""Ends of the memory interval that must fit, in turn, by --fit."""
-
-FALLBACKS = (
-    ("optimizer", "gradients"),
-    ("parameters", "optimizer", "gradients"),
-    ("parameters", "optimizer", "gradients", "activations"),
-)
-"""Offloads tried, in turn, where nothing fits without."""
-
-
-def _tried(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
-    """Best way on n GPUs, offloading where it must or where the room that it makes is worth it."""
-    from gpuscale.core.finetune.search import best_by_count
-
-    turns = _stages(asked, case.job.layout.zero_stage, n)
-    benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
-    tried = (
-        best_by_count(bench, case.job, _space(asked, case, stages, n))
-        for bench, stages in product(benches, turns)
-    )
-    own = next((found for found in tried if found), ())
-    space = _space(asked, case, (3,), n)
-    if asked.offload is not None or (own and not _cramped(own[0], space)):
-        return own
-    for moved in FALLBACKS:
-        at = replace(space, offloads=(frozenset(moved),))
-        for bench in benches:
-            got = best_by_count(bench, with_offloads(case.job, moved), at)
-            if got and not _host_is_short(asked, case, got[0]):
-                return max((own, got), key=lambda t: t[0].step.tokens_per_s if t else 0.0)
-    return own
-
-
-def _cramped(trial: Trial, space: Space) -> bool:
-    """Whether more room might pay: for a larger micro-batch, or less recompute."""
-    larger = len(space.micro_batches) > 1 and trial.job.layout.n_micro_batches > 1
-    return larger or trial.job.layout.recompute != space.recomputes[0]
-
-
-def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
-    needed = host_bytes_per_node(trial, case.bench.gpus_per_node)
-    return bool(short_of_host(needed, asked.host_memory))
 
 
 def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:

@@ -1,0 +1,82 @@
+"""What `plan --method` tries on a number of GPUs: sharding, micro-batch, recompute, offload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.finetune.case import with_offloads
+from gpuscale.answers.finetune.words import short_of_host
+from gpuscale.core.finetune.bench import host_bytes_per_node
+from gpuscale.core.finetune.search import MICRO_BATCHES, Space, best_by_count
+
+if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.plan import Plan
+    from gpuscale.core.finetune.bench import Trial
+
+
+def _stages(asked: Plan, habit: int, n: int) -> tuple[tuple[int, ...], ...]:
+    """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
+    if asked.zero is not None or n == 1:
+        return ((habit,),)
+    if habit == 1:
+        return (1,), (3,)
+    also = () if asked.offload is not None else (0, 2)
+    return (tuple(dict.fromkeys((habit, *also, 3))),)
+
+
+def _space(asked: Plan, case: Case, stages: tuple[int, ...], n: int) -> Space:
+    layout = case.job.layout
+    pinned = asked.micro_batch is not None
+    return Space(
+        n_gpus=(n,),
+        zero_stages=stages,
+        micro_batches=(layout.micro_batch_size,) if pinned else MICRO_BATCHES,
+        recomputes=(layout.recompute,) if asked.recompute is not None else ("none", "full"),
+        offloads=(case.job.offload,),
+    )
+
+
+ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
+"""Ends of the memory interval that must fit, in turn, by --fit."""
+
+FALLBACKS = (
+    ("optimizer", "gradients"),
+    ("parameters", "optimizer", "gradients"),
+    ("parameters", "optimizer", "gradients", "activations"),
+)
+"""Offloads tried, in turn, where nothing fits without."""
+
+
+def best_on(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
+    """Best way on n GPUs, offloading where it must or where the room that it makes is worth it."""
+    turns = _stages(asked, case.job.layout.zero_stage, n)
+    benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
+    tried = (
+        best_by_count(bench, case.job, _space(asked, case, stages, n))
+        for bench, stages in product(benches, turns)
+    )
+    own = next((found for found in tried if found), ())
+    space = _space(asked, case, (3,), n)
+    if asked.offload is not None or (own and not _cramped(own[0], space)):
+        return own
+    for moved in FALLBACKS:
+        at = replace(space, offloads=(frozenset(moved),))
+        for bench in benches:
+            got = best_by_count(bench, with_offloads(case.job, moved), at)
+            if got and not _host_is_short(asked, case, got[0]):
+                return max((own, got), key=lambda t: t[0].step.tokens_per_s if t else 0.0)
+    return own
+
+
+def _cramped(trial: Trial, space: Space) -> bool:
+    """Whether more room might pay: for a larger micro-batch, or less recompute."""
+    larger = len(space.micro_batches) > 1 and trial.job.layout.n_micro_batches > 1
+    return larger or trial.job.layout.recompute != space.recomputes[0]
+
+
+def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
+    needed = host_bytes_per_node(trial, case.bench.gpus_per_node)
+    return bool(short_of_host(needed, asked.host_memory))
