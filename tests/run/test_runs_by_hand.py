@@ -150,6 +150,7 @@ def test_effective_time_by_hand():
     assert effective_frac(0.5, 0.0, 0.0, 1e9) == pytest.approx(1.0)
     assert effective_frac(1e3, 0, 0, 1.0) == 0.0 == effective_frac(1.0, 0.0, 1e3, 1.0)
     assert 0 < effective_frac(600.0, 50.0, 50.0, 1.0) < 1e-280  # 700, the last that is no zero
+    assert effective_frac(600.0, 50.0, 51.0, 1.0) == 0.0
     assert first_order_frac(50, 10, 10, 100) == pytest.approx((1 - 0.35) / 1.2)
     assert first_order_frac(0.5, 0, 0, 0.5) == 0.5
     assert first_order_frac(200, 10, 10, 100) == 0.0
@@ -223,6 +224,7 @@ def test_outlook_by_hand():
     never = outlook(1e6, replace(met, recovery_s=1e9), 0.25, 1.0)  # no headway
     assert never.expected_s == math.inf and never.helps == ()
     assert outlook(1e6, FAULTLESS, 0.0, 0.0).helps == ()
+    assert len(outlook(1.0, met, 0.25, 1.0).helps) == 5  # of less than a second
 
 
 # --- time, power, carbon, money ------------------------------------------------------------------

@@ -215,7 +215,7 @@ def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
     """
     _positive(blocking_s, mtbf_s)
     if math.isinf(mtbf_s) or blocking_s == 0:
-        return math.sqrt(2 * blocking_s * mtbf_s) if blocking_s else 0.0
+        return math.inf if blocking_s else 0.0
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -85,9 +85,6 @@ def interruptions(elapsed_s: float, mtbf_s: float) -> float:
     return elapsed_s / mtbf_s
 
 
-IMPOSSIBLE = 1e3
-"""Minus the logarithm of a probability that is zero as a double."""
-
 NOTHING_LEFT = 1e-15
 """Rest of a probability that is rounding."""
 
@@ -103,15 +100,11 @@ def poisson_quantile(mean: float, quantile: float) -> int:
     if not 0 < quantile < 1 or mean < 0:
         raise ValueError("a mean of at least 0 and a quantile between 0 and 1 are wanted")
     count, left = 0, quantile
-    while left > 0:
-        log_p = (
-            count * math.log(mean) - mean - math.lgamma(count + 1) if mean else -count * IMPOSSIBLE
-        )
-        left -= math.exp(log_p)
+    while True:
+        left -= math.exp((count * math.log(mean) if count else 0.0) - mean - math.lgamma(count + 1))
         if left <= NOTHING_LEFT:
-            break
+            return count
         count += 1
-    return count
 
 
 def spare_machines(
