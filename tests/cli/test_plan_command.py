@@ -202,6 +202,14 @@ def test_served_times_are_never_below_their_roofline(capsys, model, concurrency)
     assert expected["tokens_per_s"] <= ideal["tokens_per_s"]
 
 
+def test_recompute_that_tuned_experts_exclude(capsys):
+    code, answer = result_of(
+        capsys, "qwen3-30b-a3b", "--gpus", "8", "--ep", "8", "--recompute", "full"
+    )
+    assert code == 0
+    assert answer["result"]["tuned"]["layout"]["recompute"] == "full"  # without the overlap
+
+
 def test_671b_on_16_cards(capsys):
     code, answer = result_of(capsys, "deepseek-v3", "--serve", "--gpus", "16")
     r = answer["result"]

@@ -1179,8 +1179,8 @@ def classes(kind="dense", tp=8, domain=8, measured=True, **changed):
     )
     hw = replace(HW, scaleup_domain_gpus=domain)
     found = interval_classes(model, hw, "mine", Layout(64, 64, tp=tp), **changed)
-    assert found[-3:] == (f"{kind}/mine/toy", "family/mine", kind)
-    return found[:-3]
+    assert found[-2:] == ("family/mine", kind)
+    return found[:-2]
 
 
 @pytest.mark.parametrize(
@@ -1205,11 +1205,10 @@ def test_classes_of_a_step(changed, first):
 @pytest.mark.parametrize(
     ("classes", "widths", "site", "width"),
     [
-        (("dense/x/y", "dense"), {"dense": 0.1}, False, 0.1),
-        (("dense/x/y", "dense"), {"dense": 0.2, "dense/x/y": 0.1}, False, 0.1),
-        (("family/x", "moe"), {"moe": 0.2, "family/x": 0.1}, False, 0.1),
+        (("family/x", "dense"), {"dense": 0.1}, False, 0.1),
+        (("family/x", "moe"), {"moe": 0.2, "family/x": 0.1}, False, 0.2),
+        (("family/x", "moe"), {"moe": 0.2, "family/x": 0.3}, False, 0.3),
         (("assumed", "moe"), {"moe": 0.1, "assumed": 0.3}, False, 0.3),
-        (("assumed", "dense/x/y", "dense"), {"assumed": 0.3, "dense/x/y": 0.1}, False, 0.3),
         (("hardware/toy", "dense"), {"dense": 0.1, "hardware/toy": 0.4}, False, 0.4),
         (("hardware/toy", "dense"), {"dense": 0.1, "hardware/unknown": 0.5}, False, 0.5),
         (("hardware/toy", "dense"), {"dense": 0.1, "hardware/unknown": 0.05}, False, 0.1),

@@ -154,7 +154,7 @@ class Groups:
         return {
             vpp: schedules
             for vpp, schedules in tails.dealt.items()
-            if min(floor[vpp] for floor in floors) <= self.room_bytes
+            if any(floor[vpp] <= self.room_bytes for floor in floors)
         }
 
     def fits_nowhere(self, group: Group) -> bool:
