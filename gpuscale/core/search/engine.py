@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable, Iterator
 
 from gpuscale.core.search import space as sp
+from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
@@ -68,26 +68,26 @@ def search(
 def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
     """(bound, group) of every one whose model states can fit; counts all of the space."""
     space, groups, counts = state.space, state.groups, state.result.counts
-    facts = state.problem.facts
+    facts, limit_s = state.problem.facts, state.kth_s
     for grid in sp.grids(space, facts):
-        batches = [(b, groups.tails(grid, b)) for b in sp.micro_batches(space, facts, grid)]
-        batches = [(b, t) for b, t in batches if t.exchanges]
-        splits = sp.sequence_parallels(space, facts, grid)
-        kinds = list(itertools.product(space.precision, splits, sp.orders(space, grid)))
-        outer = groups.n_outer(grid)
+        kinds, outer = groups.kinds(grid), groups.n_outer(grid)
+        batches = [
+            (b, tails, groups.n_micro_batches(grid, b), groups.times(grid, b))
+            for b in sp.micro_batches(space, facts, grid)
+            if (tails := groups.tails(grid, b)).exchanges
+        ]
         for ep, etp in groups.expert_degrees(grid) if batches else ():
-            for b, tails in batches:
+            for b, tails, m, times in batches:
                 counts.declared += outer * len(kinds) * tails.n_all
                 state.families(grid, ep, tails)
-                if groups.states_too_large(grid, ep, etp, b, tails):
-                    counts.too_large += outer * len(kinds) * tails.n_all
-                    continue
-                for precision, seq, order in kinds:
-                    group = Group(grid, ep, etp, b, seq, precision, order=order)
-                    bound = groups.bound_s(group, tails, exchanged=False)
-                    if not (state.follow_families or bound < state.kth_s):
+                for kind in kinds:
+                    each_s = times.get((ep, etp, kind), 0.0)
+                    if pipeline_floor_s(each_s, grid.pp, m, tails.fill) * groups.late >= limit_s:
                         continue
-                    if groups.fits_nowhere(group):
+                    group = Group(grid, ep, etp, b, *kind[:3])
+                    if groups.states_too_large(group, tails) or groups.fits_nowhere(group):
                         counts.too_large += outer * tails.n_all
-                    else:
-                        yield bound, group
+                        continue
+                    if not each_s:
+                        each_s = times[ep, etp, kind] = groups.alone_s(group, tails)
+                    yield pipeline_floor_s(each_s, grid.pp, m, tails.fill) * groups.late, group

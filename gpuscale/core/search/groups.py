@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
@@ -16,7 +17,11 @@ from gpuscale.core.search.problem import Problem, micro_batch_s, without_cp
 from gpuscale.core.search.results import INFINITY, Group, Tails, make_layout
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.data_parallel import dp_overlap_helps
+from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import shape_of
+
+Kind = tuple[bool, str, str, Grid | None]
+"""Sequence parallelism, precision, order, and the grid where the time of a layer depends on it."""
 
 Recompute = tuple[str, int | None]
 """Mode, and layers of a stage; None: all."""
@@ -104,33 +109,60 @@ class Groups:
             tail=tail,
         )
 
-    def bound_s(self, group: Group, tails: Tails, exchanged: bool) -> float:
-        """Bound the time of every layout of a group: its micro-batches without recomputation.
+    def kinds(self, grid: Grid) -> list[Kind]:
+        """Ways to split a sequence over TP, to multiply and to order the ranks of a grid."""
+        splits = sp.sequence_parallels(self.space, self.problem.facts, grid)
+        orders = sp.orders(self.space, grid)
+        return [
+            (seq, precision, order, None if self.nearby(order) else grid)
+            for precision in self.space.precision
+            for seq in splits
+            for order in orders
+        ]
 
-        Not `exchanged`: without what CP exchanges, so that groups with as many tokens on a rank
-        have one bound.
-        """
-        p, grid, b = self.problem, group.grid, group.micro_batch_size
-        cp = (b, grid.cp, grid.cp_kind) if exchanged else b * p.facts.seq_len // grid.cp
-        far = grid if self.pipeline_counts or group.order != DEFAULT_ORDER else None
-        key = (cp, grid.tp, group.ep, group.etp, *group[4:], far)
-        each: float | None = p.cache.get(key)
-        if each is None:
-            each = INFINITY
-            for overlap in self.overlaps(grid.tp):
-                first = self.layout(group, ("none", None), overlap, tails.least)
-                shape = shape_of(first, p.hardware, p.software)
-                each = min(each, micro_batch_s(p, shape if exchanged else without_cp(shape)))
-            p.cache[key] = each
-        m = math.ceil(p.facts.global_batch_size / (grid.dp * b))
-        return pipeline_floor_s(each, grid.pp, m, tails.fill) * self.late
+    def nearby(self, order: str) -> bool:
+        """Whether a micro-batch takes as long whatever the pipeline and the replicas."""
+        return order == DEFAULT_ORDER and not self.pipeline_counts
 
-    def states_too_large(self, grid: Grid, ep: int, etp: int, b: int, tails: Tails) -> bool:
+    def n_micro_batches(self, grid: Grid, b: int) -> int:
+        """Micro-batches of a pipeline; a partial last one costs a whole one. [1]."""
+        return math.ceil(self.problem.facts.global_batch_size / (grid.dp * b))
+
+    def times(self, grid: Grid, b: int) -> dict[object, float]:
+        """(ep, etp, kind) -> time of a micro-batch, of all grids with as many tokens on a rank."""
+        tokens = b * self.problem.facts.seq_len // grid.cp
+        found: dict[object, float] = self.problem.cache.setdefault(("alone", grid.tp, tokens), {})
+        return found
+
+    def alone_s(self, group: Group, tails: Tails) -> float:
+        """Bound of a micro-batch of a group without recomputation and what CP exchanges. [s]."""
+        return self._micro_batch_s(group, tails, without_cp)
+
+    def _micro_batch_s(self, group: Group, tails: Tails, seen: Callable[[Shape], Shape]) -> float:
+        """Fastest micro-batch of a group without recomputation, of its shape as it is seen."""
+        p, times = self.problem, []
+        for overlap in self.overlaps(group.grid.tp):
+            first = self.layout(group, ("none", None), overlap, tails.least)
+            times.append(micro_batch_s(p, seen(shape_of(first, p.hardware, p.software))))
+        return min(times)
+
+    def bound_s(self, group: Group, tails: Tails) -> float:
+        """Bound the time of every layout of a group: its micro-batches without recomputation."""
+        grid, b, cache = group.grid, group.micro_batch_size, self.problem.cache
+        far = None if self.nearby(group.order) else grid
+        key = ("each", grid.tp, grid.cp, grid.cp_kind, *group[1:], far)
+        each_s: float | None = cache.get(key)
+        if each_s is None:
+            each_s = cache[key] = self._micro_batch_s(group, tails, lambda shape: shape)
+        m = self.n_micro_batches(grid, b)
+        return pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late
+
+    def states_too_large(self, group: Group, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
-        key = (grid.tp, grid.pp, ep, etp, *tails.dealt)
+        grid = group.grid
+        key = (grid.tp, grid.pp, group.ep, group.etp, group.precision, *tails.dealt)
         least = self.states.get(key)
         if least is None:
-            group = Group(grid, ep, etp, b, False, self.space.precision[0], order=DEFAULT_ORDER)
             layout = self.layout(group, ("none", None), True, tails.least)
             least = states_floor_bytes(self.problem, layout, tails.states, tails.dealt)
             self.states[key] = least

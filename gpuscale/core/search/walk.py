@@ -84,7 +84,7 @@ class Walk:
         names = self.families(group.grid, group.ep, tails)
         if group.grid.cp == 1 or bound_s >= self._limit(names):
             return bound_s
-        return self.groups.bound_s(group, tails, exchanged=True)
+        return self.groups.bound_s(group, tails)
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
@@ -245,6 +245,8 @@ class Walk:
 
     def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""
+        if not self.follow_families:
+            return self.all_families
         key = (grid.tp > 1, grid.cp > 1, ep > 1, id(tails))
         found = self.family_names.get(key)
         if found is None:
