@@ -114,26 +114,27 @@ def single_plan(asked: Plan, request: Request) -> Document:
     if layout is None:
         raise KeyboardInterrupt
     best = estimate_of(case, layout)
-    record = plan_result(
-        case,
-        request,
-        best,
-        result,
-        n_next=asked.alternatives,
-        **_sections(asked, case, request, best, result),
-    )
+    sections = _sections(asked, case, request, best, result, progress=progress)
+    progress.clear()
+    record = plan_result(case, request, best, result, n_next=asked.alternatives, **sections)
     return document_of(case, request, record, best, result, idle)
 
 
 def _sections(
-    asked: Plan, case: Case, request: Request, best: Estimate, result: SearchResult
+    asked: Plan,
+    case: Case,
+    request: Request,
+    best: Estimate,
+    result: SearchResult,
+    *,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
     try:
-        found["sensitivity"] = _sensitivity(asked, case, best, result)
+        found["sensitivity"] = _sensitivity(asked, case, best, result, progress)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
-        found["pareto"] = _pareto(asked, case, result)
+        found["pareto"] = _pareto(asked, case, result, progress)
         found["tuned"] = tuned(case, request, best.layout) if best.fits else None
     except KeyboardInterrupt:
         result.interrupted = True
@@ -141,7 +142,7 @@ def _sections(
 
 
 def _sensitivity(
-    asked: Plan, case: Case, best: Estimate, result: SearchResult
+    asked: Plan, case: Case, best: Estimate, result: SearchResult, progress: Progress
 ) -> tuple[Effect, ...]:
     """Change each figure of the cluster, and the batch."""
     if not best.fits:
@@ -149,7 +150,11 @@ def _sensitivity(
     if asked.sensitivity:
         found = [f.layout for f in (*result.families.values(), *result.next_best)]
         found += [result.best.layout] if result.best else []
-        return tuple(searched_sensitivity(case.problem, case.space, best.layout, known=found))
+        return tuple(
+            searched_sensitivity(
+                case.problem, case.space, best.layout, known=found, progress=progress
+            )
+        )
     return tuple(sensitivity(case.problem, best.layout))
 
 
@@ -164,11 +169,13 @@ def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...
     return find_remedies(case.problem, space, request.pin_texts, best)
 
 
-def _pareto(asked: Plan, case: Case, result: SearchResult) -> tuple[ParetoPoint, ...]:
+def _pareto(
+    asked: Plan, case: Case, result: SearchResult, progress: Progress
+) -> tuple[ParetoPoint, ...]:
     """Time against memory, where it is asked for."""
     if not asked.pareto or result.best is None or result.interrupted:
         return ()
-    return time_against_memory(case.problem, case.space, result.best)
+    return time_against_memory(case.problem, case.space, result.best, progress)
 
 
 def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout | None:

@@ -9,6 +9,8 @@ from gpuscale.core.plan.records import ParetoPoint
 from gpuscale.core.plan.solve import fastest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import Found
     from gpuscale.core.search.space import Space
@@ -30,11 +32,14 @@ def fastest_under(
     return fastest(capped, space, limit_s=limit_s)
 
 
-def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[ParetoPoint, ...]:
+def time_against_memory(
+    problem: Problem, space: Space, best: Found, progress: Callable[[float], None] | None = None
+) -> tuple[ParetoPoint, ...]:
     """Fastest layouts under falling memory caps, the best first, until nothing fits.
 
-    `problem, space`: as searched. `best`: fastest layout under the full capacity. Returns: each is
-    on the front: nothing in the space is both faster and smaller.
+    `problem, space`: as searched. `best`: fastest under the full capacity. `progress`: called
+    with the fraction done. Returns: each is on the front: nothing in the space is both faster and
+    smaller.
     """
     step = problem.capacity_bytes / STEPS
     points = [ParetoPoint(problem.capacity_bytes, best.layout, best.step_s, best.peak_bytes)]
@@ -45,6 +50,8 @@ def time_against_memory(problem: Problem, space: Space, best: Found) -> tuple[Pa
             break
         points.append(ParetoPoint(cap, found.layout, found.step_s, found.peak_bytes))
         cap = min(found.peak_bytes * (1 - 1e-9), cap - step)
+        if progress is not None:
+            progress(1 - max(0.0, cap) / problem.capacity_bytes)
     return tuple(points)
 
 

@@ -10,7 +10,7 @@ from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
@@ -97,6 +97,7 @@ def searched_sensitivity(
     layout: Layout,
     factor: float = CHANGE,
     known: Sequence[Layout] = (),
+    progress: Callable[[float], None] | None = None,
 ) -> list[Effect]:
     """Best layout anew with each figure better by a factor, memory size and batch included.
 
@@ -110,16 +111,23 @@ def searched_sensitivity(
         Rates and memory times it, latencies divided by it. [1]
     known : sequence of Layout
         Further layouts of the space; the faster they are, the less is searched.
+    progress : callable, optional
+        Called with the fraction done after each figure.
     """
     base, _ = times_of(problem, problem.hardware, layout)
     cases = _cases(problem, layout, factor)
     tried = {layout, *known}
 
-    def found(part: Sequence[_Case]) -> list[Effect]:
-        return [e for case in part if (e := _searched(case, space, layout, tried, base))]
+    def found(part: Sequence[_Case], told: Callable[[float], None] | None) -> list[Effect]:
+        effects = []
+        for i, case in enumerate(part, 1):
+            effects.append(_searched(case, space, layout, tried, base))
+            if told is not None:
+                told(i / len(part))
+        return [e for e in effects if e is not None]
 
-    other = beside(lambda: found(cases[1::2]))
-    return sorted([*found(cases[::2]), *(other(False) or ())], key=lambda e: -e.gain_frac)
+    other = beside(lambda: found(cases[1::2], None))
+    return sorted([*found(cases[::2], progress), *(other(False) or ())], key=lambda e: -e.gain_frac)
 
 
 class _Case(NamedTuple):
