@@ -417,6 +417,13 @@ def test_old_versions_keep_memory_for_the_longest_prompt():
     assert len({json.loads(s)["result"]["tpot_mean_s"] for s in same}) == 1
 
 
+def test_tokens_of_the_cache_are_counted_at_the_longest_context():
+    """Recurrent states are of a sequence, not of its tokens: vLLM's recipes, pull request 810."""
+    asked = ("serve", "Qwen/Qwen3.8-27B-FP8", "--gpu", "rtx-5090", "--gpus", "2", "--tp", "2")
+    done = invoke(*asked, "--context", "262144", "--concurrency", "1", "--json")
+    assert json.loads(done.stdout)["result"]["kv_tokens"] == pytest.approx(377_456, rel=0.15)
+
+
 def test_old_versions_wait_for_the_host():
     """Qwen2.5 on an A100 under vLLM 0.6.3, one user (qwen.readthedocs.io, speed benchmark)."""
     for size, measured in (("1.5b", 183.3), ("3b", 127.6), ("7b", 84.3)):

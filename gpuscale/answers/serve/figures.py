@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 def kv_tokens(service: Service) -> float:
-    """Tokens that the cache of one attention rank holds, as engines print it. [1]."""
+    """Tokens that the cache of one attention rank holds, as engines print it. [1].
+
+    They count requests of the longest length: states and windows, which do not grow with it, weigh
+    little there.
+    """
     from gpuscale.core.memory.engine import cache_bytes_per_sequence
 
-    tokens = service.demand.mean_context
+    demand = service.demand
+    tokens = demand.most_context or max(demand.mean_context, service.model.max_position or 0.0)
     each = cache_bytes_per_sequence(service.model, service.replica, tokens)
     return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
 
