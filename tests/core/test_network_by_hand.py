@@ -1,11 +1,14 @@
 """Collectives of links with round constants, levels and switches, by hand."""
 
+import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale.core.kernel.residual_table import Axis, PlaneTable
 from gpuscale.core.network.all_to_all import (
     level_all_to_all_times_s,
     reached_frac,
@@ -13,21 +16,43 @@ from gpuscale.core.network.all_to_all import (
 )
 from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import (
+    GENERAL_CUSTOM_OP,
     FabricCalibration,
     LinkCalibration,
     OpCalibration,
+    collective_interval_s,
     slowed_link,
     soft_min,
 )
-from gpuscale.core.network.expected import blend_levels, expected_collective_time_s
+from gpuscale.core.network.collective import (
+    approximate_time_s,
+    bandwidths_bytes_per_s,
+    busbw_factor,
+    check_ranks,
+    latency_steps,
+    traffic_factor,
+)
+from gpuscale.core.network.expected import (
+    Group,
+    blend_levels,
+    deduplicated_frac,
+    destination_nodes,
+    expected_collective_time_s,
+    group_time_s,
+    tree_channels_s,
+)
+from gpuscale.core.network.fat_tree import bisection_bytes_per_s, fat_tree, fat_tree_reach
 from gpuscale.core.network.hierarchy import (
     Level,
     approximate_hierarchical_time_s,
     level_times,
+    network_levels,
     spans,
 )
 from gpuscale.core.network.ideal import Routing, Torus, ideal_collective, sweep_sizes
+from gpuscale.core.network.levels import network_report
 from gpuscale.core.network.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
+from gpuscale.core.network.terms import collective_term
 
 # a link that carries what its data sheet says: 10 us to begin, 1 us a hop, bulk protocol alone
 PLAIN = OpCalibration(
@@ -297,3 +322,277 @@ def test_switches_send_what_they_receive(nodes, gpus):
     for bad in (lambda: all_gather_traffic(B, 0, 8), lambda: in_switch_all_reduce_traffic(B, 0)):
         with pytest.raises(ValueError, match="at least 1"):
             bad()
+
+
+# --- terms ---------------------------------------------------------------------------------------
+
+NAMES = {"exp": math.exp, "sqrt": math.sqrt, "max": max, "min": min}
+
+
+def evaluated(term):
+    """Check that every formula gives its value; return how many there were."""
+    assert term.value == pytest.approx(eval(term.formula, NAMES, term.inputs), rel=1e-9), term.name
+    return 1 + sum(evaluated(child) for child in term.children)
+
+
+REAL = OpCalibration(
+    table=PlaneTable(Axis(20, 5, 3), Axis(0, 2, 3), tuple(i / 20 for i in range(9)))
+)
+USUAL = LinkCalibration("usual", {"ring": REAL, "all-reduce": REAL, "custom": GENERAL_CUSTOM_OP})
+LINKS = {
+    "usual": FabricCalibration(USUAL, LINK),
+    "nvls": FabricCalibration(replace(USUAL, ops=USUAL.ops | {"nvls": REAL}), USUAL),
+    "mesh": FabricCalibration(replace(USUAL, mesh_ranks=16, shared_bytes_per_s=UP), USUAL),
+    "tree": FabricCalibration(replace(USUAL, tree_channel_bytes_per_s=(2e9, 1e9)), USUAL),
+    "bridge": FabricCalibration(USUAL, USUAL, bridge=USUAL, bridge_bytes_per_s=2 * UP),
+}
+
+
+@pytest.mark.parametrize("links", LINKS)
+@pytest.mark.parametrize(
+    ("op", "n", "n_in", "algorithm", "frac"),
+    [
+        ("all-gather", 8, 8, "auto", 1.0),
+        ("reduce-scatter", 32, 8, "auto", 1.0),
+        ("all-to-all", 16, 8, "auto", 1.0),
+        ("moe-dispatch", 16, 8, "auto", 0.5),
+        ("broadcast", 16, 8, "auto", 1.0),
+        ("send-recv", 2, 1, "auto", 1.0),
+        ("all-reduce", 2, 2, "auto", 1.0),
+        ("all-reduce", 8, 8, "auto", 1.0),
+        ("all-reduce", 16, 8, "auto", 1.0),
+        ("all-reduce", 16, 8, "tree", 1.0),
+        ("all-reduce", 16, 8, "ring", 1.0),
+        ("all-reduce", 8, 8, "nvls", 1.0),
+        ("all-reduce", 8, 8, "custom", 1.0),
+        ("all-reduce", 2048, 2048, "custom", 1.0),
+    ],
+)
+def test_terms_are_what_was_computed(links, op, n, n_in, algorithm, frac):
+    for size in (0.5, 1e5, B):
+        group = Group(op, size, n, n_in, LINKS[links], UP, OUT, algorithm, frac, "toy")
+        term = collective_term(group)
+        assert evaluated(term) >= 4
+        assert term.value == group_time_s(group)
+        inside = n_in == n
+        assert ("correction" in term.inputs) == (inside and size > 1 and algorithm != "custom")
+        ways = [way.name for way in term.children]
+        if op != "all-reduce":
+            assert ways == ["algorithm_s"]
+        else:
+            switch = links == "nvls" and n_in >= 8
+            auto, custom = algorithm == "auto", algorithm == "custom"
+            assert ways == [
+                *["ring_s"] * (algorithm in ("auto", "ring", "custom")),
+                *["in_switch_s"]
+                * (algorithm == "nvls" or (switch and (auto or algorithm == "custom"))),
+                *["tree_s"] * (algorithm == "tree" or (auto and not inside and not switch)),
+                *["one_shot_s", "two_shot_s"] * (custom and n <= 1024),
+            ]
+
+
+def test_terms_of_one_link():
+    group = Group("all-gather", B, 8, 8, FABRIC, 0.0, 0.0, "auto", 1.0, "toy")
+    with pytest.raises(ValueError, match="scale-up"):
+        collective_term(group)
+    away = group._replace(n_in=1, out=OUT)  # no link inside is needed
+    assert evaluated(collective_term(away)) > 3
+
+
+# --- factors, levels, trees ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "algorithm", "n", "factor", "hops", "many", "bus"),
+    [
+        ("all-gather", "ring", 4, 3 / 4, 3, 1.0, 3 / 4),
+        ("reduce-scatter", "ring", 4, 3 / 4, 3, 1.0, 3 / 4),
+        ("all-reduce", "ring", 4, 6 / 4, 6, 2.0, 6 / 4),
+        ("all-reduce", "tree", 2, 1.0, 2, 2.0, 1.0),
+        ("all-reduce", "tree", 6, 2.0, 6, 2.0, 10 / 6),
+        ("all-reduce", "sharp", 4, 1.0, 2, 1.0, 6 / 4),
+        ("all-reduce", "halving-doubling", 6, 10 / 6, 6, 2.0, 10 / 6),
+        ("broadcast", "ring", 6, 1.0, 3, 1.0, 1.0),
+        ("send-recv", "ring", 6, 1.0, 1, 1.0, 1.0),
+    ],
+)
+def test_factors_of_a_collective(op, algorithm, n, factor, hops, many, bus):
+    assert traffic_factor(op, n, algorithm) == pytest.approx(factor)
+    assert latency_steps(op, n, algorithm) == hops
+    assert approximate_time_s(op, 8.0, 2.0, algorithm) == 4.0 * many
+    assert busbw_factor(op, n) == pytest.approx(bus)
+    assert traffic_factor(op, 1, algorithm) == 0.0 == latency_steps(op, 1, algorithm)
+    assert latency_steps("all-to-all", n) == 1 and busbw_factor("all-to-all", 4) == 3 / 4
+
+
+def test_what_factors_refuse():
+    for call, word in (
+        (lambda: check_ranks(0), "n_ranks"),
+        (lambda: check_ranks(1, 0.0), "bandwidth"),
+        (lambda: check_ranks(1, 1.0, -1.0), "bytes"),
+        (lambda: traffic_factor("gossip", 2), "unknown"),
+        (lambda: traffic_factor("all-reduce", 2, "gossip"), "algorithm"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()
+    check_ranks(1, 0.5, 0.0)
+    assert bandwidths_bytes_per_s("all-to-all", 8.0, 4, 2.0) == (1.0, 0.75)
+    assert bandwidths_bytes_per_s("all-reduce", 8.0, 4, 2.0) == (4.0, 6.0)
+    assert bandwidths_bytes_per_s("all-reduce", 8.0, 4, 0.0) == (0.0, 0.0)
+
+
+def test_hops_over_the_network_have_their_own_time():
+    """A ring of 16 over two nodes crosses 2 x 15/16 times a pass; a tree once up and down."""
+    slow = LinkCalibration("slow", {"ring": replace(PLAIN, hop_s=1e-3)})
+    apart = FabricCalibration(LINK, slow)
+    for op, how, far in (
+        ("all-gather", "auto", 15 / 8),
+        ("all-reduce", "ring", 30 / 8),
+        ("all-reduce", "tree", 2),
+        ("all-to-all", "auto", 1),
+        ("broadcast", "auto", 1),
+        ("send-recv", "auto", 1),
+    ):
+        more = timed(op, 16, 8, fabric=apart, algorithm=how) - timed(op, 16, 8, algorithm=how)
+        assert more == pytest.approx(far * (1e-3 - 1e-6), rel=1e-6)
+        assert timed(op, 8, 8, fabric=apart, algorithm=how) == timed(op, 8, 8, algorithm=how)
+    four = timed("all-to-all", 8, 2, fabric=apart) - timed("all-to-all", 8, 2)
+    assert four == pytest.approx(2 * (1e-3 - 1e-6), rel=1e-6)
+
+
+def test_small_figures_are_no_exceptions():
+    """Rates and bytes below one are as good as others."""
+    half = expected_collective_time_s("all-gather", 0.5, 2, 2, FABRIC, 0.5)
+    assert half == pytest.approx(11e-6 + 0.5)
+    assert expected_collective_time_s("all-gather", 0.5, 2, 1, FABRIC, 0.0, 0.5) > 0.5
+    assert 0.0 < expected_collective_time_s("all-gather", 0.0, 2, 2, FABRIC, 1.0) <= 11e-6
+    assert bound_s("all-gather", 1.0, 2, 2, 0.5, 0.0) == 1.0
+    capped = FabricCalibration(replace(LINK, tree_channel_bytes_per_s=(0.5, 0.25)), LINK)
+    assert tree_channels_s(1.0, 4.0, 2.0, capped) == 2.0
+    assert tree_channels_s(1.0, 6.0, 2.0, capped) == 4.0
+    for n, n_in, fabric in ((4.0, 4.0, capped), (4.0, 1.0, capped), (4.0, 2.0, FABRIC)):
+        assert tree_channels_s(1.0, n, n_in, fabric) == 0.0
+    for bad in ((0, 1), (2, 0), (2, 3)):
+        with pytest.raises(ValueError, match="bad group"):
+            expected_collective_time_s("all-gather", 1.0, *bad, FABRIC, 1.0, 1.0)
+    with pytest.raises(ValueError, match="unknown collective"):
+        timed("gossip", 2, 2)
+    with pytest.raises(ValueError, match="unknown algorithm"):
+        timed("all-reduce", 2, 2, algorithm="gossip")
+
+
+@pytest.mark.parametrize(
+    ("top_k", "nodes", "limit", "met"),
+    [(1, 4, None, 1.0), (2, 4, None, 1.75), (2, 4, 2, 1.5), (3, 1, None, 1.0), (2, 4, 8, 1.75)],
+)
+def test_nodes_of_a_tokens_experts(top_k, nodes, limit, met):
+    assert destination_nodes(top_k, nodes, limit) == pytest.approx(met)
+    assert deduplicated_frac(top_k, nodes, limit) == pytest.approx(met / top_k)
+
+
+def test_interval_of_a_collective():
+    inner = replace(PLAIN, low_frac=0.9, high_frac=1.1)
+    outer = replace(PLAIN, low_frac=0.5, high_frac=2.0)
+    custom = replace(PLAIN, low_frac=0.8, high_frac=1.2)
+    links = FabricCalibration(
+        LinkCalibration("i", {"ring": inner, "custom": custom}),
+        LinkCalibration("o", {"ring": outer}),
+    )
+    assert collective_interval_s(2.0, "all-gather", 8, 8, links) == (1.8, 2.2)
+    assert collective_interval_s(2.0, "all-reduce", 16, 8, links) == (1.0, 4.0)
+    assert collective_interval_s(2.0, "all-reduce", 8, 8, links, "custom") == (1.6, 2.4)
+
+
+def cluster(**changed):
+    fields = {
+        "scaleup_domain_gpus": 8,
+        "gpus_per_node": 8,
+        "scaleup_bytes_per_s": 450e9,
+        "gpu": SimpleNamespace(scaleup_bytes_per_s=900e9),
+        "egress_bytes_per_s_per_gpu": 50e9,
+        "in_switch_reduction_scaleup": True,
+        "in_switch_reduction_scaleout": False,
+        "levels": (SimpleNamespace(name="leaf", gpus=32, oversubscription=2.0),),
+        "n_scaleup_switches": 4,
+    }
+    return SimpleNamespace(**(fields | changed))
+
+
+def test_levels_of_a_cluster():
+    node, leaf = Level("node", 8, 450e9, True), Level("leaf", 32, 25e9)
+    assert network_levels(cluster()) == (node, leaf)
+    assert network_levels(cluster(scaleup_bytes_per_s=None))[0].bytes_per_s_per_gpu == 900e9
+    assert network_levels(cluster(levels=())) == (node, Level("network", None, 50e9))
+    assert network_levels(cluster(egress_bytes_per_s_per_gpu=None)) == (node,)
+    for alone in (
+        {"scaleup_domain_gpus": 1},
+        {"scaleup_bytes_per_s": None, "gpu": SimpleNamespace(scaleup_bytes_per_s=None)},
+    ):
+        assert network_levels(cluster(**alone)) == (Level("node", 1, 50e9), leaf)
+
+
+def test_bandwidth_of_every_level():
+    """20 GPUs: three nodes of a leaf; 8/7 of NVLink, 3/2 of a node's 8 x 25 GB/s."""
+    report = network_report(cluster(), 20)
+    node, leaf = report.levels
+    assert (report.n_gpus, report.n_nodes, report.n_scaleup_switches) == (20, 3, 12)
+    assert (node.n_children, node.gpus_below, node.gpus_under) == (8, 1, 8)
+    assert (leaf.n_children, leaf.gpus_below, leaf.gpus_under) == (3, 8, 20)
+    assert node.collective_bytes_per_s == pytest.approx(450e9 * 8 / 7)
+    assert leaf.collective_bytes_per_s == pytest.approx(200e9 * 3 / 2)
+    assert (report.slowest_level, report.collective_bytes_per_s) == (
+        "leaf",
+        leaf.collective_bytes_per_s,
+    )
+    assert (leaf.bytes_per_s_per_gpu, leaf.bytes_per_s_per_node) == (25e9, 200e9)
+    assert (leaf.child_bytes_per_s, leaf.total_bytes_per_s) == (200e9, 600e9)
+    assert (node.bisection_bytes_per_s, leaf.bisection_bytes_per_s) == (8 * 450e9, 20 * 25e9)
+    one = network_report(cluster(n_scaleup_switches=None), 1)
+    assert (one.collective_bytes_per_s, one.slowest_level) == (None, "")
+    assert one.n_scaleup_switches is None
+    half = network_report(cluster(), 4)  # the leaf joins one node: no traffic
+    assert half.levels[1].collective_bytes_per_s is None and half.slowest_level == "node"
+    apart = {"scaleup_domain_gpus": 1, "egress_bytes_per_s_per_gpu": None}
+    assert network_report(cluster(**apart), 4).levels == ()
+
+
+def test_a_fat_tree():
+    """Switches of 8 ports: 8 GPUs on one, 32 on 8 leafs and 4 spines, 128 on three tiers."""
+    one, two, three = (fat_tree(n, 8, 10.0) for n in (8, 32, 128))
+    assert (one.n_tiers, one.n_switches, one.leaf_down_bytes_per_s) == (1, 1, 80.0)
+    assert (one.uplinks_per_leaf, one.n_leaf_spine_links, one.spine_bytes_per_s) == (0, 0, 0.0)
+    assert (two.n_tiers, two.n_leaf_switches, two.n_spine_switches) == (2, 8, 4)
+    assert (two.uplinks_per_leaf, two.links_per_leaf_spine_pair) == (4, 1.0)
+    assert (two.n_leaf_spine_links, two.n_spine_core_links) == (32, 0)
+    assert (two.leaf_down_bytes_per_s, two.spine_bytes_per_s) == (40.0, 320.0)
+    assert (three.n_tiers, three.n_switches) == (3, 32 + 32 + 16)
+    assert (three.n_leaf_spine_links, three.n_spine_core_links) == (128, 128)
+    assert three.links_per_leaf_spine_pair == 1.0
+    few = fat_tree(16, 8)
+    assert few.links_per_leaf_spine_pair == few.uplinks_per_leaf / few.n_spine_switches
+    assert fat_tree_reach(8) == 128 and fat_tree(1, 2).n_switches == 1
+    assert bisection_bytes_per_s(5, 10.0) == 40.0
+    for bad, word in (((129, 8), "at most 128"), ((0, 8), "at least 1"), ((2, 1), "2 ports")):
+        with pytest.raises(ValueError, match=word):
+            fat_tree(*bad)
+
+
+def test_slices_of_a_torus():
+    """Nearly cubic: 30 chips of a larger torus lie in 4 x 4 x 2, the bytes cut across 4."""
+
+    def time_s(n, dims, size=B):
+        return ideal_collective("all-to-all", size, n, POD, torus=Torus(dims, 90e9), hop_s=1e-6)
+
+    assert time_s(30, (8, 8, 8)).bandwidth_s == pytest.approx(B * 4 / (8 * 32 * 90e9))
+    assert time_s(27, (8, 8, 8)).bandwidth_s == pytest.approx(B * 3 / (8 * 27 * 90e9))
+    assert time_s(10, (8, 8)).bandwidth_s == pytest.approx(B * 4 / (8 * 12 * 90e9))
+    assert time_s(6, (8,)).bandwidth_s == pytest.approx(B * 6 / (8 * 6 * 90e9))
+    whole = time_s(64, (8, 8))
+    assert whole.levels[0].bandwidth_bytes_per_s == pytest.approx(8 * 64 * 90e9 / 8)
+    assert whole.time_s == pytest.approx(whole.bandwidth_s + 1e-6)
+    assert time_s(64, (8, 8), 0.0).levels[0].bandwidth_bytes_per_s == 0.0
+    inside, out = ideal_collective("all-to-all", B, 16, POD[:2], hop_s=1e-6).levels
+    assert inside.bandwidth_bytes_per_s == pytest.approx(16 * 16 / 7 * 450e9)
+    assert out.time_s == pytest.approx(B / out.bandwidth_bytes_per_s + 1e-6)
+    silent = ideal_collective("all-to-all", 0.0, 16, POD[:2]).levels
+    assert [level.bandwidth_bytes_per_s for level in silent] == [0.0, 0.0]

@@ -87,27 +87,50 @@ class Product(NamedTuple):
         return self.products * max(compute_s, self.moved_bytes(m) / self.hbm_bytes_per_s)
 
 
-def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
-    """Time on the matrix units: the best tile, whole waves of tiles over the units. [s].
+class Tiling(NamedTuple):
+    """The tile that takes least, and how often the units are filled with it."""
 
-    ``waves * tile * 2 (k + ramp_k) / (peak / units * eff)``; fewer tiles than units may split K.
+    cost: float  # waves times the output of a tile and what it costs beside
+    rows: int
+    columns: int
+    per_unit: float  # tiles
+    waves: float
+
+
+def most_split(k: float) -> float:
+    """Blocks over which the K loop of a product can be split. [1]."""
+    return max(1.0, floor(k / SPLIT_K))
+
+
+def best_tiling(m: float, p: Product, c: MatmulCalibration) -> Tiling:
+    """Whole waves of the best tile over the units; fewer tiles than units may split K.
+
     The tiles of equal products in one launch share the waves. NVIDIA, "Matrix Multiplication
     Background User's Guide": tile and wave quantisation.
     """
-    best = float("inf")
-    area0 = c.tile_area
-    most_split = max(1.0, floor(p.k / SPLIT_K))
+    best = Tiling(float("inf"), 0, 0, 0.0, 0.0)
+    split = most_split(p.k)
     widened = p.weight_bytes is not None and p.weight_bytes < p.in_bytes
     for rows, columns in NARROW_TILES + TILES if widened else TILES:
         tiles = p.products * ceil(m / rows) * ceil(p.n / columns) / p.n_units
         if tiles <= 1.0:
-            waves = 1.0 / min(max(1.0, floor(1.0 / tiles)), most_split)
+            waves = 1.0 / min(floor(1.0 / tiles), split)
         else:
             waves = tiles * (ceil(tiles) / tiles) ** c.wave_exponent
-        best = min(best, waves * (rows * columns + area0))
-    best *= LARGEST_TILE / (LARGEST_TILE + area0)
+        cost = waves * (rows * columns + c.tile_area)
+        if cost < best.cost:
+            best = Tiling(cost, rows, columns, tiles, waves)
+    return best
+
+
+def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+    """Time on the matrix units, in whole waves of the best tile. [s].
+
+    ``waves * tile * 2 (k + ramp_k) / (peak / units * eff)``
+    """
+    cost = best_tiling(m, p, c).cost * (LARGEST_TILE / (LARGEST_TILE + c.tile_area))
     peak = p.peak_flop_per_s * c.clock_frac
-    time_s = best * p.n_units * 2.0 * (p.k + c.ramp_k) / (peak * c.compute_eff_frac)
+    time_s = cost * p.n_units * 2.0 * (p.k + c.ramp_k) / (peak * c.compute_eff_frac)
     ideal_s = 2.0 * m * p.n * p.k * p.products / peak
     return time_s * (
         1.0 + c.sustained_slope * tanh(log(ideal_s / SUSTAINED_REF_S) / SUSTAINED_WIDTH)

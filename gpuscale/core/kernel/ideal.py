@@ -96,7 +96,7 @@ def matmul_time(
         bound=found.bound,
         critical_m=critical,
         critical_m_rule=rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
-        smallest_compute_bound_m=None if critical is None else max(1, math.ceil(critical)),
+        smallest_compute_bound_m=None if critical is None else math.ceil(critical),
     )
 
 

@@ -7,7 +7,7 @@ Williams et al. 2009 (doi:10.1145/1498765.1498785).
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import ceil, exp, floor
+from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.formats import element_bytes
@@ -18,15 +18,17 @@ from gpuscale.core.kernel.expected import (
     LARGEST_TILE,
     LATENCY_K,
     ROWS,
-    SPLIT_K,
     SUSTAINED_REF_S,
     SUSTAINED_WIDTH,
-    TILES,
     Product,
+    Tiling,
     analytic_time_s,
+    best_tiling,
     compute_time_s,
     corrected_time_s,
+    expected_elementwise_time_s,
     memory_time_s,
+    most_split,
 )
 from gpuscale.core.records import Term
 
@@ -193,19 +195,12 @@ def _memory(m: float, x: _Kernel) -> Term:
 
 def _compute(m: float, x: _Kernel) -> Term:
     p, c = x.p, x.c
-    split = max(1.0, floor(p.k / SPLIT_K))
-    tile, tiles = TILES[0], 1.0
-    best = float("inf")
-    for rows, columns in TILES:
-        each = p.products * ceil(m / rows) * ceil(p.n / columns) / p.n_units
-        area = _waves(each, split, c) * (rows * columns + c.tile_area)
-        if area < best:
-            best, tile, tiles = area, (rows, columns), each
+    best = best_tiling(m, p, c)
     ideal = 2.0 * m * p.n * p.k * p.products / (p.peak_flop_per_s * c.clock_frac)
     inputs = {
-        "waves": _waves(tiles, split, c),
-        "tile_rows": float(tile[0]),
-        "tile_columns": float(tile[1]),
+        "waves": best.waves,
+        "tile_rows": float(best.rows),
+        "tile_columns": float(best.columns),
         "tile_area": c.tile_area,
         "units": float(p.n_units),
         "k": p.k,
@@ -229,7 +224,7 @@ def _compute(m: float, x: _Kernel) -> Term:
         inputs=inputs,
         source=x.source,
         children=(
-            _waves_term(m, x, tile, tiles, split),
+            _waves_term(m, x, best),
             Term(
                 "peak_s",
                 ideal,
@@ -249,45 +244,37 @@ def _compute(m: float, x: _Kernel) -> Term:
     )
 
 
-def _waves(tiles: float, split: float, c: MatmulCalibration) -> float:
+def _waves_term(m: float, x: _Kernel, best: Tiling) -> Term:
     """Waves of tiles over the units; below one, K is split as far as it goes."""
-    if tiles <= 1.0:
-        return 1.0 / min(max(1.0, floor(1.0 / tiles)), split)
-    return float(tiles * (ceil(tiles) / tiles) ** c.wave_exponent)
-
-
-def _waves_term(m: float, x: _Kernel, tile: tuple[int, int], tiles: float, split: float) -> Term:
     own = Term(
         "tiles_per_unit",
-        tiles,
+        best.per_unit,
         "",
         "products * ceil(m / tile_rows) * ceil(n / tile_columns) / units",
         {
             "products": x.p.products,
             "m": m,
-            "tile_rows": float(tile[0]),
+            "tile_rows": float(best.rows),
             "n": x.p.n,
-            "tile_columns": float(tile[1]),
+            "tile_columns": float(best.columns),
             "units": float(x.p.n_units),
         },
-        f"the tile of {len(TILES)} that takes least",
+        "the tile that takes least",
     )
-    inputs = {"tiles_per_unit": tiles}
-    if tiles <= 1.0:
-        formula = "1 / min(max(1, floor(1 / tiles_per_unit)), most_split)"
-        inputs |= {"most_split": split}
+    inputs = {"tiles_per_unit": best.per_unit}
+    if best.per_unit <= 1.0:
+        formula = "1 / min(floor(1 / tiles_per_unit), most_split)"
+        inputs |= {"most_split": most_split(x.p.k)}
     else:
         formula = "tiles_per_unit * (ceil(tiles_per_unit) / tiles_per_unit) ** wave_exponent"
         inputs |= {"wave_exponent": x.c.wave_exponent}
-    return Term("waves", _waves(tiles, split, x.c), "", formula, inputs, WAVES, children=(own,))
+    return Term("waves", best.waves, "", formula, inputs, WAVES, children=(own,))
 
 
 def elementwise_term(
     moved: float, compute_s: float, arch: ArchCalibration, hbm_bytes_per_s: float, source: str
 ) -> Term:
     """Explain `expected_elementwise_time_s` of the same arguments."""
-    from gpuscale.core.kernel.expected import expected_elementwise_time_s
-
     c = arch.for_dtype("bf16")
     return Term(
         "kernel_s",

@@ -170,7 +170,7 @@ def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> Leve
     dims = torus.dims
     if prod(dims) != n:
         dims = (ceil(n ** (1 / len(dims)) - 1e-9),) * (len(dims) - 1)
-        dims = (*dims, max(1, ceil(n / prod(dims)))) if dims else (n,)
+        dims = (*dims, ceil(n / prod(dims)))
     time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
     return LevelTime(
         name="torus",
