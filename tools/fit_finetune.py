@@ -40,6 +40,7 @@ MEMORY = {  # parameter -> spread of ln(value)
     "gathered_layers": 0.5,
     "overhead_bytes": 0.7,
     "fragmentation": 0.03,
+    "sharded_fragmentation": 0.03,
 }
 SCALE = 0.1
 WEAK = 0.15
@@ -88,7 +89,8 @@ def fitted(rows: list[FinetuneRow], start: FinetuneParameters, weak: bool) -> Fi
 
     def at(x: list[float]) -> FinetuneParameters:
         values = {n: getattr(start, n) * math.exp(v) for n, v in zip(names, x, strict=True)}
-        values["fragmentation"] = max(1.0, values.get("fragmentation", 1.0))
+        for name in ("fragmentation", "sharded_fragmentation"):
+            values[name] = max(1.0, values.get(name, 1.0))
         return replace(start, **values)  # type: ignore[arg-type]
 
     def residuals(x: list[float]) -> list[float]:

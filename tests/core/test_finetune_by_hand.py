@@ -280,7 +280,9 @@ def test_unpacked_and_gathered_weights():
     assert gptq.base_bytes == peak(job(Method(base="int4-g128"))).base_bytes
     p = replace(IDEAL, gathered_layers=2.0)
     sharded = {"dp": 4, "zero_stage": 3, "global_batch_size": 4}
-    assert peak(job(**sharded), p).gathered_bytes == pytest.approx(2 * 2 * LAYER)
+    deep = peak(job(**sharded), replace(p, working_factor=100.0))
+    assert (deep.moment, deep.gathered_bytes) == ("backward", pytest.approx(2 * 2 * LAYER))
+    assert peak(job(**sharded), p).gathered_bytes == pytest.approx(2 * 2 * LAYER + EDGES + NORM)
     root = peak(job(**sharded), replace(p, root_gathered=True))
     assert root.gathered_bytes == pytest.approx(2 * 2 * LAYER + 2 * (EDGES + NORM))
     loss = peak(job(**sharded, loss="eager"), replace(p, logits_eager_bytes=60.0))

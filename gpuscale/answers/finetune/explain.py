@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.words import PARTS
-from gpuscale.core.finetune.memory import bytes_per_logit
+from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param
 from gpuscale.core.memory.peak import shards
@@ -31,7 +31,9 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
             "(reserved_over_allocated - 1) * allocated_bytes",
             "software preset, [finetune.sources]",
             memory,
-            reserved_over_allocated=case.bench.site(job)[2].fragmentation,
+            reserved_over_allocated=fragmentation_of(
+                job.layout.zero_stage, case.bench.site(job)[2]
+            ),
         ),
     ]
     source = f"sum of the parts at the {memory.moment}"

@@ -174,6 +174,19 @@ def _moments(
     }
 
 
+def _gathered_bytes(moment: str, states: States, p: FinetuneParameters) -> float:
+    """Shards that are gathered at a moment; the optimizer steps on shards alone. [byte]."""
+    if moment == "optimizer step":
+        return 0.0
+    share = 1.0 if p.root_gathered else HEAD_OF_EDGES if moment == "loss" else 0.0
+    return states.gathered_bytes + share * states.gathered_edge_bytes
+
+
+def fragmentation_of(zero_stage: int, p: FinetuneParameters) -> float:
+    """Reserved over allocated; layers that are gathered and let go leave holes. [1]."""
+    return max(p.fragmentation, p.sharded_fragmentation if zero_stage == 3 else 1.0)
+
+
 def stage_memory(
     model: ModelFacts,
     stage: StageParams,
@@ -195,13 +208,12 @@ def stage_memory(
     kept *= in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
     logits = logits_bytes(model, job, p) if stage.has_head else 0.0
     moments = _moments(states, kept, working, logits, job)
-    moment = max(moments, key=lambda name: sum(moments[name]))
+    gathers = {name: _gathered_bytes(name, states, p) for name in moments}
+    moment = max(moments, key=lambda name: sum(moments[name]) + gathers[name])
     grads, kept, working, extra = moments[moment]
     at_step = moment == "optimizer step"
     static = states.base_bytes + states.adapter_bytes + states.optimizer_bytes
-    share = 1.0 if p.root_gathered else HEAD_OF_EDGES if moment == "loss" else 0.0
-    gathered = states.gathered_bytes + share * states.gathered_edge_bytes
-    gathered = extra if at_step else gathered
+    gathered = extra if at_step else gathers[moment]
     allocated = static + grads + kept + working + gathered + p.overhead_bytes
     allocated += 0.0 if at_step else extra
     loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0
@@ -220,7 +232,7 @@ def stage_memory(
         logits_bytes=0.0 if at_step else extra,
         gathered_bytes=gathered,
         workspace_bytes=p.overhead_bytes,
-        fragmentation_bytes=(p.fragmentation - 1.0) * allocated,
+        fragmentation_bytes=(fragmentation_of(layout.zero_stage, p) - 1.0) * allocated,
         context_bytes=p.context_bytes,
         host_bytes=states.host_bytes + _host_activations(model, stage, job),
     )

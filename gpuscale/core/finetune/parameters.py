@@ -25,6 +25,9 @@ class FinetuneParameters:
     full_moment_bytes: float = 2.0
     saved_module_bytes: float = 8.0  # embedding and head trained beside adapters: all of it
     step_bytes: float = 0.0  # of an optimizer's temporary, per trained parameter
+    step_gradients_bytes: float = 0.0  # of the gradient a sharded step reads, in place of its own
+    sharded_fragmentation: float = 1.0  # ZeRO-3: reserved over allocated
+    step_group_params: float = 0.0  # ZeRO-3: parameters that are stepped at once; 0: all
     replica_buckets: bool = False  # replicas reduce copies of their gradients (PyTorch DDP)
     # forward and backward
     hidden_bytes: float = 2.0  # per hidden element and sublayer: the input of a norm

@@ -186,12 +186,16 @@ def _full_states(
     gathered = edge = 0.0
     if zero == 3 and n_dense > 1:
         gathered, edge = 2.0 * p.gathered_layers * layer, 2.0 * here.edges
-    step = 0.0 if opt.in_backward else p.step_bytes * opt.temporaries * states * share
+    stepped = states * share
+    if zero == 3 and p.step_group_params:
+        stepped = min(stepped, p.step_group_params)
+    copied = max(0.0, p.step_gradients_bytes - p.full_gradients_bytes)
+    step = 0.0 if opt.in_backward else (copied + p.step_bytes * opt.temporaries) * stepped
     host = 0.0
     if "parameters" in job.offload:
         host, base = host + base, 0.0
     if "gradients" in job.offload or ("optimizer" in job.offload and p.offload_gradients):
-        host += gradients
+        host += gradients * max(1.0, p.step_gradients_bytes / max(p.full_gradients_bytes, 1.0))
         gradients = min(gradients, p.full_gradients_bytes * max(layer, here.head))
     if "optimizer" in job.offload:
         host, held_states, step = host + held_states, 0.0, 0.0

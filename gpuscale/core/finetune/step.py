@@ -202,7 +202,7 @@ def _trained(
     if not job.method.adapts:
         moments = state_bytes(job.optimizer, p.full_moment_bytes)
         update = 2.0 * (p.full_weights_bytes + p.full_master_bytes + moments)
-        update += p.full_gradients_bytes
+        update += max(p.full_gradients_bytes, p.step_gradients_bytes)
         return (
             replace(hw, optimizer_bytes_per_param=share * update),
             replace(sw, gradient_bytes=sw.gradient_bytes * share),
