@@ -39,7 +39,8 @@ from gpuscale.core.plan.elsewhere import gain_elsewhere
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
-from gpuscale.core.quantity import format_si
+from gpuscale.core.quantity import format_si, format_time
+from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
 from gpuscale.core.words import gb
@@ -231,11 +232,21 @@ def tuned_text(r: PlanResult) -> str:
     if r.run is None:
         return f". Tuned as published recipes are: {seconds(r.tuned.step_s)}"
     a_second = r.run.expected_days / r.step_s
-    low, high = a_second * r.tuned.step_low_s, a_second * r.step_high_s
-    return (
-        f". Tuned as published recipes are, {a_second * r.tuned.step_s:,.1f} days; "
-        f"between {low:,.0f} and {high:,.0f} with both intervals"
+    tuned, low, high = (
+        span(a_second * s) for s in (r.tuned.step_s, r.tuned.step_low_s, r.step_high_s)
     )
+    return (
+        f". Tuned as published recipes are, {tuned}; between {low} and {high} with both intervals"
+    )
+
+
+def span(days: float) -> str:
+    """Length of a run.
+
+    >>> span(52.71), span(0.0835)
+    ('52.7 days', '2.00 h')
+    """
+    return f"{days:,.1f} days" if days >= 2.0 else format_time(days * SECONDS_PER_DAY, 3)
 
 
 def headline(case: Case, r: PlanResult) -> str:
@@ -258,8 +269,10 @@ def headline(case: Case, r: PlanResult) -> str:
         cost = ""
         if r.run.usd is not None:
             cost = f" and {format_si(r.run.usd, 'usd')}"
-        text += f"; {number(r.run.tokens)} tokens take {r.run.days:,.1f} days at the ideal, "
-        text += f"{r.run.expected_days:,.1f} expected{cost}"
+        ideal, expected = span(r.run.days), span(r.run.expected_days)
+        text += (
+            f"; {number(r.run.tokens)} tokens take {ideal} at the ideal, {expected} expected{cost}"
+        )
     if r.tuned is not None:
         text += tuned_text(r)
     return text + "."
