@@ -49,7 +49,7 @@ from gpuscale.core.serving.records import Batch, Drafts, PassTime, Replica, Requ
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.core.serving.scheduler import Scheduler, Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning
-from gpuscale.core.serving.simulator import Engine
+from gpuscale.core.serving.simulator import Engine, simulate
 from gpuscale.core.serving.tables import ContextRange, StepTable
 from gpuscale.core.serving.traffic import Lengths, Traffic, open_traffic
 from gpuscale.io.hardware import load_cluster
@@ -322,6 +322,16 @@ def test_an_emptied_engine_holds_nothing(seed, prefix, each, kind, more):
     assert all(out.arrival_s[i] <= out.first_s[i] + 1e-9 for i in answered)
     assert all(out.first_s[i] <= out.end_s[i] + 1e-9 for i in answered)
     assert out.busy_s <= max(out.end_s[i] for i in answered) + 1e-9
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.5])
+def test_a_crowded_engine_answers_all(skip):
+    """Short prompts, long answers, chunks of 8: who is started over reads a long prompt again."""
+    outputs = [900 - 29 * i for i in range(30)]
+    traffic = Traffic([1] * 30, outputs, [0.0] * 30, prefix_frac=skip)
+    out = simulate(Passes(), Scheduler(8, 256, 1000, 8.0, tokens_per_pass=1.5), traffic)
+    assert out.n_preempted > 10 and out.n_refused == 0
+    assert not any(math.isnan(end) for end in out.end_s)
 
 
 def test_a_summary_by_hand():

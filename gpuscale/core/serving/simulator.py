@@ -29,10 +29,6 @@ NEVER = math.inf
 REPORT_EVERY = 4096
 """Requests between two reports of progress."""
 
-MOST_READS = 20
-"""Passes with prompts over those that every prompt needs once, at which a system that only starts
-pre-empted sequences over is given up: the rest is not answered."""
-
 WATERMARK_FRAC = 0.01
 """Of the cache kept free when a request is let in, so that it is not thrown out in the next pass
 (vLLM, `BlockSpaceManager`, watermark)."""
@@ -95,21 +91,18 @@ class Engine:
         self.due = [self._enters(t) for t in arrivals]
 
     def run(self, progress: Callable[[int], None] | None = None) -> Simulated:
-        """Run to the end of the last request."""
+        """Run to the last request: a sequence that is started over has one token less to come."""
         n, told = len(self.prompt), REPORT_EVERY
-        chunks = sum(1 + p // self.budget for p in self.prompt)
-        reads, most_reads = 0, MOST_READS * chunks
-        while self.decoded < n and reads <= most_reads:
+        while self.decoded < n:
             due = self.due
             while self.n_arrived < len(due) and due[self.n_arrived] <= self.now:
                 self._arrive(self.n_arrived)
                 self.n_arrived += 1
-            if (self.partial >= 0 or self.waiting) and not self._waits() and self._read():
-                reads += 1
-            elif self.running:
-                self._jump()
-            elif self.n_arrived < len(due):
-                self.now = max(self.now, due[self.n_arrived])
+            if not ((self.partial >= 0 or self.waiting) and not self._waits() and self._read()):
+                if self.running:
+                    self._jump()
+                elif self.n_arrived < len(due):
+                    self.now = max(self.now, due[self.n_arrived])
             if progress is not None and self.decoded >= told:
                 told += REPORT_EVERY
                 progress(self.decoded)
