@@ -29,7 +29,8 @@ DEEPEP_RANKS = 160
 `NUM_MAX_NVL_PEERS`, `NUM_MAX_RDMA_PEERS`)."""
 
 MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
-"""Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md)."""
+"""Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md); those of
+2026b come with CUDA graphs of the whole iteration."""
 
 TUNED_EXPERTS: dict[str, Any] = {"moe_kernels": "2025", "dispatcher": "deepep", "overlap_ep": True}
 """What public recipes of large mixtures set beside a framework's defaults (DeepSeek-V3 report,

@@ -79,7 +79,7 @@ def test_the_stated_interval_holds_about_80_percent(counted, scored):
     for rows in (counted, by(counted, dense_or_moe="dense"), by(counted, dense_or_moe="moe")):
         coverage = summarise(rows).coverage_frac
         assert coverage is not None
-        assert 0.85 <= coverage <= 0.97
+        assert 0.85 <= coverage <= (0.97 if len(rows) > 50 else 1.0)
     everything = summarise([r for r in scored if r.classes.get("clean") == "yes"]).coverage_frac
     assert everything is not None
     assert 0.72 <= everything <= 0.93
@@ -146,6 +146,7 @@ def test_recipes_of_experts_say_more_than_their_columns():
     assert dropped["cuda_graphs"] == "full"
     assert not dropped["rdma_dispatch"]
     assert not options["megatron-bridge-perf-D027"]["deduplicated_all_to_all"]
+    assert options["megatron-bridge-perf-D023"]["moe_kernels"] == "2026a"  # graphs of layers
 
 
 def test_unknown_names_and_blanks_are_still_predicted():

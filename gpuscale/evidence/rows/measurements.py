@@ -276,6 +276,8 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
     if layout.schedule == "dualpipe":
         options.update(DUALPIPE_DISPATCH)
     generation = moe_kernel_generation(notes, row.get("framework", ""))
+    if generation == "2026b" and options.get("cuda_graphs") == "layer":
+        generation = "2026a"  # the newer ones come with graphs of the whole iteration
     if generation or family == "megatron-core":  # published runs are tuned
         options["moe_kernels"] = generation or "2025"
     if "unfused" in attention:
