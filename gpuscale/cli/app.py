@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -29,10 +30,8 @@ class LazyGroup(Quick, TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Make the command of a question; no other is imported."""
-        if cmd_name not in self.commands and cmd_name in COMMANDS:
-            from gpuscale.cli.options import command_of
-
-            self.commands[cmd_name] = command_of(question_of(cmd_name))
+        if cmd_name in COMMANDS:
+            return _made(cmd_name)
         if cmd_name == MCP[0]:
             self.commands[cmd_name] = _mcp()
         return self.commands.get(cmd_name)
@@ -49,6 +48,14 @@ class LazyGroup(Quick, TyperGroup):
             return
         with formatter.section("Commands"):
             formatter.write_dl([*((name, line) for name, (_, line) in COMMANDS.items()), MCP])
+
+
+@cache
+def _made(name: str) -> Any:
+    """Make the command of a question, once for all runs of a process."""
+    from gpuscale.cli.options import command_of
+
+    return command_of(question_of(name))
 
 
 def _mcp() -> Any:
