@@ -5,6 +5,7 @@ import graphlib
 from pathlib import Path
 
 import pytest
+from parsed import nodes
 
 PACKAGE = Path(__file__).resolve().parent.parent / "gpuscale"
 
@@ -41,21 +42,20 @@ def name_of(path):
     return ".".join(parts).removesuffix(".__init__")
 
 
-def type_checking(tree):
+def type_checking(every):
     """Nodes under `if TYPE_CHECKING:`, which never run."""
     return {
         inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for node in every
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         for child in node.body
         for inner in ast.walk(child)
     }
 
 
 def imports_of(path, known):
-    tree = ast.parse(path.read_text("utf-8"))
-    hidden = type_checking(tree)
-    for node in ast.walk(tree):
+    hidden = type_checking(nodes(path))
+    for node in nodes(path):
         if node in hidden:
             continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gpuscale":
@@ -103,7 +103,7 @@ def test_no_module_is_too_long():
 def test_no_function_is_too_long():
     long = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
                 first = node.body[0]
                 said = first.end_lineno - first.lineno + 1 if ast.get_docstring(node) else 0
@@ -115,7 +115,7 @@ def test_no_function_is_too_long():
 def test_no_reach_into_private_names_of_others():
     wrong = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 private = [a.name for a in node.names if a.name.startswith("_")]
                 private = [n for n in private if not n.startswith("__")]
@@ -128,7 +128,7 @@ def test_no_reach_into_private_names_of_others():
 def test_calls_with_many_arguments_name_them():
     wrong = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and len(node.args) > MOST_BY_PLACE:
                 wrong.append(f"{name_of(path)}:{node.lineno}: {ast.unparse(node.func)}")
     assert wrong == []
@@ -171,11 +171,10 @@ def test_no_bare_factor_in_core():
     """A factor is a field of a record that a preset fills, or a constant that says why."""
     bare = []
     for path in (PACKAGE / "core").rglob("*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        allowed = numbers_that_need_no_name(tree)
+        allowed = numbers_that_need_no_name(nodes(path)[0])
         bare += [
             f"{name_of(path)}:{node.lineno}: {node.value}"
-            for node in ast.walk(tree)
+            for node in nodes(path)
             if isinstance(node, ast.Constant)
             and type(node.value) in (int, float)
             and id(node) not in allowed
@@ -193,7 +192,7 @@ def test_constants_of_core_say_why():
     """A constant with a fraction in it has a sentence below it."""
     silent = []
     for path in (PACKAGE / "core").rglob("*.py"):
-        name, body = name_of(path), ast.parse(path.read_text("utf-8")).body
+        name, body = name_of(path), nodes(path)[0].body
         if path.name in TEXT or name.endswith(UNITS):
             continue
         for node, after in zip(body, [*body[1:], None], strict=True):

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from parsed import nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 HOOKS = {"list_commands", "format_commands", "_root", "_repr_html_"}
@@ -16,7 +17,7 @@ def name_of(path):
 
 
 def parsed(folder):
-    return {name_of(p): ast.parse(p.read_text("utf-8")) for p in (ROOT / folder).rglob("*.py")}
+    return {name_of(p): nodes(p) for p in (ROOT / folder).rglob("*.py")}
 
 
 def defined(tree):
@@ -29,26 +30,27 @@ def defined(tree):
         yield from ((x.id, node) for x in targets if isinstance(x, ast.Name))
 
 
-def imported(tree):
+def imported(every):
     """(module, name) of what a module imports, or reads as an attribute of what it imported."""
     modules = {}
-    for node in ast.walk(tree):
+    for node in every:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 yield node.module, alias.name
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
-            yield modules[ast.unparse(node.value)], node.attr
+    for node in every:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in modules:
+                yield modules[node.value.id], node.attr
 
 
-def used_at_home(tree):
+def used_at_home(every):
     """Names that a module defines and reads outside their own definition."""
     read = {}
-    for node in ast.walk(tree):
+    for node in every:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             read.setdefault(node.id, set()).add(id(node))
-    for name, node in defined(tree):
+    for name, node in defined(every[0]):
         if read.get(name, set()) - {id(inner) for inner in ast.walk(node)}:
             yield name
 
@@ -66,13 +68,13 @@ def outside():
 
 
 def test_every_name_is_used(package):
-    used = {pair for tree in (package | parsed("tools")).values() for pair in imported(tree)}
-    used |= {(module, name) for module, tree in package.items() for name in used_at_home(tree)}
+    used = {pair for every in (package | parsed("tools")).values() for pair in imported(every)}
+    used |= {(module, name) for module, every in package.items() for name in used_at_home(every)}
     words = set(outside()) | HOOKS | set(texts(package))
     unused = [
         f"{module}.{name}"
-        for module, tree in package.items()
-        for name, node in defined(tree)
+        for module, every in package.items()
+        for name, node in defined(every[0])
         if (module, name) not in used and name not in words and not is_entry(module, node)
         if not name.startswith("__")
     ]
@@ -81,8 +83,8 @@ def test_every_name_is_used(package):
 
 def texts(package):
     """Names in texts of the form module:Name, which say the type of an answer."""
-    for tree in package.values():
-        for node in ast.walk(tree):
+    for every in package.values():
+        for node in every:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found = re.fullmatch(r"gpuscale\.[\w.]+:(\w+)", node.value)
                 if found:
@@ -101,15 +103,15 @@ def is_entry(module, node):
 def test_every_method_is_used(package):
     read = {
         n.attr if isinstance(n, ast.Attribute) else n.value
-        for tree in package.values()
-        for n in ast.walk(tree)
+        for every in package.values()
+        for n in every
         if isinstance(n, ast.Attribute)
         or (isinstance(n, ast.Constant) and isinstance(n.value, str))
     }
     unused = [
         f"{module}.{owner.name}.{method.name}"
-        for module, tree in package.items()
-        for owner in ast.walk(tree)
+        for module, every in package.items()
+        for owner in every
         if isinstance(owner, ast.ClassDef)
         for method in owner.body
         if isinstance(method, ast.FunctionDef)
