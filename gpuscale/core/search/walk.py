@@ -245,8 +245,6 @@ class Walk:
 
     def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""
-        if not self.follow_families:
-            return self.all_families
         key = (grid.tp > 1, grid.cp > 1, ep > 1, id(tails))
         found = self.family_names.get(key)
         if found is None:

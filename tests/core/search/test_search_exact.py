@@ -256,3 +256,11 @@ def test_overlap_is_off_where_that_is_faster(name):
     for dimension in ("overlap_dp", "overlap_pp", "overlap_tp"):
         off = search(p, replace(space, **{dimension: (False,)}), 0, follow_families=False).best
         assert best <= off.step_s * (1 + 1e-12), dimension
+
+
+def test_families_are_named_where_nothing_fits() -> None:
+    p = problem("dense", 8, 1e8)
+    space = small("dense", 8, 1e8, cp=(1,))
+    alone = search(p, space, 0, follow_families=False)
+    assert alone.best is None
+    assert alone.slower == search(p, space, 0).slower != ()
