@@ -140,7 +140,8 @@ def _significant(value: float, digits: int) -> str:
         return "0"
     if not 1e-6 <= abs(value) < 1e15:
         return f"{value:.{digits - 1}e}"
-    exponent = math.floor(math.log10(abs(value)))
+    rounded = f"{value:.{digits - 1}e}"  # 0.99996 is 1.000 in four digits, not 1.0000
+    exponent = int(rounded.partition("e")[2])
     return f"{value:.{max(0, digits - 1 - exponent)}f}"
 
 
