@@ -217,3 +217,12 @@ def test_no_stage_by_hand_that_fits_safely_is_faster_than_the_chosen_one(capsys,
         run(["plan", *job, "--zero", stage, "--fit", "safe", "--json"])
         pinned = json.loads(capsys.readouterr().out)["result"]
         assert not pinned["fits"] or pinned["tokens_per_s"] <= free["tokens_per_s"] * 1.01
+
+
+def test_one_kind_of_gpu_is_answered_for_the_fewest(capsys):
+    """As `memory` does; the host's memory comes after more GPUs."""
+    for model, method, want in (("llama3-8b", "qlora", 1), ("llama3-70b", "lora", 4)):
+        assert run(["plan", model, "--method", method, "--gpu", "a100-80gb", "--json"]) == 0
+        r = json.loads(capsys.readouterr().out)["result"]
+        assert r["chosen"]["n_gpus"] == want and r["chosen"]["offload"] == []
+        assert {o["n_gpus"] for o in r["options"]} > {want}

@@ -194,16 +194,22 @@ def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str
 
 def _rank(
     found: tuple[Case, Trial], usd: dict[str, tuple[float | None, str]], asked: Plan
-) -> tuple[float, float]:
-    """Order of preference: the fastest on the GPUs that one has, else the cheapest."""
+) -> tuple[float, float, float]:
+    """Order of preference: the fastest on the GPUs that one has, else the cheapest.
+
+    Of one kind of GPU the fewest that hold it, without the host's memory if they can; `memory`
+    takes one too where no number is given.
+    """
     case, trial = found
     n, rate = trial.job.layout.n_gpus, trial.step.tokens_per_s
     price = usd[case.loaded.cluster.name][0]
     cost = n / rate * (price if price is not None else 1.0)
     unpriced = 0.0 if price is not None or all(p is None for p, _ in usd.values()) else 1.0
     if asked.gpus:  # the number is given: use them
-        return unpriced, 1.0 / rate if len(asked.gpus) == 1 else cost
-    return unpriced, cost
+        return unpriced, 0.0, 1.0 / rate if len(asked.gpus) == 1 else cost
+    if len(_places(asked)) > 1:
+        return unpriced, 0.0, cost
+    return unpriced, n + (max(COUNTS) if trial.job.offload else 0.0), cost
 
 
 def _option(
