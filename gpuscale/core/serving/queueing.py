@@ -91,10 +91,7 @@ def open_load(
     rest_s = 0.5 * length_s + 0.5 * rate * added * added * (1.0 + load.prompt_cv2)
     along_s = rest_s + load.prompt_passes * decode_s + added + 2.0 * rate * added * rest_s
     alone_s = prompt_s(0.0)
-    idle_frac = 1.0 - rate * alone_s
-    if idle_frac > 0.0:
-        alone_s += 0.5 * rate * alone_s * alone_s * (1.0 + load.prompt_cv2) / idle_frac
-    elif busy < 0.5:
-        return NO_END
+    idle_frac = 1.0 - rate * alone_s  # above 0: the first round saw to it
+    alone_s += 0.5 * rate * alone_s * alone_s * (1.0 + load.prompt_cv2) / idle_frac
     ttft_s = load.request_s + busy * along_s + (1.0 - busy) * alone_s
     return Steady(ttft_s, length_s / load.tokens_per_pass, rho, n)
