@@ -342,13 +342,27 @@ spec: {predictor: {model: {modelFormat: {name: huggingface},
 """
 
 
-@pytest.mark.parametrize("text", [COMPOSE, POD, KUBEAI, KSERVE, PREDICTOR])
+CONFIG = "model: Qwen/Qwen3-8B\ntensor-parallel-size: 2\nmax-model-len: 8192\nenforce_eager: true\n"
+
+
+@pytest.mark.parametrize("text", [COMPOSE, POD, KUBEAI, KSERVE, PREDICTOR, CONFIG])
 def test_the_arguments_of_an_image_or_a_resource_start_a_server(text):
     found = read_launch({"a.yaml": text})
     assert (found.kind, found.model_name, found.tp) == ("vllm", "Qwen/Qwen3-8B", 2)
 
 
 def test_other_engines_are_read():
+    truss = """
+trt_llm: {build: {checkpoint_repository: {repo: a/b}, tensor_parallel_count: 2, max_seq_len: 4096,
+  quantization_type: fp8_kv}}
+"""
+    found = read_launch({"config.yaml": truss})
+    wanted = ("trtllm", "a/b", 2, 4096, "fp8", "fp8")
+    said = (found.kind, found.model_name, found.tp, found.seq_len, found.weights, found.kv)
+    assert said == wanted
+    kaito = "apiVersion: kaito.sh/v1\nkind: Workspace\ninference: {preset: {name: phi-4}}\n"
+    found = read_launch({"a.yaml": kaito})
+    assert (found.kind, found.model_name, found.world_size) == ("vllm", "phi-4", None)
     gguf = "llama-server -m $HOME/models/Qwen3-8B-Q4_K_M.gguf -c 16384 -np 4 -ngl 99"
     found = read_launch({"a.sh": gguf})
     wanted = ("llamacpp", "Qwen3-8B-Q4_K_M", 16384, 4)
@@ -357,7 +371,25 @@ def test_other_engines_are_read():
     assert (found.kind, found.tp, len(found.beyond)) == ("tgi", 4, 1)
 
 
+def test_older_and_other_words_of_known_frameworks():
+    old = "python main_ppo.py actor_rollout_ref.actor.ppo_micro_batch_size=16 trainer.nnodes=1 "
+    found = read_launch({"a.sh": old + "trainer.n_gpus_per_node=8"})
+    assert found.micro_batch_size == 2
+    sft = "torchrun -m verl.trainer.fsdp_sft_trainer model.partial_pretrain=a/b data.max_length=64"
+    assert read_launch({"a.sh": sft}).kind == "verl"
+    table = '{"model_name_or_path": "a/b", "per_device_train_batch_size": 2, "train_mode": "qlora"}'
+    found = read_launch({"sft.json": table})
+    assert (found.kind, found.micro_batch_size, found.method) == ("trainer", 2, "qlora")
+    nemo = "torchrun train.py --config-name=gpt_sft trainer.devices=2 ++model.restore_from_path=a "
+    found = read_launch({"a.sh": nemo + "model.tensor_model_parallel_size=4"})
+    assert (found.tp, found.beside) == (4, "gpt_sft.yaml")
+    found = read_launch({"a.sh": "python train_zero.py --pretrain a/b --zero-stage 2"})
+    assert found.kind == "program"
+
+
 def test_what_a_script_says_of_its_machines():
+    one = "#SBATCH --nodes=1\n#SBATCH --gres=gpu:4\nsrun --ntasks-per-node=1 torchrun t.py"
+    assert read_launch({"a.sh": one}).world_size == 4
     line = "deepspeed --include a:0,1@b:0,1 t.py --model_name_or_path a/b --deepspeed ds_z3.json"
     found = read_launch({"a.sh": line})
     assert (found.world_size, found.zero_stage, len(found.unresolved)) == (4, 3, 1)

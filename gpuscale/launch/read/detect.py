@@ -141,6 +141,8 @@ def _json(name: str, text: str) -> Found:
     deepspeed = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16"}
     if deepspeed & set(table) or "deepspeed" in name or "ds_" in name:
         return trainer.read_deepspeed(table)
+    if {"model_name_or_path", "per_device_train_batch_size"} <= set(table):
+        return trainer.read_arguments(table, "trainer", "hf-trainer")
     raise GpuscaleError(
         f"{name}: not a DeepSpeed configuration",
         "a model's config.json is the model argument of `plan` and `memory`",
@@ -184,6 +186,8 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_arguments(_llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
         return swift.read_yaml(table)
+    if serving.is_config(keys):
+        return serving.read_config(table)
     if "modules" in keys and (primus := keyed.read_primus(table)):
         return primus
     if (resource := serving.read_resource(table)) is not None:
@@ -323,8 +327,6 @@ def _command(words: list[str], stem: str) -> Found | None:
         return megatron.read(words, stem)
     if any(re.search(r"(run_(recipe|script)|setup_experiment)\.py$", w) for w in words):
         return keyed.read_recipe(words)
-    if maxtext.is_maxtext(words):
-        return maxtext.read_command(words)
     if (found := commands.oumi_job(words)) is not None:
         return found
     if rl.is_slime(words):
@@ -333,7 +335,11 @@ def _command(words: list[str], stem: str) -> Found | None:
         return of_table(nest(rl.pairs(words)), RL_TABLES)
     if rl.is_verl(words):
         return rl.read_verl(words)
+    if maxtext.is_maxtext(words):
+        return maxtext.read_command(words)
     table = _arguments(words)
+    if keyed.is_hydra(words):
+        return keyed.read_hydra(words)
     if rl.is_openrlhf(words):
         return rl.read_openrlhf(words, table)
     if swift.is_swift(words):

@@ -11,6 +11,7 @@ from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.megatron import model_of
 from gpuscale.launch.read.megatron_settings import put_settings
+from gpuscale.launch.read.nested import nest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +93,8 @@ def read_bridge(table: dict[str, Any]) -> Found:
     name = leaves.get("recipe") or leaves.get("model_name") or leaves.get("restore_from_path")
     found.model_name = str(name) if name else None
     _shape(leaves, table, found)
+    if "distributed_strategy" in table:  # of NeuronX Distributed Training
+        found.other_machine = "AWS Trainium"
     return found
 
 
@@ -171,6 +174,25 @@ def read_primus(table: dict[str, Any]) -> Found | None:
             found.model_name = stem.replace("_", "-").lower() or None
             return found
     return None
+
+
+def is_hydra(words: list[str]) -> bool:
+    """Whether a command is one of NeMo's programs with overrides of its configuration."""
+    keys = ("trainer.devices=", "model.restore_from_path=", "model.tensor_model_parallel_size=")
+    return sum(w.lstrip("+").startswith(keys) for w in words) > 1
+
+
+def read_hydra(words: list[str]) -> Found:
+    """Read overrides of a NeMo configuration: the file that they override says the rest."""
+    given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[a-z_]+(\.\w+)+=", w)]
+    pairs = (one.partition("=") for one in given)
+    found = read_bridge(nest({key: _value(value) for key, _, value in pairs}))
+    names = [w for w in words if w.startswith("--config-name")]
+    after = words[words.index(names[0]) + 1 :] if names else []
+    name = names[0].partition("=")[2] or next(iter(after), "") if names else ""
+    found.beside = f"{name.removesuffix('.yaml').strip()}.yaml" if name else None
+    found.model_name = found.model_name if UNSET not in (found.model_name or "") else None
+    return found
 
 
 SHORT = {

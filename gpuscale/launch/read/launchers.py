@@ -87,6 +87,8 @@ def read_size(text: str, script: Script, found: Found) -> None:
     nodes, per_node, tasks = _sbatch(text)
     if re.search(r"\b(NPUS_PER_NODE|ASCEND_RT_VISIBLE_DEVICES|PYTORCH_NPU_ALLOC_CONF)\b", text):
         found.other_machine = "Ascend NPUs"
+    if re.search(r"\b(NEURON_RT_NUM_CORES|NEURON_CC_FLAGS|NEURON_FUSE_SOFTMAX)\b", text):
+        found.other_machine = "AWS Trainium"
     for line in _SBATCH.findall(text):
         if re.match(r"--(gres|gpus-per-node|gpus|constraint)\b|-C\b", line):
             found.gpu = found.gpu or gpu_named(line)
@@ -99,6 +101,8 @@ def read_size(text: str, script: Script, found: Found) -> None:
         unset = any(UNSET in given.get(name, "") for name in NODES)
         unknown |= unset
         nodes = None if unset else _first(given, NODES) or nodes
+        if given.get("--ntasks-per-node") == "1":  # one launcher a node, however many GPUs
+            del given["--ntasks-per-node"]
         per_node = _first(given, PER_NODE) or per_node
         total = _first(given, TOTAL) or _included(given.get("--include", "")) or total
         if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:

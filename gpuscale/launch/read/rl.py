@@ -100,6 +100,9 @@ def _verl_policy(get: _Reader, words: Sequence[str]) -> None:
     found.micro_batch_size = next(
         (n for key in sizes if (n := get.number(actor + key, "micro_batch_size"))), None
     )
+    over_all = get.number(f"{actor}ppo_micro_batch_size", "micro_batch_size")  # of old releases
+    if found.micro_batch_size is None and over_all and found.world_size:
+        found.micro_batch_size = max(1, over_all // found.world_size)
 
 
 MEGATRON = {
@@ -273,7 +276,8 @@ OPEN_INSTRUCT = {
 
 def put_trainer(table: Mapping[str, Any], found: Found) -> None:
     """Put on a trainer's record what its keys say of preference tuning and RL."""
-    word = str(table.get("rl") or table.get("rlhf_type") or table.get("stage") or "").lower()
+    said = ("rl", "rlhf_type", "stage", "task_type")
+    word = next((str(table[key]).lower() for key in said if table.get(key)), "")
     get = _Reader(found, table)
     if sum(key in table for key in GRPO_KEYS) >= 2:
         word = "grpo"
@@ -284,7 +288,8 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
         word = str(table["pref_loss"])
     if "gamma_beta_ratio" in table or "simpo_gamma" in table:
         word = "simpo"
-    if word not in METHODS and {"beta", "max_prompt_length"} <= set(table):
+    pairs = {"beta", "ref_model", "label_smoothing"} & set(table)
+    if word not in METHODS and "max_prompt_length" in table and pairs:
         word = "dpo"
     if "num_samples_per_prompt_rollout" in table:
         put_rl(found, {"method": "grpo"} | {k: get.number(v) for k, v in OPEN_INSTRUCT.items()})

@@ -113,7 +113,8 @@ def _limits(values_of: Values, attention: bool) -> None:
     found.dp = values_of.whole("--data-parallel-size", "dp") or 1
     found.ep = values_of.whole("--ep", "ep")
     ranks = found.tp * found.pp * (1 if attention else found.dp)
-    found.n_gpus = found.n_gpus or ranks
+    unknown = {"tp", "pp", "dp"} & set(found.unread)
+    found.n_gpus = found.n_gpus or (None if unknown else ranks)
     if attention and found.tp % found.dp:
         found.wrong.append(f"tp {found.tp} is no multiple of the attention's dp {found.dp}")
     found.seq_len = _length(values_of, "--max-model-len")
@@ -163,6 +164,13 @@ def read_resource(table: dict[str, Any]) -> Found | None:
     kind, group = at.text("kind"), at.text("apiVersion").split("/")[0]
     if kind == "Model" and group == "kubeai.org":
         return _kubeai(at)
+    if at.get("trt_llm.build.checkpoint_repository.repo") is not None:
+        return _truss(at)
+    if kind == "Workspace" and group == "kaito.sh" and (name := at.text("inference.preset.name")):
+        found = read(["vllm", "serve", name], "vllm")
+        found.n_gpus, machine = None, at.text("resource.instanceType")
+        found.unresolved.append(f"the GPUs of {machine}" if machine else "its machine")
+        return found
     if kind == "LLMInferenceService" and (uri := at.text("spec.model.uri")):
         words = ["vllm", "serve", _hub(uri)]
         for key, option in PARALLELISM.items():
@@ -178,6 +186,56 @@ def read_resource(table: dict[str, Any]) -> Found | None:
     named = [_hub(uri)] if (uri := at.text("spec.predictor.model.storageUri")) else []
     return read(["vllm", "serve", *named, *words], "vllm")
 
+
+def is_config(keys: set[str]) -> bool:
+    """Whether the keys of a YAML are those of a file for `vllm serve --config`."""
+    names = {str(key).replace("_", "-") for key in keys}
+    return "model" in names and len(names & CONFIG) > 1
+
+
+CONFIG = {
+    "gpu-memory-utilization",
+    "max-model-len",
+    "tensor-parallel-size",
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "enforce-eager",
+    "enable-prefix-caching",
+    "kv-cache-dtype",
+}
+"""Options of vLLM of which such a file has two."""
+
+
+def read_config(table: dict[str, Any]) -> Found:
+    """Read a YAML for `vllm serve --config`: the options as keys."""
+    words = ["vllm", "serve", str(table["model"])]
+    for key, value in table.items():
+        name = f"--{str(key).replace('_', '-')}"
+        if key != "model" and value is not False and value is not None:
+            words += [name] if value is True else [name, str(value)]
+    return read(words, "vllm")
+
+
+def _truss(at: Nested) -> Found:
+    """Read a Truss configuration that builds an engine of TensorRT-LLM."""
+    build = "trt_llm.build"
+    words = ["trtllm-serve", at.text(f"{build}.checkpoint_repository.repo")]
+    for key, option in TRUSS.items():
+        if number := at.number(f"{build}.{key}"):
+            words += [option, str(number)]
+    found = read(words, "trtllm")
+    found.gpu = gpu_named(at.text("resources.accelerator"))
+    kind = at.text(f"{build}.quantization_type")
+    found.weights = next((f for f in ("fp8", "fp4", "int8", "int4") if f in kind), None)
+    found.kv = "fp8" if kind.endswith("_kv") else None
+    return found
+
+
+TRUSS = {
+    "tensor_parallel_count": "--tensor-parallel-size",
+    "max_seq_len": "--max-model-len",
+    "max_batch_size": "--max-num-seqs",
+}
 
 PARALLELISM = {
     "tensor": "--tensor-parallel-size",

@@ -268,7 +268,8 @@ def _true(table: dict[str, Any], key: str) -> bool:
 def _method(table: dict[str, Any], kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
     four_bit = _true(table, "load_in_4bit") or _number(table, "quantization_bit") == 4
-    adapter = str(table.get("adapter") or table.get("finetuning_type") or "").lower()
+    named = table.get("adapter") or table.get("finetuning_type") or table.get("train_mode")
+    adapter = str(named or "").lower()
     chosen = _true(table, "use_peft") or _true(table, "use_lora")
     if not adapter and (chosen or found.lora_rank):
         adapter = "lora"
