@@ -303,6 +303,8 @@ def test_the_calls_of_a_python_script_say_its_job():
 
 def test_a_python_file_of_an_attacker_is_not_executed():
     bomb = "data = dict(seq_len=9**9**9**9, micro_bsz=2)\nparallel = dict(a=[" + "(" * 500
+    grows = "a = [1]\n" + "a = [a, a]\n" * 60 + "model = dict(model_path='x', b=a)\ntrain = dict()"
+    assert read_launch({"a.py": grows}).kind == "veomni"
     for text in (bomb, "x = " + "-" * 5_000 + "1", "import os\nos.abort()\n"):
         with pytest.raises(GpuscaleError, match="a Python program"):
             read_launch({"a.py": text})

@@ -20,6 +20,7 @@ from gpuscale.launch.read.trainer import read_arguments
 from gpuscale.launch.read.tuning import TUNING
 
 MOST_NODES = 200_000
+MOST_VALUES = 100_000
 MOST = 1e15
 
 
@@ -31,6 +32,7 @@ class Program:
         self.options: dict[str, Any] = {}  # defaults of the command line's options
         self.calls: list[tuple[str, list[Any], dict[str, Any]]] = []
         self.imports: set[str] = set()
+        self.sizes: dict[int, tuple[int, Any]] = {}  # values of a nested one, kept with it
         for i, node in enumerate(_in_order(ast.parse(text))):
             if i > MOST_NODES:
                 break
@@ -60,11 +62,12 @@ class Program:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, (ast.List, ast.Tuple)):
-            return [self.value(one, depth + 1) for one in node.elts]
+            return self._bounded([self.value(one, depth + 1) for one in node.elts])
         if isinstance(node, ast.Dict):
             keys = [self.value(k, depth + 1) if k else None for k in node.keys]
             pairs = zip(keys, node.values, strict=True)
-            return {str(k): self.value(v, depth + 1) for k, v in pairs if k is not None}
+            said = {k: self.value(v, depth + 1) for k, v in pairs if isinstance(k, str)}
+            return self._bounded(said)
         if isinstance(node, ast.Name):
             return self.names.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -82,7 +85,8 @@ class Program:
         """Value of `dict(...)`, of a cast, and of a variable of the environment: its default."""
         name = _dotted(node.func)
         if name == "dict":
-            return {k.arg: self.value(k.value, depth + 1) for k in node.keywords if k.arg}
+            said = {k.arg: self.value(k.value, depth + 1) for k in node.keywords if k.arg}
+            return self._bounded(said)
         if name in ("int", "float", "str") and len(node.args) == 1:
             inner = self.value(node.args[0], depth + 1)
             try:
@@ -92,6 +96,13 @@ class Program:
         if name in ("os.environ.get", "os.getenv") and len(node.args) == 2:
             return self.value(node.args[1], depth + 1)
         return None
+
+    def _bounded(self, value: Any) -> Any:
+        """Give a list or a table; None for one that names others without measure."""
+        inner = value.values() if isinstance(value, dict) else value
+        size = 1 + sum(self.sizes.get(id(one), (1, None))[0] for one in inner)
+        self.sizes[id(value)] = (size, value)
+        return value if size <= MOST_VALUES else None
 
     def _number(self, node: ast.expr, depth: int) -> Any:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
