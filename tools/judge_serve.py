@@ -56,8 +56,10 @@ def asked(rng: random.Random, engine: str) -> dict[str, Any]:
 def line_of(given: dict[str, Any]) -> str:
     """Line of the engine that an answer prints."""
     options = {k: v for k, v in given.items() if k != "model"}
-    answer = gpuscale.serve(given["model"], cluster="dgx-h100", **options)
-    return str(answer.to_dict()["result"]["launch"][0])
+    result = gpuscale.serve(given["model"], cluster="dgx-h100", **options).to_dict()["result"]
+    if not result.get("launch"):
+        raise GpuscaleError("nothing fits")
+    return str(result["launch"][0])
 
 
 def facts_of(line: str, engine: str) -> dict[str, int]:
@@ -79,7 +81,7 @@ def main() -> int:
     given = parser.parse_args()
     rng = random.Random(given.seed)
     script = Path(__file__).resolve().parent / "judges" / "judge_serving.py"
-    judge = Judge([given.python, str(script), given.engine], "torch transformers")
+    judge = Judge([given.python, str(script), given.engine], "")  # imported in each fork
     rows, bad, version = [], 0, ""
     while len(rows) < given.n:
         question = asked(rng, given.engine)
