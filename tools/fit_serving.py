@@ -1,6 +1,7 @@
 """Fit the serving parameters on the package's own copy of measured serving rows.
 
     python tools/fit_serving.py [--warm] [--check]    fits, scores what is left out, writes
+    python tools/fit_serving.py --warm --every 3 --frozen     the same in ten minutes of one core
     python tools/fit_serving.py --intervals           of the shipped parameters: scores, intervals
 
 A handful of parameters for all frameworks (kernels.toml) and four of each framework family; none
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,9 @@ with experts in 0.15 ms more, and its rows are without HTTP (llama-bench)."""
 REQUESTS = 300
 """Requests of a closed loop that the fit replays, at least three rounds."""
 
+LARGE = 150
+"""Rows of a source beyond which `--every` takes only some of them, each with more weight."""
+
 LEFT_OUT = ("model", "framework", "architecture", "source")
 """Classes of which each value is left out of the fit in turn."""
 
@@ -153,13 +157,17 @@ class Problem:
         self.spread = np.array([p[3] for p in self.names])
         self.low, self.high = np.log([p[4] for p in self.names]), np.log([p[5] for p in self.names])
         self.rows: list[tuple[ServedRow, dict[str, float]]] = []
-        for i, row in enumerate(rows[::every], 1):
+        many = Counter(row.get("source", "").split(":")[0] for row in rows)
+        thinned: list[float] = []
+        for i, row in enumerate(rows, 1):
+            large = many[row.get("source", "").split(":")[0]] > LARGE
             parsed = served_row(row, i)
-            if isinstance(parsed, str):
+            if isinstance(parsed, str) or (large and i % every):
                 continue
             found = {q: v for q in QUANTITIES if (v := number(row.get(q))) and v > 0.0}
             if found:
                 self.rows.append((parsed, found))
+                thinned.append(float(every) if large else 1.0)
         self.base: dict[tuple[str, str], ServingSite] = {}
         for parsed, _ in self.rows:
             key = (parsed.cluster.name, parsed.framework)
@@ -167,7 +175,7 @@ class Problem:
                 self.base[key] = serving_site(parsed.cluster, parsed.framework, kernels=Kernels())
         self.labels = [(i, q) for i, (_, found) in enumerate(self.rows) for q in found]
         self.weight = np.array(
-            [WEIGHTS[q] * row_weight(self.rows[i][0], q) for i, q in self.labels]
+            [WEIGHTS[q] * thinned[i] * row_weight(self.rows[i][0], q) for i, q in self.labels]
         )
 
     def parameters(self, x: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -260,9 +268,9 @@ class Problem:
         return float(data.sum() + (((x - self.prior) / self.spread) ** 2).sum())
 
     def fit(
-        self, rounds: int = 14, *, warm: bool = False
+        self, rounds: int = 14, *, warm: bool = False, frozen: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(parameters, residuals, jacobian) at the optimum."""
+        """(parameters, residuals, jacobian) at the optimum, by first derivatives if `frozen`."""
         x = np.clip(self.shipped() if warm else self.prior.copy(), self.low, self.high)
         r = self.residuals(x)
         cost, damping = self.cost(x, r), 1e-2
@@ -282,7 +290,8 @@ class Problem:
             print(f"round {n}: loss {cost:.1f}", flush=True)
             if gain < 1e-3 * cost:
                 break
-            jac = self.jacobian(x, r)
+            if not frozen:
+                jac = self.jacobian(x, r)
         return x, r, jac
 
     def left_out(self, x: np.ndarray, r: np.ndarray, jac: np.ndarray, key: str) -> np.ndarray:
@@ -412,7 +421,8 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=Path, nargs="*", default=[own_inference()])
     parser.add_argument("--check", action="store_true", help="do not write")
-    parser.add_argument("--every", type=int, default=1, help="fit every n-th row only")
+    parser.add_argument("--every", type=int, default=1, help="every n-th row of large sources")
+    parser.add_argument("--frozen", action="store_true", help="derivatives of the start throughout")
     parser.add_argument("--rounds", type=int, default=14)
     parser.add_argument("--warm", action="store_true", help="start at the shipped parameters")
     parser.add_argument("--intervals", action="store_true", help="of the shipped parameters only")
@@ -423,7 +433,7 @@ def main(argv: list[str] | None = None) -> None:
         r = problem.residuals(x)
         jac = problem.jacobian(x, r)
     else:
-        x, r, jac = problem.fit(args.rounds, warm=args.warm)
+        x, r, jac = problem.fit(args.rounds, warm=args.warm, frozen=args.frozen)
     print("all: " + report(r, [q for _, q in problem.labels]))
     for file, table in problem.parameters(x).items():
         print(file, table)
