@@ -13,7 +13,7 @@ from gpuscale.core.quantity import MAX_ABS, parse
 class Spec(BaseModel):
     """Base of every spec: frozen; a typo in a key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def _si(dim: str) -> BeforeValidator:
