@@ -93,12 +93,26 @@ def _tokens(text: str) -> int:
     return int(value)
 
 
+def _date(stamp: str) -> datetime.datetime:
+    """Read a date with any number of digits of a second (Python 3.10 takes three or six); in UTC.
+
+    >>> _date("2023-11-16 18:17:03.9799600").microsecond
+    979960
+    >>> _date("2023-11-16T18:17:03.5+01:00").hour
+    18
+    """
+    whole, dot, rest = stamp.partition(".")
+    zone = rest.lstrip("0123456789")
+    digits = rest[: len(rest) - len(zone)][:6]
+    read = datetime.datetime.fromisoformat(f"{whole}.{digits:0<6}{zone}" if dot else stamp)
+    return read if read.tzinfo else read.replace(tzinfo=datetime.timezone.utc)
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        stamp = text.strip().replace("Z", "+00:00")
-        return datetime.datetime.fromisoformat(stamp[:26]).timestamp()
+        return _date(text.strip().replace("Z", "+00:00")).timestamp()
     if not -1e15 < value < 1e15:
         raise ValueError(f"{text.strip()[:20]} is not a time")
     return value
