@@ -84,6 +84,10 @@ _PRICE = Topic(
 _SHOW = Topic({"explain": "shows formula and source of each figure"}, "")
 _FORM = Topic({"format": "csv, json or markdown"}, "")
 _SHEET = Topic({"set": "as gpu.hbm_bytes='96 GB': a figure of the data sheet"}, "")
+_EGRESS = Topic(
+    {"set": "as cluster.node_egress_bytes_per_s='100 GB/s': out of a node, all NICs together"}, ""
+)
+_NODE = Topic({"set": "as cluster.gpus_per_node=4"}, "")
 _SHARE = Topic({"memory-frac": "of a GPU's memory, for the engine"}, "it is --memory-frac of serve")
 _MODEL = Topic({}, "the model is the first argument")
 _NOTHING = Topic({}, "not covered: it changes neither time nor memory")
@@ -129,6 +133,8 @@ _WORDS: dict[str, Topic] = {
     **dict.fromkeys(("verbose", "v", "debug", "details"), _SHOW),
     **dict.fromkeys(("csv", "markdown", "md", "output-format"), _FORM),
     **dict.fromkeys(("vram", "mem", "memory", "hbm", "bandwidth", "tflops", "flops"), _SHEET),
+    **dict.fromkeys(("nics", "link", "nic", "network", "interconnect", "ib"), _EGRESS),
+    "gpus-per-node": _NODE,
     **dict.fromkeys(("gpu-memory-utilization", "mem-fraction-static"), _SHARE),
     **dict.fromkeys(("model", "model-name", "model-path", "m"), _MODEL),
     **dict.fromkeys(("lr", "learning-rate", "warmup", "weight-decay", "lora-alpha"), _NOTHING),
