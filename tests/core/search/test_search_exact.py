@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.layout import RECOMPUTE, Layout
+from gpuscale.core.layout import ORDERS, RECOMPUTE, Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
@@ -20,10 +20,10 @@ from gpuscale.core.search import space as space_of
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.families import family
-from gpuscale.core.search.problem import Problem, peak_bytes, stages_of, step_s
+from gpuscale.core.search.problem import Problem, micro_batch_s, peak_bytes, stages_of, step_s
 from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of, make_layout
 from gpuscale.core.search.space import Space, default_space
-from gpuscale.core.step.step import breakdown, shape_of
+from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_times
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
 from gpuscale.io.software import load_software, software_record
@@ -183,6 +183,75 @@ def test_search_equals_brute_force(kind: str, n_gpus: int, capacity_gb: float) -
         pins |= {"overlap_pp": (True,), "overlap_dp": (True,), "offload_optimizer": (False,)}
         pins["vpp"] = (2,)
     compare(kind, n_gpus, capacity_gb * 1e9, **pins)
+
+
+@pytest.mark.parametrize(("mtp", "pp", "vpp"), [(0, 1, 1), (0, 2, 2), (2, 1, 1), (2, 4, 1)])
+def test_memoised_stages_are_those_of_the_step_model(mtp: int, pp: int, vpp: int) -> None:
+    base = problem("moe", 16, 80e9)
+    model = base.model.model_copy(update={"n_mtp_layers": mtp})
+    p = replace(base, model=model, memory_facts=model_facts(model), cache={}, kernel_cache={})
+    for recompute, layers in (("none", None), ("full", None), ("full", 1)):
+        layout = Layout(
+            4096, 32, tp=2, pp=pp, vpp=vpp, dp=8 // pp, recompute=recompute, recompute_layers=layers
+        )
+        shape = shape_of(layout, p.hardware, p.software)
+        stages = model_stages(model, p.hardware, p.software, layout, shape)
+        found = stages_of(p, layout, shape)
+        assert found == pytest.approx(stage_times(stages)[0], rel=1e-12)
+        bound = micro_batch_s(p, shape)  # without the layers of prediction
+        assert bound <= found.all_stages_s * (1 + 1e-12) or layers is not None
+        if layers is None and not mtp:
+            assert bound == pytest.approx(found.all_stages_s, rel=1e-12)
+
+
+def test_room_with_a_margin() -> None:
+    """A margin of 1.25 on 80 GB leaves 64."""
+    p = replace(problem("dense", 8, 80e9), fit_factor=1.25)
+    assert p.room_bytes == 64e9 and replace(p, fit_factor=1.0).room_bytes == 80e9
+
+
+FEW: dict[str, object] = {
+    "cp": (1,),
+    "micro_batch_size": (1, 4),
+    "recompute_layers": (),
+    "overlap_tp": (True,),
+    "overlap_dp": (True,),
+    "overlap_pp": (True,),
+    "order": ("tp-cp-dp-pp",),
+    "offload_optimizer": (False,),
+    "sequence_parallel": (True,),
+    "shard_group_size": (),
+}
+TINY: list[tuple[str, dict[str, object]]] = [
+    ("dense", {"tp": (1, 2, 8), "pp": (1, 2, 4), "recompute": ("none", "full")}),
+    ("dense", {"tp": (1,), "pp": (1, 2), "shard_group_size": (2, 4), "zero_stage": (0, 1, 2, 3)}),
+    ("dense", {"tp": (2,), "pp": (2, 4), "recompute": ("full",), "recompute_layers": (1, 2)}),
+    ("dense", {"tp": (2,), "pp": (1,), "cp": (1, 2, 4), "cp_kind": ("ring", "ulysses")}),
+    ("dense", {"tp": (1, 4), "pp": (1,), "offload_optimizer": (False, True)}),
+    ("dense", {"tp": (2,), "pp": (2,), "order": ORDERS, "sequence_parallel": (True, False)}),
+    ("moe", {"tp": (1, 2), "pp": (1, 2), "ep": (1, 4), "recompute": ("none", "full")}),
+    ("moe", {"tp": (2,), "pp": (4,), "ep": (2,), "vpp": (2,), "schedule": ("1f1b", "interleaved")}),
+]
+
+
+@pytest.mark.parametrize("capacity_gb", [80, 7, 4])
+@pytest.mark.parametrize(("kind", "pins"), TINY)
+def test_tiny_spaces(kind: str, pins: dict[str, object], capacity_gb: float) -> None:
+    """The same on spaces of a few hundred layouts each, one dimension or two at a time."""
+    schedules = {"schedule": ("1f1b", "zb-h1"), "zero_stage": (1, 3)}
+    compare(kind, 8, capacity_gb * 1e9, **(FEW | schedules | pins))
+
+
+@pytest.mark.parametrize(("kind", "pins"), TINY[::3])
+def test_closest_of_tiny_spaces(kind: str, pins: dict[str, object]) -> None:
+    p = problem(kind, 8, 1e9)
+    space = small(kind, 8, 1e9, **(FEW | {"schedule": ("1f1b", "zb-h1")} | pins))
+    least: dict[str, float] = {}
+    for _, peak, x in brute_force(p, space):
+        name = family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size)
+        least[name] = min(least.get(name, float("inf")), peak)
+    found = least_memory(p, space, set(least))
+    assert {k: v.peak_bytes for k, v in found.items()} == pytest.approx(least, rel=1e-12)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
