@@ -1,0 +1,134 @@
+"""States of a stage of Mixtral: dense and expert parameters by their own numbers of GPUs."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuscale.core.finetune.job import Job
+from gpuscale.core.finetune.memory import bytes_per_logit
+from gpuscale.core.finetune.method import Method, counts
+from gpuscale.core.finetune.optimizers import optimizer
+from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.finetune.states import States, held, stage_states
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.stages import layout_stages
+from gpuscale.io.models import load_model
+
+MIXTRAL, TIED = load_model("mixtral-8x7b").spec, load_model("qwen2.5-1.5b").spec
+EXPERTS = 8 * 176_160_768  # of a layer
+ATTENTION = 41_943_040
+OTHER = 10 * 4096  # of a layer: two norms and the router of eight
+EDGE = 32_000 * 4096
+HEAVY = replace(
+    IDEAL, adapter_weights_bytes=4.0, adapter_gradients_bytes=3.0, adapter_moment_bytes=4.0,
+    saved_module_bytes=8.0, full_master_bytes=4.0, full_moment_bytes=4.0, gathered_layers=1.5,
+    step_bytes=5.0,
+)  # fmt: skip
+ADAM = replace(optimizer("adamw"), temporaries=1.0)
+
+
+def states(method, zero, offload=(), optim=ADAM, p=HEAVY, **more):
+    """TP 2, EP 2 x ETP 2, four replicas: four GPUs share a dense weight, two one of an expert."""
+    layout = Layout(8, 8, tp=2, ep=2, etp=2, dp=4, zero_stage=zero)
+    job = Job(replace(Method(method), **more), optim, layout, offload=frozenset(offload))
+    (stage,) = layout_stages(model_facts(MIXTRAL).weights, "even", layout)
+    return stage_states(stage, 0, counts(MIXTRAL, job.method), job, p)
+
+
+def near(**fields):
+    given = dict.fromkeys(States.__slots__, 0.0) | fields
+    return States(**{k: pytest.approx(v, rel=1e-6) for k, v in given.items()})
+
+
+DENSE, SPLIT = 32 * ATTENTION / 2, 32 * EXPERTS / 4
+REST = 32 * OTHER + (2 * EDGE + 4096) / 2
+LAYER = ATTENTION / 2 + EXPERTS / 4
+# rank 16: q and o 16 x 8,192, k and v 16 x 5,120; experts three maps of 16 x 18,432
+OWN, OF_EXPERTS = 32 * 16 * 2 * (8192 + 5120) / 2, 32 * 8 * 3 * 16 * 18_432 / 4
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_states_of_adapters(zero):
+    by = (4, 2) if zero == 3 else (1, 1)
+    state_by = (4, 2) if zero else (1, 1)
+    adapters = OWN / by[0] + OF_EXPERTS / by[1]
+    want = {
+        "base_bytes": 2 * (DENSE / by[0] + SPLIT / by[1] + REST / by[0]),
+        "adapter_bytes": 7 * adapters,
+        "optimizer_bytes": 8 * (OWN / state_by[0] + OF_EXPERTS / state_by[1]),
+        "step_bytes": 5 * adapters,
+    }
+    if zero == 3:
+        want |= {"gathered_bytes": 1.5 * 2 * LAYER, "gathered_edge_bytes": 2 * EDGE + 4096}
+    assert states("lora", zero) == near(**want)
+    saved = states("lora", zero, train_embeddings=True).adapter_bytes - want["adapter_bytes"]
+    assert saved == pytest.approx(8 * (EDGE + 2048) / by[0])
+    away = states("lora", zero, ("parameters", "optimizer"))
+    host = want["base_bytes"] + want["optimizer_bytes"]
+    assert away == near(**(want | {"base_bytes": 0, "optimizer_bytes": 0, "host_bytes": host}))
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_states_of_full_training(zero):
+    """Weights of 2 bytes, gradients of 2, master and moments of 12, each from its stage on."""
+    whole = counts(MIXTRAL, Method("full"))
+    share = whole.trained_params / whole.total_params
+
+    def of(least):
+        by = (4, 2) if zero >= least else (1, 1)
+        return (DENSE + REST) / by[0] + SPLIT / by[1]
+
+    gradients, held_bytes = 2 * of(2) * share, 12 * of(1) * share
+    want = {
+        "base_bytes": 2 * of(3), "gradients_bytes": gradients, "optimizer_bytes": held_bytes,
+        "step_bytes": 5 * of(1) * share, "head_gradient_bytes": 2 * share * EDGE / 2,
+    }  # fmt: skip
+    if zero == 3:
+        want |= {"gathered_bytes": 2 * 1.5 * LAYER, "gathered_edge_bytes": 2 * EDGE + 4096}
+    assert states("full", zero) == near(**want)
+    away = states("full", zero, ("parameters", "gradients", "optimizer"))
+    left = min(gradients, 2 * LAYER)
+    host = 2 * of(3) + gradients + held_bytes
+    gone = {"base_bytes": 0, "optimizer_bytes": 0, "step_bytes": 0, "gradients_bytes": left}
+    assert away == near(**(want | gone | {"host_bytes": host}))
+    inward = states("full", zero, optim=replace(ADAM, in_backward=True))
+    assert inward.gradients_bytes == pytest.approx(2 * LAYER) and inward.step_bytes == 0.0
+    paged = states("full", zero, optim=replace(ADAM, paged=True))
+    assert paged.optimizer_bytes == pytest.approx(held_bytes / 3)
+    buckets = states("full", zero, p=replace(HEAVY, replica_buckets=True)).gradients_bytes
+    assert buckets == pytest.approx(gradients * (2 if zero == 0 else 1))
+
+
+def test_a_tied_head_is_a_copy_on_the_last_stage():
+    """Qwen2.5 1.5B: 151,936 x 1,536, once on one stage, once on each end of two."""
+    whole, edge = counts(TIED, Method("full")), 151_936 * 1536
+    assert whole.head_params == 0.0 and whole.top_params == 1536
+    for pp, edges in ((1, [edge + 1536]), (2, [edge, edge + 1536]), (4, [edge, 0, 0, edge + 1536])):
+        layout = Layout(8, 8, pp=pp)
+        stages = layout_stages(model_facts(TIED).weights, "even", layout)
+        found = [held(stage, i, whole, layout) for i, stage in enumerate(stages)]
+        assert [here.edges for here in found] == edges
+        assert [here.head for here in found] == [0] * (pp - 1) + [edge]
+
+
+def test_trained_shares_by_hand():
+    """Of 32 layers 8, 32 or more are frozen; edges are with them, or where they are said to be."""
+    whole = counts(MIXTRAL, Method("full"))
+    layers = 32 * (ATTENTION + EXPERTS + OTHER)
+    assert whole.total_params == layers + 2 * EDGE + 4096 and whole.top_params == 4096
+    assert whole.trained_params == layers + 2 * EDGE
+    for frozen, share in ((8, 0.75), (32, 0.0), (40, 0.0)):
+        found = counts(MIXTRAL, Method("full", frozen_layers=frozen)).trained_params
+        assert found == pytest.approx(layers * share)
+    assert counts(MIXTRAL, Method("full", embeddings_frozen=True)).trained_params == layers
+    (kind,) = whole.kinds
+    assert (kind.adapter_params, kind.n_adapted, kind.adapter_inputs) == (0, 0, 0)
+    assert kind.other_params == OTHER
+
+
+def test_bytes_of_a_logit_are_none_below_nothing():
+    job = Job(Method(), optimizer("adamw"), Layout(8, 8, precision="fp16"), "eager")
+    p = replace(IDEAL, fp16_copy=False, logits_eager_bytes=3.0)
+    assert bytes_per_logit(job, p) == 0.0
+    assert bytes_per_logit(job, replace(p, logits_eager_bytes=4.5)) == 0.5
