@@ -71,18 +71,21 @@ def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
     facts, limit_s = state.problem.facts, state.kth_s
     for grid in sp.grids(space, facts):
         kinds, outer = groups.kinds(grid), groups.n_outer(grid)
-        batches = [
-            (b, tails, groups.n_micro_batches(grid, b), groups.times(grid, b))
-            for b in sp.micro_batches(space, facts, grid)
-            if (tails := groups.tails(grid, b)).exchanges
-        ]
-        for ep, etp in groups.expert_degrees(grid) if batches else ():
-            for b, tails, m, times in batches:
-                counts.declared += outer * len(kinds) * tails.n_all
-                state.families(grid, ep, tails)
+        degrees = groups.expert_degrees(grid)
+        batches = []
+        for b in sp.micro_batches(space, facts, grid) if degrees else ():
+            if (tails := groups.tails(grid, b)).exchanges:
+                m = groups.n_micro_batches(grid, b)
+                of_each = pipeline_floor_s(1.0, grid.pp, m, tails.fill) * groups.late
+                batches.append((b, tails, of_each, groups.times(grid, b)))
+                counts.declared += len(degrees) * outer * len(kinds) * tails.n_all
+                for ep in {min(2, ep) for ep, _ in degrees}:
+                    state.families(grid, ep, tails)
+        for ep, etp in degrees:
+            for b, tails, of_each, times in batches:
                 for kind in kinds:
                     each_s = times.get((ep, etp, kind), 0.0)
-                    if pipeline_floor_s(each_s, grid.pp, m, tails.fill) * groups.late >= limit_s:
+                    if each_s * of_each >= limit_s:
                         continue
                     group = Group(grid, ep, etp, b, *kind[:3])
                     if groups.states_too_large(group, tails) or groups.fits_nowhere(group):
@@ -90,4 +93,4 @@ def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
                         continue
                     if not each_s:
                         each_s = times[ep, etp, kind] = groups.alone_s(group, tails)
-                    yield pipeline_floor_s(each_s, grid.pp, m, tails.fill) * groups.late, group
+                    yield each_s * of_each, group
