@@ -420,6 +420,25 @@ def test_what_a_file_trains_beyond_a_language_model_is_said():
         assert len(read_launch({"a.sh": text}).beyond) == 1
 
 
+def test_an_evaluation_is_no_training():
+    text = "model_name_or_path: a/b\nfinetuning_type: lora\ntask: mmlu_test\nn_shot: 5\n"
+    assert read_launch({"a.yaml": text}).beyond == ["task: an evaluation, not a training"]
+
+
+def test_gpus_that_a_variable_says_are_not_taken_from_elsewhere():
+    text = "GPUS_PER_NODE=4\npython setup_experiment.py --model_recipe_name a --num_gpus $ALL"
+    assert read_launch({"a.sh": text}).world_size is None
+
+
+def test_a_folder_names_its_model(tmp_path, capsys):
+    from gpuscale.cli.app import run
+
+    path = tmp_path / "a.sh"
+    path.write_text("vllm serve /models/DeepSeek-R1-Distill-Llama-8B")
+    assert run(["launch-check", str(path)]) == 0
+    assert "llama3.1-8b is taken by its name" in capsys.readouterr().out
+
+
 def test_a_folder_of_the_hubs_cache_names_the_model():
     path = "$HF_HOME/hub/models--openai--gpt-oss-120b/snapshots/b5c9"
     assert read_launch({"a.sh": f"vllm serve {path}"}).model_name == "openai/gpt-oss-120b"

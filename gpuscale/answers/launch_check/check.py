@@ -196,14 +196,16 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
         return load_model(found.model_name).spec, []
     except GpuscaleError:
         shown = found.model_name[:80]
-    if alike := re.sub(VARIANT, "", shown):
+    folder, _, last = shown.rstrip("/").rpartition("/")
+    for alike in (re.sub(VARIANT, "", shown), last if shown.startswith("/") else ""):
         try:
             spec = load_model(alike).spec
         except GpuscaleError:
-            pass
-        else:
-            found.model_name = spec.name
-            return spec, []
+            continue
+        if alike == last and folder:
+            found.unresolved.append(f"{shown} is not here: {spec.name} is taken by its name")
+        found.model_name = spec.name
+        return spec, []
     return None, [f"the shape of its model `{shown}`: give its config.json with --model"]
 
 

@@ -180,6 +180,10 @@ def _table(table: dict[str, Any]) -> Found | None:
         "num_processes" in keys or "distributed_type" in keys
     ):
         return trainer.read_accelerate(table)
+    if "finetuning_type" in keys and {"task", "n_shot"} & keys and "stage" not in keys:
+        asked = trainer.read_arguments(table, "llama-factory", "llama-factory")
+        asked.beyond.append("task: an evaluation, not a training")
+        return asked
     if "finetuning_type" in keys or ("stage" in keys and "model_name_or_path" in keys):
         return trainer.read_arguments(table, "llama-factory", "llama-factory")
     if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
@@ -349,8 +353,9 @@ def _command(words: list[str], stem: str) -> Found | None:
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
         programs = [w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")]
         program = programs[-1] if programs else ""
-        if (method := re.match(r"(run_)?(dpo|orpo|simpo|grpo)(?![a-z])", program)) is not None:
-            table.setdefault("rl", method[2])  # scripts of TRL and its kin
+        named = r"(?:^|_)(dpo|orpo|simpo|grpo|ppo|rm|reward)(?![a-z])"
+        if (method := re.search(named, program)) is not None:  # scripts of TRL and its kin
+            table.setdefault("rl", method[1].replace("reward", "rm"))
         kind = "llama-factory" if "finetuning_type" in table else "trainer"
         return trainer.read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")
     return None

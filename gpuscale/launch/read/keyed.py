@@ -137,13 +137,14 @@ def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     parts = {key for key, _ in sections(table)} | set(leaves)
     if other := next((key for key in OTHERS if key in parts), ""):
         found.beyond.append(f"{other}: not the training of a decoder-only language model")
-    if leaves.get("share_embeddings_and_output_weights") is False:
+    untied = leaves.get("untie_embeddings_and_output_weights") is True
+    if untied or leaves.get("share_embeddings_and_output_weights") is False:
         given["--untie-embeddings-and-output-weights"] = []
-    if leaves.get("bias") is False:
+    if leaves.get("bias") is False or leaves.get("disable_bias_linear") is True:
         given["--disable-bias-linear"] = []
     if "--num-query-groups" in given:
         given["--group-query-attention"] = []
-    if "glu" in str(leaves.get("activation", "")):
+    if "glu" in str(leaves.get("activation", "")) or leaves.get("swiglu") is True:
         given["--swiglu"] = []
     if "rms" in str(leaves.get("normalization", "")).lower():
         given["--normalization"] = ["RMSNorm"]
@@ -247,6 +248,8 @@ def read_recipe(words: list[str]) -> Found:
     stem = stem.split("_sft")[0].split("_peft")[0]
     found.model_name = RECIPE_MODELS.get(stem, stem.replace("_", "-")) if stem else None
     found.gpu = gpu_named(str(table.get("gpu", "")))
+    if UNSET in str(table.get("num_gpus", "")):
+        found.unread["n_gpus"] = str(table["num_gpus"]).replace(UNSET, "")
     if found.n_gpus is None and str(table.get("num_gpus", "")).isdigit():
         found.n_gpus = int(str(table["num_gpus"]))
     return found

@@ -108,7 +108,7 @@ def read_size(text: str, script: Script, found: Found) -> None:
         if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:
             apart = _pairs(words[: words.index("--")] if "--" in words else words)
             nodes, per_node = _first(apart, NODES) or nodes, _first(apart, TOTAL) or per_node
-    if told:
+    if told or "n_gpus" in found.unread:
         return
     variables = script.variables
     nodes = nodes or _variable(variables, NODE_VARIABLES)

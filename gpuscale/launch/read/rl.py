@@ -127,7 +127,8 @@ def _verl_rollouts(get: _Reader) -> None:
         rl["group"] = get.number("actor_rollout_ref.rollout.n")
     rl["rollout_tp"] = get.number("actor_rollout_ref.rollout.tensor_model_parallel_size")
     put_rl(found, rl)
-    tokens = get.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu")
+    own = 16384  # verl/trainer/config/ppo_trainer.yaml
+    tokens = get.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or own
     dynamic = get.text("actor_rollout_ref.actor.use_dynamic_bsz") in ("True", "true")
     if dynamic and tokens and found.seq_len:  # as many samples as so many tokens hold
         found.micro_batch_size = max(1, tokens // found.seq_len)

@@ -187,6 +187,7 @@ ARGUMENTS = {
     "cutoff_len": "seq_len",
     "sequence_len": "seq_len",
     "max_seq_length": "seq_len",
+    "max_seq_len": "seq_len",
     "max_length": "seq_len",
     "model_max_length": "seq_len",
     "block_size": "seq_len",
