@@ -10,6 +10,9 @@ from gpuscale.errors import GpuscaleError
 LARGEST = 1e30
 """Largest magnitude of a number that is not a text."""
 
+SMALLEST = 1e-30
+"""Smallest quantity above 0: what is less is as good as 0 to divide by."""
+
 _POWERS = re.compile(r"^(\s*[\d_.]+\s*)([kKmM])(?=\s*(?:tokens)?\s*$)")
 """Sequence lengths and contexts: 32k is 32,768 and 1M is 1,048,576, as models are named."""
 
@@ -40,7 +43,7 @@ def quantity(
     value = _number(text, dim, name)
     if value == 0 and zero:
         return 0.0
-    if not value > 0:
+    if not value >= SMALLEST:
         raise GpuscaleError(f"{name} must be above 0, got {str(text).strip()[:40]}")
     if not least <= value <= most:
         dim = "tokens" if dim == "positions" else dim

@@ -353,6 +353,7 @@ BAD = [
     ),
     (("llama3-70b", "--gpus", "64", "--price", "2.1"), "--price 2.1: a price needs its unit"),
     (("llama3-70b", "--gpus", "64", "--mtbf", "-3h"), "--mtbf must be above 0"),
+    (("llama3-70b", "--gpus", "4096", "--mtbf", "1e-320"), "--mtbf must be above 0"),
     (("llama3-70b", "--gpus", "64", "--site", "mars"), "unknown site `mars`"),
     (("llama3-70b", "--gpus", "64", "--pue", "0.8"), "--pue must be between 1"),
     (("llama3-70b", "--gpus", "64", "--preemptions", "3"), "--preemptions needs --spot"),
