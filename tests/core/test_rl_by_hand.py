@@ -43,6 +43,12 @@ def test_the_longest_of_many_responses():
     assert some.longest(2) == pytest.approx(120 * (math.log(2) + 0.5772156649))
     assert some.longest(1e9) == 1000.0
     assert some.alive(120.0) == pytest.approx(math.exp(-1)) and some.alive(1000.0) == 0.0
+    # s = 120, x = e^(-1000/120): (s - x (s + 1000)) / (1 - x)
+    left = math.exp(-1000 / 120)
+    assert some.under_way_tokens == pytest.approx((120 - left * 1120) / (1 - left))
+    assert Responses(1.0, 1.0, 1.0).under_way_tokens == pytest.approx(
+        (1 - 2 / math.e) / (1 - 1 / math.e)
+    )
     same = Responses(100.0, 100.0, None)
     assert same.longest(1) == 100.0 == same.longest(50)
     assert (same.alive(0.0), same.alive(99.9), same.alive(100.0)) == (1.0, 1.0, 0.0)

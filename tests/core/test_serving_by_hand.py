@@ -329,9 +329,24 @@ def test_a_crowded_engine_answers_all(skip):
     """Short prompts, long answers, chunks of 8: who is started over reads a long prompt again."""
     outputs = [900 - 29 * i for i in range(30)]
     traffic = Traffic([1] * 30, outputs, [0.0] * 30, prefix_frac=skip)
-    out = simulate(Passes(), Scheduler(8, 256, 1000, 8.0, tokens_per_pass=1.5), traffic)
+    engine = Engine(Passes(), Scheduler(8, 256, 1000, 8.0, tokens_per_pass=1.5), traffic)
+    out = engine.run()
     assert out.n_preempted > 10 and out.n_refused == 0
     assert not any(math.isnan(end) for end in out.end_s)
+    assert (engine.held, engine.context) == pytest.approx((0.0, 0.0))
+
+
+@pytest.mark.parametrize(("prompt", "together"), [(49, 2), (50, 1)])
+def test_prefilled_requests_are_let_in_below_the_watermark(prompt, together):
+    """Two of 49 tokens are 98 of 99 that may be taken of 100."""
+    traffic = Traffic([prompt] * 2, [2] * 2, [0.0] * 2)
+    out = simulate(Passes(), Scheduler(8192, 8, 100, prefilled=True), traffic)
+    assert out.most_sequences == together
+
+
+def test_a_crowd_of_prefilled_requests():
+    traffic = Traffic([10] * 3, [2] * 3, [0.0] * 3)
+    assert simulate(Passes(), Scheduler(8192, 2, prefilled=True), traffic).most_sequences == 2
 
 
 def test_a_summary_by_hand():

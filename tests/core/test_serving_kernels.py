@@ -68,6 +68,9 @@ def test_grouped_products_by_hand():
     # 4 bits are widened: half of the rate and of the bandwidth
     wide = softly(6e6 / 0.25e12, 2 * 228 * (3e6 / 0.45e15 + beside))
     assert ffns.grouped_s(at(), 100.0, 4.0, SHAPES, "int4") == pytest.approx(wide)
+    ramped = softly(24e6 / 0.5e12, 2 * (100 + 64 * 4) * (3e6 / 0.9e15 + beside / 2))
+    found = ffns.grouped_s(at(ramp_factor=2.0, vector_factor=2.0), 100.0, 4.0, SHAPES, "bf16")
+    assert found == pytest.approx(ramped)
     slow = ffns.grouped_s(at(grouped_factor=3.0), 100.0, 4.0, SHAPES, "bf16")
     assert slow == pytest.approx(3 * want)
     assert widened_peak(at(), 1e15) == 0.5e15
@@ -129,6 +132,10 @@ def test_products_of_an_ffn(monkeypatch):
     beside = 3 * 3 * 7168 * 1024 + 3 * 7168 * 256
     assert ffns.ffn_s(moe, 7168, 9.0, 3.0, two, None) == (beside, 9.0)
     assert ffns.ffn_s(SimpleNamespace(kind="none"), 8, 9.0, 3.0, two, None) == (0.0, 0.0)
+    latent = SimpleNamespace(kind="moe", shared_ffn_hidden_size=0, dense_ffn_hidden_size=0,
+                             gated=True, n_experts=16, latent_size=6)  # fmt: skip
+    into = 3 * 10 * 16 + 2 * (3 * 10 * 3)  # the router, then down to the latent and up again
+    assert ffns.ffn_s(latent, 10, 9.0, 3.0, two, None) == (into, 9.0)
 
 
 # --- attention -----------------------------------------------------------------------------------

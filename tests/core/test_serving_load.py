@@ -120,7 +120,7 @@ def test_a_closed_loop_waits_for_room(plain, monkeypatch):
             loop(*bad)
 
 
-def test_a_static_batch_is_read_then_decoded(plain):
+def test_a_static_batch_is_read_then_decoded(plain, monkeypatch):
     """Four of 200 + 101 tokens: the room for 4,000 is that of 13."""
     found = load.static_batch(None, Replica(), at(), Requests(200, 101, 4.0))
     total = 800 * A + 100 * D
@@ -128,6 +128,15 @@ def test_a_static_batch_is_read_then_decoded(plain):
     assert found.tokens_per_s == pytest.approx(4 * 101 / total)
     assert (found.concurrency, found.decoding_sequences, found.fits) == (4.0, 4.0, True)
     assert load.static_batch(None, Replica(), at(), Requests(200, 101)).concurrency == 1.0
+    keys = []
+    monkeypatch.setattr(
+        load,
+        "decode_step",
+        lambda m, r, s, n, context: keys.append((n, context)) or DecodeStep(PassTime(), 0.0, 1.0),
+    )
+    load.static_batch(None, Replica(), at(), Requests(200, 100, 4.0))
+    load.steady_state(None, Replica(pp=4), at(), Requests(200, 100, 4.0), 8.0)
+    assert keys[:2] == [(4.0, 250.0), (2.0, 250.0)]
     assert load.static_batch(None, Replica(), at(), Requests(900, 100, 4.0)).fits
     assert not load.static_batch(None, Replica(), at(), Requests(901, 100, 4.0)).fits
 

@@ -125,6 +125,17 @@ def test_what_prompts_add_to_sequences_is_between_the_entries(n):
         assert table.prompt(tokens, 1.0, n, 1) == pytest.approx(1e-9 * tokens * n * 500 * 3)
 
 
+def test_between_its_entries_a_table_is_a_chord():
+    low, high = tables.TOKENS[3:5]
+    table = StepTable(lambda b: 1e-6 * b.prompt_tokens**2, lambda n, c: 0.0, ContextRange())
+    for share in (0.25, 0.5):
+        tokens = round(low + share * (high - low))
+        at = (tokens - low) / (high - low)
+        assert table.prompt(tokens, 1.0, 0, 1) == pytest.approx(
+            1e-6 * (low**2 + at * (high**2 - low**2))
+        )
+
+
 def test_a_table_of_one_context_has_no_slope():
     table = StepTable(lambda b: 0.0, lambda n, c: 0.01 * n + 1e-6 * n * c, ContextRange(9.0, 9.0))
     assert table.decode(4) == (pytest.approx(0.04 + 36e-6), 0.0)
@@ -153,6 +164,8 @@ def test_stages_see_their_share_of_the_sequences(monkeypatch):
     assert seen.pop().sequences == 0.0
     assert made.decode_of(8.0, 90.0) == 1.5 and seen.pop() == (2.0, 90.0)
     assert made.each == 4
+    two = replica_table(None, Replica(pp=2), None, ContextRange())
+    assert two.pass_of(Batch(sequences=8.0)) == 1.0 and seen.pop().sequences == 4.0
     more = replica_table(None, Replica(drafts=drafts), None, ContextRange(), Extras())
     assert more.decode_of(8.0, 90.0) == 1.5 + 0.125 * 8 * 4
     assert more.pass_of(Batch(sequences=8.0)) == 1.0 + 0.125 * 8
@@ -228,3 +241,24 @@ def test_limits_of_an_engine_by_hand(monkeypatch):
     states.room = made.room
     assert states.scheduler.max_sequences == 40 and states.scheduler.cache_tokens == float("inf")
     assert states.scheduler.sequence_tokens == 0.0
+
+
+def test_answers_of_a_loop_end_apart_where_prompts_are_read_between(monkeypatch):
+    """Only then, and only of more than one request at a time."""
+    from gpuscale.core.serving import service
+
+    drawn = []
+    monkeypatch.setattr(service, "loosened", lambda lengths: "apart")
+    monkeypatch.setattr(
+        service,
+        "closed_traffic",
+        lambda inputs, outputs, concurrency, n, **more: drawn.append((outputs, concurrency, n)),
+    )
+    monkeypatch.setattr(Service, "simulated", lambda self, traffic: None)
+    monkeypatch.setattr(service, "summarise", lambda run: None)
+    demand = Demand(Lengths("fixed", 1000), Lengths("fixed", 101))
+    for mixed, concurrency, n in ((True, 2, None), (True, 1, None), (False, 2, 7)):
+        made = Service(SMALL, Replica(), SITE, demand)
+        made.scheduler = SimpleNamespace(mixed=mixed)
+        made.closed(concurrency, n)
+    assert drawn == [("apart", 2, 20), (demand.outputs, 1, 10), (demand.outputs, 2, 7)]
