@@ -511,6 +511,7 @@ def test_usable_memory():
     assert usable_bytes(100.0, 77.0) == 77.0
     told, plain = usable_term(77.0, 100.0, 77.0), usable_term(None, 100.0, 98.9)
     assert (told.formula, told.inputs) == ("", {})
+    assert "stated" in told.source and "PyTorch" in plain.source
     assert close(eval(plain.formula, {}, plain.inputs), 98.9) and plain.value == 98.9
 
 

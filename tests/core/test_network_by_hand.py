@@ -265,6 +265,8 @@ def test_all_to_all_by_level():
             reached_frac(*bad)
     assert torus_bisection_time_s(B, (4, 8), 100e9) == pytest.approx(B * 8 / (8 * 32 * 100e9))
     assert torus_bisection_time_s(B, (1,), 100e9) == 0.0
+    with pytest.raises(ValueError, match="n_ranks"):
+        torus_bisection_time_s(B, (0, 4), 100e9)
 
 
 def test_a_collective_is_its_slowest_level_and_all_its_hops():

@@ -452,6 +452,7 @@ def test_collectives_are_bytes_over_links():
     assert close(gather_s(HW, 8, 1, 800, reduce_all=True), 2 * 800 * 7 / 8 / 100)
     assert close(gather_s(HW, 8, 8, 800), 800 * 7 / 8 / 10)
     assert close(gather_s(HW, 16, 1, 800), max(800 * 7 / 8 / 100, 800 * 1 / 2 / 8 / 10))
+    assert close(gather_s(HW, 8, 1, 0.5), 0.5 * 7 / 8 / 100)
     assert gather_s(HW, 1, 1, 800) == 0.0 == gather_s(HW, 8, 1, 0)
     switch = replace(HW, in_switch_reduction=True)
     assert close(gather_s(switch, 8, 1, 800, reduce_all=True), 8.0)
@@ -806,6 +807,7 @@ def test_exchanges_of_a_layer_behind_its_operators():
     apart = bare_layer(parts(), hw, sw, TP8._replace(overlap_tp=False)).time
     assert close(apart.tp_comm_s, 10 * ONE)
     assert close(apart.fwd_s - time.fwd_s, 0.5 * 4 * ONE)
+    assert close(apart.bwd_s - time.bwd_s, 0.5 * 6 * ONE)
     far = bare_layer(parts(), hw, sw, TP8._replace(tp_stride=8)).time
     assert close(far.tp_comm_s, (40 * ONE - 200) + (60 * ONE - 400))
     # a ring hides behind its blocks, other kinds are waited for
@@ -831,6 +833,8 @@ def test_exchanges_of_a_layer_behind_its_operators():
     ):
         found = bare_layer(experts, hw, replace(sw, **changed), ep).time
         assert close(found.ep_comm_s, share * sent)
+        assert close(found.fwd_s, 460 + PASSES + share * sent / 2)
+        assert close(found.bwd_s, 945 + PASSES + share * sent / 2)
     long = MOE._replace(dispatched_bytes=400e3)
     window = 460 + PASSES, 945 + PASSES
     found = bare_layer(parts(long, "moe"), hw, sw, ep).time
