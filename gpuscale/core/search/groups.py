@@ -1,4 +1,8 @@
-"""What groups of layouts of one space share: assemblies, and bounds of their time and memory."""
+"""What groups of layouts of one space share: assemblies, and bounds of their time and memory.
+
+Bounds of a step: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, with the least bubble of a
+group's schedules; of memory: Rajbhandari et al. 2019 (arXiv:1910.02054), section 3.
+"""
 
 from __future__ import annotations
 
