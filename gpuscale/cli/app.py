@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.cli.quick import Quick
+from gpuscale.cli.quick import CONTEXT, Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
 MCP = ("mcp", "Serve the commands as tools of an assistant (MCP) over standard input and output.")
@@ -80,7 +80,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT,
 )
 
 

@@ -17,7 +17,7 @@ from gpuscale.answers.progress import listen
 from gpuscale.cli.bar import Bar
 from gpuscale.cli.completion import completer
 from gpuscale.cli.emit import emit
-from gpuscale.cli.quick import QuickCommand
+from gpuscale.cli.quick import CONTEXT, QuickCommand
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def command_of(question: type[Question]) -> Any:
     small = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     first = inspect.cleandoc(question.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     epilog = f"\b\nExample:\n  {question.EXAMPLE}"
-    small.command(question.NAME, help=first, epilog=epilog, cls=QuickCommand)(run)
+    small.command(
+        question.NAME, help=first, epilog=epilog, cls=QuickCommand, context_settings=CONTEXT
+    )(run)
     made = typer.main.get_command(small)
     made.names = _by_name(question)  # type: ignore[attr-defined]
     made.example = question.EXAMPLE  # type: ignore[attr-defined]

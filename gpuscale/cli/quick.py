@@ -33,6 +33,10 @@ def quick(param: Any) -> None:
     param.process_value = process
 
 
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Help of a command and of all."""
+
+
 class Quick:
     """For a command or group class: every parameter is quick."""
 

@@ -471,7 +471,7 @@ def test_collectives_are_bytes_over_links():
 
 def test_links_of_a_step_are_those_alone_slowed():
     hw = replace(H100, scaleup_frac=1.0, scaleout_frac=1.0)
-    even = replace(hw, scaleup_latency_factor=1.0, scaleout_latency_factor=1.0)
+    even = replace(hw, scaleup_latency_factor=1.0, scaleout_latency_factor=1.0, all_to_all_frac=1.0)
     one = gather_s(even, 8, 1, 1e9)
     assert close(gather_s(even, 8, 1, 3e9, calls=3), 3 * one)
     late = replace(even, scaleup_latency_factor=5.0)
