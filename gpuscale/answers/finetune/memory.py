@@ -103,7 +103,7 @@ def tuning_memory(asked: Memory) -> Document:
     trial = case.bench.trial(case.job)
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     short = short_of_host(host_bytes, asked.host_memory)
-    result = _result(asked, case, cases[1:], trial, fits=trial.fits and not short)
+    result = _result(asked, case, cases[1:], trial, host_bytes=host_bytes)
     return _document(asked, case, trial, result, short)
 
 
@@ -145,13 +145,13 @@ def _at_most(case: Case, what: str) -> Job:
 
 
 def _result(
-    asked: Memory, case: Case, others: list[Case], trial: Trial, *, fits: bool
+    asked: Memory, case: Case, others: list[Case], trial: Trial, *, host_bytes: float
 ) -> TuningMemory:
     bench, job, model = case.bench, case.job, case.loaded.model
     memory = trial.memory
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
     return TuningMemory(
-        fits=fits,
+        fits=trial.fits and not short_of_host(host_bytes, asked.host_memory),
         total_bytes=memory.total_bytes,
         usable_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
@@ -161,7 +161,7 @@ def _result(
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=finetune_memory(model, bench.facts, job, IDEAL).total_bytes,
-        host_bytes_per_node=b.host_bytes_per_node(trial, bench.gpus_per_node),
+        host_bytes_per_node=host_bytes,
         trained_params=counts(model, job.method).trained_params,
         seq_len=job.layout.seq_len,
         micro_batch_size=job.layout.micro_batch_size,

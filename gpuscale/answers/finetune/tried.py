@@ -47,7 +47,7 @@ FALLBACKS = (
     ("parameters", "optimizer", "gradients"),
     ("parameters", "optimizer", "gradients", "activations"),
 )
-"""Offloads tried, in turn, where nothing fits without."""
+"""Offloads tried, in turn, where nothing fits without or more room may pay."""
 
 
 def best_on(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:

@@ -139,7 +139,7 @@ def _best_case(c: Candidate, bound_per_s: float, wanted: Wanted) -> tuple[float,
 
 def _score(f: Found, wanted: Wanted) -> tuple[float, float]:
     """Score of what was found; lower is better."""
-    if wanted.n_gpus is None and wanted.rate_per_s is not None:
+    if wanted.n_gpus is None and (wanted.rate_per_s or wanted.concurrency or wanted.burst):
         if not f.meets:
             return math.inf, -f.at_most_per_s
         return f.copies * _hourly(f.candidate), -f.at_most_per_s
@@ -170,26 +170,21 @@ def _of_a_loop(
             _looped(c, min(_copies_at_most(c, wanted), together), wanted, seed) for c in fitting
         ]
         return Choice(tuple(sorted(loops, key=_loop_order)), (), lost)
-    least = {id(c): _copies_with_room(c, wanted) for c in fitting}
-    order = sorted(fitting, key=lambda c: least[id(c)] * _hourly(c))
+    least = [(_copies_with_room(c, wanted), c) for c in fitting]
     found: list[Found] = []
     left: list[Candidate] = []
-    for c in order:
-        best = min((_cost(f) for f in found if f.meets), default=math.inf)
-        if len(found) >= SIMULATED or (len(found) >= SHOWN and least[id(c)] * _hourly(c) > best):
+    for copies, c in sorted(least, key=lambda offer: offer[0] * _hourly(offer[1])):
+        best = min((_score(f, wanted)[0] for f in found), default=math.inf)
+        if len(found) >= SIMULATED or (len(found) >= SHOWN and copies * _hourly(c) > best):
             left.append(c)
             continue
-        found.append(_loop_within(c, least[id(c)], wanted, seed))
-    found.sort(key=lambda f: (not f.meets, _cost(f) if f.meets else 0.0, -f.at_most_per_s))
+        found.append(_loop_within(c, copies, wanted, seed))
+    found.sort(key=lambda f: _score(f, wanted))
     return Choice(tuple(found), tuple(left), lost)
 
 
 def _together(wanted: Wanted) -> int:
     return wanted.concurrency or wanted.burst or 1
-
-
-def _cost(f: Found) -> float:
-    return f.copies * _hourly(f.candidate)
 
 
 def _copies_with_room(c: Candidate, wanted: Wanted) -> int:
