@@ -15,7 +15,7 @@ from gpuscale.core.formats import FORMATS, format_name
 TUNED = re.compile(
     r"instruct|chat|it|base|hf|thinking|think|preview|latest|sft|dpo|rlhf|rl|pt|beta|fast|"
     r"uncensored|abliterated|distill|quantized|qat|turbo|exp|block|marlin|reasoning|coder|code|math|python|unsloth|mlx|dynamic|"
-    r"\d+k|1m|bf16|fp16|meta"
+    r"\d+k|1m|bf16|fp16|meta|intermediate|step|[\d.]+t"
 )
 """Words that change no shape: how it was tuned, for whom, its context, its 16 bits."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,24 +197,13 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
         return load_model(found.model_name).spec, []
     except GpuscaleError:
         shown = found.model_name[:80]
-    folder, _, last = shown.rstrip("/").rpartition("/")
-    for alike in (re.sub(VARIANT, "", shown), last if shown.startswith("/") else ""):
-        try:
-            spec = load_model(alike).spec
-        except GpuscaleError:
-            continue
-        if alike == last and folder:
-            found.unresolved.append(f"{shown} is not here: {spec.name} is taken by its name")
+    _, slash, last = shown.rstrip("/").rpartition("/")
+    with suppress(GpuscaleError):
+        spec = load_model(last if slash else "").spec
+        found.unresolved.append(f"{shown} is not here: {spec.name} is taken by its name")
         found.model_name = spec.name
         return spec, []
     return None, [f"the shape of its model `{shown}`: give its config.json with --model"]
-
-
-VARIANT = (
-    r"(?i)([-_](base|intermediate|step[-_]\d+k([-_][\d.]+[bt])?|instruct|chat|it|hf|sft|dpo|thinking|awq|gptq|fp8|bf16|int[48]|4bit|bnb|unsloth|"
-    r"nvfp4|dynamic|\d{4}|v\d+(\.\d+)*))+$"
-)
-"""Words behind a model's name that do not change its shape."""
 
 
 def _unread(found: Found) -> list[str]:
