@@ -141,7 +141,7 @@ def test_layouts_are_legal_and_worth_trying():
     ("replica", "words"),
     [
         (Replica(tp=6), "does not divide"),
-        (Replica(pp=100), "layers"),
+        (Replica(pp=81), "layers"),
         (Replica(tp=4, ep=4), "no experts"),
         (Replica(dp_attention=4), "no experts"),
     ],

@@ -76,6 +76,8 @@ def refusal(model: ModelSpec, replica: Replica, engine: str = "vllm") -> str:
     broken = against_tp(replica.tp, facts) or against_pp(replica.pp, 1, facts)
     if broken is not None:
         return broken.message
+    if replica.pp > model.n_layers:  # engines hand out layers; no stage holds the head alone
+        return f"pp={replica.pp} is more than {model.n_layers} layers"
     if replica.ep > 1 and not experts:
         return f"ep {replica.ep}: {model.name} has no experts"
     if replica.ep > max(1, experts):
