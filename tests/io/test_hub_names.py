@@ -14,7 +14,7 @@ NAMES = [  # as on the hub: preset, format of the weights by the card
     ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3", "bf16"),
     ("unsloth/Meta-Llama-3.1-8B-bnb-4bit", "llama3.1-8b", "nf4"),
     ("TheBloke/Llama-2-13B-chat-GPTQ", "llama2-13b", "int4-g128"),
-    ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama3.1-70b", "nvfp4"),
+    ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama3.3-70b", "nvfp4"),
     ("neuralmagic/Llama-3.2-3B-Instruct-quantized.w8a8", "llama3.2-3b", "int8"),
     ("google/gemma-3-27b-it-qat-q4_0-gguf", "gemma3-27b", "q4_0"),
     ("qwen2.5:7b-instruct-q5_K_M", "qwen2.5-7b", "q5_k_m"),
