@@ -15,9 +15,12 @@ from gpuscale.core.formats import FORMATS, format_name
 TUNED = re.compile(
     r"instruct|chat|it|base|hf|thinking|think|preview|latest|sft|dpo|rlhf|rl|pt|beta|fast|"
     r"uncensored|abliterated|distill|quantized|qat|turbo|exp|block|marlin|reasoning|coder|code|math|python|unsloth|mlx|dynamic|"
-    r"\d+k|1m|bf16|fp16|meta|intermediate|step|[\d.]+t"
+    r"\d+k|1m|bf16|fp16|meta|intermediate"
 )
 """Words that change no shape: how it was tuned, for whom, its context, its 16 bits."""
+
+STEP = r"-step-?\d+k?(-[\d.]+[bt])?"
+"""A checkpoint on the way: its step and its tokens."""
 
 DATED = re.compile(r"\d{4}|v\d(\.\d)?|\d{2}-\d{2}")
 """Dates and versions, where the name without them is known."""
@@ -54,7 +57,7 @@ def read_hub_name(name: str, known: Callable[[str], bool]) -> HubName | None:
     HubName(model='mistral-7b-v0.3', stored=None)
     """
     text = re.sub(r"[\s_:]+|\.(?=w\da\d)", "-", name.strip().lower()).removesuffix(".gguf")
-    text, stored = _without_quants(text)
+    text, stored = _without_quants(re.sub(STEP, "", text))
     words = text.split("-")
     formats = [STORED[w] for w in words if w in STORED]
     if "bnb" in words or "nf4" in words:

@@ -24,6 +24,7 @@ NAMES = [  # as on the hub: preset, format of the weights by the card
     ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3", "fp8"),
     ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama3.1-70b", "int4-g128"),
     ("RedHatAI/Qwen3-32B-FP8-dynamic", "qwen3-32b", "fp8"),
+    ("TinyLlama/TinyLlama-1.1B-step-50K-105b", "tinyllama-1.1b", "bf16"),
 ]
 
 
