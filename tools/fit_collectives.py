@@ -177,6 +177,8 @@ def facts_toml(link: str) -> list[str]:
         lines.append(f'shared_bytes_per_s = "{spec.shared_bytes_per_s / 1e9:g} GB/s"')
     if "custom_ranks" in spec.model_fields_set:
         lines.append(f"custom_ranks = {spec.custom_ranks}")
+    if spec.nic_eff_frac:
+        lines.append(f"nic_eff_frac = {spec.nic_eff_frac:g}")
     if spec.mesh_ranks:
         lines.append(f"mesh_ranks = {spec.mesh_ranks}")
     if spec.tree_channel_bytes_per_s:

@@ -17,6 +17,7 @@ from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.io.inputs import Wires
     from gpuscale.specs.model import ModelSpec
 
 DEFAULT_CLUSTER = "dgx-h100"
@@ -185,6 +186,31 @@ class Machine(Question):
         if self.cluster is not None and self.gpu is not None:
             raise GpuscaleError("give --cluster or --gpu, not both")
         return self.cluster or self.gpu or DEFAULT_CLUSTER
+
+
+PEERS = ("p2p", "host", "bridge")
+
+
+@dataclass(kw_only=True)
+class Wired(Question):
+    """How the nodes are built, where they are not a preset's."""
+
+    gpus_per_node: Asked[int | None] = whole("GPUs of a node.", most=4096)
+    nics: Asked[int | None] = whole("NICs of a node (rails).", most=256)
+    link: Asked[float | None] = amount("Speed of one port of a NIC, e.g. 400Gb/s.", "bytes_per_s")
+    peer: Asked[str | None] = text(
+        "How cards on PCIe reach each other: p2p, host (no peer access: through host memory) or "
+        "bridge (NVLink bridges of pairs). [default: as the card's driver allows]",
+        known=PEERS,
+    )
+
+    @property
+    def wires(self) -> Wires | None:
+        """Nodes as they are asked for; None: those of the preset."""
+        from gpuscale.io.inputs import Wires
+
+        found = Wires(self.gpus_per_node, self.nics, self.link, self.peer)
+        return found if found != Wires() else None
 
 
 # --- the layout of a training job --------------------------------------------------------------

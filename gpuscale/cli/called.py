@@ -85,9 +85,14 @@ _SHOW = Topic({"explain": "shows formula and source of each figure"}, "")
 _FORM = Topic({"format": "csv, json or markdown"}, "")
 _SHEET = Topic({"set": "as gpu.hbm_bytes='96 GB': a figure of the data sheet"}, "")
 _EGRESS = Topic(
-    {"set": "as cluster.node_egress_bytes_per_s='100 GB/s': out of a node, all NICs together"}, ""
+    {
+        "nics": "of a node",
+        "link": "speed of a NIC, as 400Gb/s",
+        "set": "as cluster.node_egress_bytes_per_s='100 GB/s': out of a node, all NICs together",
+    },
+    "",
 )
-_NODE = Topic({"set": "as cluster.gpus_per_node=4"}, "")
+_NODE = Topic({"gpus-per-node": "", "set": "as cluster.gpus_per_node=4"}, "")
 _SHARE = Topic({"memory-frac": "of a GPU's memory, for the engine"}, "it is --memory-frac of serve")
 _MODEL = Topic({}, "the model is the first argument")
 _NOTHING = Topic({}, "not covered: it changes neither time nor memory")

@@ -61,6 +61,7 @@ class LinkSpec(Spec):
     source: str = ""
     mesh_ranks: int = Field(default=0, ge=0, le=1000)
     shared_bytes_per_s: BytesPerS | None = None  # most that all ranks send together
+    nic_eff_frac: float | None = Field(default=None, gt=0, le=1)  # of a slot's rate, to a NIC
     custom_ranks: int = Field(default=1024, ge=0)  # most for a serving library's own all-reduce
     tree_channel_bytes_per_s: tuple[BytesPerS, BytesPerS] | None = None  # of two nodes, of more
     ops: dict[str, OpSpec] = Field(default_factory=dict)

@@ -94,4 +94,8 @@ class JobSpec(Spec):
     loss: Value | None = None
     mfu_at_least: Value | None = None
     max_step_time: Value | None = None
+    gpus_per_node: Value | None = None
+    nics: Value | None = None
+    link: Value | None = None
+    peer: Value | None = None
     layout: LayoutPins = Field(default_factory=LayoutPins)

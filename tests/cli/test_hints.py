@@ -37,7 +37,7 @@ NAMED_HERE = [
     ("memory llama3-8b --lora", "--method lora"),
     ("memory llama3-8b --batch 4", "--global-batch"),
     ("serve llama3-8b --batch-size 4", "--concurrency (requests in flight)"),
-    ("plan llama3-8b --gpus 8 --nics 4", "--set (as cluster.node_egress_bytes_per_s='100 GB/s'"),
+    ("memory llama3-8b --gpus 8 --nics 4", "--set (as cluster.node_egress_bytes_per_s='100 GB/s'"),
     ("memory llama3-8b --gpus-per-node 4", "--set (as cluster.gpus_per_node=4)"),
     ("matmul-time h100 4 4 4 --bs 4", "--batch (products in one launch)"),
     ("roofline llama3-8b --bits 4", "--dtype"),

@@ -286,3 +286,21 @@ def test_a_larger_model_sequence_or_batch_never_needs_less(more):
     assert total("qwen3-14b", 4096, 1) > base
     assert total("qwen3-8b", 8192, 1) >= base
     assert total("qwen3-8b", 4096, 4) >= base
+
+
+def test_nics_of_plan_are_settings_and_end_at_the_slot():
+    short = asked("plan llama3-8b --gpu a100 --gpus 16 --nics 2 --link 100Gb/s --micro-batch 1")
+    long = asked(
+        "plan llama3-8b --gpu a100 --gpus 16 --micro-batch 1 --set cluster.nics_per_node=2",
+        "--set",
+        "cluster.node_egress_bytes_per_s=25 GB/s",
+    )
+    assert short["result"]["step_s"] == long["result"]["step_s"]
+    # one H100 a node, four NICs of 400 Gb/s: 50 GB/s measured (NVIDIA/nccl-tests issue 232)
+    done = invoke(
+        *"collective all-reduce h100 --gpus 2 --gpus-per-node 1 --nics 4 --link 400Gb/s "
+        "--bytes 16GB --json".split()
+    )
+    answer = json.loads(done.stdout)
+    assert answer["result"]["expected"]["busbw_bytes_per_s"] == pytest.approx(50e9, rel=0.05)
+    assert "PCIe slots" in answer["warnings"][0]

@@ -49,9 +49,6 @@ ROUTINGS = {
 }
 
 
-PEERS = ("p2p", "host", "bridge")
-
-
 def _op(value: str, label: str) -> str:
     """Read an operation, as nccl-tests or people write it."""
     from gpuscale.core.network.collective import OPS
@@ -71,7 +68,7 @@ def complete_op(incomplete: str) -> list[str]:
 
 
 @dataclass
-class Collective(Swept):
+class Collective(options.Wired, Swept):
     """Time and bandwidth of one collective operation on a cluster.
 
     The ideal: each level's links full, levels pipelined, the slowest one sets the time.
@@ -111,16 +108,8 @@ class Collective(Swept):
     gpus: Asked[int | None] = whole(
         "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
     )
-    gpus_per_node: Asked[int | None] = whole("GPUs of a node.", most=4096)
-    nics: Asked[int | None] = whole("NICs of a node (rails).", most=256)
-    link: Asked[float | None] = amount("Speed of one port of a NIC, e.g. 400Gb/s.", "bytes_per_s")
     oversubscription: Asked[float | None] = amount(
         "Bandwidth down over up, of the switches above the nodes: 4.", "count", most=1000.0
-    )
-    peer: Asked[str | None] = text(
-        "How cards on PCIe reach each other: p2p, host (no peer access: through host memory) or "
-        "bridge (NVLink bridges of pairs). [default: as the card's driver allows]",
-        known=PEERS,
     )
     algorithm: Asked[str | None] = text(
         "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: as the "
@@ -173,12 +162,12 @@ class Case:
 
 def _case(asked: Collective) -> Case:
     """Put together what the options mean, and refuse what cannot be."""
-    from gpuscale.answers.collective.machine import machine, oversubscribed
+    from gpuscale.answers.collective.machine import oversubscribed
     from gpuscale.core.network.hierarchy import check_span, network_levels
     from gpuscale.io.hardware import pair_on_bridge
     from gpuscale.io.inputs import load_inputs
 
-    loaded = load_inputs(machine(asked), cluster=asked.cluster, catalogue=asked.catalogue)
+    loaded = load_inputs(asked, cluster=asked.cluster, catalogue=asked.catalogue, wires=asked.wires)
     spec = oversubscribed(loaded.cluster, asked.oversubscription)
     n_gpus = asked.gpus or _default_gpus(spec)
     if n_gpus == 2 and spec.gpu.bridged and spec.scaleup_class == "pcie":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
 from gpuscale.answers.finetune.wanted import Wanted, layout_of, offload_of
+from gpuscale.answers.options import Wired
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.method import Method, canonical, check
@@ -186,6 +187,7 @@ def make_case(
         model=name,
         catalogue=catalogue,
         others={"software": tuning_software(family)},
+        wires=question.wires if isinstance(question, Wired) else None,
     )
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)

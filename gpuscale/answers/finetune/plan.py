@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.ask import fields_of
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, refuse_rollouts
 from gpuscale.answers.finetune.case import default_software, make_case
@@ -29,6 +30,7 @@ from gpuscale.answers.finetune.words import (
     verdict_text,
 )
 from gpuscale.answers.money import bill_of, rate_of
+from gpuscale.answers.options import Wired
 from gpuscale.core.finetune.bench import host_bytes_per_node
 from gpuscale.core.finetune.remedy import remedies
 from gpuscale.core.quantity import format_count, format_si
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 TAKEN = (
     *LAYOUT_TAKEN,
+    *fields_of(Wired),
     "gpus",
     "cluster",
     "gpu",

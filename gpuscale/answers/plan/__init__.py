@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 SCALINGS = ("strong", "weak")
 MOST_GPUS = 4_194_304
 
+WIRED = tuple(fields_of(options.Wired))
 SERVING = ("weights", "kv", "context", "concurrency")
-SERVED = ("model", "gpus", "cluster", "gpu", "catalogue", "precision", "tp", "pp", *SERVING)
+SERVED = ("model", "gpus", "cluster", "gpu", "catalogue", "precision", "tp", "pp", *WIRED, *SERVING)
 """Fields of a serving plan."""
 
 
@@ -43,7 +44,7 @@ def _prices(value: Any, label: str) -> dict[str, float]:
 
 
 @dataclass
-class Plan(options.Pins, Rollouts, Failing, Costed, Swept):
+class Plan(options.Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     """Best layout of a training job on a cluster, its time, memory and cost.
 
     Every dimension that is not pinned is searched; the layout printed is the best of all. With

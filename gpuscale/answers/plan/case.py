@@ -83,6 +83,7 @@ def load_case(asked: Plan, request: Request, cluster: str) -> Loaded:
         model=request.model,
         catalogue=request.catalogue,
         others={"software": load_software(request.software)},
+        wires=asked.wires,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.job_options import JobOptions
-from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
+from gpuscale.answers.options import DEFAULT_SOFTWARE, Wired, usual_seq_len
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ JOB_KEYS = (
     "pue",
     "own",
     *SETTINGS,
+    *fields_of(Wired),
 )
 
 

@@ -88,6 +88,7 @@ def serving_plan(asked: Plan) -> Document:
         cluster=_one(asked.clusters, "--cluster"),
         model=asked.model,
         catalogue=asked.catalogue or "vendor",
+        wires=asked.wires,
     )
     job = _job(asked, loaded.model)
     hbm = loaded.gpu.hbm_bytes

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Timeline(options.Degrees, options.Machine, Swept):
+class Timeline(options.Degrees, options.Machine, options.Wired, Swept):
     """One training step in time: passes, bubbles and exchanges of every pipeline stage.
 
     The expected step of `gpuscale plan`, for a layout that you give; `-o step.trace.json` writes

@@ -55,6 +55,7 @@ def timeline_document(asked: Asked) -> Document:
         model=asked.model,
         catalogue=asked.catalogue,
         others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
+        wires=asked.wires,
     )
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
