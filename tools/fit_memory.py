@@ -21,7 +21,8 @@ from pathlib import Path
 from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.parameters import MemoryParameters, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
-from gpuscale.evidence.rows.measurements import TrainingRun, training_runs
+from gpuscale.evidence.rows.measurements import TrainingRun
+from gpuscale.evidence.score.runs import read_runs
 from gpuscale.io.software import load_software
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -219,7 +220,7 @@ def main() -> None:
     for group in GROUPS:
         if given.only not in group.name:
             continue
-        rows = training_runs(given.layouts if group.layouts else given.runs)
+        rows = read_runs(given.layouts if group.layouts else given.runs)
         runs = [r for r in rows if r.memory_bytes and r.layout and r.model and group.chosen(r)]
         runs = [r for r in runs if r.quality in ("good", "")][:: group.every]
         values, ratios = fit(group, runs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuscale.answers.plan.case import fit_factor
@@ -27,6 +27,7 @@ from gpuscale.core.plan.ties import ties
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.space import default_space
+from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.step import breakdown
 from gpuscale.core.words import STEP_PARTS
 from gpuscale.evidence.rows.measurements import TrainingRun
@@ -69,6 +70,7 @@ def claim_of(run: TrainingRun) -> Claim | None:
     facts = facts_of(
         run.model, lay.seq_len, lay.global_batch_size, run.n_gpus, capabilities_of(software)
     )
+    facts = replace(facts, settings=settings_of(run))
     problem = Problem(
         run.model,
         hw,
@@ -96,6 +98,15 @@ def claim_of(run: TrainingRun) -> Claim | None:
         best.layout,
         term,
         gains[term] / gain if gain > 0 else 0.0,
+    )
+
+
+def settings_of(run: TrainingRun) -> JobSettings:
+    """Read what a recipe sets that some layouts do not go with."""
+    graphs = run.options.get("cuda_graphs")
+    return JobSettings(
+        cuda_graphs=str(graphs) if graphs else None,
+        overlap_ep=bool(run.options.get("overlap_ep")) or None,
     )
 
 

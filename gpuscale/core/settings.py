@@ -143,8 +143,9 @@ class JobSettings:
         """Say why a layout does not go with the settings; empty: it does.
 
         Megatron-Core, transformer_config.py: the experts' exchange is overlapped with experts that
-        are spread, interleaved stages and without full recomputation; layers are offloaded
-        without a pipeline and without recomputation.
+        are spread, interleaved stages and without full recomputation; graphs of layers exclude
+        full recomputation, and that of the experts; layers are offloaded without a pipeline,
+        without recomputation and without graphs.
         """
         if self.dispatcher == "deepep" and ep > DEEPEP_RANKS:
             return f"DeepEP takes at most {DEEPEP_RANKS} ranks of experts: 20 nodes of 8"
@@ -155,8 +156,16 @@ class JobSettings:
                 return "overlapping the exchange of experts needs interleaved stages (vpp)"
             if recompute == "full" or "moe" in (self.recompute_modules or ()):
                 return "overlapping the exchange of experts excludes their recomputation"
+        graphs = self.cuda_graphs or "none"
+        if graphs == "layer":
+            if recompute == "full":
+                return "CUDA graphs of layers exclude full recomputation; of the iteration, not"
+            if recompute == "selective" and "moe" in (self.recompute_modules or ()):
+                return "CUDA graphs of layers, the router in them, exclude recomputing the experts"
         if self.offload_layers and (pp > 1 or recompute != "none"):
             return "offloaded layers go with neither a pipeline nor recomputation"
+        if self.offload_layers and graphs != "none":
+            return "offloaded layers do not go with CUDA graphs"
         return ""
 
     def against(self, soft: Capabilities) -> str:

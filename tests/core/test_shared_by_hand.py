@@ -355,6 +355,19 @@ def test_settings_that_a_framework_lacks(settings, said):
         ({"offload_layers": 2}, 1, 1, 1, "none", ""),
         ({"offload_layers": 2}, 2, 1, 1, "none", "neither"),
         ({"offload_layers": 2}, 1, 1, 1, "full", "neither"),
+        # Megatron-Core, transformer_config.py: graphs of layers with recomputation, offload
+        ({"offload_layers": 2, "cuda_graphs": "full"}, 1, 1, 1, "none", "graphs"),
+        ({"cuda_graphs": "layer"}, 1, 1, 1, "full", "exclude full"),
+        ({"cuda_graphs": "full"}, 1, 1, 1, "full", ""),
+        ({"cuda_graphs": "layer"}, 1, 1, 1, "selective", ""),
+        (
+            {"cuda_graphs": "layer", "recompute_modules": ("moe",)},
+            1,
+            1,
+            1,
+            "selective",
+            "exclude recomputing",
+        ),
     ],
 )
 def test_settings_that_a_layout_excludes(settings, pp, vpp, ep, recompute, word):

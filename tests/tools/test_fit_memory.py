@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.evidence.rows.measurements import training_runs
+from gpuscale.evidence.score.runs import read_runs
 from gpuscale.io.software import load_software
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def tool():
 
 @pytest.fixture(scope="module")
 def runs(tool):
-    rows = training_runs(tool.DATA / "training_runs.csv.gz")
+    rows = read_runs(tool.DATA / "training_runs.csv.gz")
     return [r for r in rows if r.memory_bytes and r.layout and r.model and r.quality == "good"]
 
 

@@ -147,6 +147,10 @@ def test_recipes_of_experts_say_more_than_their_columns():
     assert not dropped["rdma_dispatch"]
     assert not options["megatron-bridge-perf-D027"]["deduplicated_all_to_all"]
     assert options["megatron-bridge-perf-D023"]["moe_kernels"] == "2026a"  # graphs of layers
+    # 26.08 without notes: as the same layout in 26.06; 25.11 came before what was read
+    newest = options["megatron-bridge-perf-D001"]
+    assert newest["cuda_graphs"] == "full" and newest["overlap_ep"]
+    assert "cuda_graphs" not in options["megatron-bridge-perf-D020"]
 
 
 def test_unknown_names_and_blanks_are_still_predicted():

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gpuscale.core.layout import Layout
@@ -27,7 +26,6 @@ from gpuscale.evidence.rows.settings import (
     shard_group_of,
     zero_stage_of,
 )
-from gpuscale.io.tables import read_rows
 from gpuscale.specs.model import ModelSpec
 
 Row = Mapping[str, str]
@@ -356,8 +354,3 @@ def _classes(
         "quality": row.get("quality", ""),
         "full_spec": row.get("full_spec", ""),
     }
-
-
-def training_runs(path: str | Path) -> list[TrainingRun]:
-    """Read every row of a runs or layouts file, in file order."""
-    return [training_run(row, i) for i, row in enumerate(read_rows(path))]

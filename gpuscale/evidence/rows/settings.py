@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 Row = Mapping[str, str]
 
@@ -105,6 +105,57 @@ def moe_kernel_generation(notes: str, framework: str = "") -> str:
         return "2025" if year[1] == "25" else "2024"
     release = int(match[1]) * 100 + int(match[2])
     return "2025" if release < 2600 else "2026a" if release < 2606 else "2026b"
+
+
+TOLD = re.compile(r"cuda graphs \w+|moe all-to-all overlap", re.IGNORECASE)
+"""Settings in the notes of a row whose recipe was read."""
+
+_ALIKE = (
+    "source",
+    "dup_group",
+    "precision",
+    "n_gpus",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "micro_batch",
+)
+
+
+def _release(notes: str) -> tuple[int, ...]:
+    """Container that a row names; () if none."""
+    match = re.search(r"container (\d\d)\.(\d\d)(?:\.(\d+))?", notes)
+    return tuple(int(n or 0) for n in match.groups()) if match else ()
+
+
+def with_recipes(rows: Sequence[Row]) -> list[Row]:
+    """Give rows whose recipe was not read the settings of the last one that was.
+
+    Performance pages print layouts; what else a recipe sets is noted where its file was read. The
+    same layout of the same job in a newer container has the recipe of the last one before it.
+    """
+    read: dict[tuple[str, ...], list[tuple[tuple[int, ...], Row]]] = {}
+    for row in rows:
+        if "/configs@" in row.get("notes", "") and _release(row["notes"]):
+            key = tuple(row.get(name, "") for name in _ALIKE)
+            read.setdefault(key, []).append((_release(row["notes"]), row))
+    return [_like_before(row, read) for row in rows]
+
+
+def _like_before(row: Row, read: dict[tuple[str, ...], list[tuple[tuple[int, ...], Row]]]) -> Row:
+    notes = row.get("notes", "")
+    own = _release(notes)
+    if not own or "/configs@" in notes:
+        return row
+    before = [x for x in read.get(tuple(row.get(n, "") for n in _ALIKE), []) if x[0] <= own]
+    if not before:
+        return row
+    last = max(before, key=lambda x: x[0])[1]
+    told = TOLD.findall(last["notes"])
+    again = row.get("recompute") or last.get("recompute", "")
+    return {**row, "notes": "; ".join([notes, *told]), "recompute": again}
 
 
 def schedule_of(row: Row) -> str:

@@ -13,6 +13,7 @@ from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
 from gpuscale.evidence.rows.measurements import Row, TrainingRun, training_run
+from gpuscale.evidence.rows.settings import with_recipes
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import Calibration
@@ -32,7 +33,7 @@ def own_copy(name: str) -> Path:
 def read_runs(rows: Rows) -> list[TrainingRun]:
     """Read the runs of a CSV file, or of rows already read."""
     found = read_rows(rows) if isinstance(rows, (str, Path)) else rows
-    return [training_run(row, i) for i, row in enumerate(found, 1)]
+    return [training_run(row, i) for i, row in enumerate(with_recipes(found), 1)]
 
 
 def records_of(
