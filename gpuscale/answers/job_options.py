@@ -52,6 +52,13 @@ def recipe(default: str) -> Asked[str | None]:
     return Asked(f"Bytes per parameter of the states: {names} [default: {default}]", None, _recipe)
 
 
+FUSED_LOSSES = dict.fromkeys(
+    ("liger", "chunked_nll", "chunked-nll", "cce", "cut-ce", "cut-cross-entropy", "flce", "linear"),
+    "fused",
+)
+"""What frameworks call a head whose logits are never whole -> its name here."""
+
+
 @dataclass(kw_only=True)
 class KernelOptions(Question):
     """Kernels of a job; not given, those of the software."""
@@ -63,6 +70,7 @@ class KernelOptions(Question):
     loss: Asked[str | None] = text(
         "Cross entropy: eager (whole logits), chunked or fused. [default: the software's]",
         known=tuple(LOSSES),
+        same=FUSED_LOSSES,
     )
 
 

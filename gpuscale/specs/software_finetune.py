@@ -30,6 +30,7 @@ class SoftwareFinetune(Spec):
     step_gradients_bytes: Factor = 0.0
     sharded_fragmentation: Annotated[float, Field(ge=1, le=3)] = 1.0
     step_group_params: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    reduce_bucket_bytes: Overhead = 0.0
     replica_buckets: bool = False
     hidden_bytes: Factor = 2.0
     norm_bytes: Factor = 4.0

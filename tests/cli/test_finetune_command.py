@@ -226,3 +226,12 @@ def test_one_kind_of_gpu_is_answered_for_the_fewest(capsys):
         r = json.loads(capsys.readouterr().out)["result"]
         assert r["chosen"]["n_gpus"] == want and r["chosen"]["offload"] == []
         assert {o["n_gpus"] for o in r["options"]} > {want}
+
+
+def test_a_million_tokens_over_eight_gpus_as_measured(capsys):
+    """TRL 1.13: Qwen3-8B on one sequence of 1,048,576 tokens takes 56.2 GB of each of 8 H100."""
+    job = ("--method", "full", "--seq-len", "1048576", "--cp", "8", "--loss", "chunked_nll")
+    where = ("--gpu", "h100", "--gpus", "8", "--software", "trl", "--offload", "activations")
+    code, r = result(capsys, "memory", "qwen3-8b", *where, *job)
+    assert code == 0
+    assert r["total_bytes"] == pytest.approx(56.2e9, rel=0.15)

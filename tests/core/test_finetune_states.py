@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.finetune.job import Job
-from gpuscale.core.finetune.memory import bytes_per_logit
+from gpuscale.core.finetune.memory import bucket_bytes, bytes_per_logit
 from gpuscale.core.finetune.method import Method, counts
 from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
@@ -132,3 +132,19 @@ def test_bytes_of_a_logit_are_none_below_nothing():
     p = replace(IDEAL, fp16_copy=False, logits_eager_bytes=3.0)
     assert bytes_per_logit(job, p) == 0.0
     assert bytes_per_logit(job, replace(p, logits_eager_bytes=4.5)) == 0.5
+
+
+@pytest.mark.parametrize(("zero", "copies"), [(2, 2.0), (3, 4.0)])
+def test_sharded_steps_read_fp32_gradients(zero, copies):
+    """DeepSpeed: stage 2 steps on an fp32 copy in place of 2 bytes, stage 3 beside its buffer."""
+    p = replace(HEAVY, full_gradients_bytes=2.0, step_gradients_bytes=4.0)
+    more = states("full", zero, p=p).step_bytes - states("full", zero).step_bytes
+    assert more == pytest.approx(copies * (DENSE / 4 + SPLIT / 2 + REST / 4), rel=1e-6)
+
+
+@pytest.mark.parametrize(("zero", "held"), [(0, 0.0), (1, 2e9), (2, 2e9), (3, 0.0)])
+def test_buckets_of_the_lower_stages(zero, held):
+    """Two buffers of 5e8 elements in 16 bits (zero/config.py: reduce_bucket_size, overlap_comm)."""
+    p = replace(IDEAL, reduce_bucket_bytes=2 * 2 * 5e8)
+    assert bucket_bytes(Layout(8, 8, dp=4, zero_stage=zero), p) == held
+    assert bucket_bytes(Layout(8, 1, zero_stage=zero), p) == 0.0

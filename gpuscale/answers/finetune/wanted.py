@@ -195,7 +195,10 @@ def layout_of(
             f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",
             f"{-(-batch // (dp * micro)) * dp * micro} would be",
         )
-    zero = habits.zero_stage if wanted.zero is None else wanted.zero
+    zero = wanted.zero
+    if zero is None:  # context parallelism of such frameworks comes with shards
+        with_shards = wanted.cp > 1 and software.finetune and software.finetune.sharded
+        zero = 3 if with_shards else habits.zero_stage
     together = wanted.sequence_parallel
     together = software.sequence_parallel if together is None else together
     offload = offload_of(wanted, habits)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.method import Counts, LayerCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import States
+    from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import LayerFacts, ModelFacts
     from gpuscale.core.stages import StageParams
     from gpuscale.specs.model import ModelSpec
@@ -187,6 +188,14 @@ def fragmentation_of(zero_stage: int, p: FinetuneParameters) -> float:
     return max(p.fragmentation, p.sharded_fragmentation if zero_stage == 3 else 1.0)
 
 
+def bucket_bytes(layout: Layout, p: FinetuneParameters) -> float:
+    """Buffers that ZeRO-1 and 2 reduce gradients in, held from the first backward pass on. [byte].
+
+    They have one size whatever is trained (Rajbhandari et al. 2019, arXiv:1910.02054, section 6.2).
+    """
+    return p.reduce_bucket_bytes if layout.zero_stage in (1, 2) and layout.dp > 1 else 0.0
+
+
 def stage_memory(
     model: ModelFacts,
     stage: StageParams,
@@ -214,7 +223,8 @@ def stage_memory(
     at_step = moment == "optimizer step"
     static = states.base_bytes + states.adapter_bytes + states.optimizer_bytes
     gathered = extra if at_step else gathers[moment]
-    allocated = static + grads + kept + working + gathered + p.overhead_bytes
+    workspace = p.overhead_bytes + bucket_bytes(layout, p)
+    allocated = static + grads + kept + working + gathered + workspace
     allocated += 0.0 if at_step else extra
     loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0
     if loading > allocated and layout.dp > 1:
@@ -231,7 +241,7 @@ def stage_memory(
         working_bytes=working,
         logits_bytes=0.0 if at_step else extra,
         gathered_bytes=gathered,
-        workspace_bytes=p.overhead_bytes,
+        workspace_bytes=workspace,
         fragmentation_bytes=(fragmentation_of(layout.zero_stage, p) - 1.0) * allocated,
         context_bytes=p.context_bytes,
         host_bytes=states.host_bytes + _host_activations(model, stage, job),

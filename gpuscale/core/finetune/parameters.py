@@ -28,6 +28,7 @@ class FinetuneParameters:
     step_gradients_bytes: float = 0.0  # of the gradient a sharded step reads, in place of its own
     sharded_fragmentation: float = 1.0  # ZeRO-3: reserved over allocated
     step_group_params: float = 0.0  # ZeRO-3: parameters that are stepped at once; 0: all
+    reduce_bucket_bytes: float = 0.0  # ZeRO-1 and 2: buffers that gradients are reduced in
     replica_buckets: bool = False  # replicas reduce copies of their gradients (PyTorch DDP)
     # forward and backward
     hidden_bytes: float = 2.0  # per hidden element and sublayer: the input of a norm

@@ -189,7 +189,9 @@ def _full_states(
     stepped = states * share
     if zero == 3 and p.step_group_params:
         stepped = min(stepped, p.step_group_params)
-    copied = max(0.0, p.step_gradients_bytes - p.full_gradients_bytes)
+    # ZeRO-3 steps on copies beside its flat buffer of gradients, the lower stages in their place
+    left = 0.0 if zero == 3 else p.full_gradients_bytes
+    copied = max(0.0, p.step_gradients_bytes - left)
     step = 0.0 if opt.in_backward else (copied + p.step_bytes * opt.temporaries) * stepped
     host = 0.0
     if "parameters" in job.offload:
