@@ -195,3 +195,40 @@ def test_a_name_of_an_environment_is_no_server():
 def test_a_page_is_no_launch_file():
     with pytest.raises(GpuscaleError, match="a page or notes"):
         read_launch({"README.md": "# Title\n\nimport this\n"})
+
+
+SMALL = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024"
+FLAGS = f"{SMALL} --max-position-embeddings 1024"
+
+
+@pytest.mark.parametrize(
+    ("text", "world_size"),
+    [
+        (f"torchrun pretrain_gpt.py {FLAGS}", 1),  # torchrun's own default
+        (f"NUM_GPUS=64\ndeepspeed pretrain_gpt.py {FLAGS}", 64),
+        (f"#SBATCH -N 2\nNUM_GPUS=16\nsrun python pretrain_gpt.py {FLAGS}", 16),
+        (f"#SBATCH -N 2\nNUM_GPUS=4\nsrun python pretrain_gpt.py {FLAGS}", 8),
+        (f"#SBATCH -G H100:4\npython pretrain_gpt.py {FLAGS}", 4),
+        (f"#SBATCH --gres=gpu:8 -N 1\nsrun -n 1 -N 1 ray start\npython pretrain_gpt.py {FLAGS}", 8),
+        (
+            "#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-task=1\n"
+            f"srun python pretrain_gpt.py {FLAGS}",
+            8,
+        ),
+        (f"srun accelerate launch --num_processes $N pretrain_gpt.py {FLAGS}", None),
+    ],
+)
+def test_gpus_are_those_of_the_command_that_trains(text, world_size):
+    assert read_launch({"run.sh": text}).world_size == world_size
+
+
+def test_old_megatron_says_the_batch_of_a_replica_and_a_fork_names_its_program_otherwise():
+    text = f"python -m torch.distributed.launch --nproc_per_node 8 finetune_gpt.py {FLAGS}"
+    found = read_launch({"run.sh": f"{text} --batch-size 8 --model-parallel-size 2 --fp16"})
+    assert (found.kind, found.micro_batch_size, found.tp) == ("megatron", 8, 2)
+    assert found.model is not None and found.model.position == "learned"
+
+
+def test_an_account_names_the_gpu():
+    text = "#SBATCH --account=abc@v100\n#SBATCH --gres=gpu:4\nsrun python pretrain_gpt.py " + FLAGS
+    assert read_launch({"run.slurm": text}).gpu == "v100"

@@ -25,6 +25,15 @@ CASES = [
     ("run '$A' \"a b\"", [["run", "$A", "a b"]]),
     ("a; b && c || d", [["a"], ["b"], ["c"], ["d"]]),
     ("bash <<EOF\nrun 1\nEOF", [["run", "1"]]),
+    # what a test is taken to say stays so
+    (
+        "S=$1\nif [ $S = 7B ]; then L=32; fi\nif [ $S = 13B ]; then L=40; fi\nrun $L",
+        [["run", "32"]],
+    ),
+    # a branch that leaves the script is not the one a job goes through
+    ("if [ $# -eq 0 ]; then\nN=1\nexit 1\nelse\nN=2\nfi\nrun $N", [["run", "2"]]),
+    ("if [ $A = x ]; then\npython t.py\nexit 0\nfi", [["python", "t.py"]]),
+    ("N=$(expr 16 / 8)\nrun $N $(echo 0,1,2 | tr ',' ' ' | wc -w)", [["run", "2", "3"]]),
 ]
 
 

@@ -208,11 +208,13 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 
 def _unread(found: Found) -> list[str]:
     """Say what a script takes from variables that are not known, where the layout needs it."""
-    return [
-        f"{field.replace('_', ' ')}, which is {text[:60]}: say it with --var"
-        for field, text in found.unread.items()
-        if field in NEEDED
-    ]
+    missing = []
+    for field, text in found.unread.items():
+        if field in NEEDED:
+            named = re.fullmatch(r"\$\{?(\w+)\}?", text)
+            how = f"--var {named[1]}=NUMBER" if named else "--var"
+            missing.append(f"{field.replace('_', ' ')}, which is {text[:60]}: say it with {how}")
+    return missing
 
 
 NEEDED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "global_batch_size") + (
@@ -295,7 +297,8 @@ def _judged(
     broken = list(found.wrong)
     if why := request.settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute):
         broken.append(why)
-    if rule := against(layout, case.problem.facts):
+    rule = against(layout, case.problem.facts)
+    if rule and not (rule.rule == "batch" and found.wrong):  # said already
         broken.append(f"{rule.message} ({rule.rule})")
     if not broken:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.said import said_rows
-from gpuscale.answers.plan.text import degrees, percent, seconds
+from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
 from gpuscale.core.words import gb
 from gpuscale.launch.read.detect import DIALECTS
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
@@ -13,6 +13,7 @@ from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.records import Checked, LaunchReport
+    from gpuscale.core.layout import Layout
     from gpuscale.render.document import Block
 
 FRAMEWORK = {
@@ -102,7 +103,7 @@ def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
     rows = [("cluster", asked.where, named)]
     lay = r.layout
     if lay is not None:
-        rows.append(("layout", f"{degrees(lay)}, ZeRO-{lay.zero_stage}", f"software {r.software}"))
+        rows.append(("layout", _layout(lay), f"software {r.software}"))
         rows.append(
             (
                 "batch",
@@ -129,6 +130,13 @@ def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
         best = f"{degrees(r.best_layout)}, ZeRO-{r.best_layout.zero_stage}"
         rows.append((label, seconds(r.best_step_s), best + (slower if r.fits else "")))
     return rows
+
+
+def _layout(lay: Layout) -> str:
+    """Degrees, chunks, sharding and recomputation of the launch."""
+    parts = [degrees(lay), f"VPP {lay.vpp}" if lay.vpp > 1 else "", f"ZeRO-{lay.zero_stage}"]
+    kept = recompute(lay) if lay.recompute != "none" else ""
+    return ", ".join(part for part in (*parts, kept) if part)
 
 
 def _better(r: LaunchReport) -> list[Block]:

@@ -307,8 +307,19 @@ def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
 def _unresolved(found: Found, script: Script) -> None:
     """Variables that stand in the training command itself."""
     for text in script.unresolved:
-        if text not in found.unresolved and not text.startswith(("$(", "`")):
+        name = text.strip("${}")
+        idle = text.startswith(("$(", "`")) or name in OF_THE_MACHINE or not re.search(r"\w", name)
+        if text not in found.unresolved and not idle:
             found.unresolved.append(text)
+
+
+OF_THE_MACHINE = frozenset(
+    "0 ? USER HOME PWD RANDOM HOSTNAME SCRATCH IFS PATH PYTHONPATH LD_LIBRARY_PATH MASTER_ADDR "
+    "MASTER_PORT NODE_RANK RANK LOCAL_RANK SLURM_JOB_ID SLURM_JOBID SLURM_PROCID SLURM_NODEID "
+    "SLURM_LOCALID SLURM_JOB_NODELIST SLURM_NODELIST SLURM_SUBMIT_DIR SLURM_CPUS_PER_TASK "
+    "SLURM_ARRAY_TASK_ID SLURM_JOB_NAME CONDA_PREFIX HF_TOKEN WANDB_API_KEY".split()
+)
+"""Variables of the machine and the moment, which say nothing of a job's size."""
 
 
 NO_TRAINING = tuple(

@@ -49,8 +49,12 @@ GPU_VARIABLES = (
     "NPROC_PER_NODE",
     "N_GPUS_PER_NODE",
     "NUM_GPUS_PER_NODE",
+    "GPU_PER_NODE",
     "SLURM_GPUS_ON_NODE",
 )
+COUNTS = ("NUM_GPUS", "N_GPUS", "num_gpus", "n_gpus", "NGPUS", "NUM_PROCESSES", "WORLD_SIZE")
+"""Variables that count the GPUs of a node in some scripts and those of the job in others."""
+MOST_A_NODE = 8
 
 
 def outside_variables(text: str) -> dict[str, str]:
@@ -68,7 +72,7 @@ def outside_variables(text: str) -> dict[str, str]:
 
 def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
     """(nodes, GPUs a node, tasks a node) of the `#SBATCH` lines."""
-    nodes = per_node = tasks = None
+    nodes = per_node = tasks = per_task = None
     for line in _SBATCH.findall(text):
         if match := re.search(r"(?:--nodes[=\s]|-N\s*)(\d+)", line):
             nodes = int(match[1])
@@ -78,7 +82,16 @@ def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
             per_node = int(match[1])
         if match := re.search(r"--ntasks-per-node[=\s](\d+)", line):
             tasks = int(match[1])
-    return nodes, per_node, tasks
+        if match := re.search(r"--gpus-per-task[=\s](?:[\w.-]+:)?(\d+)", line):
+            per_task = int(match[1])
+    return nodes, per_node or (per_task * (tasks or 1) if per_task else None), tasks
+
+
+def _sbatch_gpus(text: str) -> int | None:
+    """GPUs of the whole job by an `#SBATCH` line."""
+    pattern = r"(?:--gpus[=\s]|-G\s*)(?:[A-Za-z][\w.-]*:)?(\d+)"
+    found = [match[1] for line in _SBATCH.findall(text) if (match := re.search(pattern, line))]
+    return int(found[-1]) if found else None
 
 
 def read_size(text: str, script: Script, found: Found) -> None:
@@ -90,11 +103,15 @@ def read_size(text: str, script: Script, found: Found) -> None:
     if re.search(r"\b(NEURON_RT_NUM_CORES|NEURON_CC_FLAGS|NEURON_FUSE_SOFTMAX)\b", text):
         found.other_machine = "AWS Trainium"
     for line in _SBATCH.findall(text):
-        if re.match(r"--(gres|gpus-per-node|gpus|constraint)\b|-C\b", line):
+        if re.match(r"--(gres|gpus[\w-]*|constraint|partition|account|qos)\b|-[CApqG]\b", line):
             found.gpu = found.gpu or gpu_named(line)
+            if re.search(r"(?i)mi250", line):
+                found.other_machine = "halves of MI250X (devices of 64 GB)"
     total, unknown = None, False
     for words in script.commands:
         if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):
+            continue
+        if words[0] in ("srun", "mpirun") and not _starts_a_program(words):
             continue
         end = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
         given = _pairs(words[:end])
@@ -104,6 +121,7 @@ def read_size(text: str, script: Script, found: Found) -> None:
         if given.get("--ntasks-per-node") == "1":  # one launcher a node, however many GPUs
             del given["--ntasks-per-node"]
         per_node = _first(given, PER_NODE) or per_node
+        unknown |= any(UNSET in given.get(name, "") for name in TOTAL)
         total = _first(given, TOTAL) or _included(given.get("--include", "")) or total
         if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:
             apart = _pairs(words[: words.index("--")] if "--" in words else words)
@@ -116,12 +134,42 @@ def read_size(text: str, script: Script, found: Found) -> None:
     devices = variables.get("CUDA_VISIBLE_DEVICES")
     if not per_node and not total and isinstance(devices, str):
         per_node = len(devices.split(",")) if re.fullmatch(r"\d+(,\d+)*", devices) else None
+    total = total or (None if per_node else _sbatch_gpus(text))
+    if not per_node and not total and not unknown:
+        total, per_node = _counted(script, nodes, found.tp * found.pp * found.cp)
     found.n_nodes = found.n_nodes or nodes
     found.gpus_per_node = found.gpus_per_node or per_node
     if total and not (nodes and per_node):
         found.n_gpus = found.n_gpus or total
     if found.gpus_per_node and not found.n_nodes and not found.n_gpus and not unknown:
         found.n_nodes = 1
+
+
+def _starts_a_program(words: list[str]) -> bool:
+    """Whether what `srun` or `mpirun` starts may be a training program."""
+    return any(w.endswith((".py", ".sh", "bash")) or " " in w or w == "-m" for w in words[1:])
+
+
+def _counted(script: Script, nodes: int | None, apart: int) -> tuple[int | None, int | None]:
+    """(GPUs of the job, GPUs a node) where only a variable counts them, or torchrun's default.
+
+    `apart`: GPUs of one model [1]; torchrun's default of one process is not meant where it is more.
+    """
+    count = _variable(script.variables, COUNTS)
+    if count and nodes and nodes > 1:
+        whole = count > MOST_A_NODE and count % nodes == 0
+        return (count, None) if whole else (None, count)
+    if count:
+        return count, None
+    launched = [w for words in script.commands for w in words]
+    bare = any(w.rsplit("/", 1)[-1] in TORCHRUN for w in launched) and not any(
+        w.startswith("--nproc") for w in launched
+    )
+    return None, 1 if bare and apart == 1 else None
+
+
+TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""Launchers that start one process a node where nothing else is said."""
 
 
 def _included(text: str) -> int | None:

@@ -25,11 +25,17 @@ OLD = (
     "--first-k-dense-replace",
     "--expert-interval",
     "--topk",
+    "--position-embedding-type",
 )
 """Options of older releases and forks that are read all the same."""
 
-FORKS = {"--moe-num-experts": "--num-experts", "--moe-top-k": "--moe-router-topk"}
-"""Option of MegaBlocks -> Megatron's."""
+FORKS = {
+    "--moe-num-experts": "--num-experts",  # MegaBlocks
+    "--moe-top-k": "--moe-router-topk",
+    "--batch-size": "--micro-batch-size",  # Megatron-LM until 2.0: of one replica
+    "--model-parallel-size": "--tensor-model-parallel-size",
+}
+"""Option of forks and of old releases -> Megatron's."""
 
 OTHER_PROGRAM = (
     r"pretrain_(bert|t5|vision|ict|retro|vlm)|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
@@ -55,8 +61,9 @@ def is_megatron(words: list[str]) -> bool:
     """Whether a command is Megatron's."""
     if words[:1] and words[0] in ("echo", "[", "[[", "test", "printf", "cat", "cp", "mkdir"):
         return False
+    shaped = "--hidden-size" in words and "--num-attention-heads" in words
     return any(re.search(r"pretrain_\w+\.py$", w) for w in words) or (
-        "--num-layers" in words and "--tensor-model-parallel-size" in words
+        "--num-layers" in words and (shaped or "--tensor-model-parallel-size" in words)
     )
 
 
@@ -282,7 +289,7 @@ def model_of(values: Values, name: str) -> ModelSpec | None:
         "ffns": {key: value for key, value in ffns.items() if key in used},
         "tie_embeddings": "--untie-embeddings-and-output-weights" not in values,
         "norm": "rmsnorm" if values.text("--normalization") == "RMSNorm" else "layernorm",
-        "position": "rope" if values.text("--position-embedding-type") == "rope" else "learned",
+        "position": _position(values),
         "max_position": values.whole("--max-position-embeddings"),
         "n_mtp_layers": values.whole("--mtp-num-layers") or 0,
     }
@@ -292,6 +299,16 @@ def model_of(values: Values, name: str) -> ModelSpec | None:
         found = values.found
         found.wrong.append(f"the model of the flags: {' '.join(str(error).split())[:160]}")
         return None
+
+
+def _position(values: Values) -> str:
+    """Kind of positions; learned ones are the default (arguments.py)."""
+    if "--use-rotary-position-embeddings" in values:
+        return "rope"
+    said = values.text("--position-embedding-type") or "learned"
+    return {"learned_absolute": "learned", "relative": "none"}.get(
+        said, said if said in ("learned", "alibi", "none") else "rope"
+    )
 
 
 def _mixer(values: Values, hidden: int, heads: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable
 
+from gpuscale.launch.read.branches import Before, Conditions
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.words import (
     Script,
@@ -43,24 +44,12 @@ def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
     [['run', '--tp', '4', '--n', '8']]
     """
     script = Script(variables=dict(variables or {}))
-    state = _Conditions()
+    state = Conditions()
     for line in _logical_lines(text, script):
         for part in _statements(line):
             _statement(part, script, state)
     script.unresolved = list(dict.fromkeys(script.unresolved))
     return script
-
-
-class _Conditions:
-    """Nested `if`s and `case`s: which branch is read. An unknown test reads its first branch."""
-
-    def __init__(self) -> None:
-        self.stack: list[tuple[bool, bool]] = []  # (reading, a branch was read)
-        self.words: list[str | None] = []  # what each open `case` compares; None: an `if`
-
-    @property
-    def reading(self) -> bool:
-        return all(reading for reading, _ in self.stack)
 
 
 def _logical_lines(text: str, script: Script) -> list[str]:
@@ -146,7 +135,7 @@ def _statements(line: str) -> list[str]:
     return [p.strip() for p in [*parts, line[start:]] if p.strip()]
 
 
-def _statement(part: str, script: Script, state: _Conditions) -> None:
+def _statement(part: str, script: Script, state: Conditions) -> None:
     in_case = bool(state.words) and state.words[-1] is not None
     if part.startswith("(") and not part.startswith("((") and not in_case:  # a shell of its own
         for one in _statements(part[1 : closing(part, 0)]):
@@ -162,11 +151,9 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
         part = part[2:].strip()
     if word in ("for", "while", "until"):  # a loop over the arguments is not read
         arguments = "getopts" in part or "$#" in part or '"$1"' in part
-        state.stack.append((not arguments, True))
-        state.words.append(None)
-    if word == "done" and state.stack:
-        state.stack.pop()
-        state.words.pop()
+        state.open((not arguments, True), None)
+    if word == "done":
+        state.close()
     if not part or not state.reading or word in ("while", "until", "done", "function"):
         return
     if word == "for":
@@ -179,6 +166,9 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
     words = words_of(part, script)
     if words[:1] == ["export"]:
         return
+    if words[:1] and words[0] in LEAVING:
+        state.leave(script)
+        return
     if words[:1] == ["read"] and "<<<" in words:
         _read(words, script)
         return
@@ -188,6 +178,9 @@ def _statement(part: str, script: Script, state: _Conditions) -> None:
             for line in inner.split("\n"):
                 for one in _statements(line):
                     _statement(one, script, state)
+
+
+LEAVING = ("exit", "die", "usage", "print_usage")
 
 
 def _read(words: list[str], script: Script) -> None:
@@ -239,20 +232,17 @@ def _first_round(part: str, script: Script) -> None:
         script.unresolved.append(f"for {match[1]}: its first value, {first[:40]}")
 
 
-def _case(word: str, part: str, script: Script, state: _Conditions) -> str:
+def _case(word: str, part: str, script: Script, state: Conditions) -> str:
     """Read a line of a `case`; give back what of it is a statement of the branch that is read."""
     if word == "case":
         match = re.match(r"case\s+(.+?)\s+in\b(.*)", part, re.DOTALL)
         value = read_text(match[1].strip(), script) if match else ""
         if UNSET in value:
             script.unresolved.append(f"case {match[1] if match else ''}: its first branch")
-        state.words.append(value)
-        state.stack.append((False, False))
+        state.open((False, False), value)
         part = match[2].strip() if match else ""
     if word == "esac":
-        if state.words:
-            state.words.pop()
-            state.stack.pop()
+        state.close()
         return ""
     pattern = re.match(r"\(?\s*([^\s()]+(?:\s*\|\s*[^\s()]+)*)\s*\)(?!\S)\s*(.*)", part, re.DOTALL)
     if not pattern:
@@ -265,16 +255,14 @@ def _case(word: str, part: str, script: Script, state: _Conditions) -> str:
     return pattern[2]
 
 
-def _branch(word: str, part: str, script: Script, state: _Conditions) -> None:
+def _branch(word: str, part: str, script: Script, state: Conditions) -> None:
     rest = part[len(word) :].strip()
     if word == "if":
+        before = Before(script) if state.reading else None
         taken = _test(rest, script)
-        state.stack.append((taken, taken))
-        state.words.append(None)
+        state.open((taken, taken), None, before if taken else None)
     elif word == "fi":
-        if state.stack:
-            state.stack.pop()
-            state.words.pop()
+        state.close()
     elif word == "then":
         if rest:
             _statement(rest, script, state)
@@ -308,8 +296,14 @@ def _test(text: str, script: Script) -> bool:
         compare = _COMPARE.get(sign)
         if compare and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
             return compare(int(left), int(right))
+    if words[:1] and words[0].strip("! ")[:2] in ("-d", "-e", "-f", "-h", "-L"):
+        return True
     if any(UNSET in word for word in words):
         script.unresolved.append(f"if {' '.join(text.split())[:60]}: taken as true")
+    if len(words) == 3 and words[1] in ("=", "==") and UNSET not in words[2]:
+        named = re.match(r"[\"']?\$\{?(\w+)\}?[\"']?\s", inner)
+        if named and "*" not in words[2]:  # what is taken as true stays so
+            script.variables[named[1]] = words[2]
     return True
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.read.substitutions import value_of
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*))?$", re.DOTALL)
@@ -196,7 +197,19 @@ def read_text(raw: str, script: Script) -> str:
 
 def _unknown(text: str, script: Script) -> str:
     script.unresolved.append(text)
-    return UNSET + re.sub(r"[\s'\"]+", "_", text)  # one word, whatever splits it later
+    between = "" if text.startswith("$((") else "_"
+    return UNSET + re.sub(r"[\s'\"]+", between, text)  # one word, whatever splits it later
+
+
+def _substituted(text: str, script: Script) -> str:
+    """Value of `$(...)` where the script says it itself."""
+    known = Script(variables=script.variables)
+    inner = re.sub(
+        r"\$\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[0], known), text[2:-1].strip()
+    )
+    script.look_at(len(inner))
+    value = value_of(inner, script.variables)
+    return _unknown(text, script) if value is None else value
 
 
 def _dollar(raw: str, i: int, script: Script) -> tuple[str, int]:
@@ -207,7 +220,7 @@ def _dollar(raw: str, i: int, script: Script) -> tuple[str, int]:
         return _arithmetic(raw[i + 3 : end], script), end + 2
     if raw[i + 1] == "(":
         end = closing(raw, i + 1)
-        return _unknown(raw[i : end + 1], script), end + 1
+        return _substituted(raw[i : end + 1], script), end + 1
     if raw[i + 1] == "{":
         end = closing(raw, i + 1)
         return _braced(raw[i + 2 : end], script), end + 1
@@ -268,6 +281,8 @@ def _arithmetic(text: str, script: Script) -> str:
     if UNSET in (known := read_text(text, script)):
         return UNSET + "$((" + re.sub(r"\s+", "", text) + "))"
     inner = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[1], script), known)
+    if UNSET in inner:
+        return UNSET + "$((" + re.sub(r"\s+", "", text) + "))"
     try:
         return str(_evaluate(ast.parse(inner.strip(), mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
