@@ -62,7 +62,7 @@ def layout_of(
         shard_group_size=dp * found.cp // replicas if replicas > 1 and zero == 3 else None,
         sequence_parallel=sequence_parallel and found.tp > 1,
         recompute=found.recompute or "none",
-        recompute_layers=found.recompute_layers,
+        recompute_layers=_recomputed(found, model),
         schedule=found.schedule or ("interleaved" if found.vpp > 1 else "1f1b"),
         precision=found.precision if found.precision not in (None, "fp32") else "bf16",
         cp_kind=found.cp_kind or "ring",
@@ -72,6 +72,13 @@ def layout_of(
         offload_activations=found.offload_activations,
         stage_layers=_stages(found),
     )
+
+
+def _recomputed(found: Found, model: ModelSpec) -> int | None:
+    """Layers of a stage that are computed again, where it is not all of them."""
+    if not found.recompute_every or found.recompute_every == 1:
+        return found.recompute_layers
+    return max(1, model.n_layers // found.pp // found.recompute_every)
 
 
 def _check_batch(found: Found, micro: int, dp: int, batch: int) -> None:

@@ -110,8 +110,10 @@ def checked(asked: LaunchCheck) -> Checked:
     length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
     if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length:
         missing.append("the sequence length: say it with --seq-len")
-    missing += found.beyond
+    missing = found.beyond or missing
     if found.beside and not any(Path(name).name == found.beside for name in files):
+        if model is None and not found.model_name:  # it says the model too
+            missing = missing[1:]
         missing.append(f"{found.beside}, which says the rest: give it beside this file")
     if found.model is not None and found.method in ADAPTED and not asked.model:
         missing.append("the name of the model that has adapters: say it with --model")

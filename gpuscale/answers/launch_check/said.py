@@ -31,6 +31,7 @@ class Said:
     seq_len: int | None
     precision: str | None
     recompute: str | None
+    recompute_every: int | None  # one layer in so many
     lora_rank: int | None
     weights: str | None
     rl: dict[str, int | str]  # method and samples of RL, by the words of `memory`
@@ -82,7 +83,8 @@ def _layout(said: Said) -> str:
     if said.zero_stage is not None:
         parts.append(f"ZeRO-{said.zero_stage}")
     if said.recompute and said.recompute != "none":
-        parts.append(f"{said.recompute} recompute")
+        every = f" of one layer in {n}" if (n := said.recompute_every or 1) > 1 else ""
+        parts.append(f"{said.recompute} recompute{every}")
     if said.lora_rank:
         parts.append(f"rank {said.lora_rank}")
     if said.weights:

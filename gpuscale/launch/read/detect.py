@@ -24,6 +24,7 @@ from gpuscale.launch.read import (
     trainer,
 )
 from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.gpus import gpu_of_file
 from gpuscale.launch.read.launchers import outside_variables, read_size
 from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
@@ -79,8 +80,14 @@ def read_launch(
     does not parse.
     """
     found: list[Found] = []
+    for text in files.values():  # a command's configuration, for the registry beside it
+        if chosen := re.search(r"--config[ =]+([A-Za-z_]\w*)", text):
+            variables = {"CONFIG": chosen[1], **variables}
     for name, text in files.items():
-        found += _read_one(name, text, variables)
+        read = _read_one(name, text, variables)
+        for one in read:
+            one.gpu = one.gpu or gpu_of_file(name)
+        found += read
     if not found:
         shown = ", ".join(files)
         raise GpuscaleError(
@@ -104,7 +111,7 @@ def _together(found: list[Found]) -> Found:
                 value += [v for v in getattr(other, field) if v not in value]
             elif isinstance(value, dict):
                 value.update({k: v for k, v in getattr(other, field).items() if k not in value})
-            elif value == getattr(empty, field):
+            elif value == getattr(empty, field) and field not in main.places:
                 setattr(main, field, getattr(other, field))
     return main
 
@@ -122,6 +129,8 @@ def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
     if name.endswith(".toml"):
         return [_toml(name, text)]
     if name.endswith(".py") or (PYTHON.search(text) and not stripped.startswith("#!")):
+        if "config_registry" in name and (found := torchtitan.read_registry(name, text, variables)):
+            return [found]
         if (found := python.read_python(text)) is not None:
             return [found]
         raise GpuscaleError(

@@ -41,6 +41,7 @@ class Found:
     precision: str | None = None
     recompute: str | None = None
     recompute_layers: int | None = None
+    recompute_every: int | None = None  # one layer in so many
     cp_kind: str | None = None
     schedule: str | None = None
     stage_layers: tuple[int, ...] | None = None

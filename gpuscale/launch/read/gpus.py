@@ -5,10 +5,25 @@ from __future__ import annotations
 import re
 
 _NAMES = re.compile(
-    r"(?i)(?<![a-z0-9])(gb[23]00|gh200|b[23]00|h[12]00|h800|h20|a100|a800|a10g|l40s|l40|l4|v100|t4"
+    r"(?i)(?<![a-z0-9])(?:\d+x)?(gb[23]00|gh200|b[23]00|h[12]00|h800|h20|a100|a800|a10g|l40s|l40|l4|v100|t4"
     r"|mi[23]\d\dx|rtx[-_ ]?\d{4}|tpu7x|v6e|v5p|v5e|v5-lite)(?![a-z0-9]\w)"
     r"(?:[-_: ]*(\d+)\s*g(?:b|ib)?\b)?"
 )
+_MACHINES = {
+    "a2-?ultra": "gcp-a2-ultra",
+    "a2-?high": "gcp-a2-high",
+    "a3-?u(ltra)?": "gcp-a3-ultra",
+    "a3-?m(ega)?": "gcp-a3-mega",
+    "a3-?high": "gcp-a3-high",
+    "a4x": "gcp-a4x",
+    "a4": "gcp-a4",
+    "p4d": "aws-p4d",
+    "p4de": "aws-p4de",
+    "p5": "aws-p5",
+    "p5e": "aws-p5e",
+    "p5en": "aws-p5en",
+}
+"""Types of machines in the clouds -> cluster preset; of AWS only with the size behind it."""
 _TPUS = {"tpu7x": "tpu-v7x", "v5-lite": "tpu-v5e"}
 
 
@@ -19,12 +34,32 @@ def gpu_named(text: str) -> str | None:
     --------
     >>> gpu_named("gpu:h100:8"), gpu_named("nvidia-a100-40gb"), gpu_named("tpu-v5-lite-podslice")
     ('h100', 'a100-40gb', 'tpu-v5e')
+    >>> gpu_named("8xb200"), gpu_named("a3-ultragpu-8g"), gpu_named("ml.p4d.24xlarge")
+    ('b200', 'gcp-a3-ultra', 'aws-p4d')
     >>> gpu_named("standard") is None
     True
     """
     match = _NAMES.search(text)
     if not match:
-        return None
+        return _machine(text)
     name = re.sub(r"[_ ]", "-", match[1].lower())
     name = _TPUS.get(name, f"tpu-{name}" if re.match(r"v[56]", name) else name)
     return f"{name}-{match[2]}gb" if match[2] and name in ("a100", "v100") else name
+
+
+def _machine(text: str) -> str | None:
+    for pattern, name in _MACHINES.items():
+        ending = r"\.\d+xlarge" if name.startswith("aws") else r"(gpu|[-_.]|$)"
+        if re.search(rf"(?i)(?<![a-z0-9]){pattern}{ending}", text):
+            return name
+    return None
+
+
+def gpu_of_file(name: str) -> str | None:
+    """GPU that a file's name holds, where that cannot mean another thing.
+
+    >>> gpu_of_file("configs/llama3_70b-8xb200-8k.toml"), gpu_of_file("train_l4_a10.sh")
+    ('b200', None)
+    """
+    found = gpu_named(name.rsplit("/", 1)[-1].replace("_", "-"))
+    return found if found and re.search(r"\d{3}|tpu|gcp", found) else None

@@ -6,9 +6,10 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import put_numbers, whole
+from gpuscale.launch.read.nested import put_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,50 @@ MODELS = {
     "kimi-k2-1t": "kimi-k2",
 }
 """MaxText's name of a model -> preset, where they differ."""
-WITHOUT_MLP = ("save_dot_except_mlp", "save_dot_except_mlpwi", "save_qkv_proj", "save_out_proj")
-"""Policies that keep products of the attention and none of the MLP (layers/decoders.py)."""
+QKV = ("query_proj", "key_proj", "value_proj")
+DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
+KEPT = {
+    "full": (),
+    "minimal": (*DOTS, "context"),
+    "minimal_flash": (*DOTS, "context"),
+    "minimal_with_context": (*DOTS, "context"),
+    "minimal_with_quantization": (*DOTS, "context"),
+    "minimal_with_context_and_quantization": (*DOTS, "context"),
+    "save_dot_with_context_except_mlp": (*QKV, "context", "out_proj"),
+    "save_dot_except_mlpwi": (*QKV, "out_proj", "mlpwo"),
+    "save_dot_except_mlp": (*QKV, "out_proj"),
+    "save_qkv_proj": QKV,
+    "save_out_proj": ("out_proj",),
+    "qkv_proj_offloaded": QKV,
+    "minimal_offloaded": (),
+}
+"""Policy -> products that it keeps (layers/decoders.py); on the host is as good as not kept."""
+SHAPE = {
+    "layers": "base_num_decoder_layers",
+    "hidden": "base_emb_dim",
+    "heads": "base_num_query_heads base_num_heads",
+    "kv": "base_num_kv_heads",
+    "ffn": "base_mlp_dim",
+    "vocab": "vocab_size",
+    "head_dim": "head_dim",
+    "experts": "num_experts",
+    "top_k": "num_experts_per_tok",
+    "expert_ffn": "base_moe_mlp_dim",
+}
+"""Dimension of `nested.put_shape` -> keys that say it."""
+BASE_SHAPE = {
+    "layers": 16,
+    "hidden": 2048,
+    "heads": 16,
+    "kv": 16,
+    "ffn": 7168,
+    "vocab": 32_000,
+    "head_dim": 128,
+}
+"""The model of `base.yml`."""
+SHAPE_KEYS = tuple(k for keys in SHAPE.values() for k in keys.split() if k.startswith("base_"))
+BLOCKS = ("", "default", "llama2", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt3")
+"""Decoder blocks that its keys describe; others are models of their own."""
 TWO_DEVICES = ("tpu7x", "v2", "v3")
 """TPUs whose chips are two devices to JAX, so that a batch of a device counts twice."""
 
@@ -60,17 +103,15 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     if stem != "base":
         found.beside = f"{stem}.yml"
         name = name or stem.replace("_", "-")
-    found.model_name = MODELS.get(str(name), str(name)) if name else None
+    found.model_name = MODELS.get(str(name), str(name)) if name not in (None, "default") else None
+    if found.model_name is None and (stem == "base" or any(k in table for k in SHAPE_KEYS)):
+        _shape(table, found)
     if stem == "base":
         found.seq_len = found.seq_len or int(BASE["max_target_length"])
     _degrees(table, found)
-    remat = str(table.get("remat_policy", "full"))
-    found.recompute = {"full": "full", "minimal": "none"}.get(remat, "per-op")
-    if remat == "custom":
-        found.beyond.append("remat_policy custom: what it keeps is not counted")
-    if remat in WITHOUT_MLP:
-        found.recompute = "selective"
-        found.settings["recompute_modules"] = ("core_attn", "layernorm", "mlp")
+    _remat(table, found)
+    if str(table.get("weight_dtype")) == "bfloat16":  # the moments have it too
+        found.settings["recipe"] = "bf16-adam"
     found.precision = "fp8" if "fp8" in str(table.get("quantization", "")) else "bf16"
     batch = table.get(
         "per_device_batch_size", BASE["per_device_batch_size"] if stem == "base" else ""
@@ -81,6 +122,52 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
         return found
     found.micro_batch_size = max(1, round(per_device * found.tp * found.cp * found.pp))
     return found
+
+
+def _shape(table: dict[str, Any], found: Found) -> None:
+    """Build the model of the keys over those of `base.yml`, scaled as a whole."""
+    block = str(table.get("decoder_block") or "")
+    if block not in BLOCKS:
+        found.model_name = block
+        return
+    scale = math.log2(whole(table.get("global_parameter_scale") or table.get("scale")) or 1)
+    base, rest = divmod(int(scale), 3)  # configs/types.py, get_individual_scales
+    wider = 2 ** (base + (rest > 0))
+    times = {"layers": 2**base, "hidden": 2 ** (base + (rest > 1))}
+    times |= dict.fromkeys(("heads", "kv", "ffn", "expert_ffn"), wider)
+    dims: dict[str, int | None] = {}
+    for key, names in SHAPE.items():
+        said = (whole(str(table.get(name, "")).replace("_", "")) for name in names.split())
+        number = next((n for n in said if n and n > 0), BASE_SHAPE.get(key))
+        dims[key] = number * times.get(key, 1) if number else None
+    if (dims["experts"] or 1) < 2:
+        dims |= {"experts": None, "top_k": None, "expert_ffn": None}
+    activations = table.get("mlp_activations", ["silu", "linear"])
+    gated = not isinstance(activations, (list, str)) or str(activations).count(",") > 0
+    positions = block == "gpt3"
+    tied = str(table.get("logits_via_embedding", False)).lower() == "true"
+    name = str(table.get("run_name") or "model")
+    name = "model" if UNSET in name else name[:40]
+    put_shape(found, name, dims, gated=gated, tied=tied, bias=positions, learned=positions)
+
+
+def _remat(table: dict[str, Any], found: Found) -> None:
+    """Put what is computed again on the record: all but the products that the policy keeps."""
+    policy = str(table.get("remat_policy", "full"))
+    kept = KEPT.get(policy)
+    if policy == "custom":  # each product by itself: remat, device or offload
+        kept = tuple(n for n in (*DOTS, "mlpwi_0", "context") if table.get(n) == "device")
+    found.offload_activations = policy == "custom" and table.get("decoder_layer_input") == "offload"
+    if kept is None:
+        found.beyond.append(f"remat_policy {policy[:40]}: what it keeps is not known here")
+        return
+    if not kept or ("context" in kept and {"mlpwi", "mlpwi_0"} & set(kept)):
+        found.recompute = "none" if kept else "full"
+        return
+    again = ["layernorm"] if "context" in kept else ["core_attn", "layernorm"]
+    again += [] if {"mlpwi", "mlpwi_0"} & set(kept) else ["mlp", "moe"]
+    found.recompute = "selective"
+    found.settings["recompute_modules"] = tuple(again)
 
 
 def _degrees(table: dict[str, Any], found: Found) -> None:
@@ -97,6 +184,7 @@ def _degrees(table: dict[str, Any], found: Found) -> None:
             for name in names:
                 if axis(kind, name) > 1:
                     found.places[degree] = f"{kind}_{name}_parallelism: {axis(kind, name)}"
+    found.sequence_parallel = found.tp > 1  # the axis of activation_embed is split (base.yml)
     found.vpp = max(1, whole(table.get("num_pipeline_repeats")) or 1)
     fsdp = axis("ici", "fsdp", -1), axis("ici", "fsdp_transpose"), axis("dcn", "fsdp")
     found.zero_stage = 0 if all(n == 1 for n in fsdp) else 3
@@ -110,10 +198,22 @@ def _degrees(table: dict[str, Any], found: Found) -> None:
         found.n_gpus = degrees * math.prod(inner) * outer * fsdp[2]
 
 
+NO_TRAINING = ("to_huggingface", "to_maxtext", "decode", "ckpt", "benchmark", "checker", "engine")
+"""Parts of the names of MaxText's other programs."""
+SHIPPED = ("sft", "dpo", "sft-vision-chartqa", "sft-vision-slidevqa", "gpu_smoke_test")
+"""Configurations of its own over `base.yml` that say no layout."""
+
+
 def read_command(words: Sequence[str]) -> Found:
     """Read a train command: its configuration and its `key=value` arguments."""
     config = next((w for w in words if re.search(r"\.ya?ml$", w)), "base.yml")
-    return read(arguments(words), config)
+    config = "base.yml" if re.sub(r"^.*/|\.ya?ml$", "", config) in SHIPPED else config
+    found = read(arguments(words), config)
+    named = [w for w in words[:4] if "=" not in w and any(n in w for n in NO_TRAINING)]
+    found.beyond += [f"{named[0][:60]}: no training"] if named else []
+    topology, slices = (arguments(words).get(f"compile_topology{k}") for k in ("", "_num_slices"))
+    put_slices(["--device-type", str(topology or ""), "--num-slices", str(slices or 1)], found)
+    return found
 
 
 def arguments(words: Sequence[str]) -> dict[str, Any]:
@@ -154,7 +254,7 @@ def put_slices(words: Sequence[str], found: Found) -> None:
 
 def _put_chips(chips: int, device: str, found: Found) -> None:
     found.n_gpus = chips
-    found.gpu = gpu_named(device)
+    found.gpu = gpu_named(device) or ("tpu-v4" if device.startswith("v4-") else None)
     if device.startswith(TWO_DEVICES) and found.micro_batch_size:
         found.micro_batch_size *= 2
 

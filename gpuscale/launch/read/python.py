@@ -48,7 +48,7 @@ class Program:
                 if isinstance(target, ast.Name):
                     self.names[target.id] = self.value(node.value)
         elif isinstance(node, ast.Call):
-            name = _dotted(node.func)
+            name = dotted(node.func)
             words = [self.value(one) for one in node.args]
             keys = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
             if name.endswith("add_argument") and words and isinstance(words[0], str):
@@ -71,9 +71,9 @@ class Program:
         if isinstance(node, ast.Name):
             return self.names.get(node.id)
         if isinstance(node, ast.Attribute):
-            dotted = _dotted(node)
+            name = dotted(node)
             option = self.options.get(node.attr)
-            return option if option is not None else dotted if dotted.startswith("torch.") else None
+            return option if option is not None else name if name.startswith("torch.") else None
         if isinstance(node, ast.Subscript):
             table, key = self.value(node.value, depth + 1), self.value(node.slice, depth + 1)
             return table.get(key) if isinstance(table, dict) and isinstance(key, str) else None
@@ -83,7 +83,7 @@ class Program:
 
     def _of_call(self, node: ast.Call, depth: int) -> Any:
         """Value of `dict(...)`, of a cast, and of a variable of the environment: its default."""
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if name == "dict":
             said = {k.arg: self.value(k.value, depth + 1) for k in node.keywords if k.arg}
             return self._bounded(said)
@@ -140,7 +140,7 @@ def _in_order(tree: ast.AST) -> Iterator[ast.AST]:
         stack += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted(node: ast.expr) -> str:
     """Name of a call as written: `FastModel.from_pretrained`."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):

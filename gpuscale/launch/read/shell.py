@@ -175,7 +175,7 @@ def _statement(part: str, script: Script, state: Conditions) -> None:
     if words:
         script.commands.append(words)
         for inner in _handed_on(words):
-            for line in inner.split("\n"):
+            for line in _logical_lines(inner, script):
                 for one in _statements(line):
                     _statement(one, script, state)
 
@@ -209,10 +209,10 @@ def _handed_on(words: list[str]) -> list[str]:
     found = []
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name in ("--command", "--wrap") and " " in value:
+        if name.lower() in ("--command", "--wrap") and " " in value:
             found.append(value)
         before = words[i - 1].rsplit("/", 1)[-1] if i else ""
-        if before in ("bash", "sh", "--command", "-c", "-lc") and " " in word:
+        if before in ("bash", "sh", "--command", "--COMMAND", "-c", "-lc") and " " in word:
             if before in ("-c", "-lc") and not words[i - 2].endswith(("sh", "/env")):
                 continue
             found.append(word)

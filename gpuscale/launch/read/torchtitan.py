@@ -6,13 +6,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.options import known_options
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.nested import put_shape
+from gpuscale.launch.read.registry import Registry, known_configurations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 FIELDS = {
     "training.seq_len": "seq_len",
+    "training.max_context_length": "seq_len",
     "training.local_batch_size": "micro_batch_size",
     "training.batch_size": "micro_batch_size",
     "training.global_batch_size": "global_batch_size",
@@ -54,10 +57,23 @@ MODELS = {
     ("llama4", "17bx128e"): "llama4-maverick",
 }
 """(module, flavor in small letters) -> model preset; qwen3 flavors name themselves."""
+SHAPES: dict[tuple[str, str], dict[str, int | None]] = {
+    ("llama3", "debugmodel"): dict(layers=6, hidden=256, heads=16, ffn=768, vocab=2048),
+    ("llama2", "debugmodel"): dict(layers=8, hidden=256, heads=16, ffn=768, vocab=2000),
+    ("llama2", "271m"): dict(layers=16, hidden=1024, heads=8, ffn=2816, vocab=32_000),
+    ("llama2", "1b"): dict(layers=18, hidden=2048, heads=16, ffn=5632, vocab=32_000),
+    ("llama2", "26b"): dict(layers=80, hidden=5120, heads=40, ffn=13_824, vocab=32_000),
+    ("qwen3", "debugmodel"): dict(
+        layers=8, hidden=256, heads=16, kv=8, head_dim=128, ffn=3072, vocab=2048
+    ),
+}
+"""(module, flavor) -> shape of models that only torchtitan has (models/*/__init__.py)."""
+OTHERS = ("flux", "wan", "vlm")
+"""Modules of models that are no decoder-only language models."""
 
-
-OWN = tuple(f"--{key}" for key in FIELDS if key.startswith("training."))
+OWN = tuple(f"--{key}" for key in FIELDS if key.startswith("training.")) + ("--job.config_file",)
 """Options that say so by themselves; other programs have a section `training` too."""
+NO_TRAINING = re.compile(r"convert|estimat|seed_checkpoint|generate")
 
 
 def is_torchtitan(words: list[str]) -> bool:
@@ -80,8 +96,45 @@ def read_toml(tables: dict[str, Any]) -> Found:
     found.not_understood += [f"[{s}]" for s in tables if s not in OLD]
     model = tables.get("model", {})
     if isinstance(model, dict):
-        found.model_name = preset_of(str(model.get("name", "")), str(model.get("flavor", "")))
+        _put_model(found, str(model.get("name", "")), str(model.get("flavor", "")))
+    named = tables.get("hf_transformers", {})
+    if isinstance(named, dict) and named.get("model"):  # its module trains any model of the hub
+        found.model, found.model_name = None, str(named["model"])
     return found
+
+
+def read_registry(name: str, text: str, variables: Mapping[str, str]) -> Found | None:
+    """Read a `config_registry.py`: the configuration that CONFIG names, or the first of a size."""
+    try:
+        registry = Registry(text)
+        names = registry.names
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not names:
+        return None
+    sized = [n for n in names if "debug" not in n]
+    asked = variables.get("CONFIG", "")
+    chosen = asked if asked in names else (sized or names)[0]
+    flat = registry.table(chosen)
+    found = _read(flat)
+    found.version = known_options("torchtitan").version
+    folder = name.rsplit("/", 2)[-2] if "/" in name else ""
+    modules = {key[0] for key in (*MODELS, *SHAPES)} | {folder, *OTHERS}
+    module = max((m for m in modules if m and chosen.startswith(m)), key=len, default=folder)
+    _put_model(found, str(flat.get("model.name") or module), str(flat.get("model.flavor", "")))
+    if len(names) > 1 and asked != chosen:
+        found.unresolved.append(f"one of {len(names)} configurations: {chosen} is read, CONFIG")
+    return found
+
+
+def _put_model(found: Found, module: str, flavor: str) -> None:
+    """Put the model of a module and flavor on the record."""
+    if module in OTHERS:
+        found.beyond.append(f"{module}: not the training of a decoder-only language model")
+    found.model_name = preset_of(module, flavor)
+    if dims := SHAPES.get((module, _plain(flavor))):
+        tied = module == "qwen3"
+        put_shape(found, found.model_name or module, dims, gated=True, tied=tied)
 
 
 def read_command(words: Sequence[str]) -> Found:
@@ -105,9 +158,13 @@ def read_command(words: Sequence[str]) -> Found:
         elif "." in name:
             flat[name.replace("-", "_")] = value
     known = known_options("torchtitan")
+    program = next((w for w in words if NO_TRAINING.search(w) and not w.startswith("--job")), "")
     if file := flat.pop("job.config_file", ""):
-        return _with_toml(str(file), {MOVED.get(key, key): value for key, value in flat.items()})
-    found = _read(flat)
+        found = _with_toml(str(file), {MOVED.get(key, key): value for key, value in flat.items()})
+        found.beyond += [f"{program[:60]}: no training"] if program else []
+        return found
+    registered = known_configurations().get(config)
+    found = _read((registered or {}) | flat)
     found.version = known.version
     found.not_understood += [
         f"--{key}"
@@ -116,7 +173,12 @@ def read_command(words: Sequence[str]) -> Found:
         and not key.startswith(("activation_checkpoint", "model_spec", "compile", "comm", "debug"))
         and ".no_" not in key
     ]
-    found.model_name = preset_of(module, config.removeprefix(module + "_"))
+    if registered is not None:
+        _put_model(found, str(registered["model.name"]), str(registered.get("model.flavor", "")))
+    else:
+        _leave_unsaid(found, flat)
+        found.model_name = preset_of(module, config.removeprefix(module + "_"))
+        found.beside = "config_registry.py" if config and UNSET not in config else None
     return found
 
 
@@ -124,16 +186,21 @@ def _with_toml(file: str, flat: dict[str, Any]) -> Found:
     """Options beside a TOML, which says the rest: what they leave out is left to it."""
     found = _read(flat)
     found.version = "torchtitan before 0.3 (TOML)"
+    _leave_unsaid(found, flat)
+    stem = re.sub(r"^.*/|\.toml$", "", file)
+    if UNSET not in stem:
+        module, _, flavor = stem.partition("_")
+        found.model_name = MODELS.get((module, _plain(flavor)))
+        found.beside = f"{stem}.toml"
+    return found
+
+
+def _leave_unsaid(found: Found, flat: dict[str, Any]) -> None:
+    """Leave to the file beside what the options do not say."""
     said = {key.rsplit(".", 1)[-1] for key in flat}
     for field, keys in SAID_BY.items():
         if not said & keys:
             setattr(found, field, None)
-    stem = re.sub(r"^.*/|\.toml$", "", file)
-    if "\x00" not in stem:
-        module, _, flavor = stem.partition("_")
-        found.model_name = preset_of(module, flavor)
-        found.beside = f"{stem}.toml"
-    return found
 
 
 SAID_BY = {
@@ -154,13 +221,19 @@ def preset_of(module: str, flavor: str) -> str | None:
     >>> preset_of("qwen3", "30B-A3B"), preset_of("llama3", "8b")
     ('qwen3-30b-a3b', 'llama3.1-8b')
     """
-    flavor = re.sub(r"_(first|sft|float8|mxfp8|nvfp4|hybridep|minimal).*$", "", flavor.lower())
+    flavor = _plain(flavor)
     if (module, flavor) in MODELS:
         return MODELS[(module, flavor)]
     if not module or not flavor:
         return None
     flavor = re.sub(r"^(\d)_(\d+b)", r"\1.\2", flavor).replace("_", "-")
     return f"{module}-{flavor}"
+
+
+def _plain(flavor: str) -> str:
+    """Flavor without what leaves its shape as it is."""
+    ways = "first|sft|float8|mxfp8|nvfp4|hybridep|minimal|flex|varlen"
+    return re.sub(rf"_({ways})(_.*)?$", "", flavor.lower())
 
 
 def _read(flat: dict[str, Any]) -> Found:
@@ -177,9 +250,11 @@ def _read(flat: dict[str, Any]) -> Found:
     found.zero_stage = (2 if reshard == "never" or found.pp > 1 else 3) if sharded else 0
     if reshard == "always" and sharded:
         found.zero_stage = 3
-    mode = str(flat.get("activation_checkpoint.mode", "selective"))
-    found.recompute = {"none": "none", "full": "full"}.get(mode, "per-op")
-    found.precision = "fp8" if _float8(flat) else "bf16"
+    _recompute(flat, found)
+    _devices(flat, found)
+    if str(flat.get("training.dtype", "")) == "bfloat16":  # weights, and all that follows them
+        found.settings["recipe"] = "bf16-adam"
+    found.precision = _precision(flat)
     found.sequence_parallel = str(flat.get("parallelism.enable_sequence_parallel", True)) != "False"
     found.sequence_parallel &= "parallelism.no_enable_sequence_parallel" not in flat
     found.offload_optimizer = str(flat.get("training.enable_cpu_offload", False)) in ("True", "")
@@ -191,8 +266,27 @@ def _read(flat: dict[str, Any]) -> Found:
     return found
 
 
+def _recompute(flat: dict[str, Any], found: Found) -> None:
+    """Put activation checkpointing on the record: of every nth block, or by operator."""
+    mode = str(flat.get("activation_checkpoint.mode", "selective"))
+    found.recompute = {"none": "none", "full": "full"}.get(mode, "per-op")
+    nth = _whole(flat.get("activation_checkpoint.selective_ac_option"))
+    if mode == "selective" and nth:
+        found.recompute, found.recompute_every = "full", nth
+
+
+def _devices(flat: dict[str, Any], found: Found) -> None:
+    """Put the GPUs on the record where every degree has a number: their product."""
+    shard = _whole(flat.get("parallelism.data_parallel_shard_degree"))
+    if shard and shard > 0:
+        found.n_gpus = shard * (found.dp_replicate or 1) * found.tp * found.pp * found.cp
+
+
 def _batch(flat: dict[str, Any], found: Found) -> None:
     """Under a pipeline the local batch is cut into micro-batches."""
+    tokens = _whole(flat.get("training.num_tokens_per_microbatch_per_dp_rank"))
+    if tokens and found.seq_len:
+        found.micro_batch_size = max(1, tokens // found.seq_len)
     local = found.micro_batch_size
     if found.pp > 1 and local:
         size = _whole(flat.get("parallelism.pipeline_parallel_microbatch_size")) or 1
@@ -201,10 +295,13 @@ def _batch(flat: dict[str, Any], found: Found) -> None:
         found.micro_batch_size, found.accumulation = size, local // size
 
 
-def _float8(flat: dict[str, Any]) -> bool:
-    return any("float8" in str(v) for k, v in flat.items() if "converters" in k) or (
-        str(flat.get("float8.enable_float8_linear", "")).lower() == "true"
-    )
+def _precision(flat: dict[str, Any]) -> str:
+    """Name the number format of the converters that a file turns on."""
+    said = " ".join(str(v) for k, v in flat.items() if "converters" in k).lower()
+    for name, part in (("nvfp4", "nvfp4"), ("mxfp8", "mx"), ("fp8", "float8")):
+        if part in said:
+            return name
+    return "fp8" if str(flat.get("float8.enable_float8_linear", "")).lower() == "true" else "bf16"
 
 
 def _whole(value: Any) -> int | None:

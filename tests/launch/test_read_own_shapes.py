@@ -1,0 +1,132 @@
+"""torchtitan and MaxText: configurations in Python, models by their own keys, GPUs by degrees."""
+
+import pytest
+
+from gpuscale.launch.layout import layout_of
+from gpuscale.launch.read.detect import read_launch
+from gpuscale.launch.read.gpus import gpu_named
+
+REGISTRY = """
+def llama3_debugmodel() -> Trainer.Config:
+    return Trainer.Config(model_spec=model_registry("debugmodel"), training=T(seq_len=2048))
+
+def llama3_8b():
+    model_spec = model_registry("8B", converters=[MXFP8LinearConverter.Config()])
+    return Trainer.Config(
+        model_spec=model_spec, activation_checkpoint=FullAC.Config(),
+        training=TrainingConfig(local_batch_size=2, seq_len=2 * 4096),
+        parallelism=ParallelismConfig(data_parallel_shard_degree=16, tensor_parallel_degree=4),
+    )
+
+def llama3_8b_deep():
+    config = llama3_8b()
+    config.parallelism.pipeline_parallel_degree = 2
+    return config
+"""
+
+
+def read(text, name="run.sh", **variables):
+    return read_launch({name: text}, variables)
+
+
+def test_registry_in_python_is_read_and_its_degrees_say_the_gpus():
+    found = read(REGISTRY, "models/llama3/config_registry.py")
+    assert (found.model_name, found.seq_len, found.micro_batch_size) == ("llama3.1-8b", 8192, 2)
+    assert (found.tp, found.n_gpus, found.recompute, found.precision) == (4, 64, "full", "mxfp8")
+    deep = read(REGISTRY, "config_registry.py", CONFIG="llama3_8b_deep")
+    assert (deep.pp, deep.n_gpus, deep.unresolved) == (2, 128, [])
+
+
+def test_registered_configuration_says_what_the_options_leave_out():
+    found = read(
+        "torchrun -m torchtitan.train --module llama3 --config llama3_70b "
+        "--parallelism.tensor_parallel_degree 4"
+    )
+    assert (found.seq_len, found.micro_batch_size, found.recompute) == (8192, 8, "full")
+    assert (found.tp, found.model_name) == (4, "llama3.1-70b")
+    own = read("torchrun -m torchtitan.train --module mine --config mine_3b")
+    assert (own.beside, own.seq_len, own.zero_stage) == ("config_registry.py", None, None)
+
+
+def test_toml_with_blocks_checkpointed_in_turn():
+    found = read(
+        """
+        [model]
+        name = "llama3"
+        flavor = "debugmodel"
+        [training]
+        dtype = "bfloat16"
+        [activation_checkpoint]
+        mode = "selective"
+        selective_ac_option = "2"
+        [parallelism]
+        data_parallel_shard_degree = 8
+        """,
+        "8xb200.toml",
+    )
+    assert (found.n_gpus, found.gpu, found.settings["recipe"]) == (8, "b200", "bf16-adam")
+    from gpuscale.io.software import load_software
+
+    layout = layout_of(found, found.model, load_software("torchtitan"), 8, None)
+    assert (layout.recompute, layout.recompute_layers) == ("full", 3)  # of six
+
+
+def test_a_program_that_reads_a_job_config_is_torchtitan():
+    found = read(
+        "#SBATCH --nodes=4\nsrun torchrun --nnodes 4 --nproc_per_node 8 train.py "
+        "--job.config_file ./train_configs/my_8b.toml --training.tensor_parallel_degree 1"
+    )
+    assert (found.kind, found.world_size, found.beside) == ("torchtitan", 32, "my_8b.toml")
+    toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\ntensor_parallel_degree = 8\n'
+    files = {
+        "run.sh": "torchrun train.py --job.config_file my_8b.toml "
+        "--training.tensor_parallel_degree 1",
+        "my_8b.toml": toml,
+    }
+    assert (read_launch(files).tp, read_launch(files).model_name) == (1, "llama3.1-8b")
+
+
+def test_maxtext_model_by_its_keys():
+    found = read(
+        "python3 MaxText/train.py MaxText/configs/base.yml per_device_batch_size=4 "
+        "base_num_decoder_layers=42 base_num_kv_heads=8 base_num_query_heads=32 base_emb_dim=4096 "
+        "base_mlp_dim=11008 head_dim=128 vocab_size=102400 compile_topology=v4-256"
+    )
+    assert found.model.n_layers == 42
+    assert (found.n_gpus, found.gpu) == (128, "tpu-v4")
+    scaled = read(
+        "python3 MaxText/train.py MaxText/configs/base.yml global_parameter_scale=64 "
+        "per_device_batch_size=3"
+    )
+    assert (scaled.model.n_layers, scaled.model.hidden_size) == (64, 8192)  # 16 x 4, 2048 x 4
+
+
+@pytest.mark.parametrize(
+    ("keys", "recompute", "modules"),
+    [
+        ("remat_policy=minimal_with_context", "none", None),
+        ("remat_policy=save_dot_with_context_except_mlp", "selective", ("layernorm", "mlp", "moe")),
+        ("remat_policy=custom decoder_layer_input=offload", "full", None),
+        ("remat_policy=custom query_proj=device key_proj=device", "selective", None),
+    ],
+)
+def test_maxtext_policies_of_recomputation(keys, recompute, modules):
+    found = read(f"python3 -m MaxText.train base.yml model_name=llama3-8b {keys}")
+    assert (found.recompute, found.beyond) == (recompute, [])
+    assert modules is None or found.settings["recompute_modules"] == modules
+    assert found.offload_activations == ("offload" in keys)
+
+
+def test_command_in_a_container_in_a_command():
+    found = read(
+        'python runner.py --COMMAND="\n  sudo docker run \\\n  image bash -c \\"\n'
+        "  export A=1\n  python3 -m MaxText.train MaxText/configs/base.yml \\\n"
+        '   model_name=llama3-8b per_device_batch_size=3\n  \\"\n"'
+    )
+    assert (found.kind, found.micro_batch_size) == ("maxtext", 3)
+
+
+def test_machines_of_clouds():
+    assert gpu_named("a3-megagpu-8g") == "gcp-a3-mega"
+    assert gpu_named("instance: p5.48xlarge") == "aws-p5"
+    assert gpu_named("step5.48") is None
