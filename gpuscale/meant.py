@@ -62,6 +62,9 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **dict.fromkeys(("peft", "adapter", "adapters"), "adapters are lora, dora or qlora"),
             "rlhf": "which one: ppo, grpo, rloo ...?",
             "kto": "not covered; dpo costs about as much",
+            **dict.fromkeys(
+                ("reward", "rm"), "not covered; full or lora of the model costs as much"
+            ),
             **dict.fromkeys(("prefix", "prompt-tuning", "ia3", "distill"), "not covered"),
             "pretrain": "leave --method out: pre-training",
         },

@@ -55,6 +55,19 @@ _TOKENS = Topic(
 _METHOD = Topic(
     {"method lora": "or qlora, full, ..."}, "fine-tuning is --method lora of plan and memory"
 )
+_TARGETS = Topic({"targets": "maps with an adapter, as q,v"}, _METHOD.elsewhere)
+_OPTIM = Topic({"optimizer": "as adamw-8bit"}, _METHOD.elsewhere)
+_LIGER = Topic({"loss fused": "the head of Liger"}, _METHOD.elsewhere)
+_KEPT = Topic({"recompute none": "keeps all activations"}, "recomputation is of training: plan")
+_OFFLOAD = Topic(
+    {"offload": "parameters, optimizer, gradients, activations"}, "offload is of training: plan"
+)
+_DATA = Topic({"examples": "of the data, with --mean-len"}, "a run is of plan")
+_RL = "RL post-training is --method grpo of plan and memory"
+_GROUP = Topic({"group": "responses to a prompt"}, _RL)
+_ANSWER = Topic({"max-response": "tokens of the longest", "response": "on average"}, _RL)
+_PROMPT = Topic({"prompt": "its mean tokens"}, _RL)
+_SPLIT = Topic({"cp": "GPUs that share a sequence"}, "a sequence is split by --cp of plan")
 _RANK = Topic({"rank": "of adapters, with --method lora"}, _METHOD.elsewhere)
 _BIT4 = Topic({"weights": "int4, awq, ...", "base": "nf4, with --method qlora"}, _FORMAT.elsewhere)
 _BIT8 = Topic({"precision": "fp8", "weights": "fp8", "dtype": "fp8"}, _FORMAT.elsewhere)
@@ -98,7 +111,10 @@ _MODEL = Topic({}, "the model is the first argument")
 _NOTHING = Topic({}, "not covered: it changes neither time nor memory")
 _KERNELS = Topic({}, "kernels are those of the framework: `gpuscale presets show megatron-core`")
 _STEPS = Topic(
-    {"global-batch": "over --micro-batch and the data-parallel ranks gives the steps of it"},
+    {
+        "accumulation": "with --method",
+        "global-batch": "over --micro-batch and the data-parallel ranks gives the steps of it",
+    },
     "it follows from --global-batch and --micro-batch of plan",
 )
 
@@ -121,6 +137,7 @@ _WORDS: dict[str, Topic] = {
     **dict.fromkeys(("fp8", "8bit", "load-in-8bit"), _BIT8),
     **dict.fromkeys(("context-length", "context-len", "context", "ctx", "ctx-size"), _TOKENS),
     **dict.fromkeys(("max-model-len", "max-seq-length", "max-seq-len", "seqlen"), _TOKENS),
+    **dict.fromkeys(("cutoff-len", "model-max-length", "max-length"), _TOKENS),
     **dict.fromkeys(("seq", "seq-length", "sequence-length", "max-tokens", "length"), _TOKENS),
     **dict.fromkeys(("prompt", "prompt-len", "input-len", "output-len"), _TOKENS),
     **dict.fromkeys(("lora", "qlora", "peft", "finetune", "fine-tune", "sft"), _METHOD),
@@ -128,7 +145,20 @@ _WORDS: dict[str, Topic] = {
     **dict.fromkeys(("zero-stage", "zero1", "zero2", "zero3", "zero-2", "zero-3"), _ZERO),
     **dict.fromkeys(("fsdp", "sharding"), _ZERO),
     **dict.fromkeys(("gradient-checkpointing", "activation-checkpointing"), _RECOMPUTE),
+    **dict.fromkeys(("no-gradient-checkpointing", "no-recompute"), _KEPT),
     "checkpoint": _SAVED,
+    **dict.fromkeys(("lora-target", "target-modules", "lora-target-modules"), _TARGETS),
+    **dict.fromkeys(("optim", "optimiser", "adam"), _OPTIM),
+    **dict.fromkeys(("liger", "use-liger-kernel", "enable-liger-kernel", "use-liger"), _LIGER),
+    **dict.fromkeys(
+        ("cpu-offload", "offload-optimizer", "offload-param", "zero-offload"), _OFFLOAD
+    ),
+    **dict.fromkeys(("dataset-size", "num-samples", "max-samples", "dataset", "rows"), _DATA),
+    **dict.fromkeys(("num-generations", "rollout-n", "n-samples-per-prompt", "group-size"), _GROUP),
+    **dict.fromkeys(("max-completion-length", "max-response-length", "max-new-tokens"), _ANSWER),
+    **dict.fromkeys(("generate-max-len", "response-length", "completion-length"), _ANSWER),
+    **dict.fromkeys(("max-prompt-length", "prompt-max-len", "prompt-length"), _PROMPT),
+    **dict.fromkeys(("ulysses", "sequence-parallel-size", "sp", "sp-size"), _SPLIT),
     **dict.fromkeys(("framework", "backend", "engine", "deepspeed", "unsloth", "vllm"), _SOFTWARE),
     **dict.fromkeys(("qps", "rps", "users", "requests", "request-rate", "clients"), _RATE),
     **dict.fromkeys(("sla", "slo", "latency"), _LIMITS),
@@ -146,6 +176,7 @@ _WORDS: dict[str, Topic] = {
     **dict.fromkeys(("dropout", "lora-dropout", "temperature", "top-p"), _NOTHING),
     **dict.fromkeys(("flash-attention", "flash-attn", "use-flash-attn", "attention"), _KERNELS),
     **dict.fromkeys(("grad-accum", "gradient-accumulation-steps", "grad-accumulation"), _STEPS),
+    **dict.fromkeys(("gradient-accumulation", "accumulation-steps", "ga", "accumulate"), _STEPS),
     **{
         word: _axis(axis, name)
         for axis, name, words in (

@@ -235,3 +235,13 @@ def test_a_million_tokens_over_eight_gpus_as_measured(capsys):
     code, r = result(capsys, "memory", "qwen3-8b", *where, *job)
     assert code == 0
     assert r["total_bytes"] == pytest.approx(56.2e9, rel=0.15)
+
+
+def test_accumulation_is_a_global_batch(capsys):
+    """Two GPUs, two rows each, four times: 16 sequences a step."""
+    ask = ("plan", "llama3-8b", "--gpu", "rtx-4090", "--gpus", "2", "--method", "qlora")
+    _, r = result(capsys, *ask, "--micro-batch", "2", "--accumulation", "4", "--steps", "10")
+    _, same = result(capsys, *ask, "--micro-batch", "2", "--global-batch", "16", "--steps", "10")
+    assert r == same and r["chosen"]["global_batch_size"] == 16
+    code, _, err = out(capsys, *ask, "--accumulation", "4", "--global-batch", "16")
+    assert code == 2 and "not both" in err

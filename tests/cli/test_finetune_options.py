@@ -81,6 +81,7 @@ ALLOWED = {  # what may change nothing, and why
     ("grpo", "recompute"): "selective keeps what none keeps under flash attention",
     ("lora", "fit"): "the fastest fits at its upper end already",
     ("lora", "micro_batch"): "the plan takes 4 by itself",
+    **{(m, o): "two GPUs are in one node" for m in ("lora", "grpo") for o in ("nics", "link")},
 }
 
 

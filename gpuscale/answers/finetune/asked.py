@@ -41,6 +41,9 @@ class Tuning(KernelOptions):
         "adamw, adamw-8bit, paged-adamw-8bit, adafactor, lion, muon, galore, sgd, ...; "
         "+in-backward behind it. [default: the software's]"
     )
+    accumulation: Asked[int | None] = whole(
+        "Micro-batches that each rank adds up for a step, instead of --global-batch.", most=1e6
+    )
     compiled: Asked[bool] = flag("With torch.compile.")
     packing: Asked[bool] = flag("Rows packed to the full length: no padding.")
     mean_len: Asked[float | None] = amount(

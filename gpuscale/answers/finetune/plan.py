@@ -110,6 +110,10 @@ def _tokens(asked: Plan) -> tuple[float, str]:
     mean = next((n for n in lengths if n is not None), None)
     if asked.steps is not None:
         batch = asked.global_batch[0] if asked.global_batch else DEFAULT_BATCH
+        if asked.accumulation is not None:
+            if len(_counts(asked)) > 1:
+                raise GpuscaleError("--steps and --accumulation need one number of --gpus")
+            batch = _wanted(asked, _counts(asked)[0]).global_batch or batch
         each = batch * (mean or DEFAULT_SEQ_LEN)
         return asked.steps * each, f"{asked.steps:,} steps of {each:,.0f} tokens"
     if asked.examples is None:

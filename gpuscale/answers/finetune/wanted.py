@@ -101,6 +101,13 @@ def _refuse_idle(asked: Any) -> None:
             raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
 
 
+def accumulated(asked: Any, dp: int) -> int:
+    """Sequences of a step of `dp` ranks by `--accumulation`."""
+    if asked.global_batch:
+        raise GpuscaleError("give --accumulation or --global-batch, not both")
+    return max(1, dp) * one(asked, "micro_batch", 1) * int(asked.accumulation)
+
+
 def wanted_of(
     asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
 ) -> Wanted:
@@ -117,6 +124,8 @@ def wanted_of(
     if dp and dp * split != n_gpus:
         raise GpuscaleError(f"--dp {dp} with tp*pp*cp = {split} means {dp * split} GPUs")
     _refuse_idle(asked)
+    if asked.accumulation is not None:
+        global_batch = accumulated(asked, n_gpus // split)
     recompute = word("recompute", RECOMPUTE)
     if recompute == "per-op":
         raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")

@@ -59,6 +59,19 @@ OPTIMIZERS: dict[str, Optimizer] = {
 }
 """Optimizers by name; `+in-backward` behind a name updates each layer as its gradient comes."""
 
+SYNONYMS = {
+    **dict.fromkeys(
+        ("adam", "adamw-torch", "adamw-torch-fused", "adamw-hf", "fused-adam"), "adamw"
+    ),
+    **dict.fromkeys(("adamw-bnb-8bit", "adam-8bit", "adamw8bit"), "adamw-8bit"),
+    **dict.fromkeys(("paged-adamw-32bit", "pagedadamw"), "paged-adamw"),
+    **dict.fromkeys(("pagedadamw8bit", "paged-adamw8bit"), "paged-adamw-8bit"),
+    "lion-32bit": "lion",
+    "galore-adamw": "galore",
+    "galore-adamw-8bit": "galore-8bit",
+}
+"""Names of frameworks, as the Trainer's `optim` has them -> the names here."""
+
 IN_BACKWARD = "+in-backward"
 
 GALORE_RANK_FRAC = 0.25
@@ -72,15 +85,17 @@ def optimizer(name: str) -> Optimizer:
 
     Examples
     --------
-    >>> optimizer("adamw-8bit+in-backward").in_backward
-    True
+    >>> optimizer("adamw-8bit+in-backward").in_backward, optimizer("paged_adamw_32bit").name
+    (True, 'paged-adamw')
     """
     from dataclasses import replace
 
     bare = name.removesuffix(IN_BACKWARD)
-    if bare not in OPTIMIZERS:
+    word = bare.replace("_", "-")
+    known = SYNONYMS.get(word, word)
+    if known not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer {name!r}; known: {', '.join(OPTIMIZERS)}")
-    found = OPTIMIZERS[bare]
+    found = OPTIMIZERS[known]
     return replace(found, in_backward=True) if bare != name else found
 
 
