@@ -76,7 +76,7 @@ def claim_of(run: TrainingRun) -> Claim | None:
         hw,
         sw,
         model_facts(run.model),
-        parameters_of(software, run.options),
+        parameters_of(software, run.options, hw.architecture),
         usable_bytes(hw.hbm_bytes),
         facts,
         fit_factor=fit_factor("safe", software.name),

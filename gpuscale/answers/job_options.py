@@ -110,6 +110,11 @@ class JobOptions(KernelOptions):
         known=tuple(GRADIENT_BYTES),
     )
 
+    fp8_param_gather: Asked[str | None] = text(
+        "Weights of 8- and 4-bit linears kept and gathered in that format alone: on or off "
+        f"(16 bits beside it). {AS_IT_COMES}",
+        known=("on", "off"),
+    )
     recipe: Asked[str | None] = recipe("the software's")
 
     @property
@@ -126,6 +131,9 @@ class JobOptions(KernelOptions):
             offload_layers=self.offload_layers,
             moments=self.moments,
             gradients=self.gradients,
+            fp8_param_gather=None
+            if self.fp8_param_gather is None
+            else self.fp8_param_gather == "on",
             recipe=self.recipe,
             attention=self.attention,
             loss=self.loss,

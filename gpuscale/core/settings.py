@@ -68,6 +68,9 @@ WORDS = {
 }
 
 
+_CALLED = {"fp8_param_gather": "low_precision_gather"}
+"""Settings that `Software` has under another name."""
+
 _MEANS: dict[str, dict[str, dict[str, Any]]] = {
     "attention": ATTENTION,
     "loss": LOSSES,
@@ -93,6 +96,7 @@ class JobSettings:
     recipe: str | None = None  # of `core.memory.states.RECIPES`
     attention: str | None = None  # of ATTENTION
     loss: str | None = None  # of LOSSES
+    fp8_param_gather: bool | None = None  # weights kept and gathered in the narrow format alone
 
     @property
     def said(self) -> dict[str, Any]:
@@ -110,7 +114,7 @@ class JobSettings:
         """
         found: dict[str, object] = {}
         for name, value in self.said.items():
-            found |= _MEANS[name][value] if name in _MEANS else {name: value}
+            found |= _MEANS[name][value] if name in _MEANS else {_CALLED.get(name, name): value}
         return found
 
     @property
@@ -136,6 +140,8 @@ class JobSettings:
             self.recipe and f"recipe {self.recipe}",
             self.attention and f"{self.attention} attention",
             self.loss and f"{self.loss} loss",
+            self.fp8_param_gather is not None
+            and f"weights {'kept in 8 bits' if self.fp8_param_gather else 'in 16 bits too'}",
         )
         return tuple(word for word in named if isinstance(word, str) and word)
 

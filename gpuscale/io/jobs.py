@@ -92,7 +92,7 @@ def make_problem(
             gpu=cluster.gpu.name,
         ),
         memory_facts=model_facts(model),
-        memory_parameters=parameters_of(software, settings.options),
+        memory_parameters=parameters_of(software, settings.options, hardware.architecture),
         capacity_bytes=usable_bytes(hardware.hbm_bytes),
         facts=facts,
     )

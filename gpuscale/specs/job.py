@@ -89,6 +89,7 @@ class JobSpec(Spec):
     offload_layers: Value | None = None
     moments: Value | None = None
     gradients: Value | None = None
+    fp8_param_gather: Value | None = None
     recipe: Value | None = None
     attention: Value | None = None
     loss: Value | None = None

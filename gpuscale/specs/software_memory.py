@@ -31,6 +31,7 @@ class SoftwareMemory(Spec):
     ffn_bytes: Factor = 2.0  # per element of the FFN (3F gated, 2F plain)
     expert_hidden_bytes: Factor = 2.0  # per hidden element of one routed token copy
     quantised_inputs: bool = False  # fp8 runs keep the inputs of linears in one byte
+    paged_stash: Annotated[float, Field(ge=1, le=10)] = 1.0  # pages of experts in a whole graph
     scores_bytes: Factor = 5.0  # unfused attention, per head and pair of tokens
     per_op_frac: Factor = 0.5  # kept by per-operator recomputation
     live_layers: Factor = 1.0  # backward of one layer: gradients beside what it keeps, in layers

@@ -225,6 +225,38 @@ def test_parameters_of_a_job():
 
 
 @pytest.mark.parametrize(
+    ("precision", "architecture", "narrow"),
+    [
+        ("bf16", "hopper", None),
+        ("fp8", "hopper", 2.0),  # products read rows alone: a transposed copy beside
+        ("fp8", "blackwell", 1.0),  # and here any layout
+        ("mxfp8", "blackwell", 2 * 33 / 32),  # rows and columns, 8-bit scales of 32
+        ("nvfp4", "blackwell-ultra", 2 * 4.5 / 8),  # 8-bit scales of 16
+    ],
+)
+def test_weights_in_narrow_formats(precision, architecture, narrow):
+    """Transformer Engine: quantised weights alone, or cached beside those of 16 bits."""
+    facts = model_facts(load_model("llama3-8b").spec)
+    for kept, wide in ((True, 0.0), (False, 2.0)):
+        p = parameters_of(
+            load_software("megatron-core"), {"low_precision_gather": kept}, architecture
+        )
+        lay = Layout(8192, 8, dp=8, zero_stage=1, precision=precision)
+        held = stage_memories(facts, lay, p)[0].weights_bytes
+        edges = 2 * 128256 * 4096.0  # embedding and head stay in 16 bits
+        linears = facts.weights.kinds[0].dense_params * 32
+        want = 2.0 * linears if narrow is None else (wide + narrow) * linears
+        assert held - 2.0 * edges == pytest.approx(want, rel=1e-3)
+
+
+def test_pages_of_experts_in_a_graph_of_the_iteration():
+    whole = parameters_of(load_software("megatron-bridge"), {"cuda_graphs": "full"})
+    assert whole.expert_imbalance == 1.2  # moe_paged_stash_buffer_size_factor_cuda
+    layers = parameters_of(load_software("megatron-bridge"), {"cuda_graphs": "layer"})
+    assert layers.expert_imbalance == 1.0
+
+
+@pytest.mark.parametrize(
     ("changed", "frac"), [({}, 1.0), ({"loss": "chunked"}, 0.125), ({"loss": "fused"}, 0.0)]
 )
 def test_logits_held_by_the_loss(changed, frac):

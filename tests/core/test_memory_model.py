@@ -69,6 +69,8 @@ def test_parts_add_up_and_ideal_is_below_expected(name, layout, family):
                 "fused_cross_entropy",
                 "loss",
                 "quantised_inputs",
+                "narrow_weights",
+                "fp8_orientations",
                 "stage_split",
             )
         },

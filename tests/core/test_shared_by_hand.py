@@ -377,7 +377,18 @@ def test_settings_that_a_layout_excludes(settings, pp, vpp, ep, recompute, word)
 
 def test_settings_in_words_and_as_options():
     every = JobSettings(
-        "full", "hybridep", True, "2025", ("moe", "mlp"), 3, "fp8", "fp32", "sgd", "flash1", "fused"
+        "full",
+        "hybridep",
+        True,
+        "2025",
+        ("moe", "mlp"),
+        3,
+        "fp8",
+        "fp32",
+        "sgd",
+        "flash1",
+        "fused",
+        False,
     )
     assert every.words == (
         "CUDA graphs of the iteration",
@@ -391,6 +402,7 @@ def test_settings_in_words_and_as_options():
         "recipe sgd",
         "flash1 attention",
         "fused loss",
+        "weights in 16 bits too",
     )
     assert JobSettings(cuda_graphs="none", overlap_ep=False).words == ()
     assert every.options == {
@@ -408,6 +420,7 @@ def test_settings_in_words_and_as_options():
         "flash_generation": "1",
         "loss": "fused",
         "fused_cross_entropy": True,
+        "low_precision_gather": False,
     }
     assert JobSettings(offload_layers=0).said == {"offload_layers": 0} and JobSettings().said == {}
 

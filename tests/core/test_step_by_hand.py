@@ -525,8 +525,12 @@ def test_exchange_of_sharded_states():
         whole = {"zero1_all_reduce": True, "gather_unoverlapped_frac": 0.5}
         assert close(replicated(zero, **whole), 0.25 * 108 + 0.5 * 54)
         assert close(replicated(zero, backward=100.0, low_precision_gather=True), 0.25 * 81)
-    assert gather_bytes(HIDES, "fp8") == 2.0
-    assert gather_bytes(replace(HIDES, low_precision_gather=True), "bf16") == 2.0
+    assert gather_bytes(HIDES, "fp8", 1) == 2.0
+    narrow = replace(HIDES, low_precision_gather=True)
+    assert gather_bytes(narrow, "bf16", 1) == 2.0 and gather_bytes(narrow, "fp8", 1) == 1.0
+    # Megatron-Core: MXFP8 through the gradient buffer; its FSDP gathers what is multiplied
+    assert gather_bytes(narrow, "mxfp8", 1) == 2.0 and gather_bytes(narrow, "mxfp8", 3) == 1.0
+    assert gather_bytes(narrow, "nvfp4", 1) == 4.5 / 8  # packed, with its scales
     assert close(reduced_s(HW, HIDES, APART, 1000.0, True), 0.25 * 54)
     assert close(reduced_s(HW, HIDES, APART, 50.0, True), 4 + 12.5)
 

@@ -65,7 +65,9 @@ def training_document(asked: Memory) -> Document:
     )
     software: SoftwareSpec = loaded.specs["software"]
     parameters = parameters_of(
-        software, {**asked.job_settings.options, "expert_imbalance": asked.imbalance}
+        software,
+        {**asked.job_settings.options, "expert_imbalance": asked.imbalance},
+        loaded.gpu.architecture,
     )
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
     facts = model_facts(loaded.model)
@@ -132,6 +134,8 @@ def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
         per_op_frac=p.per_op_frac,
         selective_per_op=p.selective_per_op,
         quantised_inputs=p.quantised_inputs,
+        narrow_weights=p.narrow_weights,
+        fp8_orientations=p.fp8_orientations,
         unfused_attention=p.unfused_attention,
         stage_split=p.stage_split,
         expert_imbalance=p.expert_imbalance,

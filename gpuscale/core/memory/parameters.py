@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.memory.states import RECIPES, Recipe
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class MemoryParameters:
     ffn_bytes: float = 2.0
     expert_hidden_bytes: float = 2.0
     quantised_inputs: bool = False
+    paged_stash: float = 1.0
     scores_bytes: float = 5.0
     per_op_frac: float = 0.5
     live_layers: float = 0.0
@@ -68,11 +70,25 @@ class MemoryParameters:
     recompute_modules: tuple[str, ...] = ("core_attn",)
     offloaded_layers: int = 0
     expert_imbalance: float = 1.0
+    narrow_weights: bool = False  # kept in the narrow format alone, without 16 bits
+    fp8_orientations: float = 2.0  # copies that products in fp8 read: rows, and columns
 
     @property
     def held_logits_frac(self) -> float:
         """Share of the logits of a micro-batch that the loss holds at once. [1]."""
         return 0.0 if self.fused_linear_ce else _HELD[self.loss]
+
+    def narrow_bytes(self, precision: str) -> float:
+        """Bytes of one quantised weight of a linear, as it is kept over the micro-batches. [byte].
+
+        Transformer Engine keeps rows for the forward and columns for the backward product; in fp8
+        with one scale a tensor only where the products cannot read the other way, and caches
+        the copies of 16-bit weights while gradients accumulate (`is_first_microbatch`).
+        """
+        if not self.quantised_inputs or not is_narrow(precision):
+            return 0.0
+        form = number_format(precision)
+        return form.bytes * (2.0 if form.block_scaled else self.fp8_orientations)
 
     @property
     def saved_bytes(self) -> tuple[float, float, float]:
@@ -89,7 +105,7 @@ IDEAL = MemoryParameters()
 """The formulas alone: no gathers, workspaces, fragmentation or context."""
 
 
-_FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-7]
+_FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-9]
 
 
 def _states_of(r: Recipe) -> dict[str, float]:
@@ -105,15 +121,33 @@ def _states_of(r: Recipe) -> dict[str, float]:
     }
 
 
+def fp8_orientations(architecture: str) -> float:
+    """Count the copies of an fp8 weight with one scale: Blackwell multiplies any layout. [1].
+
+    Transformer Engine, `nvte_is_non_tn_fp8_gemm_supported`.
+    """
+    return 1.0 if architecture in ("blackwell", "blackwell-ultra") else 2.0
+
+
+def _static_experts(software: SoftwareSpec, given: Mapping[str, object]) -> float:
+    """Tokens that the buffers of experts hold over the mean of a rank. [1].
+
+    A graph of the iteration has static shapes: what experts keep lies in pages set aside before.
+    """
+    stash = software.memory.paged_stash if given.get("cuda_graphs") == "full" else 1.0
+    return max(stash, float(str(given.get("expert_imbalance", 1.0))))
+
+
 def parameters_of(
-    software: SoftwareSpec, options: Mapping[str, object] | None = None
+    software: SoftwareSpec, options: Mapping[str, object] | None = None, architecture: str = ""
 ) -> MemoryParameters:
     """Make the flat record of a framework family and a run's settings.
 
     `software`: the family: its `memory` table, attention kernel, cross entropy, stage split.
     `options`: ``attention`` ("unfused"), ``fused_cross_entropy``, ``loss``, ``recipe``,
     ``gradient_bytes``, ``moment_bytes``, ``recompute_modules``, ``offload_layers``,
-    ``expert_imbalance``; others are of no concern here.
+    ``expert_imbalance``, ``low_precision_gather``, ``cuda_graphs``; others are of no concern here.
+    `architecture`: of the GPU; decides the copies of weights in fp8.
     """
     given = dict(options or {})
     values: dict[str, Any] = {name: getattr(software.memory, name) for name in _FAMILY}
@@ -136,5 +170,7 @@ def parameters_of(
         loss=str(given.get("loss", software.loss)),
         recompute_modules=tuple(modules),
         offloaded_layers=int(str(given.get("offload_layers", 0))),
-        expert_imbalance=float(str(given.get("expert_imbalance", 1.0))),
+        expert_imbalance=_static_experts(software, given),
+        narrow_weights=bool(given.get("low_precision_gather", software.low_precision_gather)),
+        fp8_orientations=fp8_orientations(architecture),
     )

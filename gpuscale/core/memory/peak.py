@@ -139,6 +139,22 @@ def state_rules(layout: Layout, parameters: MemoryParameters) -> dict[str, tuple
     }
 
 
+def narrow_weights(
+    stage: StageParams, layout: Layout, parameters: MemoryParameters
+) -> tuple[float, float]:
+    """(weights of linears of a stage on one GPU, bytes more of each than in 16 bits).
+
+    Embedding and head stay in 16 bits. Shards of ZeRO-3 are quantised as they are gathered.
+    """
+    each = parameters.narrow_bytes(layout.precision) if layout.zero_stage < 3 else 0.0
+    if not each:
+        return 0.0, 0.0
+    dense, experts = held_params(stage, layout)
+    copies = schedule_of(layout.schedule, layout.pp, layout.vpp).weight_copies
+    linears = dense + experts - copies * stage.edge_params
+    return linears, each - (parameters.weights_bytes if parameters.narrow_weights else 0.0)
+
+
 def state_block(
     stage: StageParams, layout: Layout, parameters: MemoryParameters, n_dense: int, n_expert: int
 ) -> StateBlock:
@@ -152,6 +168,8 @@ def state_block(
     whole, part = dense + experts, dense / n_dense + experts / n_expert
     rules = state_rules(layout, p)
     states = {name: each * (part if sharded else whole) for name, (each, sharded) in rules.items()}
+    linears, more = narrow_weights(stage, layout, p)
+    states["weights_bytes"] += linears * more
     unsharded = 0.0
     if layout.zero_stage == 3 and n_dense > 1:
         layers = p.unsharded_layers * stage.largest_layer_params + stage.edge_params

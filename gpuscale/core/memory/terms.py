@@ -9,6 +9,7 @@ from gpuscale.core.memory.peak import (
     held_params,
     kept_share,
     layout_activations,
+    narrow_weights,
     shards,
     state_rules,
 )
@@ -65,6 +66,7 @@ def _states(
 ) -> list[Term]:
     n_dense, n_expert = shards(layout)
     dense, experts = held_params(stage, layout)
+    linears, more = narrow_weights(stage, layout, p)
     found = []
     for name, (bytes_per_param, sharded) in state_rules(layout, p).items():
         inputs = {
@@ -75,6 +77,9 @@ def _states(
             "expert_shards": float(n_expert if sharded else 1),
         }
         formula = "bytes_per_param * (dense_params / dense_shards + expert_params / expert_shards)"
+        if name == "weights_bytes" and more:
+            inputs |= {"linear_params": linears, "narrow_bytes_more": more}
+            formula += " + linear_params * narrow_bytes_more"
         found.append(Term(name, getattr(peak, name), "bytes", formula, inputs, ZERO))
     return found
 

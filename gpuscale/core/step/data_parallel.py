@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.formats import is_narrow
+from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import buckets, gather_s, split_group
 from gpuscale.core.step.ranks import strides
@@ -16,6 +16,10 @@ from gpuscale.core.step.records import Hardware, Software
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
+
+
+FOUR_BITS = 4
+"""Formats so narrow are gathered packed (Megatron-Core, `fp4_param_gather`)."""
 
 
 class Shards(NamedTuple):
@@ -62,11 +66,19 @@ def dp_overlap_helps(sw: Software) -> bool:
     return max(sw.dp_exposed_frac, sw.dp_network_exposed_frac) <= 1.0
 
 
-def gather_bytes(sw: Software, precision: str) -> float:
-    """Bytes per parameter of the weight all-gather. [byte]."""
-    if sw.low_precision_gather and is_narrow(precision):
-        return 1.0
-    return sw.parameter_gather_bytes
+def gather_bytes(sw: Software, precision: str, zero_stage: int) -> float:
+    """Bytes per parameter of the weight all-gather. [byte].
+
+    Weights kept in a narrow format are gathered so; those of ZeRO-1 and 2 in MXFP8 in 16 bits
+    through the gradient buffer, and quantised both ways where they arrive (Megatron-Core,
+    `reuse_grad_buf_for_mxfp8_param_ag`).
+    """
+    if not (sw.low_precision_gather and is_narrow(precision)):
+        return sw.parameter_gather_bytes
+    form = number_format(precision)
+    if form.block_scaled and zero_stage < 3 and form.bits > FOUR_BITS:
+        return sw.parameter_gather_bytes
+    return min(1.0, form.bytes)
 
 
 def replicated_s(
@@ -89,7 +101,7 @@ def replicated_s(
     c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
     if zero_stage == 0:
         return exposed_s(backward_s, _both(hw, shards, sw.gradient_bytes, reduce_all=True), c)
-    weights = _both(hw, shards, gather_bytes(sw, precision))
+    weights = _both(hw, shards, gather_bytes(sw, precision, zero_stage))
     if sw.zero1_all_reduce:
         grads = _both(hw, shards, sw.gradient_bytes, reduce_all=True)
         return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
@@ -129,7 +141,7 @@ def sharded_s(
     c = exposed_frac(hw, sw, n, shards.dense_stride, overlap)
     params = shards.dense_params
     calls = max(1.0, n_layers * sw.gathers_per_layer)
-    weight_bytes = params * gather_bytes(sw, precision)
+    weight_bytes = params * gather_bytes(sw, precision, 3)
     gather = gather_s(hw, n, shards.dense_stride, weight_bytes, calls=calls)
     reduce = gather_s(hw, n, shards.dense_stride, params * sw.gradient_bytes, calls=calls)
     size, stride = 2.0 * shards.expert_params, shards.expert_stride

@@ -167,11 +167,19 @@ def _settings(job: TrainingLaunch) -> dict[str, Any]:
         given["optimizer.exp_avg_sq_dtype"] = f"torch.{TORCH[s.moments or '']}"
     if s.gradients:
         given["ddp.grad_reduce_in_fp32"] = s.gradients == "fp32"
+    if s.fp8_param_gather is not None and job.layout.precision in NARROW_WEIGHTS:
+        given[f"mixed_precision.{NARROW_WEIGHTS[job.layout.precision]}"] = s.fp8_param_gather
     if s.offload_layers:
         given["model.cpu_offloading"] = True
         given["model.cpu_offloading_num_layers"] = s.offload_layers
     return given
 
+
+NARROW_WEIGHTS = {
+    "fp8": "fp8_param_gather",
+    "mxfp8": "fp8_param_gather",
+    "nvfp4": "fp4_param_gather",
+}
 
 TORCH = {"bf16": "bfloat16", "fp8": "uint8"}
 """Format of the moments -> name of torch's type."""

@@ -248,7 +248,27 @@ def _settings(job: TrainingLaunch) -> list[str]:
         flags.append("--grad-reduce-in-bf16")
     if s.offload_layers:
         flags += _pair("--cpu-offloading-num-layers", s.offload_layers)
-    return flags
+    return flags + _narrow_weights(job)
+
+
+def _narrow_weights(job: TrainingLaunch) -> list[str]:
+    """Weights kept and gathered in the narrow format; a CPU optimizer wants those of 16 bits."""
+    lay = job.layout
+    if lay.precision not in NARROW_WEIGHTS or not lay.zero_stage or lay.offload_optimizer:
+        return []
+    if job.settings.fp8_param_gather is False:
+        return []
+    buffer = ["--reuse-grad-buf-for-mxfp8-param-ag"]
+    return [NARROW_WEIGHTS[lay.precision]] + (
+        buffer if lay.precision == "mxfp8" and lay.zero_stage == 1 else []
+    )
+
+
+NARROW_WEIGHTS = {
+    "fp8": "--fp8-param-gather",
+    "mxfp8": "--fp8-param-gather",
+    "nvfp4": "--fp4-param-gather",
+}
 
 
 def _stages(job: TrainingLaunch) -> list[str]:

@@ -188,6 +188,9 @@ def _precision(values: Values) -> None:
         found.precision = "mxfp8" if recipe == "mxfp8" else "fp8"
     if "--fp4-format" in values:
         found.precision = "nvfp4"
+    if found.precision in ("fp8", "mxfp8", "nvfp4"):
+        kept = "--fp8-param-gather" in values or "--fp4-param-gather" in values
+        found.settings["fp8_param_gather"] = "on" if kept else "off"
     if "--fp8-format" in values and "--fp4-format" in values:
         found.wrong.append("--fp8-format and --fp4-format exclude each other")
 

@@ -48,6 +48,8 @@ def put_settings(given: Mapping[str, Any], found: Found) -> None:
         settings["gradients"] = "bf16"
     elif on("accumulate_allreduce_grads_in_fp32") or text("grad_reduce_in_fp32") == "true":
         settings["gradients"] = "fp32"
+    if (kept := text("fp8_param_gather") or text("fp4_param_gather")) in ("true", "false"):
+        settings["fp8_param_gather"] = "on" if kept == "true" else "off"
     layers = text("cpu_offloading_num_layers")
     if layers.isdigit() and int(layers):
         settings["offload_layers"] = int(layers)
