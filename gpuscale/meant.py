@@ -15,6 +15,7 @@ NO_GPU = "not covered; `gpuscale presets show h100-sxm` is a file to edit and pa
 ENGINE = "an engine is of `gpuscale serve --engine`; --software is the training framework"
 CLUSTER = "that is a cluster; its GPUs are h100-sxm, a100-sxm-80gb, b200 ..."
 SIZE = "a number of parameters alone: `gpuscale memory --params 7B`"
+MODDED = "the card with more memory: rtx-4090 --set gpu.hbm_bytes='48 GiB'"
 RTX_6000 = "which one: rtx-6000-ada, rtx-a6000 or rtx-pro-6000?"
 
 NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -34,8 +35,7 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **dict.fromkeys(("stable-diffusion", "sdxl", "flux", "resnet", "resnet50"), NO_DECODER),
         },
         "GPU": {
-            **dict.fromkeys(("rtx6000", "rtx-6000", "6000", "quadro-rtx-6000"), RTX_6000),
-            "mi250": "not covered; mi250x is the larger one",
+            **dict.fromkeys(("rtx6000", "rtx-6000", "6000"), RTX_6000),
             "mi300": "it is mi300x; of the MI300A there is no data sheet here",
             "trainium": "which one: trn1 or trn2?",
             "grace-hopper": "it is gh200",
@@ -43,6 +43,9 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             **dict.fromkeys(("dgx", "hgx", "pod", "superpod"), CLUSTER),
             **dict.fromkeys(("cpu", "nvidia", "amd", "cuda", "inferentia", "k80", "b100"), NO_GPU),
             **dict.fromkeys(("titan-v", "gtx-1660", "jetson-orin", "groq", "cerebras"), NO_GPU),
+            **dict.fromkeys(("titan-xp", "m40", "k40", "m60", "gtx-1080", "tpu-v2"), NO_GPU),
+            **dict.fromkeys(("ascend-910b", "ascend910b", "910b", "max-1550", "mi300a"), NO_GPU),
+            **dict.fromkeys(("rtx-4090-48gb", "4090-48gb"), MODDED),
         },
         "weights": {
             **dict.fromkeys(("4bit", "4-bit"), "int4 or awq; q4_k_m of GGUF files"),
@@ -127,6 +130,9 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """Kind of thing -> word -> what it is here, or that it is not covered."""
 
 COUNTED = re.compile(r"(\d+)\s*x\s*([a-z][\w-]+)|([a-z][\w-]+?)\s*[x*]\s*(\d+)")
+SLICE = re.compile(r"(?:tpu-?)?v(3|4|5p|5e|5litepod|6e)-(\d+)")
+CORES = ("3", "4", "5p")
+"""Generations of TPU whose slices are named by cores, two a chip; the others by chips."""
 SHOWN = 5
 """Names of a family that a hint lists."""
 
@@ -134,6 +140,8 @@ SHOWN = 5
 def meant(kind: str, name: str) -> str:
     """Say what a name that is not known means here; empty where nothing can be said.
 
+    >>> meant("GPU preset", "v4-8")
+    'a slice of 4 chips: tpu-v4 with --gpus 4'
     >>> meant("GPU preset", "8xh100"), meant("model preset", "claude")[:25]
     ('the number is an option: h100 with --gpus 8', 'its size is not published')
     """
@@ -145,6 +153,10 @@ def meant(kind: str, name: str) -> str:
     if "gpu" in topics and (found := COUNTED.fullmatch(word)):
         gpu, n = found[2] or found[3], found[1] or found[4]
         return f"the number is an option: {gpu} with --gpus {n}"
+    if "gpu" in topics and (found := SLICE.fullmatch(word)):
+        kind, n_chips = found[1], int(found[2]) // (2 if found[1] in CORES else 1)
+        name = f"tpu-v{kind.replace('litepod', 'e')}"
+        return f"a slice of {n_chips} chips: {name} with --gpus {n_chips}"
     if topics[:1] == ["gpu"] and word.startswith(("dgx-", "hgx-")):
         return CLUSTER
     return SIZE if topics[:1] == ["model"] and re.fullmatch(r"[\d.]+[bmt]", word) else ""

@@ -171,17 +171,8 @@ def links(
         nics_per_node / gpus_per_node if nics_per_node else 1.0,
         scaleup_class(bridged[0]) if bridged else "",
         bridged[1] if bridged else 0.0,
-        slot_bytes_per_s=_slot_bytes_per_s(gpu, nic_bytes_per_s, calibration),
-        calibration=calibration,
+        calibration,
     )
-
-
-def _slot_bytes_per_s(
-    gpu: GpuSpec, nic_bytes_per_s: float, calibration: str | Path | None
-) -> float:
-    """Most that passes a GPU's PCIe slot to NICs; 0 of NICs that are said to pass more than it."""
-    slot, frac = gpu.pcie_bytes_per_s, link_spec("pcie", calibration).nic_eff_frac
-    return slot * frac if slot and frac and nic_bytes_per_s <= slot else 0.0
 
 
 def inner_link(gpu: GpuSpec, scaleup: str = "") -> str:
@@ -204,7 +195,6 @@ def _links(
     nics_per_gpu: float,
     bridge: str,
     bridge_bytes_per_s: float,
-    slot_bytes_per_s: float,
     calibration: str | Path | None,
 ) -> FabricCalibration:
     from gpuscale.core.network.calibration import FabricCalibration
@@ -215,7 +205,6 @@ def _links(
         nics_per_gpu,
         load_link(bridge, calibration) if bridge else None,
         bridge_bytes_per_s,
-        slot_bytes_per_s,
     )
 
 

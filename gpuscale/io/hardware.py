@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
 from gpuscale.io.text import STDIN, shown_name
-from gpuscale.io.this_machine import AUTO, gpus_here, preset_of
+from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -40,7 +40,7 @@ def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
         table, where = _read(arg)
         return gpu_from_table(table, where)
     try:
-        return _gpu_preset(preset_path(_kind("gpu", catalogue), arg))
+        return _gpu_preset(_gpu_path(arg, catalogue) or preset_path(_kind("gpu", catalogue), arg))
     except GpuscaleError as error:
         raise _maybe_file(error, arg) from None
 
@@ -72,7 +72,7 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
     path = find_preset(_kind("cluster", catalogue), arg)
     if path is not None:
         return _cluster_preset(path, catalogue)
-    gpu_path = find_preset(_kind("gpu", catalogue), arg)
+    gpu_path = _gpu_path(arg, catalogue)
     if gpu_path is None:
         raise _unknown_cluster(arg, catalogue)
     return usual_node(_gpu_preset(gpu_path), catalogue)
@@ -222,6 +222,12 @@ def _gpu_preset(path: Path) -> GpuSpec:
 def _cluster_preset(path: Path, catalogue: str) -> ClusterSpec:
     table, where = _read(str(path))
     return cluster_from_table(table, where, catalogue)
+
+
+def _gpu_path(arg: str, catalogue: str) -> Path | None:
+    """File of a GPU by name, alias or, of the vendors' figures, the name that its driver prints."""
+    path = find_preset(_kind("gpu", catalogue), arg)
+    return path or (said_by_driver(arg) if catalogue == "vendor" else None)
 
 
 def _kind(kind: str, catalogue: str) -> str:

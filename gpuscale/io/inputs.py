@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.calibration import link_spec
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings
 
@@ -50,7 +51,8 @@ class Wires:
     def settings(self, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
         """List the settings that it stands for, and warnings.
 
-        NICs keep their number or speed where not said; what they pass ends at the GPUs' own slots.
+        NICs keep their number or speed where not said; what they pass ends at what the GPUs' own
+        slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
         Raises GpuscaleError if the NICs are changed of a cluster that has none.
 
         Examples
@@ -74,7 +76,8 @@ class Wires:
             raise GpuscaleError(f"{cluster.name} has no network of its own", "give --link too")
         passed, told = nics * link, list[str]()
         slot, n_gpus = cluster.gpu.pcie_bytes_per_s, self.gpus_per_node or cluster.gpus_per_node
-        if slot and passed > slot * n_gpus and (cluster.egress_bytes_per_s_per_gpu or 0.0) <= slot:
+        slot = (slot or 0.0) * (link_spec("pcie").nic_eff_frac or 1.0)
+        if 0.0 < slot * n_gpus < passed and (cluster.egress_bytes_per_s_per_gpu or 0.0) <= slot:
             shown = f"{n_gpus} GPU{'s' * (n_gpus > 1)}"
             told = [
                 f"{nics} NICs of {link / 1e9:g} GB/s are more than the PCIe slots of {shown} pass: "

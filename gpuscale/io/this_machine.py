@@ -137,6 +137,26 @@ def preset_of(name: str) -> str:
     )
 
 
+def said_by_driver(name: str) -> Path | None:
+    """Preset of a GPU that somebody copied from a driver's tool; None of any other name.
+
+    Examples
+    --------
+    >>> said_by_driver("NVIDIA A100-SXM4-40GB").stem, said_by_driver("RTX 4090 48GB")
+    ('a100-sxm-40gb', None)
+    """
+    from gpuscale.io.presets import preset_path
+    from gpuscale.io.toml import read_toml
+
+    try:
+        path = preset_path("gpu", preset_of(name))
+    except GpuscaleError:
+        return None
+    size = re.search(r"(\d+)\s?gb", name.lower())
+    held = str(read_toml(path)["hbm_bytes"]).split()[0]
+    return path if size is None or size[1] == held else None
+
+
 def cached_config(hub_id: str) -> Path | None:
     """`config.json` of a model in the local Hugging Face cache; None where it is not there.
 

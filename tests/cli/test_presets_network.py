@@ -30,8 +30,8 @@ def test_filter_and_kind(capsys):
     code, text, _ = out(capsys, "presets", "h800", "--kind", "gpu", "--json")
     rows = json.loads(text)["result"]["presets"]
     assert code == 0
-    assert [r["name"] for r in rows] == ["h800-sxm"]
-    assert "200 GB/s" in rows[0]["figures"]
+    assert [r["name"] for r in rows] == ["h800-pcie-80gb", "h800-sxm"]
+    assert "200 GB/s" in rows[1]["figures"]
 
 
 @pytest.mark.parametrize("name", [*preset_names("gpu"), *preset_names("cluster")])

@@ -95,7 +95,6 @@ class FabricCalibration:
     nics_per_gpu: float = 1.0  # a tree over nodes has one channel a NIC
     bridge: LinkCalibration | None = None  # between the two GPUs of a pair
     bridge_bytes_per_s: float = 0.0
-    slot_bytes_per_s: float = 0.0  # most that passes between a GPU and its NICs; 0: no such limit
 
     __hash__ = object.__hash__
 

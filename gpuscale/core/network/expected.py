@@ -112,8 +112,6 @@ def traffic_time_s(
         return inner.protocol_s(latency_s, transfer_s)
     latency_s += outer.hop_s * t.outer_hops
     out_s = outer.transfer_s(t.outer_bytes, n / n_in, scaleout_bytes_per_s)
-    if fabric.slot_bytes_per_s > 0.0:
-        out_s = max(out_s, t.outer_bytes / fabric.slot_bytes_per_s)
     return outer.protocol_s(latency_s, blend_levels(transfer_s, out_s))
 
 
