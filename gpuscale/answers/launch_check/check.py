@@ -104,6 +104,7 @@ def checked(asked: LaunchCheck) -> Checked:
     asked = _on_its_gpu(asked, found)
     model, missing = _model(asked, found)
     missing += _unread(found)
+    missing = [] if found.beyond else missing  # nothing that a person says makes it predicted
     n_gpus = asked.gpus or found.world_size
     if n_gpus is None:
         missing.append("the number of GPUs: say it with --gpus")
@@ -211,6 +212,8 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 def _unread(found: Found) -> list[str]:
     """Say what a script takes from variables that are not known, where the layout needs it."""
     missing = []
+    if "layout" in found.unread:
+        missing.append("the degrees: give the command that runs it beside this file")
     for field, text in found.unread.items():
         if field in NEEDED:
             named = re.fullmatch(r"\$\{?(\w+)\}?", text)

@@ -17,6 +17,7 @@ from gpuscale.launch.read import (
     megatron,
     program,
     python,
+    recipes,
     rl,
     serving,
     swift,
@@ -25,7 +26,7 @@ from gpuscale.launch.read import (
 )
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.gpus import gpu_of_file
-from gpuscale.launch.read.launchers import outside_variables, read_size
+from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, read_size
 from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
 from gpuscale.launch.read.rl_tables import RL_TABLES
@@ -113,6 +114,8 @@ def _together(found: list[Found]) -> Found:
                 value.update({k: v for k, v in getattr(other, field).items() if k not in value})
             elif value == getattr(empty, field) and field not in main.places:
                 setattr(main, field, getattr(other, field))
+    if main.model_name:  # a recipe that is named says what a file beside it leaves to it
+        main.unread.pop("layout", None)
     return main
 
 
@@ -222,7 +225,12 @@ def _table(table: dict[str, Any]) -> Found | None:
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
         return trainer.read_deepspeed(table)
     leaves = {k for k, _ in keyed.flat(table)}
-    if "tensor_model_parallel_size" in leaves:
+    if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
+        raise GpuscaleError(
+            "a search of NeMo's auto-configurator, which has no layout yet",
+            "`plan MODEL --gpus N` is such a search",
+        )
+    if "tensor_model_parallel_size" in leaves or keyed.is_bridge(table):
         return keyed.read_bridge(table)
     if "model_name_or_path" in keys or "per_device_train_batch_size" in keys:
         return trainer.read_arguments(table, "trainer", "hf-trainer")
@@ -322,15 +330,6 @@ def _unresolved(found: Found, script: Script) -> None:
             found.unresolved.append(text)
 
 
-OF_THE_MACHINE = frozenset(
-    "0 ? USER HOME PWD RANDOM HOSTNAME SCRATCH IFS PATH PYTHONPATH LD_LIBRARY_PATH MASTER_ADDR "
-    "MASTER_PORT NODE_RANK RANK LOCAL_RANK SLURM_JOB_ID SLURM_JOBID SLURM_PROCID SLURM_NODEID "
-    "SLURM_LOCALID SLURM_JOB_NODELIST SLURM_NODELIST SLURM_SUBMIT_DIR SLURM_CPUS_PER_TASK "
-    "SLURM_ARRAY_TASK_ID SLURM_JOB_NAME CONDA_PREFIX HF_TOKEN WANDB_API_KEY".split()
-)
-"""Variables of the machine and the moment, which say nothing of a job's size."""
-
-
 NO_TRAINING = tuple(
     "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
 )
@@ -350,7 +349,9 @@ def _command(words: list[str], stem: str) -> Found | None:
     if megatron.is_megatron(words):
         return megatron.read(words, stem)
     if any(re.search(r"(run_(recipe|script)|setup_experiment)\.py$", w) for w in words):
-        return keyed.read_recipe(words)
+        return recipes.read_recipe(words)
+    if recipes.is_nemo(words):
+        return recipes.read_nemo(words)
     if (found := commands.oumi_job(words)) is not None:
         return found
     if rl.is_slime(words):

@@ -23,6 +23,7 @@ class Found:
     n_gpus: int | None = None
     n_nodes: int | None = None
     gpus_per_node: int | None = None
+    usual_gpus: int | None = None  # that its recipe is for, where nothing else is said
     gpu: str | None = None
     tp: int = 1
     pp: int = 1
@@ -76,7 +77,7 @@ class Found:
             return self.n_gpus
         if self.n_nodes and self.gpus_per_node:
             return self.n_nodes * self.gpus_per_node
-        return None
+        return None if "n_gpus" in self.unread else self.usual_gpus
 
 
 UNSET = "\x00"

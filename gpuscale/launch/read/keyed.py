@@ -6,18 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import layout_chunks
-from gpuscale.launch.out.bridge import RECIPES
 from gpuscale.launch.read.found import UNSET, Found, Values
-from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.megatron import model_of
 from gpuscale.launch.read.megatron_settings import put_settings
 from gpuscale.launch.read.nested import nest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-RECIPE_MODELS = {stem: model for model, stem in RECIPES.items()}
-"""Stem of a recipe -> model preset."""
 
 BRIDGE = {
     "tensor_model_parallel_size": "tp",
@@ -64,9 +59,10 @@ def read_bridge(table: dict[str, Any]) -> Found:
     found.vpp = found.vpp or 1
     found.sequence_parallel = leaves.get("sequence_parallel") is True
     found.zero_stage = 1 if leaves.get("use_distributed_optimizer") is not False else 0
-    optimizer = str(leaves.get("name", ""))
-    if "distributed" in optimizer:
-        found.zero_stage = 1
+    model = table.get("model")
+    optim = model.get("optim") if isinstance(model, dict) else None
+    if isinstance(optim, dict) and optim.get("name"):  # of NeMo 1
+        found.zero_stage = int(str(optim["name"]).startswith(("distributed", "mcore_distributed")))
     granularity = leaves.get("recompute_granularity") or leaves.get(
         "activations_checkpoint_granularity"
     )
@@ -91,11 +87,45 @@ def read_bridge(table: dict[str, Any]) -> Found:
     put_settings(leaves, found)
     _peft(leaves, found)
     name = leaves.get("recipe") or leaves.get("model_name") or leaves.get("restore_from_path")
-    found.model_name = str(name) if name else None
+    if name and str(name) not in ("???", "None"):
+        found.model_name = str(name).removesuffix(".nemo")
+    _other(leaves, table, found)
     _shape(leaves, table, found)
     if "distributed_strategy" in table:  # of NeuronX Distributed Training
         found.other_machine = "AWS Trainium"
     return found
+
+
+def is_bridge(table: dict[str, Any]) -> bool:
+    """Whether a YAML overrides a recipe of Megatron-Bridge, or is a job of NeMo or its Aligner."""
+    train, trainer, model = (table.get(key) for key in ("train", "trainer", "model"))
+    if isinstance(train, dict) and any(isinstance(table.get(k), dict) for k in BRIDGE_SECTIONS):
+        return bool({"global_batch_size", "micro_batch_size", "train_iters"} & set(train))
+    if not isinstance(trainer, dict) or not isinstance(model, dict):
+        return False
+    return bool({"devices", "num_nodes"} & set(trainer)) and bool(BATCHES & set(model))
+
+
+BRIDGE_SECTIONS = ("model", "scheduler", "optimizer", "ddp", "dist", "checkpoint", "dataset")
+BATCHES = {"micro_batch_size", "global_batch_size", "restore_from_path"}
+
+
+def _other(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
+    """Say where a NeMo YAML trains another thing than a decoder-only language model."""
+    parts = {key for key, _ in sections(table)} | set(leaves)
+    other = next((key for key in OTHERS if key in parts), "")
+    if not other and (named := re.search(OTHER_NAMES, str(table.get("name", "")))):
+        other = named[1]
+    if other:
+        found.beyond.append(f"{other}: not the training of a decoder-only language model")
+    trainer = table.get("trainer")
+    aligned = next((k for k in ALIGNED if isinstance(trainer, dict) and k in trainer), "")
+    if aligned == "dpo":
+        found.rl = {"method": aligned}
+    elif aligned:
+        found.beyond.append(f"{aligned} of NeMo-Aligner: its further models are not predicted")
+    if "tensor_model_parallel_size" not in leaves:
+        found.unread["layout"] = "as its checkpoint says" if aligned else "as its recipe says"
 
 
 def _peft(leaves: dict[str, Any], found: Found) -> None:
@@ -104,10 +134,18 @@ def _peft(leaves: dict[str, Any], found: Found) -> None:
     if scheme in ("lora", "qlora", "dora"):
         found.method = scheme
         found.lora_rank = whole(leaves.get("adapter_dim"))
+    elif scheme in ("adapter", "ptuning", "ia3"):
+        found.beyond.append(f"peft_scheme {scheme}: training of it is not predicted")
 
 
-OTHERS = ("mm_cfg", "patch_dim", "unet_config", "vision", "vision_pretrained", "class_token_length")
+OTHERS = tuple(
+    "mm_cfg patch_dim unet_config vision vision_pretrained class_token_length mcore_bert "
+    "bert_binary_head masked_lm_prob share_token_embeddings decoder_seq_length retro".split()
+)
 """Sections and keys of models that are no decoder-only language models."""
+OTHER_NAMES = r"(?:^|[_-])(m?t5|bert|bart|ul2|retro|neva|clip|vit|imagen|sdxl|hiddens)(?:[_-]|$)"
+ALIGNED = ("dpo", "rm", "ppo", "rs", "spin", "kto", "self_rewarding")
+"""Sections of a trainer of NeMo-Aligner."""
 LONG = {
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
@@ -134,9 +172,6 @@ def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     run = table.get("run")
     names = [run.get("name") if isinstance(run, dict) else None, table.get("name")]
     name = str(next((n for n in names if n), found.model_name or "model"))
-    parts = {key for key, _ in sections(table)} | set(leaves)
-    if other := next((key for key in OTHERS if key in parts), ""):
-        found.beyond.append(f"{other}: not the training of a decoder-only language model")
     untied = leaves.get("untie_embeddings_and_output_weights") is True
     if untied or leaves.get("share_embeddings_and_output_weights") is False:
         given["--untie-embeddings-and-output-weights"] = []
@@ -187,7 +222,7 @@ def read_hydra(words: list[str]) -> Found:
     """Read overrides of a NeMo configuration: the file that they override says the rest."""
     given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[a-z_]+(\.\w+)+=", w)]
     pairs = (one.partition("=") for one in given)
-    found = read_bridge(nest({key: _value(value) for key, _, value in pairs}))
+    found = read_bridge(nest({key: value_of(value) for key, _, value in pairs}))
     names = [w for w in words if w.startswith("--config-name")]
     after = words[words.index(names[0]) + 1 :] if names else []
     name = names[0].partition("=")[2] or next(iter(after), "") if names else ""
@@ -196,66 +231,7 @@ def read_hydra(words: list[str]) -> Found:
     return found
 
 
-SHORT = {
-    "-tp": "tensor_model_parallel_size",
-    "-pp": "pipeline_model_parallel_size",
-    "-vp": "virtual_pipeline_model_parallel_size",
-    "-cp": "context_parallel_size",
-    "-ep": "expert_model_parallel_size",
-    "-etp": "expert_tensor_parallel_size",
-    "-gb": "global_batch_size",
-    "-mb": "micro_batch_size",
-    "-sl": "seq_length",
-    "-ng": "num_gpus",
-}
-"""Short options of Megatron-Bridge's `run_recipe.py`."""
-PERFORMANCE = {
-    "model_recipe_name": "recipe",
-    "moe_a2a_overlap": "overlap_moe_expert_parallel_comm",
-    "activation_offload_layers": "cpu_offloading_num_layers",
-}
-"""Options of its performance scripts -> the key that they set."""
-
-
-def read_recipe(words: list[str]) -> Found:
-    """Read a command of Megatron-Bridge's `run_recipe.py`: options and `KEY=VALUE` overrides.
-
-    What the recipe itself sets is not known here: a degree that is not said is its own.
-    """
-    table: dict[str, Any] = {}
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        if word.startswith("-"):
-            name, equals, value = word.partition("=")
-            key = SHORT.get(name, name.lstrip("-").replace("-", "_"))
-            table[PERFORMANCE.get(key, key)] = _value(value if equals else after)
-        elif re.match(r"[a-z_]+(\.\w+)*=", word):
-            key, _, value = word.partition("=")
-            table[key] = _value(value)
-    precision = str(table.get("mixed_precision") or table.get("compute_dtype") or "")
-    if not precision:  # a recipe of the library says its format in its name
-        named = re.search(r"mxfp8|nvfp4|fp8", str(table.get("recipe") or ""))
-        precision = f"bf16_with_{named[0]}" if named else ""
-    table["mixed_precision"] = precision or "bf16"
-    if modules := table.get("recompute_modules"):
-        table["recompute_modules"] = modules if isinstance(modules, list) else modules.split(",")
-        table.setdefault("recompute_granularity", "selective")
-    found = read_bridge(table)
-    if found.zero_stage == 1 and table.get("ddp.use_distributed_optimizer") is False:
-        found.zero_stage = 0
-    if "nvfp4" in precision:
-        found.precision = "nvfp4"
-    stem = str(table.get("model") or table.get("recipe") or "").split("_pretrain")[0]
-    stem = stem.split("_sft")[0].split("_peft")[0]
-    found.model_name = RECIPE_MODELS.get(stem, stem.replace("_", "-")) if stem else None
-    found.gpu = gpu_named(str(table.get("gpu", "")))
-    if UNSET in str(table.get("num_gpus", "")):
-        found.unread["n_gpus"] = str(table["num_gpus"]).replace(UNSET, "")
-    if found.n_gpus is None and str(table.get("num_gpus", "")).isdigit():
-        found.n_gpus = int(str(table["num_gpus"]))
-    return found
-
-
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """Value of an override: true, false, a list, or the text without its quotes."""
     if text in ("true", "false", "True", "False"):
         return text.lower() == "true"

@@ -56,6 +56,14 @@ COUNTS = ("NUM_GPUS", "N_GPUS", "num_gpus", "n_gpus", "NGPUS", "NUM_PROCESSES", 
 """Variables that count the GPUs of a node in some scripts and those of the job in others."""
 MOST_A_NODE = 8
 
+OF_THE_MACHINE = frozenset(
+    "0 ? USER HOME PWD RANDOM HOSTNAME SCRATCH IFS PATH PYTHONPATH LD_LIBRARY_PATH MASTER_ADDR "
+    "MASTER_PORT NODE_RANK RANK LOCAL_RANK SLURM_JOB_ID SLURM_JOBID SLURM_PROCID SLURM_NODEID "
+    "SLURM_LOCALID SLURM_JOB_NODELIST SLURM_NODELIST SLURM_SUBMIT_DIR SLURM_CPUS_PER_TASK "
+    "SLURM_ARRAY_TASK_ID SLURM_JOB_NAME CONDA_PREFIX HF_TOKEN WANDB_API_KEY".split()
+)
+"""Variables of the machine and the moment, which say nothing of a job's size."""
+
 
 def outside_variables(text: str) -> dict[str, str]:
     """Variables that a job's `#SBATCH` lines make known to its script."""

@@ -51,7 +51,7 @@ def put_settings(given: Mapping[str, Any], found: Found) -> None:
     if (kept := text("fp8_param_gather") or text("fp4_param_gather")) in ("true", "false"):
         settings["fp8_param_gather"] = "on" if kept == "true" else "off"
     layers = text("cpu_offloading_num_layers")
-    if layers.isdigit() and int(layers):
+    if layers.isdigit() and int(layers) and text("cpu_offloading") != "false":
         settings["offload_layers"] = int(layers)
     found.offload_activations = on("fine_grained_activation_offloading")
 

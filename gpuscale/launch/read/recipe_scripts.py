@@ -1,0 +1,99 @@
+"""Python scripts that take a recipe of Megatron-Bridge or NeMo 2 and set some of it otherwise."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.program_text import Program
+from gpuscale.launch.read.recipes import of_nemo, of_recipe, settings_of
+
+NEMO = ("pretrain_recipe", "finetune_recipe")
+NEMO_MODULE = r"nemo\.collections\.llm\.recipes\.(\w+)"
+SHARED = 8
+"""Recipes of one file that are named when none of them is chosen."""
+
+
+def read_recipe_script(tree: ast.Module) -> Found | None:
+    """Read a script; None where it takes no recipe.
+
+    Raises GpuscaleError if it defines several and runs none.
+    """
+    module = Program(tree)
+    found: dict[str, Found] = {}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for scope in (*functions, None):
+        name = scope.name if scope else ""
+        program = module if scope is None else Program(scope, module.names | _called(module, scope))
+        one = _of_scope(name, program, module.imports)
+        if one is not None:
+            found[name] = one
+    if len(found) > 1 and "" in found:
+        del found[""]  # the module repeats what its only function does
+    if len(found) > 1:
+        names = ", ".join(list(found)[:SHARED]) + (", ..." if len(found) > SHARED else "")
+        raise GpuscaleError(
+            f"{len(found)} recipes in one file ({names})",
+            "give the command that runs one: `run_recipe.py --recipe NAME`, `nemo llm pretrain`",
+        )
+    return next(iter(found.values()), None)
+
+
+def _called(module: Program, scope: ast.FunctionDef) -> dict[str, Any]:
+    """Arguments of a function: their defaults, and what the script's own call of it says."""
+    arguments = scope.args
+    defaults = arguments.defaults
+    positional = arguments.args[len(arguments.args) - len(defaults) :] if defaults else []
+    pairs = [*zip(positional, defaults, strict=True)]
+    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d]
+    known = {argument.arg: module.value(default) for argument, default in pairs}
+    for name, words, keys in module.calls:
+        if name == scope.name:
+            known |= dict(zip((a.arg for a in arguments.args), words, strict=False))
+            known |= keys
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _of_scope(name: str, program: Program, imports: set[str]) -> Found | None:
+    """Job of one function, or of the module where `name` is empty."""
+    if settings_of(name) is not None:
+        return of_recipe(name, program.attributes.get("cfg", {}))
+    stem = program.names.get("NAME")
+    if name in NEMO and isinstance(stem, str):
+        return of_nemo(stem, name, {})
+    for root, (call, keys) in program.made.items():
+        overrides = program.attributes.get(root, {})
+        last = call.rsplit(".", 1)[-1]
+        if last in NEMO:
+            stem = call.split(".")[-2] if "." in call else _imported(imports)
+            return of_nemo(stem, last, _settings(keys) | overrides)
+        if not last.endswith("_config") or not (settings_of(last) or _sets_a_job(overrides)):
+            continue
+        return of_recipe(name if name.endswith("_config") else last, overrides)
+    return None
+
+
+def _imported(imports: set[str]) -> str:
+    named = [match[1] for one in imports if (match := re.fullmatch(NEMO_MODULE, one))]
+    return named[0] if len(named) == 1 else ""
+
+
+def _sets_a_job(overrides: Mapping[str, Any]) -> bool:
+    """Whether a configuration gets degrees or a batch: more than a helper does."""
+    parts = ("parallel_size", "batch_size")
+    return sum(key.endswith(parts) for key in overrides) > 1
+
+
+def _settings(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a NeMo recipe under the names of what they set."""
+    return {
+        re.sub(r"^(\w+)_parallelism$", r"\1_model_parallel_size", key)
+        .replace("context_model_", "context_")
+        .replace("num_gpus_per_node", "devices"): value
+        for key, value in keys.items()
+        if value is not None
+    }

@@ -1,0 +1,238 @@
+"""What the recipes of Megatron-Bridge set, by the names that commands and scripts call them."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from gpuscale.launch.out.bridge import RECIPES
+from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.keyed import read_bridge, value_of
+
+RECIPE_MODELS = {stem: model for model, stem in RECIPES.items()}
+"""Stem of a recipe -> model preset."""
+
+SHORT = {
+    "-tp": "tensor_model_parallel_size",
+    "-pp": "pipeline_model_parallel_size",
+    "-vp": "virtual_pipeline_model_parallel_size",
+    "-cp": "context_parallel_size",
+    "-ep": "expert_model_parallel_size",
+    "-etp": "expert_tensor_parallel_size",
+    "-gb": "global_batch_size",
+    "-mb": "micro_batch_size",
+    "-sl": "seq_length",
+    "-ng": "num_gpus",
+}
+"""Short options of Megatron-Bridge's `run_recipe.py`."""
+PERFORMANCE = {
+    "moe_a2a_overlap": "overlap_moe_expert_parallel_comm",
+    "activation_offload_layers": "cpu_offloading_num_layers",
+}
+"""Options of its performance scripts -> the key that they set."""
+
+KEYS = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "vp": "virtual_pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+    "mb": "micro_batch_size",
+    "gb": "global_batch_size",
+    "sl": "seq_length",
+    "nn": "num_nodes",
+    "gn": "devices",
+}
+"""Short word of the data -> key that the recipe sets; a degree that is not there is 1."""
+FORMATS = {
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+    "fp8": "bf16_with_fp8",
+}
+MODES = {"lora": "peft", "dora": "peft", "finetune": "sft"}
+PRECISIONS = {"fp8_cs": "fp8cs", "fp8_mx": "fp8mx", "fp8_ds": "fp8ds", "fp8_sc": "fp8sc"}
+MULTIMODAL = r"_vl_|_omni_|audio|^flux|^wan|_vl$"
+
+
+@lru_cache(maxsize=1)
+def _data() -> dict[str, Any]:
+    text = resources.files("gpuscale.launch").joinpath("data/recipes.json").read_text("utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def settings_of(name: str) -> dict[str, Any] | None:
+    """Keys that a recipe sets, `model` and `num_gpus` among them; None for one that is not known.
+
+    `name`: as exported, with or without `_config`; an old name is that of today's recipe.
+
+    Examples
+    --------
+    >>> found = settings_of("llama3_70b_pretrain_config")
+    >>> found["model"], found["num_gpus"], found["tensor_model_parallel_size"]
+    ('meta-llama/Meta-Llama-3-70B', 32, 4)
+    """
+    data, stem = _data(), name.removesuffix("_config")
+    old = data["aliases"].get(stem)
+    row = data["library"].get(old) if old else data["benchmark"].get(stem)
+    row = row or data["library"].get(stem)
+    if row is None:
+        return None
+    table = _table_of(row)
+    if gpus := re.search(r"_(\d+)gpu_([a-z0-9]+)_", old or stem):
+        table |= {"num_gpus": int(gpus[1]), "gpu": gpus[2]}
+    return table
+
+
+def _table_of(row: str) -> dict[str, Any]:
+    """Keys of a row of the data."""
+    model, *words = row.split()
+    table: dict[str, Any] = dict.fromkeys(list(KEYS.values())[:2], 1)
+    table |= {"micro_batch_size": 1, "expert_tensor_parallel_size": 1, "model": model}
+    for word in words:
+        if match := re.fullmatch(r"([a-z]+)(\d+)", word):
+            table[KEYS[match[1]]] = int(match[2])
+        elif word.startswith("mp="):
+            table["mixed_precision"] = FORMATS[word[3:]]
+        elif word.startswith("pl="):
+            table["pipeline_model_parallel_layout"] = word[3:]
+        elif word.startswith("rc="):
+            table |= _recompute(word[3:])
+    table["sequence_parallel"] = "sp" in words
+    table |= {"use_megatron_fsdp": True} if "fsdp" in words else {}
+    table |= {"peft": "lora"} if "lora" in words else {}
+    return table
+
+
+def _recompute(word: str) -> dict[str, Any]:
+    kind, _, rest = word.partition(":")
+    if kind == "selective":
+        return {"recompute_granularity": kind} | (
+            {"recompute_modules": rest.split(",")} if rest else {}
+        )
+    block = {"recompute_method": "block", "recompute_num_layers": rest} if rest else {}
+    return {"recompute_granularity": kind} | block
+
+
+def named_by(table: dict[str, Any]) -> str:
+    """Name of the recipe that the options of a command choose; empty where they name none."""
+    if recipe := table.get("recipe"):
+        return str(recipe)
+    if stem := table.get("model_recipe_name"):  # of the performance scripts
+        words = (
+            stem,
+            table.get("task") or "pretrain",
+            f"{table.get('num_gpus')}gpu",
+            str(table.get("gpu") or "h100").lower(),
+            PRECISIONS.get(str(table.get("compute_dtype")), table.get("compute_dtype") or "bf16"),
+        )
+        return "_".join(map(str, words))
+    stem, mode = str(table.get("model") or ""), str(table.get("mode") or "pretrain")
+    return f"{stem}_{MODES.get(mode, mode)}" if stem else ""
+
+
+def of_nemo(stem: str, task: str, overrides: dict[str, Any]) -> Found:
+    """Build the record of a NeMo 2 recipe with what a command or a script sets otherwise.
+
+    `stem`: of the model, as `llama3_8b`. `task`: `pretrain_recipe` or `finetune_recipe`.
+    """
+    asked = overrides.get("peft_scheme", "lora") in ("lora", "dora")
+    full = ".full" if task == "finetune_recipe" and not asked else ""
+    row = _data()["nemo"].get(f"{stem}.{task}{full}")
+    base = _table_of(row) if row else {}
+    base.pop("model", None)
+    base.setdefault("devices", 8)  # of every recipe
+    found = read_bridge(base | overrides)
+    short = re.sub(r"_(16k|64k|128k|nvidia)$", "", stem)
+    dotted = re.sub(r"^(llama|qwen)(\d)(\d)_", r"\1\2.\3-", short).replace("_", "-")
+    found.model_name = RECIPE_MODELS.get(short, dotted) or None
+    if re.search(r"^(bert|t5|hyena|e5|clip|flux)|_vl|llava", stem):
+        found.beyond.append(f"{stem}: not the training of a decoder-only language model")
+    if row is None:
+        found.unresolved.append(f"what the recipe {stem} sets itself: degrees of 1 are taken")
+    return found
+
+
+def is_nemo(words: list[str]) -> bool:
+    """Whether a command is NeMo 2's: `nemo llm pretrain --factory llama3_8b`."""
+    at = next((i for i, w in enumerate(words) if w.rsplit("/", 1)[-1] == "nemo"), None)
+    return at is not None and words[at + 1 : at + 2] == ["llm"]
+
+
+def read_nemo(words: list[str]) -> Found:
+    """Read a command of NeMo 2's own program."""
+    given = words[words.index("llm") + 1 :]
+    task = "finetune_recipe" if given[:1] == ["finetune"] else "pretrain_recipe"
+    after = [b for a, b in zip(given, given[1:], strict=False) if a == "--factory"]
+    factory = (after or [""])[0] or next(
+        (w.partition("=")[2] for w in given if w.startswith("--factory=")), ""
+    )
+    pairs = [w for w in given if re.match(r"[a-z_]+(\.\w+)*=", w)]
+    pairs += [w.strip() for w in factory.partition("(")[2].rstrip(")").split(",") if "=" in w]
+    table = {key: value_of(value) for key, _, value in (one.partition("=") for one in pairs)}
+    table = {key.replace("num_gpus_per_node", "devices"): value for key, value in table.items()}
+    return of_nemo(factory.partition("(")[0].strip("'\""), task, table)
+
+
+def stem_of(name: str) -> str:
+    """Model of a recipe's name: what stands before the mode."""
+    return re.split(r"_(?:\d+k_)?(?:pretrain|sft|peft|finetune|low_precision)", name)[0]
+
+
+def read_recipe(words: list[str]) -> Found:
+    """Read a command of `run_recipe.py`: options and `KEY=VALUE` overrides of a recipe."""
+    table: dict[str, Any] = {}
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-"):
+            name, equals, value = word.partition("=")
+            key = SHORT.get(name, name.lstrip("-").replace("-", "_"))
+            table[PERFORMANCE.get(key, key)] = value_of(value if equals else after)
+        elif re.match(r"\+{0,2}[a-z_]+(\.\w+)*=", word):
+            key, _, value = word.lstrip("+").partition("=")
+            table[key] = value_of(value)
+    if modules := table.get("recompute_modules"):
+        table["recompute_modules"] = modules if isinstance(modules, list) else modules.split(",")
+        table.setdefault("recompute_granularity", "selective")
+    return of_recipe(named_by(table), table)
+
+
+def of_recipe(name: str, overrides: dict[str, Any]) -> Found:
+    """Build the record of a recipe with what a command or a script sets otherwise.
+
+    `name`: of the recipe; a degree of one that is not known, and that is not said, is its own.
+    `overrides`: by key, with its path or without.
+    """
+    said = settings_of(name) or {}
+    hub = str(said.get("model", "-"))
+    base = {k: v for k, v in said.items() if k not in ("model", "num_gpus", "gpu")}
+    table = base | overrides
+    precision = str(overrides.get("mixed_precision") or overrides.get("compute_dtype") or "")
+    if not precision:  # a recipe of the library says its format in its name
+        named = re.search(r"mxfp8|nvfp4|fp8mx|fp8", name)
+        words = f"bf16_with_{named[0].replace('fp8mx', 'mxfp8')}" if named else ""
+        precision = str(base.get("mixed_precision") or words)
+    table["mixed_precision"] = precision or "bf16"
+    found = read_bridge(table)
+    if found.zero_stage == 1 and table.get("ddp.use_distributed_optimizer") is False:
+        found.zero_stage = 0
+    if "nvfp4" in precision:
+        found.precision = "nvfp4"
+    stem = stem_of(name)
+    named_so = RECIPE_MODELS.get(stem, stem.replace("_", "-")) if stem else None
+    found.model_name = hub if hub != "-" and stem not in RECIPE_MODELS else named_so
+    found.gpu = gpu_named(str(overrides.get("gpu") or re.sub(r"^.*gpu_", "", name)))
+    if re.search(MULTIMODAL, stem):
+        found.beyond.append(f"{name}: more than a decoder-only language model trains")
+    if UNSET in str(overrides.get("num_gpus", "")):
+        found.unread["n_gpus"] = str(overrides["num_gpus"]).replace(UNSET, "")
+    elif str(overrides.get("num_gpus", "")).isdigit():
+        found.n_gpus = int(str(overrides["num_gpus"]))
+    found.usual_gpus = said.get("num_gpus")
+    if not said and name:
+        found.unresolved.append(f"what the recipe {name[:60]} sets itself: degrees of 1 are taken")
+    return found

@@ -1,0 +1,79 @@
+"""Recipes of Megatron-Bridge and NeMo 2: what commands, scripts and overrides of them say."""
+
+import pytest
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read.detect import read_launch
+
+BRIDGE = """
+from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+def main():
+    cfg = llama3_70b_pretrain_config()
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.train.global_batch_size = 256
+    pretrain(config=cfg)
+"""
+NEMO = """
+from nemo.collections import llm
+def configure(nodes: int = 1, gpus_per_node: int = 8):
+    recipe = llm.llama3_8b.pretrain_recipe(num_nodes=nodes, num_gpus_per_node=gpus_per_node)
+    recipe.trainer.strategy.context_parallel_size = 1
+    recipe.data.micro_batch_size = 2
+    return recipe
+if __name__ == "__main__":
+    run.run(configure(nodes=2))
+"""
+COMMAND = (
+    "nemo llm pretrain --factory llama3_70b trainer.num_nodes=8 "
+    "trainer.strategy.context_parallel_size=1"
+)
+ALIGNER = """
+trainer: {num_nodes: 8, devices: 8, precision: bf16, dpo: {max_epochs: 1}}
+pretrained_checkpoint: {restore_from_path: null}
+model: {micro_batch_size: 1, global_batch_size: 64}
+"""
+BERT = """
+name: megatron_bert
+trainer: {num_nodes: 1, devices: 8}
+model: {micro_batch_size: 4, tensor_model_parallel_size: 1, num_layers: 12, hidden_size: 768,
+  num_attention_heads: 12, bert_binary_head: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [  # degrees of the recipes: Megatron-Bridge 2026-08-22, NeMo 2.5
+        ("a.sh", "run_recipe.py --recipe llama3_70b_pretrain_config", (4, 4, 2, 512, 32)),
+        (
+            "a.sh",
+            "torchrun --nproc-per-node 8 run_recipe.py --model llama3_8b --mode sft",
+            (2, 1, 1, 8, 8),
+        ),
+        ("a.py", BRIDGE, (2, 4, 2, 256, 32)),
+        ("a.py", NEMO, (1, 1, 1, 512, 16)),
+        ("a.sh", COMMAND, (4, 4, 1, 512, 64)),
+    ],
+)
+def test_a_recipe_says_what_is_not_said_otherwise(name, text, expected):
+    found = read_launch({name: text})
+    assert (found.tp, found.pp, found.cp, found.global_batch_size, found.world_size) == expected
+    assert found.model_name is not None and found.model_name.startswith("llama3-")
+
+
+def test_several_recipes_in_one_file_are_named():
+    text = BRIDGE.replace("main", "a_config") + BRIDGE.replace("main", "b_config")
+    with pytest.raises(GpuscaleError, match="2 recipes in one file"):
+        read_launch({"library.py": text})
+
+
+def test_overrides_alone_leave_the_degrees_to_the_recipe():
+    text = "model: {seq_length: 4096}\ntrain: {global_batch_size: 32}\nscheduler: {}"
+    found = read_launch({"overrides.yaml": text})
+    assert (found.kind, found.global_batch_size) == ("megatron-bridge", 32)
+    assert found.unread["layout"] == "as its recipe says"
+
+
+def test_nemo_aligner_and_other_models_than_decoders():
+    found = read_launch({"dpo.yaml": ALIGNER})
+    assert (found.rl, found.world_size) == ({"method": "dpo"}, 64)
+    assert "bert" in read_launch({"bert.yaml": BERT}).beyond[0]
