@@ -232,3 +232,26 @@ def test_old_megatron_says_the_batch_of_a_replica_and_a_fork_names_its_program_o
 def test_an_account_names_the_gpu():
     text = "#SBATCH --account=abc@v100\n#SBATCH --gres=gpu:4\nsrun python pretrain_gpt.py " + FLAGS
     assert read_launch({"run.slurm": text}).gpu == "v100"
+
+
+def test_scripts_that_a_script_starts_and_sources_are_read_with_it():
+    inner = f"TP=$1\nsource ./env.sh\ntorchrun --nproc_per_node $G pretrain_gpt.py {FLAGS} "
+    files = {
+        "inner.sh": f"{inner} --tensor-model-parallel-size $TP",
+        "d/env.sh": "export G=8",
+        "outer.sbatch": "#SBATCH -N 2\nsrun bash inner.sh 4",
+    }
+    found = read_launch(files)
+    assert (found.tp, found.world_size) == (4, 16)
+    with pytest.raises(GpuscaleError, match="starts inner.sh"):
+        read_launch({"outer.sbatch": files["outer.sbatch"]})
+
+
+def test_a_program_of_ones_own_says_what_any_program_means():
+    text = (
+        "MODEL=''\nwhile [ $# -gt 0 ]; do case $1 in --model) MODEL=$2; shift 2;; esac; done\n"
+        "torchrun --nproc_per_node 8 tune.py --model $MODEL --max_seq_len 4096 --cfg my_$MODEL.yaml"
+    )
+    found = read_launch({"run.sh": text})
+    assert (found.kind, found.world_size, found.seq_len) == ("program", 8, 4096)
+    assert found.beside == "my_$MODEL.yaml"

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.records import Change, Checked, empty_report
+from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.launch.read.detect import DIALECTS
+from gpuscale.launch.read.shell import started_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +61,7 @@ COMPARED = (
 """Fields of a layout that a person would change for a better one."""
 
 
+MOST_FILES = 16
 MOST_BYTES = 300_000
 """Largest file of a launch; those people publish have up to 40,000."""
 
@@ -123,8 +126,7 @@ def checked(asked: LaunchCheck) -> Checked:
             f"{found.other_machine}, which no preset has: --gpu asks about the same job on a GPU"
         )
     if found.kind == "program" and not found.beside:
-        script = found.places.get("script", "")
-        missing = [f"what {script} reads its options as: --model and `memory`, `timeline` say it"]
+        missing = [asked_otherwise(found, n_gpus)]
     if model is None or n_gpus is None or missing:
         software = found.software or found.kind
         report = empty_report(found, model, n_gpus, software, None, tuple(missing))
@@ -161,11 +163,14 @@ def _files(asked: LaunchCheck) -> dict[str, str]:
     from gpuscale.io.text import read_text, shown_name
 
     files = {shown_name(name): read_text(name, MOST_BYTES) for name in asked.file}
-    for name, text in list(files.items()):
-        for other in _named(text):
+    waiting = list(files)
+    while waiting:
+        name = waiting.pop(0)
+        for other in (*_named(files[name]), *started_by(files[name])):
             path = Path(name).parent / other
-            if str(path) not in files and len(files) < 16 and os.path.isfile(path):
+            if str(path) not in files and len(files) < MOST_FILES and os.path.isfile(path):
                 files[str(path)] = read_text(str(path), MOST_BYTES)
+                waiting.append(str(path))
     return files
 
 
@@ -212,7 +217,7 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 def _unread(found: Found) -> list[str]:
     """Say what a script takes from variables that are not known, where the layout needs it."""
     missing = []
-    if "layout" in found.unread:
+    if "layout" in found.unread and found.kind == "megatron-bridge":
         missing.append("the degrees: give the command that runs it beside this file")
     for field, text in found.unread.items():
         if field in NEEDED:

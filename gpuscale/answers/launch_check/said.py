@@ -110,3 +110,16 @@ def _batch(said: Said) -> str:
     for key, word in BATCH.items():
         parts += [f"{word} {said.unread[key]}"] if key in said.unread else []
     return ", ".join(parts)
+
+
+def asked_otherwise(found: Found, n_gpus: int | None) -> str:
+    """Say how to ask about a program whose options are not known here."""
+    named = (
+        ("--gpus", n_gpus or "N"),
+        ("--seq", found.seq_len or "LENGTH"),
+        ("--micro-batch", found.micro_batch_size or "B"),
+    )
+    options = " ".join(f"{option} {value}" for option, value in named)
+    script = found.places.get("script", "the program").rsplit("/", 1)[-1]
+    model = found.model_name or "MODEL"
+    return f"how {script} shards and batches its model: `gpuscale memory {model} {options}` asks so"

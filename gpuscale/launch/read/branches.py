@@ -32,6 +32,7 @@ class Conditions:
         self.stack: list[tuple[bool, bool]] = []  # (reading, a branch was read)
         self.words: list[str | None] = []  # what each open `case` compares; None: an `if`
         self.before: list[Before | None] = []  # of each, what was known when it began
+        self.over_arguments = 0  # depth of a loop over the script's arguments
 
     @property
     def reading(self) -> bool:
@@ -52,6 +53,8 @@ class Conditions:
             self.stack.pop()
             self.words.pop()
             self.before.pop()
+        if len(self.stack) < self.over_arguments:
+            self.over_arguments = 0
 
     def leave(self, script: Script) -> None:
         """Take a branch that ends the script for one that a job does not go through."""

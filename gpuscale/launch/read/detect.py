@@ -30,8 +30,8 @@ from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, re
 from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
 from gpuscale.launch.read.rl_tables import RL_TABLES
-from gpuscale.launch.read.shell import read_script
-from gpuscale.launch.read.tables import yaml_tables
+from gpuscale.launch.read.shell import read_script, started_by
+from gpuscale.launch.read.tables import as_flags, llama_factory_v1, yaml_tables
 from gpuscale.launch.read.tuning import TUNING
 from gpuscale.launch.read.words import Script, read_document
 
@@ -70,9 +70,10 @@ TEMPLATE = re.compile(r"\{\{-?\s*(\.|\$\w*\.|end\b|if\b|include\b|range\b)")
 PYTHON = re.compile(r"^(import|from) \w+", re.MULTILINE)
 
 
-def read_launch(
-    files: dict[str, str], variables: Mapping[str, str] = MappingProxyType({})
-) -> Found:
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def read_launch(files: dict[str, str], variables: Mapping[str, str] = NONE) -> Found:
     """Read the files of one launch together.
 
     `files`: text by file name; a script and the JSON that it names, say. `variables`: variables of
@@ -84,16 +85,21 @@ def read_launch(
     for text in files.values():  # a command's configuration, for the registry beside it
         if chosen := re.search(r"--config[ =]+([A-Za-z_]\w*)", text):
             variables = {"CONFIG": chosen[1], **variables}
+    scripts = {name.rsplit("/", 1)[-1]: text for name, text in files.items()}
+    inside = {other for name, text in scripts.items() for other in started_by(text, scripts, name)}
     for name, text in files.items():
-        read = _read_one(name, text, variables)
+        if name.rsplit("/", 1)[-1] in inside:
+            continue
+        read = _read_one(name, text, variables, scripts)
         for one in read:
             one.gpu = one.gpu or gpu_of_file(name)
         found += read
     if not found:
         shown = ", ".join(files)
-        raise GpuscaleError(
-            f"{shown}: not a launch file of a known kind", f"`launch-check` reads {SUPPORTED}"
-        )
+        names = [other for text in files.values() for other in started_by(text)]
+        why = f"starts {', '.join(names[:3])}" if names else "not a launch file of a known kind"
+        hint = "give that file beside this one" if names else f"`launch-check` reads {SUPPORTED}"
+        raise GpuscaleError(f"{shown}: {why}", hint)
     return _together(found)
 
 
@@ -119,7 +125,9 @@ def _together(found: list[Found]) -> Found:
     return main
 
 
-def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
+def _read_one(
+    name: str, text: str, variables: Mapping[str, str], beside: Mapping[str, str] = NONE
+) -> list[Found]:
     stripped = text.lstrip()
     if name.endswith((".yaml", ".yml")):
         return _yaml(name, text, variables)
@@ -140,7 +148,7 @@ def _read_one(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
             f"{name}: a Python program that names no model and trainer by constants is not read",
             "give the script or the configuration that starts it",
         )
-    return _script(name, text, variables)
+    return _script(name, text, variables, beside)
 
 
 def _json(name: str, text: str) -> Found:
@@ -199,7 +207,7 @@ def _table(table: dict[str, Any]) -> Found | None:
     if "finetuning_type" in keys or ("stage" in keys and "model_name_or_path" in keys):
         return trainer.read_arguments(table, "llama-factory", "llama-factory")
     if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
-        return trainer.read_arguments(_llama_factory_v1(table), "llama-factory", "llama-factory")
+        return trainer.read_arguments(llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
         return swift.read_yaml(table)
     if serving.is_config(keys):
@@ -219,7 +227,7 @@ def _table(table: dict[str, Any]) -> Found | None:
     if isinstance(arguments := table.get("MODEL_ARGS"), dict) and (
         "--num-layers" in arguments or "--tensor-model-parallel-size" in arguments
     ):
-        return megatron.read(["pretrain_gpt.py", *_as_flags(arguments)], "model")
+        return megatron.read(["pretrain_gpt.py", *as_flags(arguments)], "model")
     if found := of_table(table, RL_TABLES) or of_table(neox_keys(table), (*PRETRAINING, *TUNING)):
         return found
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
@@ -237,35 +245,6 @@ def _table(table: dict[str, Any]) -> Found | None:
     return None
 
 
-def _as_flags(table: dict[str, Any]) -> list[str]:
-    """Write a table of flags as words: a true one stands alone, a false one is left out."""
-    words: list[str] = []
-    for key, value in table.items():
-        if value is not False:
-            words += [str(key)] if value is True else [str(key), *str(value).split()]
-    return words
-
-
-def _llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
-    """Put the keys of LLaMA-Factory's next layout under the names of its present one."""
-    peft = table.get("peft_config")
-    peft = peft if isinstance(peft, dict) else {}
-    quant = table.get("quant_config")
-    bits = str(quant.get("quantization_bit", "4")) if isinstance(quant, dict) else ""
-    dist = table.get("dist_config")
-    dist = dist if isinstance(dist, dict) else {}
-    renamed = {
-        "model_name_or_path": table.get("model"),
-        "finetuning_type": str(peft.get("name", "full")),
-        "lora_rank": peft.get("r"),
-        "per_device_train_batch_size": table.get("micro_batch_size"),
-        "gradient_checkpointing": table.get("enable_activation_checkpointing", False),
-        "fsdp": "full_shard" if str(dist.get("name", "")).startswith("fsdp") else None,
-        "bf16": table.get("bf16", True),
-    } | ({"quantization_bit": int(bits)} if bits.isdigit() else {})
-    return {k: v for k, v in (table | renamed).items() if v is not None}
-
-
 def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
     known = containers.variables_of(table) | dict(variables)
@@ -275,8 +254,10 @@ def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) ->
     return found
 
 
-def _script(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
-    script = read_script(text, outside_variables(text) | dict(variables))
+def _script(
+    name: str, text: str, variables: Mapping[str, str], beside: Mapping[str, str] = NONE
+) -> list[Found]:
+    script = read_script(text, outside_variables(text) | dict(variables), beside)
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
     found = _main_of([f for words in script.commands if (f := _command(words, stem)) is not None])
     found += [f for words in script.commands if (f := trainer.read_launcher(words)) is not None]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.launchers import LAUNCHERS
+from gpuscale.launch.read.nested import Nested
 
 if TYPE_CHECKING:
     from gpuscale.launch.read.words import Script
@@ -56,13 +57,50 @@ def of_script(script: Script) -> Found | None:
         if start is None:
             continue
         found = Found("program", software="", version="")
-        found.model_name = None
+        found.unread["layout"] = "as the program has it"
         found.places["script"] = rest[start].replace(UNSET, "")
-        endings = (".yaml", ".yml", ".toml", ".json")
-        named = next((w for w in rest[start + 1 :] if w.endswith(endings)), "")
-        found.beside = re.split("[/=]", named)[-1] or None
-        found.not_understood = [
-            w.partition("=")[0] for w in rest[start + 1 :] if w.startswith("--")
-        ]
+        _put_options(rest[start + 1 :], found)
         return found
     return None
+
+
+SAID = {
+    "seq_len": "seq_len seq_length sequence_length max_seq_len max_seq_length max_length "
+    "context_length block_size max_context_width cutoff_len model_max_length",
+    "micro_batch_size": "per_device_train_batch_size micro_batch_size train_micro_batch_size",
+    "accumulation": "gradient_accumulation_steps grad_accum grad_acc_steps accumulation_steps",
+    "tp": "tp tp_size tensor_parallel_size tensor_model_parallel_size",
+    "pp": "pp pp_size pipeline_parallel_size pipeline_model_parallel_size",
+    "lora_rank": "lora_r lora_rank",
+}
+"""Field -> options that mean it in whatever program has them."""
+MODELS = "model_name_or_path model_name base_model model_id hf_model model_path model"
+ENDINGS = (".yaml", ".yml", ".toml", ".json", ".py")
+NO_JOB = r"vocab|merge|token|data|deepspeed|ds_|accelerate|index|split|hostfile|template"
+"""What stands in the option or the name of a file that says no job."""
+
+
+def _put_options(words: list[str], found: Found) -> None:
+    """Put what the options of any program mean on the record, and note the others."""
+    given: dict[str, str] = {}
+    for word, after in zip(words, [*words[1:], "--"], strict=False):
+        if word.startswith("--") or re.match(r"\+{0,2}[a-z_][\w.]*=", word):
+            name, equals, value = word.lstrip("-+").partition("=")
+            key = name.rsplit(".", 1)[-1].replace("-", "_")
+            given[key] = value if equals else "" if after.startswith("--") else after
+            if word.startswith("--") and not _known(key):
+                found.not_understood.append(word.partition("=")[0])
+    at = Nested(found, given)
+    at.put(SAID)
+    named = [given[key] for key in MODELS.split() if "/" in given.get(key, "")]
+    found.model_name = next((n for n in named if UNSET not in n), None)
+    found.precision = next((p for p in ("bf16", "fp16") if given.get(p, "0") in ("", "True")), None)
+    files = {v: k for k, v in given.items() if v.endswith(ENDINGS)}
+    files |= {w: "" for w in words if w.endswith(ENDINGS) and not w.startswith("-")}
+    files = {v: k for v, k in files.items() if not re.search(NO_JOB, f"{k} {v.rsplit('/', 1)[-1]}")}
+    last = next(iter(files), "").replace(UNSET, "")
+    found.beside = re.split("[/=]", last)[-1] or None
+
+
+def _known(key: str) -> bool:
+    return any(key in names.split() for names in (*SAID.values(), MODELS, "bf16 fp16"))

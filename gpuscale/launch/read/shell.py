@@ -11,7 +11,8 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from gpuscale.launch.read.branches import Before, Conditions
 from gpuscale.launch.read.found import UNSET
@@ -32,24 +33,59 @@ _ASSIGN = re.compile(
 _HEREDOC = re.compile(r"(?<!<)<<-?\s*(['\"]?)(\w+)\1")
 
 
-def read_script(text: str, variables: dict[str, str] | None = None) -> Script:
+def read_script(
+    text: str,
+    variables: Mapping[str, str] | None = None,
+    beside: Mapping[str, str] = MappingProxyType({}),
+) -> Script:
     """Read a script.
 
     `text`: the script. `variables`: variables known from outside (of the environment, or given by a
-    person).
+    person). `beside`: texts of the scripts that it may start or source, by file name.
 
     Examples
     --------
     >>> read_script('TP=${TP:-4}; A=(--tp $TP); run "${A[@]}" --n $((TP*2))').commands
     [['run', '--tp', '4', '--n', '8']]
     """
-    script = Script(variables=dict(variables or {}))
+    script = Script(variables=dict(variables or {}), beside=beside)
+    _read_lines(text, script)
+    script.unresolved = list(dict.fromkeys(script.unresolved))
+    return script
+
+
+def _read_lines(text: str, script: Script) -> None:
     state = Conditions()
+    script.look_at(len(text))
     for line in _logical_lines(text, script):
         for part in _statements(line):
             _statement(part, script, state)
-    script.unresolved = list(dict.fromkeys(script.unresolved))
-    return script
+
+
+STARTS = re.compile(
+    r"(?:^|[;&|\s'\"])(?:source|\.|bash|sh|sbatch)\s+(?:-\w+\s+)*[\"']?[^\s\"';|&]*?([\w.-]+\.(?:sh|env|slurm|sbatch|bash))\b"
+)
+
+
+def started_by(text: str, among: Mapping[str, str] | None = None, itself: str = "") -> list[str]:
+    """Names of the scripts that a script starts or sources, those of `among` where it is given."""
+    known = [n for line in text.split("\n") if line[:1] != "#" for n in STARTS.findall(line)]
+    return [n for n in dict.fromkeys(known) if n != itself and (among is None or n in among)]
+
+
+def _start(words: list[str], script: Script) -> None:
+    """Read the script beside that a command sources or starts, with its arguments."""
+    at = next(
+        (i for i, w in enumerate(words) if w in ("source", ".", "bash", "sh", "sbatch")), None
+    )
+    rest = [w for w in words[at + 1 :] if not w.startswith("-")] if at is not None else []
+    text = script.beside.get(rest[0].rsplit("/", 1)[-1]) if rest else None
+    if text is None or script.depth > 3:
+        return
+    script.variables |= {str(i): word for i, word in enumerate(rest[1:], 1)}
+    script.depth += 1
+    _read_lines(text, script)
+    script.depth -= 1
 
 
 def _logical_lines(text: str, script: Script) -> list[str]:
@@ -152,8 +188,12 @@ def _statement(part: str, script: Script, state: Conditions) -> None:
     if word in ("for", "while", "until"):  # a loop over the arguments is not read
         arguments = "getopts" in part or "$#" in part or '"$1"' in part
         state.open((not arguments, True), None)
+        state.over_arguments = state.over_arguments or (len(state.stack) if arguments else 0)
     if word == "done":
         state.close()
+    if state.over_arguments and (said := _ASSIGN.match(part)):
+        if script.variables.get(said[1]) == "":  # empty until an argument says it
+            script.variables[said[1]] = UNSET + "$" + said[1]
     if not part or not state.reading or word in ("while", "until", "done", "function"):
         return
     if word == "for":
@@ -174,6 +214,8 @@ def _statement(part: str, script: Script, state: Conditions) -> None:
         return
     if words:
         script.commands.append(words)
+        if script.beside:
+            _start(words, script)
         for inner in _handed_on(words):
             for line in _logical_lines(inner, script):
                 for one in _statements(line):

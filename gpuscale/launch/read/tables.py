@@ -58,3 +58,32 @@ def _plain(loader: Any, _tag: str, node: Any) -> Any:
     if kind == "SequenceNode":
         return loader.construct_sequence(node, deep=True)
     return loader.construct_scalar(node)
+
+
+def as_flags(table: dict[str, Any]) -> list[str]:
+    """Write a table of flags as words: a true one stands alone, a false one is left out."""
+    words: list[str] = []
+    for key, value in table.items():
+        if value is not False:
+            words += [str(key)] if value is True else [str(key), *str(value).split()]
+    return words
+
+
+def llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
+    """Put the keys of LLaMA-Factory's next layout under the names of its present one."""
+    peft = table.get("peft_config")
+    peft = peft if isinstance(peft, dict) else {}
+    quant = table.get("quant_config")
+    bits = str(quant.get("quantization_bit", "4")) if isinstance(quant, dict) else ""
+    dist = table.get("dist_config")
+    dist = dist if isinstance(dist, dict) else {}
+    renamed = {
+        "model_name_or_path": table.get("model"),
+        "finetuning_type": str(peft.get("name", "full")),
+        "lora_rank": peft.get("r"),
+        "per_device_train_batch_size": table.get("micro_batch_size"),
+        "gradient_checkpointing": table.get("enable_activation_checkpointing", False),
+        "fsdp": "full_shard" if str(dist.get("name", "")).startswith("fsdp") else None,
+        "bf16": table.get("bf16", True),
+    } | ({"quantization_bit": int(bits)} if bits.isdigit() else {})
+    return {k: v for k, v in (table | renamed).items() if v is not None}

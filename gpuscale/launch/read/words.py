@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpuscale.errors import GpuscaleError
@@ -27,6 +27,8 @@ class Script:
     unresolved: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # here-documents by file name
     quoted: set[str] = field(default_factory=set)  # those whose text stands as it is
+    beside: Mapping[str, str] = field(default_factory=dict)  # texts of scripts, by file name
+    depth: int = 0  # of scripts that start scripts
     read: int = 0  # characters, each as often as it was looked at
 
     def look_at(self, n_characters: int) -> None:
