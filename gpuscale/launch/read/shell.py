@@ -177,6 +177,10 @@ def _statement(part: str, script: Script, state: Conditions) -> None:
         for one in _statements(part[1 : closing(part, 0)]):
             _statement(one, script, state)
         return
+    word, _, rest = part.partition(" ")
+    if word == "do" and rest.strip():
+        _statement(rest.strip(), script, state)
+        return
     word = part.split(None, 1)[0]
     if word in ("if", "elif", "else", "fi", "then"):
         _branch(word, part, script, state)
@@ -184,7 +188,7 @@ def _statement(part: str, script: Script, state: Conditions) -> None:
     if word in ("case", "esac") or in_case:
         part = _case(word, part, script, state)
     if word == "do":
-        part = part[2:].strip()
+        part = ""
     if word in ("for", "while", "until"):  # a loop over the arguments is not read
         arguments = "getopts" in part or "$#" in part or '"$1"' in part
         state.open((not arguments, True), None)
