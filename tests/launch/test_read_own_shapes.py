@@ -130,3 +130,47 @@ def test_machines_of_clouds():
     assert gpu_named("a3-megagpu-8g") == "gcp-a3-mega"
     assert gpu_named("instance: p5.48xlarge") == "aws-p5"
     assert gpu_named("step5.48") is None
+
+
+def test_commands_that_name_their_file_take_the_rest_from_it():
+    yaml = (
+        "parallelism: {dp: 4, pp: 2, tp: 2}\n"
+        "tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 4, sequence_length: 2048}\n"
+        "model: {model_config: {is_starcoder2_config: true, hidden_size: 1024, grouped_query: true,"
+        " num_attention_heads: 16, num_kv_heads: 4, num_hidden_layers: 4, vocab_size: 49152}}\n"
+    )
+    script = "torchrun --nproc_per_node=8 --nnodes 2 run_train.py --config-file configs/a.yaml"
+    assert (read(script).kind, read(script).beside) == ("nanotron", "a.yaml")
+    found = read_launch({"run.sh": script, "a.yaml": yaml})
+    assert (found.world_size, found.seq_len, found.schedule) == (16, 2048, "gpipe")
+    dense = next(iter(found.model.ffns.values()))
+    assert (dense.ffn_hidden_size, found.model.n_layers) == (4096, 4)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "beside", "size"),
+    [
+        ("composer -n 8 train/train.py yamls/mpt-7b.yaml max_seq_len=4096", "llm-foundry",
+         "mpt-7b.yaml", (4096, 8)),
+        ("python -m levanter.main.train_lm --config_path config/a.yaml --model.seq_len 512",
+         "levanter", "a.yaml", (512, None)),
+        ("litgpt finetune_lora checkpoints/org/m --train.max_seq_length 512 --devices 4", "litgpt",
+         None, (512, 4)),
+    ],
+)  # fmt: skip
+def test_commands_of_frameworks_with_files(command, kind, beside, size):
+    found = read(command)
+    assert (found.kind, found.beside, (found.seq_len, found.world_size)) == (kind, beside, size)
+
+
+def test_job_written_by_a_script_and_a_run_of_a_cloud():
+    job = "#!/bin/bash\n#SBATCH --gres=gpu:4\nsrun litgpt pretrain pythia-160m --devices 4\n"
+    found = read(f"name=job\ncat >$name <<EOD\n{job}EOD\nsbatch $name\n")
+    assert (found.kind, found.model_name, found.micro_batch_size) == ("litgpt", "pythia-160m", 4)
+    run = (
+        "image: x\ncompute: {gpus: 16, gpu_type: a100_40gb}\ncommand: composer train.py\n"
+        "parameters: {train_loader: {}, max_seq_len: 2048, global_train_batch_size: 64,\n"
+        "  model: {d_model: 1024, n_heads: 8, n_layers: 2, vocab_size: 50368}}\n"
+    )
+    found = read(run, "run.yaml")
+    assert (found.n_gpus, found.gpu, found.seq_len) == (16, "a100-40gb", 2048)

@@ -112,12 +112,13 @@ def checked(asked: LaunchCheck) -> Checked:
     if n_gpus is None:
         missing.append("the number of GPUs: say it with --gpus")
     length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
-    if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length:
+    alone = not found.beside or any(Path(name).name == found.beside for name in files)
+    if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length and alone:
         missing.append("the sequence length: say it with --seq-len")
     missing = found.beyond or missing
-    if found.beside and not any(Path(name).name == found.beside for name in files):
-        if model is None and not found.model_name:  # it says the model too
-            missing = missing[1:]
+    if not alone:
+        if model is None and not found.model_name and "model" not in found.unread:
+            missing = missing[1:]  # the model: that file says it
         missing.append(f"{found.beside}, which says the rest: give it beside this file")
     if found.model is not None and found.method in ADAPTED and not asked.model:
         missing.append("the name of the model that has adapters: say it with --model")

@@ -125,7 +125,10 @@ def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
             ("memory per GPU", gb(r.peak_bytes), f"{verdict}: {gb(r.capacity_bytes)} usable")
         )
     if r.best_layout is not None and r.best_step_s is not None:
-        slower = f"; this launch takes {r.slower_factor:.2f}x as long" if r.slower_factor else ""
+        factor = r.slower_factor or 1.0
+        slower = f"; this launch takes {factor:.2f}x as long" if r.slower_factor else ""
+        if round(factor, 2) < 1:
+            slower = "; this launch is faster, with less memory to spare"
         label = "best on these GPUs" if r.fits else "fastest that fits"
         best = f"{degrees(r.best_layout)}, ZeRO-{r.best_layout.zero_stage}"
         rows.append((label, seconds(r.best_step_s), best + (slower if r.fits else "")))

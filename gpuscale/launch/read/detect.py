@@ -24,6 +24,7 @@ from gpuscale.launch.read import (
     torchtitan,
     trainer,
 )
+from gpuscale.launch.read.configured import read_configured
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.gpus import gpu_of_file
 from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, read_size
@@ -195,6 +196,8 @@ def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
 
 def _table(table: dict[str, Any]) -> Found | None:
     """Build the record of a YAML by the keys that only one kind has."""
+    if isinstance(run := table.get("parameters"), dict) and "train_loader" in run:
+        table = {**table, **run}  # a run of MosaicML's cloud
     keys = set(table)
     if keys & {"compute_environment", "distributed_type", "fsdp_config"} and (
         "num_processes" in keys or "distributed_type" in keys
@@ -262,8 +265,10 @@ def _script(
     found = _main_of([f for words in script.commands if (f := _command(words, stem)) is not None])
     found += [f for words in script.commands if (f := trainer.read_launcher(words)) is not None]
     for document in script.documents:
-        if document.endswith((".json", ".yaml", ".yml")):
-            found += _document(document, read_document(document, script), variables)
+        body = read_document(document, script)
+        job = body.startswith("#!") and "#SBATCH" in body and not document.endswith(".sh")
+        if document.endswith((".json", ".yaml", ".yml")) or job:
+            found += _document(document, body, variables)
     if not found and (options := program.options_of(script)):
         found = [megatron.read(["pretrain_gpt.py", *options], stem)]
         found[0].unresolved.append("no command: the options that its variables hold are read")
@@ -333,7 +338,7 @@ def _command(words: list[str], stem: str) -> Found | None:
         return recipes.read_recipe(words)
     if recipes.is_nemo(words):
         return recipes.read_nemo(words)
-    if (found := commands.oumi_job(words)) is not None:
+    if (found := commands.oumi_job(words) or read_configured(words)) is not None:
         return found
     if rl.is_slime(words):
         return rl.read_slime(megatron.read(["train.py", *words], stem), _arguments(words))

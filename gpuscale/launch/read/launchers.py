@@ -17,6 +17,7 @@ NODES = ("--nnodes", "--num_nodes", "--num-nodes", "--nodes", "-N", "--num_machi
 PER_NODE = (
     "--nproc_per_node",
     "--nproc-per-node",
+    "--nproc",
     "--num_gpus",
     "--gpus-per-node",
     "--ntasks-per-node",
@@ -33,6 +34,7 @@ LAUNCHERS = (
     "mpirun",
     "mason.py",
     "colossalai",
+    "composer",
 )
 NODE_VARIABLES = (
     "NNODES",

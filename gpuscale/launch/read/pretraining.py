@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape, vocabulary
+from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape
+from gpuscale.launch.read.pretraining_fsdp import foundry, levanter, lingua, olmo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,18 +68,29 @@ def _nanotron(at: Nested) -> None:
     replicas = at.number("parallelism.dp") or 1
     found.n_gpus = replicas * found.tp * found.pp * found.cp
     found.vpp = 1
+    engine = at.text("parallelism.pp_engine").lower() or "afab"  # all forward, all backward
+    found.schedule = {"1f1b": "1f1b", "afab": "gpipe"}.get(engine, engine)
     config = "model.model_config."
     dims = {key: at.number(config + word) for key, word in HUGGING_FACE.items()}
+    plain = at.true(f"{config}is_starcoder2_config")  # its MLP has no gate, four times as wide
+    dims["kv"] = dims["kv"] or at.number(f"{config}num_kv_heads")
+    if plain and at.true(f"{config}multi_query"):
+        dims["kv"] = 1
+    if plain and dims["hidden"]:
+        dims["ffn"] = dims["ffn"] or 4 * dims["hidden"]
     experts = f"{config}moe_config."
     dims["experts"] = at.number(f"{experts}num_experts", f"{experts}num_local_experts")
     dims["top_k"] = at.number(f"{experts}top_k", f"{experts}num_experts_per_tok")
+    dims["expert_ffn"] = at.number(f"{experts}moe_intermediate_size")
     name = at.text("general.run").replace("%", "") or "model"
     put_shape(
         found,
         name[:40],
         dims,
-        gated=True,
-        tied=at.true(f"{config}tie_word_embeddings"),
+        gated=not plain,
+        rms=not plain,
+        bias=plain,
+        tied=plain or at.true(f"{config}tie_word_embeddings"),
         qkv_bias=at.true(f"{config}attention_bias"),
     )
 
@@ -92,145 +104,6 @@ HUGGING_FACE = {
     "vocab": "vocab_size",
     "head_dim": "head_dim",
 }
-
-
-def _foundry(at: Nested) -> None:
-    """llm-foundry over Composer: a model of the hub, or MPT by its shape."""
-    found = at.found
-    found.precision = precision_of(at.text("precision") or "bf16")
-    fsdp = "fsdp_config" if at.get("fsdp_config") is not None else "parallelism_config.fsdp"
-    found.zero_stage = _sharded(at.text(f"{fsdp}.sharding_strategy"), at.get(fsdp))
-    checkpointed = at.true(f"{fsdp}.activation_checkpointing")
-    found.recompute = "full" if checkpointed else "none"
-    found.offload_activations = at.true(f"{fsdp}.activation_cpu_offload")
-    named = at.text("model.pretrained_model_name_or_path")
-    if named:
-        found.model_name, found.method = named, "full"
-        if at.get("model.peft_config") is not None:
-            found.method, found.lora_rank = "lora", at.number("model.peft_config.r") or 8
-        return
-    hidden = at.number("model.d_model")
-    ratio = at.number("model.expansion_ratio") or 4
-    glu = at.text("model.ffn_config.ffn_type") == "mptglu"
-    dims = {
-        "layers": at.number("model.n_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.n_heads"),
-        "kv": at.number("model.attn_config.kv_n_heads"),
-        "ffn": at.number("model.ffn_config.ffn_hidden_size") or (hidden or 0) * ratio,
-        "vocab": at.number("model.vocab_size"),
-    }
-    rope = at.true("model.attn_config.rope")
-    tied = at.true("model.tie_word_embeddings", default=True)
-    alone = {"rms": False, "bias": not at.true("model.no_bias"), "learned": not rope}
-    put_shape(
-        found, at.text("run_name", "model.name") or "mpt", dims, gated=glu, tied=tied, **alone
-    )
-
-
-def _sharded(word: str, section: Any) -> int:
-    """ZeRO stage of a word of torch's FSDP; without a section nothing is sharded."""
-    if section is None or "NO_SHARD" in word.upper():
-        return 0
-    return 2 if "GRAD_OP" in word.upper() else 3
-
-
-def _olmo(at: Nested) -> None:
-    """OLMo (the repository of the first two releases): FSDP, a shape of its own."""
-    found = at.found
-    found.precision = precision_of(at.text("precision") or "bf16")
-    found.zero_stage = _sharded(at.text("fsdp.sharding_strategy"), at.get("fsdp"))
-    word = at.text("activation_checkpointing")
-    found.recompute = {"": "none", "whole_layer": "full", "fine_grained": "selective"}.get(word)
-    if found.recompute is None:  # every second, third or fourth layer, or one of them
-        share = {"two": 2, "three": 3, "four": 4}.get(word.rsplit("_", 1)[-1], 1)
-        layers = at.number("model.n_layers") or 0
-        found.recompute, found.recompute_layers = "full", layers // share
-    gated = at.text("model.activation_type") in ("", "swiglu")
-    hidden = at.number("model.d_model") or 0
-    wide = at.number("model.mlp_hidden_size") or hidden * (at.number("model.mlp_ratio") or 4)
-    dims = {
-        "layers": at.number("model.n_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.n_heads"),
-        "kv": at.number("model.n_kv_heads"),
-        "ffn": wide // 2 if gated else wide,  # of both halves together (olmo/model.py)
-        "vocab": at.number("model.embedding_size", "model.vocab_size"),
-    }
-    if at.true("model.multi_query_attention"):
-        dims["kv"] = 1
-    put_shape(
-        found,
-        at.text("run_name") or "olmo",
-        dims,
-        gated=gated,
-        tied=at.true("model.weight_tying", default=True),
-        rms="rms" in at.text("model.layer_norm_type"),
-        bias=at.true("model.include_bias"),
-        learned=not at.true("model.rope"),
-    )
-
-
-def _lingua(at: Nested) -> None:
-    """Meta Lingua: `dim` and a gated MLP of 8/3 of it (lingua/transformer.py)."""
-    found = at.found
-    found.precision = "fp8" if at.true("distributed.float8_recipe") else "bf16"
-    shard = at.text("distributed.fsdp_type")
-    found.zero_stage = {"no_shard": 0, "shard_grad_op": 2}.get(shard, 3)
-    found.dp_replicate = at.number("distributed.dp_replicate")
-    shards, replicas = at.number("distributed.dp_shard"), found.dp_replicate
-    found.n_gpus = shards * (replicas or 1) * found.tp if shards and replicas else None
-    selective = at.true("distributed.selective_activation_checkpointing")
-    found.recompute = "per-op" if selective else "none"
-    if other := next(
-        (k for k in ("state_dim", "conv_size", "lru_dim") if at.get(f"model.{k}")), ""
-    ):
-        found.beyond.append(f"model.{other}: a recurrent model, whose training is not predicted")
-        return
-    hidden = at.number("model.dim") or 0
-    multiple = at.number("model.multiple_of") or 256
-    factor = float(at.text("model.ffn_dim_multiplier") or 1.0)
-    wide = int(2 * 4 * hidden / 3 * factor)
-    dims = {
-        "layers": at.number("model.n_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.n_heads"),
-        "kv": at.number("model.n_kv_heads"),
-        "ffn": -(-wide // multiple) * multiple,
-        "vocab": at.number("model.vocab_size"),
-    }
-    tied = at.true("model.weight_tying")
-    put_shape(found, at.text("name") or "lingua", dims, gated=True, tied=tied)
-
-
-def _levanter(at: Nested) -> None:
-    """Levanter: sharded over all devices, tensor axes by `model_axis_size`."""
-    found = at.found
-    found.precision = "bf16" if "c=bf" in at.text("trainer.mp") else None
-    found.zero_stage = 3
-    found.recompute = "full" if at.true("model.gradient_checkpointing", default=True) else "none"
-    name = at.text("initialize_from_hf", "model_name_or_path")
-    if name and name.lower() not in ("true", "false"):
-        found.model_name = name.split("@")[0]
-        return
-    kind = at.text("model.type")
-    if kind in ("whisper", "backpack", "asr"):
-        found.beyond.append(f"model type {kind}: not the training of a decoder-only language model")
-        return
-    hidden = at.number("model.hidden_dim") or 0
-    gpt2 = kind in ("", "gpt2")
-    dims = {
-        "layers": at.number("model.num_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.num_heads"),
-        "kv": at.number("model.num_kv_heads"),
-        "ffn": at.number("model.intermediate_dim") or 4 * hidden,
-        "vocab": vocabulary(at.text("data.tokenizer", "tokenizer")),
-        "experts": at.number("model.n_routed_experts"),
-        "top_k": at.number("model.num_experts_per_tok"),
-    }
-    style = {"gated": not gpt2, "rms": not gpt2, "bias": gpt2, "learned": gpt2}
-    put_shape(found, f"{kind or 'gpt2'}-levanter", dims, tied=gpt2, **style)
 
 
 def _internevo(at: Nested) -> None:
@@ -315,7 +188,7 @@ PRETRAINING = (
             "micro_batch_size": "device_train_microbatch_size device_train_batch_size",
             "n_gpus": "compute.gpus gpu_num",
         },
-        _foundry,
+        foundry,
         tunes=False,
     ),
     Dialect(
@@ -328,7 +201,7 @@ PRETRAINING = (
             "global_batch_size": "global_train_batch_size",
             "micro_batch_size": "device_train_microbatch_size",
         },
-        _olmo,
+        olmo,
         tunes=False,
     ),
     Dialect(
@@ -342,7 +215,7 @@ PRETRAINING = (
             "micro_batch_size": "data.batch_size",
             "accumulation": "grad_acc_steps",
         },
-        _lingua,
+        lingua,
         tunes=False,
     ),
     Dialect(
@@ -356,7 +229,7 @@ PRETRAINING = (
             "global_batch_size": "trainer.train_batch_size",
             "micro_batch_size": "trainer.per_device_parallelism",
         },
-        _levanter,
+        levanter,
         tunes=False,
     ),
     Dialect(

@@ -1,0 +1,156 @@
+"""Readers of pre-training configurations whose frameworks shard by FSDP: shapes of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.nested import precision_of, put_shape, vocabulary
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.nested import Nested
+
+
+def foundry(at: Nested) -> None:
+    """llm-foundry over Composer: a model of the hub, or MPT by its shape."""
+    found = at.found
+    found.precision = precision_of(at.text("precision") or "bf16")
+    found.gpu = gpu_named(at.text("compute.gpu_type", "gpu_type").replace("_", "-"))
+    fsdp = "fsdp_config" if at.get("fsdp_config") is not None else "parallelism_config.fsdp"
+    found.zero_stage = _sharded(at.text(f"{fsdp}.sharding_strategy"), at.get(fsdp))
+    checkpointed = at.true(f"{fsdp}.activation_checkpointing")
+    found.recompute = "full" if checkpointed else "none"
+    found.offload_activations = at.true(f"{fsdp}.activation_cpu_offload")
+    named = at.text("model.pretrained_model_name_or_path")
+    if named:
+        found.model_name = named
+        found.method = "full" if at.true("model.pretrained", default=True) else "pretrain"
+        if at.get("model.peft_config") is not None:
+            found.method, found.lora_rank = "lora", at.number("model.peft_config.r") or 8
+        return
+    hidden = at.number("model.d_model")
+    ratio = at.number("model.expansion_ratio") or 4
+    glu = at.text("model.ffn_config.ffn_type") == "mptglu"
+    dims = {
+        "layers": at.number("model.n_layers"),
+        "hidden": hidden,
+        "heads": at.number("model.n_heads"),
+        "kv": at.number("model.attn_config.kv_n_heads"),
+        "ffn": at.number("model.ffn_config.ffn_hidden_size") or (hidden or 0) * ratio,
+        "vocab": at.number("model.vocab_size"),
+    }
+    rope = at.true("model.attn_config.rope")
+    tied = at.true("model.tie_word_embeddings", default=True)
+    alone = {"rms": False, "bias": not at.true("model.no_bias"), "learned": not rope}
+    put_shape(
+        found, at.text("run_name", "model.name") or "mpt", dims, gated=glu, tied=tied, **alone
+    )
+
+
+def _sharded(word: str, section: Any) -> int:
+    """ZeRO stage of a word of torch's FSDP; without a section nothing is sharded."""
+    if section is None or "NO_SHARD" in word.upper():
+        return 0
+    return 2 if "GRAD_OP" in word.upper() else 3
+
+
+def olmo(at: Nested) -> None:
+    """OLMo (the repository of the first two releases): FSDP, a shape of its own."""
+    found = at.found
+    found.precision = precision_of(at.text("precision") or "bf16")
+    found.zero_stage = _sharded(at.text("fsdp.sharding_strategy"), at.get("fsdp"))
+    word = at.text("activation_checkpointing")
+    found.recompute = {"": "none", "whole_layer": "full", "fine_grained": "selective"}.get(word)
+    if found.recompute is None:  # every second, third or fourth layer, or one of them
+        share = {"two": 2, "three": 3, "four": 4}.get(word.rsplit("_", 1)[-1], 1)
+        layers = at.number("model.n_layers") or 0
+        found.recompute, found.recompute_layers = "full", layers // share
+    gated = at.text("model.activation_type") in ("", "swiglu")
+    hidden = at.number("model.d_model") or 0
+    wide = at.number("model.mlp_hidden_size") or hidden * (at.number("model.mlp_ratio") or 4)
+    dims = {
+        "layers": at.number("model.n_layers"),
+        "hidden": hidden,
+        "heads": at.number("model.n_heads"),
+        "kv": at.number("model.n_kv_heads"),
+        "ffn": wide // 2 if gated else wide,  # of both halves together (olmo/model.py)
+        "vocab": at.number("model.embedding_size", "model.vocab_size"),
+    }
+    if at.true("model.multi_query_attention"):
+        dims["kv"] = 1
+    put_shape(
+        found,
+        at.text("run_name") or "olmo",
+        dims,
+        gated=gated,
+        tied=at.true("model.weight_tying", default=True),
+        rms="rms" in at.text("model.layer_norm_type"),
+        bias=at.true("model.include_bias"),
+        learned=not at.true("model.rope"),
+    )
+
+
+def lingua(at: Nested) -> None:
+    """Meta Lingua: `dim` and a gated MLP of 8/3 of it (lingua/transformer.py)."""
+    found = at.found
+    found.precision = "fp8" if at.true("distributed.float8_recipe") else "bf16"
+    shard = at.text("distributed.fsdp_type")
+    found.zero_stage = {"no_shard": 0, "shard_grad_op": 2}.get(shard, 3)
+    found.dp_replicate = at.number("distributed.dp_replicate")
+    shards, replicas = at.number("distributed.dp_shard"), found.dp_replicate
+    found.n_gpus = shards * (replicas or 1) * found.tp if shards and replicas else None
+    selective = at.true("distributed.selective_activation_checkpointing")
+    found.recompute = "per-op" if selective else "none"
+    if other := next(
+        (k for k in ("state_dim", "conv_size", "lru_dim") if at.get(f"model.{k}")), ""
+    ):
+        found.beyond.append(f"model.{other}: a recurrent model, whose training is not predicted")
+        return
+    hidden = at.number("model.dim") or 0
+    multiple = at.number("model.multiple_of") or 256
+    factor = float(at.text("model.ffn_dim_multiplier") or 1.0)
+    wide = int(2 * 4 * hidden / 3 * factor)
+    dims = {
+        "layers": at.number("model.n_layers"),
+        "hidden": hidden,
+        "heads": at.number("model.n_heads"),
+        "kv": at.number("model.n_kv_heads"),
+        "ffn": -(-wide // multiple) * multiple,
+        "vocab": at.number("model.vocab_size"),
+    }
+    tied = at.true("model.weight_tying")
+    put_shape(found, at.text("name") or "lingua", dims, gated=True, tied=tied)
+
+
+def levanter(at: Nested) -> None:
+    """Levanter: sharded over all devices, tensor axes by `model_axis_size`."""
+    found = at.found
+    found.precision = "bf16" if "c=bf" in at.text("trainer.mp") else None
+    found.zero_stage = 3
+    found.recompute = "full" if at.true("model.gradient_checkpointing", default=True) else "none"
+    kind = at.text("model.type")
+    name = at.text("initialize_from_hf", "model_name_or_path")
+    own = at.number("model.hidden_dim") and not at.true("use_hf_model_config")
+    if name and name.lower() not in ("true", "false") and not own:
+        found.model_name = name.split("@")[0]
+        return
+    for key in ("train_batch_size", "per_device_parallelism"):
+        if isinstance(at.get(f"trainer.{key}"), list):
+            found.beyond.append(f"trainer.{key} has several stages: give a file of one")
+    if kind in ("whisper", "backpack", "asr"):
+        found.beyond.append(f"model type {kind}: not the training of a decoder-only language model")
+        return
+    hidden = at.number("model.hidden_dim") or 0
+    gpt2 = kind in ("", "gpt2")
+    dims = {
+        "layers": at.number("model.num_layers"),
+        "hidden": hidden,
+        "heads": at.number("model.num_heads"),
+        "kv": at.number("model.num_kv_heads"),
+        "ffn": at.number("model.intermediate_dim") or 4 * hidden,
+        "vocab": vocabulary(at.text("data.tokenizer", "tokenizer")),
+        "experts": at.number("model.n_routed_experts"),
+        "top_k": at.number("model.num_experts_per_tok"),
+    }
+    style = {"gated": not gpt2, "rms": not gpt2, "bias": gpt2, "learned": gpt2}
+    put_shape(found, f"{kind or 'gpt2'}-levanter", dims, tied=gpt2, **style)
