@@ -370,7 +370,7 @@ trt_llm: {build: {checkpoint_repository: {repo: a/b}, tensor_parallel_count: 2, 
     wanted = ("llamacpp", "Qwen3-8B-Q4_K_M", 16384, 4)
     assert (found.kind, found.model_name, found.seq_len, found.max_seqs) == wanted
     found = read_launch({"a.sh": "text-generation-launcher --model-id a/b --num-shard 4"})
-    assert (found.kind, found.tp, len(found.beyond)) == ("tgi", 4, 1)
+    assert (found.kind, found.tp, found.n_gpus) == ("tgi", 4, 4)
 
 
 def test_older_and_other_words_of_known_frameworks():

@@ -185,7 +185,7 @@ def _variables(asked: LaunchCheck) -> dict[str, str]:
     made = {}
     for pair in asked.var:
         name, equals, value = pair.partition("=")
-        if not equals or not (name.isidentifier() or name.isdigit()):
+        if not equals or not (name.isidentifier() or name.isdigit() or name == "@"):
             raise GpuscaleError(f"--var {pair[:60]}: write NAME=VALUE")
         made[name] = value
     return made
@@ -209,7 +209,7 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
     _, slash, last = shown.rstrip("/").rpartition("/")
     with suppress(GpuscaleError):
         spec = load_model(last if slash else "").spec
-        found.unresolved.append(f"{shown} is not here: {spec.name} is taken by its name")
+        found.notes.append(f"{shown} is not here: {spec.name} is taken by its name")
         found.model_name = spec.name
         return spec, []
     return None, [f"the shape of its model `{shown}`: give its config.json with --model"]

@@ -8,6 +8,7 @@ from gpuscale.answers.launch_check.said import said_rows
 from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
 from gpuscale.core.words import gb
 from gpuscale.launch.read.detect import DIALECTS
+from gpuscale.launch.read.engines import ENGINES
 from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -26,17 +27,14 @@ FRAMEWORK = {
     "llama-factory": "LLaMA-Factory job",
     "axolotl": "axolotl job",
     "trainer": "Hugging Face trainer job",
-    "vllm": "vLLM server",
-    "sglang": "SGLang server",
-    "trtllm": "TensorRT-LLM server",
     "ms-swift": "ms-swift job",
     "verl": "verl job",
     "openrlhf": "OpenRLHF job",
     "slime": "slime job",
     "unsloth": "Unsloth script",
     "colossalai": "ColossalAI job",
-    "tgi": "Text Generation Inference server",
-    "llamacpp": "llama.cpp server",
+    **{name: engine.title for name, engine in ENGINES.items()},
+    "trtllm-checkpoint": "TensorRT-LLM checkpoint",
     **{dialect.kind: dialect.title for dialect in DIALECTS},
     "program": "Job of a program whose options are not known here",
 }
@@ -49,7 +47,8 @@ def document_of(checked: Checked) -> Document:
     if r.layout is not None:
         blocks.append(Facts(_facts(r, asked)))
     else:
-        blocks.append(Facts(said_rows(r.said, r.method)))
+        cluster = [_cluster(r, asked)] if r.method == "serve" and not r.missing else []
+        blocks.append(Facts([*cluster, *said_rows(r.said, r.method)]))
     if r.missing:
         blocks.append(Text("Not predicted; missing is\n" + "\n".join(f"- {m}" for m in r.missing)))
     if r.broken:
@@ -61,6 +60,8 @@ def document_of(checked: Checked) -> Document:
     if r.unresolved:
         shown = ", ".join(sorted(r.unresolved, key=lambda one: not one.startswith("if "))[:20])
         blocks.append(Text(f"Not known without running it (--var NAME=VALUE says it): {shown}"))
+    if r.notes:
+        blocks.append(Text("Note:\n" + "\n".join(f"- {note}" for note in r.notes)))
     blocks += _better(r)
     blocks += checked.blocks
     return Document(
@@ -96,11 +97,16 @@ def _headline(r: LaunchReport) -> str:
     return f"{head} can be launched: {seconds(r.step_s or 0)} a step{mfu}."
 
 
-def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
+def _cluster(r: LaunchReport, asked: LaunchCheck) -> tuple[str, str, str]:
+    """Machines, and who says them."""
     named = "as the files say" if r.gpu and asked.gpu == r.gpu else ""
     if not (asked.cluster or asked.gpu):
         named = "taken: --cluster or --gpu says another"
-    rows = [("cluster", asked.where, named)]
+    return ("cluster", asked.where, named)
+
+
+def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
+    rows = [_cluster(r, asked)]
     lay = r.layout
     if lay is not None:
         rows.append(("layout", _layout(lay), f"software {r.software}"))

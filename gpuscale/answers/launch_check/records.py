@@ -47,6 +47,7 @@ class LaunchReport:
     broken: tuple[str, ...]  # rules that it breaks
     not_understood: tuple[str, ...]
     unresolved: tuple[str, ...]
+    notes: tuple[str, ...]  # what the answer leaves out, or takes
     fits: bool | None
     peak_bytes: float | None = None
     capacity_bytes: float | None = None
@@ -89,6 +90,7 @@ def empty_report(
         broken=tuple(found.wrong),
         not_understood=tuple(found.not_understood),
         unresolved=tuple(found.unresolved),
+        notes=tuple(found.notes),
         fits=fits,
     )
 

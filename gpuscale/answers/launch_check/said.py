@@ -34,6 +34,10 @@ class Said:
     recompute_every: int | None  # one layer in so many
     lora_rank: int | None
     weights: str | None
+    kv: str | None  # of a server, as what follows
+    max_seqs: int | None
+    memory_utilization: float | None
+    serves: dict[str, int | str | bool]  # what else, by the words of `serve`
     rl: dict[str, int | str]  # method and samples of RL, by the words of `memory`
     unread: dict[str, str]  # field -> the variable that says it
 
@@ -45,12 +49,39 @@ def said_of(found: Found) -> Said:
 
 def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:
     """Show what the files say, as facts."""
+    if method == "serve":
+        return _served_rows(said)
     rows = [
         ("machines", _machines(said), "as the files say"),
         ("layout", _layout(said), method),
         ("batch", _batch(said), ""),
         ("samples", ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in said.rl.items()), ""),
         ("precision", said.precision or "", ""),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _served_rows(said: Said) -> list[tuple[str, str, str]]:
+    """Show what the files say of a server."""
+    named = (("TP", said.tp), ("PP", said.pp), ("DP", said.dp or 1), ("EP", said.ep or 1))
+    parts = [f"{name} {n}" for name, n in named if n > 1]
+    parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k in ("tp", "pp", "dp")]
+    pools = str(said.serves.get("disagg", "")).replace("+", " + ")
+    rest = [
+        k.replace("_", " ") + ("" if v is True else f" {v}")
+        for k, v in said.serves.items()
+        if k != "disagg"
+    ]
+    share = said.memory_utilization
+    rows = [
+        ("machines", _machines(said), "as the layout makes them"),
+        ("layout", f"{pools} as pools" if pools else ", ".join(parts) or "TP 1", "serve"),
+        ("weights", said.weights or "", "by the line"),
+        ("cache", said.kv or "", ""),
+        ("context", f"{said.seq_len:,} tokens" if said.seq_len else "", ""),
+        ("sequences", f"{said.max_seqs:,} at a time" if said.max_seqs else "", ""),
+        ("memory", f"{100 * share:g} %" if share else "", "of the GPU's, as the engine counts it"),
+        ("more", ", ".join(rest), ""),
     ]
     return [row for row in rows if row[1]]
 

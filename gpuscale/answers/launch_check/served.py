@@ -2,42 +2,89 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
+from gpuscale.launch.read.engines import ENGINES
+from gpuscale.launch.read.serving import attention_ranks
+from gpuscale.render.document import Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
+    from gpuscale.answers.serve import Serve
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
-WEIGHTS = {"awq_marlin": "awq", "gptq_marlin": "gptq", "modelopt": "fp8", "modelopt_fp4": "nvfp4"}
-"""`--quantization` of vLLM -> format of the weights, where the words differ."""
+NEAREST = {"tgi": "vLLM", "lmdeploy": "vLLM", "tabbyapi": "llama.cpp"}
+"""Engines whose speed was not measured -> the nearest one, by which `serve` answers."""
+
+CONTEXTS = {"ollama": 4096}
+"""Context of an engine where nothing says one (Ollama, `OLLAMA_CONTEXT_LENGTH`)."""
 
 
 def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Checked:
     """Check a serving line: does it start, how long a context, at which speed for one user."""
+    question = _question(asked, found, model, n_gpus)
+    answer = question.answer()
+    own = found.kind == "vllm" and not question.context and model.max_position
+    if own and answer.result.fits and answer.result.kv_tokens < model.max_position:
+        found.notes.append(
+            f"no length is given: the cache has room for {int(answer.result.kv_tokens):,} tokens, "
+            f"and vLLM does not start with less than the model's own context, here taken as "
+            f"{model.max_position:,}; --max-model-len says another"
+        )
+    if found.kind in NEAREST:
+        name = ENGINES[found.kind].title.removesuffix(" server")
+        found.notes.append(f"{name} was not measured: figures are those of {NEAREST[found.kind]}")
+    lines = getattr(answer.result, "launch", ()), getattr(answer.result, "benchmark", "")
+    again = "\n".join((*lines[0], lines[1]))  # the file itself is the launch
+    blocks = [b for b in answer.blocks if not (isinstance(b, Text) and b.text == again)]
+    report = empty_report(found, model, n_gpus, found.kind, fits=answer.result.fits)
+    return Checked(report, asked, answer.warnings, blocks, answer.terms)
+
+
+def _question(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Serve:
+    """Ask `serve` for the layout, the formats and the limits that a line names."""
     from gpuscale.answers.serve import Serve
 
-    attention = found.kind == "sglang" and (found.dp or 1) > 1
-    replicas = 1 if attention else found.dp or 1
-    answer = Serve(
+    said: dict[str, Any] = dict(found.serves)
+    attention = attention_ranks(found)
+    on_tensor = bool(said.pop("attention", False))
+    own = said.pop("own_context", False)
+    tp, replicas = max(1, found.tp // attention), 1 if on_tensor else found.dp or 1
+    if replicas > 1 and any(group.ffn.kind == "moe" for group in model.layer_groups):
+        attention, replicas = replicas, 1  # ranks of one engine share the experts
+    layers = sum(group.n for group in model.layer_groups)
+    if said.get("ngl", 0) >= layers:
+        del said["ngl"]
+    if "n_cpu_moe" in said:
+        sparse = sum(group.n for group in model.layer_groups if group.ffn.kind == "moe")
+        said["n_cpu_moe"] = min(said["n_cpu_moe"], sparse) or None
+    length = asked.seq_len or found.seq_len or CONTEXTS.get(found.kind)
+    degrees: dict[str, Any] = {"tp": tp, "pp": found.pp, "ep": found.ep}
+    if attention > 1:
+        degrees["dp_attention"] = attention
+    return Serve(
         asked.model or found.model_name or "",
         engine=found.kind,
         cluster=asked.where,
         gpus=n_gpus,
-        tp=found.tp,
-        pp=found.pp,
-        dp_attention=found.dp if attention else None,
-        ep=found.ep,
-        weights=WEIGHTS.get(found.weights, found.weights) if found.weights else (),
-        kv="fp8" if (found.kv or "").startswith("fp8") else None,
-        context=found.seq_len,
+        weights=_weights(found, model),
+        kv=found.kv,
+        context=length or (model.max_position if own else None),
         max_seqs=found.max_seqs,
         memory_frac=found.memory_utilization,
-        concurrency=replicas,
+        concurrency=None if "disagg" in said else replicas,
         set=asked.settings,
         calibration=asked.calibration,
-    ).answer()
-    report = empty_report(found, model, n_gpus, found.kind, fits=answer.result.fits)
-    return Checked(report, asked, answer.warnings, answer.blocks, answer.terms)
+        **({} if "disagg" in said else degrees),
+        **said,
+    )
+
+
+def _weights(found: Found, model: ModelSpec) -> str | tuple[str, ...]:
+    """Format of the weights: as the line says, else as the checkpoint's name or config does."""
+    published = model.published_format
+    if found.weights and not published.startswith(found.weights):
+        return found.weights
+    return published if published != "bf16" else ()

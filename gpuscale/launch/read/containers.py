@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.read.engines import ENGINES, program_of
 from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.maxtext import put_topology
+from gpuscale.launch.read.serving import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuscale.launch.read.found import Found
 
-SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash")
+SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/env")
 GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
 PRODUCT_KEYS = (
     "cloud.google.com/gke-accelerator",
@@ -25,53 +29,124 @@ TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 NODE_KEYS = ("num_nodes", "nodes", "numNodes", "nnodes", "num_hosts")
 
 
-def scripts_of(table: dict[str, Any]) -> list[str]:
-    """Texts of a YAML that are commands, longest first.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A command inside a table, and what stands around it."""
+
+    text: str
+    role: str = ""  # prefill or decode, of pools
+    workers: int = 1  # copies of it
+    gpus: int | None = None  # of each
+
+
+def held_in(value: Any, around: Held | None = None, name: str = "", depth: int = 0) -> list[Held]:
+    """Commands of a YAML, with the replicas, the GPUs and the pool that are said around them.
 
     A container's `command` and `args` are one line, unless they hand a script to a shell.
     """
+    around = around or Held("")
+    found: list[Held] = []
+    if depth > 20:
+        return found
+    if isinstance(value, list):
+        for one in value:
+            found += held_in(one, around, name, depth + 1)
+    if isinstance(value, dict):
+        around = _around(value, around, name)
+        found += [replace(around, text=text) for text in _texts(value)]
+        for key, one in value.items():
+            found += held_in(one, around, str(key), depth + 1)
+    return list({one.text: one for one in reversed(found)}.values())[::-1]
+
+
+def _around(table: dict[str, Any], around: Held, name: str) -> Held:
+    """Note what a table says of the commands inside it."""
+    metadata = table.get("metadata")
+    own = metadata.get("name") if isinstance(metadata, dict) else None
+    names = (name, str(table.get("name", "")), str(own or ""))
+    role = next((r for r in ("prefill", "decode") for n in names if r in n.lower()), "")
+    copies = next((v for k in ("replicas", "replicaCount") if (v := whole(table.get(k)))), 1)
+    return replace(
+        around,
+        role=role or around.role,
+        workers=around.workers * max(1, copies),
+        gpus=_gpus_of(table) or around.gpus,
+    )
+
+
+def _gpus_of(table: dict[str, Any]) -> int | None:
+    """GPUs that a container or a service is given."""
+    resources = table.get("resources") or table.get("deploy")
+    for one in _tables(resources) if isinstance(resources, dict) else ():
+        for key in (*GPU_KEYS, "gpu"):
+            if (number := whole(one.get(key))) is not None:
+                return number
+        if isinstance(ids := one.get("device_ids"), list):
+            return sum(len(str(one).split(",")) for one in ids)
+    return None
+
+
+def _texts(one: dict[str, Any]) -> list[str]:
+    """Commands that one table has itself."""
     texts: list[str] = []
-    for one in _tables(table):
-        line = [*_words(one.get("command")), *_words(one.get("args"))]
-        handed = [w for w in line if "\n" in w or (" " in w and line[0] in SHELLS)]
-        if (program := _entrypoint(one, line)) and isinstance(one.get("command"), str):
-            texts.append(f"{program} {' '.join(' '.join(line).split())}")  # a composition's
-        elif handed:
-            texts += handed
-        elif line:
-            texts.append(f"{program} {' '.join(map(_word, line))}".strip())
-        texts += [v for v in one.values() if isinstance(v, str) and "\n" in v]
-        for key in ("run", "commands", "script"):
-            value = one.get(key)
-            if isinstance(value, str):
-                texts.append(value)
-            elif isinstance(value, list):
-                texts.append("\n".join(str(v) for v in value))
-    return list(dict.fromkeys(texts))
-
-
-IMAGES = {
-    "vllm/vllm-openai": "vllm serve",
-    "vllm-openai": "vllm serve",
-    "rocm/vllm": "vllm serve",
-    "text-generation-inference": "text-generation-launcher",
-    "llama.cpp:server": "llama-server",
-    "llama.cpp:full": "llama-server",
-}
-"""Part of an image's name -> the program that it starts with the arguments that it is given."""
+    line = [*_words(one.get("command")), *_words(one.get("args") or one.get("arguments"))]
+    entry = _words(one.get("entrypoint"))
+    line = [*entry, *line] if line or len(" ".join(entry).split()) > 1 else line
+    handed = [w for w in line if "\n" in w or (" " in w and line[0] in SHELLS)]
+    composed = isinstance(one.get("command"), str) or isinstance(one.get("entrypoint"), str)
+    program = _entrypoint(one, line)
+    if line and composed and line[0] not in SHELLS:  # a composition's
+        texts.append(f"{program} {' '.join(' '.join(line).split())}".strip())
+    elif handed:
+        texts += handed
+    elif line:
+        texts.append(f"{program} {' '.join(map(_word, line))}".strip())
+    elif program:
+        texts.append(program)
+    texts += [v for v in one.values() if isinstance(v, str) and "\n" in v]
+    for key in ("run", "commands", "script", "cmd"):
+        value = one.get(key)
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, list):
+            texts.append("\n".join(str(v) for v in value))
+    return texts
 
 
 def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
     """Program of a container's image, where its arguments do not name one themselves."""
     image = str(one.get("image", ""))
     text = " ".join(line)
-    program = next((p for part, p in IMAGES.items() if part in image), "")
+    program = program_of(image)
     if not program and "vllm" in image and "--model" in text:
         program = "vllm serve"
     named = re.search(
         r"\b(vllm serve|python3?|bash|sh|sglang|[\w-]+-launcher|llama-server)\b", text
     )
-    return "" if named or not line else program
+    said = _options_of(one, program)
+    if named or not program or not (line or said or "gpu" in str(one.get("deploy"))):
+        return ""
+    return f"{program} {said}".strip()
+
+
+def _options_of(one: dict[str, Any], program: str) -> str:
+    """Options that a container's variables say: `MODEL_ID` of TGI, `LLAMA_ARG_CTX_SIZE`."""
+    prefix = {"text-generation-launcher": "", "llama-server": "LLAMA_ARG_"}.get(program)
+    if prefix is None:
+        return ""
+    known = ENGINES["llamacpp" if prefix else "tgi"].options
+    said = []
+    own = {key: one.get(key) for key in ("env", "environment")}
+    for name, value in variables_of(own).items():
+        option = f"--{name.removeprefix(prefix).lower().replace('_', '-')}"
+        option = OLDER.get(option, option)
+        if name.startswith(prefix) and option in known:
+            said.append(f"{option} {_word(value)}")
+    return " ".join(said)
+
+
+OLDER = {"--n-parallel": "--parallel", "--max-total-token": "--max-total-tokens"}
+"""Options whose variable has another name."""
 
 
 def _word(word: str) -> str:
@@ -129,7 +204,7 @@ def _tables(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
         yield from _tables(one, depth + 1)
 
 
-def put_machines(table: dict[str, Any], found: Found) -> None:
+def put_machines(table: dict[str, Any], held: Held, found: Found) -> None:
     """Put nodes and GPUs of a container file on the record, where the command has none."""
     nodes, gpus, replicas = None, None, 0
     chips: tuple[str, str] | None = None
@@ -152,8 +227,51 @@ def put_machines(table: dict[str, Any], found: Found) -> None:
         put_topology(*chips, replicas or 1, found)
         return
     if found.method == "serve":
+        _put_server(held, found)
         return
     if nodes or replicas:
         found.n_nodes = nodes or replicas
     if gpus and not found.gpus_per_node:
         found.gpus_per_node = gpus
+
+
+def _put_server(held: Held, found: Found) -> None:
+    """Put the pool and the copies of a server on the record, and what its container has over."""
+    found.role = found.role or held.role
+    found.workers = held.workers
+    used = ranks(found)
+    if "tp" not in found.unread and held.gpus and held.gpus > used:
+        found.notes.append(f"of the {held.gpus} GPUs of its container the command uses {used}")
+    together = used == held.workers * (held.gpus or used)  # nodes of one server
+    if held.workers > 1 and not found.role and not (together and held.gpus):
+        found.notes.append(f"{held.workers} replicas: one is answered")
+
+
+RUNS = ("docker", "podman", "nerdctl")
+
+
+def started_by(words: list[str]) -> list[str]:
+    """Command inside a container that a command starts: what its image is given.
+
+    >>> started_by("docker run --gpus all -p 80:80 ghcr.io/a/text-generation-inference:2 "
+    ...            "--model-id a/b".split())
+    ['text-generation-launcher', '--model-id', 'a/b']
+    """
+    program = words[0].rsplit("/", 1)[-1]
+    at = next((i for i, w in enumerate(words[:6]) if w.rsplit("/", 1)[-1] in RUNS), None)
+    if program not in (*RUNS, "sudo", "srun", "nohup") or at is None or "run" not in words[at:]:
+        return words
+    image = next(
+        (i for i, w in enumerate(words) if i > at and program_of(w) and not w.startswith("-")), None
+    )
+    if image is None:
+        return words
+    before, inside = words[at:image], words[image + 1 :]
+    entry = next((b for a, b in zip(before, before[1:], strict=False) if a == "--entrypoint"), "")
+    pairs = zip(before, before[1:], strict=False)
+    given = [b for a, b in pairs if a in ("-e", "--env")]
+    said = _options_of({"env": given}, program_of(words[image])).split()
+    if entry:
+        return [*entry.split(), *inside]
+    named = inside and not inside[0].startswith("-") and "/" not in inside[0]
+    return inside if named else [*program_of(words[image]).split(), *said, *inside]

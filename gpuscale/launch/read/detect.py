@@ -19,15 +19,17 @@ from gpuscale.launch.read import (
     python,
     recipes,
     rl,
+    served_tables,
     serving,
     swift,
     torchtitan,
     trainer,
 )
 from gpuscale.launch.read.configured import read_configured
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.files import as_script, read_modelfile
+from gpuscale.launch.read.found import Found, main_of
 from gpuscale.launch.read.gpus import gpu_of_file
-from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, read_size
+from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
 from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
 from gpuscale.launch.read.rl_tables import RL_TABLES
@@ -56,6 +58,9 @@ KINDS = (
     "trtllm",
     "llamacpp",
     "tgi",
+    "lmdeploy",
+    "ollama",
+    "tabbyapi",
     *(dialect.kind for dialect in DIALECTS),
     "colossalai",
     "unsloth",
@@ -101,7 +106,10 @@ def read_launch(files: dict[str, str], variables: Mapping[str, str] = NONE) -> F
         why = f"starts {', '.join(names[:3])}" if names else "not a launch file of a known kind"
         hint = "give that file beside this one" if names else f"`launch-check` reads {SUPPORTED}"
         raise GpuscaleError(f"{shown}: {why}", hint)
-    return _together(found)
+    main = _together(found)
+    if main.method == "serve":
+        serving.put_size(main)
+    return main
 
 
 def _together(found: list[Found]) -> Found:
@@ -132,6 +140,10 @@ def _read_one(
     stripped = text.lstrip()
     if name.endswith((".yaml", ".yml")):
         return _yaml(name, text, variables)
+    named = name.lower()
+    if "modelfile" in named and not named.endswith(PAGES):
+        if (served := read_modelfile(text)) is not None:
+            return [served]
     if name.endswith(".json") or (stripped.startswith("{") and '"' in stripped[:200]):
         return [_json(name, text)]
     if name.lower().endswith(PAGES) or FENCE.search(text):
@@ -149,7 +161,7 @@ def _read_one(
             f"{name}: a Python program that names no model and trainer by constants is not read",
             "give the script or the configuration that starts it",
         )
-    return _script(name, text, variables, beside)
+    return _script(name, as_script(name, text), variables, beside)
 
 
 def _json(name: str, text: str) -> Found:
@@ -191,7 +203,7 @@ def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     for table in yaml_tables(name, text):
         one = _table(table)
         found += [one] if one else _embedded(name, table, variables)
-    return found
+    return serving.server_of(found)
 
 
 def _table(table: dict[str, Any]) -> Found | None:
@@ -213,14 +225,10 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_arguments(llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
         return swift.read_yaml(table)
-    if serving.is_config(keys):
-        return serving.read_config(table)
     if "modules" in keys and (primus := keyed.read_primus(table)):
         return primus
-    if (resource := serving.read_resource(table)) is not None:
-        return resource
-    if isinstance(engine := table.get("servingEngineSpec"), dict):
-        return serving.read_stack(engine)
+    if (served := served_tables.read_served(table)) is not None:
+        return served
     if "base_model" in keys:
         return trainer.read_arguments(table, "axolotl", "axolotl")
     if any(str(k).startswith(("ici_", "dcn_")) for k in keys) or (
@@ -251,9 +259,11 @@ def _table(table: dict[str, Any]) -> Found | None:
 def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
     known = containers.variables_of(table) | dict(variables)
-    found = [f for text in containers.scripts_of(table) for f in _script(name, text, known)]
-    for one in found:
-        containers.put_machines(table, one)
+    found = []
+    for held in containers.held_in(table):
+        for one in _script(name, held.text, known):
+            containers.put_machines(table, held, one)
+            found.append(one)
     return found
 
 
@@ -262,7 +272,8 @@ def _script(
 ) -> list[Found]:
     script = read_script(text, outside_variables(text) | dict(variables), beside)
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
-    found = _main_of([f for words in script.commands if (f := _command(words, stem)) is not None])
+    read = [f for words in script.commands if (f := _command(words, stem)) is not None]
+    found = main_of(serving.pooled(read))
     found += [f for words in script.commands if (f := trainer.read_launcher(words)) is not None]
     for document in script.documents:
         body = read_document(document, script)
@@ -276,27 +287,15 @@ def _script(
     if not found and (one := program.of_script(script)) is not None:
         found = [one]
     for one in found:
-        if one.method != "serve":
+        if one.method == "serve":
+            put_machine(text, one)
+        else:
             read_size(text, script, one)
         if one.kind == "maxtext":
             for words in script.commands:
                 maxtext.put_slices(words, one)
         _unresolved(one, script)
     return [_together(found)] if found else []
-
-
-def _main_of(found: list[Found]) -> list[Found]:
-    """Of several commands of one kind the one that says most, the first of equals."""
-    kinds = dict.fromkeys(f.kind for f in found)
-    chosen = []
-    for kind in kinds:
-        alike = [f for f in found if f.kind == kind]
-        best = max(alike, key=lambda f: len(f.places))
-        others = sum(f.places != best.places for f in alike)
-        if others:
-            best.unresolved.append(f"one of {others + 1} {kind} commands: others are not read")
-        chosen.append(best)
-    return chosen
 
 
 def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
@@ -308,8 +307,10 @@ def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
 
 
 def _unresolved(found: Found, script: Script) -> None:
-    """Variables that stand in the training command itself."""
+    """Variables that stand in the training command itself; of a server, what may choose it."""
     for text in script.unresolved:
+        if found.method == "serve" and not text.startswith(("for ", "case ")):
+            continue
         name = text.strip("${}")
         idle = text.startswith(("$(", "`")) or name in OF_THE_MACHINE or not re.search(r"\w", name)
         if text not in found.unresolved and not idle:
@@ -328,6 +329,7 @@ def _command(words: list[str], stem: str) -> Found | None:
         inner = [w for w in words if "pretrain_" in w and " " in w]
         if inner:
             return _command(inner[0].split(), stem)
+    words = containers.started_by(words)
     if engine := serving.engine_of(words):
         return serving.read(words, engine)
     if torchtitan.is_torchtitan(words):

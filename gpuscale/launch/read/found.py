@@ -61,8 +61,12 @@ class Found:
     kv: str | None = None
     max_seqs: int | None = None
     memory_utilization: float | None = None
+    serves: dict[str, Any] = field(default_factory=dict)  # what else `serve` is asked, by its words
+    role: str = ""  # prefill or decode, of a server's pools
+    workers: int = 1  # of such a pool
     not_understood: list[str] = field(default_factory=list)  # options the parser does not know
     unresolved: list[str] = field(default_factory=list)  # variables and substitutions
+    notes: list[str] = field(default_factory=list)  # what an answer leaves out, or takes
     other_machine: str | None = None  # accelerators that are no GPUs
     beside: str | None = None  # file that says the rest
     unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
@@ -78,6 +82,20 @@ class Found:
         if self.n_nodes and self.gpus_per_node:
             return self.n_nodes * self.gpus_per_node
         return None if "n_gpus" in self.unread else self.usual_gpus
+
+
+def main_of(found: list[Found]) -> list[Found]:
+    """Of several commands of one kind the one that says most, the first of equals."""
+    kinds = dict.fromkeys(f.kind for f in found)
+    chosen = []
+    for kind in kinds:
+        alike = [f for f in found if f.kind == kind]
+        best = max(alike, key=lambda f: len(f.places))
+        others = sum(f.places != best.places for f in alike)
+        if others:
+            best.unresolved.append(f"one of {others + 1} {kind} commands: others are not read")
+        chosen.append(best)
+    return chosen
 
 
 UNSET = "\x00"

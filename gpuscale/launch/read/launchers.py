@@ -104,10 +104,8 @@ def _sbatch_gpus(text: str) -> int | None:
     return int(found[-1]) if found else None
 
 
-def read_size(text: str, script: Script, found: Found) -> None:
-    """Put machines and GPUs on the record, from launcher options first, then the headers."""
-    told = bool(found.n_nodes and found.gpus_per_node)  # by the framework's own options
-    nodes, per_node, tasks = _sbatch(text)
+def put_machine(text: str, found: Found) -> None:
+    """Put the kind of accelerator on the record that a job's headers and variables name."""
     if re.search(r"\b(NPUS_PER_NODE|ASCEND_RT_VISIBLE_DEVICES|PYTORCH_NPU_ALLOC_CONF)\b", text):
         found.other_machine = "Ascend NPUs"
     if re.search(r"\b(NEURON_RT_NUM_CORES|NEURON_CC_FLAGS|NEURON_FUSE_SOFTMAX)\b", text):
@@ -117,6 +115,13 @@ def read_size(text: str, script: Script, found: Found) -> None:
             found.gpu = found.gpu or gpu_named(line)
             if re.search(r"(?i)mi250", line):
                 found.other_machine = "halves of MI250X (devices of 64 GB)"
+
+
+def read_size(text: str, script: Script, found: Found) -> None:
+    """Put machines and GPUs on the record, from launcher options first, then the headers."""
+    told = bool(found.n_nodes and found.gpus_per_node)  # by the framework's own options
+    nodes, per_node, tasks = _sbatch(text)
+    put_machine(text, found)
     total, unknown = None, False
     for words in script.commands:
         if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):

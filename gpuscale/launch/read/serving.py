@@ -1,331 +1,380 @@
-"""Serving lines: `vllm serve`, SGLang's `launch_server`, `trtllm-serve`."""
+"""Commands that start a serving engine, whichever: what they say, in `serve`'s words."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
 
 from gpuscale.launch.options import known_options
-from gpuscale.launch.read.found import UNSET, Found, Values, named_model
-from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.nested import Nested
+from gpuscale.launch.read.engines import ENGINES, PAIRS, Engine, cache_of, weights_of
+from gpuscale.launch.read.found import UNSET, Found, main_of, named_model
 
-ALIASES = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-q": "--quantization",
-    "--tp": "--tensor-parallel-size",
-    "--tp-size": "--tensor-parallel-size",
-    "--tp_size": "--tensor-parallel-size",
-    "--pp-size": "--pipeline-parallel-size",
-    "--pp_size": "--pipeline-parallel-size",
-    "--dp": "--data-parallel-size",
-    "--dp-size": "--data-parallel-size",
-    "--ep-size": "--ep",
-    "--ep_size": "--ep",
-    "--context-length": "--max-model-len",
-    "--max_seq_len": "--max-model-len",
-    "--max-running-requests": "--max-num-seqs",
-    "--max_batch_size": "--max-num-seqs",
-    "--mem-fraction-static": "--gpu-memory-utilization",
-    "--kv_cache_free_gpu_memory_fraction": "--gpu-memory-utilization",
-    "--model-path": "--model",
-    "--model-id": "--model",
-    "--num-shard": "--tensor-parallel-size",
-    "--max-total-tokens": "--max-model-len",
-    "--quantize": "--quantization",
-    "-m": "--model",
-    "-hf": "--model",
-    "--hf-repo": "--model",
-    "-c": "--max-model-len",
-    "--ctx-size": "--max-model-len",
-    "-np": "--max-num-seqs",
-    "--parallel": "--max-num-seqs",
-}
-"""Other spellings and the other engines' words -> vLLM's option."""
+WRAPPERS = tuple(
+    "nohup exec sudo env time nice numactl taskset stdbuf setsid screen tmux srun mpirun uv poetry "
+    "conda pixi docker podman nerdctl singularity apptainer shifter timeout nsys ncu rocprof "
+    "accelerate ray python python3 xargs bash sh then do else ! { ( trtllm-llmapi-launch "
+    "ExecStart ssh kubectl torchrun dynamo mpiexec".split()
+)
+"""Commands that start the command behind them."""
+REDIRECTION = re.compile(r"(\d|&)?(>>?|<)(&\d|.*)$|\|\|?$|&$")
 
 
 def engine_of(words: list[str]) -> str | None:
-    """Engine that a command starts."""
-    text = " ".join(w for w in words if " " not in w)  # commands handed on are read apart
-    if "vllm serve" in text or "vllm.entrypoints" in text:
-        return "vllm"
-    if "sglang.launch_server" in text or "sglang serve" in text:
-        return "sglang"
-    if "text-generation-launcher" in text:
-        return "tgi"
-    if any(re.search(r"(^|/)llama-server$", w) for w in words):
-        return "llamacpp"
-    return "trtllm" if "trtllm-serve" in text else None
+    """Engine that a command starts.
+
+    >>> engine_of(["nohup", "vllm", "serve", "a/b"]), engine_of(["pkill", "-f", "vllm serve"])
+    ('vllm', None)
+    """
+    at = _start(words)
+    return at[0] if at else None
 
 
-def read(words: list[str], engine: str) -> Found:
-    """Read a serving line; context length is `seq_len`, concurrent sequences `max_seqs`."""
-    found = Found(engine, software=engine, method="serve")
-    known = known_options("vllm") if engine == "vllm" else None
-    found.version = known.version if known else engine
-    given: dict[str, list[str]] = {}
+LONGEST = 300
+"""Characters of a program's path."""
+
+
+def _start(words: list[str]) -> tuple[str, int] | None:
+    """Engine, and the place of the last word that starts it."""
+    for i, word in enumerate(words):
+        if len(word) > LONGEST:
+            continue
+        pair = (word.rsplit("/", 1)[-1], words[i + 1] if i + 1 < len(words) else "")
+        name = PAIRS.get(pair) or _named(word, words)
+        if name and _runs(words, i):
+            return name, i + (pair in PAIRS)
+    return None
+
+
+def _named(word: str, words: list[str]) -> str | None:
+    """Engine whose program a word is."""
+    base = word.rsplit("/", 1)[-1]
+    module = word.removesuffix(".py").replace("/", ".")
+    module = module[module.find("vllm.entrypoints") :] if "vllm.entrypoints" in module else module
+    if base.endswith(".py") and base in ("quantize.py", "convert_checkpoint.py"):
+        converts = any(w.replace("-", "_").startswith("__model_dir") for w in words)
+        return "trtllm" if converts else None
+    for name, programs in PROGRAMS.items():
+        if programs.fullmatch(base) or programs.fullmatch(module):
+            return name
+    if not re.fullmatch(r"(main|server|koboldcpp)(\.exe|\.py)?", base) and UNSET not in word:
+        return None
+    pairs = zip(words[:99], words[1:100], strict=False)
+    return "llamacpp" if any(b.endswith(".gguf") for a, b in pairs if a in MODELS) else None
+
+
+PROGRAMS = {name: re.compile(one.programs) for name, one in ENGINES.items() if one.programs}
+MODELS = ("-m", "--model")
+
+
+def _runs(words: list[str], i: int) -> bool:
+    """Whether the word at a place is a command, and no argument of one."""
+    first = words[0].rsplit("/", 1)[-1]
+    return i == 0 or first in WRAPPERS or first.startswith("python") or "=" in first
+
+
+PLACEHOLDER = re.compile(r"(__\w+__|<.*>|\{\{.*\}\}|\[.*\]|your[ _-].*|\.\.\.)$", re.I)
+"""A value that a person, or another program, puts in before the command runs."""
+
+
+class _Line:
+    """Options of a command by field, what cannot be read noted on a record."""
+
+    def __init__(self, found: Found, given: dict[str, tuple[str, str]]) -> None:
+        self.found, self.given = found, given
+
+    def text(self, field: str) -> str | None:
+        """Value as text; None where it is missing or holds an unset variable."""
+        if field not in self.given:
+            return None
+        option, value = self.given[field]
+        if UNSET in value or PLACEHOLDER.match(value):
+            self.found.unread[field] = value.replace(UNSET, "")
+            return None
+        self.found.places[field] = f"{option} {value}"
+        return value
+
+    def whole(self, field: str, least: int = 1) -> int | None:
+        """Value as a whole number; another text is noted as wrong, one below `least` as unsaid."""
+        text = self.text(field)
+        if text is None or text in ("auto", "all", "null"):
+            return None
+        try:
+            number = int(text.replace("_", ""))
+        except ValueError:
+            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a whole number")
+            return None
+        return number if number >= least else None
+
+    def length(self, field: str) -> int | None:
+        """Tokens: a number, or `32k` (1,000) and `32K` (1,024) as vLLM reads them."""
+        text = self.text(field)
+        if text is None or text in ("auto", "-1", "0"):
+            return None
+        scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1024**2}.get(text[-1:], 1)
+        try:
+            return round(float(text[:-1] if scale > 1 else text) * scale)
+        except ValueError:
+            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a length")
+            return None
+
+    def share(self, field: str) -> float | None:
+        """Share of the memory, above 0 and at most 1."""
+        text = self.text(field)
+        if not text:
+            return None
+        try:
+            number = float(text)
+        except ValueError:
+            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a number")
+            return None
+        if not 0 < number <= 1:
+            said = f"{self.given[field][0]} {text}: must be above 0 and at most 1"
+            self.found.wrong.append(said)
+        return number
+
+
+def read(words: list[str], name: str) -> Found:
+    """Read a command of an engine; context length is `seq_len`, concurrent sequences `max_seqs`."""
+    found = Found(name, software=name, method="serve")
+    engine = ENGINES[name]
+    known = known_options("vllm").arity if name == "vllm" else None
+    found.version = known_options("vllm").version if known else name
+    at = _start(words)
+    start = at[1] if at else 0
+    given, positional = _options(words[start + 1 :], engine, known, found)
+    line = _Line(found, given)
+    _model(line, positional)
+    _limits(line, name)
+    _extras(line)
+    if "config" in given and (file := line.text("config")):
+        found.notes.append(f"the options of {file[:60]} are not read: give it beside this file")
+        found.beside = None if found.model_name else file.rsplit("/", 1)[-1]
+    if name == "trtllm" and words[start].endswith((".py", "trtllm-build")):
+        found.kind = "trtllm" if words[start].endswith("trtllm-build") else "trtllm-checkpoint"
+    return found
+
+
+def _options(
+    words: list[str], engine: Engine, known: dict[str, str] | None, found: Found
+) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Options by field, and the words that are no option's."""
+    given: dict[str, tuple[str, str]] = {}
     positional: list[str] = []
-    start = next((i for i, w in enumerate(words) if _starts(w)), 0)
-    i = start + 1
+    i = 0
     while i < len(words):
         word = words[i]
         i += 1
-        if not word.startswith("-"):
+        if REDIRECTION.match(word):
+            break
+        if not word.startswith("-") or word == "-":
             positional.append(word)
             continue
         name, equals, value = word.partition("=")
-        name = name.replace("_", "-") if engine == "vllm" and name.startswith("--") else name
-        if known and name.startswith("--") and name not in (*known.arity, *ALIASES):
-            longer = [option for option in known.arity if option.startswith(name)]
-            name = longer[0] if len(longer) == 1 else name  # argparse takes a prefix
-        if known and name not in known.arity and name not in ALIASES and not _server(name):
+        if name.startswith("--") and "llama" not in engine.title:
+            name = name.replace("_", "-")
+        if known and name.startswith("--"):
+            name = _prefixed(name, known, engine)
+        table = {**engine.options, **engine.flags}
+        if known and name.partition(".")[0] not in (*known, *table) and not _server(name):
             found.not_understood.append(name)
-        values = [value] if equals else []
-        flag = known is not None and known.arity.get(name) == "0"
-        if not equals and not flag and i < len(words) and not words[i].startswith("-"):
-            values.append(words[i])
+        flag = name in engine.flags or (known is not None and known.get(name) == "0")
+        if not equals and not flag and i < len(words) and _is_value(words[i]):
+            value = words[i]
             i += 1
-        given[ALIASES.get(name, name)] = values
-    values_of = Values(found, given)
-    name = values_of.text("--model", "model") or next(
-        (named_model(p) for p in positional if not p.endswith((".py", "serve"))), ""
+        if name in table:
+            given[table[name]] = (name, value)
+    return given, positional
+
+
+def _prefixed(name: str, known: dict[str, str], engine: Engine) -> str:
+    """Option that a beginning means: argparse takes one."""
+    if name in known or name in engine.options:
+        return name
+    longer = [option for option in known if option.startswith(name)]
+    return longer[0] if len(longer) == 1 else name
+
+
+def _is_value(word: str) -> bool:
+    return not REDIRECTION.match(word) and (
+        not word.startswith("-") or bool(re.match(r"-[\d.]+$", word))
     )
-    if UNSET in name:
-        found.unread["model"] = name.replace(UNSET, "")
-    elif name:
-        found.model_name = re.sub(r"(-0+1-of-\d+)?\.gguf$", "", name)
-    if config := given.get("--config"):
-        found.unresolved.append(f"{config[0][:60]}, whose options are not read")
-    if engine == "tgi":
-        known_ones = "vLLM, SGLang, TensorRT-LLM and llama.cpp"
-        found.beyond.append(f"the speed of Text Generation Inference: `serve` knows {known_ones}")
-    _limits(values_of, "--enable-dp-attention" in given)
-    return found
 
 
-def _limits(values_of: Values, attention: bool) -> None:
-    """Degrees, context and memory; `attention`: data parallelism divides the tensor ranks."""
-    found = values_of.found
-    found.tp = values_of.whole("--tensor-parallel-size", "tp") or 1
-    found.pp = values_of.whole("--pipeline-parallel-size", "pp") or 1
-    found.dp = values_of.whole("--data-parallel-size", "dp") or 1
-    found.ep = values_of.whole("--ep", "ep")
-    ranks = found.tp * found.pp * (1 if attention else found.dp)
-    unknown = {"tp", "pp", "dp"} & set(found.unread)
-    found.n_gpus = found.n_gpus or (None if unknown else ranks)
-    if attention and found.tp % found.dp:
-        found.wrong.append(f"tp {found.tp} is no multiple of the attention's dp {found.dp}")
-    found.seq_len = _length(values_of, "--max-model-len")
-    found.max_seqs = values_of.whole("--max-num-seqs", "max_seqs")
-    found.weights = values_of.text("--quantization", "weights")
-    found.kv = values_of.text("--kv-cache-dtype", "kv")
-    share = values_of.text("--gpu-memory-utilization", "memory_utilization")
-    try:
-        found.memory_utilization = float(share) if share else None
-    except ValueError:
-        found.wrong.append(f"--gpu-memory-utilization {share}: not a number")
-    if found.memory_utilization is not None and not 0 < found.memory_utilization <= 1:
-        found.wrong.append(f"--gpu-memory-utilization {share}: must be above 0 and at most 1")
+def _model(line: _Line, positional: list[str]) -> None:
+    """Put the model's name on the record."""
+    found = line.found
+    named = next((p for p in positional if not p.endswith((".py", "serve", "api_server"))), "")
+    option = next((o for o in ("model", "file", "hub") if o in line.given), "")
+    text = line.given[option][1] if option else named
+    if option == "file" and "hub" in line.given:  # the file of a repository names the format
+        text = text if re.search(r"q\d|f16", text, re.I) else line.given["hub"][1]
+    text = named_model(text.strip())
+    if text.endswith(".gguf") and "/" in text:
+        text = text.rpartition("/")[2]
+    if not text and "checkpoint" in line.given:  # of an engine that is built: converted before
+        found.unread["model"] = line.given["checkpoint"][1].replace(UNSET, "")
+    if UNSET in text:
+        arguments = text.replace(UNSET, "") in ("$@", "$*", "${@}")
+        found.unread["model"] = text.replace(UNSET, "")
+        if arguments:
+            _handed_on(found)
+    elif text:
+        found.model_name = re.sub(r"(-0+1-of-\d+)?\.gguf$", "", text, flags=re.I)
+        found.places["model"] = text
+    if any(p.replace(UNSET, "") in ("$@", "$*", "${@}") for p in positional):
+        _handed_on(found)
 
 
-STACK = {
-    "tensorParallelSize": "--tensor-parallel-size",
-    "pipelineParallelSize": "--pipeline-parallel-size",
-    "maxModelLen": "--max-model-len",
-    "maxNumSeqs": "--max-num-seqs",
-    "gpuMemoryUtilization": "--gpu-memory-utilization",
+def _handed_on(found: Found) -> None:
+    """Note that what the script is given may say more than its command."""
+    found.unread.setdefault("tp", "$@")
+
+
+def _limits(line: _Line, engine: str) -> None:
+    """Degrees, context, memory and formats."""
+    found = line.found
+    found.tp = line.whole("tp") or 1
+    found.pp = line.whole("pp") or 1
+    found.dp = line.whole("dp") or 1
+    found.ep = line.whole("ep")
+    if "whole_experts" in line.given:
+        found.ep = found.tp * (found.dp if engine == "vllm" else 1)
+    if "attention" in line.given and found.dp > 1:  # divides the tensor ranks
+        if found.tp % found.dp:
+            found.wrong.append(f"tp {found.tp} is no multiple of the attention's dp {found.dp}")
+        found.serves["attention"] = True
+    if line.given.get("seq_len", ("", ""))[1] == "0":
+        found.serves["own_context"] = True
+    found.seq_len = line.length("seq_len")
+    found.max_seqs = line.whole("max_seqs")
+    found.memory_utilization = line.share("memory_utilization")
+    if word := line.text("weights"):
+        found.weights = weights_of(word, engine)
+    if line.text("dtype") in ("float32", "float", "fp32"):
+        found.weights = found.weights or "fp32"
+    if word := line.text("kv"):
+        found.kv = cache_of(word)
+        if re.match(r"q[45]|iq4|int4|4$|nvfp4", word.lower()):
+            found.notes.append(f"the cache in {word} is counted with 8 bits")
+    if (device := line.text("device")) and engine != "llamacpp":
+        found.other_machine = DEVICES.get(device)
+
+
+DEVICES = {
+    "npu": "Ascend NPUs",
+    "ascend": "Ascend NPUs",
+    "hpu": "Gaudi",
+    "neuron": "AWS Trainium",
+    "cpu": "a CPU",
+    "openvino": "a CPU",
 }
-"""Key of `vllmConfig` in the Helm chart of vLLM's production stack -> vLLM's option."""
+"""`--device` of the engines -> machines that no preset answers for."""
 
 
-def read_stack(engine: dict[str, Any]) -> Found | None:
-    """Read the values of vLLM's production stack: the first of its models."""
-    models = engine.get("modelSpec")
-    models = [m for m in models if isinstance(m, dict)] if isinstance(models, list) else []
-    if not models or not models[0].get("modelURL"):
-        return None
-    config = models[0].get("vllmConfig")
-    config = config if isinstance(config, dict) else {}
-    words = ["vllm", "serve", str(models[0]["modelURL"])]
-    for key, option in STACK.items():
-        words += [option, str(config[key])] if key in config else []
-    more = config.get("extraArgs")
-    found = read([*words, *(map(str, more) if isinstance(more, list) else ())], "vllm")
-    if len(models) > 1:
-        found.unresolved.append(f"one of {len(models)} models: others are not read")
-    return found
-
-
-def read_resource(table: dict[str, Any]) -> Found | None:
-    """Read a resource that an operator of Kubernetes serves a model by: KubeAI's, KServe's."""
-    at = Nested(Found(""), table)
-    kind, group = at.text("kind"), at.text("apiVersion").split("/")[0]
-    if kind == "Model" and group == "kubeai.org":
-        return _kubeai(at)
-    if at.get("trt_llm.build.checkpoint_repository.repo") is not None:
-        return _truss(at)
-    if kind == "Workspace" and group == "kaito.sh" and (name := at.text("inference.preset.name")):
-        found = read(["vllm", "serve", name], "vllm")
-        found.n_gpus, machine = None, at.text("resource.instanceType")
-        found.unresolved.append(f"the GPUs of {machine}" if machine else "its machine")
-        return found
-    if kind == "LLMInferenceService" and (uri := at.text("spec.model.uri")):
-        words = ["vllm", "serve", _hub(uri)]
-        for key, option in PARALLELISM.items():
-            if number := at.number(f"spec.parallelism.{key}"):
-                words += [option, str(number)]
-        return read([*words, *_more_words(at.get("spec.template.containers"))], "vllm")
-    model = at.get("spec.predictor.model")
-    if kind != "InferenceService" or not isinstance(model, dict):
-        return None
-    if at.text("spec.predictor.model.modelFormat.name") not in ("huggingface", "vllm", "vLLM"):
-        return None
-    words = [str(w).replace("--model_id", "--model") for w in model.get("args") or ()]
-    named = [_hub(uri)] if (uri := at.text("spec.predictor.model.storageUri")) else []
-    return read(["vllm", "serve", *named, *words], "vllm")
-
-
-def is_config(keys: set[str]) -> bool:
-    """Whether the keys of a YAML are those of a file for `vllm serve --config`."""
-    names = {str(key).replace("_", "-") for key in keys}
-    return "model" in names and len(names & CONFIG) > 1
-
-
-CONFIG = {
-    "gpu-memory-utilization",
-    "max-model-len",
-    "tensor-parallel-size",
-    "max-num-seqs",
-    "max-num-batched-tokens",
-    "enforce-eager",
-    "enable-prefix-caching",
-    "kv-cache-dtype",
-}
-"""Options of vLLM of which such a file has two."""
-
-
-def read_config(table: dict[str, Any]) -> Found:
-    """Read a YAML for `vllm serve --config`: the options as keys."""
-    words = ["vllm", "serve", str(table["model"])]
-    for key, value in table.items():
-        name = f"--{str(key).replace('_', '-')}"
-        if key != "model" and value is not False and value is not None:
-            words += [name] if value is True else [name, str(value)]
-    return read(words, "vllm")
-
-
-def _truss(at: Nested) -> Found:
-    """Read a Truss configuration that builds an engine of TensorRT-LLM."""
-    build = "trt_llm.build"
-    words = ["trtllm-serve", at.text(f"{build}.checkpoint_repository.repo")]
-    for key, option in TRUSS.items():
-        if number := at.number(f"{build}.{key}"):
-            words += [option, str(number)]
-    found = read(words, "trtllm")
-    found.gpu = gpu_named(at.text("resources.accelerator"))
-    kind = at.text(f"{build}.quantization_type")
-    found.weights = next((f for f in ("fp8", "fp4", "int8", "int4") if f in kind), None)
-    found.kv = "fp8" if kind.endswith("_kv") else None
-    return found
-
-
-TRUSS = {
-    "tensor_parallel_count": "--tensor-parallel-size",
-    "max_seq_len": "--max-model-len",
-    "max_batch_size": "--max-num-seqs",
-}
-
-PARALLELISM = {
-    "tensor": "--tensor-parallel-size",
-    "pipeline": "--pipeline-parallel-size",
-    "data": "--data-parallel-size",
-}
-"""Key of KServe's `parallelism` -> vLLM's option."""
-
-
-def _kubeai(at: Nested) -> Found:
-    """Read KubeAI's `Model`: an engine's arguments beside the model and its GPUs."""
-    engine = at.text("spec.engine").lower()
-    words = at.get("spec.args")
-    words = [str(w) for w in words] if isinstance(words, list) else []
-    found = read(["vllm", "serve", _hub(at.text("spec.url")), *words], "vllm")
-    profile, _, count = at.text("spec.resourceProfile").partition(":")
-    found.gpu = gpu_named(profile)
-    if count.isdigit() and int(count) > (found.n_gpus or 1):
-        found.unresolved.append(
-            f"{count} GPUs a replica, of which the arguments use {found.n_gpus}"
+def _extras(line: _Line) -> None:
+    """Put passes, adapters, drafts and pools on the record, and what the host keeps."""
+    found, serves = line.found, line.found.serves
+    if chunk := line.whole("chunk"):
+        serves["chunk"] = chunk
+    if "eager" in line.given and line.given["eager"][1].lower() != "false":
+        serves["eager"] = True
+    if "lora" in line.given:
+        n, rank = line.whole("adapters") or 1, line.whole("adapter_rank") or 16
+        serves["lora"] = f"rank={rank},n={n}"
+    if "draft" in line.given:
+        found.notes.append(
+            "how many drafts are kept is not said: speculation is left out of the speed "
+            "(`serve --draft --accept` counts it)"
         )
-    if engine != "vllm":
-        found.beyond.append(f"engine {engine or '(none)'}: `serve` knows vLLM and its kin")
-    return found
+    role = line.text("role") or ""
+    transfer = line.text("transfer") or ""
+    named = {"kv_producer": "prefill", "kv_consumer": "decode"}
+    found.role = next((r for r in ("prefill", "decode") if r in line.given or r in role), "")
+    try:
+        found.role = found.role or named.get(json.loads(transfer).get("kv_role", ""), "")
+    except (ValueError, AttributeError):
+        pass
+    _on_host(line)
 
 
-def _hub(uri: str) -> str:
-    """Name of a model behind `hf://` and its kin, without a revision."""
-    return uri.partition("://")[2].split("?")[0] if "://" in uri else uri
+def _on_host(line: _Line) -> None:
+    """GPUs, and layers or experts on the host, as llama.cpp counts them."""
+    found, serves = line.found, line.found.serves
+    layers = line.text("ngl")
+    if layers and layers.isdigit():
+        serves["ngl"] = int(layers)
+    if (experts := line.whole("n_cpu_moe")) is not None:
+        serves["n_cpu_moe"] = experts
+    if "cpu_moe" in line.given or re.search(r"exps.*=\s*CPU", line.text("override") or ""):
+        serves["n_cpu_moe"] = 10_000  # all of them
+    parts = re.split(r"[,/;]", line.text("split") or line.text("devices") or "")
+    used = [p for p in parts if p.strip() not in ("", "0", "none")]
+    if len(used) > 1 and line.text("split_mode") != "none":
+        found.pp = len(used)
 
 
-def _more_words(containers: Any) -> list[str]:
-    """Arguments of vLLM that KServe's containers hold: their own, and those of a variable."""
-    words: list[str] = []
-    for one in containers if isinstance(containers, list) else ():
-        one = one if isinstance(one, dict) else {}
-        words += [str(w) for w in one.get("args") or () if str(w).startswith("-")]
-        for variable in one.get("env") or ():
-            if isinstance(variable, dict) and variable.get("name") == "VLLM_ADDITIONAL_ARGS":
-                words += str(variable.get("value", "")).split()
-    return words
+def put_size(found: Found) -> None:
+    """Put the GPUs that a server's degrees make on the record."""
+    if found.n_gpus is None and not {"tp", "pp", "dp", "n_gpus"} & set(found.unread):
+        found.n_gpus = ranks(found)
 
 
-def _starts(word: str) -> bool:
-    """Whether the options of an engine begin behind a word."""
-    modules = ("vllm.entrypoints", "sglang.launch_server")
-    programs = ("serve", "trtllm-serve", "text-generation-launcher", "llama-server")
-    return word.rsplit("/", 1)[-1] in programs or word.startswith(modules)
+def ranks(found: Found) -> int:
+    """GPUs of one copy of a server's engines: data-parallel attention is on the tensor ranks."""
+    attention = "attention" in found.serves
+    return found.tp * found.pp * (1 if attention else found.dp or 1)
+
+
+def attention_ranks(found: Found) -> int:
+    """Ranks of data-parallel attention on the tensor ranks: SGLang's `dp`, TensorRT-LLM's all."""
+    if "attention" not in found.serves:
+        return 1
+    return (found.dp or 1) if found.kind == "sglang" else found.tp
+
+
+def pooled(found: list[Found]) -> list[Found]:
+    """Put a prefill and a decode worker of one model together, as pools of one service."""
+    reads = [f for f in found if f.method == "serve" and f.role == "prefill"]
+    makes = [f for f in found if f.method == "serve" and f.role == "decode"]
+    if not reads or not makes:
+        return found
+    one, two = reads[0], makes[0]
+    two.serves["disagg"] = f"{_pool(one)}+{_pool(two)}"
+    two.model_name = two.model_name or one.model_name
+    unread = {"tp", "pp", "dp"} & (set(one.unread) | set(two.unread))
+    two.unread |= {k: v for k, v in one.unread.items() if k in unread}
+    if not unread:
+        two.n_gpus = sum(f.workers * ranks(f) for f in (one, two))
+    return [two, *(f for f in found if f.kind != two.kind)]
+
+
+def server_of(found: list[Found]) -> list[Found]:
+    """Of several servers in one file the pools of a service, or the one that says most."""
+    servers = [f for f in found if f.method == "serve"]
+    return [*main_of(pooled(servers)), *(f for f in found if f.method != "serve")]
+
+
+def _pool(found: Found) -> str:
+    """Write a pool in `serve`'s words: `4xTP2`, `1xDPA8-EP8`."""
+    on_tensor = attention_ranks(found)
+    tp, copies = max(1, found.tp // on_tensor), max(on_tensor, found.dp or 1)
+    degrees = {"tp": tp, "pp": found.pp, "dpa": copies}
+    degrees["ep"] = found.ep or (copies * tp if copies > 1 else 1)
+    shown = [f"{name.upper()}{n}" for name, n in degrees.items() if n > 1] or ["TP1"]
+    return f"{found.workers}x{'-'.join(shown)}"
 
 
 def _server(name: str) -> bool:
-    """Whether an option belongs to the HTTP server, not to the engine."""
-    return name.startswith(
-        (
-            "--host",
-            "--port",
-            "--api",
-            "--uvicorn",
-            "--ssl",
-            "--allow",
-            "--chat-template",
-            "--enable-auto-tool",
-            "--tool",
-            "--served",
-            "--root-path",
-            "--middleware",
-            "--lora-modules",
-            "--disable-frontend",
-            "--enable-log",
-            "--disable-log",
-            "--enable-request",
-            "--headless",
-            "--log",
-            "--response-role",
-            "--disable-uvicorn",
-            "--no-",
-            "--reasoning",
-            "--enable-server",
-        )
-    )
+    """Whether an option belongs to the HTTP server or to Dynamo, not to the engine."""
+    return name.startswith(SERVER)
 
 
-def _length(values: Values, name: str) -> int | None:
-    """Context length: a number, or `32k` (1,000) and `32K` (1,024) as vLLM reads them."""
-    text = values.text(name, "seq_len")
-    if text is None or text == "auto" or text == "-1":
-        return None
-    scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1024**2}.get(text[-1:], 1)
-    try:
-        return round(float(text[:-1] if scale > 1 else text) * scale)
-    except ValueError:
-        values.found.wrong.append(f"{name} {text[:40]}: not a length")
-        return None
+SERVER = tuple(
+    "--host --port --api --uvicorn --ssl --allow --chat-template --enable-auto-tool --tool "
+    "--served --root-path --middleware --lora-modules --disable-frontend --enable-log "
+    "--disable-log "
+    "--enable-request --headless --log --response-role --disable-uvicorn --no- --reasoning "
+    "--enable-server --is-prefill --is-decode --disaggregation --connector --enable-multimodal "
+    "--multimodal --migration --custom-jinja --dyn --store-kv --disable-access --disable-fastapi "
+    "--h11 --return-tokens --prompt-adapters --max-log-len --endpoint --request-plane".split()
+)

@@ -24,6 +24,7 @@ def yaml_tables(name: str, text: str) -> list[dict[str, Any]]:
     Loader.add_multi_constructor("!", _plain)
     try:
         found = []
+        text = re.sub(r"\{\{\s*(\w+)\s*\}\}", r"${\1}", text)  # {{NAME}}, put in by another program
         known = re.sub(r"\$\{[A-Z][A-Z0-9_]*:([^-+=?}][^}]*)\}", r"\1", text)  # ${NAME:default}
         for i, one in enumerate(yaml.load_all(known, Loader)):
             if i == MOST_DOCUMENTS:

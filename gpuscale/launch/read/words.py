@@ -134,6 +134,8 @@ def words_of(text: str, script: Script) -> list[str]:
 def _word(raw: str, script: Script) -> list[str]:
     """One raw word: an array or an unquoted variable gives several words."""
     bare = raw.strip('"')
+    if bare in ("$@", "$*", "${@}") and isinstance(given := script.variables.get("@"), str):
+        return shlex.split(given)
     match = re.fullmatch(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|\$([A-Za-z_]\w*)", bare)
     if match:
         value = script.variables.get(match[1] or match[2])

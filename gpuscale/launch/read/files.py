@@ -1,0 +1,112 @@
+"""Files that hold commands in their own way: Dockerfiles, units, batch files, Modelfiles."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from gpuscale.launch.read.found import Found
+
+
+def as_script(name: str, text: str) -> str:
+    r"""Give the shell script that says what a file says; the text itself where it is one.
+
+    >>> as_script("run.bat", 'set "M=a/b"\nvllm serve %M% ^\n --max-num-seqs 8')
+    'M=a/b\nvllm serve ${M}  --max-num-seqs 8'
+    """
+    base = name.rsplit("/", 1)[-1].lower()
+    if base.endswith((".bat", ".cmd")):
+        text = re.sub(r"\^\s*\n", " ", text.replace("\r\n", "\n"))
+        text = re.sub(r'(?mi)^\s*set\s+"?(\w+)=([^"\n]*)"?\s*$', r"\1=\2", text)
+        text = re.sub(r"(?mi)^\s*(rem\b|::|@echo).*$", "", text)
+        return re.sub(r"%(\w+)%", r"${\1}", text).replace("\\", "/")
+    if base.endswith(".ps1"):
+        text = re.sub(r"`\s*\n", " ", text.replace("\r\n", "\n"))
+        return re.sub(r"(?m)^\s*\$(?:env:)?(\w+)\s*=\s*", r"\1=", text)
+    if base.endswith((".service", ".container")):
+        text = re.sub(r"\\\n", " ", text)
+        kept = re.findall(r"(?m)^(?:ExecStart=[-@:+!]*|Environment=|Exec=)(.*)$", text)
+        return "\n".join(re.sub(r'^"(\w+=[^"]*)"$', r"\1", line) for line in kept)
+    if re.search(r"(^|\.)(docker|container)file", base):
+        return _dockerfile(text)
+    return text
+
+
+def _dockerfile(text: str) -> str:
+    """Variables of a Dockerfile, and the command that its image starts."""
+    text = re.sub(r"(?m)^\s*#.*\n", "", text.replace("\r\n", "\n"))
+    text = re.sub(r"\\\s*\n", " ", text)
+    lines, entry, command = [], "", ""
+    for word, rest in re.findall(r"(?mi)^\s*(ENV|ARG|CMD|ENTRYPOINT)\s+(.*)$", text):
+        if word.upper() in ("ENV", "ARG"):
+            pairs = re.findall(r'(\w+)=("[^"]*"|\S+)', rest) or re.findall(r"^(\w+)\s+(.+)", rest)
+            lines += [f"{name}={value}" for name, value in pairs]
+        elif word.upper() == "CMD":
+            command = _exec(rest)
+        else:
+            entry = _exec(rest)
+    return "\n".join([*lines, f"{entry} {command}".strip()])
+
+
+def _exec(text: str) -> str:
+    """Command of a Dockerfile, in its exec form or as a shell's."""
+    try:
+        words = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(words, list) and len(words) > 2 and words[1] in ("-c", "-lc"):
+        return str(words[2])
+    return " ".join(json.dumps(str(w)) if " " in str(w) else str(w) for w in words)
+
+
+LATEST = {
+    "llama2": "7b",
+    "llama3": "8b",
+    "llama3.1": "8b",
+    "llama3.2": "3b",
+    "llama3.3": "70b",
+    "mistral": "7b",
+    "mixtral": "8x7b",
+    "mistral-nemo": "12b",
+    "codellama": "7b",
+    "gemma": "7b",
+    "gemma2": "9b",
+    "gemma3": "4b",
+    "phi3": "3.8b",
+    "phi4": "14b",
+    "qwen2": "7b",
+    "qwen2.5": "7b",
+    "qwen2.5-coder": "7b",
+    "qwen3": "8b",
+    "qwen3-coder": "30b",
+    "deepseek-r1": "8b",
+    "gpt-oss": "20b",
+}
+"""Model of Ollama's library -> its size without a tag (ollama.com/library, `latest`)."""
+
+
+def read_modelfile(text: str) -> Found | None:
+    """Read an Ollama Modelfile: a model of its library or a GGUF file, and its parameters."""
+    base = re.search(r"(?mi)^\s*FROM\s+(\S+)", text)
+    if base is None or re.search(r"(?mi)^\s*(RUN|COPY|CMD|ENTRYPOINT|WORKDIR)\s", text):
+        return None
+    found = Found("ollama", software="ollama", method="serve", n_gpus=1)
+    name = base[1].strip("'\"")
+    hosted = re.sub(r"^(hf\.co|huggingface\.co)/", "", name)
+    model, _, tag = hosted.partition(":")
+    if name.lower().endswith(".gguf") or hosted != name:
+        found.model_name = re.sub(r"(?i)\.gguf$", "", hosted.rsplit("/", 1)[-1]).replace(":", "-")
+    else:
+        model = model.rsplit("/", 1)[-1]
+        tag = LATEST.get(model, "") if tag in ("", "latest") else tag
+        found.model_name = "-".join(part for part in (model, tag) if part)
+        quantised = re.search(r"(?i)(^|-)(i?q\d|fp16|f16|bf16|mxfp4)", tag) or model == "gpt-oss"
+        found.weights = None if quantised else "q4_k_m"
+    parameters = dict(re.findall(r"(?mi)^\s*PARAMETER\s+(\w+)\s+(\S+)", text))
+    length, layers = parameters.get("num_ctx", ""), parameters.get("num_gpu", "")
+    found.seq_len = int(length) if length.isdigit() else None
+    if layers.isdigit():
+        found.serves["ngl"] = int(layers)
+    if re.search(r"(?mi)^\s*ADAPTER\s", text):
+        found.notes.append("its adapter, whose rank is not here")
+    return found

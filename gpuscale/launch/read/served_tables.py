@@ -1,0 +1,310 @@
+"""Serving engines in tables: resources of operators, engines' own YAML, Ray Serve, TabbyAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.nested import Nested
+from gpuscale.launch.read.serving import put_size, read
+from gpuscale.launch.read.tables import yaml_tables
+
+
+def read_served(table: dict[str, Any]) -> Found | None:
+    """Read a table that says how a model is served; None where it is of no such kind."""
+    for reader in (_config, _stack, _resource, _ray, _tabby, _trtllm_options):
+        if (found := reader(table)) is not None:
+            return found
+    return None
+
+
+def _line(engine: str, model: str, options: Mapping[str, Any], more: Any = ()) -> Found:
+    """Read a table of options as the command that says the same."""
+    words = [{"vllm": "vllm", "sglang": "sglang"}.get(engine, "trtllm-serve")]
+    words += ["serve"] * (words != ["trtllm-serve"])
+    words += [model] if model else []
+    for option, value in options.items():
+        if value is not None and value is not False and not isinstance(value, (dict, list)):
+            words += [option] if value is True else [option, str(value)]
+    return read([*words, *(str(w) for w in more or ())], engine)
+
+
+def _as_options(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a table as an engine's options."""
+    return {f"--{str(key).replace('_', '-').lstrip('-')}": value for key, value in table.items()}
+
+
+# --- engines' own YAML -------------------------------------------------------------------------
+
+CONFIGS = {
+    "vllm": (
+        "gpu-memory-utilization max-model-len tensor-parallel-size max-num-seqs "
+        "max-num-batched-tokens enforce-eager enable-prefix-caching kv-cache-dtype "
+        "served-model-name enable-expert-parallel tool-call-parser reasoning-parser "
+        "async-scheduling speculative-config kv-transfer-config enable-auto-tool-choice "
+        "data-parallel-size limit-mm-per-prompt compilation-config max-cudagraph-capture-size"
+    ),
+    "sglang": (
+        "model-path tp-size mem-fraction-static chunked-prefill-size context-length "
+        "max-running-requests attention-backend served-model-name kv-cache-dtype "
+        "enable-dp-attention cuda-graph-max-bs moe-runner-backend disable-radix-cache"
+    ),
+}
+"""Engine -> options of which a file for its `--config` has two."""
+
+
+def _config(table: dict[str, Any]) -> Found | None:
+    """Read a YAML for `vllm serve --config` or SGLang's: the options as keys."""
+    names = {str(key).replace("_", "-") for key in table}
+    if any(isinstance(value, dict) for key, value in table.items() if "config" not in str(key)):
+        return None
+    counts = {engine: len(names & set(known.split())) for engine, known in CONFIGS.items()}
+    engine = max(counts, key=lambda name: counts[name])
+    model = table.get("model") or table.get("model_tag") or ""
+    if counts[engine] < 2 or not isinstance(model, str):
+        return None
+    kept = {k: v for k, v in table.items() if k not in ("model", "model_tag")}
+    found = _line(engine, "", {"--model": model or None, **_as_options(kept)})
+    found.unread.pop("tp", None)
+    return found
+
+
+TRTLLM_OPTIONS = {
+    "--tp-size": "tensor_parallel_size tp_size",
+    "--pp-size": "pipeline_parallel_size pp_size",
+    "--ep-size": "moe_expert_parallel_size ep_size",
+    "--max-batch-size": "max_batch_size build_config.max_batch_size",
+    "--max-num-tokens": "max_num_tokens build_config.max_num_tokens",
+    "--max-seq-len": "max_seq_len build_config.max_seq_len",
+    "--kv-cache-dtype": "kv_cache_config.dtype",
+    "--kv-cache-free-gpu-memory-fraction": "kv_cache_config.free_gpu_memory_fraction",
+}
+"""Option of `trtllm-serve` -> keys of the YAML for `--extra_llm_api_options` that say the same."""
+TRTLLM_KEYS = {"enable_attention_dp", "kv_cache_config", "cuda_graph_config", "moe_config"} | {
+    "pytorch_backend_config",
+    "disable_overlap_scheduler",
+    "cache_transceiver_config",
+    "enable_chunked_prefill",
+    "llm_api_args",
+    "moe_expert_parallel_size",
+    "print_iter_log",
+    "cuda_graph_batch_sizes",
+    "use_cuda_graph",
+}
+
+
+def _trtllm_options(table: dict[str, Any]) -> Found | None:
+    """Read a YAML of options of TensorRT-LLM's LLM API."""
+    inner = table.get("llm_api_args")
+    merged = table | (inner if isinstance(inner, dict) else {})
+    if not TRTLLM_KEYS & set(merged) or any(k in merged for k in ("kind", "services", "trainer")):
+        return None
+    at = Nested(Found(""), merged)
+    said = {option: at.text(*paths.split()) or None for option, paths in TRTLLM_OPTIONS.items()}
+    found = _line("trtllm", "", {"--model": at.text("model", "model_path") or None, **said})
+    if at.true("enable_attention_dp"):
+        found.serves["attention"] = True
+    if at.get("speculative_config") is not None:
+        found.notes.append(
+            "how many drafts are kept is not said: speculation is left out of the speed"
+        )
+    return found
+
+
+# --- operators of Kubernetes -------------------------------------------------------------------
+
+STACK = {
+    "tensorParallelSize": "--tensor-parallel-size",
+    "pipelineParallelSize": "--pipeline-parallel-size",
+    "maxModelLen": "--max-model-len",
+    "maxNumSeqs": "--max-num-seqs",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+    "dtype": "--dtype",
+    "kvCacheDtype": "--kv-cache-dtype",
+}
+"""Key of `vllmConfig` in the Helm chart of vLLM's production stack -> vLLM's option."""
+
+
+def _stack(table: dict[str, Any]) -> Found | None:
+    """Read the values of vLLM's production stack: the first of its models."""
+    engine = table.get("servingEngineSpec")
+    models = engine.get("modelSpec") if isinstance(engine, dict) else None
+    models = [m for m in models if isinstance(m, dict)] if isinstance(models, list) else []
+    if not models or not models[0].get("modelURL"):
+        return None
+    config = models[0].get("vllmConfig")
+    config = config if isinstance(config, dict) else {}
+    said = {option: config.get(key) for key, option in STACK.items()}
+    more = config.get("extraArgs")
+    found = _line("vllm", str(models[0]["modelURL"]), said, more if isinstance(more, list) else ())
+    if len(models) > 1:
+        found.notes.append(f"one of {len(models)} models: others are not read")
+    replicas = models[0].get("replicaCount")
+    if isinstance(replicas, int) and replicas > 1:
+        found.notes.append(f"{replicas} replicas: one is answered")
+    return found
+
+
+def _resource(table: dict[str, Any]) -> Found | None:
+    """Read a resource that an operator serves a model by: KubeAI's, KServe's, Kaito's, Truss."""
+    at = Nested(Found(""), table)
+    kind, group = at.text("kind"), at.text("apiVersion").split("/")[0]
+    if kind == "Model" and group == "kubeai.org":
+        return _kubeai(at)
+    if at.get("trt_llm.build.checkpoint_repository.repo") is not None:
+        return _truss(at)
+    if kind == "Workspace" and group == "kaito.sh" and (name := at.text("inference.preset.name")):
+        found = read(["vllm", "serve", name], "vllm")
+        machine = at.text("resource.instanceType")
+        found.unread["n_gpus"] = machine
+        found.notes.append(f"the GPUs of {machine}" if machine else "its machine")
+        return found
+    if kind == "LLMInferenceService" and (uri := at.text("spec.model.uri")):
+        said = {option: at.number(f"spec.parallelism.{key}") for key, option in DEGREES.items()}
+        return _line("vllm", _hub(uri), said, _more_words(at.get("spec.template.containers")))
+    model = at.get("spec.predictor.model")
+    if kind != "InferenceService" or not isinstance(model, dict):
+        return None
+    if at.text("spec.predictor.model.modelFormat.name") not in ("huggingface", "vllm", "vLLM"):
+        return None
+    words = [str(w).replace("--model_id", "--model") for w in model.get("args") or ()]
+    return _line("vllm", _hub(at.text("spec.predictor.model.storageUri")), {}, words)
+
+
+DEGREES = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "data": "--data-parallel-size",
+}
+"""Key of KServe's `parallelism` -> vLLM's option."""
+TRUSS = {
+    "tensor_parallel_count": "--tp-size",
+    "max_seq_len": "--max-seq-len",
+    "max_batch_size": "--max-batch-size",
+}
+
+
+def _truss(at: Nested) -> Found:
+    """Read a Truss configuration that builds an engine of TensorRT-LLM."""
+    build = "trt_llm.build"
+    said = {option: at.number(f"{build}.{key}") for key, option in TRUSS.items()}
+    found = _line("trtllm", at.text(f"{build}.checkpoint_repository.repo"), said)
+    found.gpu = gpu_named(at.text("resources.accelerator"))
+    kind = at.text(f"{build}.quantization_type")
+    found.weights = next((f for f in ("fp8", "fp4", "int8", "int4") if f in kind), None)
+    found.kv = "fp8" if kind.endswith("_kv") else None
+    return found
+
+
+def _kubeai(at: Nested) -> Found:
+    """Read KubeAI's `Model`: an engine's arguments beside the model and its GPUs."""
+    engine = at.text("spec.engine").lower()
+    words = at.get("spec.args")
+    words = [str(w) for w in words] if isinstance(words, list) else []
+    found = read(["vllm", "serve", _hub(at.text("spec.url")), *words], "vllm")
+    profile, _, count = at.text("spec.resourceProfile").partition(":")
+    found.gpu = gpu_named(profile)
+    used = found.tp * found.pp
+    if count.isdigit() and int(count) > used:
+        found.notes.append(f"{count} GPUs a replica, of which the arguments use {used}")
+    if engine != "vllm":
+        found.beyond.append(f"engine {engine or '(none)'}: `serve` knows vLLM and its kin")
+    return found
+
+
+def _hub(uri: str) -> str:
+    """Name of a model behind `hf://` and its kin, without a revision."""
+    return uri.partition("://")[2].split("?")[0] if "://" in uri else uri
+
+
+def _more_words(containers: Any) -> list[str]:
+    """Arguments of vLLM that KServe's containers hold: their own, and those of a variable."""
+    words: list[str] = []
+    for one in containers if isinstance(containers, list) else ():
+        one = one if isinstance(one, dict) else {}
+        words += [str(w) for w in one.get("args") or () if str(w).startswith("-")]
+        for variable in one.get("env") or ():
+            if isinstance(variable, dict) and variable.get("name") == "VLLM_ADDITIONAL_ARGS":
+                words += str(variable.get("value", "")).split()
+    return words
+
+
+# --- Ray Serve, TabbyAPI -----------------------------------------------------------------------
+
+
+def _ray(table: dict[str, Any]) -> Found | None:
+    """Read a model of Ray Serve LLM: `llm_configs`, in a service or alone, or RayLLM's file."""
+    table = _inside(table)
+    config = next(_ray_configs(table), None)
+    if config is None:
+        return None
+    at = Nested(Found(""), config)
+    source = "model_loading_config.model_source model_loading_config.model_id"
+    older = "engine_config.hf_model_id engine_config.model_id"
+    kwargs = at.get("engine_kwargs", "engine_config.engine_kwargs")
+    options = _as_options(kwargs if isinstance(kwargs, dict) else {})
+    found = _line("vllm", _hub_or_path(at.text(*source.split(), *older.split())), options)
+    if workers := at.number("scaling_config.num_workers"):
+        found.tp = max(found.tp, workers)
+    found.seq_len = found.seq_len or at.number("engine_config.max_total_tokens")
+    resources = at.get("scaling_config.resources_per_worker")
+    named = " ".join(resources) if isinstance(resources, dict) else ""
+    found.gpu = gpu_named(at.text("accelerator_type") or named.replace("_", "-"))
+    others = sum(1 for _ in _ray_configs(table)) - 1
+    if others:
+        found.notes.append(f"one of {others + 1} models: others are not read")
+    return found
+
+
+def _inside(table: dict[str, Any]) -> dict[str, Any]:
+    """Take the configuration of Ray Serve out of a resource that holds it as text."""
+    at = Nested(Found(""), table)
+    texts = [at.get("spec.serveConfigV2")]
+    data = table.get("data")
+    texts += list(data.values()) if table.get("kind") == "ConfigMap" and data else []
+    for text in texts:
+        if isinstance(text, str) and any(k in text for k in ("llm_configs", "engine_config:")):
+            return next(iter(yaml_tables("serveConfigV2", text)), table)
+    return table
+
+
+def _ray_configs(table: dict[str, Any]) -> Any:
+    """Each `LLMConfig` of a table."""
+    if "model_loading_config" in table or "engine_config" in table:
+        yield table
+    applications = table.get("applications")
+    applications = applications if isinstance(applications, list) else [table]
+    for one in applications:
+        at = Nested(Found(""), one if isinstance(one, dict) else {})
+        configs = at.get("args.llm_configs", "llm_configs")
+        for config in configs if isinstance(configs, list) else [at.get("args.llm_config")]:
+            if isinstance(config, dict):
+                yield config
+
+
+def _hub_or_path(name: str) -> str:
+    """Name of a model on the hub, or the last folder of a store's."""
+    return name.rstrip("/").rpartition("/")[2] if "://" in name else name
+
+
+def _tabby(table: dict[str, Any]) -> Found | None:
+    """Read the `config.yml` of TabbyAPI: ExLlama's weights, its cache, its GPUs."""
+    at = Nested(Found("tabbyapi", software="tabbyapi", method="serve"), table)
+    model = table.get("model")
+    if not isinstance(model, dict) or not {"model_dir", "model_name"} <= set(model):
+        return None
+    found = at.found
+    name = at.text("model.model_name")
+    found.model_name = name.rpartition("/")[2] if "$" not in name else None
+    if "$" in name:
+        found.unread["model"] = name
+    at.put({"seq_len": "model.cache_size model.max_seq_len", "max_seqs": "model.max_batch_size"})
+    mode = at.text("model.cache_mode").lower()
+    found.kv = "fp8" if mode and mode not in ("fp16", "16,16") else None
+    split = at.get("model.gpu_split")
+    gpus = [g for g in split if g] if isinstance(split, list) else []
+    found.pp = max(1, len(gpus))
+    put_size(found)
+    return found
