@@ -169,11 +169,13 @@ def micro_batch_s(p: Problem, shape: Shape) -> float:
 
 
 def _layer_counts(p: Problem) -> list[tuple[tuple[str, str], int]]:
+    """Layers by kind; those of prediction are of the last kind."""
     found: list[tuple[tuple[str, str], int]] | None = p.cache.get("layers")
     if found is None:
         counts: dict[tuple[str, str], int] = {}
         for names in p.model.layer_sequence:
             counts[names] = counts.get(names, 0) + 1
+        counts[p.model.layer_sequence[-1]] += p.model.n_mtp_layers
         found = p.cache["layers"] = list(counts.items())
     return found
 
