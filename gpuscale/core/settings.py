@@ -133,8 +133,7 @@ class JobSettings:
             self.overlap_ep and "expert exchange overlapped",
             self.moe_kernels and f"expert kernels {self.moe_kernels}",
             modules and f"selective means {modules}",
-            self.offload_layers
-            and f"activations of {self.offload_layers} layers on the host, their copies not timed",
+            self.offload_layers and f"activations of {self.offload_layers} layers on the host",
             self.moments and f"moments in {self.moments}",
             self.gradients and f"gradients in {self.gradients}",
             self.recipe and f"recipe {self.recipe}",

@@ -12,6 +12,7 @@ STEP_PARTS = {
     "ep_comm_s": "EP communication",
     "recompute_s": "recomputation",
     "host_s": "kernel launches",
+    "offload_s": "activation offload",
     "bubble_s": "pipeline bubble",
     "pp_comm_s": "PP communication",
     "dp_comm_s": "DP communication",

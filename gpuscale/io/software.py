@@ -119,6 +119,7 @@ def software_record(
     reduce gradients in 2 bytes. `calibration`: fitted parameters; default: those shipped. `gpu`:
     name of the GPU, which may have parameters of its own.
     """
+    from gpuscale.core.memory.parameters import parameters_of
     from gpuscale.core.step.records import Software
     from gpuscale.io.step_calibration import load_calibration
 
@@ -159,6 +160,7 @@ def software_record(
         moe_kernels=kernels,
         grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),
         dispatch_factor=cal.get(f"kernels.moe_dispatch_{kernels}", 1.0),
+        kept=parameters_of(spec, options, architecture),
     )
     values["dp_network_exposed_frac"] = fitted["dp_exposed_frac"]
     values.update(fitted)

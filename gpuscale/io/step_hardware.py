@@ -148,7 +148,7 @@ def _hardware(
         scaleup_domain_gpus=domain,
         scaleup_bytes_per_s=scaleup,
         scaleout_bytes_per_s=scaleout,
-        host_link_bytes_per_s=gpu.pcie_bytes_per_s or 25e9,
+        host_link_bytes_per_s=gpu.c2c_bytes_per_s or gpu.pcie_bytes_per_s or 25e9,
         fabric_class=fabric_class,
         form=StepForm(**{f.name: cal[f"form.{f.name}"] for f in fields(StepForm)}),
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0),

@@ -70,6 +70,7 @@ MEANINGS: Mapping[str, Colour] = {
 _OF_KEYS = {
     "matmul_s": "forward",
     "moe_s": "experts",
+    "offload_s": "activations",
     "bubble_s": "other",
     "working_bytes": "buffers",
     "weights": "backward-weights",

@@ -44,6 +44,7 @@ class GpuSpec(Spec):
     scaleup_topology: str = ""
     pcie_gen: int | None = None
     pcie_bytes_per_s: BytesPerS | None = None
+    c2c_bytes_per_s: BytesPerS | None = None  # NVLink-C2C of a superchip, one direction
     # cards of one machine on PCIe: by peer access, or through the host's memory where it is barred
     peer: Literal["p2p", "host"] = "p2p"
     bridged: bool = False  # pairs of cards are joined by an NVLink bridge

@@ -396,7 +396,7 @@ def test_settings_in_words_and_as_options():
         "expert exchange overlapped",
         "expert kernels 2025",
         "selective means moe, mlp",
-        "activations of 3 layers on the host, their copies not timed",
+        "activations of 3 layers on the host",
         "moments in fp8",
         "gradients in fp32",
         "recipe sgd",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.step import step_time
 from gpuscale.core.step.interval import interval, interval_classes
-from gpuscale.evidence.score.runs import own_runs, scored_run
+from gpuscale.evidence.score.runs import own_runs, records_of, scored_run
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_hardware import step_hardware
@@ -78,3 +80,23 @@ def test_experts_over_nodes_by_a_plain_all_to_all():
     by_ep = {r.layout.ep: scored_run(r) for r in own_runs() if r.id in GPT_OSS and r.layout}
     wide, narrow = by_ep[64], by_ep[8]
     assert wide.predicted / narrow.predicted == pytest.approx(9.80 / 5.42, rel=0.15)
+
+
+OFFLOADED = ("megatron-bridge-perf-D035", "megatron-bridge-perf-D051")
+
+
+@pytest.mark.parametrize("run", [r for r in own_runs() if r.id in OFFLOADED], ids=lambda r: r.id)
+def test_offloaded_activations_go_over_the_links_of_a_superchip(run):
+    """Llama 3 70B, activations of 40 and 20 layers on the host: hidden by NVLink-C2C alone.
+
+    Over PCIe the copies of the first take 1.4 times the measured step.
+    """
+    found = scored_run(run)
+    assert found.predicted == pytest.approx(run.step_time_s, rel=0.05)
+    hw, sw = records_of(run)
+    time = step_time(run.model, hw, sw, run.layout)
+    kept = step_time(run.model, hw, replace(sw, offload_layers=0), run.layout)
+    assert 0.0 < time.expected.offload_s < 0.06 * time.expected_s
+    assert time.expected_s > kept.expected_s and time.roofline_s >= kept.roofline_s
+    slow = step_time(run.model, replace(hw, host_link_bytes_per_s=25e9), sw, run.layout)
+    assert slow.expected_s > 1.3 * run.step_time_s

@@ -178,27 +178,46 @@ def state_block(
     return StateBlock(**states, unsharded_bytes=unsharded)
 
 
+def away_frac(n_layers: int, layout: Layout, offloaded: int) -> float:
+    """Share of the layers of a stage whose activations wait on the host. [1]."""
+    on_host = n_layers - 1 if layout.offload_activations else offloaded
+    return min(1.0, on_host / max(1, n_layers))
+
+
 def kept_share(stage: StageParams, layout: Layout, offloaded: int) -> tuple[float, float]:
     """(share of the layers that recompute, share that stays on the GPU) of a stage."""
-    recomputed, n = 1.0, max(1, stage.n_layers)
-    if layout.recompute_layers is not None and layout.recompute != "none":
-        recomputed = min(1.0, layout.recompute_layers / n)
-    on_host = stage.n_layers - 1 if layout.offload_activations else offloaded
-    return recomputed, max(0.0, 1 - on_host / n)
+    return _recomputed(stage.n_layers, layout), 1 - away_frac(stage.n_layers, layout, offloaded)
+
+
+def _recomputed(n_layers: int, layout: Layout) -> float:
+    if layout.recompute_layers is None or layout.recompute == "none":
+        return 1.0
+    return min(1.0, layout.recompute_layers / max(1, n_layers))
+
+
+def held_bytes(
+    layers: tuple[tuple[int, int], ...],
+    n_layers: int,
+    acts: tuple[KindActivations, ...],
+    layout: Layout,
+) -> float:
+    """Activations of one micro-batch over the (kind, count) layers of a stage, on GPU or host."""
+    if not n_layers:
+        return 0.0
+    recomputed = _recomputed(n_layers, layout)
+    kept = sum(n * acts[k].kept_bytes for k, n in layers)
+    if recomputed < 1.0:
+        whole = sum(n * acts[k].whole_bytes for k, n in layers)
+        kept = recomputed * kept + (1 - recomputed) * whole
+    return kept
 
 
 def kept_bytes(
     stage: StageParams, acts: tuple[KindActivations, ...], layout: Layout, offloaded: int
 ) -> float:
-    """Activations of one micro-batch over the layers of a stage."""
-    if not stage.n_layers:
-        return 0.0
-    recomputed, on_gpu = kept_share(stage, layout, offloaded)
-    kept = sum(n * acts[k].kept_bytes for k, n in stage.layers)
-    if recomputed < 1.0:
-        whole = sum(n * acts[k].whole_bytes for k, n in stage.layers)
-        kept = recomputed * kept + (1 - recomputed) * whole
-    return kept * on_gpu
+    """Activations of one micro-batch over the layers of a stage, those on the GPU."""
+    on_gpu = 1 - away_frac(stage.n_layers, layout, offloaded)
+    return on_gpu * held_bytes(stage.layers, stage.n_layers, acts, layout)
 
 
 def passing_bytes(model: ModelFacts, layout: Layout, parameters: MemoryParameters) -> float:

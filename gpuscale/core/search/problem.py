@@ -17,6 +17,7 @@ from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
 from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
+from gpuscale.core.step.offload import copies_s, offloads
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
 from gpuscale.core.step.step import StageTimes, recomputed, step_terms
@@ -217,12 +218,22 @@ def stages_of(p: Problem, layout: Layout, shape: Shape, dealt: int | None = None
     heavy = (0.0, 0.0, 0)
     given = layout.stage_layers
     unlike = distinct_stages(weights, rule, layout.pp, vpp, given)
+    acts = (
+        layout_activations(p.memory_facts, p.memory_parameters, layout)
+        if offloads(p.software, layout)
+        else ()
+    )
     for layers, n_layers, head, alike in unlike:
         fwd, bwd = (times.head_fwd_s, times.head_bwd_s) if head else (0.0, 0.0)
         for kind, n, again in recomputed(layers, limit):
             kind_fwd, kind_bwd, kind_again = times.layers[kind]
             fwd += n * kind_fwd
             bwd += n * kind_bwd - (n - again) * kind_again
+        if acts:
+            out, back = copies_s(
+                p.hardware, p.software, layout, layers, acts, forward_s=fwd, backward_s=bwd
+            )
+            fwd, bwd = fwd + out, bwd + back
         total += alike * (fwd + bwd)
         if fwd + bwd > heaviest:
             heaviest, heavy = fwd + bwd, (fwd, bwd, n_layers)

@@ -10,6 +10,7 @@ from gpuscale.core.step.form import StepForm
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
+    from gpuscale.core.memory.parameters import MemoryParameters
     from gpuscale.core.network.calibration import FabricCalibration
 
 
@@ -126,8 +127,9 @@ class Software:
     grouped_factor: float = 1.0  # MoE kernel generation: grouped matmul rate
     dispatch_factor: float = 1.0  # MoE kernel generation: permute and router time
     moe_kernels: str = "2026a"
-    offload_layers: int = 0
+    offload_layers: int = 0  # of a stage, whose activations wait on the host
     moment_bytes: float = 8.0  # of the optimizer, per parameter
+    kept: MemoryParameters | None = None  # what a layer keeps, for the copies of offloaded ones
 
 
 class Shape(NamedTuple):
@@ -172,6 +174,7 @@ class LayerTime(NamedTuple):
     ep_comm_s: float = 0.0
     recompute_s: float = 0.0
     host_s: float = 0.0
+    offload_s: float = 0.0
 
 
 PARTS = (
@@ -184,6 +187,7 @@ PARTS = (
     "ep_comm_s",
     "recompute_s",
     "host_s",
+    "offload_s",
     "bubble_s",
     "pp_comm_s",
     "dp_comm_s",
@@ -207,6 +211,7 @@ class Breakdown:
     ep_comm_s: float = 0.0
     recompute_s: float = 0.0
     host_s: float = 0.0
+    offload_s: float = 0.0
     bubble_s: float = 0.0
     pp_comm_s: float = 0.0
     dp_comm_s: float = 0.0

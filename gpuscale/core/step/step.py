@@ -10,12 +10,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.layout import meant_recompute
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.peak import layout_activations
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
 from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
+from gpuscale.core.step.offload import copies_s, offloads
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.pipeline import pipeline_s
@@ -186,9 +189,30 @@ def model_stages(
     stages = []
     for held in layout_stages(weights, sw.stage_split, layout):
         if held not in same:
-            same[held] = _stage(held, kinds, keep, tail, layout)
+            made = _stage(held, kinds, keep, tail, layout)
+            same[held] = _offloading(made, held, model, hw, sw, layout)
         stages.append(same[held])
     return stages
+
+
+def _offloading(
+    stage: Stage, held: StageParams, model: ModelSpec, hw: Hardware, sw: Software, layout: Layout
+) -> Stage:
+    """Stage with the exposed copies of activations that wait on the host."""
+    if sw.kept is None or not offloads(sw, layout):
+        return stage
+    t = stage.time
+    out, back = copies_s(
+        hw,
+        sw,
+        layout,
+        held.layers,
+        layout_activations(model_facts(model), sw.kept, layout),
+        forward_s=t.fwd_s,
+        backward_s=t.bwd_s,
+    )
+    both = t._replace(fwd_s=t.fwd_s + out, bwd_s=t.bwd_s + back, offload_s=out + back)
+    return stage._replace(time=both)
 
 
 def _kept(kinds: list[LayerTime], layout: Layout) -> list[LayerTime] | None:
@@ -331,6 +355,7 @@ def compose(
         ep_comm_s=m * t.ep_comm_s,
         recompute_s=m * t.recompute_s,
         host_s=m * t.host_s + terms.host_s,
+        offload_s=m * t.offload_s,
         bubble_s=terms.bubble_s,
         pp_comm_s=terms.pp_comm_s,
         dp_comm_s=terms.dp_comm_s,

@@ -31,6 +31,7 @@ OF_A_STAGE = (
     "cp_comm_s",
     "ep_comm_s",
     "recompute_s",
+    "offload_s",
 )
 """Parts that every micro-batch adds on the heaviest stage."""
 
