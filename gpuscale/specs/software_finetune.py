@@ -61,6 +61,7 @@ class SoftwareFinetune(Spec):
     fp16_copy: bool = True
     host_update_bytes_per_s: Overhead = 0.0
     optimizer: str = "adamw"
+    seq_len: Annotated[int, Field(ge=0, le=2**30)] = 0  # of its own habit; 0: none
     rank: Annotated[int, Field(ge=1, le=65536)] = 16
     targets: tuple[str, ...] = ("all-linear",)
     sharded: str = ""  # preset whose figures hold under ZeRO or FSDP; "": its own
@@ -80,5 +81,5 @@ class SoftwareFinetune(Spec):
     def to_core(self) -> FinetuneParameters:
         """Record for the formulas."""
         skip = {"sources", "step_interval_factor_80", "optimizer"}
-        skip |= {"rank", "targets", "sharded", "quantised"}
+        skip |= {"rank", "seq_len", "targets", "sharded", "quantised"}
         return FinetuneParameters(**self.model_dump(exclude=skip))

@@ -144,11 +144,13 @@ def test_a_model_that_the_framework_lacks_is_told(tmp_path, capsys):
 def test_a_front_end_file_is_answered_as_fine_tuning(tmp_path, capsys):
     text = (
         "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: lora\n"
-        "quantization_bit: 4\nlora_rank: 8\ncutoff_len: 2048\nbf16: true\n"
+        "quantization_bit: 4\nlora_rank: 8\nbf16: true\nper_device_train_batch_size: 1\n"
     )
     more = ["--cluster", "rtx-4090", "--gpus", "1"]
     code, r, _ = check(tmp_path, capsys, text, *more, name="sft.yaml")
-    line = "memory llama3-8b --gpu rtx-4090 --gpus 1 --method qlora --rank 8 --seq-len 2048"
+    line = (
+        "memory llama3-8b --gpu rtx-4090 --gpus 1 --method qlora --rank 8 --software llama-factory"
+    )
     run([*line.split(), "--recompute", "full", "--json"])
     memory = json.loads(capsys.readouterr().out)["result"]
     assert code == 0 and r["method"] == "qlora"

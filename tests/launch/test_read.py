@@ -240,7 +240,7 @@ def test_script_and_the_json_it_names_are_one_launch():
         "--per_device_train_batch_size 4 --deepspeed ds.json"
     )
     found = read_launch({"run.sh": script, "ds.json": DEEPSPEED})
-    assert (found.kind, found.model_name, found.world_size) == ("deepspeed", "a/b", 8)
+    assert (found.kind, found.model_name, found.world_size) == ("trainer", "a/b", 8)
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ CASES = [
             },
         },
     ),
-    ("a.sh", VERL_MEGATRON, {"tp": 4, "ep": 8, "zero_stage": 1, "rl": {"method": "ppo"}}),
+    ("a.sh", VERL_MEGATRON, {"tp": 4, "ep": 8, "zero_stage": 1, "seq_len": 1024}),
     (
         "a.sh",
         OPENRLHF,
@@ -316,7 +316,7 @@ CASES = [
         {"kind": "maxtext", "world_size": 128, "gpu": "tpu-v7x", "micro_batch_size": 2},
     ),
     ("a.sbatch", FSDP, {"world_size": 8, "zero_stage": 3, "precision": "bf16", "gpu": "a100"}),
-    ("a.sh", WRITTEN, {"kind": "deepspeed", "global_batch_size": 32, "precision": "bf16"}),
+    ("a.sh", WRITTEN, {"kind": "trainer", "global_batch_size": 32, "precision": "bf16"}),
     ("a.sh", FRAGMENT, {"kind": "megatron", "tp": 4, "seq_len": 2048, "micro_batch_size": 2}),
     (
         "a.yaml",
@@ -367,7 +367,7 @@ def test_a_toml_beside_its_script_says_the_rest():
         "--training.seq_len 4096 torchtitan"
     )
     alone = read_launch({"a.sh": script})
-    assert alone.beside == "llama3_70b.toml" and alone.model_name == "llama3.1-70b"
+    assert alone.beside == ["llama3_70b.toml"] and alone.model_name == "llama3.1-70b"
     both = read_launch({"a.sh": script, "llama3_70b.toml": OLD_TOML})
     assert (both.tp, both.pp, both.seq_len, both.zero_stage) == (4, 2, 4096, 2)
 

@@ -254,4 +254,4 @@ def test_a_program_of_ones_own_says_what_any_program_means():
     )
     found = read_launch({"run.sh": text})
     assert (found.kind, found.world_size, found.seq_len) == ("program", 8, 4096)
-    assert found.beside == "my_$MODEL.yaml"
+    assert found.beside == ["my_\x00$MODEL.yaml"]

@@ -45,7 +45,7 @@ def test_registered_configuration_says_what_the_options_leave_out():
     assert (found.seq_len, found.micro_batch_size, found.recompute) == (8192, 8, "full")
     assert (found.tp, found.model_name) == (4, "llama3.1-70b")
     own = read("torchrun -m torchtitan.train --module mine --config mine_3b")
-    assert (own.beside, own.seq_len, own.zero_stage) == ("config_registry.py", None, None)
+    assert (own.beside, own.seq_len, own.zero_stage) == (["config_registry.py"], None, None)
 
 
 def test_toml_with_blocks_checkpointed_in_turn():
@@ -76,7 +76,7 @@ def test_a_program_that_reads_a_job_config_is_torchtitan():
         "#SBATCH --nodes=4\nsrun torchrun --nnodes 4 --nproc_per_node 8 train.py "
         "--job.config_file ./train_configs/my_8b.toml --training.tensor_parallel_degree 1"
     )
-    assert (found.kind, found.world_size, found.beside) == ("torchtitan", 32, "my_8b.toml")
+    assert (found.kind, found.world_size, found.beside) == ("torchtitan", 32, ["my_8b.toml"])
     toml = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\ntensor_parallel_degree = 8\n'
     files = {
         "run.sh": "torchrun train.py --job.config_file my_8b.toml "
@@ -140,7 +140,7 @@ def test_commands_that_name_their_file_take_the_rest_from_it():
         " num_attention_heads: 16, num_kv_heads: 4, num_hidden_layers: 4, vocab_size: 49152}}\n"
     )
     script = "torchrun --nproc_per_node=8 --nnodes 2 run_train.py --config-file configs/a.yaml"
-    assert (read(script).kind, read(script).beside) == ("nanotron", "a.yaml")
+    assert (read(script).kind, read(script).beside) == ("nanotron", ["configs/a.yaml"])
     found = read_launch({"run.sh": script, "a.yaml": yaml})
     assert (found.world_size, found.seq_len, found.schedule) == (16, 2048, "gpipe")
     dense = next(iter(found.model.ffns.values()))
@@ -151,11 +151,11 @@ def test_commands_that_name_their_file_take_the_rest_from_it():
     ("command", "kind", "beside", "size"),
     [
         ("composer -n 8 train/train.py yamls/mpt-7b.yaml max_seq_len=4096", "llm-foundry",
-         "mpt-7b.yaml", (4096, 8)),
+         ["yamls/mpt-7b.yaml"], (4096, 8)),
         ("python -m levanter.main.train_lm --config_path config/a.yaml --model.seq_len 512",
-         "levanter", "a.yaml", (512, None)),
+         "levanter", ["config/a.yaml"], (512, None)),
         ("litgpt finetune_lora checkpoints/org/m --train.max_seq_length 512 --devices 4", "litgpt",
-         None, (512, 4)),
+         [], (512, 4)),
     ],
 )  # fmt: skip
 def test_commands_of_frameworks_with_files(command, kind, beside, size):

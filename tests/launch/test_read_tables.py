@@ -208,7 +208,7 @@ CASES = [
         "a.yaml",
         NEMO_RL,
         "nemo-rl",
-        {"global_batch_size": 2048, "seq_len": 4096, "beside": "grpo_math_1B.yaml"},
+        {"global_batch_size": 2048, "seq_len": 4096, "beside": ["../grpo_math_1B.yaml"]},
     ),
     ("a.yaml", AUTOMODEL, "nemo-automodel", {"tp": 2, "cp": 4, "lora_rank": 32, "seq_len": 16384}),
     ("a.yaml", MISTRAL, "mistral-finetune", {"method": "lora", "lora_rank": 64, "seq_len": 32768}),
@@ -384,7 +384,7 @@ def test_older_and_other_words_of_known_frameworks():
     assert (found.kind, found.micro_batch_size, found.method) == ("trainer", 2, "qlora")
     nemo = "torchrun train.py --config-name=gpt_sft trainer.devices=2 ++model.restore_from_path=a "
     found = read_launch({"a.sh": nemo + "model.tensor_model_parallel_size=4"})
-    assert (found.tp, found.beside) == (4, "gpt_sft.yaml")
+    assert (found.tp, found.beside) == (4, ["gpt_sft.yaml"])
     found = read_launch({"a.sh": "python train_zero.py --pretrain a/b --zero-stage 2"})
     assert found.kind == "program"
 
@@ -394,7 +394,7 @@ def test_what_a_script_says_of_its_machines():
     assert read_launch({"a.sh": one}).world_size == 4
     line = "deepspeed --include a:0,1@b:0,1 t.py --model_name_or_path a/b --deepspeed ds_z3.json"
     found = read_launch({"a.sh": line})
-    assert (found.world_size, found.zero_stage, len(found.unresolved)) == (4, 3, 1)
+    assert (found.world_size, found.zero_stage, len(found.notes)) == (4, 3, 1)
     mason = "python mason.py --num_nodes 2 --gpus 8 -- accelerate launch dpo.py --zero_stage 3 "
     found = read_launch({"a.sh": mason + "--model_name_or_path a/b"})
     assert (found.world_size, found.zero_stage, found.rl) == (16, 3, {"method": "dpo"})

@@ -114,15 +114,12 @@ def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec
     return method
 
 
-def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec) -> int:
-    """Longest sequence of a row."""
+def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec) -> int:
+    """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
+    habit = (software.finetune.seq_len if software.finetune else 0) or DEFAULT_SEQ_LEN
     if asked.max_len is not None and wanted.seq_len is not None:
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
-    return (
-        asked.max_len
-        or wanted.seq_len
-        or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
-    )
+    return asked.max_len or wanted.seq_len or min(habit, model.max_position or habit)
 
 
 def _check_lengths(asked: Tuning, seq_len: int) -> None:
@@ -192,7 +189,7 @@ def make_case(
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)
     model, gpu = loaded.model, loaded.gpu
-    seq_len = seq_len_of(asked, wanted, model)
+    seq_len = seq_len_of(asked, wanted, model, software)
     _check_lengths(asked, seq_len)
     flash = "flash2" if software.flash_generation == "2" else "best"
     job = Job(

@@ -142,7 +142,7 @@ def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
     named = wanted.software
     software = load_software(named) if named else None
-    if software and software.rl.trainer and wanted.tp * wanted.pp * wanted.cp * wanted.ep > 1:
+    if software and software.rl.trainer and wanted.tp * wanted.pp * wanted.ep > 1:
         habit = software.finetune.recompute if software.finetune else None
         kept = wanted.recompute or habit
         wanted = replace(wanted, software=software.rl.trainer, recompute=kept)

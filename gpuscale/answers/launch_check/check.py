@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.launch_check.files import finder, given_files
 from gpuscale.answers.launch_check.records import Change, Checked, empty_report
 from gpuscale.answers.launch_check.said import asked_otherwise
+from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.launch.read.detect import DIALECTS
-from gpuscale.launch.read.shell import started_by
+from gpuscale.launch.read.together import last_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,8 @@ OF_TABLES = tuple(dialect.kind for dialect in DIALECTS)
 
 ADAPTED = ("lora", "qlora", "dora")
 LENGTHS_NEEDED = ("megatron", "megatron-bridge", "maxtext", "ms-swift", "verl", "openrlhf")
+ALONE = ("deepspeed", "accelerate")
+"""Kinds that say how any training is sharded, and not what is trained."""
 """Kinds without a sequence length of their own habit."""
 
 COMPARED = (
@@ -61,10 +63,6 @@ COMPARED = (
 """Fields of a layout that a person would change for a better one."""
 
 
-MOST_FILES = 16
-MOST_BYTES = 300_000
-"""Largest file of a launch; those people publish have up to 40,000."""
-
 SIZES = tuple(
     "tp pp vpp cp ep etp dp dp_replicate n_gpus n_nodes gpus_per_node micro_batch_size "
     "accumulation global_batch_size seq_len".split()
@@ -75,7 +73,7 @@ MOST = 1e9
 
 
 def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
-    """Read the files of a launch.
+    """Read the files of a launch; those that they name and that are near are put to them.
 
     Raises GpuscaleError for what is no launch file, nested without measure, or names a size that
     nothing can have.
@@ -84,7 +82,7 @@ def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
 
     name = next(iter(files))
     try:
-        found = read_launch(files, variables)
+        found = read_launch(dict(files), variables, finder(files))
     except RecursionError:
         raise GpuscaleError(f"{name}: nested too deeply") from None
     except (ValueError, OverflowError, ZeroDivisionError) as error:
@@ -102,9 +100,10 @@ def checked(asked: LaunchCheck) -> Checked:
 
     Raises GpuscaleError if a file cannot be read, or is of no known kind.
     """
-    files = _files(asked)
+    files = given_files(asked.file)
     found = found_in(files, _variables(asked))
     asked = _on_its_gpu(asked, found)
+    found.weights = frozen_format(found)
     model, missing = _model(asked, found)
     missing += _unread(found)
     missing = [] if found.beyond else missing  # nothing that a person says makes it predicted
@@ -112,14 +111,15 @@ def checked(asked: LaunchCheck) -> Checked:
     if n_gpus is None:
         missing.append("the number of GPUs: say it with --gpus")
     length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
-    alone = not found.beside or any(Path(name).name == found.beside for name in files)
-    if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length and alone:
+    if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length and not found.beside:
         missing.append("the sequence length: say it with --seq-len")
+    if found.kind in ALONE and (model is None or n_gpus is None or not length):
+        missing = [_alone(model is None, n_gpus is None, not length)]
     missing = found.beyond or missing
-    if not alone:
-        if model is None and not found.model_name and "model" not in found.unread:
-            missing = missing[1:]  # the model: that file says it
-        missing.append(f"{found.beside}, which says the rest: give it beside this file")
+    if found.beside and model is None and not found.model_name and found.kind not in ALONE:
+        missing = missing[1:] if "model" not in found.unread else missing  # the file says it
+    for path in found.beside:
+        missing.append(f"{last_of(path)}, which says the rest: give it beside this file")
     if found.model is not None and found.method in ADAPTED and not asked.model:
         missing.append("the name of the model that has adapters: say it with --model")
     if found.other_machine and not (asked.cluster or asked.gpu):
@@ -146,6 +146,16 @@ def checked(asked: LaunchCheck) -> Checked:
     return _trained(asked, found, model, n_gpus, files)
 
 
+def _alone(*lacks: bool) -> str:
+    """Say what a file that only shards leaves to the program that reads it."""
+    options = ("--model NAME", "--gpus N", "--seq-len N")
+    asked = ", ".join(option for option, on in zip(options, lacks, strict=True) if on)
+    return (
+        "what the program is told that reads this file: give its script with this file, "
+        f"or say {asked}"
+    )
+
+
 def _on_its_gpu(asked: LaunchCheck, found: Found) -> LaunchCheck:
     """Ask about the GPU that the files name, where a person names none."""
     from gpuscale.io.hardware import load_cluster
@@ -157,28 +167,6 @@ def _on_its_gpu(asked: LaunchCheck, found: Found) -> LaunchCheck:
     except GpuscaleError:
         return asked
     return replace(asked, gpu=found.gpu)
-
-
-def _files(asked: LaunchCheck) -> dict[str, str]:
-    """Text of the files, and of the configurations beside them that they name."""
-    from gpuscale.io.text import read_text, shown_name
-
-    files = {shown_name(name): read_text(name, MOST_BYTES) for name in asked.file}
-    waiting = list(files)
-    while waiting:
-        name = waiting.pop(0)
-        for other in (*_named(files[name]), *started_by(files[name])):
-            path = Path(name).parent / other
-            if str(path) not in files and len(files) < MOST_FILES and os.path.isfile(path):
-                files[str(path)] = read_text(str(path), MOST_BYTES)
-                waiting.append(str(path))
-    return files
-
-
-def _named(text: str) -> list[str]:
-    """Relative JSON and YAML files that a text names after an option or a key."""
-    pattern = r"(?:--?[\w.-]+[ =]+|:\s*|train\s+)([\w./-]+\.(?:json|ya?ml|toml))\b"
-    return [n for n in re.findall(pattern, text) if not n.startswith("/") and ".." not in n][:8]
 
 
 def _variables(asked: LaunchCheck) -> dict[str, str]:
@@ -231,6 +219,7 @@ def _unread(found: Found) -> list[str]:
 NEEDED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "global_batch_size") + (
     "accumulation",
     "seq_len",
+    "group",
 )
 """Fields of a launch without which its layout and batch are not known."""
 

@@ -21,8 +21,8 @@ FRAMEWORK = {
     "megatron": "Megatron-LM script",
     "megatron-bridge": "Megatron-Bridge or NeMo configuration",
     "torchtitan": "torchtitan job",
-    "deepspeed": "DeepSpeed job",
-    "accelerate": "accelerate job",
+    "deepspeed": "DeepSpeed configuration",
+    "accelerate": "accelerate configuration",
     "maxtext": "MaxText job",
     "llama-factory": "LLaMA-Factory job",
     "axolotl": "axolotl job",
@@ -47,8 +47,9 @@ def document_of(checked: Checked) -> Document:
     if r.layout is not None:
         blocks.append(Facts(_facts(r, asked)))
     else:
+        what = "" if r.kind in ("deepspeed", "accelerate") else r.method
         cluster = [_cluster(r, asked)] if r.method == "serve" and not r.missing else []
-        blocks.append(Facts([*cluster, *said_rows(r.said, r.method)]))
+        blocks.append(Facts([*cluster, *said_rows(r.said, what)]))
     if r.missing:
         blocks.append(Text("Not predicted; missing is\n" + "\n".join(f"- {m}" for m in r.missing)))
     if r.broken:
@@ -84,7 +85,8 @@ def _headline(r: LaunchReport) -> str:
     kind = FRAMEWORK.get(r.kind, r.kind)
     size = f" ({r.n_params / 1e9:,.1f}B)" if r.n_params else ""
     count = "one GPU" if r.n_gpus == 1 else f"{r.n_gpus:,} GPUs" if r.n_gpus else ""
-    head = f"{kind}: {r.model or 'a model'}{size}{' on ' * bool(count)}{count}"
+    what = r.model or ("any model" if r.kind in ("deepspeed", "accelerate") else "a model")
+    head = f"{kind}: {what}{size}{' on ' * bool(count)}{count}"
     if not r.can_launch:
         return f"{head} breaks {len(r.broken)} rule{'s' if len(r.broken) > 1 else ''}: see below."
     if r.fits is False and r.peak_bytes is not None:

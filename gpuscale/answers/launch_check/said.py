@@ -32,6 +32,8 @@ class Said:
     precision: str | None
     recompute: str | None
     recompute_every: int | None  # one layer in so many
+    offload_optimizer: bool
+    offload_parameters: bool
     lora_rank: int | None
     weights: str | None
     kv: str | None  # of a server, as what follows
@@ -116,6 +118,9 @@ def _layout(said: Said) -> str:
     if said.recompute and said.recompute != "none":
         every = f" of one layer in {n}" if (n := said.recompute_every or 1) > 1 else ""
         parts.append(f"{said.recompute} recompute{every}")
+    offloaded = ("optimizer", said.offload_optimizer), ("parameters", said.offload_parameters)
+    if moved := " and ".join(word for word, on in offloaded if on):
+        parts.append(f"{moved} offloaded")
     if said.lora_rank:
         parts.append(f"rank {said.lora_rank}")
     if said.weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ OPTIMIZERS = {
 """`optim` of a trainer -> optimizer of fine-tuning; others are left to the software's."""
 
 
-OWN = ("axolotl", "verl", "openrlhf", "slime", "unsloth") + (
+OWN = ("llama-factory", "ms-swift", "axolotl", "verl", "openrlhf", "slime", "unsloth") + (
     "torchtune",
     "litgpt",
     "prime-rl",
@@ -48,12 +49,12 @@ OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron
 
 def software_of(found: Found) -> str:
     """Family whose habits the launch has."""
+    if found.software in OVER_MEGATRON:
+        return OVER_MEGATRON[found.software]
     if found.kind in OWN:
         return found.kind
     if found.kind in LIKE:
         return LIKE[found.kind]
-    if found.software in OVER_MEGATRON:
-        return OVER_MEGATRON[found.software]
     if found.rl and found.kind == "trainer":
         return "trl"
     if found.kind == "deepspeed" or found.software == "deepspeed-zero3":
@@ -67,10 +68,12 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
     """Check a fine-tuning launch."""
     from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.memory import Memory
-    from gpuscale.launch.layout import DEFAULT_SEQ_LEN
+    from gpuscale.launch.layout import DEFAULT_MICRO_BATCH, DEFAULT_SEQ_LEN
 
     method = found.method if found.method in ("lora", "qlora", "dora") else "full"
-    length = asked.seq_len or found.seq_len or DEFAULT_SEQ_LEN.get(found.kind)
+    length = asked.seq_len or found.seq_len
+    if not length and not found.rl and (length := DEFAULT_SEQ_LEN.get(found.kind)):
+        found.notes.append(f"sequences of {length:,} tokens, the trainer's default (--seq-len)")
     offload = [
         word
         for word, on in (
@@ -80,7 +83,9 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         )
         if on
     ]
-    micro = found.micro_batch_size or 1
+    micro = found.micro_batch_size or DEFAULT_MICRO_BATCH.get(found.kind, 1)
+    if not found.micro_batch_size:
+        found.notes.append(f"micro-batch {micro}, as the files name none")
     dp = max(1, n_gpus // (found.tp * found.pp * found.cp))
     batch = found.global_batch_size or micro * dp * (found.accumulation or 1)
     trained = _samples(found, batch) or {"method": method, "global_batch": batch}
@@ -118,6 +123,16 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         tuning=result if isinstance(result, TuningMemory) else None,
     )
     return Checked(report, asked, answer.warnings, answer.blocks, answer.terms)
+
+
+def frozen_format(found: Found) -> str | None:
+    """Name the format of weights under adapters, where the model's name says that it is GPTQ's."""
+    name = (found.model_name or "").lower()
+    if found.weights or found.method not in ("lora", "dora"):
+        return found.weights
+    if re.search(r"(?<![a-z])(awq|gptq)", name):
+        return "int8" if re.search(r"int8|8[-_]?bit", name) else "int4-g128"
+    return None
 
 
 DEFAULT_RANK = 16

@@ -1,7 +1,8 @@
-"""Commands of ColossalAI's and oumi's trainers."""
+"""Commands that a file tells the rest, and those of ColossalAI's trainers."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gpuscale.launch.read.found import UNSET, Found
@@ -9,15 +10,47 @@ from gpuscale.launch.read.nested import Nested, precision_of
 from gpuscale.launch.read.rl import put_rl
 from gpuscale.launch.read.tuning import TUNING
 
+FRONTS = {
+    "llamafactory-cli": ("llama-factory", ("train",)),
+    "lmf": ("llama-factory", ("train",)),
+    "axolotl": ("axolotl", ("train",)),
+    "axolotl.cli.train": ("axolotl", ()),
+    "oumi": ("oumi", ("train",)),
+    "tune": ("torchtune", ("run",)),
+}
+"""Program -> kind of its files, and the words that make it train."""
+ENDINGS = (".yaml", ".yml", ".json", ".toml")
 
-def oumi_job(words: list[str]) -> Found | None:
-    """Read a command `oumi train -c FILE`: the file says the rest."""
-    if "oumi" not in [w.rsplit("/", 1)[-1] for w in words] or "train" not in words:
+
+def started(words: list[str]) -> Found | None:
+    """Read a command of a front end that trains as a file says: `llamafactory-cli train FILE`."""
+    names = [w.rsplit("/", 1)[-1] for w in words]
+    at = next((i for i, name in enumerate(names) if name in FRONTS), None)
+    if at is None:
         return None
-    found = next(d for d in TUNING if d.kind == "oumi").found({})
-    named = next((a for w, a in zip(words, words[1:], strict=False) if w in ("-c", "--config")), "")
-    found.beside = named.rsplit("/", 1)[-1] or None
+    kind, verbs = FRONTS[names[at]]
+    rest = words[at + 1 :]
+    if verbs and not any(verb in rest[:2] for verb in verbs):
+        return None
+    after = zip(rest, [*rest[1:], ""], strict=True)
+    named = next((a for w, a in after if w in ("-c", "--config")), "")
+    file = named or next((w for w in rest if w.endswith(ENDINGS)), "")
+    if not file:
+        return None
+    found = Found(kind, software=kind)
+    if dialect := next((d for d in TUNING if d.kind == kind), None):
+        found.software = dialect.software
+    found.beside.append(file)
+    found.options = {k: v for k, v in map(_pair, rest) if k}
+    if any("single_device" in w for w in rest):
+        found.n_gpus = 1
     return found
+
+
+def _pair(word: str) -> tuple[str, str]:
+    """Key and value of a word `key=value`; an empty key for another word."""
+    key, equals, value = word.partition("=")
+    return (key, value) if equals and re.fullmatch(r"[A-Za-z_][\w.]*", key) else ("", "")
 
 
 COLOSSALAI = {

@@ -37,7 +37,7 @@ def read_configured(words: list[str]) -> Found | None:
     found.method = "full" if dialect.tunes else "pretrain"
     Nested(found, nest(overrides(words))).put(dialect.numbers)
     name = re.split("[/}]", named[0])[-1]
-    found.beside = name if UNSET not in name else "its YAML"
+    found.beside.append(named[0] if UNSET not in name else "its YAML")
     return found
 
 
@@ -88,6 +88,6 @@ def _litgpt(words: list[str]) -> Found | None:
         if task == "finetune_lora":
             table.setdefault("lora_r", "8")
         found = _dialect("litgpt").found(table)
-        found.beside = str(named).rsplit("/", 1)[-1] if named else None
+        found.beside += [str(named)] if named else []
         return found if task else None
     return None

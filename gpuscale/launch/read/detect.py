@@ -22,8 +22,10 @@ from gpuscale.launch.read import (
     served_tables,
     serving,
     swift,
+    together,
     torchtitan,
     trainer,
+    verl,
 )
 from gpuscale.launch.read.configured import read_configured
 from gpuscale.launch.read.files import as_script, read_modelfile
@@ -46,8 +48,6 @@ KINDS = (
     "verl",
     "openrlhf",
     "slime",
-    "deepspeed",
-    "accelerate",
     "maxtext",
     "llama-factory",
     "axolotl",
@@ -65,6 +65,8 @@ KINDS = (
     "colossalai",
     "unsloth",
     "program",
+    "deepspeed",
+    "accelerate",
 )
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
@@ -79,14 +81,24 @@ PYTHON = re.compile(r"^(import|from) \w+", re.MULTILINE)
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def read_launch(files: dict[str, str], variables: Mapping[str, str] = NONE) -> Found:
+def _nowhere(_path: str) -> None:
+    """Find no file: where a launch is its given files alone."""
+
+
+def read_launch(
+    files: dict[str, str], variables: Mapping[str, str] = NONE, look: together.Look = _nowhere
+) -> Found:
     """Read the files of one launch together.
 
     `files`: text by file name; a script and the JSON that it names, say. `variables`: variables of
-    the scripts that a person gives. Returns: what they say together: the training file decides, the
-    others fill in. Raises GpuscaleError if none of them is of a known kind, or a JSON, YAML or TOML
-    does not parse.
+    the scripts that a person gives. `look`: finds the files that these name. Returns: what they say
+    together: the training file decides, the others fill in. Raises GpuscaleError if none of them is
+    of a known kind, or a JSON, YAML or TOML does not parse.
     """
+
+    def read(name: str, text: str, options: Mapping[str, Any]) -> list[Found]:
+        return _read_one(name, text, variables, options)
+
     found: list[Found] = []
     for text in files.values():  # a command's configuration, for the registry beside it
         if chosen := re.search(r"--config[ =]+([A-Za-z_]\w*)", text):
@@ -94,52 +106,47 @@ def read_launch(files: dict[str, str], variables: Mapping[str, str] = NONE) -> F
     scripts = {name.rsplit("/", 1)[-1]: text for name, text in files.items()}
     inside = {other for name, text in scripts.items() for other in started_by(text, scripts, name)}
     for name, text in files.items():
-        if name.rsplit("/", 1)[-1] in inside:
-            continue
-        read = _read_one(name, text, variables, scripts)
-        for one in read:
-            one.gpu = one.gpu or gpu_of_file(name)
-        found += read
+        if name.rsplit("/", 1)[-1] not in inside:
+            found += _of_gpu(name, _read_one(name, text, variables, beside=scripts))
+    found = together.followed(found, list(files), look, read)
     if not found:
         shown = ", ".join(files)
         names = [other for text in files.values() for other in started_by(text)]
         why = f"starts {', '.join(names[:3])}" if names else "not a launch file of a known kind"
         hint = "give that file beside this one" if names else f"`launch-check` reads {SUPPORTED}"
         raise GpuscaleError(f"{shown}: {why}", hint)
-    main = _together(found)
+    main = together.joined(found, {kind: i for i, kind in enumerate(KINDS)})
     if main.method == "serve":
         serving.put_size(main)
     return main
 
 
-def _together(found: list[Found]) -> Found:
-    """Fill what the first does not say from the others."""
-    empty = Found("")
-    rank = {kind: i for i, kind in enumerate(KINDS)}
-    found = sorted(found, key=lambda f: rank.get(f.kind, 99))
-    main = found[0]
-    for other in found[1:]:
-        for field in Found.__slots__:
-            if field in ("kind", "software", "version"):
-                continue
-            value = getattr(main, field)
-            if isinstance(value, list):
-                value += [v for v in getattr(other, field) if v not in value]
-            elif isinstance(value, dict):
-                value.update({k: v for k, v in getattr(other, field).items() if k not in value})
-            elif value == getattr(empty, field) and field not in main.places:
-                setattr(main, field, getattr(other, field))
-    if main.model_name:  # a recipe that is named says what a file beside it leaves to it
-        main.unread.pop("layout", None)
-    return main
+def _of_gpu(name: str, found: list[Found]) -> list[Found]:
+    """Put the GPU that a file's name says."""
+    for one in found:
+        one.gpu = one.gpu or gpu_of_file(name)
+    return found
+
+
+def _single(name: str, found: list[Found]) -> list[Found]:
+    """Put one GPU on the recipes of torchtune that are called so."""
+    for one in found:
+        if one.kind == "torchtune" and "single_device" in name.rsplit("/", 1)[-1]:
+            one.n_gpus = 1
+    return found
 
 
 def _read_one(
-    name: str, text: str, variables: Mapping[str, str], beside: Mapping[str, str] = NONE
+    name: str,
+    text: str,
+    variables: Mapping[str, str],
+    options: Mapping[str, Any] = NONE,
+    beside: Mapping[str, str] = NONE,
 ) -> list[Found]:
+    """Read a file; `options`: what a command that starts it puts over its keys."""
     stripped = text.lstrip()
     if name.endswith((".yaml", ".yml")):
-        return _yaml(name, text, variables)
+        return _single(name, _yaml(name, text, variables, options))
     named = name.lower()
     if "modelfile" in named and not named.endswith(PAGES):
         if (served := read_modelfile(text)) is not None:
@@ -155,7 +162,7 @@ def _read_one(
     if name.endswith(".py") or (PYTHON.search(text) and not stripped.startswith("#!")):
         if "config_registry" in name and (found := torchtitan.read_registry(name, text, variables)):
             return [found]
-        if (found := python.read_python(text)) is not None:
+        if (found := python.read_python(text, {**variables, **options})) is not None:
             return [found]
         raise GpuscaleError(
             f"{name}: a Python program that names no model and trainer by constants is not read",
@@ -193,7 +200,9 @@ def _toml(name: str, text: str) -> Found:
     return torchtitan.read_toml(tables)
 
 
-def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
+def _yaml(
+    name: str, text: str, variables: Mapping[str, str], options: Mapping[str, Any]
+) -> list[Found]:
     if TEMPLATE.search(text):
         raise GpuscaleError(
             f"{name}: a Helm template, whose values stand elsewhere",
@@ -201,7 +210,7 @@ def _yaml(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
         )
     found: list[Found] = []
     for table in yaml_tables(name, text):
-        one = _table(table)
+        one = _table(together.over(table, options))
         found += [one] if one else _embedded(name, table, variables)
     return serving.server_of(found)
 
@@ -221,6 +230,8 @@ def _table(table: dict[str, Any]) -> Found | None:
         return asked
     if "finetuning_type" in keys or ("stage" in keys and "model_name_or_path" in keys):
         return trainer.read_arguments(table, "llama-factory", "llama-factory")
+    if "actor_rollout_ref" in keys or {"partial_pretrain"} & set(trainer.section(table, "model")):
+        return verl.read_verl_file(table)
     if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
         return trainer.read_arguments(llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
@@ -272,9 +283,12 @@ def _script(
 ) -> list[Found]:
     script = read_script(text, outside_variables(text) | dict(variables), beside)
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
-    read = [f for words in script.commands if (f := _command(words, stem)) is not None]
-    found = main_of(serving.pooled(read))
-    found += [f for words in script.commands if (f := trainer.read_launcher(words)) is not None]
+    started = [(f, words) for words in script.commands if (f := _command(words, stem)) is not None]
+    found = main_of(serving.pooled([f for f, _ in started]))
+    if not found and (own := program.of_script(script)) is not None:
+        started, found = [own], [own[0]]
+    kept = [words for f, words in started if any(f is other for other in found)]
+    found += [f for words in kept or script.commands if (f := trainer.read_launcher(words))]
     for document in script.documents:
         body = read_document(document, script)
         job = body.startswith("#!") and "#SBATCH" in body and not document.endswith(".sh")
@@ -284,8 +298,6 @@ def _script(
         found = [megatron.read(["pretrain_gpt.py", *options], stem)]
         found[0].unresolved.append("no command: the options that its variables hold are read")
         found[0].precision = None if found[0].precision == "fp32" else found[0].precision
-    if not found and (one := program.of_script(script)) is not None:
-        found = [one]
     for one in found:
         if one.method == "serve":
             put_machine(text, one)
@@ -295,15 +307,18 @@ def _script(
             for words in script.commands:
                 maxtext.put_slices(words, one)
         _unresolved(one, script)
-    return [_together(found)] if found else []
+    return found
 
 
 def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
     """Read a file that a script writes; one of no known kind says nothing."""
     try:
-        return _read_one(name, text, variables)
+        found = _read_one(name, text, variables)
     except GpuscaleError:
         return []
+    for one in found:
+        one.source = name
+    return found
 
 
 def _unresolved(found: Found, script: Script) -> None:
@@ -340,17 +355,17 @@ def _command(words: list[str], stem: str) -> Found | None:
         return recipes.read_recipe(words)
     if recipes.is_nemo(words):
         return recipes.read_nemo(words)
-    if (found := commands.oumi_job(words) or read_configured(words)) is not None:
+    if (found := commands.started(words) or read_configured(words)) is not None:
         return found
     if rl.is_slime(words):
-        return rl.read_slime(megatron.read(["train.py", *words], stem), _arguments(words))
+        return rl.read_slime(megatron.read(["train.py", *words], stem), program.options_in(words))
     if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
-        return of_table(nest(rl.pairs(words)), RL_TABLES)
-    if rl.is_verl(words):
-        return rl.read_verl(words)
+        return of_table(nest(verl.pairs(words)), RL_TABLES)
+    if verl.is_verl(words):
+        return verl.read_verl_command(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
-    table = _arguments(words)
+    table = program.options_in(words)
     if keyed.is_hydra(words):
         return keyed.read_hydra(words)
     if rl.is_openrlhf(words):
@@ -360,24 +375,19 @@ def _command(words: list[str], stem: str) -> Found | None:
     if any(re.search(r"\bcolossalai$", w) for w in words[:4]):
         return commands.read_colossalai(words, table)
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
-        programs = [w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")]
-        program = programs[-1] if programs else ""
-        named = r"(?:^|_)(dpo|orpo|simpo|grpo|ppo|rm|reward)(?![a-z])"
-        if (method := re.search(named, program)) is not None:  # scripts of TRL and its kin
-            table.setdefault("rl", method[1].replace("reward", "rm"))
-        kind = "llama-factory" if "finetuning_type" in table else "trainer"
-        return trainer.read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")
+        return _trainer_command(words, table)
     return None
 
 
-def _arguments(words: list[str]) -> dict[str, Any]:
-    """`--key value` words as a table; a key without a value is true."""
-    table: dict[str, Any] = {}
-    for i, word in enumerate(words):
-        if not word.startswith("--"):
-            continue
-        key, equals, value = word[2:].partition("=")
-        following = words[i + 1] if i + 1 < len(words) else "--"
-        given = value if equals else (True if following.startswith("--") else following)
-        table[key.replace("-", "_")] = given
-    return table
+def _trainer_command(words: list[str], table: dict[str, Any]) -> Found:
+    """Read a command of a program with the arguments of a trainer of Hugging Face."""
+    programs = [w for w in words if w.endswith(".py")]
+    named = r"(?:^|_)(dpo|orpo|simpo|grpo|ppo|rm|reward)(?![a-z])"
+    last = programs[-1].rsplit("/", 1)[-1] if programs else ""
+    if (method := re.search(named, last)) is not None:  # scripts of TRL and its kin
+        table.setdefault("rl", method[1].replace("reward", "rm"))
+    kind = "llama-factory" if "finetuning_type" in table else "trainer"
+    found = trainer.read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")
+    if kind == "trainer":
+        found.program, found.options = programs[-1] if programs else "", table
+    return found

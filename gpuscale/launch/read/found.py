@@ -68,7 +68,11 @@ class Found:
     unresolved: list[str] = field(default_factory=list)  # variables and substitutions
     notes: list[str] = field(default_factory=list)  # what an answer leaves out, or takes
     other_machine: str | None = None  # accelerators that are no GPUs
-    beside: str | None = None  # file that says the rest
+    beside: list[str] = field(default_factory=list)  # files that say more, as they are written
+    source: str = ""  # name of the file that another wrote or named
+    program: str = ""  # Python file that is started
+    options: dict[str, Any] = field(default_factory=dict)  # what that program is told
+    defaults: bool = False  # of a program that a command or a file tells the rest
     unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
     wrong: list[str] = field(default_factory=list)  # the framework refuses it
     beyond: list[str] = field(default_factory=list)  # why nothing can be predicted
@@ -91,7 +95,7 @@ def main_of(found: list[Found]) -> list[Found]:
     for kind in kinds:
         alike = [f for f in found if f.kind == kind]
         best = max(alike, key=lambda f: len(f.places))
-        others = sum(f.places != best.places for f in alike)
+        others = sum((f.places, f.model_name) != (best.places, best.model_name) for f in alike)
         if others:
             best.unresolved.append(f"one of {others + 1} {kind} commands: others are not read")
         chosen.append(best)
@@ -107,6 +111,8 @@ def named_model(text: str) -> str:
     text = text.rstrip("/")
     if cached := re.search(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(/snapshots|$)", text):
         return f"{cached[1]}/{cached[2]}"  # a folder of the hub's cache
+    if UNSET in text and re.search(r"[(`]", text):  # what a command prints
+        return text
     folder, _, last = text.rpartition("/")
     return last if UNSET in folder and UNSET not in last else text
 

@@ -226,7 +226,7 @@ def read_hydra(words: list[str]) -> Found:
     names = [w for w in words if w.startswith("--config-name")]
     after = words[words.index(names[0]) + 1 :] if names else []
     name = names[0].partition("=")[2] or next(iter(after), "") if names else ""
-    found.beside = f"{name.removesuffix('.yaml').strip()}.yaml" if name else None
+    found.beside += [f"{name.removesuffix('.yaml').strip()}.yaml"] if name else []
     found.model_name = found.model_name if UNSET not in (found.model_name or "") else None
     return found
 

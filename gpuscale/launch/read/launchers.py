@@ -36,6 +36,8 @@ LAUNCHERS = (
     "colossalai",
     "composer",
 )
+MOVES = re.compile(r"(?<!\S)(rsync|cp|rm|mkdir|sbcast|hostname|nvidia-smi|tar|df|ls)\s")
+"""Programs of a step that moves files or asks the nodes."""
 NODE_VARIABLES = (
     "NNODES",
     "NUM_NODES",
@@ -122,11 +124,13 @@ def read_size(text: str, script: Script, found: Found) -> None:
     told = bool(found.n_nodes and found.gpus_per_node)  # by the framework's own options
     nodes, per_node, tasks = _sbatch(text)
     put_machine(text, found)
-    total, unknown = None, False
+    total, unknown, told_all = None, False, False
     for words in script.commands:
         if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):
             continue
         if words[0] in ("srun", "mpirun") and not _starts_a_program(words):
+            continue
+        if words[0] == "srun" and MOVES.search(line := " ".join(words)) and "python" not in line:
             continue
         end = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
         given = _pairs(words[:end])
@@ -136,6 +140,9 @@ def read_size(text: str, script: Script, found: Found) -> None:
         if given.get("--ntasks-per-node") == "1":  # one launcher a node, however many GPUs
             del given["--ntasks-per-node"]
         per_node = _first(given, PER_NODE) or per_node
+        if UNSET in given.get("--num_processes", ""):
+            found.unread["n_gpus"] = given["--num_processes"].replace(UNSET, "")
+        told_all |= given.get("--num_processes", "").isdigit()
         unknown |= any(UNSET in given.get(name, "") for name in TOTAL)
         total = _first(given, TOTAL) or _included(given.get("--include", "")) or total
         if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:
@@ -154,7 +161,7 @@ def read_size(text: str, script: Script, found: Found) -> None:
         total, per_node = _counted(script, nodes, found.tp * found.pp * found.cp)
     found.n_nodes = found.n_nodes or nodes
     found.gpus_per_node = found.gpus_per_node or per_node
-    if total and not (nodes and per_node):
+    if total and (told_all or not (nodes and per_node)):
         found.n_gpus = found.n_gpus or total
     if found.gpus_per_node and not found.n_nodes and not found.n_gpus and not unknown:
         found.n_nodes = 1

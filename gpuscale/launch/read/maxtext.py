@@ -101,7 +101,7 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     name = table.get("model_name")
     stem = re.sub(r"^.*/|\.ya?ml$", "", config)
     if stem != "base":
-        found.beside = f"{stem}.yml"
+        found.beside.append(f"{stem}.yml")
         name = name or stem.replace("_", "-")
     found.model_name = MODELS.get(str(name), str(name)) if name not in (None, "default") else None
     if found.model_name is None and (stem == "base" or any(k in table for k in SHAPE_KEYS)):

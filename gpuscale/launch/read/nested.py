@@ -123,7 +123,7 @@ class Dialect:
         at.put(self.numbers)
         self.read(at)
         if self.beside and (other := at.text(self.beside)):
-            found.beside = other.rsplit("/", 1)[-1]
+            found.beside.append(other)
         return found
 
 

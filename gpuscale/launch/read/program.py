@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.launchers import LAUNCHERS
@@ -40,8 +40,8 @@ def _trains(words: list[str]) -> bool:
     return bool(re.search(r"train|finetun|fine_tun|sft|grpo|ppo|dpo", script)) and len(words) > 3
 
 
-def of_script(script: Script) -> Found | None:
-    """Job of the last command that a training launcher starts; None where there is none."""
+def of_script(script: Script) -> tuple[Found, list[str]] | None:
+    """Job of the last command that a training launcher starts, and the command; None for none."""
     for words in reversed(script.commands):
         at = next((i for i, w in enumerate(words) if w.rsplit("/", 1)[-1] in STARTERS), None)
         if at is None and words[:1] == ["srun"]:
@@ -59,8 +59,10 @@ def of_script(script: Script) -> Found | None:
         found = Found("program", software="", version="")
         found.unread["layout"] = "as the program has it"
         found.places["script"] = rest[start].replace(UNSET, "")
+        found.program = rest[start] if rest[start].endswith(".py") else ""
+        found.options = options_in(rest[start + 1 :])
         _put_options(rest[start + 1 :], found)
-        return found
+        return found, words
     return None
 
 
@@ -76,7 +78,7 @@ SAID = {
 """Field -> options that mean it in whatever program has them."""
 MODELS = "model_name_or_path model_name base_model model_id hf_model model_path model"
 ENDINGS = (".yaml", ".yml", ".toml", ".json", ".py")
-NO_JOB = r"vocab|merge|token|data|deepspeed|ds_|accelerate|index|split|hostfile|template"
+NO_JOB = r"vocab|merge|token|data|index|split|hostfile|template"
 """What stands in the option or the name of a file that says no job."""
 
 
@@ -96,11 +98,23 @@ def _put_options(words: list[str], found: Found) -> None:
     found.model_name = next((n for n in named if UNSET not in n), None)
     found.precision = next((p for p in ("bf16", "fp16") if given.get(p, "0") in ("", "True")), None)
     files = {v: k for k, v in given.items() if v.endswith(ENDINGS)}
-    files |= {w: "" for w in words if w.endswith(ENDINGS) and not w.startswith("-")}
+    files |= {w: "" for w in words if w.endswith(ENDINGS) and not re.match("-|.*=", w)}
     files = {v: k for v, k in files.items() if not re.search(NO_JOB, f"{k} {v.rsplit('/', 1)[-1]}")}
-    last = next(iter(files), "").replace(UNSET, "")
-    found.beside = re.split("[/=]", last)[-1] or None
+    found.beside = list(files)[:4]
 
 
 def _known(key: str) -> bool:
     return any(key in names.split() for names in (*SAID.values(), MODELS, "bf16 fp16"))
+
+
+def options_in(words: list[str]) -> dict[str, Any]:
+    """`--key value` words as a table; a key without a value is true."""
+    table: dict[str, Any] = {}
+    for i, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        key, equals, value = word[2:].partition("=")
+        following = words[i + 1] if i + 1 < len(words) else "--"
+        given = value if equals else (True if following.startswith("--") else following)
+        table[key.replace("-", "_")] = given
+    return table

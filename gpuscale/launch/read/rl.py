@@ -1,8 +1,9 @@
-"""RL post-training: verl's `KEY=VALUE` words, OpenRLHF's options, a trainer's keys."""
+"""RL post-training: OpenRLHF's and slime's options, a trainer's keys."""
 
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read.found import UNSET, Found, named_model
@@ -25,113 +26,9 @@ ESTIMATORS = {
 METHODS = ("ppo", "grpo", "rloo", "reinforce++", "dr-grpo", "dapo", "gspo", "dpo", "orpo", "simpo")
 
 
-def is_verl(words: Sequence[str]) -> bool:
-    """Whether a command trains with verl."""
-    return any(re.match(r"verl\.trainer\.\w+|\S*/main_ppo\.py$", w) for w in words) or any(
-        w.startswith("actor_rollout_ref.") for w in words
-    )
-
-
 def is_openrlhf(words: Sequence[str]) -> bool:
     """Whether a command trains with OpenRLHF."""
     return any(re.match(r"openrlhf\.cli\.train_\w+$", w) for w in words)
-
-
-def pairs(words: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
-    given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w)]
-    return {key: value for key, _, value in (one.partition("=") for one in given)}
-
-
-def read_verl(words: Sequence[str]) -> Found:
-    """Read a command of verl: GRPO and its like, or supervised fine-tuning.
-
-    Batch sizes are prompts of a step; a sequence is a prompt and its longest response.
-    """
-    table = pairs(words)
-    get = _Reader(Found("verl", software="verl", version="verl"), table)
-    found = get.found
-    found.precision = "bf16"
-    found.n_nodes = get.number("trainer.nnodes", "n_nodes")
-    found.gpus_per_node = get.number("trainer.n_gpus_per_node", "gpus_per_node")
-    sft = any("sft_trainer" in w for w in words)
-    model = ("model.partial_pretrain", "model.path") if sft else ("actor_rollout_ref.model.path",)
-    found.model_name = next((m for key in model if (m := get.text(key, "model"))), None)
-    at = "model." if sft else "actor_rollout_ref.model."
-    kept = get.text(f"{at}enable_gradient_checkpointing")
-    found.recompute = "none" if str(kept).lower() == "false" else "full"
-    rank = get.number(f"{at}lora_rank", "lora_rank")
-    found.lora_rank = rank or None
-    found.method = "lora" if found.lora_rank else "full"
-    if sft:
-        found.micro_batch_size = get.number("data.micro_batch_size_per_gpu", "micro_batch_size")
-        found.global_batch_size = get.number("data.train_batch_size", "global_batch_size")
-        found.seq_len = get.number("data.max_length", "seq_len")
-        found.cp = get.number("ulysses_sequence_parallel_size", "cp") or 1
-        found.zero_stage = 3
-    else:
-        _verl_policy(get, words)
-        _verl_rollouts(get)
-    found.cp_kind = "ulysses" if found.cp > 1 and "megatron" not in " ".join(table) else None
-    return found
-
-
-def _verl_policy(get: _Reader, words: Sequence[str]) -> None:
-    """Degrees, micro-batch and offload of the policy: Megatron's workers or FSDP's."""
-    found, actor = get.found, "actor_rollout_ref.actor."
-    over = any("megatron" in w for w in words if w.startswith("--config-name")) or any(
-        key.startswith(f"{actor}megatron.") for key in get.table
-    )
-    over |= get.text(f"{actor}strategy") == "megatron"
-    part = f"{actor}{'megatron' if over else 'fsdp_config'}."
-    if over:
-        for field, key in MEGATRON.items():
-            number = get.number(f"{part}{key}", field)
-            if number:
-                setattr(found, field, number)
-        found.zero_stage = 1
-        found.sequence_parallel = True
-    else:
-        found.cp = get.number(f"{actor}ulysses_sequence_parallel_size", "cp") or 1
-        found.zero_stage = 3
-    found.offload_parameters = get.text(f"{part}param_offload") in ("True", "true")
-    found.offload_optimizer = get.text(f"{part}optimizer_offload") in ("True", "true")
-    sizes = ("ppo_micro_batch_size_per_gpu", "micro_batch_size_per_gpu")
-    found.micro_batch_size = next(
-        (n for key in sizes if (n := get.number(actor + key, "micro_batch_size"))), None
-    )
-    over_all = get.number(f"{actor}ppo_micro_batch_size", "micro_batch_size")  # of old releases
-    if found.micro_batch_size is None and over_all and found.world_size:
-        found.micro_batch_size = max(1, over_all // found.world_size)
-
-
-MEGATRON = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "vpp": "virtual_pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-}
-
-
-def _verl_rollouts(get: _Reader) -> None:
-    """Prompts, samples, lengths and the engine's degree."""
-    found = get.found
-    word = get.text("algorithm.adv_estimator") or get.text("rllm.algorithm.adv_estimator") or "gae"
-    rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
-    rl["prompts"] = get.number("data.train_batch_size")
-    rl["prompt"] = get.number("data.max_prompt_length")
-    rl["max_response"] = get.number("data.max_response_length")
-    if rl["method"] != "ppo":
-        rl["group"] = get.number("actor_rollout_ref.rollout.n")
-    rl["rollout_tp"] = get.number("actor_rollout_ref.rollout.tensor_model_parallel_size")
-    put_rl(found, rl)
-    own = 16384  # verl/trainer/config/ppo_trainer.yaml
-    tokens = get.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or own
-    dynamic = get.text("actor_rollout_ref.actor.use_dynamic_bsz") in ("True", "true")
-    if dynamic and tokens and found.seq_len:  # as many samples as so many tokens hold
-        found.micro_batch_size = max(1, tokens // found.seq_len)
 
 
 def put_rl(found: Found, rl: Mapping[str, Any]) -> None:
@@ -185,7 +82,7 @@ PARTS = ("actor", "model")
 
 def read_openrlhf(words: Sequence[str], table: Mapping[str, Any]) -> Found:
     """Read a command of OpenRLHF; options before 0.10 have no sections (`--zero_stage`)."""
-    get = _Reader(Found("openrlhf", software="openrlhf", version="OpenRLHF"), table)
+    get = Reader(Found("openrlhf", software="openrlhf", version="OpenRLHF"), table)
     found = get.found
     for key, field in OPENRLHF.items():
         number = get.number(key, field)
@@ -210,7 +107,7 @@ def read_openrlhf(words: Sequence[str], table: Mapping[str, Any]) -> Found:
     return found
 
 
-def _openrlhf_rollouts(get: _Reader) -> None:
+def _openrlhf_rollouts(get: Reader) -> None:
     word = get.text("algo.advantage.estimator") or get.text("advantage_estimator") or "gae"
     rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
     rl["prompts"] = get.number("rollout.batch_size") or get.number("rollout_batch_size")
@@ -244,7 +141,7 @@ def is_slime(words: Sequence[str]) -> bool:
 
 def read_slime(found: Found, table: Mapping[str, Any]) -> Found:
     """Put what slime adds to Megatron's options on their record."""
-    get = _Reader(found, table)
+    get = Reader(found, table)
     found.kind = found.software = found.version = "slime"
     found.not_understood = [name for name in found.not_understood if name[2:4] == "no"]
     found.n_nodes = get.number("actor_num_nodes", "n_nodes")
@@ -279,7 +176,7 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
     """Put on a trainer's record what its keys say of preference tuning and RL."""
     said = ("rl", "rlhf_type", "stage", "task_type")
     word = next((str(table[key]).lower() for key in said if table.get(key)), "")
-    get = _Reader(found, table)
+    get = Reader(found, table)
     if sum(key in table for key in GRPO_KEYS) >= 2:
         word = "grpo"
     if "loss_type" in table and word == "grpo":
@@ -300,7 +197,11 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
         longest = get.number("max_completion_length")
         if prompt and longest:
             found.seq_len = prompt + longest
-        rl = {"group": get.number("num_generations"), "prompt": prompt, "max_response": longest}
+        rl = {
+            "group": get.number("num_generations", "group"),
+            "prompt": prompt,
+            "max_response": longest,
+        }
         put_rl(found, {"method": word, **rl})
     elif word in METHODS:
         put_rl(found, {"method": word})
@@ -308,7 +209,10 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
         found.not_understood.append(f"{word} (its loss is not counted)")
 
 
-class _Reader:
+NONE: Mapping[str, int] = MappingProxyType({})
+
+
+class Reader:
     """Values of a table that a command line gives, unset variables noted on a `Found`."""
 
     def __init__(self, found: Found, table: Mapping[str, Any]) -> None:
@@ -329,6 +233,13 @@ class _Reader:
             self.found.places[field] = f"{key} {text}"
         return text
 
-    def number(self, key: str, field: str = "") -> int | None:
-        """Value of a key as a whole number."""
+    def number(self, key: str, field: str = "", own: Mapping[str, int] = NONE) -> int | None:
+        """Value of a key as a whole number; where it is missing the framework's `own`."""
+        if key in own and self.table.get(key) is None:
+            self.found.notes.append(f"{key} {own[key]}, its default")
+            return own[key]
         return whole(self.text(key, field))
+
+    def true(self, key: str) -> bool:
+        """Whether a key is true."""
+        return str(self.table.get(key)).lower() == "true"

@@ -148,7 +148,7 @@ def read(words: list[str], name: str) -> Found:
     _extras(line)
     if "config" in given and (file := line.text("config")):
         found.notes.append(f"the options of {file[:60]} are not read: give it beside this file")
-        found.beside = None if found.model_name else file.rsplit("/", 1)[-1]
+        found.beside = [] if found.model_name else [file]
     if name == "trtllm" and words[start].endswith((".py", "trtllm-build")):
         found.kind = "trtllm" if words[start].endswith("trtllm-build") else "trtllm-checkpoint"
     return found

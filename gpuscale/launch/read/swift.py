@@ -65,7 +65,7 @@ def read_yaml(table: dict[str, Any]) -> Found:
 def _beside(table: dict[str, Any], found: Found) -> None:
     """Name the file that holds the other options."""
     if isinstance(config := table.get("config"), str):
-        found.beside = config.rsplit("/", 1)[-1]
+        found.beside.append(config)
 
 
 def _over_megatron(table: dict[str, Any]) -> Found:

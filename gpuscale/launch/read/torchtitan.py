@@ -178,7 +178,8 @@ def read_command(words: Sequence[str]) -> Found:
     else:
         _leave_unsaid(found, flat)
         found.model_name = preset_of(module, config.removeprefix(module + "_"))
-        found.beside = "config_registry.py" if config and UNSET not in config else None
+        if config and UNSET not in config:
+            found.beside.append("config_registry.py")
     return found
 
 
@@ -191,7 +192,7 @@ def _with_toml(file: str, flat: dict[str, Any]) -> Found:
     if UNSET not in stem:
         module, _, flavor = stem.partition("_")
         found.model_name = MODELS.get((module, _plain(flavor)))
-        found.beside = f"{stem}.toml"
+        found.beside.append(f"{stem}.toml")
     return found
 
 

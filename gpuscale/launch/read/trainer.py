@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from gpuscale.launch.options import known_options
@@ -28,7 +27,7 @@ REFUSED = ("amp", "sparse_gradients", "curriculum_learning")
 
 def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
     """Read a DeepSpeed JSON; sequence length, model and GPUs are not in it."""
-    found = found or Found("deepspeed")
+    found = found or Found("deepspeed", method="full")
     found.software = "deepspeed-zero3"
     found.version = "DeepSpeed 0.19.8"
     for key in table:
@@ -36,14 +35,16 @@ def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
             found.wrong.append(f"{key}: DeepSpeed 0.19.8 refuses this key")
         elif key not in DEEPSPEED_KEYS:
             found.not_understood.append(f"{key} (DeepSpeed ignores it)")
-    zero = _section(table, "zero_optimization")
+    zero = section(table, "zero_optimization")
     found.zero_stage = _number(zero, "stage") or 0
     found.offload_optimizer = _device(zero, "offload_optimizer")
     found.offload_parameters = _device(zero, "offload_param")
     if found.offload_parameters and found.zero_stage != 3:
-        found.wrong.append("offload_param needs stage 3")
+        found.offload_parameters = False
+        found.notes.append("offload_param does nothing below ZeRO-3")
     if found.offload_optimizer and not found.zero_stage:
-        found.wrong.append("offload_optimizer at stage 0 offloads nothing")
+        found.offload_optimizer = False
+        found.notes.append("offload_optimizer does nothing at stage 0")
     found.micro_batch_size = _number(table, "train_micro_batch_size_per_gpu") or (
         found.micro_batch_size
     )
@@ -51,17 +52,18 @@ def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
     found.global_batch_size = _number(table, "train_batch_size") or found.global_batch_size
     found.cp = _number(table, "sequence_parallel_size") or found.cp
     found.cp_kind = "ulysses" if found.cp > 1 else found.cp_kind
-    found.tp = _number(_section(table, "tensor_parallel"), "autotp_size") or found.tp
-    on = {k for k in ("bf16", "fp16") if _section(table, k).get("enabled") is True}
+    found.tp = _number(section(table, "tensor_parallel"), "autotp_size") or found.tp
+    on = {k for k in ("bf16", "fp16") if section(table, k).get("enabled") is True}
     if on == {"bf16", "fp16"}:
         found.wrong.append("bf16 and fp16 exclude each other")
     found.precision = found.precision or next(iter(sorted(on)), None)
-    optimizer = _section(table, "optimizer").get("type")
+    optimizer = section(table, "optimizer").get("type")
     found.optimizer = str(optimizer).lower() if optimizer else found.optimizer
     return found
 
 
-def _section(table: dict[str, Any], key: str) -> dict[str, Any]:
+def section(table: dict[str, Any], key: str) -> dict[str, Any]:
+    """Give a table's section; an empty one where it has none."""
     value = table.get(key)
     return value if isinstance(value, dict) else {}
 
@@ -77,7 +79,7 @@ def _number(table: dict[str, Any], key: str) -> int | None:
 
 
 def _device(zero: dict[str, Any], key: str) -> bool:
-    return _section(zero, key).get("device") in ("cpu", "nvme")
+    return section(zero, key).get("device") in ("cpu", "nvme")
 
 
 ACCELERATE_FILE_KEYS = frozenset(
@@ -97,24 +99,27 @@ def read_accelerate(table: dict[str, Any]) -> Found:
             f"num_processes {found.n_gpus} is no multiple of num_machines {found.n_nodes}"
         )
     word = str(table.get("mixed_precision", "no"))
-    found.precision = {"no": "fp32"}.get(word, word)
+    found.precision = word if word in ("bf16", "fp16", "fp8") else None  # else the trainer's
+    found.method = "full"
     known = set(known_options("accelerate").arity) | ACCELERATE_FILE_KEYS
     for key in table:
         if key not in known and not key.endswith(("_config", "_environment")):
             found.not_understood.append(key)
     kind = str(table.get("distributed_type", "NO")).upper()
     if kind == "DEEPSPEED":
-        _accelerate_deepspeed(_section(table, "deepspeed_config"), found)
+        _accelerate_deepspeed(section(table, "deepspeed_config"), found)
     elif kind == "FSDP":
-        _fsdp(_section(table, "fsdp_config"), found)
+        _fsdp(section(table, "fsdp_config"), found)
     elif kind in ("MULTI_GPU", "NO"):
         found.zero_stage = 0
-    _parallelism(_section(table, "parallelism_config"), found)
+    _parallelism(section(table, "parallelism_config"), found)
     return found
 
 
 def _accelerate_deepspeed(section: dict[str, Any], found: Found) -> None:
     found.software = "deepspeed-zero3"
+    if isinstance(file := section.get("deepspeed_config_file"), str):
+        found.beside.append(file)
     found.zero_stage = _number(section, "zero_stage")
     found.accumulation = _number(section, "gradient_accumulation_steps")
     found.offload_optimizer = section.get("offload_optimizer_device") in ("cpu", "nvme")
@@ -147,14 +152,17 @@ def read_launcher(words: list[str]) -> Found | None:
             key, equals, value = word[2:].partition("=")
             given[key] = value if equals else True if after.startswith("--") else after
     kind = "FSDP" if "use_fsdp" in given else "DEEPSPEED" if "use_deepspeed" in given else ""
-    if not kind:
+    file = given.get("config_file")
+    if not kind and not isinstance(file, str):
         return None
-    found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
+    found = Found("accelerate", software="", version=known_options("accelerate").version)
     if kind == "FSDP":
+        found.software = "fsdp"
         true = {k: str(v).lower() == "true" for k, v in given.items() if v in ("true", "True")}
         _fsdp(given | true, found)
-    else:
+    elif kind:
         _accelerate_deepspeed(given, found)
+    found.beside += [file] if isinstance(file, str) else []
     word = str(given.get("mixed_precision", "no"))
     found.precision = word if word in ("bf16", "fp16", "fp8") else None
     return found
@@ -197,8 +205,14 @@ ARGUMENTS = {
     "sequence_parallel_degree": "cp",
     "lora_rank": "lora_rank",
     "lora_r": "lora_rank",
+    "lora_dim": "lora_rank",
+    "peft_lora_r": "lora_rank",
 }
 """Trainer argument or YAML key -> field of `Found`."""
+HALVES = ("source_max_len", "target_max_len"), ("max_source_length", "max_target_length")
+"""Arguments that together are the length: of the prompt, of the answer."""
+TOLD = {*ARGUMENTS, *HALVES[0], *HALVES[1], "bf16", "fp16", "gradient_checkpointing", "optim"}
+"""Arguments whose defaults in a program of one's own are taken."""
 
 
 VISION = ("vision_tower", "mm_projector_type", "tune_mm_mlp_adapter", "vision_model_name_or_path")
@@ -224,42 +238,46 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
         if number is not None:
             setattr(found, field, number)
             found.places[field] = f"{key}: {number}"
+    for pair in HALVES:
+        if all(lengths := [_number(table, key) or 0 for key in pair]):
+            found.seq_len = sum(lengths)
+            found.places["seq_len"] = " + ".join(pair)
     found.precision = "fp16" if _true(table, "fp16") else "bf16" if _true(table, "bf16") else None
     habit = kind == "llama-factory" and not _true(table, "disable_gradient_checkpointing")
     if habit or _true(table, "gradient_checkpointing"):  # LLaMA-Factory's own default
         found.recompute = "full"
     _method(table, kind, found)
-    if _true(table, "load_in_8bit") or _number(table, "quantization_bit") == 8:
+    if _true(table, "load_in_8bit") or 8 in (
+        _number(table, "quantization_bit"),
+        _number(table, "bits"),
+    ):
         found.weights = "int8"
     rl.put_trainer(table, found)
     optimizer = table.get("optim") or table.get("optimizer")
     found.optimizer = str(optimizer) if optimizer else None
     if isinstance(fsdp := table.get("fsdp"), (list, str)) and fsdp:
         found.zero_stage = 3 if "full_shard" in str(fsdp) else 2
-    if "fsdp_config" in table:
-        _fsdp(_section(table, "fsdp_config"), found)
+    shards = found.zero_stage is not None or kind == "axolotl"
+    if shards and (given := section(table, "fsdp_config")):
+        named = {f"fsdp_{k.removeprefix('fsdp_')}": v for k, v in given.items()}
+        version = table.get("fsdp_version", named.get("fsdp_version"))
+        _fsdp({**named, "fsdp_version": version}, found)
     _named_config(table, found)
     return found
 
 
 def _named_config(table: dict[str, Any], found: Found) -> None:
-    """Take the ZeRO stage that an option says, or that a DeepSpeed file not given is called by."""
+    """Take the ZeRO stage that an option says, and the files that say more."""
     for key in ("zero_stage", "deepspeed_stage"):
         if found.zero_stage is None:
             found.zero_stage = _number(table, key)
-    name = str(table.get("deepspeed") or "").rsplit("/", 1)[-1]
-    if not name.endswith((".json", ".yaml", ".conf")):
-        return
-    found.software = found.software or "deepspeed-zero3"
-    if found.zero_stage is not None:
-        return
-    if stage := re.search(r"(?:z|zero|stage)[_-]?([0-3])", name.lower()):
-        found.zero_stage = int(stage[1])
-        found.offload_optimizer = bool(re.search(r"(?<!no_)(?<!no-)offload", name.lower()))
-        found.offload_parameters = found.offload_optimizer and found.zero_stage == 3
-        found.unresolved.append(f"{name} is not given: what its name says is taken")
-    else:
-        found.beside = name
+    name = str(table.get("deepspeed") or "")
+    if name.endswith((".json", ".yaml", ".conf")):
+        found.software = found.software or "deepspeed-zero3"
+        found.beside.append(name)
+    config = table.get("config")
+    if isinstance(config, str) and config.endswith((".yaml", ".yml")):
+        found.beside.append(config)
 
 
 def _true(table: dict[str, Any], key: str) -> bool:
@@ -268,7 +286,8 @@ def _true(table: dict[str, Any], key: str) -> bool:
 
 def _method(table: dict[str, Any], kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
-    four_bit = _true(table, "load_in_4bit") or _number(table, "quantization_bit") == 4
+    bits = _number(table, "quantization_bit") or _number(table, "bits")
+    four_bit = _true(table, "load_in_4bit") or bits == 4
     named = table.get("adapter") or table.get("finetuning_type") or table.get("train_mode")
     adapter = str(named or "").lower()
     chosen = _true(table, "use_peft") or _true(table, "use_lora")

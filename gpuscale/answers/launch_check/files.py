@@ -1,0 +1,77 @@
+"""Files of a launch: those that are given, and those near them that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.text import read_text, shown_name
+from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.read.shell import started_by
+from gpuscale.launch.read.together import MOST_FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MOST_BYTES = 300_000
+"""Largest file of a launch; those people publish have up to 40,000."""
+FOLDERS_UP = 4
+"""Folders above a file in which what it names is looked for: scripts are started at the root."""
+
+
+def given_files(names: Sequence[str]) -> dict[str, str]:
+    """Text of the files that a person names, and of the scripts that these start or source."""
+    files = {shown_name(name): read_text(name, MOST_BYTES) for name in names}
+    waiting = list(files)
+    while waiting:
+        name = waiting.pop(0)
+        for other in started_by(files[name]):
+            path = _near(Path(name).absolute().parent, other)
+            shown = os.path.relpath(path) if path else ""
+            if path and shown not in files and len(files) < MOST_FILES:
+                files[shown] = read_text(path, MOST_BYTES)
+                waiting.append(shown)
+    return files
+
+
+def finder(files: dict[str, str]) -> Callable[[str], tuple[str, str] | None]:
+    """Make the function that finds a file near those of a launch; what it finds is put to them."""
+    given = list(files)
+
+    def look(written: str) -> tuple[str, str] | None:
+        for name in given:
+            if (path := _near(Path(name).absolute().parent, written)) is None:
+                continue
+            try:
+                text = read_text(path, MOST_BYTES)
+            except GpuscaleError:
+                return None
+            shown = os.path.relpath(path)
+            files[shown] = text
+            return shown, text
+        return None
+
+    return look
+
+
+def _near(folder: Path, written: str) -> Path | None:
+    """Path of a file that is named in a folder, from it or from a folder above.
+
+    Of a path whose beginning is not known or is another machine's, the end is looked for.
+    """
+    parts = [part for part in re.split(r"[/\\]", written.strip("'\"")) if part not in ("", ".")]
+    unknown = [i for i, part in enumerate(parts) if UNSET in part or "$" in part or part == "~"]
+    elsewhere = bool(unknown) or written.startswith(("/", "\\"))
+    parts = parts[unknown[-1] + 1 :] if unknown else parts
+    if not parts:
+        return None
+    ends = [parts[i:] for i in range(len(parts))] if elsewhere else [parts]
+    for above in [folder, *folder.parents][: FOLDERS_UP + 1]:
+        for end in ends if above == folder else [e for e in ends if len(e) > 1] or ends[:1]:
+            path = above.joinpath(*end)
+            if os.path.isfile(path):
+                return path
+    return None

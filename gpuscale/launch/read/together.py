@@ -1,0 +1,158 @@
+"""Files of one launch: those that name others are followed, then what all say is one record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.nested import nest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Look = Callable[[str], "tuple[str, str] | None"]
+"""Name and text of a file by the path as a launch file writes it; None where it is not here."""
+Read = Callable[[str, str, Mapping[str, Any]], "list[Found]"]
+"""Records of a file by its name, its text and the options that it is started with."""
+MOST_FILES = 16
+
+
+def last_of(path: str) -> str:
+    """Name of a file without its folders."""
+    return re.split(r"[/=\\]", path.rstrip("/"))[-1].replace(UNSET, "")
+
+
+def followed(found: Sequence[Found], given: Sequence[str], look: Look, read: Read) -> list[Found]:
+    """Read the files that those of a launch name, and what these name.
+
+    `found`: records of the files given. `given`: names of these files. `look`: finds another.
+    `read`: reads it. Returns: records of all. A file that is not here stays in `Found.beside`; one
+    that says nothing is dropped.
+    """
+    known = {last_of(name) for name in [*given, *(one.source for one in found)]}
+    queue, leading, every = list(found), [], []  # type: list[Found], list[Found], list[Found]
+    while queue:
+        one = queue.pop(0)
+        every.append(one)
+        if one.program and len(known) < MOST_FILES:
+            if (other := look(one.program)) is not None:
+                more = _quiet(read, other, one.options)
+                known.add(last_of(one.program))
+                for each in more:
+                    each.source = last_of(one.program)
+                leading += [f for f in more if not f.defaults]
+                queue += more
+        missing = []
+        for path in one.beside:
+            if last_of(path) in known:
+                continue
+            other = look(path) if len(known) < MOST_FILES else None
+            if other is None:
+                missing.append(path)
+                continue
+            known.add(last_of(path))
+            more = _quiet(read, other, {} if one.program else one.options)
+            for each in more:
+                each.source = each.source or last_of(path)
+            leading += more if one.options and not one.program else []
+            queue += more
+        one.beside = missing
+    return leading + [f for f in every if all(f is not other for other in leading)]
+
+
+def _quiet(read: Read, file: tuple[str, str], options: Mapping[str, Any]) -> list[Found]:
+    """Read a file that another names; give none where it is of no known kind."""
+    try:
+        return read(*file, options)
+    except GpuscaleError:
+        return []
+
+
+def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
+    """One record of all: the training file decides, the others fill in what it leaves out.
+
+    `rank`: order of the kinds.
+    """
+    empty = Found("")
+    first, *others = sorted(found, key=lambda f: rank.get(f.kind, 99))
+    for other in others:
+        for field in Found.__slots__:
+            if field in ("kind", "version", "software", "program", "options", "source"):
+                continue
+            value, new = getattr(first, field), getattr(other, field)
+            if field == "unread":
+                _unread(first, other)
+            elif field.removesuffix("_name") in first.unread and other.source and not first.source:
+                continue  # a command says it, by what is not known
+            elif isinstance(value, list):
+                value += [v for v in new if v not in value]
+            elif isinstance(value, dict):
+                value.update({k: v for k, v in new.items() if k not in value})
+            elif value == getattr(empty, field) and field not in first.places:
+                setattr(first, field, new)
+        if other.defaults and other.method in ADAPTED:
+            first.method = other.method if first.method in ("full", "lora") else first.method
+        if first.software in ("", "hf-trainer", "llama-factory", "fsdp") and other.kind in SHARDED:
+            first.software = other.software
+    if first.model_name:  # a recipe that is named says what a file beside it leaves to it
+        first.unread.pop("layout", None)
+    _named_alone(first)
+    return first
+
+
+def _unread(first: Found, other: Found) -> None:
+    """Join what is not known: what another says in numbers is known."""
+    empty = Found("")
+    for field, text in other.unread.items():
+        name = "model_name" if field == "model" else field
+        if field == "layout" and other.kind == "program":
+            continue
+        if getattr(first, name, None) == getattr(empty, name, None) and field not in first.rl:
+            first.unread.setdefault(field, text)
+    if first.source:
+        for field in list(first.unread):
+            name = "model_name" if field == "model" else field
+            if getattr(other, name, None) != getattr(empty, name, None):
+                del first.unread[field]
+
+
+ADAPTED = ("lora", "qlora", "dora")
+SHARDED = ("deepspeed", "accelerate")
+"""Kinds that say how another's training is sharded."""
+
+
+def over(table: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Put `key=value` words of a command over the table that it starts.
+
+    Examples
+    --------
+    >>> over({"model": {"rank": 8, "bits": 4}}, {"model.rank": 16, "epochs": 1})
+    {'model': {'rank': 16, 'bits': 4}, 'epochs': 1}
+    """
+    return _merged(table, nest(options))
+
+
+def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(table)
+    for key, value in more.items():
+        old = made.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        made[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return made
+
+
+def _named_alone(found: Found) -> None:
+    """Take what the name of a DeepSpeed file says that is not here."""
+    for path in list(found.beside):
+        name = last_of(path)
+        if not name.endswith((".json", ".conf")) or found.zero_stage is not None:
+            continue
+        if stage := re.search(r"(?:z|zero|stage)[_-]?([0-3])", name.lower()):
+            found.zero_stage = int(stage[1])
+            found.offload_optimizer = bool(re.search(r"(?<!no_)(?<!no-)offload", name.lower()))
+            found.offload_parameters = found.offload_optimizer and found.zero_stage == 3
+            found.notes.append(f"{name} is not here: what its name says is taken")
+            found.beside.remove(path)

@@ -1,0 +1,180 @@
+"""verl: a command's `KEY=VALUE` words over its own configuration, or a YAML of the same keys."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.rl import ESTIMATORS, Reader, put_rl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def is_verl(words: Sequence[str]) -> bool:
+    """Whether a command trains with verl."""
+    return any(re.match(r"verl\.trainer\.\w+|\S*/main_ppo\.py$", w) for w in words) or any(
+        w.startswith("actor_rollout_ref.") for w in words
+    )
+
+
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
+    given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w)]
+    return {key: value for key, _, value in (one.partition("=") for one in given)}
+
+
+def read_verl_command(words: Sequence[str]) -> Found:
+    """Read a command of verl, whose configuration is its own, or a file that is named."""
+    found = read_verl(pairs(words), " ".join(words))
+    given = {key: word.partition("=")[2] for word in words for key in CONFIG if key in word}
+    for word, after in zip(words, words[1:], strict=False):
+        given |= {word: after} if word in CONFIG else {}
+    name, folder = (given.get(key, "").strip("'\"") for key in CONFIG)
+    if name and not name.removesuffix(".yaml").endswith(("ppo_trainer", "sft_trainer")):
+        if "megatron_trainer" not in name:
+            found.beside.append(
+                "/".join([*folder.split("/"), name.removesuffix(".yaml") + ".yaml"])
+            )
+            found.options = dict(pairs(words))
+    return found
+
+
+CONFIG = ("--config-name", "--config-path")
+
+
+def read_verl_file(table: Mapping[str, Any]) -> Found:
+    """Read a YAML of verl: its keys are those of a command."""
+    return read_verl(dotted(table), str(table.get("defaults", "")))
+
+
+def dotted(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Make dotted keys of a nested table; `${oc.env:NAME,default}` is the default.
+
+    Examples
+    --------
+    >>> dotted({"a": {"b": 1, "c": "${oc.env:N,8}"}})
+    {'a.b': 1, 'a.c': '8'}
+    """
+    made: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            made |= dotted(value, f"{before}{key}.")
+        elif value is not None:
+            named = re.fullmatch(r"\$\{oc\.env:\w+(?:,(.*))?\}", str(value).strip())
+            value = (named[1] or f"{UNSET}{value}") if named else value
+            made[f"{before}{key}"] = value
+    return {k: made.get(v[2:-1], UNSET + v) if _refers(v) else v for k, v in made.items()}
+
+
+def _refers(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\$\{[\w.]+\}", value) is not None
+
+
+def read_verl(table: Mapping[str, Any], words: str) -> Found:
+    """Read a job of verl: GRPO and its like, or supervised fine-tuning.
+
+    `table`: its keys, dotted. `words`: what else names its trainer. Batch sizes are prompts of a
+    step; a sequence is a prompt and its longest response. What is not said is verl's own.
+    """
+    get = Reader(Found("verl", software="verl", version="verl"), table)
+    found = get.found
+    found.precision = "bf16"
+    sft = "sft_trainer" in words or "model.partial_pretrain" in table
+    own = {} if sft else {"trainer.nnodes": 1, "trainer.n_gpus_per_node": 8}
+    found.n_nodes = get.number("trainer.nnodes", "n_nodes", own)
+    found.gpus_per_node = get.number("trainer.n_gpus_per_node", "gpus_per_node", own)
+    model = ("model.partial_pretrain", "model.path") if sft else ("actor_rollout_ref.model.path",)
+    found.model_name = next((m for key in model if (m := get.text(key, "model"))), None)
+    at = "model." if sft else "actor_rollout_ref.model."
+    kept = get.text(f"{at}enable_gradient_checkpointing")
+    found.recompute = "none" if str(kept).lower() == "false" else "full"
+    found.offload_activations = get.true(f"{at}enable_activation_offload")
+    rank = get.number(f"{at}lora_rank", "lora_rank")
+    found.lora_rank = rank or None
+    found.method = "lora" if found.lora_rank else "full"
+    if sft:
+        _verl_tuning(get)
+    else:
+        _verl_policy(get, words)
+        _verl_rollouts(get)
+    found.cp_kind = "ulysses" if found.cp > 1 and "megatron" not in " ".join(table) else None
+    return found
+
+
+def _verl_tuning(get: Reader) -> None:
+    """Batch and length of supervised fine-tuning, by verl/trainer/config/sft_trainer.yaml."""
+    found = get.found
+    own = {"data.micro_batch_size_per_gpu": 4, "data.train_batch_size": 256}
+    found.micro_batch_size = get.number(
+        "data.micro_batch_size_per_gpu", "micro_batch_size"
+    ) or get.number("data.micro_batch_size", "micro_batch_size")
+    if found.micro_batch_size is None:
+        found.micro_batch_size = get.number("data.micro_batch_size_per_gpu", "", own)
+    found.global_batch_size = get.number("data.train_batch_size", "global_batch_size", own)
+    found.seq_len = get.number("data.max_length", "seq_len", {"data.max_length": 1024})
+    found.cp = get.number("ulysses_sequence_parallel_size", "cp") or 1
+    found.zero_stage = 3
+
+
+def _verl_policy(get: Reader, words: str) -> None:
+    """Degrees, micro-batch and offload of the policy: Megatron's workers or FSDP's."""
+    found, actor = get.found, "actor_rollout_ref.actor."
+    over = re.search(r"ppo_megatron_trainer|--config-name[= ]\S*megatron", words) is not None
+    over |= any(key.startswith(f"{actor}megatron.") for key in get.table)
+    over |= get.text(f"{actor}strategy") == "megatron"
+    part = f"{actor}{'megatron' if over else 'fsdp_config'}."
+    if over:
+        for field, key in MEGATRON.items():
+            number = get.number(f"{part}{key}", field)
+            if number:
+                setattr(found, field, number)
+        found.zero_stage = 1
+        found.sequence_parallel = True
+    else:
+        found.cp = get.number(f"{actor}ulysses_sequence_parallel_size", "cp") or 1
+        found.zero_stage = 3
+    found.offload_parameters = get.true(f"{part}param_offload")
+    found.offload_optimizer = get.true(f"{part}optimizer_offload")
+    sizes = ("ppo_micro_batch_size_per_gpu", "micro_batch_size_per_gpu")
+    found.micro_batch_size = next(
+        (n for key in sizes if (n := get.number(actor + key, "micro_batch_size"))), None
+    )
+    over_all = get.number(f"{actor}ppo_micro_batch_size", "micro_batch_size")  # of old releases
+    if found.micro_batch_size is None and over_all and found.world_size:
+        found.micro_batch_size = max(1, over_all // found.world_size)
+
+
+MEGATRON = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "vpp": "virtual_pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+
+
+def _verl_rollouts(get: Reader) -> None:
+    """Prompts, samples, lengths and the engine's degree."""
+    found = get.found
+    word = get.text("algorithm.adv_estimator") or get.text("rllm.algorithm.adv_estimator") or "gae"
+    rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
+    data = {"data.train_batch_size": 1024, "data.max_prompt_length": 512}
+    data |= {"data.max_response_length": 512}
+    rl["prompts"] = get.number("data.train_batch_size", "", data)
+    rl["prompt"] = get.number("data.max_prompt_length", "", data)
+    rl["max_response"] = get.number("data.max_response_length", "", data)
+    rollout = "actor_rollout_ref.rollout."
+    if rl["method"] != "ppo":  # agents of Search-R1 and its kin are samples too
+        agents = get.number(f"{rollout}n_agent") or 1
+        rl["group"] = (get.number(f"{rollout}n", "group", {f"{rollout}n": 1}) or 1) * agents
+        rl["group"] = None if "group" in found.unread else rl["group"]
+    rl["rollout_tp"] = get.number(f"{rollout}tensor_model_parallel_size")
+    put_rl(found, rl)
+    own = 16384  # verl/trainer/config/ppo_trainer.yaml
+    tokens = get.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or own
+    dynamic = get.true("actor_rollout_ref.actor.use_dynamic_bsz")
+    if dynamic and tokens and found.seq_len:  # as many samples as so many tokens hold
+        found.micro_batch_size = max(1, tokens * found.cp // found.seq_len)
