@@ -306,7 +306,7 @@ def finetune_step(
         )
 
     head = loss_time(model, job, hw, sw, shape_of(layout, hw, sw))
-    on_gpu = replace(layout, offload_optimizer=False)
+    on_gpu = replace(layout, offload_optimizer=False, offload_activations=False)  # `offload_time_s`
     parts, _ = breakdown(model, own_hw, own_sw, on_gpu, times, head=head)
     n_micro = layout.n_micro_batches
     launches = parts.host_s - own_sw.step_host_s  # transfers go on while the GPU waits for them
