@@ -405,6 +405,16 @@ def test_adapters_and_experts_cost_their_launches():
     assert long_context_gain(16384, 0.6, 16384) == pytest.approx(1.3)
 
 
+def test_what_fuses_the_loss_fuses_norms_in_time_too():
+    j = job(loss="fused")
+    plain, liger = step(j, fused_loss_norms=False).parts, step(j).parts
+    saved = 1 - liger.elementwise_s / plain.elementwise_s
+    assert 0.25 < saved < 1 - 1 / 1.8  # launches, and the head's, stay
+    assert step(replace(j, compiled=True)).parts.elementwise_s == liger.elementwise_s
+    eager = job(loss="eager")
+    assert step(eager) == step(eager, fused_loss_norms=False)
+
+
 def bench(usable=80e9, mean=None):
     return Bench(LLAMA, model_facts(LLAMA), site, usable, 8, mean)
 

@@ -9,6 +9,7 @@ from gpuscale.core.finetune.method import Method
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.optimizers import Optimizer
+    from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
 
 
@@ -28,3 +29,7 @@ class Job:
     def accumulates(self) -> bool:
         """Several micro-batches a step: gradients live through the next one's loss."""
         return self.layout.n_micro_batches > 1
+
+    def fuses_norms(self, p: FinetuneParameters) -> bool:
+        """Norms and activations run fused: by a compiler, or by what fuses the loss (Liger)."""
+        return self.compiled or (self.loss == "fused" and p.fused_loss_norms)

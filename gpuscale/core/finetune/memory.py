@@ -100,8 +100,7 @@ def layer_token_bytes(
     """
     tp = job.layout.tp
     whole = tp if job.layout.sequence_parallel else 1
-    fused = job.compiled or (job.loss == "fused" and p.fused_loss_norms)
-    norm = p.norm_bytes if kind.rms_norm and not fused else 0.0
+    norm = p.norm_bytes if kind.rms_norm and not job.fuses_norms(p) else 0.0
     per_token = (p.hidden_bytes + norm) * max(1, kind.n_norms) * hidden / whole
     per_token += 2.0 * (facts.mixer.split / tp + facts.mixer.latent / whole + facts.ffn / tp)
     per_token += 2.0 * facts.top_k * (facts.expert_width + facts.expert_ffn) / tp

@@ -299,6 +299,7 @@ def finetune_step(
     hw = replace(hw, attention_eff=hw.attention_eff * gain)
     kinds = {(mixer, ffn): whole.kinds[i] for i, (mixer, ffn, _) in enumerate(model.named_groups)}
     own_hw, own_sw = _trained(hw, sw, job, whole, p)
+    own_sw = replace(own_sw, compiled=own_sw.compiled or job.fuses_norms(p))
 
     def times(mixer: str, ffn: str, shape: Shape) -> LayerTime:
         return layer_time(
