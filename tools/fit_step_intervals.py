@@ -1,12 +1,13 @@
-"""Widths of the stated 80 % intervals of step times: conformal, sources counted equally.
+"""Widths of the stated 80 % intervals of step times: conformal, by rows and by sources.
 
     python tools/fit_step_intervals.py          # print
     python tools/fit_step_intervals.py --write  # and write presets/train/intervals.toml
 
 A step has the 80 % quantile of |ln(predicted / measured)| over rows whose source was left out of
-the fit, dense or MoE: what a new site errs by. Rows whose stack (family and architecture) another
-source measured err no less, so there is no narrower class for them. Every source counts as one,
-whatever its number of rows; no width is below `LEAST`.
+the fit, dense or MoE, and over the dense jobs of `tools/ordinary.py`, which it never saw: what a
+new site errs by. Rows whose stack (family and architecture) another source measured err no less, so
+there is no narrower class for them. A width holds 80 % of the rows and, every source counted as one
+whatever its number of rows, 80 % of the sources; none is below `LEAST`.
 Needs numpy.
 """
 
@@ -121,11 +122,10 @@ def ordinary_errors() -> dict[str, dict[str, list[float]]]:
     made: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("ordinary.py")))
     found: Errors = defaultdict(lambda: defaultdict(list))
     for o in made["outcomes"]():
-        untuned = o.job.kind == "untuned"
-        script = "--software pytorch" in o.job.ask and o.job.kind == "dense"
-        if untuned or script:
-            name = "untuned-experts" if untuned else "family/pytorch"
-            found[name][o.job.source].append(math.log(o.ratio))
+        script = "--software pytorch" in o.job.ask
+        name = {"untuned": "untuned-experts", "dense": "family/pytorch" if script else "dense"}
+        if o.job.kind in name:
+            found[name[o.job.kind]][o.job.source].append(math.log(o.ratio))
     return found
 
 
@@ -140,7 +140,7 @@ def held(errors: dict[str, list[float]], width: float) -> tuple[float, float]:
 def said(errors: dict[str, list[float]]) -> str:
     """Name what a width rests on."""
     n = sum(map(len, errors.values()))
-    return f"{n} rows of {len(errors)} sources, each left out of the fit"
+    return f"{n} rows of {len(errors)} sources, each left out of the fit or never in it"
 
 
 def mean_error(errors: list[float]) -> float:
@@ -154,9 +154,12 @@ def main() -> None:
     ap.add_argument("--write", action="store_true")
     write = ap.parse_args().write
     fitted, without, others = kind_errors()
+    ordinary = ordinary_errors()
+    without["dense"] |= ordinary.pop("dense")
     widths = {}
     for kind in LEAST:
-        width = max(LEAST[kind], by_sources(without[kind], 0.8))
+        offs = [abs(e) for found in without[kind].values() for e in found]
+        width = max(LEAST[kind], by_sources(without[kind], 0.8), quantile(offs, 0.8))
         widths[kind] = (width, said(without[kind]))
         print(f"{kind}: left out {width:.3f}, fitted {by_sources(fitted[kind], 0.8):.3f}")
         for name, errors in (
@@ -172,15 +175,17 @@ def main() -> None:
                     f"{mean:.0f} % as mean of {len(errors)} sources"
                 )
         for name, found in without[kind].items():
-            own_error, out_error = mean_error(fitted[kind][name]), mean_error(found)
-            print(f"  {name:28s} n {len(found):4d}  fitted {own_error:5.1f}  out {out_error:5.1f}")
+            seen = mean_error(fitted[kind][name]) if name in fitted[kind] else math.nan
+            print(
+                f"  {name[:28]:28s} n {len(found):4d}  fitted {seen:5.1f}  out {mean_error(found):5.1f}"
+            )
     gain = site_gain(without["dense"])
     widths["site"] = (gain, "share of the width left once a step was measured: the same rows")
     print(f"site: {gain:.2f} of the width is left")
     for name, offs in sorted(class_errors().items()):
         if len(offs) >= MIN_ROWS:
             widths[name] = (max(0.10, quantile(offs, 0.8)), f"{len(offs)} rows")
-    for name, errors in ordinary_errors().items():
+    for name, errors in ordinary.items():
         n = sum(map(len, errors.values()))
         rests = f"{n} jobs of {len(errors)} sources, none fitted (tools/ordinary.py)"
         widths[name] = (by_sources(errors, 0.8), rests)

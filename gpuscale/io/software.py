@@ -141,6 +141,8 @@ def software_record(
         attention=spec.attention,
         flash_factor=flash,
         gradient_bytes=gradients,
+        bucket_params=spec.bucket_params,
+        bucket_params_per_rank=spec.bucket_params_per_rank,
         parameter_gather_bytes=spec.parameter_gather_bytes,
         low_precision_gather=spec.low_precision_gather,
         quantised_tp_gather=spec.quantised_tp_gather,

@@ -42,7 +42,6 @@ KERNELS = (
     "all_to_all_frac",
     "expert_launch_s",
     "p2p_latency_s",
-    "bucket_bytes",
     "straggler_per_log2_hosts",
 )
 UNITS_DEFAULT = 148

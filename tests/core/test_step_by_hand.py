@@ -588,12 +588,25 @@ def test_groups_of_hybrid_sharding_sum_their_gradients():
 
 
 def test_buckets_are_calls():
-    hw = replace(H100, bucket_bytes=1e6)
+    hw, sw = H100, replace(HIDES, bucket_params=5e5)
     dense = SHARDS._replace(dense_params=4e6, expert_params=0.0)
-    once = replicated_s(hw, HIDES, dense, 0, 1e3, 1e3, False, "bf16")
+    once = replicated_s(hw, sw, dense, 0, 1e3, 1e3, False, "bf16")
     assert close(once, gather_s(hw, 8, 1, 8e6, reduce_all=True, calls=8.0))
-    apart = hybrid_s(hw, HIDES, dense._replace(shard_ranks=2), 1e3, False)
+    more = replace(sw, bucket_params_per_rank=1.25e5)  # 1e6 of 8 ranks
+    once = replicated_s(hw, more, dense, 0, 1e3, 1e3, False, "bf16")
+    assert close(once, gather_s(hw, 8, 1, 8e6, reduce_all=True, calls=4.0))
+    apart = hybrid_s(hw, sw, dense._replace(shard_ranks=2), 1e3, False)
     assert close(apart, gather_s(hw, 4, 2, 4e6, reduce_all=True, calls=4.0))
+
+
+def test_chunks_of_a_pipeline_have_each_other_s_passes_to_hide_behind():
+    """Pipeline of 4 and 2 chunks: the last 4 micro-batches of one, then the last chunk's own."""
+    slow = SHARDS._replace(dense_params=1e12, expert_params=0.0)
+    layout = Layout(64, 64, tp=1, pp=4, dp=8, vpp=2, zero_stage=0)
+    kept = {"shards": slow, "forward_s": 1.0, "backward_s": 2.0, "n_layers": 4}
+    hides = replace(HIDES, dp_exposed_frac=0.0, dp_network_exposed_frac=0.0)
+    plain = exchanges_s(HW, hides, replace(layout, vpp=1), **kept)[1]
+    assert close(plain - exchanges_s(HW, hides, layout, **kept)[1], 2.0 * 0.5 * 3)
 
 
 def test_groups_of_a_layout():
@@ -1147,7 +1160,7 @@ def test_the_ideal_is_the_data_sheet():
     floats = [f for f in fields(Hardware) if isinstance(f.default, float)]
     slow = {f.name: 0.5 for f in floats if f.default in (0.0, 1.0) and f.name != "l2_bytes"}
     sheet = replace(HW, l2_bytes=5e7, host_link_bytes_per_s=3.0, fabric_class="efa")
-    made = replace(sheet, **slow, in_switch_reduction=True, bucket_bytes=1e6)
+    made = replace(sheet, **slow, in_switch_reduction=True)
     want = replace(sheet, in_switch_reduction=True, optimizer_bytes_per_param=24.0)
     assert ideal_hardware(made) == want
     less = ideal_hardware(replace(made, optimizer_bytes_per_param=16.0))

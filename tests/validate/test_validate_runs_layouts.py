@@ -55,7 +55,7 @@ def test_every_row_has_a_line_and_nearly_all_a_prediction(scored):
 # the model's error on the development measurements; unseen ones are expected to be up to twice
 TARGETS = [
     ({}, 0.065),
-    ({"source": "korthikanti22-table5"}, 0.04),
+    ({"source": "korthikanti22-table5"}, 0.045),
     ({"source": "simumax-b200"}, 0.04),
     ({"source": "vtrain-single"}, 0.08),
     ({"source": "vtrain-multi"}, 0.09),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.step.overlap import exposed_s
-from gpuscale.core.step.parallel_comm import buckets, gather_s, split_group
+from gpuscale.core.step.parallel_comm import gather_s, split_group
 from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import Hardware, Software
 
@@ -34,17 +34,32 @@ class Shards(NamedTuple):
     shard_ranks: int  # of ZeRO-3; below dense_ranks: HSDP
 
 
+def buckets(sw: Software, params: float, ranks: int) -> float:
+    """Count the calls that gradients or weights of a rank go out in; one without buckets. [1].
+
+    Megatron-Core makes buckets larger with the ranks, so that a ring's latency stays hidden
+    (`distributed_data_parallel.py`: 40e6 parameters, at least 1e6 per rank).
+
+    Examples
+    --------
+    >>> core = Software("core", bucket_params=40e6, bucket_params_per_rank=1e6)
+    >>> buckets(core, 8e9, 8), buckets(core, 8e9, 400), buckets(Software("one"), 8e9, 8)
+    (200.0, 20.0, 1.0)
+    """
+    size = max(sw.bucket_params, sw.bucket_params_per_rank * ranks)
+    return max(1.0, params / size) if size else 1.0
+
+
 def _both(
-    hw: Hardware, shards: Shards, bytes_per_param: float, *, reduce_all: bool = False
+    hw: Hardware, sw: Software, shards: Shards, bytes_per_param: float, *, reduce_all: bool = False
 ) -> float:
-    """One collective for the dense and one for the expert weights of a rank. [s]."""
+    """One collective for the dense and one for the expert weights of a rank, in buckets. [s]."""
     total = 0.0
     for params, ranks, stride in (
         (shards.dense_params, shards.dense_ranks, shards.dense_stride),
         (shards.expert_params, shards.expert_ranks, shards.expert_stride),
     ):
-        n_bytes = params * bytes_per_param
-        calls = buckets(hw, n_bytes)
+        n_bytes, calls = params * bytes_per_param, buckets(sw, params, ranks)
         total += gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all, calls=calls)
     return total
 
@@ -93,19 +108,19 @@ def replicated_s(
 ) -> float:
     """Exposed exchange once per step for ZeRO stages 0 to 2 (Rajbhandari et al. 2020).
 
-    Windows: the passes of one micro-batch on the heaviest stage. Gradients go out behind the
+    Windows: the passes that `window_passes` counts on the heaviest stage. Gradients go out behind the
     backward pass; the weights of the next step come in behind its forward pass where the family
     overlaps them (Megatron-Core, `overlap_param_gather`), else with the gradients. Stage 2
     reduces the gradients of the other micro-batches too: `reduced_s`. [s].
     """
     c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
     if zero_stage == 0:
-        return exposed_s(backward_s, _both(hw, shards, sw.gradient_bytes, reduce_all=True), c)
-    weights = _both(hw, shards, gather_bytes(sw, precision, zero_stage))
+        return exposed_s(backward_s, _both(hw, sw, shards, sw.gradient_bytes, reduce_all=True), c)
+    weights = _both(hw, sw, shards, gather_bytes(sw, precision, zero_stage))
     if sw.zero1_all_reduce:
-        grads = _both(hw, shards, sw.gradient_bytes, reduce_all=True)
+        grads = _both(hw, sw, shards, sw.gradient_bytes, reduce_all=True)
         return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
-    grads = _both(hw, shards, sw.gradient_bytes)
+    grads = _both(hw, sw, shards, sw.gradient_bytes)
     if sw.overlap_gather:
         return exposed_s(backward_s, grads, c) + exposed_s(forward_s, weights, c)
     return exposed_s(backward_s, grads + weights, c)
@@ -118,7 +133,7 @@ def reduced_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overl
     `stage_1_and_2.py`: `reduce_independent_p_g_buckets_and_remove_grads`; ZeRO, section 7.2).
     """
     c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
-    return exposed_s(window_s, _both(hw, shards, sw.gradient_bytes), c)
+    return exposed_s(window_s, _both(hw, sw, shards, sw.gradient_bytes), c)
 
 
 def sharded_s(
@@ -155,9 +170,9 @@ def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overla
     replicas = shards.dense_ranks // shards.shard_ranks
     if replicas <= 1:
         return 0.0
-    n_bytes = shards.dense_params / shards.shard_ranks * sw.gradient_bytes
-    stride = shards.dense_stride * shards.shard_ranks
-    calls = buckets(hw, n_bytes)
+    params = shards.dense_params / shards.shard_ranks
+    n_bytes, stride = params * sw.gradient_bytes, shards.dense_stride * shards.shard_ranks
+    calls = buckets(sw, params, replicas)
     time_s = gather_s(hw, replicas, stride, n_bytes, reduce_all=True, calls=calls)
     return exposed_s(window_s, time_s, exposed_frac(hw, sw, replicas, stride, overlap))
 
@@ -181,6 +196,24 @@ def shards_of(
     )
 
 
+def window_passes(layout: Layout) -> float:
+    """Passes of a micro-batch that the exchange of a step has beside it. [1].
+
+    The gradients of a chunk of layers go out once its last micro-batch is through. An interleaved
+    pipeline takes its last `pp` micro-batches chunk by chunk, so all chunks but the last one have
+    the passes of the others for that; the weights of the next step come in likewise (Megatron-Core,
+    `schedules.py`: `is_last_microbatch_for_model_chunk`, `grad_sync_func`, `param_sync_func`).
+
+    Examples
+    --------
+    >>> from gpuscale.core.layout import Layout
+    >>> [window_passes(Layout(64, 64, pp=4, vpp=v)) for v in (1, 2, 4)]
+    [1.0, 2.5, 3.25]
+    """
+    group = min(layout.pp, layout.n_micro_batches)
+    return (1.0 + (layout.vpp - 1) * group) / layout.vpp
+
+
 def exchanges_s(
     hw: Hardware,
     sw: Software,
@@ -193,13 +226,14 @@ def exchanges_s(
     """Exposed data-parallel communication of each micro-batch, and once per step. [s]."""
     overlap = layout.overlap_dp
     if layout.zero_stage < 3:
+        passes = window_passes(layout)
         once = replicated_s(
             hw,
             sw,
             shards=shards,
             zero_stage=layout.zero_stage,
-            forward_s=forward_s,
-            backward_s=backward_s,
+            forward_s=forward_s * passes,
+            backward_s=backward_s * passes,
             overlap=overlap,
             precision=layout.precision,
         )

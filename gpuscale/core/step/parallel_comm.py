@@ -193,8 +193,3 @@ def all_to_all_s(
 def point_to_point_s(hw: Hardware, stride: int, n_bytes: float) -> float:
     """Send of `n_bytes` to the rank `stride` away. [s]."""
     return collective_s(hw, "send-recv", 2, stride, n_bytes) + hw.p2p_latency_s
-
-
-def buckets(hw: Hardware, n_bytes: float) -> float:
-    """Count the calls that gradients or weights of so many bytes go out in. [1]."""
-    return max(1.0, n_bytes / hw.bucket_bytes)

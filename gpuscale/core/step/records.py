@@ -77,7 +77,6 @@ class Hardware:
     scaleup_latency_factor: float = 1.0  # latency in a step over the collective alone
     scaleout_latency_factor: float = 1.0
     p2p_latency_s: float = 0.0
-    bucket_bytes: float = 1e30
     straggler_per_log2_hosts: float = 0.0
     site_factor: float = 1.0  # measured over expected steps of a person's own site
 
@@ -104,6 +103,8 @@ class Software:
     attention: str = "flash"  # "flash" | "unfused"
     flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
     gradient_bytes: float = 2.0
+    bucket_params: float = 0.0  # of one call of the exchange; 0: all in one
+    bucket_params_per_rank: float = 0.0  # and at least so many for each of its ranks
     parameter_gather_bytes: float = 2.0
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte
     quantised_tp_gather: bool = False  # and inputs of products under sequence parallelism

@@ -18,6 +18,7 @@ from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 from gpuscale.evidence.rows.hardware import HardwareFacts, hardware_facts
 from gpuscale.evidence.rows.models import model_of
 from gpuscale.evidence.rows.settings import (
+    blocks_again,
     family_of,
     moe_kernel_generation,
     precision_of,
@@ -171,6 +172,9 @@ def _layout(
     micro, batch = _batch(row, assumed, seq=seq, dp=dp, pp=pp, n_gpus=n_gpus, zero=zero)
     recompute_text = row.get("recompute", "")
     recompute, n_recompute, _ = recompute_of(recompute_text, model.n_layers, pp)
+    again = blocks_again(row, family, model.n_layers)
+    if again is not None:
+        recompute, n_recompute = "full", again
     if not recompute_text and "grad_accumulation" not in row:
         recompute = _usual_recompute(row, family)
         assumed.append(f"recompute {recompute}")

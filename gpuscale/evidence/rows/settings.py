@@ -95,6 +95,27 @@ def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None, tu
     return "none", None, ()
 
 
+def blocks_again(row: Row, family: str, n_layers: int) -> int | None:
+    """Blocks that are recomputed whole where FSDP's `selective` means every k-th of them.
+
+    fms-fsdp prints model and hardware FLOP: a forward pass more is a third more (its
+    docs/configurations.md, `selective_checkpointing`). None: not so, or not printed.
+
+    Examples
+    --------
+    >>> row = {"recompute": "selective", "mfu": "0.38", "hfu": "0.47"}
+    >>> blocks_again(row, "fsdp", 80), blocks_again(row, "megatron-core", 80)
+    (57, None)
+    """
+    if family != "fsdp" or row.get("recompute", "").strip().lower() != "selective":
+        return None
+    try:
+        more = float(row.get("hfu", "")) / float(row.get("mfu", "")) - 1.0
+    except (ValueError, ZeroDivisionError):
+        return None
+    return min(n_layers, max(0, round(3.0 * more * n_layers)))
+
+
 def moe_kernel_generation(notes: str, framework: str = "") -> str:
     """MoE kernel generation of the container or version that a row names; "" if none is."""
     match = re.search(r"container (\d\d)\.(\d\d)", notes)
