@@ -176,9 +176,8 @@ def main() -> None:
                 )
         for name, found in without[kind].items():
             seen = mean_error(fitted[kind][name]) if name in fitted[kind] else math.nan
-            print(
-                f"  {name[:28]:28s} n {len(found):4d}  fitted {seen:5.1f}  out {mean_error(found):5.1f}"
-            )
+            shown = f"  {name[:28]:28s} n {len(found):4d}"
+            print(f"{shown}  fitted {seen:5.1f}  out {mean_error(found):5.1f}")
     gain = site_gain(without["dense"])
     widths["site"] = (gain, "share of the width left once a step was measured: the same rows")
     print(f"site: {gain:.2f} of the width is left")

@@ -108,7 +108,7 @@ def replicated_s(
 ) -> float:
     """Exposed exchange once per step for ZeRO stages 0 to 2 (Rajbhandari et al. 2020).
 
-    Windows: the passes that `window_passes` counts on the heaviest stage. Gradients go out behind the
+    Windows: the passes of `window_passes` on the heaviest stage. Gradients go out behind the
     backward pass; the weights of the next step come in behind its forward pass where the family
     overlaps them (Megatron-Core, `overlap_param_gather`), else with the gradients. Stage 2
     reduces the gradients of the other micro-batches too: `reduced_s`. [s].
@@ -197,7 +197,7 @@ def shards_of(
 
 
 def window_passes(layout: Layout) -> float:
-    """Passes of a micro-batch that the exchange of a step has beside it. [1].
+    """Count the passes of a micro-batch that the exchange of a step has beside it. [1].
 
     The gradients of a chunk of layers go out once its last micro-batch is through. An interleaved
     pipeline takes its last `pp` micro-batches chunk by chunk, so all chunks but the last one have
