@@ -16,6 +16,7 @@ ENGINE = "an engine is of `gpuscale serve --engine`; --software is the training 
 CLUSTER = "that is a cluster; its GPUs are h100-sxm, a100-sxm-80gb, b200 ..."
 SIZE = "a number of parameters alone: `gpuscale memory --params 7B`"
 MODDED = "the card with more memory: rtx-4090 --set gpu.hbm_bytes='48 GiB'"
+UNTUNED_JAX = "not covered; jax is MaxText, tuned: others reach a quarter to two thirds of it"
 RTX_6000 = "which one: rtx-6000-ada, rtx-a6000 or rtx-pro-6000?"
 
 NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -59,6 +60,8 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "zero2": "sharding is --zero 2; --software hf-deepspeed is its framework",
             **dict.fromkeys(("vllm", "sglang", "trtllm", "tgi", "llama.cpp", "ollama"), ENGINE),
             "colossalai": "not covered; the nearest is megatron-core",
+            **dict.fromkeys(("easydel", "mesh-transformer-jax", "flax"), UNTUNED_JAX),
+            **dict.fromkeys(("paddle", "paddlenlp", "mindspeed"), "not covered"),
         },
         "method": {
             **dict.fromkeys(("sft", "fft", "full-finetune"), "all weights trained: full"),

@@ -117,6 +117,10 @@ def site_gain(errors: dict[str, list[float]]) -> float:
     return min(1.0, by_sources(left, 0.8) / by_sources(whole, 0.8))
 
 
+UNFITTED_TPUS = ("tpu-v3", "tpu-v4")
+"""Generations without a row in the fit, of which `tools/ordinary.py` has jobs."""
+
+
 def ordinary_errors() -> dict[str, dict[str, list[float]]]:
     """Ln ratio of the jobs of `tools/ordinary.py`, by class and source."""
     made: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("ordinary.py")))
@@ -124,8 +128,10 @@ def ordinary_errors() -> dict[str, dict[str, list[float]]]:
     for o in made["outcomes"]():
         script = "--software pytorch" in o.job.ask
         name = {"untuned": "untuned-experts", "dense": "family/pytorch" if script else "dense"}
-        if o.job.kind in name:
-            found[name[o.job.kind]][o.job.source].append(math.log(o.ratio))
+        tpu = any(f"--gpu {gpu} " in o.job.ask for gpu in UNFITTED_TPUS)
+        names = [f"hardware/{gpu}" for gpu in UNFITTED_TPUS] if tpu else [name.get(o.job.kind)]
+        for known in filter(None, names):
+            found[known][o.job.source].append(math.log(o.ratio))
     return found
 
 

@@ -191,6 +191,70 @@ JOBS = (
         kind="run",
     ),
     Job(
+        "LLaMA 7B, 8 A100 40GB, lit-llama",
+        "llama1-7b --seq-len 2048 --gpu a100-40gb --gpus 8 --recompute full --software litgpt",
+        2000,
+        f"{GH}/Lightning-AI/lit-llama/issues/119",
+    ),
+    Job(
+        "LLaMA 7B, 8 A100, Megatron-DeepSpeed",
+        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 8 --software megatron-deepspeed",
+        2900,
+        f"{GH}/Lightning-AI/lit-llama/issues/119",
+    ),
+    Job(
+        "LLaMA 7B, 8 A100, PaddlePaddle",
+        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 8 --batch-tokens 4M --micro-batch 4 "
+        "--tp 1 --pp 1 --zero 2 --recompute none --precision fp16",
+        4267,
+        f"{GH}/flagos-ai/FlagPerf/pull/278",
+    ),
+    Job(
+        "LLaMA 13B, 8 A100, NeMo",
+        "llama1-13b --seq-len 2048 --gpu a100-80gb --gpus 8 --global-batch 32 --micro-batch 1 "
+        "--tp 4 --pp 1 --recompute selective --software nemo",
+        1900,
+        f"{GH}/NVIDIA-NeMo/Speech/issues/8059",
+    ),
+    Job(
+        "Llama 3.2 8B, 128 GH200",
+        "llama3.1-8b --gpu gh200 --gpus 128 --batch-tokens 2M",
+        413e12,
+        f"{GH}/swiss-ai/Megatron-LM/pull/29",
+        flop_per_s=True,
+    ),
+    Job(
+        "SmolLM3 3B, B200, torchtitan, fp8",
+        "smollm3-3b --seq-len 4096 --gpu b200 --gpus 8 --software torchtitan --precision fp8",
+        41400,
+        "tzafon.ai/blog/breaking-40k-tokens",
+    ),
+    Job(
+        "Llama 3.2 1B, 4 TPU v4, Levanter",
+        "llama3.2-1b --gpu tpu-v4 --gpus 4 --software levanter",
+        53e3 / 4,
+        f"{GH}/marin-community/marin/issues/1826",
+    ),
+    Job(
+        "LLaMA 7B, TPU v4, EasyLM",
+        "llama1-7b --seq-len 2048 --gpu tpu-v4 --gpus 128 --batch-tokens 4M --software easylm",
+        2200,
+        f"{GH}/young-geng/EasyLM/issues/61",
+    ),
+    Job(
+        "GPT-J 6B, 4 TPU v3, Mesh Transformer JAX",
+        "gpt-j-6b --seq-len 2048 --gpu tpu-v3 --gpus 4 --batch-tokens 32k --software jax",
+        5e3 / 4,
+        f"{GH}/young-geng/EasyLM/issues/61",
+    ),
+    Job(
+        "MiniCPM 2.4B, 160 A100, two weeks",
+        "minicpm-2b --gpu a100-80gb --gpus 160",
+        1.1e12 / (14.5 * 86400) / 160,
+        f"{GH}/OpenBMB/MiniCPM/issues/190",
+        kind="run",
+    ),
+    Job(
         "Mixtral 8x7B, 32 MI300X, Primus",
         "mixtral-8x7b --seq-len 4096 --gpu mi300x --gpus 32 --global-batch 128 --micro-batch 2 "
         "--tp 1 --pp 1 --ep 8",

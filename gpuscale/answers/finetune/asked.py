@@ -128,6 +128,13 @@ def refuse_rollouts(asked: Question, taken: tuple[str, ...] = ()) -> None:
             )
 
 
+COMPILED = (
+    "pre-training with --software pytorch or torchtitan is compiled; --set software.compiled=false "
+    "is not"
+)
+"""Hint where `--compiled` is asked of pre-training."""
+
+
 def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:
     """Refuse options of fine-tuning where no method is named."""
     fields = fields_of(type(asked))
@@ -135,7 +142,9 @@ def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:
         if name != "method" and getattr(asked, name) != fields[name][0].default:
             raise GpuscaleError(
                 f"--{name.replace('_', '-')} needs --method",
-                "for example --method lora; full trains all weights",
+                COMPILED
+                if name == "compiled"
+                else "for example --method lora; full trains all weights",
             )
 
 
