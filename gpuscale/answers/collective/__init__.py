@@ -22,7 +22,6 @@ from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.collective.document import Used
-    from gpuscale.answers.collective.expected import Expected
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime, Routing, Torus
     from gpuscale.io.inputs import Loaded
@@ -206,7 +205,7 @@ def _used(asked: Collective, case: Case) -> Used:
 
 def _answer(asked: Collective) -> Document:
     from gpuscale.answers.collective.document import document, sweep_document
-    from gpuscale.answers.collective.expected import expected_time
+    from gpuscale.answers.collective.expected import as_ring, expected_time
     from gpuscale.core.network.ideal import ideal_collective
 
     case = _case(asked)
@@ -242,7 +241,6 @@ def _answer(asked: Collective) -> Document:
         for row in rows
     ]
     used = _used(asked, case)
-    alone = _as_ring(asked, case, rows[0]) if not asked.sweep else None
     warnings = [*case.loaded.warnings, *_warnings(case, asked)]
     if asked.sweep:
         return sweep_document(rows, told, used, case.loaded, warnings)
@@ -253,28 +251,10 @@ def _answer(asked: Collective) -> Document:
         used=used,
         loaded=case.loaded,
         ring_s=ideal(sizes[0], "ring").time_s if plain else None,
-        ring_expected=alone,
+        ring_bytes_per_s=as_ring(told[0].group) if told[0] and not asked.algorithm else None,
         warnings=warnings,
         switch_bytes=asked.switch_bytes,
     )
-
-
-def _as_ring(asked: Collective, case: Case, found: CollectiveTime) -> Expected | None:
-    """Time a ring between nodes, as NCCL_ALGO=Ring has it; None inside a node."""
-    from gpuscale.answers.collective.expected import expected_time
-
-    inside = case.n_gpus // asked.inner <= case.spec.scaleup_domain_gpus
-    if asked.op != "all-reduce" or asked.algorithm or inside:
-        return None
-    told = expected_time(
-        found,
-        case.spec,
-        levels=case.levels,
-        inner=asked.inner,
-        algorithm="ring",
-        calibration=asked.calibration,
-    )
-    return told.answer if told else None
 
 
 def _usual(op: str, spec: ClusterSpec, levels: tuple[Level, ...], n_gpus: int, inner: int) -> str:

@@ -113,6 +113,14 @@ def expected_time(
     return Told(answer, group, floor_s)
 
 
+def as_ring(group: Group) -> float | None:
+    """Bus bandwidth of an all-reduce as a ring between nodes; None inside a node. [byte/s]."""
+    if group.op != "all-reduce" or group.n_in >= group.n:
+        return None
+    time_s = group_time_s(group._replace(algorithm="ring"))
+    return bandwidths_bytes_per_s(group.op, group.size_bytes, int(group.n), time_s)[1]
+
+
 def _in_switch_s(found: CollectiveTime, levels: tuple[Level, ...], inner: int) -> float:
     """Ideal of the same all-reduce in the switches, where they reduce."""
     args = found.op, found.array_bytes, found.n_gpus, levels
