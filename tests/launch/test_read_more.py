@@ -255,3 +255,22 @@ def test_a_program_of_ones_own_says_what_any_program_means():
     found = read_launch({"run.sh": text})
     assert (found.kind, found.world_size, found.seq_len) == ("program", 8, 4096)
     assert found.beside == ["my_\x00$MODEL.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "expected"),
+    [
+        ("--overlapped-distributed-optimizer", "zero_stage", 1),
+        ("--no-cuda", "other_machine", "processors without a GPU"),
+    ],
+)
+def test_options_of_forks_of_megatron(options, field, expected):
+    found = read_launch({"run.sh": f"torchrun pretrain_gpt.py {FLAGS} --bf16 {options}"})
+    assert getattr(found, field) == expected
+
+
+def test_multiquery_attention_of_bigcodes_fork_has_one_head_of_keys():
+    found = read_launch(
+        {"run.sh": f"torchrun pretrain_gpt.py {FLAGS} --attention-head-type multiquery"}
+    )
+    assert found.model is not None and found.model.mixers["full"].n_kv_heads == 1

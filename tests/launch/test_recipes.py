@@ -73,6 +73,21 @@ def test_overrides_alone_leave_the_degrees_to_the_recipe():
     assert found.unread["layout"] == "as its recipe says"
 
 
+def test_nemos_launcher_leaves_the_rest_to_the_configuration_that_it_names():
+    text = (
+        "python3 launcher_scripts/main.py stages=[training] training=llama/llama2_7b "
+        "training.trainer.num_nodes=2 training.trainer.devices=8"
+    )
+    found = read_launch({"run.sh": text})
+    assert (found.kind, found.world_size) == ("megatron-bridge", 16)
+    assert found.beside == ["llama/llama2_7b.yaml"]
+
+
+def test_the_format_of_a_nemo_script_is_that_of_its_plugin():
+    text = NEMO.replace("return", "recipe.trainer.plugins = bf16_with_fp8_mixed()\n    return")
+    assert read_launch({"a.py": text}).precision == "fp8"
+
+
 def test_nemo_aligner_and_other_models_than_decoders():
     found = read_launch({"dpo.yaml": ALIGNER})
     assert (found.rl, found.world_size) == ({"method": "dpo"}, 64)

@@ -126,6 +126,8 @@ def checked(asked: LaunchCheck) -> Checked:
         missing.append(
             f"{found.other_machine}, which no preset has: --gpu asks about the same job on a GPU"
         )
+    if found.precision == "fp32" and found.kind == "megatron":
+        missing.append("--bf16 or --fp16: without them it trains in fp32, which is not predicted")
     if found.kind == "program" and not found.beside:
         missing = [asked_otherwise(found, n_gpus)]
     if model is None or n_gpus is None or missing:
@@ -206,7 +208,10 @@ def _model(asked: LaunchCheck, found: Found) -> tuple[ModelSpec | None, list[str
 def _unread(found: Found) -> list[str]:
     """Say what a script takes from variables that are not known, where the layout needs it."""
     missing = []
-    if "layout" in found.unread and found.kind == "megatron-bridge":
+    if recipe := found.unread.get("recipe"):
+        shown = recipe.partition("$")[0].rstrip("_")[:60]
+        missing.append(f"the degrees: those of the recipe {shown} are not known here")
+    if "layout" in found.unread and found.kind == "megatron-bridge" and not found.beside:
         missing.append("the degrees: give the command that runs it beside this file")
     for field, text in found.unread.items():
         if field in NEEDED:

@@ -138,6 +138,8 @@ def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
         if round(factor, 2) < 1:
             slower = "; this launch is faster, with less memory to spare"
         label = "best on these GPUs" if r.fits else "fastest that fits"
+        if r.fits and (r.slower_factor or 1) < 0.995:  # in less room than a search leaves
+            label, slower = "best of a search", "; this launch is faster"
         best = f"{degrees(r.best_layout)}, ZeRO-{r.best_layout.zero_stage}"
         rows.append((label, seconds(r.best_step_s), best + (slower if r.fits else "")))
     return rows

@@ -112,7 +112,8 @@ def _layout(said: Said) -> str:
     )
     parts = [f"{name} {n}" for name, n in named if n > 1]
     parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k.upper() in dict(named)]
-    parts = parts or [said.unread.get("layout", "data parallel alone")]
+    own = "as its recipe says" if "recipe" in said.unread else "data parallel alone"
+    parts = parts or [said.unread.get("layout", own)]
     if said.zero_stage is not None:
         parts.append(f"ZeRO-{said.zero_stage}")
     if said.recompute and said.recompute != "none":

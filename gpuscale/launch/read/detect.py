@@ -366,6 +366,8 @@ def _command(words: list[str], stem: str) -> Found | None:
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
     table = program.options_in(words)
+    if keyed.is_launcher(words):
+        return keyed.read_launcher(words)
     if keyed.is_hydra(words):
         return keyed.read_hydra(words)
     if rl.is_openrlhf(words):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 _NAMES = re.compile(
-    r"(?i)(?<![a-z0-9])(?:\d+x)?(gb[23]00|gh200|b[23]00|h[12]00|h800|h20|a100|a800|a10g|l40s|l40|l4|v100|t4"
-    r"|mi[23]\d\dx|rtx[-_ ]?\d{4}|tpu7x|v6e|v5p|v5e|v5-lite)(?![a-z0-9]\w)"
+    r"(?i)(?:(?<![a-z0-9])|(?<=gpu))(?:\d+x)?(gb[23]00|gh200|b[23]00|h[12]00|h800|h20|a100|a800"
+    r"|a10g|a40|l40s|l40|l4|v100|t4"
+    r"|mi[23]\d\dx|rtx[-_ ]?\d{4}|tpu7x|v6e|v5p|v5e|v5-lite)(?!(?!x\d)[a-z0-9]\w)"
     r"(?:[-_: ]*(\d+)\s*g(?:b|ib)?\b)?"
 )
 _MACHINES = {

@@ -87,7 +87,9 @@ def read_bridge(table: dict[str, Any]) -> Found:
     put_settings(leaves, found)
     _peft(leaves, found)
     name = leaves.get("recipe") or leaves.get("model_name") or leaves.get("restore_from_path")
-    if name and str(name) not in ("???", "None"):
+    if name and "${" in str(name):
+        found.unread["model"] = str(name)
+    elif name and str(name) not in ("???", "None"):
         found.model_name = str(name).removesuffix(".nemo")
     _other(leaves, table, found)
     _shape(leaves, table, found)
@@ -140,11 +142,14 @@ def _peft(leaves: dict[str, Any], found: Found) -> None:
 
 OTHERS = tuple(
     "mm_cfg patch_dim unet_config vision vision_pretrained class_token_length mcore_bert "
-    "bert_binary_head masked_lm_prob share_token_embeddings decoder_seq_length retro".split()
+    "bert_binary_head masked_lm_prob share_token_embeddings decoder_seq_length retro "
+    "block_types griffin recurrent_layers".split()
 )
 """Sections and keys of models that are no decoder-only language models."""
-OTHER_NAMES = r"(?:^|[_-])(m?t5|bert|bart|ul2|retro|neva|clip|vit|imagen|sdxl|hiddens)(?:[_-]|$)"
-ALIGNED = ("dpo", "rm", "ppo", "rs", "spin", "kto", "self_rewarding")
+OTHER_NAMES = (
+    r"(?:^|[_-])(m?t5|bert|bart|ul2|retro|griffin|neva|clip|vit|imagen|sdxl|hiddens)(?:[_-]|$)"
+)
+ALIGNED = ("knowledge_distillation", "dpo", "rm", "ppo", "rs", "spin", "kto", "self_rewarding")
 """Sections of a trainer of NeMo-Aligner."""
 LONG = {
     "num_layers": "--num-layers",
@@ -186,7 +191,7 @@ def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     given["--position-embedding-type"] = [str(leaves.get("position_embedding_type", "rope"))]
     if leaves.get("qkv_bias") is True:
         given["--add-qkv-bias"] = []
-    found.model_name = re.sub(r"^(megatron|nemo)_", "", name)
+    found.model_name = re.sub(r"^(megatron|nemo)_", "", name.partition("${")[0].rstrip("_-"))
     found.model = model_of(Values(found, given), found.model_name)
 
 
@@ -210,6 +215,24 @@ def read_primus(table: dict[str, Any]) -> Found | None:
             found.model_name = stem.replace("_", "-").lower() or None
             return found
     return None
+
+
+def is_launcher(words: list[str]) -> bool:
+    """Whether a command is NeMo's launcher: a configuration by its name, with overrides."""
+    return any(w.endswith("main.py") for w in words) and any(map(STAGE.match, words))
+
+
+STAGE = re.compile(r"(training|fine_tuning|peft)=(.+)")
+
+
+def read_launcher(words: list[str]) -> Found:
+    """Read a command of NeMo's launcher: the configuration that it names says the rest."""
+    named = next(match for w in words if (match := STAGE.match(w)))
+    stage = f"{named[1]}."
+    found = read_hydra([w.removeprefix(stage) for w in words if w.startswith(stage)])
+    found.unread["layout"] = "as its configuration says"
+    found.beside = [f"{named[2]}.yaml"]
+    return found
 
 
 def is_hydra(words: list[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.options import known_options
-from gpuscale.launch.read.found import Found, Values
+from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_settings import put_settings
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ OLD = (
     "--expert-interval",
     "--topk",
     "--position-embedding-type",
+    "--attention-head-type",
+    "--no-cuda",
 )
 """Options of older releases and forks that are read all the same."""
 
@@ -34,6 +36,8 @@ FORKS = {
     "--moe-top-k": "--moe-router-topk",
     "--batch-size": "--micro-batch-size",  # Megatron-LM until 2.0: of one replica
     "--model-parallel-size": "--tensor-model-parallel-size",
+    "--overlapped-distributed-optimizer": "--use-distributed-optimizer",  # FlagScale, Holmes
+    "--n-head-kv": "--num-query-groups",  # Pai-Megatron-Patch
 }
 """Option of forks and of old releases -> Megatron's."""
 
@@ -80,7 +84,7 @@ def read(words: list[str], name: str) -> Found:
     script = words[start] if start >= 0 else ""
     other = next((w for w in words if w.partition("=")[0] in OTHER_OPTIONS), "")
     if re.search(OTHER_PROGRAM, script) or other:
-        shown = f"{script} {other}".strip()
+        shown = f"{script} {other}".replace(UNSET, "").strip()
         found.beyond.append(f"{shown}: not the training of a decoder-only language model")
     values = Values(found, _flags(words[start + 1 :], found, known.arity))
     for field, flag in (DEGREES | BATCH).items():
@@ -100,6 +104,8 @@ def read(words: list[str], name: str) -> Found:
     if not deepspeed:
         found.overlap_tp = "--tp-comm-overlap" in values
         found.overlap_dp = "--overlap-grad-reduce" in values
+    if "--no-cuda" in values:
+        found.other_machine = "processors without a GPU"
     named = {k[2:].replace("-", "_"): v or True for k, v in values.given.items()}
     put_settings(named, found)
     found.model = None if found.beyond else model_of(values, name)
@@ -325,7 +331,8 @@ def _mixer(values: Values, hidden: int, heads: int) -> dict[str, Any]:
             "qk_rope_head_dim": values.whole("--qk-pos-emb-head-dim") or 64,
             "v_head_dim": values.whole("--v-head-dim") or 128,
         }
-    grouped = "--group-query-attention" in values
+    kind = values.text("--attention-head-type") or ""  # of bigcode's fork
+    grouped = "--group-query-attention" in values or kind.startswith("multiquery")
     window = values.text("--window-size")
     return {
         "kind": "attention",

@@ -41,8 +41,8 @@ def _trains(words: list[str]) -> bool:
 
 
 def of_script(script: Script) -> tuple[Found, list[str]] | None:
-    """Job of the last command that a training launcher starts, and the command; None for none."""
-    for words in reversed(script.commands):
+    """Job of the first command that a training launcher starts, and the command; None for none."""
+    for words in script.commands:
         at = next((i for i, w in enumerate(words) if w.rsplit("/", 1)[-1] in STARTERS), None)
         if at is None and words[:1] == ["srun"]:
             at = next((i for i, w in enumerate(words) if re.search(r"(^|/)python3?$", w)), None)

@@ -85,7 +85,10 @@ class Program:
                 self.made[target.id] = dotted(node.func), keys
         elif isinstance(target, ast.Attribute):
             root, _, path = dotted(target).partition(".")
-            if path and (value := self.value(node)) is not None:
+            value = self.value(node)
+            if value is None and isinstance(node, ast.Call):
+                value = dotted(node.func)
+            if path and value is not None:
                 self.attributes.setdefault(root, {})[path] = value
         elif isinstance(target, ast.Subscript) and dotted(target.value) == "os.environ":
             key, value = self.value(target.slice), self.value(node)

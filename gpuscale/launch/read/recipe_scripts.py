@@ -60,6 +60,11 @@ def _called(module: Program, scope: ast.FunctionDef) -> dict[str, Any]:
 
 def _of_scope(name: str, program: Program, imports: set[str]) -> Found | None:
     """Job of one function, or of the module where `name` is empty."""
+    if any(call.endswith("set_primary_perf_configs") for call, _, _ in program.calls):
+        raise GpuscaleError(
+            "a performance script of NeMo: its options and a table beside it say the layout",
+            "give it as `nemo llm pretrain --factory NAME trainer.strategy.KEY=VALUE ...`",
+        )
     if settings_of(name) is not None:
         return of_recipe(name, program.attributes.get("cfg", {}))
     stem = program.names.get("NAME")

@@ -147,6 +147,8 @@ def of_nemo(stem: str, task: str, overrides: dict[str, Any]) -> Found:
     base = _table_of(row) if row else {}
     base.pop("model", None)
     base.setdefault("devices", 8)  # of every recipe
+    if isinstance(plugins := overrides.get("trainer.plugins"), str):  # bf16_with_fp8_mixed()
+        overrides = {**overrides, "mixed_precision": plugins}
     found = read_bridge(base | overrides)
     short = re.sub(r"_(16k|64k|128k|nvidia)$", "", stem)
     dotted = re.sub(r"^(llama|qwen)(\d)(\d)_", r"\1\2.\3-", short).replace("_", "-")
@@ -154,7 +156,8 @@ def of_nemo(stem: str, task: str, overrides: dict[str, Any]) -> Found:
     if re.search(r"^(bert|t5|hyena|e5|clip|flux)|_vl|llava", stem):
         found.beyond.append(f"{stem}: not the training of a decoder-only language model")
     if row is None:
-        found.unresolved.append(f"what the recipe {stem} sets itself: degrees of 1 are taken")
+        found.unresolved.append(f"what the recipe {stem} sets itself")
+        found.unread["recipe"] = stem
     return found
 
 
@@ -234,5 +237,7 @@ def of_recipe(name: str, overrides: dict[str, Any]) -> Found:
         found.n_gpus = int(str(overrides["num_gpus"]))
     found.usual_gpus = said.get("num_gpus")
     if not said and name:
-        found.unresolved.append(f"what the recipe {name[:60]} sets itself: degrees of 1 are taken")
+        found.unresolved.append(f"what the recipe {name[:60].replace(UNSET, '')} sets itself")
+        if "tensor_model_parallel_size" not in {key.rsplit(".", 1)[-1] for key in overrides}:
+            found.unread["recipe"] = name.replace(UNSET, "")
     return found

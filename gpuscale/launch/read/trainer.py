@@ -215,7 +215,13 @@ TOLD = {*ARGUMENTS, *HALVES[0], *HALVES[1], "bf16", "fp16", "gradient_checkpoint
 """Arguments whose defaults in a program of one's own are taken."""
 
 
-VISION = ("vision_tower", "mm_projector_type", "tune_mm_mlp_adapter", "vision_model_name_or_path")
+VISION = (
+    "medusa_num_heads",
+    "vision_tower",
+    "mm_projector_type",
+    "tune_mm_mlp_adapter",
+    "vision_model_name_or_path",
+)
 """Arguments of trainers of models with images."""
 
 
