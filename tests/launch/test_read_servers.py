@@ -33,6 +33,7 @@ SCRIPTS = [  # text, what a reader sees; the name of the file where it matters
         "trtllm-build --checkpoint_dir ckpt --max_batch_size 8 --max_seq_len 4096",
         {"kind": "trtllm", "model_name": "a/b", "tp": 2, "weights": "fp8", "max_seqs": 8},
     ),
+    ("trace.sh python3 -m sglang.launch_server --model a/b --tp 8", {"tp": 8, "kind": "sglang"}),
     ("lmdeploy serve api_server a/b --tp 2 --quant-policy 8", {"kind": "lmdeploy", "kv": "fp8"}),
     (
         "python -m dynamo.vllm --model a/b --is-prefill-worker -tp 2 &\n"
@@ -52,6 +53,17 @@ FILES = [
     ("Modelfile", "FROM llama3.1\nPARAMETER num_ctx 8192", ("ollama", "llama3.1-8b", 1, 8192)),
     ("a.Modelfile", "FROM hf.co/a/Phi-4-GGUF:Q8_0", ("ollama", "Phi-4-GGUF-Q8_0", 1, None)),
     ("Dockerfile", 'ENV M=a/b\nCMD ["sh", "-c", "vllm serve $M -tp 2"]', ("vllm", "a/b", 2, None)),
+    (
+        "Dockerfile.gpu",
+        'FROM ghcr.io/ggml-org/llama.cpp:server-cuda\nCMD ["-m", "/m/b.gguf", "-c", "4096"]',
+        None,
+    ),
+    (
+        "compose.yml",
+        "s:\n  image: vllm/vllm-openai\n  environment:\n    M: ${M:-a/b}\n"
+        "  command: --model ${M:-c/d} -tp ${TP:-2}",
+        ("vllm", "a/b", 2, None),
+    ),
     ("x.service", "[Service]\nExecStart=/opt/llama-server -m b.gguf -c 4096 \\\n -np 2", None),
     (
         "run.bat",

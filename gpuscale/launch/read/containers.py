@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read.engines import ENGINES, program_of
+from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.maxtext import put_topology
 from gpuscale.launch.read.serving import ranks
+from gpuscale.launch.read.words import Script, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,7 +173,18 @@ def variables_of(table: dict[str, Any]) -> dict[str, str]:
                     found[name.strip()] = value
                 elif isinstance(part, dict) and isinstance(part.get("value"), (str, int)):
                     found[str(part.get("name"))] = str(part["value"])
-    return _given(table) | found
+    return _given(table) | _expanded(found)
+
+
+def _expanded(found: dict[str, str]) -> dict[str, str]:
+    """Put defaults and other variables into the values; those that stay unknown are left out."""
+    plain = {name: value for name, value in found.items() if "$" not in value}
+    for name, value in found.items():
+        if "$" in value:
+            braced = re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", value)
+            text = read_text(braced, Script(variables=dict(plain)))
+            plain |= {} if UNSET in text else {name: text}
+    return plain
 
 
 def _given(table: dict[str, Any]) -> dict[str, str]:

@@ -196,6 +196,7 @@ PAIRS = {
 """A program and its first argument -> engine."""
 
 IMAGES = {
+    "vllm-openai-cpu": "vllm serve --device cpu",
     "vllm/vllm-openai": "vllm serve",
     "vllm-openai": "vllm serve",
     "rocm/vllm": "vllm serve",

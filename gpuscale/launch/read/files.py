@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from gpuscale.launch.read.engines import IMAGES, program_of
 from gpuscale.launch.read.found import Found
 
 
@@ -37,14 +38,18 @@ def _dockerfile(text: str) -> str:
     text = re.sub(r"(?m)^\s*#.*\n", "", text.replace("\r\n", "\n"))
     text = re.sub(r"\\\s*\n", " ", text)
     lines, entry, command = [], "", ""
-    for word, rest in re.findall(r"(?mi)^\s*(ENV|ARG|CMD|ENTRYPOINT)\s+(.*)$", text):
-        if word.upper() in ("ENV", "ARG"):
+    for word, rest in re.findall(r"(?mi)^\s*(FROM|ENV|ARG|CMD|ENTRYPOINT)\s+(.*)$", text):
+        if word.upper() == "FROM":
+            entry, command = program_of(rest), ""
+        elif word.upper() in ("ENV", "ARG"):
             pairs = re.findall(r'(\w+)=("[^"]*"|\S+)', rest) or re.findall(r"^(\w+)\s+(.+)", rest)
             lines += [f"{name}={value}" for name, value in pairs]
         elif word.upper() == "CMD":
             command = _exec(rest)
         else:
             entry = _exec(rest)
+    if re.match(r"\S*(vllm|python3?|bash|sh|llama-server|sglang)\b", command):  # names its own
+        entry = "" if entry in IMAGES.values() else entry
     return "\n".join([*lines, f"{entry} {command}".strip()])
 
 
