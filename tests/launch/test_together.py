@@ -103,6 +103,28 @@ CASES = [
 ]
 
 
+LINES = [
+    ("torchrun t.py --model_name_or_path a/b --fsdp 'full_shard auto_wrap offload'",
+     {"zero_stage": 3, "offload_parameters": True}),
+    ("python t.py --model_name_or_path /m/b/pytorch_model-00002-of-00002.bin --batch_size 4",
+     {"model_name": "/m/b", "micro_batch_size": 4}),
+    ("deepspeed t.py --model_name_or_path a/b --deepspeed $FILE", {"beside": ["\0$FILE"]}),
+    ("ray job submit -- python examples/train_ppo_ray.py --pretrain a/b --actor_num_nodes 1 "
+     "--actor_num_gpus_per_node 2 --vllm_num_engines 2 --vllm_tensor_parallel_size 2 "
+     "--critic_num_nodes 1 --critic_num_gpus_per_node 2", {"kind": "openrlhf", "n_gpus": 8}),
+    ("python train.py --actor-num-gpus-per-node 8 --rollout-batch-size 8 --loss-type sft_loss "
+     "--max-tokens-per-gpu 4096", {"kind": "slime", "rl": {}, "seq_len": 4096}),
+    ("swift rlhf --rlhf_type gkd --model a/b --teacher_model c/d",
+     {"beyond": ["gkd: distillation from a second model is not predicted"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "wanted"), LINES)
+def test_lines_of_trainers(line, wanted):
+    found = read_launch({"a.sh": line})
+    assert {key: getattr(found, key) for key in wanted} == wanted
+
+
 @pytest.mark.parametrize(("given", "near", "wanted"), CASES)
 def test_files_that_name_each_other_are_one_launch(given, near, wanted):
     found = launch(given | near)

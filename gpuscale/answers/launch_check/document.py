@@ -47,7 +47,7 @@ def document_of(checked: Checked) -> Document:
     if r.layout is not None:
         blocks.append(Facts(_facts(r, asked)))
     else:
-        what = "" if r.kind in ("deepspeed", "accelerate") else r.method
+        what = "" if r.kind in ("deepspeed", "accelerate", "program") else r.method
         cluster = [_cluster(r, asked)] if r.method == "serve" and not r.missing else []
         blocks.append(Facts([*cluster, *said_rows(r.said, what)]))
     if r.missing:

@@ -104,7 +104,7 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         cp=found.cp,
         ep=found.ep or 1,
         etp=found.etp or 1,
-        zero=found.zero_stage if n_gpus > 1 else None,
+        zero=_stage(found) if n_gpus > 1 else None,
         recompute=found.recompute or "none",
         optimizer=OPTIMIZERS.get((found.optimizer or "").lower()),
         offload=",".join(offload) or None,
@@ -123,6 +123,11 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         tuning=result if isinstance(result, TuningMemory) else None,
     )
     return Checked(report, asked, answer.warnings, answer.blocks, answer.terms)
+
+
+def _stage(found: Found) -> int | None:
+    """ZeRO stage of a launch: replicas where a trainer of RL is told of no sharding."""
+    return 0 if found.zero_stage is None and found.rl else found.zero_stage
 
 
 def frozen_format(found: Found) -> str | None:

@@ -108,7 +108,7 @@ UNSET = "\x00"
 
 def named_model(text: str) -> str:
     """Name of a model in a folder that is not known: the last part of the path names it."""
-    text = text.rstrip("/")
+    text = re.sub(r"/[^/]*\.(bin|safetensors|pth?|index\.json)$", "", text.rstrip("/"))
     if cached := re.search(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(/snapshots|$)", text):
         return f"{cached[1]}/{cached[2]}"  # a folder of the hub's cache
     if UNSET in text and re.search(r"[(`]", text):  # what a command prints

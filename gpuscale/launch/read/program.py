@@ -98,7 +98,8 @@ def _put_options(words: list[str], found: Found) -> None:
     found.model_name = next((n for n in named if UNSET not in n), None)
     found.precision = next((p for p in ("bf16", "fp16") if given.get(p, "0") in ("", "True")), None)
     files = {v: k for k, v in given.items() if v.endswith(ENDINGS)}
-    files |= {w: "" for w in words if w.endswith(ENDINGS) and not re.match("-|.*=", w)}
+    alone = (w for w in words if w not in files and not re.match("-|.*=", w))
+    files |= {w: "" for w in alone if w.endswith(ENDINGS)}
     files = {v: k for v, k in files.items() if not re.search(NO_JOB, f"{k} {v.rsplit('/', 1)[-1]}")}
     found.beside = list(files)[:4]
 

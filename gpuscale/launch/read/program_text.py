@@ -54,6 +54,8 @@ class Program:
                 inner: list[ast.AST] = [node.test]
                 inner += node.body if taken is None or taken else []
                 inner += node.orelse if not taken else []
+            elif isinstance(node, ast.IfExp) and (taken := self.value(node.test)) is not None:
+                inner = [node.body if taken else node.orelse]
             else:
                 self._look_at(node, of_class)
                 inner = list(ast.iter_child_nodes(node))
@@ -153,6 +155,8 @@ class Program:
             return self._of_attribute(node, depth)
         if isinstance(node, ast.Subscript):
             table, key = self.value(node.value, depth + 1), self.value(node.slice, depth + 1)
+            if isinstance(key, str) and key in self.given:
+                return self.given[key]
             if isinstance(table, list) and isinstance(key, int):
                 return table[key] if -len(table) <= key < len(table) else None
             known = isinstance(table, dict) and isinstance(key, (str, int))
@@ -176,6 +180,9 @@ class Program:
             return table.get(node.attr)
         option = self.options.get(node.attr)
         name = dotted(node)
+        root, _, path = name.partition(".")
+        if (set_on := self.attributes.get(root, {}).get(path)) is not None:
+            return set_on
         return option if option is not None else name if name.startswith("torch.") else None
 
     def _of_call(self, node: ast.Call, depth: int) -> Any:
@@ -196,6 +203,9 @@ class Program:
                 return {"int": int, "float": float}.get(name, str)(inner) if inner else None
             except (TypeError, ValueError, OverflowError):
                 return None
+        if last in ("lower", "strip", "upper") and isinstance(node.func, ast.Attribute):
+            text = self.value(node.func.value, depth + 1)
+            return getattr(text, last)() if isinstance(text, str) else None
         if last in ("get", "getenv") and len(node.args) == 2:
             table = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else None
             key = self.value(node.args[0], depth + 1)

@@ -116,7 +116,8 @@ def _found(program: Program, table: dict[str, Any], adapters: bool, parsed: bool
     if not parsed:
         table.setdefault("per_device_train_batch_size", 8)  # the trainer's own default
     lengths = ("max_seq_length", "max_length", "model_max_length", "cutoff_len")
-    if "tokenized" in table and not any(table.get(key) for key in lengths):
+    known = isinstance(table.get("tokenized"), int)
+    if known and not any(table.get(key) for key in lengths):
         table["max_length"] = table["tokenized"]
     if not (parsed and "use_lora" in table):
         table["use_lora"] = adapters
@@ -139,6 +140,6 @@ def _found(program: Program, table: dict[str, Any], adapters: bool, parsed: bool
         group = table.get("num_generations") or (8 if method == "grpo" else None)
         prompt, longest = table.get("max_prompt_length"), table.get("max_completion_length")
         rl = {"group": group, "prompt": prompt, "max_response": longest}
-        known = {k: v for k, v in rl.items() if isinstance(v, int)}
-        put_rl(found, {"method": method} | (known if method in ("grpo", "rloo") else {}))
+        said = {k: v for k, v in rl.items() if isinstance(v, int)}
+        put_rl(found, {"method": method} | (said if method in ("grpo", "rloo") else {}))
     return found

@@ -28,7 +28,9 @@ METHODS = ("ppo", "grpo", "rloo", "reinforce++", "dr-grpo", "dapo", "gspo", "dpo
 
 def is_openrlhf(words: Sequence[str]) -> bool:
     """Whether a command trains with OpenRLHF."""
-    return any(re.match(r"openrlhf\.cli\.train_\w+$", w) for w in words)
+    named = any(re.match(r"openrlhf\.cli\.train_\w+$", w) for w in words)
+    by_path = any(re.search(r"(^|/)train_ppo_ray\.py$", w) for w in words)
+    return named or (by_path and "--pretrain" in words)
 
 
 def put_rl(found: Found, rl: Mapping[str, Any]) -> None:
@@ -123,6 +125,27 @@ def _openrlhf_rollouts(get: Reader) -> None:
     batch = get.found.global_batch_size
     put_rl(get.found, rl)
     get.found.global_batch_size = batch or get.found.global_batch_size
+    _openrlhf_placement(get, tp or 1)
+
+
+COLOCATED = ("colocate_all_models", "colocate_all", "train.colocate_all", "vllm.colocate_all")
+
+
+def _openrlhf_placement(get: Reader, tp: int) -> None:
+    """Engines and critic on GPUs of their own, where the models are not colocated."""
+    found, table = get.found, get.table
+    engines = get.number("vllm_num_engines") or get.number("vllm.num_engines")
+    if not engines or found.world_size is None or any(key in table for key in COLOCATED):
+        return
+    found.rl |= {"engine": "split", "rollout_gpus": engines * tp}
+    critic = 0
+    if found.rl.get("method") == "ppo":
+        nodes = get.number("critic_num_nodes") or get.number("critic.num_nodes") or 0
+        per = get.number("critic_num_gpus_per_node") or get.number("critic.num_gpus_per_node")
+        critic = nodes * (per or 0)
+        found.rl |= {"critic_gpus": critic} if critic else {}
+    found.n_gpus = found.world_size + engines * tp + critic
+    found.notes.append("GPUs of the reference and of the reward model alone are not counted")
 
 
 SLIME = {
@@ -150,6 +173,9 @@ def read_slime(found: Found, table: Mapping[str, Any]) -> Found:
     found.model_name = name.rsplit("/", 1)[-1] if name else None
     found.model, found.method, found.precision = None, "full", "bf16"
     found.zero_stage = 1
+    if (get.text("loss_type") or "").startswith("sft"):
+        found.seq_len = found.seq_len or get.number("max_tokens_per_gpu")
+        return found
     word = get.text("advantage_estimator") or "grpo"
     rl = {key: get.number(option) for key, option in SLIME.items()}
     batch = found.global_batch_size
@@ -203,10 +229,16 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
             "max_response": longest,
         }
         put_rl(found, {"method": word, **rl})
+        if get.true("use_vllm") and table.get("vllm_mode") == "colocate":
+            found.rl["engine"] = "colocated"
+        elif get.true("use_vllm"):
+            found.notes.append("a vLLM server on other GPUs rolls out: timed as by the trainer")
     elif word in METHODS:
         put_rl(found, {"method": word})
     elif word in ("rm", "kto", "ppo"):
         found.not_understood.append(f"{word} (its loss is not counted)")
+    elif word in ("gkd", "distill", "distillation"):
+        found.beyond.append(f"{word}: distillation from a second model is not predicted")
 
 
 NONE: Mapping[str, int] = MappingProxyType({})

@@ -83,8 +83,12 @@ def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
             if field in ("kind", "version", "software", "program", "options", "source"):
                 continue
             value, new = getattr(first, field), getattr(other, field)
+            if field == "not_understood" and first.source.endswith(".py"):
+                continue  # the program itself reads them
             if field == "unread":
                 _unread(first, other)
+            elif field in first.unread and field == "n_gpus":
+                continue
             elif field.removesuffix("_name") in first.unread and other.source and not first.source:
                 continue  # a command says it, by what is not known
             elif isinstance(value, list):
@@ -115,7 +119,7 @@ def _unread(first: Found, other: Found) -> None:
         if getattr(first, name, None) == getattr(empty, name, None) and field not in first.rl:
             first.unread.setdefault(field, text)
     if first.source:
-        for field in list(first.unread):
+        for field in set(first.unread) - {"n_gpus"}:
             name = "model_name" if field == "model" else field
             if getattr(other, name, None) != getattr(empty, name, None):
                 del first.unread[field]

@@ -192,6 +192,7 @@ ARGUMENTS = {
     "per_device_train_batch_size": "micro_batch_size",
     "gradient_accumulation_steps": "accumulation",
     "micro_batch_size": "micro_batch_size",
+    "grad_accum": "accumulation",
     "cutoff_len": "seq_len",
     "sequence_len": "seq_len",
     "max_seq_length": "seq_len",
@@ -235,6 +236,8 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
     if UNSET in name:
         found.unread["model"] = name.replace(UNSET, "")
     found.model_name = name if name and UNSET not in name else None
+    if "batch_size" in table and "per_device_train_batch_size" not in table:
+        table = table | {"per_device_train_batch_size": table["batch_size"]}
     if part := next((key for key in VISION if str(table.get(key, "False")) != "False"), ""):
         found.beyond.append(f"{part}: more than a decoder-only language model trains")
     for key, field in ARGUMENTS.items():
@@ -258,11 +261,13 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
         _number(table, "bits"),
     ):
         found.weights = "int8"
+        found.method = "lora" if found.method == "qlora" else found.method
     rl.put_trainer(table, found)
     optimizer = table.get("optim") or table.get("optimizer")
     found.optimizer = str(optimizer) if optimizer else None
     if isinstance(fsdp := table.get("fsdp"), (list, str)) and fsdp:
         found.zero_stage = 3 if "full_shard" in str(fsdp) else 2
+        found.offload_parameters = found.offload_optimizer = "offload" in str(fsdp)
     shards = found.zero_stage is not None or kind == "axolotl"
     if shards and (given := section(table, "fsdp_config")):
         named = {f"fsdp_{k.removeprefix('fsdp_')}": v for k, v in given.items()}
@@ -278,7 +283,7 @@ def _named_config(table: dict[str, Any], found: Found) -> None:
         if found.zero_stage is None:
             found.zero_stage = _number(table, key)
     name = str(table.get("deepspeed") or "")
-    if name.endswith((".json", ".yaml", ".conf")):
+    if name.endswith((".json", ".yaml", ".conf")) or UNSET in name:
         found.software = found.software or "deepspeed-zero3"
         found.beside.append(name)
     config = table.get("config")
