@@ -57,7 +57,9 @@ _METHOD = Topic(
 )
 _TARGETS = Topic({"targets": "maps with an adapter, as q,v"}, _METHOD.elsewhere)
 _OPTIM = Topic({"optimizer": "as adamw-8bit"}, _METHOD.elsewhere)
-_LIGER = Topic({"loss fused": "the head of Liger"}, _METHOD.elsewhere)
+_LIGER = Topic(
+    {"loss fused": "Liger, cut cross-entropy, or Megatron's fused loss"}, _METHOD.elsewhere
+)
 _KEPT = Topic({"recompute none": "keeps all activations"}, "recomputation is of training: plan")
 _OFFLOAD = Topic(
     {"offload": "parameters, optimizer, gradients, activations"}, "offload is of training: plan"
@@ -145,13 +147,18 @@ _WORDS: dict[str, Topic] = {
     **dict.fromkeys(("zero-stage", "zero1", "zero2", "zero3", "zero-2", "zero-3"), _ZERO),
     **dict.fromkeys(("fsdp", "sharding"), _ZERO),
     **dict.fromkeys(("gradient-checkpointing", "activation-checkpointing"), _RECOMPUTE),
+    **dict.fromkeys(("recompute-granularity", "activation-recomputation"), _RECOMPUTE),
     **dict.fromkeys(("no-gradient-checkpointing", "no-recompute"), _KEPT),
     "checkpoint": _SAVED,
     **dict.fromkeys(("lora-target", "target-modules", "lora-target-modules"), _TARGETS),
     **dict.fromkeys(("optim", "optimiser", "adam"), _OPTIM),
     **dict.fromkeys(("liger", "use-liger-kernel", "enable-liger-kernel", "use-liger"), _LIGER),
+    **dict.fromkeys(("cross-entropy-loss-fusion", "fused-loss", "fused-ce", "cut-ce"), _LIGER),
     **dict.fromkeys(
         ("cpu-offload", "offload-optimizer", "offload-param", "zero-offload"), _OFFLOAD
+    ),
+    **dict.fromkeys(
+        ("optimizer-cpu-offload", "fsdp-offload-params", "offload-params", "adam-offload"), _OFFLOAD
     ),
     **dict.fromkeys(("dataset-size", "num-samples", "max-samples", "dataset", "rows"), _DATA),
     **dict.fromkeys(("num-generations", "rollout-n", "n-samples-per-prompt", "group-size"), _GROUP),
@@ -188,6 +195,7 @@ _WORDS: dict[str, Topic] = {
             ("dp", "data parallelism", ("data-parallel", "data-parallel-size", "dp-size")),
             ("cp", "context parallelism", ("context-parallel", "context-parallel-size")),
             ("ep", "expert parallelism", ("expert-parallel", "expert-parallel-size", "ep-size")),
+            ("ep", "expert parallelism", ("expert-model-parallel-size",)),
         )
         for word in words
     },

@@ -64,7 +64,7 @@ class Rollouts(Tuning):
     prompts: Asked[int | None] = whole("RL: prompts (dpo: pairs) of a step. [default: 128]")
     group: Asked[int | None] = whole("RL: responses to a prompt. [default: 8 for grpo, 4 rloo]")
     prompt: Asked[float | None] = amount(
-        "RL: mean tokens of a prompt. [default: 512]", "positions", least=1.0, most=2**24
+        "RL: mean tokens of a prompt. [default: 256; dpo 512]", "positions", least=1.0, most=2**24
     )
     response: Asked[float | None] = amount(
         "RL: mean tokens of a response. [default: half the longest, or 512]",
