@@ -35,12 +35,14 @@ SOFTWARE = {
     "torchtitan": ["torchtitan"],
     "deepspeed": ["deepspeed-zero3"],
     "accelerate": ["fsdp"],
+    "maxtext": ["jax"],
 }
 IMPORTS = {
     "megatron": "torch triton einops transformers",
     "torchtitan": "torch triton torchtitan.config.manager torchtitan.train",
     "deepspeed": "torch hjson deepspeed",
     "accelerate": "torch yaml deepspeed accelerate",
+    "maxtext": "jax jax.numpy flax.struct omegaconf pydantic",
 }
 """Modules that a judge's process imports once."""
 DENSE = ["llama3-8b", "llama3-70b", "qwen2.5-14b", "qwen3-32b", "llama3.1-405b", "gpt3-175b"]
@@ -50,6 +52,7 @@ MODELS = {
     "torchtitan": [m for m in REGISTRY if m != "qwen3-0.6b"],
     "deepspeed": DENSE[:5],
     "accelerate": DENSE[:5],
+    "maxtext": DENSE + MOE,
 }
 USUAL = {
     "megatron": [
@@ -81,6 +84,7 @@ USUAL = {
         ("gpt-oss-20b", 16),
     ],
 }
+USUAL["maxtext"] = USUAL["megatron"]
 for name in ("deepspeed", "accelerate"):
     USUAL[name] = [(m, n) for m in DENSE[:4] for n in (8, 32, 64)]
 
@@ -132,7 +136,8 @@ def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
                 alternatives=0,
                 **given,
             ).to_dict()
-        except GpuscaleError:
+            FRAMEWORKS[framework](launch_of(answer["inputs"], answer["result"], ""))
+        except GpuscaleError:  # no plan, or one that the framework is said not to run
             continue
         made.append(answer)
     return made
@@ -151,6 +156,15 @@ def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
             "dp": lay.dp,
             "micro_batch": lay.micro_batch_size,
             "accumulation": lay.n_micro_batches,
+        }
+    if framework == "maxtext":
+        wanted = {"tp": lay.tp, "pp": lay.pp, "vpp": lay.vpp, "cp": lay.cp, "ep": lay.ep}
+        wanted |= {"layers": job.model.n_layers, "hidden": job.model.hidden_size}
+        return wanted | {
+            "dp": lay.dp,
+            "micro_batch": lay.micro_batch_size,
+            "accumulation": lay.n_micro_batches,
+            "seq_len": lay.seq_len,
         }
     if framework == "torchtitan":
         wanted = {"tp": lay.tp, "pp": lay.pp, "cp": lay.cp, "ep": lay.ep}
@@ -177,6 +191,8 @@ def ask(judge: Judge, job: TrainingLaunch, written: Written) -> tuple[bool, str]
         if written.framework == "megatron":
             arch = "10" if job.gpu_arch.startswith("blackwell") else "9"
             words = ["--world-size", world, "--gpu-arch", arch, "--", *written.train[1:]]
+        elif written.framework == "maxtext":
+            words = ["--world-size", world, "--slices", str(job.n_nodes), "--", *written.train[2:]]
         elif written.framework == "torchtitan":
             words = ["--world-size", world, "--", *written.train[2:]]
         elif written.framework == "deepspeed":
@@ -219,7 +235,7 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--source", help="Megatron-LM's source")
+    parser.add_argument("--source", help="Megatron-LM's source, or the folder of MaxText's wheel")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where verdicts go")
     given = parser.parse_args()
     words = [given.python, given.judge] + (["--source", given.source] if given.source else [])

@@ -174,3 +174,23 @@ def test_job_written_by_a_script_and_a_run_of_a_cloud():
     )
     found = read(run, "run.yaml")
     assert (found.n_gpus, found.gpu, found.seq_len) == (16, "a100-40gb", 2048)
+
+
+def test_one_stage_has_no_schedule_and_sharding_is_olmos_habit():
+    one = (
+        "parallelism: {dp: 4, pp: 1, tp: 1}\n"
+        "tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 4, sequence_length: 2048}\n"
+    )
+    assert read(one, "a.yaml").schedule is None
+    olmo = "model: {d_model: 1024, n_heads: 8, n_layers: 2}\nglobal_train_batch_size: 8\n"
+    olmo += "device_train_microbatch_size: 1\n"
+    assert read(olmo, "o.yaml").zero_stage == 3
+    assert read(olmo + "distributed_strategy: ddp\n", "o.yaml").zero_stage == 0
+
+
+def test_maxtext_pipeline_of_micro_batches():
+    found = read(
+        "python3 -m MaxText.train base.yml model_name=llama3-8b per_device_batch_size=2 "
+        "ici_pipeline_parallelism=4 ici_fsdp_parallelism=2 num_layers_per_pipeline_stage=4"
+    )
+    assert (found.pp, found.vpp, found.accumulation, found.micro_batch_size) == (4, 2, 4, 2)

@@ -303,7 +303,7 @@ def _script(
             put_machine(text, one)
         else:
             read_size(text, script, one)
-        if one.kind == "maxtext":
+        if one.kind in ("maxtext", "levanter"):
             for words in script.commands:
                 maxtext.put_slices(words, one)
         _unresolved(one, script)

@@ -6,6 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.models import load_model
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import put_numbers, whole
@@ -37,16 +39,16 @@ QKV = ("query_proj", "key_proj", "value_proj")
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
 KEPT = {
     "full": (),
-    "minimal": (*DOTS, "context"),
+    "minimal": DOTS,
     "minimal_flash": (*DOTS, "context"),
     "minimal_with_context": (*DOTS, "context"),
-    "minimal_with_quantization": (*DOTS, "context"),
+    "minimal_with_quantization": DOTS,
     "minimal_with_context_and_quantization": (*DOTS, "context"),
     "save_dot_with_context_except_mlp": (*QKV, "context", "out_proj"),
     "save_dot_except_mlpwi": (*QKV, "out_proj", "mlpwo"),
     "save_dot_except_mlp": (*QKV, "out_proj"),
     "save_qkv_proj": QKV,
-    "save_out_proj": ("out_proj",),
+    "save_out_proj": (),
     "qkv_proj_offloaded": QKV,
     "minimal_offloaded": (),
 }
@@ -120,7 +122,12 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
         per_device = float(str(batch))
     except ValueError:
         return found
-    found.micro_batch_size = max(1, round(per_device * found.tp * found.cp * found.pp))
+    batch = round(per_device * found.tp * found.cp * found.pp)
+    if found.pp > 1:  # cut into the micro-batches of the pipeline, as many as stages by default
+        count = whole(table.get("num_pipeline_microbatches")) or 0
+        found.accumulation = count if count > 0 else found.pp
+        batch //= found.accumulation
+    found.micro_batch_size = max(1, batch)
     return found
 
 
@@ -185,7 +192,8 @@ def _degrees(table: dict[str, Any], found: Found) -> None:
                 if axis(kind, name) > 1:
                     found.places[degree] = f"{kind}_{name}_parallelism: {axis(kind, name)}"
     found.sequence_parallel = found.tp > 1  # the axis of activation_embed is split (base.yml)
-    found.vpp = max(1, whole(table.get("num_pipeline_repeats")) or 1)
+    if found.pp > 1:
+        found.vpp = _repeats(table, found)
     fsdp = axis("ici", "fsdp", -1), axis("ici", "fsdp_transpose"), axis("dcn", "fsdp")
     found.zero_stage = 0 if all(n == 1 for n in fsdp) else 3
     outer = axis("dcn", "data", -1)
@@ -202,6 +210,21 @@ NO_TRAINING = ("to_huggingface", "to_maxtext", "decode", "ckpt", "benchmark", "c
 """Parts of the names of MaxText's other programs."""
 SHIPPED = ("sft", "dpo", "sft-vision-chartqa", "sft-vision-slidevqa", "gpu_smoke_test")
 """Configurations of its own over `base.yml` that say no layout."""
+
+
+def _repeats(table: dict[str, Any], found: Found) -> int:
+    """Chunks of a stage: as said, or as many as its layers make (configs/types.py)."""
+    said = whole(table.get("num_pipeline_repeats")) or -1
+    if said > 0:
+        return said
+    model = found.model
+    if model is None and found.model_name:
+        try:
+            model = load_model(found.model_name).spec
+        except GpuscaleError:
+            return 1
+    each = whole(table.get("num_layers_per_pipeline_stage")) or 1
+    return max(1, model.n_layers // (found.pp * each)) if model else 1
 
 
 def read_command(words: Sequence[str]) -> Found:
@@ -244,7 +267,8 @@ def put_slices(words: Sequence[str], found: Found) -> None:
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         given[name] = value if equals else next(iter(words[i + 1 : i + 2]), "")
-    device = given.get("--device-type") or given.get("--tpu-type") or ""
+    named = ("--device-type", "--tpu-type", "--tpu_type", "--accelerator-type", "-t")
+    device = next((given[name] for name in named if given.get(name)), "")
     slices = given.get("--num-slices", "1")
     chips = slice_chips(device, int(slices) if slices.isdigit() else 1)
     if chips is None:

@@ -68,11 +68,13 @@ def _nanotron(at: Nested) -> None:
     replicas = at.number("parallelism.dp") or 1
     found.n_gpus = replicas * found.tp * found.pp * found.cp
     found.vpp = 1
-    engine = at.text("parallelism.pp_engine").lower() or "afab"  # all forward, all backward
-    found.schedule = {"1f1b": "1f1b", "afab": "gpipe"}.get(engine, engine)
+    if found.pp > 1:  # all forward, all backward where it is not said
+        engine = at.text("parallelism.pp_engine").lower() or "afab"
+        found.schedule = {"1f1b": "1f1b", "afab": "gpipe"}.get(engine, engine)
     config = "model.model_config."
     dims = {key: at.number(config + word) for key, word in HUGGING_FACE.items()}
-    plain = at.true(f"{config}is_starcoder2_config")  # its MLP has no gate, four times as wide
+    said = at.text(f"{config}activation_function")  # of StarCoder 2 and its like, whose MLP has
+    plain = at.true(f"{config}is_starcoder2_config") or said.startswith("gelu")  # no gate
     dims["kv"] = dims["kv"] or at.number(f"{config}num_kv_heads")
     if plain and at.true(f"{config}multi_query"):
         dims["kv"] = 1

@@ -58,7 +58,8 @@ def olmo(at: Nested) -> None:
     """OLMo (the repository of the first two releases): FSDP, a shape of its own."""
     found = at.found
     found.precision = precision_of(at.text("precision") or "bf16")
-    found.zero_stage = _sharded(at.text("fsdp.sharding_strategy"), at.get("fsdp"))
+    replicated = at.text("distributed_strategy") in ("ddp", "single")
+    found.zero_stage = 0 if replicated else _sharded(at.text("fsdp.sharding_strategy"), {})
     word = at.text("activation_checkpointing")
     found.recompute = {"": "none", "whole_layer": "full", "fine_grained": "selective"}.get(word)
     if found.recompute is None:  # every second, third or fourth layer, or one of them

@@ -63,6 +63,9 @@ SHAPES: dict[tuple[str, str], dict[str, int | None]] = {
     ("llama2", "271m"): dict(layers=16, hidden=1024, heads=8, ffn=2816, vocab=32_000),
     ("llama2", "1b"): dict(layers=18, hidden=2048, heads=16, ffn=5632, vocab=32_000),
     ("llama2", "26b"): dict(layers=80, hidden=5120, heads=40, ffn=13_824, vocab=32_000),
+    ("qwen3", "debugmodel_moe"): dict(
+        layers=8, hidden=256, heads=16, kv=8, head_dim=128, ffn=768, vocab=2048, experts=64, top_k=8
+    ),
     ("qwen3", "debugmodel"): dict(
         layers=8, hidden=256, heads=16, kv=8, head_dim=128, ffn=3072, vocab=2048
     ),
@@ -133,7 +136,7 @@ def _put_model(found: Found, module: str, flavor: str) -> None:
         found.beyond.append(f"{module}: not the training of a decoder-only language model")
     found.model_name = preset_of(module, flavor)
     if dims := SHAPES.get((module, _plain(flavor))):
-        tied = module == "qwen3"
+        tied = module == "qwen3" and "moe" not in flavor
         put_shape(found, found.model_name or module, dims, gated=True, tied=tied)
 
 
