@@ -62,6 +62,8 @@ NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "colossalai": "not covered; the nearest is megatron-core",
             **dict.fromkeys(("easydel", "mesh-transformer-jax", "flax"), UNTUNED_JAX),
             **dict.fromkeys(("paddle", "paddlenlp", "mindspeed"), "not covered"),
+            "lit-llama": "not covered; litgpt came after it and is faster",
+            "megablocks": "not covered; the nearest is megatron-core",
         },
         "method": {
             **dict.fromkeys(("sft", "fft", "full-finetune"), "all weights trained: full"),
