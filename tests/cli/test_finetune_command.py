@@ -245,3 +245,19 @@ def test_accumulation_is_a_global_batch(capsys):
     assert r == same and r["chosen"]["global_batch_size"] == 16
     code, _, err = out(capsys, *ask, "--accumulation", "4", "--global-batch", "16")
     assert code == 2 and "not both" in err
+
+
+def test_weights_that_train_in_16_bits_are_said_where_no_software_is_named(capsys):
+    ask = ("memory", "llama3.2-1b", "--gpu", "rtx-4090", "--method", "full")
+    said = "weights and their states bf16"
+    assert said in out(capsys, *ask)[1]
+    assert said not in out(capsys, *ask, "--software", "hf-peft")[1]
+    assert said not in out(capsys, *ask, "--gpus", "2")[1]  # DeepSpeed keeps fp32 copies
+
+
+def test_the_fused_loss_of_megatron_keeps_its_logits(capsys):
+    """35 GiB in nvidia-smi for Qwen3.5-27B at 131,072 tokens (basetenlabs/ml-cookbook, 105)."""
+    ask = ("memory", "qwen3.5-27b", "--gpu", "h200", "--gpus", "8", "--tp", "8", "--method", "lora")
+    ask += ("--seq-len", "128k", "--software", "megatron-swift", "--recompute", "full")
+    _, r = result(capsys, *ask, "--packing", "--loss", "fused")
+    assert r["total_bytes"] == pytest.approx(37.6e9, rel=0.1)

@@ -14,6 +14,7 @@ from gpuscale.core.finetune.method import Method, canonical, check
 from gpuscale.core.finetune.optimizers import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
 from gpuscale.io.inputs import load_inputs
@@ -230,11 +231,19 @@ def _assumed(
         kind = default_software(asked.method or "lora", wanted.n_gpus)
         found.append(f"software {kind} (--software)")
     figures = family_for(software, job)
+    if wanted.software is None and job.method.kind == "full" and _all_bf16(figures):
+        found.append("weights and their states bf16 (--software trl trains them in fp32)")
     if figures is not software:
         found.append(f"figures of {figures.name}, which {software.name} shards with")
     if named != software.name:
         found.append(f"{software.name}, as {named} is what pretraining runs by")
     return tuple(found)
+
+
+def _all_bf16(software: SoftwareSpec) -> bool:
+    """Full training holds no fp32 copy of its weights."""
+    p = finetune_parameters(software)
+    return p.full_master_bytes == 0.0 and p.full_weights_bytes < FP32_BYTES
 
 
 def with_offloads(job: Job, moved: Sequence[str]) -> Job:
