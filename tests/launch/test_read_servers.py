@@ -127,3 +127,18 @@ def test_a_format_in_the_name_of_a_folder_is_served(tmp_path):
     answer = LaunchCheck((str(path),)).answer()
     assert answer.result.fits  # 16 bits would take 145 GB of 160
     assert any("int4" in str(block) for block in answer.blocks)
+
+
+def test_a_server_is_checked_with_its_own_share_and_version(tmp_path):
+    """vLLM 0.6.4 on an RTX 3090 refused 29,000 tokens of Llama 3.1 8B: 23,648 fit [1]_.
+
+    .. [1] vLLM issue 10517; at 20,000 tokens the pass is smaller, 31,232 fit, and it starts.
+    """
+    path = tmp_path / "a.yaml"
+    for length, starts in ((29_000, False), (20_000, True)):
+        path.write_text(
+            "s:\n  image: vllm/vllm-openai:v0.6.4.post1\n"
+            f"  command: --model meta-llama/Llama-3.1-8B-Instruct --max-model-len {length}"
+        )
+        report = LaunchCheck((str(path),), gpu="rtx-3090").answer().result
+        assert (report.fits, report.said.serves["version"]) == (starts, "0.6.4")

@@ -64,22 +64,43 @@ def _question(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -
     degrees: dict[str, Any] = {"tp": tp, "pp": found.pp, "ep": found.ep}
     if attention > 1:
         degrees["dp_attention"] = attention
+    version = _older(found.kind, said.pop("version", ""))
     return Serve(
         asked.model or found.model_name or "",
-        engine=found.kind,
+        engine=f"{found.kind}:{version}" if version else found.kind,
         cluster=asked.where,
         gpus=n_gpus,
         weights=_weights(found, model),
         kv=found.kv,
         context=length or (model.max_position if own else None),
         max_seqs=found.max_seqs,
-        memory_frac=found.memory_utilization,
+        memory_frac=found.memory_utilization or _own_share(asked, found.kind),
         concurrency=None if "disagg" in said else replicas,
         set=asked.settings,
         calibration=asked.calibration,
         **({} if "disagg" in said else degrees),
         **said,
     )
+
+
+def _older(engine: str, version: str) -> str:
+    """Version of an engine whose settings were others; empty for those of today."""
+    from gpuscale.io.serving import known_versions
+    from gpuscale.specs.serving import version_of
+
+    before = [b for b in known_versions(engine) if version and version_of(version) < version_of(b)]
+    return version if before else ""
+
+
+def _own_share(asked: LaunchCheck, kind: str) -> float | None:
+    """Share of the memory that an engine takes by itself: no setting of a launch is mended."""
+    from gpuscale.answers.serve import reading
+    from gpuscale.io.hardware import load_cluster
+    from gpuscale.io.serving import serving_site
+
+    engine = reading.engines(kind, "engine")[0]
+    share = serving_site(load_cluster(asked.where), engine).software.memory.utilisation_frac
+    return share if share < 1.0 else None
 
 
 def _weights(found: Found, model: ModelSpec) -> str | tuple[str, ...]:

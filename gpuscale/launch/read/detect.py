@@ -70,7 +70,8 @@ KINDS = (
 )
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
-    "Unsloth, manifests, sbatch and torchrun lines, `vllm serve`, SGLang, `trtllm-serve`"
+    "Unsloth, manifests, sbatch and torchrun lines, servers of vLLM, SGLang, TensorRT-LLM, TGI, "
+    "LMDeploy, llama.cpp, Ollama, TabbyAPI, Dynamo and Ray"
 )
 PAGES = (".md", ".markdown", ".mdx", ".rst", ".txt", ".html", ".ipynb")
 FENCE = re.compile(r"^```\w*$", re.MULTILINE)
