@@ -129,6 +129,24 @@ def test_a_format_in_the_name_of_a_folder_is_served(tmp_path):
     assert any("int4" in str(block) for block in answer.blocks)
 
 
+@pytest.mark.parametrize("kind", ["tgi", "lmdeploy", "ollama", "tabbyapi", "llamacpp"])
+def test_every_engine_is_answered(kind, tmp_path):
+    lines = {
+        "tgi": ("a.sh", "text-generation-launcher --model-id Qwen/Qwen3-8B"),
+        "lmdeploy": ("a.sh", "lmdeploy serve api_server Qwen/Qwen3-8B"),
+        "ollama": ("Modelfile", "FROM qwen3"),
+        "tabbyapi": (
+            "config.yml",
+            "model: {model_dir: m, model_name: Qwen3-8B, max_seq_len: 4096}",
+        ),
+        "llamacpp": ("a.sh", "llama-server -m Qwen3-8B-Q8_0.gguf -ngl 99 -c 0"),
+    }
+    name, text = lines[kind]
+    (tmp_path / name).write_text(text)
+    report = LaunchCheck((str(tmp_path / name),)).answer().result
+    assert (report.kind, report.fits, report.missing) == (kind, True, ())
+
+
 def test_a_server_is_checked_with_its_own_share_and_version(tmp_path):
     """vLLM 0.6.4 on an RTX 3090 refused 29,000 tokens of Llama 3.1 8B: 23,648 fit [1]_.
 

@@ -88,8 +88,8 @@ def _older(engine: str, version: str) -> str:
     from gpuscale.io.serving import known_versions
     from gpuscale.specs.serving import version_of
 
-    before = [b for b in known_versions(engine) if version and version_of(version) < version_of(b)]
-    return version if before else ""
+    known = known_versions(engine) if version else ()
+    return version if any(version_of(version) < version_of(b) for b in known) else ""
 
 
 def _own_share(asked: LaunchCheck, kind: str) -> float | None:
