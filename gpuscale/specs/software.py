@@ -66,7 +66,7 @@ class SoftwareSpec(Spec):
     flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
     gradient_bytes: Annotated[float, Field(ge=1, le=8)] = 2.0  # per parameter reduced
     gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
-    bucket_params: Annotated[float, Field(ge=0, le=1e12)] = 0.0  # 0: the exchange is one call
+    bucket_params: Annotated[float, Field(ge=0, le=1e15)] = 0.0  # of a call; 0: of a layer
     bucket_params_per_rank: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
     low_precision_gather: bool = False

@@ -34,24 +34,30 @@ class Shards(NamedTuple):
     shard_ranks: int  # of ZeRO-3; below dense_ranks: HSDP
 
 
-def buckets(sw: Software, params: float, ranks: int) -> float:
-    """Count the calls that gradients or weights of a rank go out in; one without buckets. [1].
+def buckets(sw: Software, params: float, ranks: int, n_layers: float) -> float:
+    """Count the calls that gradients or weights of a rank go out in; of a layer without buckets.
 
     Megatron-Core makes buckets larger with the ranks, so that a ring's latency stays hidden
-    (`distributed_data_parallel.py`: 40e6 parameters, at least 1e6 per rank).
+    (`distributed_data_parallel.py`: 40e6 parameters, at least 1e6 per rank). [1]
 
     Examples
     --------
     >>> core = Software("core", bucket_params=40e6, bucket_params_per_rank=1e6)
-    >>> buckets(core, 8e9, 8), buckets(core, 8e9, 400), buckets(Software("one"), 8e9, 8)
-    (200.0, 20.0, 1.0)
+    >>> buckets(core, 8e9, 8, 32), buckets(core, 8e9, 400, 32), buckets(Software("s"), 8e9, 8, 32)
+    (200.0, 20.0, 32.0)
     """
     size = max(sw.bucket_params, sw.bucket_params_per_rank * ranks)
-    return max(1.0, params / size) if size else 1.0
+    return max(1.0, params / size if size else n_layers)
 
 
 def _both(
-    hw: Hardware, sw: Software, shards: Shards, bytes_per_param: float, *, reduce_all: bool = False
+    hw: Hardware,
+    sw: Software,
+    shards: Shards,
+    bytes_per_param: float,
+    n_layers: float,
+    *,
+    reduce_all: bool = False,
 ) -> float:
     """One collective for the dense and one for the expert weights of a rank, in buckets. [s]."""
     total = 0.0
@@ -59,7 +65,7 @@ def _both(
         (shards.dense_params, shards.dense_ranks, shards.dense_stride),
         (shards.expert_params, shards.expert_ranks, shards.expert_stride),
     ):
-        n_bytes, calls = params * bytes_per_param, buckets(sw, params, ranks)
+        n_bytes, calls = params * bytes_per_param, buckets(sw, params, ranks, n_layers)
         total += gather_s(hw, ranks, stride, n_bytes, reduce_all=reduce_all, calls=calls)
     return total
 
@@ -105,6 +111,7 @@ def replicated_s(
     backward_s: float,
     overlap: bool,
     precision: str,
+    n_layers: float = 1.0,
 ) -> float:
     """Exposed exchange once per step for ZeRO stages 0 to 2 (Rajbhandari et al. 2020).
 
@@ -115,25 +122,34 @@ def replicated_s(
     """
     c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
     if zero_stage == 0:
-        return exposed_s(backward_s, _both(hw, sw, shards, sw.gradient_bytes, reduce_all=True), c)
-    weights = _both(hw, sw, shards, gather_bytes(sw, precision, zero_stage))
+        return exposed_s(
+            backward_s, _both(hw, sw, shards, sw.gradient_bytes, n_layers, reduce_all=True), c
+        )
+    weights = _both(hw, sw, shards, gather_bytes(sw, precision, zero_stage), n_layers)
     if sw.zero1_all_reduce:
-        grads = _both(hw, sw, shards, sw.gradient_bytes, reduce_all=True)
+        grads = _both(hw, sw, shards, sw.gradient_bytes, n_layers, reduce_all=True)
         return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
-    grads = _both(hw, sw, shards, sw.gradient_bytes)
+    grads = _both(hw, sw, shards, sw.gradient_bytes, n_layers)
     if sw.overlap_gather:
         return exposed_s(backward_s, grads, c) + exposed_s(forward_s, weights, c)
     return exposed_s(backward_s, grads + weights, c)
 
 
-def reduced_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overlap: bool) -> float:
+def reduced_s(
+    hw: Hardware,
+    sw: Software,
+    shards: Shards,
+    window_s: float,
+    overlap: bool,
+    n_layers: float = 1.0,
+) -> float:
     """Exposed reduction of the gradients of ONE micro-batch under ZeRO-2. [s].
 
     Gradients are kept as shards, so every backward pass reduces its own (DeepSpeed,
     `stage_1_and_2.py`: `reduce_independent_p_g_buckets_and_remove_grads`; ZeRO, section 7.2).
     """
     c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
-    return exposed_s(window_s, _both(hw, sw, shards, sw.gradient_bytes), c)
+    return exposed_s(window_s, _both(hw, sw, shards, sw.gradient_bytes, n_layers), c)
 
 
 def sharded_s(
@@ -165,14 +181,21 @@ def sharded_s(
     return exposed_s(forward_s, gather, c) + exposed_s(backward_s, gather + reduce, c)
 
 
-def hybrid_s(hw: Hardware, sw: Software, shards: Shards, window_s: float, overlap: bool) -> float:
+def hybrid_s(
+    hw: Hardware,
+    sw: Software,
+    shards: Shards,
+    window_s: float,
+    overlap: bool,
+    n_layers: float = 1.0,
+) -> float:
     """All-reduce of the gradient shards between the shard groups of HSDP, once per step. [s]."""
     replicas = shards.dense_ranks // shards.shard_ranks
     if replicas <= 1:
         return 0.0
     params = shards.dense_params / shards.shard_ranks
     n_bytes, stride = params * sw.gradient_bytes, shards.dense_stride * shards.shard_ranks
-    calls = buckets(sw, params, replicas)
+    calls = buckets(sw, params, replicas, n_layers)
     time_s = gather_s(hw, replicas, stride, n_bytes, reduce_all=True, calls=calls)
     return exposed_s(window_s, time_s, exposed_frac(hw, sw, replicas, stride, overlap))
 
@@ -236,10 +259,11 @@ def exchanges_s(
             backward_s=backward_s * passes,
             overlap=overlap,
             precision=layout.precision,
+            n_layers=n_layers,
         )
         if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
             return 0.0, once
-        each = reduced_s(hw, sw, shards, backward_s, overlap)
+        each = reduced_s(hw, sw, shards, backward_s, overlap, n_layers)
         return each, once - each
     per_micro = sharded_s(
         hw,
@@ -251,7 +275,7 @@ def exchanges_s(
         overlap=overlap,
         precision=layout.precision,
     )
-    return per_micro, hybrid_s(hw, sw, shards, backward_s, overlap)
+    return per_micro, hybrid_s(hw, sw, shards, backward_s, overlap, n_layers)
 
 
 def data_parallel_s(

@@ -103,7 +103,7 @@ class Software:
     attention: str = "flash"  # "flash" | "unfused"
     flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
     gradient_bytes: float = 2.0
-    bucket_params: float = 0.0  # of one call of the exchange; 0: all in one
+    bucket_params: float = 0.0  # of one call of the exchange; 0: those of a layer
     bucket_params_per_rank: float = 0.0  # and at least so many for each of its ranks
     parameter_gather_bytes: float = 2.0
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte

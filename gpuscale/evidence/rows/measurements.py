@@ -298,7 +298,8 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["fused_cross_entropy"] = True
     if family == "megatron-deepspeed" and layout.zero_stage >= 1:
         options["scatter_gather"] = False  # DeepSpeed's own pipeline engine sends whole tensors
-    if "eager" in notes:
+    plain = family == "torchtitan" and precision_of(precision) == "bf16"
+    if "eager" in notes or (plain and "compile" not in notes):  # torchtitan's default is eager
         options["compiled"] = False
     _, _, modules = recompute_of(row.get("recompute", ""), model.n_layers, layout.pp)
     if modules:
