@@ -78,7 +78,7 @@ CASES = [
             "c.yaml": "distributed_type: MULTI_GPU\nnum_processes: 3\n",
             "q.yml": "base_model: a/b\nadapter: qlora\nfsdp_config:\n",
         },
-        {"kind": "axolotl", "n_gpus": 3, "zero_stage": 0, "method": "qlora", "beside": []},
+        {"kind": "axolotl", "n_gpus": 3, "zero_stage": None, "method": "qlora", "beside": []},
     ),
     (
         {"v.yaml": VERL},
@@ -104,6 +104,9 @@ CASES = [
 
 
 LINES = [
+    ("read -r -d '' args <<EOF\nopenrlhf.cli.train_sft --pretrain a/b --max_len 2048 \\\nEOF\n"
+     "torchrun --nproc_per_node 4 -m ${args}", {"kind": "openrlhf", "seq_len": 2048}),
+    ("python t.py --model_name_or_path a/b --gradient_checkpointing False", {"recompute": "none"}),
     ("torchrun t.py --model_name_or_path a/b --fsdp 'full_shard auto_wrap offload'",
      {"zero_stage": 3, "offload_parameters": True}),
     ("python t.py --model_name_or_path /m/b/pytorch_model-00002-of-00002.bin --batch_size 4",

@@ -65,8 +65,8 @@ KINDS = (
     "colossalai",
     "unsloth",
     "program",
-    "deepspeed",
     "accelerate",
+    "deepspeed",
 )
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
@@ -290,7 +290,7 @@ def _script(
         started, found = [own], [own[0]]
     kept = [words for f, words in started if any(f is other for other in found)]
     found += [f for words in kept or script.commands if (f := trainer.read_launcher(words))]
-    for document in script.documents:
+    for document in together.named_among(script.documents, found):
         body = read_document(document, script)
         job = body.startswith("#!") and "#SBATCH" in body and not document.endswith(".sh")
         if document.endswith((".json", ".yaml", ".yml")) or job:

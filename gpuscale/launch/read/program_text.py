@@ -109,6 +109,8 @@ class Program:
         name = dotted(node.func)
         words = [self._said(one) for one in node.args]
         keys = {k.arg: self._said(k.value) for k in node.keywords if k.arg}
+        for more in (self._said(k.value) for k in node.keywords if not k.arg):
+            keys |= more if isinstance(more, dict) else {"**": more}
         if name.endswith("add_argument") and words and isinstance(words[-1], str):
             switch = keys.get("action") in ("store_true", "store_false")
             default = keys.get("default")
@@ -213,7 +215,8 @@ class Program:
                 return table[key]
             if isinstance(key, str) and key in self.given:
                 return self.given[key]
-            return self.value(node.args[1], depth + 1) if key is not None else None
+            outside = name in ("os.environ.get", "os.getenv") or isinstance(table, dict)
+            return self.value(node.args[1], depth + 1) if outside and key is not None else None
         return None
 
     def _bounded(self, value: Any) -> Any:

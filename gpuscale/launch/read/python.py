@@ -18,7 +18,7 @@ from gpuscale.launch.read.nested import precision_of
 from gpuscale.launch.read.pretraining import PRETRAINING, of_table
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.recipe_scripts import read_recipe_script
-from gpuscale.launch.read.rl import put_rl
+from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
 from gpuscale.launch.read.trainer import TOLD, read_arguments, read_deepspeed
 from gpuscale.launch.read.tuning import TUNING
 
@@ -44,6 +44,7 @@ MODEL_KEYS = ("model_name", "pretrained_model_name_or_path", "model_name_or_path
 PARSERS = ("HfArgumentParser", "TrlParser", "parse_args_into_dataclasses")
 """Calls of programs that a command line or a YAML tells the arguments of the trainer."""
 LOADING = ("max_seq_length", "load_in_4bit", "load_in_8bit", "dtype", "torch_dtype")
+BITS = ("load_in_4bit", "load_in_8bit")
 ARGUMENTS = {"per_device_train_batch_size", "output_dir", "num_train_epochs", "max_steps"}
 
 
@@ -51,13 +52,17 @@ def _script(program: Program) -> Found | None:
     """Job of a script that trains with a trainer of Hugging Face."""
     table: dict[str, Any] = {}
     trains = adapters = False
+    named = ""
     for name, words, keys in program.calls:
         said = {key: value for key, value in keys.items() if value is not None}
         last = name.rsplit(".", 1)[-1]
         if last == "from_pretrained" and any(part in name for part in LOADED):
             _loaded(table, words, said)
         elif last == "BitsAndBytesConfig":
-            table |= {key: said[key] for key in ("load_in_4bit", "load_in_8bit") if key in said}
+            bits: dict[str, Any] = {key: said[key] for key in BITS if key in said}
+            if UNSET in str(bits.get("load_in_4bit")) and "bnb_4bit_quant_type" in said:
+                bits["load_in_4bit"] = True
+            table |= bits
         elif last in ("LoraConfig", "get_peft_model"):
             adapters = True
             table |= {"lora_r": said["r"]} if "r" in said else {}
@@ -71,7 +76,7 @@ def _script(program: Program) -> Found | None:
             table |= {k: v for k, v in said.items() if not isinstance(v, list)}
             table["rl"] = table.get("rl") or _method_of(last)
         elif last.endswith("Trainer"):
-            trains = True
+            trains, named = True, named or last
             table |= {k: said[k] for k in ("max_seq_length",) if k in said}
             if isinstance(model := said.get("model"), str) and UNSET not in model:
                 table.setdefault("model_name_or_path", model)
@@ -86,7 +91,12 @@ def _script(program: Program) -> Found | None:
     known = {"model_name_or_path", "per_device_train_batch_size"} & set(table)
     if not trains or not known:
         return None
-    return _found(program, table, adapters, parsed)
+    own = not table.get("rl") and re.search(r"[A-Z]PO", named) is not None
+    if own:  # its arguments are like those of GRPO, its loss is not
+        table = {k: v for k, v in table.items() if k not in GRPO_KEYS}
+    found = _found(program, table, adapters, parsed)
+    found.beyond += [f"{named}: its loss and further models are not predicted"] if own else []
+    return found
 
 
 CHECKPOINTS = "use_gradient_checkpointing"
@@ -110,11 +120,15 @@ def _loaded(table: dict[str, Any], words: list[Any], said: dict[str, Any]) -> No
 
 def _found(program: Program, table: dict[str, Any], adapters: bool, parsed: bool) -> Found:
     unsloth = any(module.split(".")[0] == "unsloth" for module in program.imports)
+    if unsloth:
+        table["vllm_mode"] = "colocate"
     if unsloth and adapters:
         table.setdefault("load_in_4bit", True)  # its own default (FastLanguageModel)
         table.setdefault("gradient_checkpointing", True)
-    if not parsed:
-        table.setdefault("per_device_train_batch_size", 8)  # the trainer's own default
+    if not parsed:  # the trainer's own default, where all its arguments are read
+        table.setdefault("per_device_train_batch_size", table.get("**", 8))
+    if UNSET in str(table.get("deepspeed")):
+        del table["deepspeed"]
     lengths = ("max_seq_length", "max_length", "model_max_length", "cutoff_len")
     known = isinstance(table.get("tokenized"), int)
     if known and not any(table.get(key) for key in lengths):

@@ -111,7 +111,11 @@ def _logical_lines(text: str, script: Script) -> list[str]:
                 at += 1
             script.look_at(len(body) + sum(map(len, body)))
             target = re.search(r">\s*(\S+)", line.replace(heredoc[0], ""))
-            if target:
+            put = re.match(r"\s*(?:IFS=\S*\s+)?read\b[^<]*?([A-Za-z_]\w*)\s*<<", line)
+            if put:  # a variable that holds the text
+                text = " ".join(body).replace("\\", " ").replace('"', '\\"')
+                joined.append(f'{put[1]}="{text}"')
+            elif target:
                 name = target[1].strip("'\"")
                 script.documents[name] = "\n".join(body) + "\n"
                 if heredoc[1]:

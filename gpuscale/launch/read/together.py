@@ -63,6 +63,12 @@ def followed(found: Sequence[Found], given: Sequence[str], look: Look, read: Rea
     return leading + [f for f in every if all(f is not other for other in leading)]
 
 
+def named_among(documents: Mapping[str, str], found: Sequence[Found]) -> list[str]:
+    """Names of the documents of a script that its commands name; all where they name none."""
+    named = {last_of(path) for one in found for path in one.beside}
+    return [name for name in documents if last_of(name) in named] or list(documents)
+
+
 def _quiet(read: Read, file: tuple[str, str], options: Mapping[str, Any]) -> list[Found]:
     """Read a file that another names; give none where it is of no known kind."""
     try:

@@ -110,8 +110,6 @@ def read_accelerate(table: dict[str, Any]) -> Found:
         _accelerate_deepspeed(section(table, "deepspeed_config"), found)
     elif kind == "FSDP":
         _fsdp(section(table, "fsdp_config"), found)
-    elif kind in ("MULTI_GPU", "NO"):
-        found.zero_stage = 0
     _parallelism(section(table, "parallelism_config"), found)
     return found
 
@@ -255,6 +253,8 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
     habit = kind == "llama-factory" and not _true(table, "disable_gradient_checkpointing")
     if habit or _true(table, "gradient_checkpointing"):  # LLaMA-Factory's own default
         found.recompute = "full"
+    elif str(table.get("gradient_checkpointing")).lower() == "false":
+        found.recompute = "none"
     _method(table, kind, found)
     if _true(table, "load_in_8bit") or 8 in (
         _number(table, "quantization_bit"),
