@@ -13,6 +13,9 @@ def main():
     cfg.train.global_batch_size = 256
     pretrain(config=cfg)
 """
+ALIAS = BRIDGE.replace("_config\n", "_config as made\n").replace(
+    "llama3_70b_pretrain_config()", "made()"
+)
 NEMO = """
 from nemo.collections import llm
 def configure(nodes: int = 1, gpus_per_node: int = 8):
@@ -50,6 +53,7 @@ model: {micro_batch_size: 4, tensor_model_parallel_size: 1, num_layers: 12, hidd
             (2, 1, 1, 8, 8),
         ),
         ("a.py", BRIDGE, (2, 4, 2, 256, 32)),
+        ("a.py", ALIAS, (2, 4, 2, 256, 32)),
         ("a.py", NEMO, (1, 1, 1, 512, 16)),
         ("a.sh", COMMAND, (4, 4, 1, 512, 64)),
     ],

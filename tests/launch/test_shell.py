@@ -13,7 +13,7 @@ CASES = [
     ("run --a \\\n  1 \\\n  --b", [["run", "--a", "1", "--b"]]),
     ('A=(--x 1\n  --y "2 3" # why\n)\nrun "${A[@]}"', [["run", "--x", "1", "--y", "2 3"]]),
     ("A=(-x)\nA+=(-y)\nrun ${A[@]}", [["run", "-x", "-y"]]),
-    ('A="--x 1"\nA="$A --y"\nrun $A', [["run", "--x", "1", "--y"]]),
+    ('A="--x 1\n --y"\nB="$(echo "$A" | tr \'\\n\' \' \')"\nrun $B', [["run", "--x", "1", "--y"]]),
     ("run ${A:-4} ${B:=5} $B", [["run", "4", "5", "5"]]),
     ("N=2\nG=8\nrun $((N*G)) $(($N * $G - 1))", [["run", "16", "15"]]),
     ("if [ $X = a ]; then\nrun 1\nelse\nrun 2\nfi", [["run", "1"]]),
@@ -33,6 +33,10 @@ CASES = [
     # a branch that leaves the script is not the one a job goes through
     ("if [ $# -eq 0 ]; then\nN=1\nexit 1\nelse\nN=2\nfi\nrun $N", [["run", "2"]]),
     ("if [ $A = x ]; then\npython t.py\nexit 0\nfi", [["python", "t.py"]]),
+    ('if [ ! -z "$X" ]; then\nrun 1\nelse\nrun 2\nfi', [["run", "2"]]),
+    ("A=b\nif ! [ $A = a ]; then run 1; fi", [["run", "1"]]),
+    ("N=`expr 4 + 4`\nrun $N", [["run", "8"]]),
+    ("A=\"--x 1\n --y\"\nrun $(echo \"$A\" | tr '\\n' ' ')", [["run", "--x", "1", "--y"]]),
     ("N=$(expr 16 / 8)\nrun $N $(echo 0,1,2 | tr ',' ' ' | wc -w)", [["run", "2", "3"]]),
 ]
 

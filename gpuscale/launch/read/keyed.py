@@ -118,6 +118,8 @@ def _other(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     other = next((key for key in OTHERS if key in parts), "")
     if not other and (named := re.search(OTHER_NAMES, str(table.get("name", "")))):
         other = named[1]
+    if "tokens_to_generate" in leaves and "global_batch_size" not in leaves:
+        found.beyond.append("an inference, not a training")
     if other:
         found.beyond.append(f"{other}: not the training of a decoder-only language model")
     trainer = table.get("trainer")
@@ -149,7 +151,17 @@ OTHERS = tuple(
 OTHER_NAMES = (
     r"(?:^|[_-])(m?t5|bert|bart|ul2|retro|griffin|neva|clip|vit|imagen|sdxl|hiddens)(?:[_-]|$)"
 )
-ALIGNED = ("knowledge_distillation", "dpo", "rm", "ppo", "rs", "spin", "kto", "self_rewarding")
+ALIGNED = (
+    "knowledge_distillation",
+    "dpo",
+    "rm",
+    "ppo",
+    "rs",
+    "reinforce",
+    "spin",
+    "kto",
+    "self_rewarding",
+)
 """Sections of a trainer of NeMo-Aligner."""
 LONG = {
     "num_layers": "--num-layers",

@@ -28,6 +28,7 @@ LAUNCHERS = (
     "torchrun",
     "deepspeed",
     "accelerate",
+    "accelerate.commands.launch",
     "srun",
     "torch.distributed.run",
     "torch.distributed.launch",

@@ -28,6 +28,7 @@ OLD = (
     "--position-embedding-type",
     "--attention-head-type",
     "--no-cuda",
+    "--allow-padding-num-layers",
 )
 """Options of older releases and forks that are read all the same."""
 
@@ -42,9 +43,14 @@ FORKS = {
 """Option of forks and of old releases -> Megatron's."""
 
 OTHER_PROGRAM = (
-    r"pretrain_(bert|t5|vision|ict|retro|vlm)|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
+    r"pretrain_(bert|t5|vision|ict|retro|vlm|\w*omni|\w*_vl)"
+    r"|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
 )
-OTHER_OPTIONS = ("--freeze-LM", "--freeze-ViT", "--retro-add-retriever", "--vision-model-type")
+OTHER_OPTIONS = ("--freeze-LM", "--freeze-ViT", "--retro-add-retriever") + (
+    "--vision-model-type",
+    "--disable-vision-class-token",
+    "--patch-dim",
+)
 """What trains another thing than a decoder-only language model, or a part of one."""
 
 DEGREES = {
@@ -66,7 +72,11 @@ def is_megatron(words: list[str]) -> bool:
     if words[:1] and words[0] in ("echo", "[", "[[", "test", "printf", "cat", "cp", "mkdir"):
         return False
     shaped = "--hidden-size" in words and "--num-attention-heads" in words
-    return any(re.search(r"pretrain_\w+\.py$", w) for w in words) or (
+    known = known_options("megatron").arity
+    named = any(re.search(r"pretrain_\w+\.py$", w) for w in words)
+    if named and any(w.startswith("--") for w in words):
+        named = any(w.partition("=")[0] in known for w in words) or "--batch-size" in words
+    return named or (
         "--num-layers" in words and (shaped or "--tensor-model-parallel-size" in words)
     )
 
@@ -146,12 +156,13 @@ def _pipeline(values: Values) -> None:
     found.vpp = values.whole("--num-virtual-stages-per-pipeline-rank", "vpp") or 1
     layers = values.whole("--num-layers")
     if per_stage and layers and found.pp:
-        if layers % (found.pp * per_stage):
+        padded = "--allow-padding-num-layers" in values  # of the zero-bubble fork
+        if layers % (found.pp * per_stage) and not padded:
             found.wrong.append(
                 f"{layers} layers do not divide into {found.pp} stages of chunks of {per_stage}"
             )
         else:
-            found.vpp = layers // found.pp // per_stage
+            found.vpp = -(-layers // found.pp // per_stage)
     first = values.whole("--decoder-first-pipeline-num-layers")
     last = values.whole("--decoder-last-pipeline-num-layers")
     if layers and found.pp > 1 and (first is not None or last is not None):

@@ -78,6 +78,8 @@ SAID = {
 """Field -> options that mean it in whatever program has them."""
 MODELS = "model_name_or_path model_name base_model model_id hf_model model_path model"
 ENDINGS = (".yaml", ".yml", ".toml", ".json", ".py")
+CONFIGURES = r"conf|cfg|recipe|arg|train|param|setting|sft|tune"
+"""What stands in the option or the name of a JSON, TOML or Python file that says a job."""
 NO_JOB = r"vocab|merge|token|data|index|split|hostfile|template"
 """What stands in the option or the name of a file that says no job."""
 
@@ -100,8 +102,14 @@ def _put_options(words: list[str], found: Found) -> None:
     files = {v: k for k, v in given.items() if v.endswith(ENDINGS)}
     alone = (w for w in words if w not in files and not re.match("-|.*=", w))
     files |= {w: "" for w in alone if w.endswith(ENDINGS)}
-    files = {v: k for v, k in files.items() if not re.search(NO_JOB, f"{k} {v.rsplit('/', 1)[-1]}")}
-    found.beside = list(files)[:4]
+    found.beside = [v for v, k in files.items() if _says_the_job(v, k)][:4]
+
+
+def _says_the_job(file: str, option: str) -> bool:
+    """Whether a file that a command names is a configuration of its job."""
+    shown = f"{option} {file.rsplit('/', 1)[-1]}"
+    alike = file.endswith((".yaml", ".yml")) or re.search(CONFIGURES, shown)
+    return bool(alike) and not re.search(NO_JOB, shown)
 
 
 def _known(key: str) -> bool:

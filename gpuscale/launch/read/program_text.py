@@ -90,7 +90,8 @@ class Program:
             value = self.value(node)
             if value is None and isinstance(node, ast.Call):
                 value = dotted(node.func)
-            if path and value is not None:
+            unset = isinstance(node, ast.Constant) and node.value is None
+            if path and (value is not None or unset):
                 self.attributes.setdefault(root, {})[path] = value
         elif isinstance(target, ast.Subscript) and dotted(target.value) == "os.environ":
             key, value = self.value(target.slice), self.value(node)

@@ -25,10 +25,17 @@ def read_recipe_script(tree: ast.Module) -> Found | None:
     """
     module = Program(tree)
     found: dict[str, Found] = {}
+    imported = [a for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names]
+    known = {alias.asname: alias.name for alias in imported if alias.asname}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     for scope in (*functions, None):
         name = scope.name if scope else ""
         program = module if scope is None else Program(scope, module.names | _called(module, scope))
+        program.made |= {
+            root: (known[call], keys)
+            for root, (call, keys) in program.made.items()
+            if call in known
+        }
         one = _of_scope(name, program, module.imports)
         if one is not None:
             found[name] = one

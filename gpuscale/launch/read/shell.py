@@ -329,28 +329,28 @@ def _test(text: str, script: Script) -> bool:
     if "||" in text or "&&" in text:
         either = re.split(r"\|\||&&", text)
         return (any if "||" in text else all)(_test(one, script) for one in either)
-    inner = text.strip().removeprefix("((").removesuffix("))")
+    negated = text.strip().startswith("! ")
+    inner = text.strip().removeprefix("! ").strip().removeprefix("((").removesuffix("))")
     inner = re.sub(r"^\[\[?|\]\]?$", "", inner.strip()).strip()
+    negated, inner = negated != inner.startswith("! "), inner.removeprefix("! ").strip()
     words = words_of(inner, Script(variables=script.variables))
     if len(words) == 2 and words[0] in ("-z", "-n"):
         known = UNSET not in words[1] and bool(words[1])
-        return known == (words[0] == "-n")
+        return (known == (words[0] == "-n")) != negated
     if words[:1] in (["-z"], ["-n"]):
-        return words[0] == "-z"
+        return (words[0] == "-z") != negated
     if len(words) == 3 and UNSET not in words[0] + words[2]:
         left, sign, right = words
-        if sign in ("=", "=="):
-            return left == right
-        if sign == "!=":
-            return left != right
+        if sign in ("=", "==", "!="):
+            return ((left == right) == (sign != "!=")) != negated
         compare = _COMPARE.get(sign)
         if compare and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
-            return compare(int(left), int(right))
+            return compare(int(left), int(right)) != negated
     if words[:1] and words[0].strip("! ")[:2] in ("-d", "-e", "-f", "-h", "-L"):
         return True
     if any(UNSET in word for word in words):
         script.unresolved.append(f"if {' '.join(text.split())[:60]}: taken as true")
-    if len(words) == 3 and words[1] in ("=", "==") and UNSET not in words[2]:
+    if len(words) == 3 and not negated and words[1] in ("=", "==") and UNSET not in words[2]:
         named = re.match(r"[\"']?\$\{?(\w+)\}?[\"']?\s", inner)
         if named and "*" not in words[2]:  # what is taken as true stays so
             script.variables[named[1]] = words[2]

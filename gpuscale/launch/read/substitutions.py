@@ -34,6 +34,12 @@ def value_of(command: str, variables: Mapping[str, str | list[str]]) -> str | No
         value = variables.get(name)
         if isinstance(value, str) and value.isdigit() and re.search(pattern, command, re.DOTALL):
             return value
+    lines = re.match(r"\s*echo\s+\"([^\"]*)\"\s*\|\s*tr\s+\S*\\n\S*\s+['\"] ['\"]", command)
+    if lines:
+        return " ".join(lines[1].split())
+    devices = variables.get("CUDA_VISIBLE_DEVICES")
+    if isinstance(devices, str) and re.search(r"CUDA_VISIBLE_DEVICES.*count", command):
+        return str(len(devices.split(",")))
     if UNSET in command:
         return None
     if sum_ := re.fullmatch(r"\s*expr\s+(\d+)\s*\\?([-+*/])\s*(\d+)\s*", command):

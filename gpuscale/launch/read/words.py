@@ -85,7 +85,7 @@ def unquoted(text: str, *, comments: bool = False) -> Iterator[tuple[int, str]]:
                 i += 1
             elif c == quote:
                 quote = ""
-        elif c in "'\"":
+        elif c in "'\"`":
             quote = c
         elif c == "\\":
             i += 1
@@ -191,7 +191,7 @@ def read_text(raw: str, script: Script) -> str:
         elif c == "`":
             end = raw.find("`", i + 1)
             end = len(raw) - 1 if end < 0 else end
-            made.append(_unknown(raw[i : end + 1], script))
+            made.append(_substituted(f"$({raw[i + 1 : end]})", script))
             i = end + 1
         else:
             made.append(c)
@@ -284,7 +284,7 @@ def _arithmetic(text: str, script: Script) -> str:
     """Value of an integer expression, or the text itself where a part is unknown."""
     if UNSET in (known := read_text(text, script)):
         return UNSET + "$((" + re.sub(r"\s+", "", text) + "))"
-    inner = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[1], script), known)
+    inner = re.sub(r"(?<!\w)\$?\{?([A-Za-z_]\w*)\}?", lambda m: _value(m[1], m[1], script), known)
     if UNSET in inner:
         return UNSET + "$((" + re.sub(r"\s+", "", text) + "))"
     try:
