@@ -32,6 +32,7 @@ class Capabilities:
     stages_by_length: bool = False  # the number of stages follows from the layers of one
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    zero_asked: tuple[int, ...] = ()  # those of them that are taken where they are asked for
     zero_pipeline: tuple[int, ...] = (0, 1, 3)  # stages that go with a pipeline
     zero_pipeline_asked: tuple[
         int, ...

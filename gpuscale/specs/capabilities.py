@@ -32,6 +32,7 @@ class CapabilitiesSpec(Spec):
     tied_pipeline: bool = True
     zero_stages: Annotated[tuple[ZeroStage, ...], Field(min_length=1)]
     zero_pipeline: tuple[ZeroStage, ...] = (0, 1)
+    zero_asked: tuple[ZeroStage, ...] = ()
     zero_pipeline_asked: tuple[ZeroStage, ...] = ()
     hybrid_shards: bool = False
     expert_parallel: bool = False

@@ -151,6 +151,8 @@ def test_recipes_of_experts_say_more_than_their_columns():
     newest = options["megatron-bridge-perf-D001"]
     assert newest["cuda_graphs"] == "full" and newest["overlap_ep"]
     assert "cuda_graphs" not in options["megatron-bridge-perf-D020"]
+    ultra = next(r for r in own_runs() if r.id == "megatron-bridge-perf-D136")
+    assert (ultra.layout.zero_stage, ultra.layout.shard_group_size) == (3, 64)
 
 
 def test_unknown_names_and_blanks_are_still_predicted():

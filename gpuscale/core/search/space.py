@@ -252,14 +252,15 @@ def assemblies(
     ]
     if space.even_chunks:
         schedules = _even_first(schedules, pp, facts.n_layers)
-    ranks = dp * cp
+    ranks, soft = dp * cp, facts.runs_on
+    asked = (*soft.zero_asked, *(soft.zero_pipeline_asked if pp > 1 else ()))
     whole = (None,) if space.fsdp or ranks in space.shard_group_size else ()
     shards = [
         (z, g)
         for z in space.zero_stage
         for g in ((*whole, *space.shard_group_size) if z == 3 else (None,))
         if not against_zero(z, g, pp, dp, cp, facts) and (g is None or 1 < g < ranks)
-        if pp == 1 or len(space.zero_stage) == 1 or z not in facts.runs_on.zero_pipeline_asked
+        if len(space.zero_stage) == 1 or z not in asked
         if ranks > 1 or z == space.zero_stage[0]
     ]
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]

@@ -145,6 +145,11 @@ _ALIKE = (
 )
 
 
+SHARDED = {"nemotron-3-ultra": 64}
+"""Recipes whose page has no column for the sharding that they set: Megatron-FSDP over so many GPUs
+of an NVLink domain (Megatron-Bridge @067f987, perf_recipes/nemotronh/common.py)."""
+
+
 def _release(notes: str) -> tuple[int, ...]:
     """Container that a row names; () if none."""
     match = re.search(r"container (\d\d)\.(\d\d)(?:\.(\d+))?", notes)
@@ -162,7 +167,15 @@ def with_recipes(rows: Sequence[Row]) -> list[Row]:
         if "/configs@" in row.get("notes", "") and _release(row["notes"]):
             key = tuple(row.get(name, "") for name in _ALIKE)
             read.setdefault(key, []).append((_release(row["notes"]), row))
-    return [_like_before(row, read) for row in rows]
+    return [_sharded(_like_before(row, read)) for row in rows]
+
+
+def _sharded(row: Row) -> Row:
+    """Give a row the sharding that its page leaves out."""
+    if "no FSDP column" in row.get("derived", ""):
+        gpus = SHARDED.get(row.get("model", "").lower(), 0)
+        return {**row, "dp_sharding": f"HSDP {gpus // int(row['tp'])}"} if gpus else row
+    return row
 
 
 def _like_before(row: Row, read: dict[tuple[str, ...], list[tuple[tuple[int, ...], Row]]]) -> Row:
