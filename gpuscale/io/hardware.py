@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,9 +226,34 @@ def _cluster_preset(path: Path, catalogue: str) -> ClusterSpec:
 
 
 def _gpu_path(arg: str, catalogue: str) -> Path | None:
-    """File of a GPU by name, alias or, of the vendors' figures, the name that its driver prints."""
+    """File of a GPU by name, alias or, of the vendors' figures, the name that its driver prints.
+
+    >>> _gpu_path("A100 40G", "vendor").stem, _gpu_path("3090-24g", "vendor").stem
+    ('a100-sxm-40gb', 'rtx-3090')
+    """
     path = find_preset(_kind("gpu", catalogue), arg)
-    return path or (said_by_driver(arg) if catalogue == "vendor" else None)
+    if path or catalogue != "vendor":
+        return path
+    name = _SIZE.sub(r" \1GB", arg)
+    return find_preset("gpu", name) or said_by_driver(name) or _of_about_that_size(arg)
+
+
+def _of_about_that_size(arg: str) -> Path | None:
+    """File of a GPU named with its round size, of which error correction takes a part."""
+    size = _SIZE.search(arg)
+    path = find_preset("gpu", arg[: size.start()]) if size else None
+    if not size or not path:
+        return None
+    named = float(size[1]) * 2**30
+    return path if abs(_gpu_preset(path).hbm_bytes - named) < ECC_FRAC * named else None
+
+
+ECC_FRAC = 0.08
+"""Memory that a GPU may show less than it is named by: a sixteenth, for error correction."""
+
+
+_SIZE = re.compile(r"[\s-]+(\d+)\s?gi?b?$", re.IGNORECASE)
+"""Memory at the end of a name, as people write it: 40G, 24 GB, -80gib."""
 
 
 def _kind(kind: str, catalogue: str) -> str:
@@ -240,6 +266,13 @@ def _unknown_cluster(arg: str, catalogue: str) -> GpuscaleError:
         hint = "the documents' catalogue has " + ", ".join(preset_names("gpu/documents"))
         return unknown_name("cluster or GPU of the documents' catalogue", arg, known, hint)
     hint = "list them with `gpuscale presets --kind cluster`"
+    size = _SIZE.search(arg)
+    card = size and _gpu_path(arg[: size.start()], catalogue)
+    if size and card:
+        hint = (
+            f"`{card.stem}` of another size: --gpu {card.stem} --set gpu.hbm_bytes='{size[1]} GiB'"
+        )
+        return GpuscaleError(f"no {card.stem} of {size[1]} GB is known", hint)
     return _maybe_file(unknown_name("cluster or GPU", arg, known, hint), arg)
 
 

@@ -229,3 +229,26 @@ def test_peer_rate_of_a_card_changes_its_machine():
         calibration = None
 
     assert load_inputs(Asked(), cluster="rtx-3090").cluster.scaleup_bytes_per_s == 56e9
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("A100 40G", "a100-sxm-40gb"),
+        ("A100-80g", "a100-sxm-80gb"),
+        ("RTX4090-24G", "rtx-4090"),
+        ("3090 24GiB", "rtx-3090"),
+        ("V100 32G", "v100-sxm2-32gb"),
+        ("L40S 48G", "l40s"),
+        ("a10g", "a10g"),
+    ],
+)
+def test_memory_at_the_end_of_a_name_is_read_as_people_write_it(written, name):
+    assert load_cluster(written).gpu.name == name
+
+
+@pytest.mark.parametrize("written", ["4090 48G", "2080ti-22g", "3080 0g"])
+def test_a_card_of_another_size_is_refused_with_the_way_to_ask(written):
+    with pytest.raises(GpuscaleError) as refused:
+        load_cluster(written)
+    assert "--set gpu.hbm_bytes=" in (refused.value.hint or "")
