@@ -7,6 +7,7 @@ from gpuscale.launch.read.detect import read_launch
 
 SCRIPTS = [  # text, what a reader sees; the name of the file where it matters
     ("vllm serve --config c.yaml -tp 2 -dp 4 > log 2>&1 &", {"model_name": None, "n_gpus": 8}),
+    ("sudo systemctl restart llama-server; llama-cli -m b.gguf", {"model_name": "b"}),
     ("pkill -f vllm.entrypoints; vllm serve a/b --speculative-config '{}'", {"model_name": "a/b"}),
     ("vllm serve a/b --structured-outputs-config.backend x -pp 2", {"not_understood": [], "pp": 2}),
     ('vllm serve "$M" "$@"', {"n_gpus": None, "unread": {"model": "$M", "tp": "$@"}}),
@@ -60,9 +61,9 @@ FILES = [
     ),
     (
         "compose.yml",
-        "s:\n  image: vllm/vllm-openai\n  environment:\n    M: ${M:-a/b}\n"
-        "  command: --model ${M:-c/d} -tp ${TP:-2}",
-        ("vllm", "a/b", 2, None),
+        "services:\n  s:\n    image: own\n    environment: {TP: 4}\n"
+        "    command: --model ${M:-a/b} -tp ${TP:-2} --max-model-len 4096",
+        ("vllm", "a/b", 2, 4096),
     ),
     ("x.service", "[Service]\nExecStart=/opt/llama-server -m b.gguf -c 4096 \\\n -np 2", None),
     (

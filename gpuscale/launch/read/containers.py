@@ -123,8 +123,9 @@ def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
     image = str(one.get("image", ""))
     text = " ".join(line)
     program = program_of(image)
-    if not program and "vllm" in image and "--model" in text:
-        program = "vllm serve"
+    if not program and "--model" in text:
+        own = (name for option, name in ONLY.items() if option in text or name[:4] in image)
+        program = next(own, "")
     named = re.search(
         r"\b(vllm serve|python3?|bash|sh|sglang|[\w-]+-launcher|llama-server)\b", text
     )
@@ -132,6 +133,14 @@ def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
     if named or not program or not (line or said or "gpu" in str(one.get("deploy"))):
         return ""
     return f"{program} {said}".strip()
+
+
+ONLY = {
+    "--gpu-memory-utilization": "vllm serve",
+    "--max-model-len": "vllm serve",
+    "--mem-fraction-static": "sglang serve",
+}
+"""Option that only one engine has -> its program, where the image is not said."""
 
 
 def _options_of(one: dict[str, Any], program: str) -> str:

@@ -270,7 +270,8 @@ def _table(table: dict[str, Any]) -> Found | None:
 
 def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
-    known = containers.variables_of(table) | dict(variables)
+    composed = isinstance(table.get("services"), dict) and "kind" not in table
+    known = ({} if composed else containers.variables_of(table)) | dict(variables)
     found = []
     for held in containers.held_in(table):
         for one in _script(name, held.text, known):

@@ -19,7 +19,7 @@ def as_script(name: str, text: str) -> str:
     if base.endswith((".bat", ".cmd")):
         text = re.sub(r"\^\s*\n", " ", text.replace("\r\n", "\n"))
         text = re.sub(r'(?mi)^\s*set\s+"?(\w+)=([^"\n]*)"?\s*$', r"\1=\2", text)
-        text = re.sub(r"(?mi)^\s*(rem\b|::|@echo).*$", "", text)
+        text = re.sub(rf"(?mi)^\s*({NO_COMMAND}).*$", "", text)
         return re.sub(r"%(\w+)%", r"${\1}", text).replace("\\", "/")
     if base.endswith(".ps1"):
         text = re.sub(r"`\s*\n", " ", text.replace("\r\n", "\n"))
@@ -31,6 +31,10 @@ def as_script(name: str, text: str) -> str:
     if re.search(r"(^|\.)(docker|container)file", base):
         return _dockerfile(text)
     return text
+
+
+NO_COMMAND = r"rem\b|::?|@|if\b|else\b|\)|for\b|goto\b|exit\b|echo\b|setlocal|endlocal|pause"
+"""Beginnings of a batch file's lines that start nothing: what a block holds is read anyway."""
 
 
 def _dockerfile(text: str) -> str:

@@ -69,13 +69,28 @@ MODELS = ("-m", "--model")
 def _runs(words: list[str], i: int) -> bool:
     """Whether the word at a place is a command, and no argument of one."""
     first = words[0].rsplit("/", 1)[-1]
+    if any(w.rsplit("/", 1)[-1] in STOPPERS for w in words[: min(i, 4)]):
+        return False
     if i == 0 or words[i - 1] == "-m" or first in WRAPPERS or first.startswith("python"):
         return True
     pair = (words[i].rsplit("/", 1)[-1], words[i + 1] if i + 1 < len(words) else "")
-    return "=" in first or (pair in PAIRS and first not in STOPPERS)
+    return "=" in first or pair in PAIRS
 
 
-STOPPERS = ("pkill", "pgrep", "killall", "kill", "ps", "which", "command", "man", "type")
+STOPPERS = (
+    "systemctl",
+    "service",
+    "journalctl",
+    "pkill",
+    "pgrep",
+    "killall",
+    "kill",
+    "ps",
+    "which",
+    "command",
+    "man",
+    "type",
+)
 """Commands about a process or a program that do not start it."""
 
 
