@@ -264,3 +264,25 @@ def cache_of(word: str) -> str | None:
     """
     name = word.strip().lower()
     return "fp8" if re.match(r"fp8|q[458]|iq4|int[48]|[48]$|nvfp4", name) else None
+
+
+DEVICES = {
+    "npu": "Ascend NPUs",
+    "ascend": "Ascend NPUs",
+    "hpu": "Gaudi",
+    "neuron": "AWS Trainium",
+    "cpu": "a CPU",
+    "openvino": "a CPU",
+}
+"""`--device` of the engines -> machines that no preset answers for."""
+
+SERVER = tuple(
+    "--host --port --api --uvicorn --ssl --allow --chat-template --enable-auto-tool --tool "
+    "--served --root-path --middleware --lora-modules --disable-frontend --enable-log "
+    "--disable-log "
+    "--enable-request --headless --log --response-role --disable-uvicorn --no- --reasoning "
+    "--enable-server --is-prefill --is-decode --disaggregation --connector --enable-multimodal "
+    "--multimodal --migration --custom-jinja --dyn --store-kv --disable-access --disable-fastapi "
+    "--h11 --return-tokens --prompt-adapters --max-log-len --endpoint --request-plane".split()
+)
+"""Beginnings of the options of the HTTP server, or of Dynamo, that say nothing of the engine."""

@@ -6,7 +6,15 @@ import json
 import re
 
 from gpuscale.launch.options import known_options
-from gpuscale.launch.read.engines import ENGINES, PAIRS, Engine, cache_of, weights_of
+from gpuscale.launch.read.engines import (
+    DEVICES,
+    ENGINES,
+    PAIRS,
+    SERVER,
+    Engine,
+    cache_of,
+    weights_of,
+)
 from gpuscale.launch.read.found import UNSET, Found, main_of, named_model
 
 WRAPPERS = tuple(
@@ -282,17 +290,6 @@ def _limits(line: _Line, engine: str) -> None:
         found.other_machine = DEVICES.get(device)
 
 
-DEVICES = {
-    "npu": "Ascend NPUs",
-    "ascend": "Ascend NPUs",
-    "hpu": "Gaudi",
-    "neuron": "AWS Trainium",
-    "cpu": "a CPU",
-    "openvino": "a CPU",
-}
-"""`--device` of the engines -> machines that no preset answers for."""
-
-
 def _extras(line: _Line) -> None:
     """Put passes, adapters, drafts and pools on the record, and what the host keeps."""
     found, serves = line.found, line.found.serves
@@ -389,14 +386,3 @@ def _pool(found: Found) -> str:
 def _server(name: str) -> bool:
     """Whether an option belongs to the HTTP server or to Dynamo, not to the engine."""
     return name.startswith(SERVER)
-
-
-SERVER = tuple(
-    "--host --port --api --uvicorn --ssl --allow --chat-template --enable-auto-tool --tool "
-    "--served --root-path --middleware --lora-modules --disable-frontend --enable-log "
-    "--disable-log "
-    "--enable-request --headless --log --response-role --disable-uvicorn --no- --reasoning "
-    "--enable-server --is-prefill --is-decode --disaggregation --connector --enable-multimodal "
-    "--multimodal --migration --custom-jinja --dyn --store-kv --disable-access --disable-fastapi "
-    "--h11 --return-tokens --prompt-adapters --max-log-len --endpoint --request-plane".split()
-)
