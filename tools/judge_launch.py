@@ -36,6 +36,7 @@ SOFTWARE = {
     "deepspeed": ["deepspeed-zero3"],
     "accelerate": ["fsdp"],
     "maxtext": ["jax"],
+    "nanotron": ["nanotron"],
 }
 IMPORTS = {
     "megatron": "torch triton einops transformers",
@@ -43,6 +44,7 @@ IMPORTS = {
     "deepspeed": "torch hjson deepspeed",
     "accelerate": "torch yaml deepspeed accelerate",
     "maxtext": "jax jax.numpy flax.struct omegaconf pydantic",
+    "nanotron": "torch torch.distributed numpy dacite yaml packaging.version",
 }
 """Modules that a judge's process imports once."""
 DENSE = ["llama3-8b", "llama3-70b", "qwen2.5-14b", "qwen3-32b", "llama3.1-405b", "gpt3-175b"]
@@ -53,6 +55,7 @@ MODELS = {
     "deepspeed": DENSE[:5],
     "accelerate": DENSE[:5],
     "maxtext": DENSE + MOE,
+    "nanotron": ["llama3-8b", "llama3-70b", "llama2-7b", "llama2-13b", "mistral-7b"],
 }
 USUAL = {
     "megatron": [
@@ -85,6 +88,7 @@ USUAL = {
     ],
 }
 USUAL["maxtext"] = USUAL["megatron"]
+USUAL["nanotron"] = [row for row in USUAL["megatron"] if row[0].startswith("llama")]
 for name in ("deepspeed", "accelerate"):
     USUAL[name] = [(m, n) for m in DENSE[:4] for n in (8, 32, 64)]
 
@@ -166,6 +170,15 @@ def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
             "accumulation": lay.n_micro_batches,
             "seq_len": lay.seq_len,
         }
+    if framework == "nanotron":
+        wanted = {"tp": lay.tp, "pp": lay.pp, "cp": lay.cp, "dp": lay.dp, "seq_len": lay.seq_len}
+        wanted |= {"layers": job.model.n_layers, "hidden": job.model.hidden_size}
+        return wanted | {
+            "micro_batch": lay.micro_batch_size,
+            "accumulation": lay.n_micro_batches,
+            "zero_stage": lay.zero_stage,
+            "recompute": lay.recompute == "full",
+        }
     if framework == "torchtitan":
         wanted = {"tp": lay.tp, "pp": lay.pp, "cp": lay.cp, "ep": lay.ep}
         if lay.pp > 1:
@@ -195,6 +208,8 @@ def ask(judge: Judge, job: TrainingLaunch, written: Written) -> tuple[bool, str]
             words = ["--world-size", world, "--slices", str(job.n_nodes), "--", *written.train[2:]]
         elif written.framework == "torchtitan":
             words = ["--world-size", world, "--", *written.train[2:]]
+        elif written.framework == "nanotron":
+            words = ["--world-size", world, str(first)]
         elif written.framework == "deepspeed":
             apart = str(job.layout.tp * job.layout.pp)
             words = [str(first), "--world-size", world, "--model-parallel", apart, "--strict"]
@@ -235,7 +250,9 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--source", help="Megatron-LM's source, or the folder of MaxText's wheel")
+    parser.add_argument(
+        "--source", help="Megatron-LM's source, the folder of MaxText's wheel, or nanotron's source"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where verdicts go")
     given = parser.parse_args()
     words = [given.python, given.judge] + (["--source", given.source] if given.source else [])

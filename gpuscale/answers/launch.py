@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-FRAMEWORKS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed", "accelerate", "maxtext")
+FRAMEWORKS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed", "accelerate") + (
+    "maxtext",
+    "nanotron",
+)
 WRAPPERS = ("torchrun", "slurm", "skypilot", "dstack", "kubernetes")
 
 
@@ -37,7 +40,8 @@ class Launch(Question):
     """Launch file of a plan: framework options, batch, stage split, machines; what it cannot say.
 
     Reads an answer of `plan --json`. For Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed,
-    accelerate (FSDP2) and MaxText, started by torchrun, Slurm, SkyPilot, dstack or Kubernetes.
+    accelerate (FSDP2), MaxText and nanotron, started by torchrun, Slurm, SkyPilot, dstack or
+    Kubernetes.
     """
 
     NAME: ClassVar[str] = "launch"

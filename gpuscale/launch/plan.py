@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch import wrap
 from gpuscale.launch.job import TrainingLaunch, Written
-from gpuscale.launch.out import accelerate, bridge, deepspeed, maxtext, megatron, torchtitan
+from gpuscale.launch.out import (
+    accelerate,
+    bridge,
+    deepspeed,
+    maxtext,
+    megatron,
+    nanotron,
+    torchtitan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +31,7 @@ FRAMEWORKS: dict[str, Callable[[TrainingLaunch], Written]] = {
     "deepspeed": deepspeed.write,
     "accelerate": accelerate.write,
     "maxtext": maxtext.write,
+    "nanotron": nanotron.write,
 }
 """Framework -> what writes its flags or files."""
 
@@ -40,6 +49,7 @@ OF_SOFTWARE = {
     "fsdp": "accelerate",
     "deepspeed-zero3": "deepspeed",
     "jax": "maxtext",
+    "nanotron": "nanotron",
 }
 """Software preset -> the framework whose file starts it."""
 

@@ -134,10 +134,10 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
 def _shape(table: dict[str, Any], found: Found) -> None:
     """Build the model of the keys over those of `base.yml`, scaled as a whole."""
     block = str(table.get("decoder_block") or "")
-    if block not in BLOCKS:
-        found.model_name = block
+    if block not in BLOCKS or "scale" in table:  # `scale` of the first releases has other rules
+        found.model_name = f"scale {table['scale']}" if "scale" in table else block
         return
-    scale = math.log2(whole(table.get("global_parameter_scale") or table.get("scale")) or 1)
+    scale = math.log2(whole(table.get("global_parameter_scale")) or 1)
     base, rest = divmod(int(scale), 3)  # configs/types.py, get_individual_scales
     wider = 2 ** (base + (rest > 0))
     times = {"layers": 2**base, "hidden": 2 ** (base + (rest > 1))}

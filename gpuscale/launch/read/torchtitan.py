@@ -76,7 +76,7 @@ OTHERS = ("flux", "wan", "vlm")
 
 OWN = tuple(f"--{key}" for key in FIELDS if key.startswith("training.")) + ("--job.config_file",)
 """Options that say so by themselves; other programs have a section `training` too."""
-NO_TRAINING = re.compile(r"convert|estimat|seed_checkpoint|generate")
+NO_TRAINING = re.compile(r"convert|estimat|seed_checkpoint|generate|infer")
 
 
 def is_torchtitan(words: list[str]) -> bool:
@@ -123,7 +123,7 @@ def read_registry(name: str, text: str, variables: Mapping[str, str]) -> Found |
     found.version = known_options("torchtitan").version
     folder = name.rsplit("/", 2)[-2] if "/" in name else ""
     modules = {key[0] for key in (*MODELS, *SHAPES)} | {folder, *OTHERS}
-    module = max((m for m in modules if m and chosen.startswith(m)), key=len, default=folder)
+    module = max((m for m in modules if m and chosen.startswith(m)), key=len, default="")
     _put_model(found, str(flat.get("model.name") or module), str(flat.get("model.flavor", "")))
     if len(names) > 1 and asked != chosen:
         found.unresolved.append(f"one of {len(names)} configurations: {chosen} is read, CONFIG")
@@ -161,14 +161,17 @@ def read_command(words: Sequence[str]) -> Found:
         elif "." in name:
             flat[name.replace("-", "_")] = value
     known = known_options("torchtitan")
-    program = next((w for w in words if NO_TRAINING.search(w) and not w.startswith("--job")), "")
+    names = (w.rsplit("/", 1)[-1] for w in words if not w.startswith("--job") and "=" not in w)
+    program = next((n for n in names if NO_TRAINING.search(n)), "")
+    none = [f"{program[:60]}: no training"] if program else []
     if file := flat.pop("job.config_file", ""):
         found = _with_toml(str(file), {MOVED.get(key, key): value for key, value in flat.items()})
-        found.beyond += [f"{program[:60]}: no training"] if program else []
+        found.beyond += none
         return found
     registered = known_configurations().get(config)
     found = _read((registered or {}) | flat)
     found.version = known.version
+    found.beyond += none
     found.not_understood += [
         f"--{key}"
         for key in flat
