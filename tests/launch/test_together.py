@@ -104,6 +104,9 @@ CASES = [
 
 
 LINES = [
+    ("megatron sft --load Qwen3-30B-A3B-Base-mcore --overlap_param_gather true "
+     "--overlap_grad_reduce true --micro_batch_size $(expr 32 / 8 / 2)",
+     {"model_name": "Qwen3-30B-A3B-Base", "micro_batch_size": 2, "wrong": []}),
     ("read -r -d '' args <<EOF\nopenrlhf.cli.train_sft --pretrain a/b --max_len 2048 \\\nEOF\n"
      "torchrun --nproc_per_node 4 -m ${args}", {"kind": "openrlhf", "seq_len": 2048}),
     ("python t.py --model_name_or_path a/b --gradient_checkpointing False", {"recompute": "none"}),

@@ -25,7 +25,7 @@ def value_of(command: str, variables: Mapping[str, str | list[str]]) -> str | No
 
     Examples
     --------
-    >>> value_of("expr 16 / 8", {}), value_of("echo 0,1,2 | tr ',' '\\n' | wc -l", {})
+    >>> value_of("expr 32 / 8 / 2", {}), value_of("echo 0,1,2 | tr ',' '\\n' | wc -l", {})
     ('2', '3')
     >>> value_of("nvidia-smi -L | wc -l", {"SLURM_GPUS_ON_NODE": "4"}), value_of("date", {})
     ('4', None)
@@ -42,9 +42,12 @@ def value_of(command: str, variables: Mapping[str, str | list[str]]) -> str | No
         return str(len(devices.split(",")))
     if UNSET in command:
         return None
-    if sum_ := re.fullmatch(r"\s*expr\s+(\d+)\s*\\?([-+*/])\s*(\d+)\s*", command):
+    while sum_ := re.match(r"\s*expr\s+(\d{1,12})\s*\\?([-+*/])\s*(\d{1,12})\b\s*(.*)", command):
         a, b = int(sum_[1]), int(sum_[3])
-        return str({"+": a + b, "-": a - b, "*": a * b, "/": a // b if b else 0}[sum_[2]])
+        total = {"+": a + b, "-": a - b, "*": a * b, "/": a // b if b else 0}[sum_[2]]
+        if not sum_[4]:
+            return str(total)
+        command = f"expr {total} {sum_[4]}"  # from the left
     listed = re.match(r"\s*echo\s+[\"']?([\d,]+)[\"']?\s*\|", command)
     if listed and re.search(r"wc\s+-[lw]|print NF", command):
         return str(len(listed[1].strip(",").split(",")))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read import megatron
+from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.rl import put_trainer
 from gpuscale.launch.read.trainer import read_arguments
 
@@ -70,7 +72,7 @@ def _beside(table: dict[str, Any], found: Found) -> None:
 
 def _over_megatron(table: dict[str, Any]) -> Found:
     """Read flags of Megatron with underscores and values: `--sequence_parallel true`."""
-    words = ["pretrain_gpt.py"]
+    words = ["pretrain_gpt.py", "--use-distributed-optimizer"]  # its own default
     for key, value in table.items():
         flag = f"--{key.replace('_', '-')}"
         if str(value).lower() in ("true", "false"):
@@ -81,7 +83,8 @@ def _over_megatron(table: dict[str, Any]) -> Found:
     found.kind = "ms-swift"
     found.version = "ms-swift over Megatron-Core"
     found.not_understood.clear()  # ms-swift's own options are no list of ours
-    found.model_name = str(table["model"]) if table.get("model") else None
+    named = table.get("model") or re.sub(r"[-_]mcore\b.*$", "", str(table.get("load") or ""))
+    found.model_name = str(named) if named and UNSET not in str(named) else None
     found.seq_len = megatron_length(table)
     found.precision = "fp16" if str(table.get("fp16")) == "true" else found.precision or "bf16"
     if found.precision == "fp32":

@@ -57,6 +57,8 @@ def _torchtune(at: Nested) -> None:
     elif "grpo" in loss:
         rl = {"method": "grpo", "group": at.number("grpo_samples", "grpo_size")}
         put_rl(found, rl | {"max_response": at.number("max_generated_tokens")})
+    if at.get("optimizer") is None and at.get("policy_model") is None:
+        found.beyond.append("no optimizer: an evaluation or a generation, not a training")
     if at.get("teacher_model") is not None:
         found.beyond.append("teacher_model: distillation from a second model is not predicted")
 
