@@ -82,7 +82,7 @@ TRTLLM_OPTIONS = {
     "--kv-cache-free-gpu-memory-fraction": "kv_cache_config.free_gpu_memory_fraction",
 }
 """Option of `trtllm-serve` -> keys of the YAML for `--extra_llm_api_options` that say the same."""
-TRTLLM_KEYS = {"enable_attention_dp", "kv_cache_config", "cuda_graph_config", "moe_config"} | {
+TRTLLM_KEYS = {"enable_attention_dp", "kv_cache_config", "cuda_graph_config"} | {
     "pytorch_backend_config",
     "disable_overlap_scheduler",
     "cache_transceiver_config",
@@ -91,7 +91,6 @@ TRTLLM_KEYS = {"enable_attention_dp", "kv_cache_config", "cuda_graph_config", "m
     "moe_expert_parallel_size",
     "print_iter_log",
     "cuda_graph_batch_sizes",
-    "use_cuda_graph",
 }
 
 
@@ -295,6 +294,9 @@ def _tabby(table: dict[str, Any]) -> Found | None:
     model = table.get("model")
     if not isinstance(model, dict) or not {"model_dir", "model_name"} <= set(model):
         return None
+    if not {"max_seq_len", "cache_mode", "cache_size", "gpu_split"} & set(model):
+        if not {"network", "embeddings"} & set(table):
+            return None
     found = at.found
     name = at.text("model.model_name")
     found.model_name = name.rpartition("/")[2] if "$" not in name else None
