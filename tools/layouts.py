@@ -99,7 +99,7 @@ READ: dict[str, Callable[[dict[str, Any]], float]] = {
 A100 = "--gpu a100-80gb --seq-len 2048"
 MTNLG = (
     f"megatron-530b {A100} --tp 8 --pp 35 --global-batch 1920 --recompute full "
-    "--software megatron-deepspeed"
+    "--software megatron-deepspeed --sequence-parallel off"
 )
 SELECTIVE = f"{A100} --tp 8 --micro-batch 1 --recompute selective"
 LLAMA2 = "--gpu a100-80gb --gpus 1024 --batch-tokens 4M --seq-len 4096 --software fsdp"
@@ -134,7 +134,8 @@ RUNS = (
     Run(
         "BLOOM 176B, 384 A100",
         f"bloom-176b {A100} --gpus 384 --tp 4 --pp 12 --dp 8 --micro-batch 2 --global-batch 2048 "
-        "--recompute full --software megatron-deepspeed",
+        "--recompute full --software megatron-deepspeed --sequence-parallel off --nics 4 "
+        "--link 100Gb/s --set cluster.fabric_class=omni-path",
         "s",
         105,
         "BigScience, log of tr11-176B",

@@ -296,8 +296,8 @@ def _options(row: Row, family: str, model: ModelSpec, layout: Layout) -> dict[st
         options["gradient_bytes"] = 2.0
     if "fused cross" in notes:
         options["fused_cross_entropy"] = True
-    if family == "megatron-deepspeed" and layout.zero_stage >= 1:
-        options["scatter_gather"] = False  # DeepSpeed's own pipeline engine sends whole tensors
+    if family == "megatron-deepspeed" and layout.zero_stage == 0:
+        options["scatter_gather"] = True  # Megatron's pipeline, not DeepSpeed's engine
     plain = family == "torchtitan" and precision_of(precision) == "bf16"
     if "eager" in notes or (plain and "compile" not in notes):  # torchtitan's default is eager
         options["compiled"] = False
