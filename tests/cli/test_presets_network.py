@@ -115,6 +115,7 @@ def test_completion():
         "h100-sxm",
         "h100",
         "h100-80gb",
+        "h100-94gb",
         "h100-sxm5",
     ]
     assert {"dgx-h100", "dgx-h200"} <= set(complete_cluster("dgx-h"))
