@@ -274,3 +274,9 @@ def test_multiquery_attention_of_bigcodes_fork_has_one_head_of_keys():
         {"run.sh": f"torchrun pretrain_gpt.py {FLAGS} --attention-head-type multiquery"}
     )
     assert found.model is not None and found.model.mixers["full"].n_kv_heads == 1
+
+
+def test_programs_of_megatron_that_do_not_pretrain_are_told():
+    for program in ("tasks/main.py", "examples/export/gpt_ptq.py", "tools/generate_samples_gpt.py"):
+        found = read_launch({"run.sh": f"torchrun --nproc_per_node 8 {program} {FLAGS} --bf16"})
+        assert found.beyond and program in found.beyond[0]

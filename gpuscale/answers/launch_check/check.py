@@ -126,7 +126,7 @@ def checked(asked: LaunchCheck) -> Checked:
         missing.append(
             f"{found.other_machine}, which no preset has: --gpu asks about the same job on a GPU"
         )
-    if found.precision == "fp32" and found.kind == "megatron":
+    if found.precision == "fp32" and found.kind == "megatron" and not found.beyond:
         missing.append("--bf16 or --fp16: without them it trains in fp32, which is not predicted")
     if found.kind == "program" and not found.beside:
         missing = [asked_otherwise(found, n_gpus)]

@@ -45,6 +45,7 @@ FORKS = {
 OTHER_PROGRAM = (
     r"pretrain_(bert|t5|vision|ict|retro|vlm|\w*omni|\w*_vl)"
     r"|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
+    r"|(^|/)tasks/|ptq|trtllm|quantiz|generat|infer|merge_|retriev|(^|/)chat"
 )
 OTHER_OPTIONS = ("--freeze-LM", "--freeze-ViT", "--retro-add-retriever") + (
     "--vision-model-type",
