@@ -136,6 +136,9 @@ def _sharding(job: TrainingLaunch) -> dict[str, Any]:
             "checkpoint.ckpt_format": "fsdp_dtensor",
             "model.gradient_accumulation_fusion": False,
         }
+    group = lay.shard_group_size
+    if group and group < lay.dp * lay.cp:
+        given["ddp.num_distributed_optimizer_instances"] = lay.dp * lay.cp // group
     return given
 
 

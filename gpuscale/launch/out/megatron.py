@@ -10,6 +10,7 @@ from gpuscale.launch.job import Written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuscale.core.layout import Layout
     from gpuscale.core.model.mixers import AnyMixer
     from gpuscale.launch.job import TrainingLaunch
     from gpuscale.specs.model import AnyFfn, ModelSpec
@@ -297,17 +298,22 @@ def _data_parallel(job: TrainingLaunch) -> list[str]:
             "--use-distributed-optimizer",
             "--no-gradient-accumulation-fusion",
             *(["--overlap-grad-reduce", "--overlap-param-gather"] if lay.overlap_dp else []),
+            *_instances(lay),
         ]
     if lay.zero_stage == 0:
         return ["--overlap-grad-reduce"] if lay.overlap_dp else []
     flags = ["--use-distributed-optimizer"]
     if lay.overlap_dp:
         flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
+    return flags + _instances(lay)
+
+
+def _instances(lay: Layout) -> list[str]:
+    """Write the copies of the states that groups of ranks shard."""
     group = lay.shard_group_size
-    if group and group < lay.dp * lay.cp:
-        instances = lay.dp * lay.cp // group
-        flags += _pair("--num-distributed-optimizer-instances", instances)
-    return flags
+    if not group or group >= lay.dp * lay.cp:
+        return []
+    return _pair("--num-distributed-optimizer-instances", lay.dp * lay.cp // group)
 
 
 def _recompute(job: TrainingLaunch, unsaid: list[str]) -> list[str]:
