@@ -194,3 +194,24 @@ def test_maxtext_pipeline_of_micro_batches():
         "ici_pipeline_parallelism=4 ici_fsdp_parallelism=2 num_layers_per_pipeline_stage=4"
     )
     assert (found.pp, found.vpp, found.accumulation, found.micro_batch_size) == (4, 2, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "targets"),
+    [
+        ("litgpt finetune_lora checkpoints/org/m", "run.sh", ("q", "v")),
+        ("litgpt finetune_lora org/m --lora_key true --lora_mlp true", "run.sh",
+         ("q", "k", "v", "gate", "up", "down")),
+        ("model_name_or_path: org/m\nstage: sft\nfinetuning_type: lora\nlora_target: q_proj,v_proj",
+         "a.yaml", ("q", "v")),
+        ("base_model: org/m\nadapter: lora\nlora_target_linear: true", "b.yaml", ("all-linear",)),
+    ],
+)  # fmt: skip
+def test_maps_that_get_adapters(text, name, targets):
+    assert read(text, name).targets == targets
+
+
+def test_levanters_classes_of_models_have_a_length():
+    found = read("model: {type: gpt2, hidden_dim: 64}\ntrainer: {train_batch_size: 8, mp: f32}\n",
+                 "l.yaml")  # fmt: skip
+    assert (found.seq_len, found.precision) == (1024, "fp32")

@@ -128,6 +128,8 @@ def checked(asked: LaunchCheck) -> Checked:
         )
     if found.precision == "fp32" and found.kind == "megatron" and not found.beyond:
         missing.append("--bf16 or --fp16: without them it trains in fp32, which is not predicted")
+    if found.precision == "fp32" and found.kind == "levanter":
+        missing.append("trainer.mp in bf16: training in fp32 is not predicted")
     if found.kind == "program" and not found.beside:
         missing = [asked_otherwise(found, n_gpus)]
     if model is None or n_gpus is None or missing:

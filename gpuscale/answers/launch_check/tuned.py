@@ -94,6 +94,7 @@ def tuned(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Ch
         cluster=asked.where,
         gpus=n_gpus,
         rank=found.lora_rank or DEFAULT_RANK if method != "full" else None,
+        targets=found.targets if method != "full" else (),
         base="nf4" if method == "qlora" and found.rl else found.weights,
         software=software_of(found),
         seq_len=length,

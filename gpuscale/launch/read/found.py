@@ -57,6 +57,7 @@ class Found:
     )  # method and samples, by `memory`'s words
     optimizer: str | None = None
     lora_rank: int | None = None
+    targets: tuple[str, ...] = ()  # maps with an adapter; none: as the front end chooses
     weights: str | None = None  # number format of a served or quantised model
     kv: str | None = None
     max_seqs: int | None = None

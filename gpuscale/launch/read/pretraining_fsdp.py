@@ -126,7 +126,10 @@ def lingua(at: Nested) -> None:
 def levanter(at: Nested) -> None:
     """Levanter: sharded over all devices, tensor axes by `model_axis_size`."""
     found = at.found
-    found.precision = "bf16" if "c=bf" in at.text("trainer.mp") else None
+    policy = at.text("trainer.mp")
+    found.precision = (
+        "bf16" if "c=bf" in policy else "fp32" if policy in ("f32", "float32") else None
+    )
     found.zero_stage = 3
     found.recompute = "full" if at.true("model.gradient_checkpointing", default=True) else "none"
     kind = at.text("model.type")
@@ -143,6 +146,8 @@ def levanter(at: Nested) -> None:
         return
     hidden = at.number("model.hidden_dim") or 0
     gpt2 = kind in ("", "gpt2")
+    if found.seq_len is None:  # of its classes of models
+        found.seq_len = {"": 1024, "gpt2": 1024, "llama": 2048}.get(kind)
     dims = {
         "layers": at.number("model.num_layers"),
         "hidden": hidden,

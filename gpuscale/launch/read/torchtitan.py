@@ -126,7 +126,8 @@ def read_registry(name: str, text: str, variables: Mapping[str, str]) -> Found |
     module = max((m for m in modules if m and chosen.startswith(m)), key=len, default="")
     _put_model(found, str(flat.get("model.name") or module), str(flat.get("model.flavor", "")))
     if len(names) > 1 and asked != chosen:
-        found.unresolved.append(f"one of {len(names)} configurations: {chosen} is read, CONFIG")
+        found.notes.append(f"one of {len(names)} configurations: {chosen}; --var CONFIG=NAME reads")
+        found.notes[-1] += " another"
     return found
 
 

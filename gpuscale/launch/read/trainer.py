@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuscale.launch.options import known_options
 from gpuscale.launch.read import rl
+from gpuscale.launch.read.adapters import targets_of
 from gpuscale.launch.read.found import UNSET, Found, named_model
 
 DEEPSPEED_KEYS = frozenset(
@@ -256,6 +257,10 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
     elif str(table.get("gradient_checkpointing")).lower() == "false":
         found.recompute = "none"
     _method(table, kind, found)
+    keys = ("lora_target", "lora_target_modules", "target_modules")
+    found.targets = targets_of(next((table[key] for key in keys if table.get(key)), ""))
+    if _true(table, "lora_target_linear"):  # of axolotl
+        found.targets = ("all-linear",)
     if _true(table, "load_in_8bit") or 8 in (
         _number(table, "quantization_bit"),
         _number(table, "bits"),

@@ -81,6 +81,11 @@ TORCHTUNE_OPTIMIZERS = {
 }
 
 
+LITGPT_MAPS = {"query": True, "key": False, "value": True, "projection": False, "mlp": False}
+LITGPT_TARGETS = {"query": "q", "key": "k", "value": "v", "projection": "o", "mlp": "gate up down"}
+"""Flags of LitGPT's adapters, with their habit (finetune/lora.py) -> maps."""
+
+
 def _litgpt(at: Nested) -> None:
     """LitGPT: `litgpt finetune` by a checkpoint's folder, `litgpt pretrain` by a model's name."""
     found = at.found
@@ -91,6 +96,9 @@ def _litgpt(at: Nested) -> None:
         found.n_nodes = 1
     if at.get("lora_r") is not None:
         found.method = "qlora" if "bnb" in at.text("quantize") else "lora"
+        on = {n for n, habit in LITGPT_MAPS.items() if at.true(f"lora_{n}", default=habit)}
+        parts = [maps for n, maps in LITGPT_TARGETS.items() if n in on]
+        found.targets = tuple(" ".join(parts).split())
     elif not folder:
         found.method = "pretrain"
     else:  # FSDP with checkpoints of blocks where there are several devices (finetune/full.py)
