@@ -358,6 +358,8 @@ def test_unfused_attention(dim, eff):
     forward, backward = unfused_core_s(hw, 10, 50, 4, dim)
     assert close(forward, multiply + traffic + 14)
     assert close(backward, 2 * multiply + 1.5 * traffic)
+    eager = unfused_core_s(formed(hw, eager_passes=9.0), 10, 50, 4, dim, compiled=False)
+    assert close(eager[0], multiply + traffic * 9.0 / hw.unfused_passes + 14)
 
 
 def test_scan():

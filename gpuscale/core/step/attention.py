@@ -80,9 +80,12 @@ def flash_core_s(
 
 
 def unfused_core_s(
-    hw: Hardware, tokens: float, seq_len: float, heads: float, head_dim: int
+    hw: Hardware, tokens: float, seq_len: float, heads: float, head_dim: int, compiled: bool = True
 ) -> tuple[float, float]:
-    """(forward, backward) time of an unfused core: the full square in memory (2019-22 stacks)."""
+    """(forward, backward) time of an unfused core: the full square in memory (2019-22 stacks).
+
+    Scale, mask and softmax are one kernel by hand or by a compiler, else one each, in 32 bits.
+    """
     rate = hw.bf16_flop_per_s * hw.unfused_gemm_eff
     rate *= head_dim / (head_dim + hw.unfused_head_ramp)
     if head_dim % HEAD_ALIGNMENT:
@@ -90,7 +93,8 @@ def unfused_core_s(
     if head_dim % VECTOR_ELEMENTS:
         rate *= hw.head_odd_eff
     multiply = 4.0 * tokens * seq_len * heads * head_dim / rate
-    traffic = stream_s(hw, tokens * seq_len * heads * 2.0 * hw.unfused_passes)
+    passes = hw.unfused_passes if compiled else max(hw.form.eager_passes, hw.unfused_passes)
+    traffic = stream_s(hw, tokens * seq_len * heads * 2.0 * passes)
     launch = hw.form.unfused_launches * hw.kernel_floor_s
     return (multiply + traffic + launch, 2 * multiply + hw.form.unfused_backward_traffic * traffic)
 
@@ -112,7 +116,7 @@ def softmax_s(
 ) -> tuple[float, float]:
     """(forward, backward) time of a softmax core, fused or not, with its indexer."""
     if core.whole and sw.attention == "unfused":
-        return unfused_core_s(hw, tokens, seq_len, core.heads, core.qk)
+        return unfused_core_s(hw, tokens, seq_len, core.heads, core.qk, sw.compiled)
     context = mean_context_tokens(seq_len, core.window_tokens)
     index_s = 0.0
     if core.top_k_tokens:

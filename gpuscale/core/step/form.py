@@ -20,6 +20,7 @@ class StepForm:
     head_dim_exponent: float = 0.0  # of head_dim / 128 below 128, fused attention
     unfused_backward_traffic: float = 1.0  # over the forward pass
     unfused_launches: float = 0.0
+    eager_passes: float = 0.0  # over the scores of an unfused core that nothing compiles
     ring_merge_bytes: float = 0.0  # per element of an output that a ring merges, and round
     scan_passes: float = 1.0  # of a scan's activations through memory
     scan_launches: float = 0.0
