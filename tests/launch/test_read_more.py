@@ -280,3 +280,9 @@ def test_programs_of_megatron_that_do_not_pretrain_are_told():
     for program in ("tasks/main.py", "examples/export/gpt_ptq.py", "tools/generate_samples_gpt.py"):
         found = read_launch({"run.sh": f"torchrun --nproc_per_node 8 {program} {FLAGS} --bf16"})
         assert found.beyond and program in found.beyond[0]
+
+
+def test_qwens_script_says_its_adapters_over_4_bits_by_an_option_of_its_own():
+    text = "torchrun finetune.py --model_name_or_path Qwen/Qwen-7B-Chat --use_lora --q_lora"
+    found = read_launch({"run.sh": f"{text} --per_device_train_batch_size 2"})
+    assert found.method == "qlora"

@@ -303,7 +303,7 @@ def _true(table: dict[str, Any], key: str) -> bool:
 def _method(table: dict[str, Any], kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
     bits = _number(table, "quantization_bit") or _number(table, "bits")
-    four_bit = _true(table, "load_in_4bit") or bits == 4
+    four_bit = _true(table, "load_in_4bit") or _true(table, "q_lora") or bits == 4
     named = table.get("adapter") or table.get("finetuning_type") or table.get("train_mode")
     adapter = str(named or "").lower()
     chosen = _true(table, "use_peft") or _true(table, "use_lora")
