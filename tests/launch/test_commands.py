@@ -155,3 +155,9 @@ def test_a_front_end_file_is_answered_as_fine_tuning(tmp_path, capsys):
     memory = json.loads(capsys.readouterr().out)["result"]
     assert code == 0 and r["method"] == "qlora"
     assert r["peak_bytes"] == pytest.approx(memory["total_bytes"])
+
+
+def test_what_is_no_training_is_said_beside_the_file_that_is_missing(tmp_path, capsys):
+    text = "torchrun -m scripts.generate.test_generate --config=torchtitan/debug_model.toml"
+    _, r, _ = check(tmp_path, capsys, text)
+    assert any("no training" in line for line in r["missing"])

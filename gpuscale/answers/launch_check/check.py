@@ -117,7 +117,8 @@ def checked(asked: LaunchCheck) -> Checked:
         missing = [_alone(model is None, n_gpus is None, not length)]
     missing = found.beyond or missing
     if found.beside and model is None and not found.model_name and found.kind not in ALONE:
-        missing = missing[1:] if "model" not in found.unread else missing  # the file says it
+        untold = "model" not in found.unread and not found.beyond
+        missing = missing[1:] if untold else missing  # the file says it
     for path in found.beside:
         missing.append(f"{last_of(path)}, which says the rest: give it beside this file")
     if found.model is not None and found.method in ADAPTED and not asked.model:
