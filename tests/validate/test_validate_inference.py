@@ -67,7 +67,7 @@ def test_published_throughputs_lie_in_the_interval(row, measured):
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
         ("nvidia/DeepSeek-R1-0528-FP4", "deepseek-v3"),
         ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama3.1-8b"),
-        ("Llama-3.3-70B", "llama3.1-70b"),
+        ("Llama-3.3-70B", "llama3.3-70b"),
         ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
         ("Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "qwen2.5-14b"),

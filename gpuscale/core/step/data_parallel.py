@@ -44,7 +44,7 @@ def buckets(sw: Software, params: float, ranks: int, n_layers: float) -> float:
     --------
     >>> core = Software("core", bucket_params=40e6, bucket_params_per_rank=1e6)
     >>> buckets(core, 8e9, 8, 32), buckets(core, 8e9, 400, 32), buckets(Software("s"), 8e9, 8, 32)
-    (200.0, 20.0, 32.0)
+    (200.0, 20.0, 32)
     """
     size = max(sw.bucket_params, sw.bucket_params_per_rank * ranks)
     return max(1.0, params / size if size else n_layers)

@@ -13,11 +13,11 @@ def as_script(name: str, text: str) -> str:
     r"""Give the shell script that says what a file says; the text itself where it is one.
 
     >>> as_script("run.bat", 'set "M=a/b"\nvllm serve %M% ^\n --max-num-seqs 8')
-    'M=a/b\nvllm serve ${M}  --max-num-seqs 8'
+    'M=a/b\nvllm serve ${M} --max-num-seqs 8'
     """
     base = name.rsplit("/", 1)[-1].lower()
     if base.endswith((".bat", ".cmd")):
-        text = re.sub(r"\^\s*\n", " ", text.replace("\r\n", "\n"))
+        text = re.sub(r"\s*\^\s*\n\s*", " ", text.replace("\r\n", "\n"))
         text = re.sub(r'(?mi)^\s*set\s+"?(\w+)=([^"\n]*)"?\s*$', r"\1=\2", text)
         text = re.sub(rf"(?mi)^\s*({NO_COMMAND}).*$", "", text)
         return re.sub(r"%(\w+)%", r"${\1}", text).replace("\\", "/")
