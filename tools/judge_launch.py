@@ -158,6 +158,7 @@ def facts_wanted(job: TrainingLaunch, framework: str) -> dict[str, int]:
             "cp": lay.cp,
             "ep": lay.ep,
             "dp": lay.dp,
+            "replicas": lay.dp * lay.cp // (lay.shard_group_size or lay.dp * lay.cp),
             "micro_batch": lay.micro_batch_size,
             "accumulation": lay.n_micro_batches,
         }

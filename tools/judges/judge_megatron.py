@@ -151,6 +151,7 @@ def judge(flags: list[str], world_size: int, arch: int, te_version: str, source:
         "ep": args.expert_model_parallel_size,
         "etp": args.expert_tensor_parallel_size,
         "dp": dp,
+        "replicas": args.num_distributed_optimizer_instances,
         "micro_batch": args.micro_batch_size,
         "global_batch": args.global_batch_size,
         "accumulation": accumulation,
