@@ -47,7 +47,10 @@ def layout_of(
     zero = software.zero_stage if found.zero_stage is None else found.zero_stage
     experts = any(f.kind == "moe" for f in model.ffns.values())
     etp = found.etp or (found.tp if experts and found.kind in MEGATRON[:2] else 1)
-    replicas = found.dp_replicate or 1
+    replicas = max(1, found.dp_replicate or 1)
+    if dp * found.cp % replicas:
+        why = f"{replicas} replicas of the shards do not divide dp*cp = {dp * found.cp}"
+        raise GpuscaleError(why)
     sequence_parallel = found.sequence_parallel
     if sequence_parallel is None:
         sequence_parallel = software.sequence_parallel

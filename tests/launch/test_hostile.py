@@ -20,6 +20,8 @@ FILES = {
     "ds_nan.json": '{"train_batch_size": NaN, "train_micro_batch_size_per_gpu": Infinity}',
     "deep.json": '{"a":' * 50_000,
     "zero.toml": "[training]\nseq_len = 4096\n[parallelism]\ntensor_parallel_degree = 0\n",
+    "replicas.toml": "[training]\nseq_len=8\n[parallelism]\ndata_parallel_replicate_degree=64\n",
+    "warned.py": "a = 1if 2else 3\nTrainer(model=x)\n",
     "grows.sh": "A=1\n" + 'A="$A $A"\n' * 60 + RUN + "$A\n",
     "arrays.sh": "A=(1 2)\n" + "A=(${A[@]} ${A[@]})\n" * 60 + RUN + "${A[@]}\n",
     "lines.sh": "A=(\n" + '"a"\n' * 10_000,

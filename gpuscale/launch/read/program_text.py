@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +17,14 @@ MOST_VALUES = 100_000
 MOST = 1e15
 MOST_TEXT = 10_000
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Parse a person's Python without the parser's own warnings of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class Program:

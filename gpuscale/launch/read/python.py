@@ -16,7 +16,7 @@ from typing import Any
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import precision_of
 from gpuscale.launch.read.pretraining import PRETRAINING, of_table
-from gpuscale.launch.read.program_text import Program
+from gpuscale.launch.read.program_text import Program, unwarned
 from gpuscale.launch.read.recipe_scripts import read_recipe_script
 from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
 from gpuscale.launch.read.trainer import TOLD, read_arguments, read_deepspeed
@@ -29,7 +29,8 @@ def read_python(text: str, given: Mapping[str, Any] = MappingProxyType({})) -> F
     `given`: options that it is started with, and variables that a person gives, by name.
     """
     try:
-        tree = ast.parse(text)
+        with unwarned():
+            tree = ast.parse(text)
         program = Program(tree, given=given)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from gpuscale.launch.read.program_text import Program, dotted
+from gpuscale.launch.read.program_text import Program, dotted, unwarned
 
 MOST_DEPTH = 20
 MODES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory_budget"}
@@ -31,7 +31,8 @@ class Registry:
     """
 
     def __init__(self, text: str) -> None:
-        tree = ast.parse(text)
+        with unwarned():
+            tree = ast.parse(text)
         self.functions = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
         self.values = Program(ast.Module([], []))
 

@@ -262,7 +262,8 @@ def _inside(table: dict[str, Any]) -> dict[str, Any]:
     at = Nested(Found(""), table)
     texts = [at.get("spec.serveConfigV2")]
     data = table.get("data")
-    texts += list(data.values()) if table.get("kind") == "ConfigMap" and data else []
+    if table.get("kind") == "ConfigMap" and isinstance(data, dict):
+        texts += data.values()
     for text in texts:
         if isinstance(text, str) and any(k in text for k in ("llm_configs", "engine_config:")):
             return next(iter(yaml_tables("serveConfigV2", text)), table)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.read.program_text import unwarned
 from gpuscale.launch.read.substitutions import value_of
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -288,7 +289,8 @@ def _arithmetic(text: str, script: Script) -> str:
     if UNSET in inner:
         return UNSET + "$((" + re.sub(r"\s+", "", text) + "))"
     try:
-        return str(_evaluate(ast.parse(inner.strip(), mode="eval").body))
+        with unwarned():
+            return str(_evaluate(ast.parse(inner.strip(), mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return _unknown("$((" + text + "))", script)
 
