@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Mapping
 
+from gpuscale.launch.read.found import MEGATRON_KEYS
+
 MEGATRON = {
     "tp": "--tensor-model-parallel-size",
     "pp": "--pipeline-model-parallel-size",
@@ -32,12 +34,7 @@ DEEPSPEED = {
     "global_batch_size": "train_batch_size",
 }
 BRIDGE = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "vpp": "virtual_pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
+    **MEGATRON_KEYS,
     "micro_batch_size": "micro_batch_size",
     "global_batch_size": "global_batch_size",
     "recompute": "recompute_granularity",

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
+MEGATRON_KEYS = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "vpp": "virtual_pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+"""Degree -> its key in Megatron-Core's configuration, and in all that hand one to it."""
+
 
 @dataclass(slots=True)
 class Found:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import layout_chunks
-from gpuscale.launch.read.found import UNSET, Found, Values
+from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found, Values
 from gpuscale.launch.read.megatron import model_of
 from gpuscale.launch.read.megatron_settings import put_settings
 from gpuscale.launch.read.nested import nest
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BRIDGE = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "virtual_pipeline_model_parallel_size": "vpp",
-    "context_parallel_size": "cp",
-    "expert_model_parallel_size": "ep",
-    "expert_tensor_parallel_size": "etp",
+    **{key: name for name, key in MEGATRON_KEYS.items()},
     "micro_batch_size": "micro_batch_size",
     "global_batch_size": "global_batch_size",
     "max_seq_length": "seq_len",

@@ -9,26 +9,13 @@ from importlib import resources
 from typing import Any
 
 from gpuscale.launch.out.bridge import RECIPES
-from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import read_bridge, value_of
 
 RECIPE_MODELS = {stem: model for model, stem in RECIPES.items()}
 """Stem of a recipe -> model preset."""
 
-SHORT = {
-    "-tp": "tensor_model_parallel_size",
-    "-pp": "pipeline_model_parallel_size",
-    "-vp": "virtual_pipeline_model_parallel_size",
-    "-cp": "context_parallel_size",
-    "-ep": "expert_model_parallel_size",
-    "-etp": "expert_tensor_parallel_size",
-    "-gb": "global_batch_size",
-    "-mb": "micro_batch_size",
-    "-sl": "seq_length",
-    "-ng": "num_gpus",
-}
-"""Short options of Megatron-Bridge's `run_recipe.py`."""
 PERFORMANCE = {
     "moe_a2a_overlap": "overlap_moe_expert_parallel_comm",
     "activation_offload_layers": "cpu_offloading_num_layers",
@@ -36,12 +23,7 @@ PERFORMANCE = {
 """Options of its performance scripts -> the key that they set."""
 
 KEYS = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "vp": "virtual_pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
+    **{name.replace("vpp", "vp"): key for name, key in MEGATRON_KEYS.items()},
     "mb": "micro_batch_size",
     "gb": "global_batch_size",
     "sl": "seq_length",
@@ -49,6 +31,11 @@ KEYS = {
     "gn": "devices",
 }
 """Short word of the data -> key that the recipe sets; a degree that is not there is 1."""
+SHORT = {
+    **{f"-{word}": KEYS[word] for word in "tp pp vp cp ep etp gb mb sl".split()},
+    "-ng": "num_gpus",
+}
+"""Short options of Megatron-Bridge's `run_recipe.py`."""
 FORMATS = {
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import re
 
+from gpuscale.launch.read.found import MEGATRON_KEYS
 from gpuscale.launch.read.nested import Dialect, Nested, precision_of
 from gpuscale.launch.read.rl import ESTIMATORS, put_rl
 
-DEGREES = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-}
+DEGREES = {name: key for name, key in MEGATRON_KEYS.items() if name != "vpp"}
 
 
 def _nemo_rl(at: Nested) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.rl import ESTIMATORS, Reader, put_rl
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _verl_policy(get: Reader, words: str) -> None:
     over |= get.text(f"{actor}strategy") == "megatron"
     part = f"{actor}{'megatron' if over else 'fsdp_config'}."
     if over:
-        for field, key in MEGATRON.items():
+        for field, key in MEGATRON_KEYS.items():
             number = get.number(f"{part}{key}", field)
             if number:
                 setattr(found, field, number)
@@ -144,16 +144,6 @@ def _verl_policy(get: Reader, words: str) -> None:
     over_all = get.number(f"{actor}ppo_micro_batch_size", "micro_batch_size")  # of old releases
     if found.micro_batch_size is None and over_all and found.world_size:
         found.micro_batch_size = max(1, over_all // found.world_size)
-
-
-MEGATRON = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "vpp": "virtual_pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-}
 
 
 def _verl_rollouts(get: Reader) -> None:
