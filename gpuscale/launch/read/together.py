@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.calibration import merged
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import nest
 
@@ -107,9 +108,8 @@ def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
             first.method = other.method if first.method in ("full", "lora") else first.method
         if first.software in ("", "hf-trainer", "llama-factory", "fsdp") and other.kind in SHARDED:
             first.software = other.software
-    if (
-        first.model_name and first.kind == "megatron-bridge"
-    ):  # a recipe that is named says what a file beside it leaves to it
+    # a recipe that is named says what a file beside it leaves to it
+    if first.model_name and first.kind == "megatron-bridge":
         first.unread.pop("layout", None)
     _named_alone(first)
     return first
@@ -144,16 +144,7 @@ def over(table: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     >>> over({"model": {"rank": 8, "bits": 4}}, {"model.rank": 16, "epochs": 1})
     {'model': {'rank': 16, 'bits': 4}, 'epochs': 1}
     """
-    return _merged(table, nest(options))
-
-
-def _merged(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(table)
-    for key, value in more.items():
-        old = made.get(key)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        made[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
-    return made
+    return merged(table, nest(options))
 
 
 def _named_alone(found: Found) -> None:
