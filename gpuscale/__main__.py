@@ -11,9 +11,12 @@ def main() -> None:
         mend()
         if sys.argv[1:] == ["--version"]:
             sys.exit(_version())
-        from gpuscale.cli.app import main as run
+        from gpuscale.cli.help import helped
 
-        run()
+        if not helped(sys.argv[1:]):
+            from gpuscale.cli.app import main as run
+
+            run()
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -15,6 +15,7 @@ from gpuscale.answers.calibrate import Calibrate
 from gpuscale.answers.checkpoint import Checkpoint
 from gpuscale.answers.collective import Collective
 from gpuscale.answers.compare import Compare
+from gpuscale.answers.diagnose import Diagnose
 from gpuscale.answers.explain import Explain
 from gpuscale.answers.matmul_time import MatmulTime
 from gpuscale.answers.memory import Memory
@@ -40,6 +41,7 @@ __all__ = [
     "checkpoint",
     "collective",
     "compare",
+    "diagnose",
     "explain",
     "load_cluster",
     "load_gpu",
@@ -115,4 +117,5 @@ model = asks(Model)
 explain = asks(Explain)
 validate = asks(Validate)
 compare = asks(Compare)
+diagnose = asks(Diagnose)
 calibrate = asks(Calibrate)

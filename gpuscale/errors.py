@@ -23,6 +23,12 @@ class GpuscaleError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint and hasattr(self, "add_note"):  # Python 3.11: a traceback shows it too
+            self.add_note(f"hint: {hint}")
+
+
+class NoLaunch(GpuscaleError):
+    """A file that starts no training and no serving that is known."""
 
 
 def typo_of(name: str, known: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ["GPUSCALE_STRICT"] = "1"
+os.environ["GPUSCALE_SHOW"] = "all"  # tests read whole answers; tests/cli/test_layers.py, summaries
 os.environ["SOURCE_DATE_EPOCH"] = "1795305600"  # 2026-11-22: ages of prices are counted to it
 for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "GPUSCALE_FORMAT", "PYTHONIOENCODING"):
     os.environ.pop(_name, None)

@@ -41,10 +41,12 @@ def shown(command, folder, shell):
         return shell(command, folder)
     back = os.getcwd()
     os.chdir(folder)
+    show = os.environ.pop("GPUSCALE_SHOW", "")  # a page shows what a person gets
     try:
         done = invoke(*shlex.split(plain[1]))
     finally:
         os.chdir(back)
+        os.environ["GPUSCALE_SHOW"] = show
     out = done.stdout
     if plain[2]:
         (folder / plain[2]).write_text(out, "utf-8")

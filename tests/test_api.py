@@ -46,8 +46,8 @@ SAME = [
         lambda: gpuscale.plan("llama3-8b", gpus=16, tp="2,4", alternatives=0),
     ),
     (
-        "memory llama3-8b --sweep tp=1,2,4 --sweep-show total_bytes",
-        lambda: gpuscale.memory("llama3-8b", sweep={"tp": [1, 2, 4]}, sweep_show="total_bytes"),
+        "memory llama3-8b --sweep tp=1,2,4 --sweep-show peak_bytes",
+        lambda: gpuscale.memory("llama3-8b", sweep={"tp": [1, 2, 4]}, sweep_show="peak_bytes"),
     ),
 ]
 

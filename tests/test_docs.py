@@ -38,6 +38,7 @@ def test_commands_of_a_page_print_what_it_shows(page):
 
 def test_the_gallery_is_what_is_answered(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    monkeypatch.delenv("GPUSCALE_SHOW", raising=False)
     gallery = runpy.run_path(str(ROOT / "tools" / "gallery.py"))
     assert len(gallery["questions"]()) == 20
     made, kept = gallery["page"](), gallery["PAGE"].read_text("utf-8")

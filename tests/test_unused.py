@@ -8,8 +8,16 @@ import pytest
 from parsed import nodes
 
 ROOT = Path(__file__).resolve().parent.parent
-HOOKS = {"list_commands", "format_commands", "_root", "_repr_html_"}
-"""What typer and notebooks call."""
+HOOKS = {
+    "list_commands",
+    "_root",
+    "_repr_html_",
+    "_repr_mimebundle_",
+    "to_dict",
+    "to_frame",
+    "summary",
+}
+"""What typer, notebooks and people call."""
 
 
 def name_of(path):

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.memory import finetune_memory
+from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.finetune.step import finetune_step
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.evidence.fit.least_squares import fit
@@ -23,7 +24,6 @@ from gpuscale.evidence.score.records import quantile
 from gpuscale.io.finetune import finetune_site
 from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.tables import read_rows
-from gpuscale.specs.software_finetune import SoftwareFinetune
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
@@ -153,7 +153,7 @@ class Clock:
         own = getattr(spec.calibration, bare, None)
         if own is not None:
             return math.log(own.prior / own.value) if own.prior_spread > 0 else 0.0
-        default = SoftwareFinetune.model_fields[bare].default
+        default = getattr(FinetuneParameters(), bare)
         return math.log(default / self.start(family, bare)) if default else 0.0
 
     def spread(self, name: str) -> float:
@@ -269,7 +269,7 @@ def main() -> None:
         table = mine[0].software.finetune
         if table is None:
             continue
-        start = table.to_core()
+        start = table
         found = fitted(mine, start, weak=True)
         before, after = errors(mine, start), errors(mine, found)
         everything += after

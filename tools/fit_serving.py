@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.evidence.rows.measurements import number
 from gpuscale.evidence.rows.serving import ServedRow, served_row
 from gpuscale.evidence.score.harness import Harness
-from gpuscale.evidence.score.inference import QUANTITIES, interval_class, own_inference
+from gpuscale.evidence.score.inference import QUANTITIES, interval_class, own_inference, site_key
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.serving import FRAMEWORKS, serving_site
 from gpuscale.io.tables import read_rows
@@ -70,6 +71,13 @@ SOFTWARE = (
     ("intake_s", 2e-3, 0.7, 1e-4, 3e-2, "prior: template and tokeniser of a prompt in Python"),
     ("request_s", 0.02, 0.7, 1e-3, 0.3, "prior: HTTP, tokeniser"),
 )
+MATURITY = (
+    ("new.vllm", 1.2, 0.4, 1.0, 5.0, "prior: a fifth longer"),
+    ("new.sglang", 1.2, 0.4, 1.0, 5.0, "prior: a fifth longer"),
+    ("first", 1.2, 0.4, 1.0, 5.0, "prior: a fifth longer"),
+)
+"""Attention, experts and small kernels of an architecture that is new to an engine's version."""
+
 OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "grouped_memory_eff": 0.15,
     "grouped_vector_ratio": 0.3,
@@ -137,6 +145,8 @@ def row_weight(row: ServedRow, quantity: str) -> float:
         return 0.0  # bound by the 99th percentile, which the fit does not simulate
     if row.kind in ("prefill", "decode"):
         return PASS_ALONE
+    if row.classes["quality"] == "weak":
+        return UNRECORDED
     return weight * (0.3 if row.kind == "burst" else 1.0)
 
 
@@ -155,6 +165,7 @@ class Problem:
             for a in ARCHITECTURES
             for n, w in OF_ARCHITECTURE.items()
         ]
+        self.names += [("maturity", *p) for p in MATURITY]
         self.prior = np.log([p[2] for p in self.names])
         self.spread = np.array([p[3] for p in self.names])
         self.low, self.high = np.log([p[4] for p in self.names]), np.log([p[5] for p in self.names])
@@ -170,11 +181,13 @@ class Problem:
             if found:
                 self.rows.append((parsed, found))
                 thinned.append(float(every) if large else 1.0)
-        self.base: dict[tuple[str, str], ServingSite] = {}
+        self.base: dict[tuple[str, str, str, str], ServingSite] = {}
         for parsed, _ in self.rows:
-            key = (parsed.cluster.name, parsed.framework)
+            key = site_key(parsed)
             if key not in self.base:
-                self.base[key] = serving_site(parsed.cluster, parsed.framework, kernels=Kernels())
+                self.base[key] = serving_site(
+                    parsed.cluster, parsed.framework, kernels=Kernels(), version=parsed.version
+                )
         self.labels = [(i, q) for i, (_, found) in enumerate(self.rows) for q in found]
         self.weight = np.array(
             [WEIGHTS[q] * thinned[i] * row_weight(self.rows[i][0], q) for i, q in self.labels]
@@ -193,7 +206,7 @@ class Problem:
 
     def shipped(self) -> np.ndarray:
         """Logarithms of the parameters in the presets."""
-        from gpuscale.io.serving import load_serving_kernels
+        from gpuscale.io.serving import load_maturity, load_serving_kernels
 
         common = load_serving_kernels()
         found = []
@@ -201,6 +214,9 @@ class Problem:
             if file.startswith("architecture"):
                 own = load_serving_kernels(file.split(".", 1)[1])
                 found.append(getattr(own, name) / getattr(common, name))
+            elif file == "maturity":
+                known, of = load_maturity(), name.partition(".")[2]
+                found.append(known.new[of] if of else known.first)
             else:
                 record = common if file == "kernels" else framework_base(file)
                 found.append(float(getattr(record, name)))
@@ -214,6 +230,12 @@ class Problem:
             if parameter not in OF_EXPERTS:
                 return {i for i, _ in rows}
             return {i for i, (row, _) in rows if row.classes["dense_or_moe"] == "moe"}
+        if file == "maturity":
+            of = parameter.partition(".")[2]
+            rows = enumerate(self.rows)
+            if of:
+                return {i for i, (r, _) in rows if r.maturity.new and r.framework == of}
+            return {i for i, (r, _) in rows if r.maturity.stage == "first"}
         key, name = ("architecture", file[13:]) if "." in file else ("framework", file)
         return {i for i, (row, _) in enumerate(self.rows) if row.classes[key] == name}
 
@@ -226,7 +248,9 @@ class Problem:
                 kernels=Kernels(
                     **{**values["kernels"], **values.get(f"architecture.{site.arch_name}", {})}
                 ),
-                software=replace(site.software, **values[key[1]]),
+                software=replace(
+                    site.software, **values[key[1]], kernels_factor=newness(values["maturity"], key)
+                ),
             )
             for key, site in self.base.items()
         }
@@ -234,7 +258,7 @@ class Problem:
         for i, (row, found) in enumerate(self.rows):
             if only is not None and i not in only:
                 continue
-            got, _ = harness.predict(row, sites[(row.cluster.name, row.framework)])
+            got, _ = harness.predict(row, sites[site_key(row)])
             out += [math.log(max(1e-9, got.get(q, v)) / v) for q, v in found.items()]
         return np.array(out)
 
@@ -318,6 +342,14 @@ class Problem:
         return out
 
 
+def newness(factors: Mapping[str, float], key: Sequence[str]) -> float:
+    """Factor of a site's kernels by the engine and the stage of the architecture."""
+    _, engine, _, stage = key
+    if stage == "settled":
+        return 1.0
+    return factors.get(f"new.{engine}", 1.0) * (factors["first"] if stage == "first" else 1.0)
+
+
 def framework_base(name: str) -> ServingSoftware:
     """Load a framework, for its settings that are no fitted numbers."""
     from gpuscale.io.serving import load_framework
@@ -343,6 +375,17 @@ def write(problem: Problem, x: np.ndarray) -> None:
     values = problem.parameters(x)
     for file, table in values.items():
         if file.startswith("architecture"):
+            continue
+        if file == "maturity":
+            text = (FOLDER / "maturity.toml").read_text(encoding="utf-8")
+            for name, value in table.items():
+                text = re.sub(
+                    rf"\b{name.split('.')[-1]} = [\d.]+",
+                    f"{name.split('.')[-1]} = {value:.4g}",
+                    text,
+                    count=1,
+                )
+            (FOLDER / "maturity.toml").write_text(text, encoding="utf-8")
             continue
         path = FOLDER / f"{file}.toml"
         head, kept = fixed_lines(path)

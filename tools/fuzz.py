@@ -169,7 +169,14 @@ MILD = [
 ]
 
 PATH_WRITING = {"--output", "-o", "--junit", "--out", "--save", "--install-completion", "--rows"}
-LIMIT_S = {"plan": 5.0, "serve": 10.0, "validate": 15.0, "calibrate": 10.0, "quiz": 2.0}
+LIMIT_S = {
+    "plan": 5.0,
+    "launch-check": 5.0,
+    "serve": 10.0,
+    "validate": 15.0,
+    "calibrate": 10.0,
+    "quiz": 2.0,
+}
 FINITE = re.compile(r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%])", re.IGNORECASE)
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 

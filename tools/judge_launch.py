@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import gpuscale
-from gpuscale.answers.launch import launch_of
+from gpuscale.answers.saved import launch_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.job import TrainingLaunch, Written
 from gpuscale.launch.out.bridge import RECIPES
@@ -149,7 +149,7 @@ def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
                 alternatives=0,
                 **given,
             ).to_dict()
-            FRAMEWORKS[framework](launch_of(answer["inputs"], answer["result"], ""))
+            FRAMEWORKS[framework](launch_of(answer["job"]))
         except GpuscaleError:  # no plan, or one that the framework is said not to run
             if not given:  # a usual job
                 raise
@@ -330,7 +330,7 @@ def main() -> int:
     given = parser.parse_args()
     words = [given.python, given.judge] + (["--source", given.source] if given.source else [])
     answers = plans(given.framework, given.n, given.seed)
-    jobs = [launch_of(a["inputs"], a["result"], "") for a in answers]
+    jobs = [launch_of(a["job"]) for a in answers]
     writings = [FRAMEWORKS[given.framework](job) for job in jobs]
     judge = Judge(words, IMPORTS[given.framework])
     verdicts = [ask(judge, *pair) for pair in zip(jobs, writings, strict=True)]

@@ -17,7 +17,7 @@ PICTURES = {
     "pictures/roofline": "roofline deepseek-v3 --cluster dgx-h100 --gpus 2048",
     "assets/memory": "memory llama3-70b --cluster dgx-h100 --tp 8 --pp 4",
     "assets/sweep": "memory llama3-70b --tp 8 --sweep pp=2..16 --sweep seq=4096..32768 "
-    "--sweep-show total_bytes",
+    "--sweep-show peak_bytes",
 }
 
 

@@ -5,24 +5,19 @@ One page a command, gpuscale.1 and gpuscale-NAME.1, for `man gpuscale-plan` and 
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import sys
 from pathlib import Path
 
 from gpuscale.answers.table import COMMANDS
-from gpuscale.cli.app import run
+from gpuscale.cli.help import help_text
 from gpuscale.version import __version__
 
 
 def help_of(*words: str) -> str:
     """Help of a command as it is printed."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        run([*words, "--help"])
-    return printed.getvalue()
+    return help_text(" ".join(words), "all", 80)
 
 
 def escaped(text: str) -> str:
@@ -34,7 +29,7 @@ def escaped(text: str) -> str:
 def page(name: str, about: str, text: str) -> str:
     """Make a page of a help text: synopsis, what it says, its options as they stand."""
     usage, _, rest = text.strip().partition("\n\n")
-    said, _, options = rest.partition("\nOptions:\n")
+    said, _, options = rest.partition("\n\n")
     date = os.environ.get("GPUSCALE_MAN_DATE", "")
     see = escaped("gpuscale-plan(1), gpuscale-memory(1)" if name == "gpuscale" else "gpuscale(1)")
     parts = [

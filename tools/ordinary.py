@@ -1,459 +1,338 @@
-"""Jobs of ordinary users, asked as a newcomer would: a table of docs/accuracy.md.
+"""Jobs of ordinary users, asked of the command line as a newcomer would, and how far off it is.
 
-python tools/ordinary.py             print the table
-python tools/ordinary.py --update    write it between the markers of docs/accuracy.md
-
-Public figures of one node to a few, consumer cards, other vendors, and mixtures of experts as a
-framework runs them by default. None is a row of the fit; each command says what the source prints
-and nothing else. Figures of whole runs hold stops and evaluations, so they are slower than a step.
+python tools/ordinary.py                     print scores by maturity, kind and framework
+python tools/ordinary.py --rows OUT.csv      and one line a job
+python tools/ordinary.py --runs FILE.csv     score other jobs, with the same columns
+python tools/ordinary.py --update            write the table between the markers of docs/accuracy.md
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import io
 import json
 import math
 import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "accuracy.md"
+JOBS = ROOT / "gpuscale" / "data" / "validation" / "ordinary.csv"
 START, END = "<!-- ordinary jobs by tools/ordinary.py -->\n", "<!-- end of ordinary jobs -->\n"
 
+Row = dict[str, str]
 
-@dataclass(frozen=True)
-class Job:
-    """A question and its measured outcome, in tokens/s per GPU, or FLOP/s where only that is."""
-
-    name: str
-    ask: str  # arguments of `gpuscale plan`
-    tokens_per_s: float
-    source: str
-    flop_per_s: bool = False
-    kind: str = "dense"
-    """Experts `untuned`: as the software comes; `run`: a whole run; `eager`: not compiled."""
-
-
-EAGER = "--attention eager --set software.compiled=false --fit expected"
-GPT2 = "gpt2 --seq-len 1024 --software pytorch"
-QWEN = "qwen3-30b-a3b --seq-len 4096"
-GH = "github.com"
-EFA = f"{GH}/awslabs/awsome-distributed-ai, megatron-bridge"
-JOBS = (
-    Job(
-        "GPT-2 124M, 8 A100 40GB, nanoGPT",
-        f"{GPT2} --gpu a100-40gb --gpus 8 --global-batch 480 --micro-batch 12",
-        480 * 1024 / 0.562 / 8,
-        f"{GH}/karpathy/nanoGPT/issues/110",
-    ),
-    Job(
-        "GPT-2 124M, RTX 4090, nanoGPT",
-        f"{GPT2} --gpu rtx-4090 --gpus 1 --global-batch 60 --micro-batch 12",
-        0.29 * 312e12 / 8.55e8,
-        f"{GH}/karpathy/nanoGPT/issues/182",
-    ),
-    Job(
-        "GPT-2 124M, 2 RTX 4090",
-        f"{GPT2} --gpu rtx-4090 --gpus 2 --global-batch 512",
-        221e3 / 2,
-        "tylerromero.com/posts/nanogpt-speedrun-worklog",
-    ),
-    Job(
-        "GPT-2 124M, RTX 3090, not compiled",
-        f"{GPT2} --gpu rtx-3090 --gpus 1 --global-batch 6 --micro-batch 6 {EAGER}",
-        20e3,
-        "gilesthomas.com, LLM from scratch, part 28",
-        kind="eager",
-    ),
-    Job(
-        "GPT-2 124M, 8 A100 40GB",
-        f"{GPT2} --gpu a100-40gb --gpus 8 --global-batch 512",
-        1.1e6 / 8,
-        "debtirthasaha.github.io/blog/2026/gpt2-124m",
-    ),
-    Job(
-        "GPT-2 124M, A100 80GB",
-        f"{GPT2} --gpu a100-80gb --gpus 1 --global-batch 44 --micro-batch 44 {EAGER}",
-        44 * 1024 * 1.5,
-        f"{GH}/oumi-ai/oumi/pull/103",
-        kind="eager",
-    ),
-    Job(
-        "GPT-2 124M, 8 A100 80GB, llm.c",
-        f"{GPT2} --gpu a100-80gb --gpus 8 --global-batch 512 --micro-batch 64",
-        10e9 / 5400 / 8,
-        f"{GH}/karpathy/llm.c/discussions/481",
-    ),
-    Job(
-        "GPT-2 1.5B, 8 H100, llm.c",
-        "gpt2-xl --seq-len 1024 --gpu h100-sxm --gpus 8 --global-batch 1024 --micro-batch 16 "
-        "--software pytorch",
-        1048576 / 2.8 / 8,
-        f"{GH}/karpathy/llm.c/discussions/677",
-    ),
-    Job(
-        "GPT-2 1.5B, 8 MI300X, fp8",
-        "gpt2-xl --seq-len 1024 --gpu mi300x --gpus 8 --global-batch 224 --micro-batch 28 "
-        "--precision fp8 --software pytorch",
-        315e12,
-        f"{GH}/ROCm/TransformerEngine/issues/76",
-        flop_per_s=True,
-    ),
-    Job(
-        "TinyLlama 1.1B, 16 A100 40GB, lit-gpt",
-        "tinyllama-1.1b --seq-len 2048 --gpu a100-40gb --gpus 16 --batch-tokens 2M "
-        "--micro-batch 8 --software litgpt",
-        24e3,
-        f"{GH}/jzhang38/TinyLlama",
-    ),
-    Job(
-        "InternLM 7B, 8 A100, InternEvo",
-        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 8 --global-batch 64 --micro-batch 2",
-        4078,
-        f"{GH}/InternLM/InternLM, train_performance.md",
-    ),
-    Job(
-        "InternLM 7B, 1,024 A100, InternEvo",
-        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 1024 --global-batch 8192 --micro-batch 2",
-        3625,
-        "the same",
-    ),
-    Job(
-        "Llama 7B, 8 A800, torchtitan",
-        "llama2-7b --seq-len 2048 --gpu a800-sxm-80gb --gpus 8 --recompute full "
-        "--software torchtitan",
-        3600,
-        f"{GH}/Doraemonzzz/torchtitan_plugin",
-    ),
-    Job(
-        "Llama-2 7B, 128 A100, FSDP",
-        "llama2-7b --seq-len 4096 --gpu a100-80gb --gpus 128 --global-batch 256 --micro-batch 2 "
-        "--software fsdp",
-        3700,
-        f"{GH}/foundation-model-stack/fms-fsdp",
-    ),
-    Job(
-        "Llama-2 13B, 128 A100, FSDP",
-        "llama2-13b --seq-len 4096 --gpu a100-80gb --gpus 128 --global-batch 256 --micro-batch 2 "
-        "--software fsdp",
-        1800,
-        "the same",
-    ),
-    Job(
-        "Llama-3 70B, 64 H100, NeMo AutoModel",
-        "llama3-70b --seq-len 8192 --gpu h100-sxm --gpus 64 --global-batch 128 --micro-batch 1 "
-        "--software fsdp",
-        866.77,
-        "docs.nvidia.com/nemo/automodel, performance summary",
-    ),
-    Job(
-        "Llama-3.2 3B, 4 GH200",
-        "llama3.2-3b --seq-len 8192 --gpu gh200-96gb --gpus 4 --global-batch 256 --micro-batch 1",
-        18200,
-        f"{GH}/swiss-ai/Megatron-LM/pull/10",
-    ),
-    Job(
-        "MPT-7B, 8 Gaudi 2, LLM Foundry",
-        "mpt-7b --seq-len 2048 --gpu gaudi2 --gpus 8 --software fsdp",
-        260e12,
-        "databricks.com, LLM training and inference with Gaudi 2",
-        flop_per_s=True,
-    ),
-    Job(
-        "LLaMA 65B, 2,048 A100",
-        "llama1-65b --seq-len 2048 --gpu a100-80gb --gpus 2048 --batch-tokens 4M",
-        380,
-        "arXiv:2302.13971, section 2.4",
-    ),
-    Job(
-        "LLaMA 7B, 1T tokens, GPU-hours",
-        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 256 --batch-tokens 4M",
-        1e12 / 82432 / 3600,
-        "arXiv:2302.13971, table 15",
-        kind="run",
-    ),
-    Job(
-        "MPT-7B, 440 A100 40GB, 9.5 days",
-        "mpt-7b --seq-len 2048 --gpu a100-40gb --gpus 440 --global-batch 1760 --software fsdp",
-        1e12 / (9.5 * 86400) / 440,
-        "mosaicml.com/blog/mpt-7b",
-        kind="run",
-    ),
-    Job(
-        "Phi-2, 96 A100, 14 days",
-        "phi-2 --seq-len 2048 --gpu a100-80gb --gpus 96 --software deepspeed-zero3",
-        1.4e12 / (14 * 86400) / 96,
-        "huggingface.co/microsoft/phi-2",
-        kind="run",
-    ),
-    Job(
-        "LLaMA 7B, 8 A100 40GB, lit-llama",
-        "llama1-7b --seq-len 2048 --gpu a100-40gb --gpus 8 --recompute full --software litgpt",
-        2000,
-        f"{GH}/Lightning-AI/lit-llama/issues/119",
-    ),
-    Job(
-        "LLaMA 7B, 8 A100, Megatron-DeepSpeed",
-        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 8 --software megatron-deepspeed",
-        2900,
-        f"{GH}/Lightning-AI/lit-llama/issues/119",
-    ),
-    Job(
-        "LLaMA 7B, 8 A100, PaddlePaddle",
-        "llama1-7b --seq-len 2048 --gpu a100-80gb --gpus 8 --batch-tokens 4M --micro-batch 4 "
-        "--tp 1 --pp 1 --zero 2 --recompute none --precision fp16",
-        4267,
-        f"{GH}/flagos-ai/FlagPerf/pull/278",
-    ),
-    Job(
-        "LLaMA 13B, 8 A100, NeMo",
-        "llama1-13b --seq-len 2048 --gpu a100-80gb --gpus 8 --global-batch 32 --micro-batch 1 "
-        "--tp 4 --pp 1 --recompute selective --software nemo",
-        1900,
-        f"{GH}/NVIDIA-NeMo/Speech/issues/8059",
-    ),
-    Job(
-        "Llama 3.2 8B, 128 GH200",
-        "llama3.1-8b --gpu gh200 --gpus 128 --batch-tokens 2M",
-        413e12,
-        f"{GH}/swiss-ai/Megatron-LM/pull/29",
-        flop_per_s=True,
-    ),
-    Job(
-        "SmolLM3 3B, B200, torchtitan, fp8",
-        "smollm3-3b --seq-len 4096 --gpu b200 --gpus 8 --software torchtitan --precision fp8",
-        41400,
-        "tzafon.ai/blog/breaking-40k-tokens",
-    ),
-    Job(
-        "Llama 3.2 1B, 4 TPU v4, Levanter",
-        "llama3.2-1b --gpu tpu-v4 --gpus 4 --software levanter",
-        53e3 / 4,
-        f"{GH}/marin-community/marin/issues/1826",
-    ),
-    Job(
-        "LLaMA 7B, TPU v4, EasyLM",
-        "llama1-7b --seq-len 2048 --gpu tpu-v4 --gpus 128 --batch-tokens 4M --software easylm",
-        2200,
-        f"{GH}/young-geng/EasyLM/issues/61",
-    ),
-    Job(
-        "GPT-J 6B, 4 TPU v3, Mesh Transformer JAX",
-        "gpt-j-6b --seq-len 2048 --gpu tpu-v3 --gpus 4 --batch-tokens 32k --software jax",
-        5e3 / 4,
-        f"{GH}/young-geng/EasyLM/issues/61",
-    ),
-    Job(
-        "MiniCPM 2.4B, 160 A100, two weeks",
-        "minicpm-2b --gpu a100-80gb --gpus 160",
-        1.1e12 / (14.5 * 86400) / 160,
-        f"{GH}/OpenBMB/MiniCPM/issues/190",
-        kind="run",
-    ),
-    Job(
-        "Mixtral 8x7B, 32 MI300X, Primus",
-        "mixtral-8x7b --seq-len 4096 --gpu mi300x --gpus 32 --global-batch 128 --micro-batch 2 "
-        "--tp 1 --pp 1 --ep 8",
-        390e12,
-        f"{GH}/AMD-AGI/Primus/pull/55",
-        flop_per_s=True,
-        kind="untuned",
-    ),
-    Job(
-        "Mixtral 8x7B, 16 H100",
-        "mixtral-8x7b --seq-len 4096 --gpu h100-sxm --gpus 16 --global-batch 128 --micro-batch 1 "
-        "--tp 2 --ep 8",
-        128 * 4096 / 5.72 / 16,
-        f"{GH}/NVIDIA/Megatron-LM/issues/756",
-        kind="untuned",
-    ),
-    Job(
-        "Mixtral 8x7B, 16 H100, first try",
-        "mixtral-8x7b --seq-len 4096 --gpu h100-sxm --gpus 16 --global-batch 128",
-        128 * 4096 / 5.72 / 16 * 130 / 228,
-        f"{GH}/NVIDIA/Megatron-LM/issues/756",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 16 H800",
-        "qwen3-30b-a3b --seq-len 8192 --gpu h800-sxm --gpus 16 --global-batch 128 --tp 1 --pp 2 "
-        "--ep 8 --micro-batch 1",
-        6325,
-        f"{GH}/alibaba/Pai-Megatron-Patch/issues/643",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-235B-A22B, 256 H800",
-        "qwen3-235b-a22b --seq-len 4096 --gpu h800-sxm --gpus 256 --global-batch 2048 --tp 2 "
-        "--pp 32 --vpp 3 --ep 8 --micro-batch 1",
-        1461.56,
-        f"{GH}/alibaba/Pai-Megatron-Patch/issues/658",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 32 H100",
-        f"{QWEN} --gpu h100-sxm --gpus 32",
-        120e12,
-        f"{GH}/NVIDIA/Megatron-LM/issues/2762",
-        flop_per_s=True,
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 8 B200",
-        f"{QWEN} --gpu b200-sxm --gpus 8 --global-batch 64 --tp 1 --pp 1 --ep 8 --micro-batch 1",
-        150e12,
-        f"{GH}/yanring/Megatron-MoE-ModelZoo/issues/7",
-        flop_per_s=True,
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 8 B200, torchtitan",
-        f"{QWEN} --gpu b200-sxm --gpus 8 --software torchtitan --ep 8",
-        9930,
-        f"{GH}/NousResearch/torchtitan/pull/19",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 8 B200, torchtitan, EP 1",
-        "qwen3-30b-a3b --seq-len 8192 --gpu b200-sxm --gpus 8 --software torchtitan --ep 1 "
-        "--global-batch 64 --micro-batch 8",
-        19500,
-        f"{GH}/mlc-ai/pith-train/issues/79",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 64 H100, EP over 2 nodes",
-        f"{QWEN} --cluster aws-p5 --gpus 64 --global-batch 256 --tp 8 --pp 4 --ep 16 --etp 1 "
-        "--micro-batch 4 --recompute none",
-        256 * 4096 / 8.60 / 64,
-        f"{EFA}, qwen3-30b",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-30B-A3B, 64 H100, EP over 4 nodes",
-        f"{QWEN} --cluster aws-p5 --gpus 64 --global-batch 256 --tp 8 --pp 2 --ep 32 --etp 1 "
-        "--micro-batch 4 --recompute none",
-        256 * 4096 / 9.24 / 64,
-        f"{EFA}, qwen3-30b",
-        kind="untuned",
-    ),
-    Job(
-        "Qwen3-235B-A22B, 32 B300, EP over 2 nodes",
-        "qwen3-235b-a22b --seq-len 4096 --gpu b300-sxm --gpus 32 --global-batch 128 --tp 8 "
-        "--pp 2 --ep 16 --etp 1 --micro-batch 4 --recompute full",
-        128 * 4096 / 15.18 / 32,
-        f"{EFA}, qwen3-235b",
-        kind="untuned",
-    ),
-    Job(
-        "Kimi-K2, 256 B300, EP over 4 nodes",
-        "kimi-k2 --seq-len 4096 --gpu b300-sxm --gpus 256 --global-batch 256 --tp 8 --pp 8 "
-        "--ep 32 --etp 1 --micro-batch 4 --recompute none",
-        256 * 4096 / 9.303 / 256,
-        f"{EFA}, kimi-k2",
-        kind="untuned",
-    ),
-    Job(
-        "DeepSeek-V2-Lite, 8 H100, torchtitan",
-        "deepseek-v2-lite --seq-len 4096 --gpu h100-sxm --gpus 8 --software torchtitan",
-        11600,
-        f"{GH}/pytorch/torchtitan/issues/1789",
-        kind="untuned",
-    ),
+SOFTWARE = (  # start of what a source calls its framework -> name that `--software` takes
+    ("InternEvo", "megatron-core"),
+    ("Megatron-LM", "megatron-core"),
+    ("NeMo RL", "nemo-rl"),
+    ("HF Trainer + DeepSpeed", "hf-deepspeed"),
+    ("HF Trainer", "hf-trainer"),
+    ("Transformer Engine", "pytorch"),
+    ("fmengine", "hf-deepspeed"),
+    ("open_lm", "fsdp"),
+    ("EasyR1", "easyr1"),
+    ("LLM Foundry", "llm-foundry"),
+    ("Levanter", "levanter"),
+    ("nanoGPT", "nanogpt"),
+    ("nanochat", "nanochat"),
+    ("alpaca-lora", "hf-peft"),
+    ("EasyDeL", "easylm"),
+    ("Accelerate + DeepSpeed", "deepspeed"),
 )
+MODELS = {"Qwen3-VL-30B-A3B": "qwen3-30b-a3b"}
+PLACES = (("Slingshot, 4 a node", "alps"),)
+"""What is said of the interconnect -> a cluster that has it; without one `--gpu` is asked."""
+
+NOT_OPTIONS = ("arch", "tokens", "accumulation", "optimizer")
+GPU_WORDS = {"TPU v5p": "tpu-v5p", "TPU v4": "tpu-v4", "A100 PCIe": "a100-pcie-80gb"}
 
 
-def answer_to(ask: str) -> dict[str, Any]:
-    """Run one `gpuscale plan`."""
+def software_of(row: Row) -> str:
+    """Nearest software that the command line knows."""
+    name = row["framework"]
+    return next((to for start, to in SOFTWARE if name.startswith(start)), name)
+
+
+def model_file(row: Row, arch: str, folder: Path) -> str:
+    """Write a model without a preset as a file, from its printed shape."""
+    shape = dict(pair.split(":") for pair in arch.split("/"))
+    hidden, heads = int(shape["hidden"]), int(shape["heads"])
+    layers, every = int(shape["layers"]), int(shape.get("moe_every", "1"))
+    groups = f"{layers} x full+dense"
+    if "experts" in shape:
+        groups = (
+            f"{layers // every} x (full+dense, full+moe)" if every > 1 else f"{layers} x full+moe"
+        )
+    lines = [
+        f'name = "{row["id"]}"',
+        f'title = "{row["model"]}"',
+        'family = "llama"',
+        f"hidden_size = {hidden}",
+        f"vocab_size = {shape['vocab']}",
+        f'layers = "{groups}"',
+        f"tie_embeddings = {'true' if shape.get('tied') == 'yes' else 'false'}",
+        "[mixers.full]",
+        'kind = "attention"',
+        f"n_heads = {heads}",
+        f"n_kv_heads = {shape.get('kv', heads)}",
+        f"head_dim = {hidden // heads}",
+        "[ffns.dense]",
+        'kind = "dense"',
+        f"ffn_hidden_size = {shape['ffn']}",
+    ]
+    lines += ["gated = false"] if shape.get("gated") == "no" else []
+    if "experts" in shape:
+        lines += ["[ffns.moe]", 'kind = "moe"', f"n_experts = {shape['experts']}"]
+        lines += [f"top_k = {shape['top_k']}", f"expert_ffn_hidden_size = {shape['ffn']}"]
+    lines += ["[sources]", f'shape = "{row["source"]}"']
+    path = folder / f"{row['id']}.toml"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return str(path)
+
+
+def question_of(row: Row, folder: Path) -> list[str]:
+    """Arguments of `gpuscale plan` that ask for a row: what it states and nothing more."""
+    if row.get("ask"):
+        return row["ask"].split()
+    said = dict(pair.split("=", 1) for pair in row["settings"].split())
+    model = model_file(row, said["arch"], folder) if "arch" in said else row["model"]
+    place = next((to for word, to in PLACES if word in row["interconnect"]), "")
+    gpu = GPU_WORDS.get(row["gpu"], row["gpu"])
+    where = ["--cluster", place] if place else ["--gpu", gpu]
+    args = [MODELS.get(model, model), *where, "--gpus", row["gpus"], "--software", software_of(row)]
+    args += [] if row["kind"] == "pretrain" else ["--method", row["kind"]]
+    if "accumulation" in said:
+        each = int(said["accumulation"]) * int(said["micro_batch"])
+        said.setdefault("global_batch", str(each * int(row["gpus"])))
+    if row["kind"] != "pretrain":
+        said = {"max_len" if k == "seq_len" else k: v for k, v in said.items()}
+        if said.get("packing") == "yes":
+            del said["packing"]
+    for key, value in said.items():
+        if key not in NOT_OPTIONS:
+            args += [f"--{key.replace('_', '-')}", value]
+    return args
+
+
+def ask(args: Iterable[str]) -> dict[str, Any] | str:
+    """Answer of one `gpuscale plan`, or the line that refuses it."""
     from gpuscale.cli.app import run
 
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        run(["plan", *ask.split(), "--alternatives", "0", "--json"])
-    result: dict[str, Any] = json.loads(out.getvalue())["result"]
-    return result
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        run(["plan", *args, "--json"])
+    if not out.getvalue():
+        return next((x for x in err.getvalue().splitlines() if x.startswith("error")), "no answer")
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A job, the predicted time over the measured one, and whether its interval holds it."""
+    """A job as asked, its measured and predicted step, and whether the interval holds it."""
 
-    job: Job
-    predicted: float
-    ratio: float
-    inside: bool
+    row: Row
+    args: list[str]
+    measured_s: float = 0.0
+    step_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    fits: bool = True
+    untuned_s: float = 0.0
+    has_experts: bool = False
+    refused: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured time."""
+        return self.step_s / self.measured_s
+
+    @property
+    def inside(self) -> bool:
+        """Whether the printed interval holds the measured step."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+    @property
+    def width(self) -> float:
+        """Factor from the expected step to the upper end."""
+        return self.high_s / self.step_s
 
 
-def outcome_of(job: Job) -> Outcome:
+def measured_step_s(row: Row, inputs: dict[str, Any], r: dict[str, Any]) -> float:
+    """Measured time of the step that was asked for. [s]."""
+    value, kind, gpus = float(row["value"]), row["quantity"], int(row["gpus"])
+    if kind == "step_s":
+        return value
+    tokens = float(r["tokens_per_s"]) * float(r["step_s"])
+    if kind == "samples_per_s":
+        return float(inputs["global_batch_size"]) / value
+    if kind == "hours":
+        run = dict(p.split("=", 1) for p in row["settings"].split())["tokens"]
+        return value * 3600.0 * tokens / float(run)
+    if kind in ("tflops_per_gpu", "flops_per_gpu"):
+        scale = 1e12 if kind.startswith("t") else 1.0
+        flop = r.get("model_flop_per_s_per_gpu")
+        if flop is None:
+            from gpuscale import plan
+
+            like = plan(inputs["model"], gpu=inputs["gpu"], gpus=gpus, seq_len=inputs["seq_len"])
+            a = like.result
+            flop = a.model_flop_per_s_per_gpu / a.tokens_per_s_per_gpu
+            flop *= float(r["tokens_per_s"]) / gpus
+        return float(r["step_s"]) * float(flop) / (value * scale)
+    if kind == "mfu":
+        return float(r["step_s"]) * float(r["mfu"]) / value
+    return tokens / (value * (gpus if kind.endswith("per_gpu") else 1))
+
+
+def outcome_of(row: Row, folder: Path, say_maturity: bool = False) -> Outcome:
     """Ask one."""
-    r = answer_to(job.ask)
-    key = "model_flop_per_s_per_gpu" if job.flop_per_s else "tokens_per_s_per_gpu"
-    ratio = job.tokens_per_s / float(r[key])
-    inside = r["step_low_s"] <= r["step_s"] / ratio <= r["step_high_s"]
-    return Outcome(job, float(r[key]), ratio, inside)
+    args = question_of(row, folder)
+    said = say_maturity and row["kind"] == "pretrain"
+    args += ["--maturity", row["maturity"]] if said else []
+    answer = ask(args)
+    if isinstance(answer, str):
+        return Outcome(row, args, refused=answer)
+    r, inputs = answer["result"], answer["inputs"]
+    step = float(r["step_s"])
+    factor = r.get("step_interval_factor_80") or r.get("interval_factor_80") or 1.0
+    low, high = r.get("step_low_s", step / factor), r.get("step_high_s", step * factor)
+    measured = measured_step_s(row, inputs, r)
+    parts = r.get("step", {}).get("expected", {})
+    experts = parts.get("moe_s", 0.0) > 0.0
+    untuned = parts.get("untuned_s", 0.0)
+    return Outcome(row, args, measured, step, low, high, bool(r["fits"]), untuned, experts)
+
+
+def outcomes_of(rows: Iterable[Row], say_maturity: bool = False) -> list[Outcome]:
+    """Ask all."""
+    with tempfile.TemporaryDirectory() as name:
+        return [outcome_of(row, Path(name), say_maturity) for row in rows]
+
+
+def read_jobs(path: Path = JOBS) -> list[Row]:
+    """Read a file of jobs."""
+    with path.open(encoding="utf-8", newline="") as f:
+        return list(csv.DictReader(f))
 
 
 @lru_cache
 def outcomes() -> tuple[Outcome, ...]:
-    """Ask all."""
-    return tuple(map(outcome_of, JOBS))
+    """Ask the jobs of the repository."""
+    return tuple(outcomes_of(read_jobs()))
 
 
-def summary(found: list[Outcome]) -> str:
-    """Spread of the ratios, of the steps, of runs and of experts."""
-    said = []
-    names = {
-        "dense": "dense",
-        "eager": "dense and not compiled",
-        "run": "whole runs",
-        "untuned": "experts untuned",
-    }
-    for kind, name in names.items():
-        ratios = [o.ratio for o in found if o.job.kind == kind]
-        off = statistics.median(abs(r - 1) for r in ratios)
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        held = sum(o.inside for o in found if o.job.kind == kind)
-        said.append(
-            f"{name} {len(ratios)}, median error {100 * off:.0f} %, time in the mean "
-            f"{mean:.2f} of the measured, {held} in their 80 %"
-        )
-    return f"{len(found)} jobs: " + "; ".join(said) + ".\n"
+def is_weak(row: Row) -> bool:
+    """Whether something essential is unsaid."""
+    return row["notes"].startswith("weak")
 
 
-def table(found: list[Outcome]) -> str:
-    """Write the jobs as Markdown."""
-    head = ["job", "gpuscale plan", "expected", "measured", "time", "in the 80 %", "source"]
-    rows = [head, ["---"] * len(head)]
-    for o in found:
-        scale, unit = (1e12, " TFLOP/s") if o.job.flop_per_s else (1.0, "")
-        rows.append(
-            [
-                o.job.name,
-                f"`{o.job.ask}`",
-                f"{o.predicted / scale:,.0f}{unit}",
-                f"{o.job.tokens_per_s / scale:,.0f}{unit}",
-                f"{o.ratio:.2f}",
-                "yes" if o.inside else "no",
-                o.job.source,
-            ]
-        )
-    return summary(found) + "\n" + "".join("| " + " | ".join(row) + " |\n" for row in rows)
+def score(found: list[Outcome]) -> list[str]:
+    """Scores of some jobs, as cells: how many, mean, median and p90 of the error, inside, width."""
+    asked = [o for o in found if not o.refused]
+    if not asked:
+        return [str(len(found)), *["-"] * 6, str(len(found)), "0"]
+    logs = [math.log(o.ratio) for o in asked]
+    errors = sorted(100 * abs(o.ratio - 1) for o in asked)
+    return [
+        str(len(found)),
+        f"{math.exp(statistics.fmean(logs)):.2f}",
+        f"{statistics.median(errors):.0f} %",
+        f"{errors[min(len(errors) - 1, int(0.9 * len(errors)))]:.0f} %",
+        f"{100 * math.exp(statistics.median(map(abs, logs))) - 100:.0f} %",
+        f"{100 * statistics.fmean(o.inside for o in asked):.0f} %",
+        f"{statistics.median(o.width for o in asked):.2f}",
+        str(len(found) - len(asked)),
+        str(sum(not o.fits for o in asked)),
+    ]
+
+
+HEAD = ["jobs", "n", "mean", "median", "p90", "factor", "inside", "width", "refused", "no fit"]
+
+
+def by_class(found: list[Outcome]) -> list[list[str]]:
+    """Scores of all and by maturity, kind and framework."""
+    keys: tuple[tuple[str, Callable[[Outcome], str]], ...] = (
+        ("", lambda o: o.row["maturity"]),
+        ("", lambda o: o.row["kind"]),
+        ("complaint ", lambda o: o.row["complaint"] or "-"),
+        ("on ", lambda o: software_of(o.row) or "default"),
+    )
+    strong = [o for o in found if not is_weak(o.row)]
+    rows = [["all", *score(found)], ["without weak ones", *score(strong)]]
+    for prefix, key in keys:
+        for name in sorted({key(o) for o in found}):
+            rows.append([prefix + name, *score([o for o in found if key(o) == name])])
+    return rows
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """Write a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def job_line(o: Outcome) -> list[str]:
+    """One job of the table."""
+    row = o.row
+    asked = " ".join(a if "/" not in a else Path(a).name for a in o.args)
+    if o.refused:
+        return [row["id"], f"`{asked}`", row["maturity"], "refused", "", "", row["source"]]
+    said = "yes" if o.inside else "no"
+    return [
+        row["id"],
+        f"`{asked}`",
+        row["maturity"],
+        f"{o.step_s:.4g}",
+        f"{o.measured_s:.4g}",
+        f"{o.ratio:.2f}",
+        said + ("" if o.fits else ", does not fit"),
+        row["source"],
+    ]
+
+
+JOB_HEAD = [
+    "job",
+    "gpuscale plan",
+    "maturity",
+    "expected",
+    "measured",
+    "ratio",
+    "in 80 %",
+    "source",
+]
 
 
 def main() -> None:
-    """Print the table, or write it into the page."""
+    """Print the scores, or write the table into the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true")
-    made = table(list(outcomes()))
-    if not parser.parse_args().update:
-        print(made, end="")
+    parser.add_argument("--runs", type=Path, default=JOBS)
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--say-maturity", action="store_true", help="ask with what a row says")
+    options = parser.parse_args()
+    found = outcomes_of(read_jobs(options.runs), options.say_maturity)
+    made = markdown(HEAD, by_class(found))
+    if options.rows:
+        with options.rows.open("w", encoding="utf-8", newline="") as f:
+            w = csv.writer(f, lineterminator="\n")
+            w.writerow([*JOB_HEAD, "low_s", "high_s", "refused"])
+            w.writerows([*job_line(o), o.low_s, o.high_s, o.refused] for o in found)
+    if not options.update:
+        sys.stdout.write(made)
         return
     text = PAGE.read_text("utf-8")
     before, after = text.index(START) + len(START), text.index(END)
+    made += "\n" + markdown(JOB_HEAD, [job_line(o) for o in found])
     PAGE.write_text(text[:before] + made + text[after:], "utf-8")
 
 

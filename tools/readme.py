@@ -59,6 +59,7 @@ def run(command: str, folder: Path = ROOT) -> str:
     bin_dir = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": bin_dir + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
     env |= {"SOURCE_DATE_EPOCH": "1795305600"}  # ages of prices are counted to 2026-11-22
+    env.pop("GPUSCALE_SHOW", None)
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

@@ -23,7 +23,6 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.plan.solve import find
-from gpuscale.core.plan.ties import ties
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.space import default_space
@@ -107,10 +106,9 @@ def claim_of(run: TrainingRun) -> Claim | None:
         fit_factor=fit_factor("safe", software.name),
     )
     space = default_space(facts, hw.scaleup_domain_gpus, lay.precision)
-    near = ties(find(problem, space, 3), hw.scaleup_domain_gpus)
-    if not near:
+    best = find(problem, space, 0, follow_families=False).best
+    if best is None:
         return None
-    best = near[0]
     mine, _ = breakdown(run.model, hw, sw, lay)
     theirs, _ = breakdown(run.model, hw, sw, best.layout)
     gains = {k: mine.parts()[k] - theirs.parts()[k] for k in mine.parts()}

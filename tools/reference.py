@@ -9,13 +9,11 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
-from unittest.mock import patch
 
 from gpuscale.core.model import mixers
 from gpuscale.core.model.mixers import AnyMixer
@@ -39,22 +37,11 @@ def code(text: str) -> str:
 # --- command line -------------------------------------------------------------------------------
 
 
-@patch.dict(os.environ, {"COLUMNS": "100"})
 def help_text(command: str) -> str:
-    """Give what `gpuscale COMMAND --help` prints, 100 columns wide."""
-    import typer
+    """Give what `gpuscale COMMAND --help all` prints, 100 columns wide."""
+    from gpuscale.cli.help import help_text as text
 
-    from gpuscale.cli.app import app
-
-    group = typer.main.get_command(app)
-    with group.make_context("gpuscale", [], resilient_parsing=True, terminal_width=100) as context:
-        if not command:
-            return str(group.get_help(context))
-        found = group.get_command(context, command)
-        with found.make_context(
-            f"gpuscale {command}", [], resilient_parsing=True, terminal_width=100
-        ) as own:
-            return str(found.get_help(own)).replace("gpuscale gpuscale", "gpuscale")
+    return text(command, "all", 100)
 
 
 def cli_page() -> str:
@@ -63,9 +50,9 @@ def cli_page() -> str:
 
     parts = [
         "# Command line",
-        "Written from `--help` when this site is built. Every command takes `--json`, `--format`, "
-        "`--explain`, `--require`, `-o` and `--plot`; those about specs take `--set` and "
-        "`--calibration`.",
+        "Written from `--help all` when this site is built. Every command takes `--json`, "
+        "`--format`, `--explain`, `--require`, `-o` and `--plot`; those about specs take "
+        "`--set` and `--calibration`.",
         f"```text\n{help_text('').rstrip()}\n```",
     ]
     for name, (_, line) in COMMANDS.items():
@@ -279,6 +266,39 @@ def glossary_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# --- Causes -------------------------------------------------------------------------------------
+
+
+def causes_page() -> str:
+    """Write the catalogue of `gpuscale diagnose`: sign, size, test and remedy of every cause."""
+    from gpuscale.io.causes import load_causes
+
+    causes = load_causes()
+    parts = [
+        "# Causes",
+        f"The {len(causes)} causes of `gpuscale diagnose`: what a run that looks wrong can be. A "
+        "size is a factor on time (of memory causes on memory), 80 % of cases within.",
+    ]
+    group = ""
+    for c in causes:
+        if c.group != group:
+            group = c.group
+            parts.append(f"## {group.capitalize()}")
+        signs = sorted((s for s in c.signs if s.words.strip("{} ")), key=lambda s: -s.ratio)
+        for_ = "; ".join(s.words.format("so much") for s in signs if s.ratio > 2) or "none printed"
+        against = "; ".join(s.words.format("so much") for s in signs if s.ratio < 0.5)
+        lines = [f"**{c.title[0].upper()}{c.title[1:]}.**", f"**Signs.** {for_}."]
+        lines += [f"**Against it.** {against}."] if against else []
+        if c.verdict == "fault":
+            lines.append(f"**Size.** {c.size[0]:g} to {c.size[1]:g} times.")
+        test = f"{c.test}: {c.shows_if} if it is this, else {c.shows_else}"
+        lines += [f"**Test** ({c.cost}). {test}.", f"**Remedy.** {c.remedy}."]
+        lines += [f"In {where}: `{words}`." for where, words in c.words.items()]
+        lines.append(f"**Source.** {c.source}.")
+        parts += [f"### {c.word}", "  \n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
 # --- Validation ---------------------------------------------------------------------------------
 
 CLASS_TITLE = {
@@ -374,6 +394,7 @@ PAGES = {
     "reference/keys.md": keys_page,
     "reference/python.md": api_page,
     "glossary.md": glossary_page,
+    "causes.md": causes_page,
     "physics/validation.md": validation_page,
 }
 """Path below docs/ -> the function that writes the page."""

@@ -27,7 +27,7 @@ const TASKS = {
     preset: { model: "llama3.1-8b", gpus: "1", gpu: "h100" },
     fields: [
       text("input", "Tokens of a prompt", "1024", "a number, or lognormal:2k,0.7"),
-      text("output", "Tokens of an answer", "256"),
+      text("output_len", "Tokens of an answer", "256"),
       text("rate", "Requests", "", "5/s; empty: the highest rate"),
       text("ttft", "First token within", "", "p95:500ms"),
       text("tpot", "Each further token within", "", "p95:30ms"),

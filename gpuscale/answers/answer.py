@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement, Verdict
     from gpuscale.core.records import Term
-    from gpuscale.render.document import Document
+    from gpuscale.render.document import Document, Point
 
 P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Answer:
-    """What a command answers: the record behind it, and its text, JSON and HTML forms.
+class Answer(Mapping[str, Any]):
+    """What a command answers: a mapping of its result, and its text, JSON and HTML forms.
 
     Examples
     --------
     >>> import gpuscale
     >>> answer = gpuscale.matmul_time("b200", 64, 4096, 8192)
-    >>> answer["time_s"], answer["bound"], answer.ok
-    (8.585216e-06, 'memory', True)
+    >>> answer["time_s"], answer["bound"], answer.ok, "mfu" in answer
+    (8.585216e-06, 'memory', True, False)
     >>> answer
     <gpuscale matmul-time: b200-sxm  [64, 4,096] x [4,096, 8,192]  bf16>
     """
 
     document: Document
     call: str = ""  # what gives this answer again, in Python
+    _plain: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def result(self) -> Any:
@@ -75,13 +77,73 @@ class Answer:
         KeyError
             If there is no such key.
         """
-        value = self.to_dict()["result"]
-        for part in key.split("."):
+        from gpuscale.answers.requirements import RENAMED
+
+        value: Any = self._record()
+        if key in RENAMED and key not in value:
+            key = RENAMED[key]
+        for part in str(key).split("."):
             try:
                 value = value[int(part)] if isinstance(value, list) else value[part]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise KeyError(key) from None
+                raise KeyError(_unknown_key(str(key), value)) from None
         return value
+
+    def __iter__(self) -> Iterator[str]:
+        """Keys of the JSON result."""
+        return iter(self._record())
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._record())
+
+    def __bool__(self) -> bool:
+        """Be true whatever the answer is: `ok` says whether it is yes."""
+        return True
+
+    def _record(self) -> dict[str, Any]:
+        """Make the result as JSON has it, once for every key."""
+        if not self._plain:
+            from gpuscale.render.data import plain
+
+            made = plain(self.document.result)
+            self._plain.update(made if isinstance(made, dict) else {"result": made})
+        return self._plain
+
+    @property
+    def summary(self) -> tuple[Point, ...]:
+        """Verdict, layout, time, memory, money ...: what the command prints by default."""
+        from gpuscale.render.layers import points_of
+
+        return tuple(points_of(self.document))
+
+    def text(self, show: str = "all") -> str:
+        """Return the text of details by their names, as ``--show`` prints them."""
+        from gpuscale.render.layers import layer, named
+        from gpuscale.render.plain import to_text
+
+        return to_text(layer(self.document, named(show)))
+
+    def to_frame(self) -> Any:
+        """Return the main table as a DataFrame: of pandas, else of polars; SI units.
+
+        An answer without a table is one row of its figures.
+
+        Raises
+        ------
+        GpuscaleError
+            If neither is installed.
+        """
+        from gpuscale.render.data import records
+
+        rows = records(self.document)
+        for name in ("pandas", "polars"):
+            try:
+                return import_module(name).DataFrame(rows)
+            except ModuleNotFoundError as error:
+                if error.name != name:
+                    raise
+        raise GpuscaleError("a frame needs pandas or polars", "pip install pandas")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints, as plain dicts, lists, numbers and texts."""
@@ -150,10 +212,11 @@ class Answer:
         return rendered(self.document, format_, {})
 
     def __str__(self) -> str:
-        """Return the text that the command prints."""
+        """Return the text that the command prints: the summary, or as GPUSCALE_SHOW says."""
+        from gpuscale.render.layers import layer, usual
         from gpuscale.render.plain import to_text
 
-        return to_text(self.document)
+        return to_text(layer(self.document, usual()))
 
     def __repr__(self) -> str:
         """One line that says what was asked."""
@@ -161,10 +224,21 @@ class Answer:
         return f"<gpuscale {self.document.command}: {first[:120]}>"
 
     def _repr_html_(self) -> str:
-        """Return the answer as HTML, for notebooks; names from files are escaped."""
+        """Return the answer as HTML, for notebooks: summary, picture, all of it folded."""
         from gpuscale.render.notebook import to_html
 
         return to_html(self.document)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Return what a notebook may show."""
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+
+def _unknown_key(key: str, known: Any) -> str:
+    """Say what a key that is not there may have meant."""
+    names = list(known) if isinstance(known, dict) else []
+    close = typo_of(key.rpartition(".")[2], names)
+    return f"{key}: did you mean `{close}`?" if close else key
 
 
 def what_if(question: Question) -> tuple[str, ...]:
@@ -211,9 +285,14 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     <gpuscale network: superpod-h100-4su  1024 GPUs in 128 nodes  InfiniBand NDR  catalogue vendor>
     """
     made = cast("type[Question]", question)
-    name = made.NAME.replace("-", "_")
+    name, known = made.NAME.replace("-", "_"), tuple(fields_of(made))
 
     def call(*args: P.args, **given: P.kwargs) -> Answer:
+        for word in given:
+            if word not in known:
+                close = typo_of(word, known)
+                hint = f"did you mean `{close}`?" if close else f"it takes {', '.join(known)}"
+                raise TypeError(f"{name}() has no argument `{word}`: {hint}")
         found = ask(question(*args, **given))
         if found.files:
             from gpuscale.render.save import save

@@ -46,6 +46,29 @@ Sweeps = Mapping[str, str | Sequence[Value]] | Sequence[str] | str
 
 LARGEST = 1e30
 
+GROUPS = {
+    "machines": "Model and machines",
+    "layout": "Layout",
+    "batch": "Batch and length",
+    "kernels": "Kernels and formats",
+    "fine-tuning": "Fine-tuning",
+    "rl": "Reinforcement learning",
+    "serving": "Serving",
+    "money": "Money and failures",
+    "search": "What is looked for",
+    "show": "What is shown",
+}
+"""Groups of options, as ``--help GROUP`` names them -> their headings."""
+
+TASKS = ("pretrain", "tune", "dpo", "rl", "ppo", "serve", "params")
+"""What a job is: pre-training, fine-tuning, RL without rollouts, with them, with a critic, serving;
+and a bare number of parameters."""
+PRETRAIN = TASKS[:1]
+TRAIN = TASKS[:5]
+TUNE = TASKS[1:5]
+RL = TASKS[2:5]
+SERVE = ("serve",)
+
 
 class Asked(Generic[T]):
     """A field of a question: a descriptor that reads what it is given, and what is said of it."""
@@ -61,14 +84,21 @@ class Asked(Generic[T]):
         label: str = "",  # what to call it in an error
         metavar: str | None = None,
         complete: str | Callable[[str], list[str]] = "",  # words for a shell; a kind of name
+        group: str = "",  # of `GROUPS`; empty: the GROUP of its class
+        common: int = 0,  # place in the first help of a command, if in it
+        tasks: Sequence[str] = (),  # that have it; empty: the OF_TASKS of its class, or all
+        instead: str = "",  # what to give where a task does not have it
     ) -> None:
         self.help, self.default, self.read = help, default, read
         self.flags, self.kind, self.label = tuple(flags), kind, label
         self.metavar, self.complete = metavar, complete
+        self.group, self.common, self.tasks, self.instead = group, common, tasks, instead
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+        self.group = self.group or vars(owner).get("GROUP", "")
+        self.tasks = tuple(self.tasks or vars(owner).get("OF_TASKS", TASKS))
         self.label = self.label or f"--{name.replace('_', '-')}"
 
     @overload
@@ -162,7 +192,7 @@ def whole(
 
         return values.whole(value, label, least=least, most=most, dim=dim)
 
-    return Asked(help, default, read, **more)
+    return Asked(help, default, read, **{"metavar": "N"} | more)
 
 
 @overload
@@ -270,7 +300,9 @@ class Calibrated(Question):
     """A question whose answer has expected figures."""
 
     calibration: Asked[str | None] = text(
-        "Constants that `gpuscale calibrate` fitted to your own measurements.", metavar="FILE"
+        "Constants that `gpuscale calibrate` fitted to your own measurements.",
+        metavar="FILE",
+        group="machines",
     )
 
     def check(self) -> None:
@@ -287,11 +319,13 @@ class WhatIf(Calibrated):
     """A question about specs, any key of which may be changed."""
 
     set: Converted[tuple[str, ...], Settings] = Converted(
-        "What-if: change any key, e.g. cluster.node_egress_bytes_per_s='800 GB/s'. Repeatable.",
+        "What-if: change any key, as gpu.hbm_bytes='96 GiB'. Repeatable.",
         (),
         _settings,
         kind="many",
         metavar="KEY=VALUE",
+        group="machines",
+        common=1,
     )
 
     @property
@@ -316,9 +350,11 @@ class Swept(WhatIf):
         read_sweeps,
         kind="many",
         metavar="KEY=VALUES",
+        group="search",
+        common=1,
     )
     sweep_show: Asked[str | None] = text(
-        "Keys of the result to tabulate, comma-separated; * is any.", metavar="KEYS"
+        "Keys of the result to tabulate, comma-separated; * is any.", metavar="KEYS", group="search"
     )
 
 
@@ -331,3 +367,33 @@ def fields_of(question: type[Question]) -> dict[str, tuple[Asked[Any], bool]]:
         group = shared if owner in (Calibrated, WhatIf, Swept) else found
         group[f.name] = (vars(owner)[f.name], not f.kw_only)
     return found | shared
+
+
+def refuse_others(asked: Question, task: str, named: str = "") -> None:
+    """Refuse options that a task does not have: they would silently do nothing.
+
+    `named`: the method of fine-tuning or RL.
+    """
+    for name, (field, _) in fields_of(type(asked)).items():
+        if task in field.tasks or getattr(asked, name) == field.default:
+            continue
+        flag, has, hint = f"--{name.replace('_', '-')}", set(field.tasks), field.instead
+        if task == "params":
+            hint = "list the models with `gpuscale presets`"
+            raise GpuscaleError(f"{flag} needs a model, not a number of parameters", hint)
+        if has == set(SERVE):
+            said = "needs --serve" if task == "pretrain" else "has no meaning with --method"
+            raise GpuscaleError(f"{flag} {said}", "" if task == "pretrain" else hint)
+        if task == "pretrain":
+            hint = hint or "for example --method lora; full trains all weights"
+            raise GpuscaleError(f"{flag} needs --method", hint)
+        if has == {"ppo"} and task in RL:
+            raise GpuscaleError(
+                f"{flag} is for --method ppo, which alone has a critic and a reward model"
+            )
+        if task == "dpo" and "rl" in has and "tune" not in has:
+            raise GpuscaleError(f"{flag}: --method {named} has no rollout")
+        if task == "tune" and has <= set(RL):
+            raise GpuscaleError(f"{flag} is for RL: --method grpo, ppo, rloo or dpo")
+        shown = "--serve" if task == "serve" else f"--method {named}"
+        raise GpuscaleError(f"{flag} has no meaning with {shown}", hint)

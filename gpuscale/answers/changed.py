@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.render.document import Text
+from gpuscale.render.document import Block, Text
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
@@ -15,6 +15,6 @@ def changed_text(loaded: Loaded) -> str:
     return "changed: " + "; ".join(loaded.changes) if loaded.changes else ""
 
 
-def changed(loaded: Loaded) -> list[Text]:
+def changed(loaded: Loaded) -> list[Block]:
     """Return that line as a block, if there is one."""
     return [Text(changed_text(loaded))] if loaded.changes else []

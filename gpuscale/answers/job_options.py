@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.answers.ask import Asked, Converted, Question, text, whole
+from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
 from gpuscale.core.settings import (
     ATTENTION,
     DISPATCHERS,
@@ -17,6 +17,7 @@ from gpuscale.core.settings import (
     MOE_KERNELS,
     MOMENT_BYTES,
 )
+from gpuscale.core.step.maturity import MATURITIES
 from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -49,7 +50,13 @@ def recipe(default: str) -> Asked[str | None]:
         "mixed-adam (2+2+4+8), mixed-adam-fp32-grads, mixed-adam-nomaster, mixed-adam-8bit, "
         "mixed-sgd, bf16-adam (2+2+4), adam-8bit, sgd, fp32-adam, deepseek-v3 or book-min."
     )
-    return Asked(f"Bytes per parameter of the states: {names} [default: {default}]", None, _recipe)
+    return Asked(
+        f"Bytes per parameter of the states: {names} [default: {default}]",
+        None,
+        _recipe,
+        tasks=("pretrain", "params"),
+        instead="--optimizer says how states are kept: adamw-bf16, adamw-fp32, adamw-8bit, ...",
+    )
 
 
 FUSED_LOSSES = dict.fromkeys(
@@ -59,10 +66,18 @@ FUSED_LOSSES = dict.fromkeys(
 """What frameworks call a head whose logits are never whole -> its name here."""
 
 
+def moments() -> Asked[str | None]:
+    """Field of the format of the optimizer's moments."""
+    told = f"Format of the optimizer's moments: {', '.join(MOMENT_BYTES)}. {AS_IT_COMES}"
+    return text(told, known=tuple(MOMENT_BYTES))
+
+
 @dataclass(kw_only=True)
 class KernelOptions(Question):
     """Kernels of a job; not given, those of the software."""
 
+    GROUP: ClassVar[str] = "kernels"
+    OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
     attention: Asked[str | None] = text(
         "Attention kernel: best (of the GPU), flash2, flash1 or eager. [default: the software's]",
         known=tuple(ATTENTION),
@@ -78,6 +93,8 @@ class KernelOptions(Question):
 class JobOptions(KernelOptions):
     """What experts set in a launch file; not given, it is as the software comes."""
 
+    GROUP: ClassVar[str] = "kernels"
+    OF_TASKS: ClassVar[tuple[str, ...]] = PRETRAIN
     cuda_graphs: Asked[str | None] = text(
         f"CUDA graphs: none, layer (parts of a layer) or full (the iteration). {AS_IT_COMES}",
         known=GRAPHS,
@@ -101,10 +118,7 @@ class JobOptions(KernelOptions):
     offload_layers: Asked[int | None] = whole(
         "Layers of a stage whose activations wait on the host.", most=1e6
     )
-    moments: Asked[str | None] = text(
-        f"Format of the optimizer's moments: fp32, bf16 or fp8. {AS_IT_COMES}",
-        known=tuple(MOMENT_BYTES),
-    )
+    moments: Asked[str | None] = moments()
     gradients: Asked[str | None] = text(
         f"Format that gradients are kept and reduced in: fp32 or bf16. {AS_IT_COMES}",
         known=tuple(GRADIENT_BYTES),
@@ -116,6 +130,20 @@ class JobOptions(KernelOptions):
         known=("on", "off"),
     )
     recipe: Asked[str | None] = recipe("the software's")
+    balance: Asked[float | None] = amount(
+        "MoE: tokens of the busiest rank of experts over the mean; 1 is a forced balance. "
+        "[default: 1 tuned, else as routers are]",
+        "count",
+        least=1,
+        most=1e4,
+        instead="experts are loaded as in measured fine-tuning runs",
+    )
+    maturity: Asked[str | None] = text(
+        "tuned (somebody searched layout and kernels on this stack), as-it-comes or script (own "
+        "training loop). [default: as jobs of the software are]",
+        known=MATURITIES,
+        instead="fine-tuning and RL are fitted to jobs as they come",
+    )
 
     @property
     def job_settings(self) -> JobSettings:
@@ -137,4 +165,6 @@ class JobOptions(KernelOptions):
             recipe=self.recipe,
             attention=self.attention,
             loss=self.loss,
+            balance=self.balance,
+            maturity=self.maturity,
         )

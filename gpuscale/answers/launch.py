@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch import FRAMEWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.launch.job import TrainingLaunch, Written
     from gpuscale.render.document import Document
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
 
-FRAMEWORKS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed", "accelerate") + (
-    "maxtext",
-    "nanotron",
-)
 WRAPPERS = ("torchrun", "slurm", "skypilot", "dstack", "kubernetes")
+
+
+EDITED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
+"""What comes of a saved answer with a value that none is saved with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,10 @@ class Launch(Question):
     """Launch file of a plan: framework options, batch, stage split, machines; what it cannot say.
 
     Reads an answer of `plan --json`, or of `memory --json` for a layout of one's own, for
-    Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed, accelerate (FSDP2), MaxText and nanotron;
-    of `serve --json` for servers of vLLM, SGLang and TensorRT-LLM. Started by hand (torchrun),
-    Slurm, SkyPilot, dstack or Kubernetes.
+    pre-training (Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed, accelerate, MaxText,
+    nanotron), fine-tuning and RL (LLaMA-Factory, Axolotl, TRL, ms-swift, torchtune, Unsloth,
+    verl, OpenRLHF, NeMo-RL, ...); of `serve --json` for servers of vLLM, SGLang and
+    TensorRT-LLM. Started by hand (torchrun), Slurm, SkyPilot, dstack or Kubernetes.
     """
 
     NAME: ClassVar[str] = "launch"
@@ -59,8 +59,24 @@ class Launch(Question):
     )
 
     def answer(self) -> Document:
-        """Write the file."""
+        """Write the file.
+
+        Raises GpuscaleError for what no answer says: one may have been edited.
+        """
         saved = _saved(self.plan)
+        try:
+            return self._written(saved)
+        except EDITED as error:
+            said = (
+                f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else error
+            )
+            raise GpuscaleError(
+                f"{self.plan}: not an answer as it was saved: {said}", "make it again with --json"
+            ) from None
+
+    def _written(self, saved: Mapping[str, Any]) -> Document:
+        from gpuscale.answers.saved import launch_of
+
         result, inputs = saved.get("result"), saved.get("inputs")
         if saved.get("command") not in ("plan", "memory", "serve") or not isinstance(inputs, dict):
             raise GpuscaleError(
@@ -69,15 +85,13 @@ class Launch(Question):
             )
         if saved["command"] == "serve" and isinstance(result, dict):
             return serving_document(saved, self.wrap)
-        if saved["command"] == "memory" and isinstance(result, dict) and "stages" in result:
-            return launch_document(launch_of_memory(inputs, result), self.framework, self.wrap)
-        if not isinstance(result, dict) or not isinstance(result.get("layout"), dict):
+        if "job" not in saved:
             raise GpuscaleError(
-                f"{self.plan}: this plan holds no layout of a training job",
-                "scans and answers for serving have none: plan one size of one training job",
+                f"{self.plan}: it holds no layout of a training job",
+                "scans and answers for serving have none: plan one size of one training job "
+                "(answers of earlier releases held a part of it: ask again)",
             )
-        job = launch_of(inputs, result, plan_command(inputs))
-        return launch_document(job, self.framework, self.wrap)
+        return launch_document(launch_of(saved["job"]), self.framework, self.wrap)
 
 
 def _saved(path: str) -> dict[str, Any]:
@@ -133,74 +147,19 @@ CALLED = {
 """Fields of a layout whose options have other names; what is offloaded has one of its own."""
 
 
-def launch_of_memory(
-    inputs: Mapping[str, Any], result: Mapping[str, Any], model: ModelSpec | None = None
-) -> TrainingLaunch:
-    """Build the job of a memory answer: its layout is whole, its time is not known.
-
-    `inputs, result`: as the JSON has them. `model`: as in `launch_of`.
-    """
+def memory_command(inputs: Mapping[str, Any]) -> str:
+    """Command line that asks for the memory of a saved answer's layout again."""
     from dataclasses import MISSING, fields
 
     from gpuscale.core.layout import Layout
 
-    degrees = {f.name: inputs.get(f.name, f.default) for f in fields(Layout)}
     usual = {f.name: f.default for f in fields(Layout) if f.default is not MISSING}
-    other = {k: v for k, v in degrees.items() if k in usual and v != usual[k]}
+    other = {k: v for k in usual if (v := inputs.get(k, usual[k])) != usual[k]}
     offload = [k[8:] for k in ("offload_optimizer", "offload_activations") if other.pop(k, False)]
     said = {CALLED.get(k, k): v for k, v in other.items() if k != "dp"}
     said |= {"offload": offload} if offload else {}
     command = plan_command({**inputs, "precision": (), "pins": said})
-    return launch_of(
-        inputs,
-        {
-            "layout": degrees,
-            "stage_layers": [stage["n_layers"] for stage in result["stages"]],
-            "peak_bytes": result["total_bytes"],
-        },
-        command.replace("gpuscale plan", "gpuscale memory", 1),
-        model,
-    )
-
-
-def launch_of(
-    inputs: Mapping[str, Any],
-    result: Mapping[str, Any],
-    command: str,
-    model: ModelSpec | None = None,
-    cluster: ClusterSpec | None = None,
-) -> TrainingLaunch:
-    """Build the job of a plan's inputs and result, as its JSON has them.
-
-    `inputs, result`: of a saved plan. `command`: the command that makes the plan again. `model,
-    cluster`: where they are at hand; else those of the names in `inputs`. Raises GpuscaleError if
-    the plan names presets that are not known here, or its layout is not complete.
-    """
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.settings import JobSettings
-    from gpuscale.io.hardware import load_cluster
-    from gpuscale.io.models import load_model
-    from gpuscale.launch.plan import estimate_lines, job_of
-
-    model = model or load_model(str(inputs["model"])).spec
-    cluster = cluster or load_cluster(str(inputs["cluster"]))
-    given: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in result["layout"].items()
-    }
-    try:
-        layout = Layout(**given)
-        said: dict[str, Any] = inputs.get("settings") or {}
-        said = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
-        settings = JobSettings(**said)
-        stages = tuple(int(n) for n in result.get("stage_layers") or ())
-        job = job_of(model, layout, stages, cluster, str(inputs["software"]))
-        step = None
-        if "step_s" in result:
-            step = (result["step_s"], result["step_low_s"], result["step_high_s"])
-        estimate = estimate_lines(layout, result["peak_bytes"], step)
-    except (TypeError, ValueError, KeyError) as error:
-        raise GpuscaleError(f"the plan's layout cannot be read: {error}") from None
-    return replace(job, command=command, estimate=estimate, settings=settings)
+    return command.replace("gpuscale plan", "gpuscale memory", 1)
 
 
 def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) -> Document:
@@ -208,7 +167,7 @@ def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) ->
     from gpuscale.launch.plan import framework_of, launch_script
     from gpuscale.render.document import Document, Drawn
 
-    name = framework_of(job.software, framework)
+    name = framework_of(job, framework)
     written, file, script = launch_script(job, name, wrapper)
     result = LaunchResult(name, written.version, wrapper, file, script, written.unsaid)
     return Document(

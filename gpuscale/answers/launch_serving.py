@@ -18,7 +18,7 @@ OPTIONS = {
     "weights": "--weights",
     "kv": "--kv",
     "input": "--input",
-    "output": "--output",
+    "output": "--output-len",
     "rate_per_s": "--rate",
     "concurrency": "--concurrency",
     "ttft": "--ttft",
@@ -26,6 +26,12 @@ OPTIONS = {
     "n_gpus": "--gpus",
 }
 """Input of a saved answer -> the option that says it."""
+STARTS = {
+    "vllm": ("vllm", "serve"),
+    "sglang": ("python", "-m", "sglang.launch_server"),
+    "trtllm": ("trtllm-serve",),
+}
+"""Engine -> the words that its line begins with; the others are quoted as its arguments."""
 
 
 def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingLaunch:
@@ -36,8 +42,11 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
     from gpuscale.io.hardware import load_cluster
     from gpuscale.launch.servers import VERSIONS, ServingLaunch
 
-    lines: list[str] = list(result.get("launch") or ())
+    lines = [shlex.split(str(one)) for one in result.get("launch") or ()]
     engine = str(result.get("engine"))
+    started = [words[: len(STARTS.get(engine, ()))] for words in lines]
+    if len(lines) == 1 and engine in STARTS and started != [list(STARTS[engine])]:
+        raise GpuscaleError(f"the line that starts {engine} is not one of its own: {lines[0][:2]}")
     if len(lines) != 1 or engine not in VERSIONS:
         what = "pools need a router of their own" if len(lines) > 1 else "nothing fits, or"
         raise GpuscaleError(
@@ -61,7 +70,7 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
     return ServingLaunch(
         model=str(inputs["model"]),
         engine=engine,
-        line=str(lines[0]),
+        line=shlex.join(lines[0]),
         replicas=int(result["replicas"]),
         gpus=int(result["n_gpus"]) // int(result["replicas"]),
         gpus_per_node=cluster.gpus_per_node,
@@ -70,11 +79,11 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
         estimate=(
             f"expected: {result['layout']}, replicas: {result['replicas']}{expected} on average",
         ),
-        files=_files(str(lines[0]), result),
+        files=_files(lines[0], result),
     )
 
 
-def _files(line: str, result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _files(line: list[str], result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Options that TensorRT-LLM takes from a file alone [1]_.
 
     .. [1] TensorRT-LLM, LLM API arguments: enable_attention_dp, kv_cache_config.dtype.

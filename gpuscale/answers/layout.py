@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.wanted import offloads_of
+from gpuscale.answers.layout_options import said_by_layout
 from gpuscale.answers.legal import refuse_illegal, refuse_settings
-from gpuscale.answers.options import said_by_layout
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import capabilities_of
 
 if TYPE_CHECKING:
-    from gpuscale.answers.options import Degrees
+    from gpuscale.answers.layout_options import Degrees
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -62,11 +62,11 @@ def layout_of(
     moved = offloads_of(asked.offload)
     if tuned := set(moved) - {"optimizer", "activations"}:
         raise GpuscaleError(f"--offload {min(tuned)} needs --method", "pre-training keeps it")
-    batch = asked.global_batch or each * dp * asked.micro_batch * pp
+    batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * pp
     layout = Layout(
         seq_len=seq_len,
         global_batch_size=batch,
-        micro_batch_size=asked.micro_batch,
+        micro_batch_size=asked.micro_batch or 1,
         tp=asked.tp,
         cp=asked.cp,
         ep=asked.ep,

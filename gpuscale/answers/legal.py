@@ -70,6 +70,15 @@ def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> 
         raise refusal(broken, facts, software_alone=alone)
 
 
+def is_legal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> bool:
+    """Whether the framework can run a layout."""
+    try:
+        refuse_illegal(model, software, layout)
+    except GpuscaleError:
+        return False
+    return True
+
+
 def refuse_settings(
     software: SoftwareSpec, settings: JobSettings, layout: Layout | None = None
 ) -> None:

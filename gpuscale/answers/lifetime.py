@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from gpuscale.answers.ask import Asked, Question, amount, text
+from gpuscale.answers.ask import PRETRAIN, Asked, Question, amount, text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ SMALL_GPUS = 2048
 class Failing(Question):
     """Options of a run that takes long enough to fail."""
 
+    GROUP: ClassVar[str] = "money"
+    OF_TASKS: ClassVar[tuple[str, ...]] = PRETRAIN
     fleet: Asked[str] = text(
         "Whose failure rate: general, llama3-h100, rsc1-a100, crusoe-h200, byterobust-hopper, "
         "bloom-a100, opt-a100.",
@@ -195,13 +197,17 @@ def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:
     return rows
 
 
-def save_row(saved: SaveTime, found: Outlook) -> tuple[str, str, str]:
+def save_row(saved: SaveTime, found: Outlook, n_gpus: int) -> tuple[str, str, str]:
     """Line of the checkpoints: how often, how long, how large."""
     from gpuscale.core.quantity import format_time
 
     every = format_time(found.goodput.interval_s, 3)
     text_ = f"blocks {format_time(saved.blocking_s, 3)}, safe after {format_time(saved.write_s, 3)}"
-    gb = f"{saved.total_bytes / 1e9:,.0f} GB"
+    gb, writers = (
+        f"{saved.total_bytes / 1e9:,.0f} GB",
+        round(saved.total_bytes / saved.bytes_per_gpu),
+    )
+    gb += f" from {writers:,} of the GPUs (--writers)" if writers < n_gpus else ""
     return ("checkpoint every", every, f"{text_}; {gb}, loaded in {format_time(saved.load_s, 3)}")
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.answers.ask import Asked, Question, amount, flag, text
+from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Question, amount, flag, text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -49,9 +49,15 @@ def read_price(value: Any, label: str = "--price") -> float:
 class Costed(Question):
     """Options of every question whose answer has a duration or a rate."""
 
-    spot: Asked[bool] = flag("Rent at the spot price, with its pre-emptions.")
+    GROUP: ClassVar[str] = "money"
+    OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
+    spot: Asked[bool] = flag("Rent at the spot price, with its pre-emptions.", common=1)
     preemptions: Asked[float | None] = amount(
-        "Times a day that a spot job is stopped. [default: 1]", "count", most=1e4, zero=True
+        "Times a day that a spot job is stopped. [default: 1]",
+        "count",
+        most=1e4,
+        zero=True,
+        tasks=PRETRAIN,
     )
     site: Asked[str | None] = text(
         "Where it stands: a country or cloud region, e.g. france, gcp/us-central1. "
@@ -82,7 +88,7 @@ class Costed(Question):
 class Priced(Costed):
     """The same, and a price."""
 
-    price: Asked[float | None] = Asked(PRICE, None, read_price)
+    price: Asked[float | None] = Asked(PRICE, None, read_price, group="money", common=1)
 
 
 def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False) -> Rate | None:
@@ -282,9 +288,9 @@ def bill_rows(bill: Bill) -> list[tuple[str, str, str]]:
         note = f"of the hours used costs as much as renting at {rate_text(bill.rent)}"
         rows.append(("break-even", f"{100 * bill.break_even_utilisation:.1f} %", note))
     if c.energy_kwh is not None and bill.draw is not None and bill.site is not None:
-        low_high = f"{_kwh(c.energy_low_j)} to {_kwh(c.energy_high_j)}"
+        low_high = f"{kwh_text(c.energy_low_j)} to {kwh_text(c.energy_high_j)}"
         node = f"{bill.draw.work_w / 1e3:.3g} kW a node at work, PUE {bill.site.pue:g}"
-        rows.append(("energy", _kwh(c.energy_j), f"{low_high}; {node}"))
+        rows.append(("energy", kwh_text(c.energy_j), f"{low_high}; {node}"))
         if c.energy_usd is not None:
             price = f"at {bill.site.usd_per_kwh:.4g} USD/kWh, part of a rent"
             rows.append(("electricity", format_si(c.energy_usd, "usd"), price))
@@ -298,7 +304,8 @@ def bill_rows(bill: Bill) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _kwh(joule: float | None) -> str:
+def kwh_text(joule: float | None) -> str:
+    """Write an energy in kWh, MWh, GWh or TWh."""
     kwh = (joule or 0.0) / J_PER_KWH
     for limit, factor, unit in ((1e3, 1.0, "kWh"), (1e6, 1e-3, "MWh"), (1e9, 1e-6, "GWh")):
         if kwh < limit:

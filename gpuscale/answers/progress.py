@@ -16,6 +16,11 @@ def listen(listener: Listener) -> None:
     _listeners[:] = [listener]
 
 
+def under_way(words: str, done: int, of: int) -> None:
+    """Tell which of some parts is worked at."""
+    _tell(done / of, f"{words}, {done + 1} of {of}")
+
+
 def _tell(share: float | None, words: str = "") -> None:
     for listener in _listeners:
         listener(share, words)

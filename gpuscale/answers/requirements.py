@@ -25,6 +25,14 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne,
 }
 
+RENAMED = {
+    "total_bytes": "peak_bytes",
+    "usable_bytes": "capacity_bytes",
+    "interval_factor_80": "memory_interval_factor_80",
+    "weights_bytes_per_gpu": "peak_bytes",
+}
+"""Keys of results before version 2 of the schema -> those of now; the old ones are understood."""
+
 _WORDS = {">=": "at least ", "<=": "at most ", ">": "more than ", "<": "less than ", "!=": "not "}
 
 
@@ -71,6 +79,9 @@ def find(path: str, known: dict[str, Any], flag: str = "--require") -> str:
     """Key that a path means: itself, or the only key that ends in it."""
     if path in known:
         return path
+    head, dot, last = path.rpartition(".")
+    if (now := f"{head}{dot}{RENAMED.get(last, last)}") in known:
+        return now
     ending = [key for key in known if key.endswith("." + path)]
     if len(ending) == 1:
         return ending[0]
@@ -87,6 +98,15 @@ def find(path: str, known: dict[str, Any], flag: str = "--require") -> str:
         known if "." in path else [*short, *known],
         f"keys of this result: {', '.join(alike)}",
     )
+
+
+def refuse_unknown(requirements: Iterable[Requirement], keys: Iterable[str]) -> None:
+    """Refuse a key that no answer of a question has, before it is asked and writes."""
+    known = dict.fromkeys(keys)
+    for one in requirements:
+        path = re.sub(r"\.\d+(?=\.)", "", one.path)  # of any of several rows
+        if not any(f".{key}".endswith(f".{path}") for key in known):
+            find(path, known)
 
 
 def _wanted(requirement: Requirement, key: str, have: Any) -> Any:

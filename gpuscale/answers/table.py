@@ -45,6 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Check a launch file: layout, rules of its framework, memory, step time, and what to "
         "change.",
     ),
+    "diagnose": (
+        "gpuscale.answers.diagnose",
+        "Is this run normal, and if not, what is it? From its logs, or from what is said of it.",
+    ),
     "network": (
         "gpuscale.answers.network",
         "Design of a network: bandwidth of every level, switches, cables, power, price, failures.",

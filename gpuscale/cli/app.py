@@ -13,12 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.cli.help import EXAMPLE, MCP, print_help
 from gpuscale.cli.quick import CONTEXT, Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
-
-MCP = ("mcp", "Serve the commands as tools of an assistant (MCP) over standard input and output.")
-
-EXAMPLE = "gpuscale plan llama3-70b --gpus 4096"
 
 
 class LazyGroup(Quick, TyperGroup):
@@ -41,13 +38,6 @@ class LazyGroup(Quick, TyperGroup):
         if not ctx.resilient_parsing and args[0] not in (*COMMANDS, MCP[0]):
             raise unknown_name("command", args[0], COMMANDS, "list them with `gpuscale --help`")
         return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands without importing them."""
-        if not COMMANDS:
-            return
-        with formatter.section("Commands"):
-            formatter.write_dl([*((name, line) for name, (_, line) in COMMANDS.items()), MCP])
 
 
 @cache
@@ -95,7 +85,7 @@ def _root(
         print(f"gpuscale {__version__}")
         raise typer.Exit()
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print_help(["--help"])
 
 
 def _invoke(args: Sequence[str]) -> int:
@@ -140,7 +130,7 @@ def run(args: Sequence[str]) -> int:
 
     remember(args)
     try:
-        code = _invoke(args)
+        code = 0 if print_help(args) else _invoke(args)
         sys.stdout.flush()
         return code
     except GpuscaleError as error:

@@ -88,6 +88,8 @@ def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
 
     Raises GpuscaleError if there is none, or one of them has an unknown key or command.
     """
+    if "job" not in data and "model" in data:  # a plan.toml: one job, which must have an answer
+        return [Job(where, ("plan", "--job", where), (), "yes")]
     tables = data.get("job")
     if not isinstance(tables, list) or not tables or set(data) != {"job"}:
         raise GpuscaleError(
@@ -159,7 +161,7 @@ def to_junit(outcomes: list[Outcome]) -> str:
     """Write a report in JUnit's XML."""
     from xml.etree import ElementTree as Xml
 
-    from gpuscale.render.output import clean
+    from gpuscale.foreign import clean
 
     counts = {v: str(sum(o.verdict == v for o in outcomes)) for v in ("failed", "error")}
     suite = Xml.Element(

@@ -35,6 +35,11 @@ def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> 
 
         verdicts = check_all(held, document.result, document.command)
         extra["requirements"] = verdicts
+    seen = document  # a detail that it does not have is told before a file is written
+    if shown.format == "text" or (shown.show and shown.format == "markdown"):
+        from gpuscale.render.layers import layer
+
+        seen = layer(document, shown.show)
     if shown.output or document.files:
         from gpuscale.cli.invoked import command_line
         from gpuscale.render.save import file_content, save
@@ -42,7 +47,7 @@ def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> 
         line = command_line(document.command)
         made = {path: file_content(document, path, extra, line) for path in shown.output}
         save({**document.files, **made})
-    _print(document, shown, extra)
+    _print(seen, shown, extra)
     if shown.format != "json":
         for warning in document.warnings:
             complain("warning", one_line(warning))

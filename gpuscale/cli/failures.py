@@ -37,6 +37,8 @@ def usage_error(error: Any) -> GpuscaleError:
         hint = "a negative number is not accepted here"
     elif said:
         hint = said
+    elif "unexpected extra" in text and (meant := _extra(text, name)):
+        hint = meant
     elif close:
         hint = f"did you mean `--{close}`?"
     elif option and (own := owners(option)):
@@ -46,6 +48,28 @@ def usage_error(error: Any) -> GpuscaleError:
         if "issing" in text[:10] and name in COMMANDS:
             hint = f"for example `{question_of(name).EXAMPLE}`"
     return GpuscaleError(text[:1].lower() + text[1:], hint)
+
+
+def _extra(text: str, command: str) -> str:
+    """Say what an argument too many means: the rest of a model's name, or a size."""
+    from gpuscale.answers.ask import fields_of
+    from gpuscale.answers.values import quantity
+    from gpuscale.cli.invoked import words
+    from gpuscale.io.presets import preset_names
+
+    extra = next(iter(text.rpartition("(")[2].rstrip(") ").split()), "")
+    said = words()
+    if extra in said and (before := said[said.index(extra) - 1]):
+        joined = f"{before}-{extra}".lower()
+        if joined in preset_names("model"):
+            return f"did you mean `{joined}`?"
+    if command in COMMANDS and "bytes" in fields_of(question_of(command)):
+        try:
+            quantity(extra, "bytes", "--bytes")
+        except GpuscaleError:
+            return ""
+        return f"the size is an option: --bytes {extra}"
+    return ""
 
 
 def report_error(error: GpuscaleError) -> None:
@@ -69,7 +93,7 @@ def complain(tag: str, text: str) -> None:
 
 def one_line(text: str) -> str:
     """Text without line ends, control codes and beyond 600 characters."""
-    from gpuscale.render.output import clean
+    from gpuscale.foreign import clean
 
     line = clean(" ".join(text[:20_000].split()))
     return line if len(line) <= 600 else line[:300] + " ... " + line[-200:]

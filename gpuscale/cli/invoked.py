@@ -12,6 +12,11 @@ def remember(args: Sequence[str]) -> None:
     _args[:] = args
 
 
+def words() -> tuple[str, ...]:
+    """Arguments of this run."""
+    return tuple(_args)
+
+
 def command_line(command: str) -> str:
     """Command line of this run as one would type it; of a library call, the command alone."""
     import shlex

@@ -1,17 +1,19 @@
 """The commands as tools of an assistant: the Model Context Protocol over standard input and output.
 
 Offline, and nothing is written but what the assistant asks for: options that write files are not
-offered.
+offered. A tool lists the arguments that most need; `options` takes every other option of its
+command, checked alike. It answers with the summary; details are texts by name, or resources.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
+import re
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
-from gpuscale.answers.ask import fields_of
+from gpuscale.answers.ask import Swept, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.version import __version__
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.answers.ask import Asked
+    from gpuscale.render.document import Document
 
 TOOLS = tuple(
     name
@@ -46,13 +49,54 @@ TOOLS = tuple(
 UNSAFE = ("save", "rows", "into")
 """Fields that name a file to be written."""
 
+MOST_ARGUMENTS = 12
+"""Arguments that a tool lists; the others of its command are given in `options`."""
+
+LONGEST_HELP = 48
+"""Characters of a description from which its first words are enough."""
+
+LONGEST_TEXT = 3_000
+"""Characters of an answer that has no summary of its own; the rest is a resource."""
+
+KEPT = 32
+"""Answers whose details can be read as resources."""
+
 INSTRUCTIONS = (
     "gpuscale answers capacity questions about large language models on GPUs: does it fit, how "
     "long, what does it cost. `memory`: does training, fine-tuning (method=qlora|lora|full) or "
     "serving fit. `plan`: best layout, step time, days and price of a training or fine-tuning run. "
     "`serve`: GPUs, layout, latency and price for a traffic. Numbers may carry units: 15T, 64k, "
-    "5/s. Always quote the stated interval beside an expected value, and the command that gives it."
+    "5/s. Always quote the stated interval beside an expected value. `options` takes any other "
+    "option of the command by its name, as {'recompute': 'full'}; a wrong one is answered with "
+    "those known. `show` takes names of details that an answer says it has."
 )
+
+SHOW = "show"
+OPTIONS = {"type": "object", "description": "any other option"}
+SHOWN = {"description": "details, or all"}
+OUTPUT = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}, "numbers": {"type": "object"}},
+}
+
+
+FIRST = ("machines", "batch", "fine-tuning", "serving", "search", "money", "layout")
+"""Groups in the order in which an assistant needs them."""
+
+
+def offered(name: str) -> dict[str, Asked[Any]]:
+    """Fields that a tool lists: its arguments, then its own and those that most need."""
+    shared = (*UNSAFE, *fields_of(Swept))
+
+    def place(n: str) -> tuple[bool, int, int]:
+        field, argument = fields[n]
+        group = FIRST.index(field.group) if field.group in FIRST else len(FIRST)
+        return not argument, (0 if field.group == "" else group), field.common or 99
+
+    fields = {n: f for n, f in fields_of(question_of(name)).items() if n not in shared}
+    listed = [n for n, (f, argument) in fields.items() if argument or not f.group or f.common]
+    order = sorted(listed, key=place)
+    return {n: fields[n][0] for n in order[:MOST_ARGUMENTS]}
 
 
 def tool_schema(name: str) -> dict[str, Any]:
@@ -63,56 +107,149 @@ def tool_schema(name: str) -> dict[str, Any]:
     >>> tool_schema("model")["required"]
     ['model']
     """
-    properties: dict[str, Any] = {}
-    required = []
-    for field_name, (field, _) in fields_of(question_of(name)).items():
-        if field_name in UNSAFE:
-            continue
-        properties[field_name] = _property(field)
-        if field.default is ...:
-            required.append(field_name)
+    known = offered(name)
+    properties = {n: _property(field) for n, field in known.items()}
     return {
         "type": "object",
-        "properties": properties,
-        "required": required,
+        "properties": properties | {"options": OPTIONS, SHOW: SHOWN},
+        "required": [n for n, field in known.items() if field.default is ...],
         "additionalProperties": False,
     }
 
 
 def _property(field: Asked[Any]) -> dict[str, Any]:
-    said = {"description": field.help}
-    if field.kind == "flag":
-        return {"type": "boolean", **said}
-    if field.kind == "many":
-        return {"type": "array", "items": {"type": "string"}, **said}
-    return {"type": ["string", "number", "boolean"], **said}
+    first = re.split(r"\. (?=[A-Z.\[])|; | \(|, e\.g\.", field.help)[0].rstrip(".")
+    said = {"description": first.partition(": ")[0] if len(first) > LONGEST_HELP else first}
+    kinds: dict[str, dict[str, Any]] = {
+        "flag": {"type": "boolean"},
+        "many": {"type": "array", "items": {"type": "string"}},
+    }
+    return {**kinds.get(field.kind, {}), **said}
 
 
 def answered(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
     """Answer a call.
 
-    `name`: a tool of `TOOLS`. `given`: its arguments. Returns: text for the assistant, the JSON
-    answer, and whether it is an error.
+    `name`: a tool of `TOOLS`. `given`: its arguments. Returns: text for the assistant, the same as
+    JSON, and whether it is an error.
     """
-    from gpuscale.render.data import to_json
+    from gpuscale.render.layers import layer
     from gpuscale.render.plain import to_text
 
     try:
-        if name not in TOOLS:
-            raise unknown_name("tool", name, TOOLS)
-        known = tool_schema(name)["properties"]
-        for key in given:
-            if key not in known:
-                raise unknown_name("argument", key, known, f"known: {', '.join(known)}")
-        for key in tool_schema(name)["required"]:
-            if key not in given:
-                raise GpuscaleError(f"the argument {key} is missing")
-        document = ask(question_of(name)(**given))
+        show, asked = _asked(name, given)
+        document = ask(question_of(name)(**asked))
+        seen = layer(document, show)
     except GpuscaleError as error:
-        text = error.message + (f"\nhint: {error.hint}" if error.hint else "")
-        return text, {"error": error.message, "hint": error.hint}, True
-    warnings = "".join(f"\nwarning: {w}" for w in document.warnings)
-    return to_text(document) + warnings, json.loads(to_json(document, {})), False
+        message, hint = in_tools(error.message), in_tools(error.hint)
+        text = message + (f"\nhint: {hint}" if hint else "")
+        return text, {"error": message, "hint": hint}, True
+    address = keep(document)
+    text = to_text(seen).replace("--show ", "show: ")
+    if not show and len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT].rpartition(chr(10))[0]}\n... all of it is {address}"
+    warnings = "".join(f"\nwarning: {in_tools(w)}" for w in document.warnings)
+    return text + warnings, _figures(document, address), False
+
+
+def _asked(name: str, given: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Details and arguments of a call, checked as the command line is."""
+    if name not in TOOLS:
+        raise unknown_name("tool", name, TOOLS)
+    options = given.get("options") or {}
+    if not isinstance(options, dict):
+        raise GpuscaleError("options must be an object", "as {'recompute': 'full'}")
+    options = {str(k).lstrip("-").replace("-", "_"): v for k, v in options.items()}
+    listed = {k: v for k, v in given.items() if k not in ("options", SHOW)}
+    known = [n for n in fields_of(question_of(name)) if n not in UNSAFE]
+    for key in (*listed, *options):
+        if key not in known:
+            raise unknown_name("argument", key, known, f"known: {', '.join(known)}")
+        if key in listed and key in options:
+            raise GpuscaleError(f"{key} is given twice")
+    for key in tool_schema(name)["required"]:
+        if key not in {**listed, **options}:
+            raise GpuscaleError(f"the argument {key} is missing")
+    show = tuple(w.strip() for w in str(given.get(SHOW) or "").split(",") if w.strip())
+    return show, {**listed, **options}
+
+
+def _figures(document: Document, address: str) -> dict[str, Any]:
+    """Summary and figures of an answer: what of its record is one number or word."""
+    from gpuscale.render.data import plain
+    from gpuscale.render.layers import points_of
+
+    record = plain(document.result)
+    numbers = record if isinstance(record, dict) else {}
+    points = [p for p in points_of(document) if document.summary]
+    return {
+        "ok": not document.answered_no,
+        "summary": [" ".join(filter(None, (p.key, p.value, p.note))) for p in points[:1]],
+        "numbers": {
+            k: float(f"{v:.6g}") if isinstance(v, float) else v
+            for k, v in numbers.items()
+            if isinstance(v, (bool, int, float)) or (isinstance(v, str) and len(v) < 60)
+        },
+        "resource": address,
+    }
+
+
+def in_tools(text: str) -> str:
+    """Write a hint of the command line as tools say it.
+
+    >>> in_tools("list them with `gpuscale presets --kind gpu`; or --seq-len 4096")
+    'list them with the tool `presets` (kind gpu); or `seq_len` 4096'
+    """
+
+    def command(found: re.Match[str]) -> str:
+        rest = found[2].replace("--", "").strip()
+        return f"the tool `{found[1]}`" + (f" ({rest})" if rest else "")
+
+    text = re.sub(r"`?gpuscale ([a-z-]+)([^`]*)`", command, text)
+    return re.sub(r"--([a-z][a-z-]*[a-z])", lambda m: f"`{m[1].replace('-', '_')}`", text)
+
+
+_kept: OrderedDict[str, Document] = OrderedDict()
+
+
+def keep(document: Document) -> str:
+    """Keep an answer for a while; its address."""
+    address = f"gpuscale://answer/{keep.count}"  # type: ignore[attr-defined]
+    keep.count += 1  # type: ignore[attr-defined]
+    _kept[address] = document
+    while len(_kept) > KEPT:
+        _kept.popitem(last=False)
+    return address
+
+
+keep.count = 1  # type: ignore[attr-defined]
+
+
+def read(address: str) -> tuple[str, str]:
+    """(kind of text, text) of a resource: an answer whole, a detail of it, or its JSON.
+
+    Raises GpuscaleError if there is none of that address.
+    """
+    from gpuscale.render.data import to_json
+    from gpuscale.render.layers import layer
+    from gpuscale.render.plain import to_text
+
+    head, _, detail = address.removeprefix("gpuscale://answer/").partition("/")
+    document = _kept.get(f"gpuscale://answer/{head}")
+    if document is None:
+        raise GpuscaleError(f"no answer {address}", "ask the tool again: the last answers are kept")
+    if detail == "json":
+        return "application/json", to_json(document, {})
+    return "text/plain", to_text(layer(document, (detail or "all",)))
+
+
+def resources() -> list[tuple[str, str]]:
+    """(address, name) of the answers that are kept, and of their details."""
+    found = []
+    for address, document in _kept.items():
+        for detail in ("all", *document.details, "json"):
+            found.append((f"{address}/{detail}", f"{document.command}: {detail}"))
+    return found
 
 
 def serve() -> None:
@@ -131,11 +268,7 @@ def serve() -> None:
         ) from None
 
     async def list_tools(*_: Any) -> Any:
-        tools = []
-        for name in TOOLS:
-            about = inspect.cleandoc(question_of(name).__doc__ or "")
-            tools.append(types.Tool(name=name, description=about, input_schema=tool_schema(name)))
-        return types.ListToolsResult(tools=tools)
+        return types.ListToolsResult(tools=[types.Tool(**about(name)) for name in TOOLS])
 
     async def call_tool(_: Any, params: Any) -> Any:
         text, answer, wrong = answered(params.name, params.arguments or {})
@@ -145,6 +278,15 @@ def serve() -> None:
             is_error=wrong,
         )
 
+    async def list_resources(*_: Any) -> Any:
+        found = [types.Resource(uri=uri, name=name) for uri, name in resources()]
+        return types.ListResourcesResult(resources=found)
+
+    async def read_resource(_: Any, params: Any) -> Any:
+        kind, text = read(str(params.uri))
+        contents = [types.TextResourceContents(uri=params.uri, mime_type=kind, text=text)]
+        return types.ReadResourceResult(contents=contents)
+
     async def run() -> None:
         server: Any = Server(
             "gpuscale",
@@ -152,8 +294,23 @@ def serve() -> None:
             instructions=INSTRUCTIONS,
             on_list_tools=list_tools,
             on_call_tool=call_tool,
+            on_list_resources=list_resources,
+            on_read_resource=read_resource,
         )
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
     anyio.run(run)
+
+
+def about(name: str) -> dict[str, Any]:
+    """Say what is listed of a tool."""
+    title = name.replace("-", " ").capitalize()
+    return {
+        "name": name,
+        "title": title,
+        "description": inspect.cleandoc(question_of(name).__doc__ or "").split("\n\n")[0],
+        "input_schema": tool_schema(name),
+        "output_schema": OUTPUT,
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,13 @@ from gpuscale.answers.progress import listen
 from gpuscale.cli.bar import Bar
 from gpuscale.cli.completion import completer
 from gpuscale.cli.emit import emit
+from gpuscale.cli.help import FORMATS, SHOWN, default_text
 from gpuscale.cli.quick import CONTEXT, QuickCommand
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.render.layers import named, usual
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement
-
-FORMATS = ("text", "json", "csv", "markdown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,44 +36,19 @@ class Shown:
     require: tuple[Requirement, ...] = ()
     output: tuple[Path, ...] = ()  # files to write; the ending says the format
     plot: bool = False  # draw the pictures in the terminal too
+    show: tuple[str, ...] = ()  # details; none: the summary, and in files everything
 
 
-def _files(*flags: str) -> Any:
-    return typer.Option(
-        *flags,
-        metavar="FILE",
-        help="Also write the answer to a file: .json .csv .md .txt .html, a picture: "
-        ".svg .png, the step: .trace.json. Repeatable.",
-    )
+KINDS: dict[str, Any] = {"require": list[str], "output": list[str], "format_": str, "show": str}
+"""Of the options of `SHOWN` that take a value; the others are flags."""
 
 
-SHOWN: dict[str, tuple[Any, Any]] = {
-    "json_": (bool, typer.Option("--json", help="Print the result as JSON (SI units).")),
-    "format_": (
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="|".join(FORMATS),
-            help="Output format (or environment variable GPUSCALE_FORMAT).",
-        ),
-    ),
-    "explain": (
-        bool,
-        typer.Option("--explain", help="Show formula, numbers and source of each figure."),
-    ),
-    "require": (
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="KEY>=VALUE",
-            help="Exit 1 unless it holds, e.g. 'time_s<=2ms'; a key of the JSON result. "
-            "Repeatable.",
-        ),
-    ),
-    "output": (list[str] | None, _files("-o", "--output")),
-    "plot": (bool, typer.Option("--plot", help="Draw the pictures in the terminal too.")),
-}
-"""Name -> (type, option) of what every command takes beside its question's fields."""
+def _shown_parameter(name: str) -> inspect.Parameter:
+    """Make typer's parameter of an option that every command takes."""
+    flags, metavar, text = SHOWN[name]
+    option = typer.Option(*flags.split(", "), metavar=metavar or None, help=text)
+    kind = KINDS[name] | None if name in KINDS else bool
+    return _keyword(f"shown_{name}", Annotated[kind, option], None if name in KINDS else False)
 
 
 def command_of(question: type[Question]) -> Any:
@@ -83,26 +59,29 @@ def command_of(question: type[Question]) -> Any:
     """
 
     def run(**given: Any) -> None:
+        if "output_len" in given:
+            _tokens_of_old(given)
         shown = read_shown({name: given.pop(f"shown_{name}") for name in SHOWN})
         try:
             asked = question(**{k: v for k, v in given.items() if v not in (None, (), [], False)})
         except GpuscaleError as error:
             hint = error.hint or f"see `gpuscale {question.NAME} --help`"
             raise GpuscaleError(error.message, hint) from None
-        listen(Bar())
+        if shown.require and hasattr(asked, "known_keys"):
+            from gpuscale.answers.requirements import refuse_unknown
+
+            refuse_unknown(shown.require, asked.known_keys())
+        bar = Bar()
+        listen(bar)
         sweeping = bool(what_if(asked))
-        document = ask(asked, shown.require if sweeping else ())
+        with bar.ticking():
+            document = ask(asked, shown.require if sweeping else ())
         emit(document, shown, held=() if sweeping else shown.require)
 
     parameters = [
         _parameter(name, asked, argument) for name, (asked, argument) in fields_of(question).items()
     ]
-    own_output = "output" in fields_of(question)  # of serve: the tokens of an answer
-    for name, (kind, option) in SHOWN.items():
-        if name == "output" and own_output:
-            option = _files("-o")
-        default = False if kind is bool else None
-        parameters.append(_keyword(f"shown_{name}", Annotated[kind, option], default))
+    parameters += [_shown_parameter(name) for name in SHOWN]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     small = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -115,6 +94,18 @@ def command_of(question: type[Question]) -> Any:
     made.names = _by_name(question)  # type: ignore[attr-defined]
     made.example = question.EXAMPLE  # type: ignore[attr-defined]
     return made
+
+
+_LENGTHS = re.compile(r"[\d.,]+[kKmM]?|(lognormal|exp|exponential|uniform|fixed):.*|sharegpt")
+
+
+def _tokens_of_old(given: dict[str, Any]) -> None:
+    """Take ``--output 300`` as tokens of an answer, as it was at first; a file has an ending."""
+    files = given["shown_output"] or []
+    tokens = [word for word in files if _LENGTHS.fullmatch(word)]
+    if tokens and given["output_len"] is None:
+        given["output_len"] = tokens[-1]
+        given["shown_output"] = [word for word in files if word not in tokens]
 
 
 def _by_name(question: type[Question]) -> dict[str, str]:
@@ -139,7 +130,7 @@ def _parameter(name: str, asked: Asked[Any], argument: bool) -> inspect.Paramete
     complete = completer(asked.complete or name)
     about: dict[str, Any] = {
         "help": asked.help,
-        "metavar": asked.metavar,
+        "metavar": None if argument and asked.metavar == "N" else asked.metavar,
         "autocompletion": complete,
     }
     if argument:
@@ -150,16 +141,11 @@ def _parameter(name: str, asked: Asked[Any], argument: bool) -> inspect.Paramete
         option = typer.Argument(**about)
         default: Any = inspect.Parameter.empty if given else None
         return _keyword(name, Annotated[kind if given else kind | None, option], default)
-    if asked.default not in (None, (), False, ...):
-        about["help"] = f"{asked.help} [default: {_shown_default(asked.default)}]"
+    about["help"] = default_text(asked)
     flags = [f"--{name.replace('_', '-')}", *asked.flags]
     if asked.kind == "flag":
         return _keyword(name, Annotated[bool, typer.Option(*flags, **about)], False)
     return _keyword(name, Annotated[kind | None, typer.Option(*flags, **about)], None)
-
-
-def _shown_default(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def read_shown(given: Mapping[str, Any]) -> Shown:
@@ -179,6 +165,7 @@ def read_shown(given: Mapping[str, Any]) -> Shown:
         tuple(require or ()),
         tuple(output or ()),
         given["plot"],
+        named(given["show"]) if given["show"] else usual(),
     )
 
 

@@ -2,60 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Annotated, Any, ClassVar
 
+from gpuscale.core.bounds import STRICT, Among, Filled, ZeroStage
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import DISPATCHERS, GRAPHS, MOMENT_BYTES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Schedule = Annotated[str, Among(tuple(SCHEDULES))]
+ContextKind = Annotated[str, Among(tuple(CONTEXT_KINDS))]
+Recompute = Annotated[str, Among(RECOMPUTE)]
+KvHeads = Annotated[str, Among(("repeat", "divide"))]
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a framework offers; the default is everything that a layout can say."""
+    """What a framework offers, the `[capabilities]` of its preset; `ANY`: all there is."""
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    version: str
+    zero_stages: Annotated[tuple[ZeroStage, ...], Filled()]
+    recompute: tuple[Recompute, ...]
+    sources: Mapping[str, str] = field(hash=False)  # field -> source
     name: str = "any"
-    version: str = ""
     tensor_parallel: bool = True
-    kv_heads: str = "repeat"  # KV heads fewer than tp: "repeat" them, or tp must "divide" them
+    kv_heads: KvHeads = "repeat"  # KV heads fewer than tp: repeat them, or tp must divide them
     sequence_parallel: tuple[bool, ...] = (True, False)  # with TP
     experts_need_sequence_parallel: bool = False  # with TP
-    cp_kinds: tuple[str, ...] = tuple(CONTEXT_KINDS)  # empty: no CP
+    cp_kinds: tuple[ContextKind, ...] = ()  # empty: no CP
     pipeline: bool = True
-    schedules: tuple[str, ...] = tuple(SCHEDULES)
-    uneven_stages: bool = True
-    lone_ends: bool = True  # a first stage of the embedding alone, a last one of the head alone
+    schedules: tuple[Schedule, ...] = ("1f1b",)
+    uneven_stages: bool = False
+    lone_ends: bool = False  # a first stage of the embedding alone, a last one of the head alone
     stages_by_length: bool = False  # the number of stages follows from the layers of one
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
-    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
-    zero_asked: tuple[int, ...] = ()  # those of them that are taken where they are asked for
-    zero_pipeline: tuple[int, ...] = (0, 1, 3)  # stages that go with a pipeline
-    zero_pipeline_asked: tuple[
-        int, ...
-    ] = ()  # those of them that are taken where they are asked for
-    hybrid_shards: bool = True
-    expert_parallel: bool = True
-    expert_tensor_parallel: bool = True  # of a degree of its own
+    zero_asked: tuple[ZeroStage, ...] = ()  # those of them that are taken where they are asked for
+    zero_pipeline: tuple[ZeroStage, ...] = (0, 1)  # stages that go with a pipeline
+    zero_pipeline_asked: tuple[ZeroStage, ...] = ()  # those of them, the same
+    hybrid_shards: bool = False
+    expert_parallel: bool = False
+    expert_tensor_parallel: bool = False  # of a degree of its own
     experts_over_data: bool = False  # EP over data-parallel ranks alone, not those of TP and CP
     biased_experts_split: bool = True  # experts with a bias, by TP of their own
-    recompute: tuple[str, ...] = RECOMPUTE
     selective_per_op: bool = False  # `selective` is `per-op` by another name
-    recompute_layers: bool = True  # full recompute of some layers
+    recompute_layers: bool = False  # full recompute of some layers
     recompute_modules: tuple[str, ...] = ()  # what `selective` can name
-    offload_optimizer: bool = True
-    offload_activations: bool = True
-    orders: tuple[str, ...] = ORDERS
-    cuda_graphs: tuple[str, ...] = GRAPHS
-    dispatchers: tuple[str, ...] = tuple(DISPATCHERS)
-    moments: tuple[str, ...] = tuple(MOMENT_BYTES)
+    offload_optimizer: bool = False
+    offload_activations: bool = False
+    orders: tuple[Annotated[str, Among(ORDERS)], ...] = ("tp-cp-dp-pp",)
+    cuda_graphs: tuple[Annotated[str, Among(GRAPHS)], ...] = ()
+    dispatchers: tuple[Annotated[str, Among(tuple(DISPATCHERS))], ...] = ()
+    moments: tuple[Annotated[str, Among(tuple(MOMENT_BYTES))], ...] = ()
     sharded_moments: bool = False  # moments below fp32 with ZeRO-1 and above alone
-    overlap_ep: bool = True  # exchange of the experts beside another micro-batch
-    sources: Mapping[str, str] = field(default_factory=dict, hash=False)  # field -> source
+    overlap_ep: bool = False  # exchange of the experts beside another micro-batch
 
 
-ANY = Capabilities()
+ANY = Capabilities(
+    version="",
+    cp_kinds=tuple(CONTEXT_KINDS),
+    schedules=tuple(SCHEDULES),
+    uneven_stages=True,
+    lone_ends=True,
+    zero_stages=(0, 1, 2, 3),
+    zero_pipeline=(0, 1, 3),
+    hybrid_shards=True,
+    expert_parallel=True,
+    expert_tensor_parallel=True,
+    recompute=RECOMPUTE,
+    recompute_layers=True,
+    offload_optimizer=True,
+    offload_activations=True,
+    orders=ORDERS,
+    cuda_graphs=GRAPHS,
+    dispatchers=tuple(DISPATCHERS),
+    moments=tuple(MOMENT_BYTES),
+    overlap_ep=True,
+    sources={},
+)
 """No framework in particular."""

@@ -198,7 +198,7 @@ def format_time(seconds: float, digits: int = 4) -> str:
     ):
         if size < limit:
             return f"{_significant(seconds * factor, digits)} {unit}" if size else "0 s"
-    return f"{_significant(seconds / 86400, digits)} d"
+    return f"{_significant(seconds / 86400, digits)} days"
 
 
 def format_count(value: float, digits: int = 4) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.step.maturity import WORDS as MATURITY_WORDS
+
 if TYPE_CHECKING:
     from gpuscale.core.capabilities import Capabilities
 
@@ -31,11 +33,6 @@ DEEPEP_RANKS = 160
 MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
 """Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md); those of
 2026b come with CUDA graphs of the whole iteration."""
-
-TUNED_EXPERTS: dict[str, Any] = {"moe_kernels": "2025", "dispatcher": "deepep", "overlap_ep": True}
-"""What public recipes of large mixtures set beside a framework's defaults (DeepSeek-V3 report,
-arXiv:2412.19437, section 3.2; Megatron-Core, `--moe-enable-deepep`,
-`--overlap-moe-expert-parallel-comm`)."""
 
 ATTENTION: dict[str, dict[str, Any]] = {
     "best": {"attention": "flash", "flash_generation": "best"},
@@ -69,7 +66,7 @@ WORDS = {
 }
 
 
-_CALLED = {"fp8_param_gather": "low_precision_gather"}
+_CALLED = {"fp8_param_gather": "low_precision_gather", "balance": "expert_imbalance"}
 """Settings that `Software` has under another name."""
 
 _MEANS: dict[str, dict[str, dict[str, Any]]] = {
@@ -78,6 +75,7 @@ _MEANS: dict[str, dict[str, dict[str, Any]]] = {
     "dispatcher": DISPATCHERS,
     "moments": {name: {"moment_bytes": n} for name, n in MOMENT_BYTES.items()},
     "gradients": {name: {"gradient_bytes": n} for name, n in GRADIENT_BYTES.items()},
+    "maturity": dict.fromkeys(MATURITY_WORDS, {}),
 }
 """Settings that stand for other fields, by their value; the rest are fields of their name."""
 
@@ -98,6 +96,8 @@ class JobSettings:
     attention: str | None = None  # of ATTENTION
     loss: str | None = None  # of LOSSES
     fp8_param_gather: bool | None = None  # weights kept and gathered in the narrow format alone
+    balance: float | None = None  # tokens of the busiest rank of experts over the mean
+    maturity: str | None = None  # of core.step.maturity.MATURITIES
 
     @property
     def said(self) -> dict[str, Any]:
@@ -142,6 +142,8 @@ class JobSettings:
             self.loss and f"{self.loss} loss",
             self.fp8_param_gather is not None
             and f"weights {'kept in 8 bits' if self.fp8_param_gather else 'in 16 bits too'}",
+            self.balance and f"busiest experts {self.balance:g} times the mean",
+            self.maturity and MATURITY_WORDS[self.maturity],
         )
         return tuple(word for word in named if isinstance(word, str) and word)
 

@@ -18,6 +18,7 @@ STEP_PARTS = {
     "dp_comm_s": "DP communication",
     "optimizer_s": "optimizer",
     "straggler_s": "stragglers",
+    "untuned_s": "not tuned",
 }
 """Parts of a step; communication is what stays exposed after overlap."""
 
@@ -57,7 +58,7 @@ EVENT_KINDS = {
     "gather": "wait for weights",
     "bubble": "bubble",
     "host": "host",
-    "straggler": "wait for slowest host",
+    "straggler": "wait for slowest host, not tuned",
     "dp": "data-parallel exchange",
     "optimizer": "optimizer",
     "tp": "tensor parallel",

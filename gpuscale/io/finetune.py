@@ -49,7 +49,7 @@ def finetune_parameters(software: SoftwareSpec) -> FinetuneParameters:
             "for example --software hf-peft, unsloth, torchtune, hf-deepspeed, axolotl; "
             "full training with it is `gpuscale plan` without --method",
         )
-    return software.finetune.to_core()
+    return software.finetune
 
 
 def finetune_site(

@@ -11,12 +11,15 @@ from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.rules import Facts
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
+from gpuscale.core.step.maturity import Maturity
 from gpuscale.io.calibration import site_factor
+from gpuscale.io.maturity import maturity_of
 from gpuscale.io.software import software_record
 from gpuscale.io.step_hardware import step_hardware
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
+    from gpuscale.core.step.records import StepResult
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.job import JobSpec
     from gpuscale.specs.model import ModelSpec
@@ -81,16 +84,16 @@ def make_problem(
     hardware = step_hardware(cluster, overlay=calibration)
     if calibration is not None:
         hardware = replace(hardware, site_factor=site_factor(calibration))
+    record = software_record(
+        software, hardware.architecture, settings.options, precision=precision, gpu=cluster.gpu.name
+    )
+    maturity = maturity_of(software, model.has_experts, settings.maturity)
+    if hardware.site_factor != 1.0:  # measured over what is predicted of a tuned job
+        maturity = Maturity("measured")
     return Problem(
         model=model,
         hardware=hardware,
-        software=software_record(
-            software,
-            hardware.architecture,
-            settings.options,
-            precision=precision,
-            gpu=cluster.gpu.name,
-        ),
+        software=replace(record, maturity=maturity),
         memory_facts=model_facts(model),
         memory_parameters=parameters_of(software, settings.options, hardware.architecture),
         capacity_bytes=usable_bytes(hardware.hbm_bytes),
@@ -99,17 +102,19 @@ def make_problem(
 
 
 def step_interval(
-    expected_s: float, problem: Problem, software: str, layout: Layout
+    step: StepResult, problem: Problem, software: str, layout: Layout
 ) -> tuple[float, float]:
-    """80 % interval of an expected step time, by the class of the job. [s].
+    """80 % interval of an expected step time, by the class and maturity of the job. [s].
 
-    `expected_s`: expected time [s]. `problem`: model and hardware decide the class. `software`:
+    `step`: its times; no interval begins before the roofline. `problem`: model and hardware decide
+    the class. `software`:
     name of the framework family. `layout`: tensor parallelism beyond a node is a class of its own.
     """
     from gpuscale.core.step.interval import interval, interval_classes
     from gpuscale.io.step_intervals import interval_widths
 
-    untuned = problem.untuned_experts
-    classes = interval_classes(problem.model, problem.hardware, software, layout, untuned=untuned)
+    classes = interval_classes(problem.model, problem.hardware, software, layout)
     measured = problem.hardware.site_factor != 1.0
-    return interval(expected_s, classes, interval_widths(), measured)
+    low_s, high_s = interval(step.expected_s, classes, interval_widths(), measured)
+    low_s, high_s = problem.software.maturity.interval_s(low_s, step.expected_s, high_s)
+    return max(low_s, min(step.roofline_s, step.expected_s)), high_s

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.serving.maturity import SETTLED, Ages, Maturity, maturity
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -16,12 +19,15 @@ from gpuscale.io.presets import preset_roots
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
+    from gpuscale.core.habits import Habit
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.fields import Spec
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.serving import MaturitySpec
 
 FRAMEWORKS = ("trtllm", "vllm", "sglang", "llamacpp")
 DEFAULT_FRAMEWORK = "trtllm"
 FORMATS = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "int8")
+GIB = 2.0**30
 MEASURED = (
     "ada",
     "ampere",
@@ -36,7 +42,7 @@ MEASURED = (
 )
 """Architectures with rows behind the stated intervals."""
 
-SpecT = TypeVar("SpecT", bound="Spec")
+SpecT = TypeVar("SpecT")
 
 
 def serving_folder() -> Path:
@@ -54,9 +60,9 @@ def _read(model: type[SpecT], name: str) -> SpecT:
 
     path = serving_folder() / f"{name}.toml"
     try:
-        return model.model_validate(read_toml(path))
+        return pydantic.TypeAdapter(model).validate_python(read_toml(path))
     except pydantic.ValidationError as error:
-        raise spec_error(str(path), error, list(model.model_fields)) from None
+        raise spec_error(str(path), error, list(model.__annotations__)) from None
 
 
 @lru_cache(maxsize=32)
@@ -67,7 +73,42 @@ def load_serving_kernels(architecture: str = "") -> Kernels:
     return _read(KernelsSpec, "kernels").to_core(architecture)
 
 
-@lru_cache(maxsize=32)
+MEMORY_CLASSES = (20, 35, 60, 70, 90, 160)
+"""GiB of a GPU at which engines change their settings (vLLM `arg_utils.py`: 70, 160; SGLang
+`server_args.py`: 20, 35, 60, 90, 160)."""
+
+
+def memory_class(hbm_bytes: float) -> str:
+    """Class of a GPU's memory, as conditions of habits name it.
+
+    >>> memory_class(24 * 2**30), memory_class(80 * 2**30), memory_class(math.inf)
+    ('20-35', '70-90', '160-')
+    """
+    gib = hbm_bytes / GIB
+    low = max((c for c in MEMORY_CLASSES if c <= gib), default=0)
+    high = min((c for c in MEMORY_CLASSES if c > gib), default="")
+    return f"{low}-{high}"
+
+
+def engine_habits(
+    engine: str,
+    version: str = "",
+    hbm_bytes: float = math.inf,
+    architecture: str = "",
+    **facts: str,
+) -> dict[str, Habit]:
+    """Find what a version of an engine does when nobody says; today's without a version.
+
+    >>> engine_habits("vllm", "0.12")["memory_share"].value
+    0.9
+    """
+    from gpuscale.io.frameworks import framework_habits
+
+    facts |= {"architecture": architecture, "memory": memory_class(hbm_bytes)}
+    return framework_habits(f"{engine}:{version}" if version else engine, facts)
+
+
+@lru_cache(maxsize=64)
 def load_framework(
     name: str = DEFAULT_FRAMEWORK,
     hbm_bytes: float = math.inf,
@@ -88,18 +129,8 @@ def load_framework(
     if name not in FRAMEWORKS:
         raise unknown_name("serving framework", name, FRAMEWORKS)
     found = _read(FrameworkSpec, name)
-    return (found.at(version) if version else found).to_core(hbm_bytes, architecture)
-
-
-def known_versions(name: str) -> tuple[str, ...]:
-    """Versions of a framework from which on its settings changed.
-
-    >>> known_versions("sglang")
-    ()
-    """
-    from gpuscale.specs.serving import FrameworkSpec
-
-    return tuple(_read(FrameworkSpec, name).before)
+    habits = engine_habits(name, version, hbm_bytes, architecture)
+    return found.with_habits(habits).to_core(architecture)
 
 
 def serving_site(
@@ -145,6 +176,62 @@ def serving_site(
         kernels=kernels or load_serving_kernels(gpu.architecture),
         software=software or load_framework(framework, gpu.hbm_bytes, gpu.architecture, version),
     )
+
+
+@lru_cache(maxsize=1)
+def load_checkpoints() -> dict[str, str]:
+    """Read the names on the hub of checkpoints that have another model's layers."""
+    return {k: str(v) for k, v in read_toml(serving_folder() / "checkpoints.toml").items()}
+
+
+@lru_cache(maxsize=1)
+def load_maturity() -> MaturitySpec:
+    """Read how long engines take to settle on an architecture, and when each came."""
+    from gpuscale.specs.serving import MaturitySpec
+
+    return _read(MaturitySpec, "maturity")
+
+
+def engine_day(engine: str, version: str = "") -> str:
+    """ISO day of an engine's version, of the last one before it where it is not listed; "" unknown.
+
+    >>> engine_day("vllm", "0.12"), engine_day("sglang", "0.5.6.post2"), engine_day("llamacpp")
+    ('2025-12-03', '2025-12-03', '')
+    >>> engine_day("vllm", "2026-02")
+    '2026-02'
+    """
+    from gpuscale.core.habits import version_key
+    from gpuscale.io.frameworks import load_framework as framework_file
+
+    file = framework_file(engine)
+    known = sorted((version_key(v), day) for v, day in file.dates.items()) if file else []
+    if re.fullmatch(r"20\d\d(-\d\d){1,2}", version):
+        return version
+    if not version or not known:
+        return max((day for _, day in known), default="")
+    at = (*version_key(version), 0, 0)
+    return next((day for v, day in reversed(known) if v <= at), "")
+
+
+def maturity_of(model: ModelSpec, engine: str, version: str = "") -> Maturity:
+    """How new a model's architecture is to a version of an engine."""
+    known = load_maturity()
+    if {model.name, model.family, engine} & set(known.at_once):
+        return SETTLED
+    released = known.released.get(model.name) or known.released.get(model.family, "")
+    day = released if version == "nightly" else engine_day(engine, version)
+    day = f"{day}-15" if len(day) == len("2026-02") else day
+    return maturity(model, released, day, Ages(known.first_months, known.settled_months))
+
+
+def matured(site: ServingSite, found: Maturity) -> ServingSite:
+    """Site whose kernels are those of an architecture as new as found."""
+    if not found.new:
+        return site
+    known = load_maturity()
+    factor = known.new.get(site.software.name, 1.0)
+    factor *= known.first if found.stage == "first" else 1.0
+    return replace(site, software=replace(site.software, kernels_factor=factor))
 
 
 @lru_cache(maxsize=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 
 DEFAULT_SOFTWARE = "megatron-core"
 ANY_SOFTWARE = "any"
+FUSED_EXPERTS = ("blackwell", "blackwell-ultra")
+"""Architectures whose grouped products, SwiGLU and casts are one kernel, in formats with scales of
+blocks: elsewhere the kernels of 2026b are those of before (no row of Hopper gained)."""
 FLASH_FACTORS = {"1": "flash1_factor", "2": "flash2_factor"}
 """Parameter of an architecture for each generation of FlashAttention; the best kernel is 1."""
 
 
 def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     """Framework family by preset name or TOML path; ``any``: the default's numbers, no rules.
+
+    A version behind a colon chooses habits (`io.frameworks`), not another family.
 
     Raises GpuscaleError for an unknown name (with the closest one), or a file that cannot be read
     or understood.
@@ -38,7 +43,11 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     """
     if arg == ANY_SOFTWARE:
         return load_software().model_copy(update={"capabilities": ""})
-    path = Path(arg) if looks_like_path(arg) else preset_path("software", arg)
+    from gpuscale.io.frameworks import framework_habits, named
+
+    if (own := named(arg)).version:
+        framework_habits(arg, {})  # raises where its versions are not known
+    path = Path(arg) if looks_like_path(arg) else preset_path("software", own.name)
     return _load(path, path.stat().st_mtime_ns if os.path.exists(path) else 0)
 
 
@@ -52,7 +61,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     >>> capabilities_of(load_software("nanotron")).schedules
     ('1f1b', 'gpipe')
     """
-    from gpuscale.core.capabilities import ANY, Capabilities
+    from gpuscale.core.capabilities import ANY
 
     found = spec.capabilities
     if isinstance(found, str) and found:
@@ -61,9 +70,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
             raise GpuscaleError(f"software {spec.name}: {spec.capabilities} has no capabilities")
     if isinstance(found, str):
         return ANY
-    return Capabilities(
-        name=spec.name, selective_per_op=spec.memory.selective_per_op, **found.model_dump()
-    )
+    return replace(found, name=spec.name, selective_per_op=spec.memory.selective_per_op)
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -101,6 +108,14 @@ def _load(path: Path, _stamp: int) -> SoftwareSpec:
         raise spec_error(str(path), error, list(SoftwareSpec.model_fields)) from None
 
 
+def _kernels(generation: str, architecture: str, precision: str) -> str:
+    """Find the generation of the experts' kernels on an architecture, in a format."""
+    from gpuscale.core.formats import number_format
+
+    fused = architecture in FUSED_EXPERTS and number_format(precision).block_scaled
+    return "2026a" if generation == "2026b" and not fused else generation
+
+
 def software_record(
     spec: SoftwareSpec,
     architecture: str,
@@ -125,7 +140,7 @@ def software_record(
 
     cal = calibration or load_calibration()
     chosen: dict[str, Any] = dict(options or {})
-    kernels = str(chosen.get("moe_kernels", spec.moe_kernels))
+    kernels = _kernels(str(chosen.get("moe_kernels", spec.moe_kernels)), architecture, precision)
     fitted = {
         name: cal.get(f"software.{spec.name}.{name}", table.value)
         for name, table in spec.calibration

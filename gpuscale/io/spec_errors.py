@@ -44,7 +44,7 @@ def _shown(part: str | int) -> str:
 
 def _written_keys(loc: tuple[str | int, ...]) -> list[str | int]:
     """Drop the union branches that pydantic puts among the keys; a person did not write them."""
-    keys = [p for p in loc if not (isinstance(p, str) and p.startswith("function-"))]
+    keys = [p for p in loc if not str(p).startswith(("function-", "Capabilities"))]
     if len(keys) > 2 and keys[0] in ("mixers", "ffns"):
         del keys[2]  # the kind of the mixer or FFN
     return keys

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from gpuscale.io.step_calibration import train_folder
 from gpuscale.io.toml import read_toml
 
 
 @lru_cache(maxsize=1)
+def interval_table() -> dict[str, Any]:
+    """Tables of `intervals.toml`: widths of classes, medians and widths of maturities."""
+    return read_toml(train_folder() / "intervals.toml")
+
+
 def interval_widths() -> dict[str, float]:
     """Class -> half width of ln(time) that holds 80 % of the validation rows of the class."""
-    table = read_toml(train_folder() / "intervals.toml")
-    return {name: float(value["width"]) for name, value in table["class"].items()}
+    return {name: float(row["width"]) for name, row in interval_table()["class"].items()}
 
 
 def memory_interval_factor(software: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -35,7 +35,8 @@ def _values(spec: Any) -> dict[str, Any]:
             for name, field in type(spec).model_fields.items()
         }
     else:
-        defaults = {f.name: f.default for f in fields(spec)}
+        made = ((f.name, f.default, f.default_factory) for f in fields(spec))
+        defaults = {n: d if make is MISSING else make() for n, d, make in made}
     pairs = ((name, getattr(spec, name), default) for name, default in defaults.items())
     return {
         name: _plain(value)

@@ -1,22 +1,23 @@
-"""Reading a traffic trace: a CSV file with the time, the prompt and the answer of every request."""
+"""Reading a traffic trace: the time, the prompt and the answer of every request.
+
+CSV (Azure LLM 2023 and 2024, BurstGPT), lines of JSON (Mooncake, AIPerf, SGLang's benchmark), one
+JSON object (vLLM's benchmark), chats without times (ShareGPT).
+"""
 
 from __future__ import annotations
 
+import csv
 import datetime
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.tables import csv_lines
-from gpuscale.io.text import shown_name
+from gpuscale.io.text import read_lines, shown_name
+from gpuscale.io.traces_json import COLUMNS, Request, json_requests
 
-COLUMNS = {
-    "time": ("time", "timestamp", "arrived_at", "arrival", "t"),
-    "input": ("input", "contexttokens", "num_prefill_tokens", "prompt", "input_tokens", "isl"),
-    "output": ("output", "generatedtokens", "num_decode_tokens", "answer", "output_tokens", "osl"),
-    "prefix": ("prefix", "prefix_tokens", "cached"),
-}
-"""Columns and the names that public traces give them."""
+MOONCAKE_BLOCK = 512
+"""Tokens of a block of `hash_ids` (kvcache-ai/Mooncake, README of the traces)."""
 
 MOST_REQUESTS = 1_000_000
 MOST_TOKENS = 1e8
@@ -31,16 +32,48 @@ class Trace:
     outputs: Sequence[int]
     prefix_frac: float  # of all prompt tokens
     notes: tuple[str, ...] = ()
+    sessions: Sequence[str | None] = ()  # chat that a request goes on with
+    blocks: Sequence[Sequence[int]] = ()  # names of the blocks of each prompt, equal if shared
+    timed: bool = True  # arrivals are known
 
 
 def read_trace(path: str) -> Trace:
-    """Read a trace; ``-`` is standard input.
+    """Read a trace in any of the formats; ``-`` is standard input.
 
     Times are seconds or ISO dates, from any start; rows may be in any order. Raises GpuscaleError
     for a missing column, a length below 1 or a time that cannot be read, with the line.
     """
     where = shown_name(path)
-    rows = csv_lines(path, MOST_REQUESTS + 1)
+    lines = read_lines(path, MOST_REQUESTS + 1)
+    first = next(lines, "")
+    text = itertools.chain([first], lines)
+    if first.lstrip()[:1] in ("{", "["):
+        found, timed, notes = json_requests(text, where)
+    else:
+        found, timed, notes = list(_csv_requests(text, where)), True, []
+    found = [one for one in found if one.output > 0 or one.input > 0]
+    if not found:
+        raise GpuscaleError(f"{where}: no requests", "one line each: time,input,output")
+    if timed and any(a.at_s > b.at_s for a, b in zip(found, found[1:], strict=False)):
+        found.sort(key=lambda one: one.at_s)
+        notes.append(f"{where}: not in order of time; sorted")
+    start = found[0].at_s
+    shared, total = sum(one.prefix for one in found), sum(one.input for one in found)
+    chats = {one.session for one in found if one.session is not None}
+    return Trace(
+        arrivals_s=[one.at_s - start for one in found],
+        inputs=[one.input for one in found],
+        outputs=[one.output for one in found],
+        prefix_frac=min(0.99, shared / total),
+        notes=tuple(notes),
+        sessions=[one.session for one in found] if chats and len(chats) < len(found) else (),
+        blocks=[one.blocks for one in found] if any(one.blocks for one in found) else (),
+        timed=timed,
+    )
+
+
+def _csv_requests(text: Iterable[str], where: str) -> Iterator[Request]:
+    rows = csv.reader(text)
     header = [name.strip().lower() for name in next(rows, [])]
     at = {key: _index(header, names) for key, names in COLUMNS.items()}
     for key in ("time", "input", "output"):
@@ -48,22 +81,10 @@ def read_trace(path: str) -> Trace:
             raise GpuscaleError(
                 f"{where}: line 1: no column `{key}`", "the first line names time,input,output"
             )
-    found = list(_requests(rows, at, where))
-    if not found:
-        raise GpuscaleError(f"{where}: no requests", "one line each: time,input,output")
-    notes = []
-    if any(a[0] > b[0] for a, b in zip(found, found[1:], strict=False)):
-        found.sort(key=lambda one: one[0])
-        notes.append(f"{where}: not in order of time; sorted")
-    start = found[0][0]
-    shared, total = sum(one[3] for one in found), sum(one[1] for one in found)
-    return Trace(
-        [one[0] - start for one in found],
-        [one[1] for one in found],
-        [one[2] for one in found],
-        min(0.99, shared / total),
-        tuple(notes),
-    )
+    try:
+        yield from _requests(rows, at, where)
+    except csv.Error as error:
+        raise GpuscaleError(f"{where}: not a CSV file: {error}") from None
 
 
 def _index(header: Sequence[str], names: Sequence[str]) -> int | None:
@@ -72,16 +93,20 @@ def _index(header: Sequence[str], names: Sequence[str]) -> int | None:
 
 def _requests(
     rows: Iterator[list[str]], at: dict[str, int | None], where: str
-) -> Iterator[tuple[float, int, int, int]]:
-    time, prompt, answer, prefix = (at[key] for key in COLUMNS)
+) -> Iterator[Request]:
+    time, prompt, answer, prefix, session = (at[key] for key in COLUMNS)
     assert time is not None and prompt is not None and answer is not None
     for line, row in enumerate(rows, 2):
         if not row or not any(row):
             continue
         try:
+            made = float(row[answer])
+            if made == 0.0:  # failed requests of BurstGPT: no answer
+                continue
             tokens = _tokens(row[prompt]), _tokens(row[answer])
             shared = int(float(row[prefix])) if prefix is not None and row[prefix].strip() else 0
-            yield _seconds(row[time]), *tokens, max(0, shared)
+            chat = row[session].strip() or None if session is not None else None
+            yield Request(_seconds(row[time]), *tokens, max(0, shared), chat)
         except (ValueError, IndexError) as error:
             raise GpuscaleError(f"{where}: line {line}: {error}", "as 12.5,1024,256") from None
 

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.launch.options import known_options
@@ -245,8 +245,10 @@ def _said(file: str, value: Any) -> str:
     return f"[{','.join(map(str, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
-def diff(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Lines of a unified diff of files."""
+def diff(
+    before: Mapping[str, str], after: Mapping[str, str], given: Collection[str]
+) -> tuple[str, ...]:
+    """Lines of a unified diff of files; of those not given its places alone."""
     return tuple(
         line
         for name, text in before.items()
@@ -255,7 +257,8 @@ def diff(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]
             after[name].splitlines(),
             "a/" + name.lstrip("/"),
             "b/" + name.lstrip("/"),
-            n=1,
+            n=1 if name in given else 0,
             lineterm="",
         )
+        if name in given or re.match(r"@@|(---|\+\+\+) [ab]/", line)
     )

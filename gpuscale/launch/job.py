@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 
@@ -27,16 +28,23 @@ class TrainingLaunch:
     estimate: tuple[str, ...] = ()  # lines on expected time and memory, written as comments
     steps: int | None = None
     settings: JobSettings = NO_SETTINGS
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # of fine-tuning and RL, by `told`
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs that train, and those that only roll out or hold a critic."""
+        apart = (self.tuning.get(f"rl.{name}_gpus") or 0 for name in ("rollout", "critic"))
+        return self.layout.n_gpus + sum(apart)
 
     @property
     def n_nodes(self) -> int:
         """Machines, the last one perhaps not full."""
-        return -(-self.layout.n_gpus // self.gpus_per_node)
+        return -(-self.n_gpus // self.gpus_per_node)
 
     @property
     def gpus_a_node(self) -> int:
         """Processes that each machine starts."""
-        return min(self.layout.n_gpus, self.gpus_per_node)
+        return min(self.n_gpus, self.gpus_per_node)
 
     @property
     def even_stages(self) -> bool:
@@ -62,3 +70,5 @@ class Written:
     train: tuple[str, ...]  # what each process runs: a script and its arguments
     unsaid: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    unsaid_fields: tuple[str, ...] = ()  # the same by the names of the fields
+    launcher: str = "torchrun"  # what starts the processes of a machine

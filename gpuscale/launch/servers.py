@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.foreign import comment, here_document
 from gpuscale.launch.wrap import accelerator, block, label
 
 if TYPE_CHECKING:
@@ -73,14 +74,12 @@ class ServingLaunch:
     def head_lines(self) -> list[str]:
         """Comments of the file: version, command, what to expect."""
         lines = [f"for {VERSIONS[self.engine]}", f"made by: {self.command}", *self.estimate]
-        return [f"# {line}" for line in lines]
+        return list(map(comment, lines))
 
     @property
     def beside(self) -> list[str]:
         """Shell lines that write what the line reads."""
-        return [
-            w for n, text in self.files for w in (f"cat > {n} <<'END'", *text.split("\n"), "END")
-        ]
+        return [line for name, text in self.files for line in here_document(name, text)]
 
 
 def serving_script(job: ServingLaunch, wrapper: str) -> tuple[str, str]:

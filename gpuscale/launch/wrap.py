@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
+
+from gpuscale.foreign import comment, here_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,6 +14,8 @@ if TYPE_CHECKING:
     from gpuscale.launch.job import TrainingLaunch, Written
 
 PORT = 29500
+HEAD = "@first-machine@"
+"""Stands for the words that a launcher has for the first machine until all others are quoted."""
 
 
 def script(job: TrainingLaunch, written: Written, wrapper: str) -> tuple[str, str]:
@@ -35,14 +40,22 @@ def comment_lines(job: TrainingLaunch, written: Written) -> list[str]:
 
 def launcher(job: TrainingLaunch, written: Written, head: str) -> list[str]:
     """Give the words that start the processes of one machine."""
-    if written.framework == "accelerate":
+    if written.launcher == "accelerate":
         words = ["accelerate", "launch", "--config_file", written.files[0].name]
         if job.n_nodes > 1:
             words += ["--main_process_ip", head]
         return words
-    if written.framework == "maxtext":
+    if written.launcher == "own":
+        return []
+    if written.launcher == "python":
         return ["python"]
-    words = ["torchrun", f"--nproc-per-node={job.gpus_a_node}"]
+    if written.launcher == "ray":
+        lone = ["ray", "symmetric-run", "--address", f"{head}:6379", "--min-nodes"]
+        return [*lone, str(job.n_nodes), "--", "python"] if job.n_nodes > 1 else ["python"]
+    starts = ["tune", "run"] if written.launcher == "tune" else ["torchrun"]
+    if written.launcher == "tune" and job.layout.n_gpus == 1:
+        return starts
+    words = [*starts, f"--nproc-per-node={job.gpus_a_node}"]
     if job.n_nodes == 1:
         return [*words, "--standalone"]
     return [
@@ -55,29 +68,26 @@ def launcher(job: TrainingLaunch, written: Written, head: str) -> list[str]:
 
 def command(job: TrainingLaunch, written: Written, head: str) -> str:
     """Shell command of one machine, one option a line; `head` is put in as it is."""
-    words = [*launcher(job, written, "HEAD"), *written.train]
+    words = [*launcher(job, written, HEAD), *written.train]
     lines = [shlex.quote(words[0])]
     for word in words[1:]:
         quoted = shlex.quote(word)
         starts = word.startswith("-") or word.endswith(".py") or "=" in word or ":" in word
         lines.append(("\\\n  " if starts else "") + quoted)
-    return " ".join(lines).replace("HEAD", head)
+    return " ".join(lines).replace(HEAD, head)
 
 
 def _exports(written: Written) -> list[str]:
-    return [f"export {name}={value}" for name, value in written.environment]
+    return [f"export {name}={shlex.quote(value)}" for name, value in written.environment]
 
 
 def _files(written: Written) -> list[str]:
     """Shell lines that write the files a launch needs, where only one file can travel."""
-    lines = []
-    for file in written.files:
-        lines += [f"cat > {file.name} <<'END'", file.text.rstrip("\n"), "END"]
-    return lines
+    return [line for file in written.files for line in here_document(file.name, file.text)]
 
 
 def _comments(job: TrainingLaunch, written: Written) -> list[str]:
-    return [f"# {line}" for line in comment_lines(job, written)]
+    return list(map(comment, comment_lines(job, written)))
 
 
 def _torchrun(job: TrainingLaunch, written: Written) -> str:
@@ -92,7 +102,7 @@ def _torchrun(job: TrainingLaunch, written: Written) -> str:
 def _slurm(job: TrainingLaunch, written: Written) -> str:
     lines = [
         "#!/usr/bin/env bash",
-        f"#SBATCH --job-name={job.model.name}",
+        f"#SBATCH --job-name={label(job.model.name)}",
         f"#SBATCH --nodes={job.n_nodes}",
         "#SBATCH --ntasks-per-node=1",
         f"#SBATCH --gpus-per-node={job.gpus_a_node}",
@@ -196,7 +206,7 @@ def accelerator(gpu_name: str) -> str:
     >>> accelerator("h100-sxm")
     'H100'
     """
-    return gpu_name.split("-")[0].upper()
+    return label(gpu_name.split("-")[0]).upper()
 
 
 def label(name: str) -> str:
@@ -205,7 +215,7 @@ def label(name: str) -> str:
     >>> label("qwen2.5-7b")
     'qwen2-5-7b'
     """
-    return "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")
+    return re.sub(r"[^a-z0-9]", "-", name.lower()).strip("-") or "job"
 
 
 WRAPPERS: dict[str, tuple[str, Callable[[TrainingLaunch, Written], str]]] = {

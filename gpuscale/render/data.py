@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.render.document import Bars, Document, Drawn, Facts, Table, Text
-from gpuscale.render.output import ESCAPED, clean, strict
+from gpuscale.foreign import csv_cell, fenced, markdown, markdown_cell
+from gpuscale.render.document import Bars, Document, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.layers import points_of, summary_of
+from gpuscale.render.output import ESCAPED, strict
 
-SCHEMA = 1
-FORMULA = ("=", "+", "-", "@")
-"""What a spreadsheet takes for the start of a formula."""
+SCHEMA = 2
 
 
 def plain(value: Any) -> Any:
@@ -55,8 +55,10 @@ def to_json(
         "schema": SCHEMA,
         "command": document.command,
         "inputs": plain(document.inputs),
+        "summary": plain(points_of(document)),
         "result": plain(document.result),
         "warnings": list(document.warnings),
+        **({"job": plain(document.job())} if document.job else {}),
     } | {key: plain(value) for key, value in (extra or {}).items()}
     text = json.dumps(envelope, indent=2, ensure_ascii=ascii_only, allow_nan=False)
     return text.translate(ESCAPED)
@@ -66,6 +68,15 @@ def _tables(document: Document) -> list[Table]:
     if document.csv_table is not None:
         return [document.csv_table]
     return [b for b in document.blocks if isinstance(b, Table)]
+
+
+def records(document: Document) -> list[dict[str, Any]]:
+    """Rows of the main table by key, or the figures of the result as one; SI units."""
+    tables = _tables(document)
+    if not tables:
+        return [dict(_flat(document.result))]
+    keys = [c.key for c in tables[0].columns]
+    return [dict(zip(keys, map(plain, row), strict=True)) for row in tables[0].rows]
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -83,48 +94,32 @@ def to_csv(document: Document) -> str:
     writer = csv.writer(out, lineterminator="\n")
     tables = _tables(document)
     if tables:
-        writer.writerow([_csv_cell(c.key) for c in tables[0].columns])
-        writer.writerows([[_csv_cell(plain(v)) for v in row] for row in tables[0].rows])
+        writer.writerow([csv_cell(c.key) for c in tables[0].columns])
+        writer.writerows([[csv_cell(plain(v)) for v in row] for row in tables[0].rows])
     else:
         writer.writerow(["key", "value"])
-        writer.writerows([[_csv_cell(v) for v in pair] for pair in _flat(document.result)])
+        writer.writerows([[csv_cell(v) for v in pair] for pair in _flat(document.result)])
     return out.getvalue().rstrip("\n")
 
 
-def _csv_cell(value: Any) -> Any:
-    """Value as a cell: a text that a spreadsheet would compute begins with an apostrophe.
-
-    Examples
-    --------
-    >>> _csv_cell("=1+2"), _csv_cell("a"), _csv_cell(-1.5)
-    ("'=1+2", 'a', -1.5)
-    """
-    if not isinstance(value, str):
-        return value
-    text = clean(value)
-    return f"'{text}" if text.lstrip()[:1] in FORMULA else text
-
-
-def _cell(text: str) -> str:
-    return clean(text).replace("|", "\\|").replace("\n", " ")
-
-
 def _markdown_table(headers: list[str], right: list[bool], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(map(_cell, headers)) + " |"]
+    lines = ["| " + " | ".join(map(markdown_cell, headers)) + " |"]
     lines.append("|" + "|".join("---:" if r else "---" for r in right) + "|")
-    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+    lines += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def to_markdown(document: Document, explain: bool = False) -> str:
     """Write the document as Markdown: the same blocks as in the terminal."""
     parts: list[str] = []
-    for block in document.blocks:
+    own = any(isinstance(block, Summary) for block in document.blocks)
+    head = [summary_of(document)] if document.summary and not own else []
+    for block in (*head, *document.blocks):
         if isinstance(block, Text):
-            parts.append(clean(block.text))
+            parts.append(markdown(block.text))
             continue
         if block.title:
-            parts.append(f"### {_cell(block.title)}")
+            parts.append(f"### {markdown_cell(block.title)}")
         if isinstance(block, Table):
             columns = block.columns
             rows = [
@@ -134,8 +129,12 @@ def to_markdown(document: Document, explain: bool = False) -> str:
             parts.append(
                 _markdown_table([c.header for c in columns], [c.right for c in columns], rows)
             )
+        elif isinstance(block, Summary):
+            said, *points = block.points
+            rows = [[p.key, "  ".join(filter(None, (p.value, p.note)))] for p in points]
+            parts += [markdown(said.value), _markdown_table(["", ""], [False] * 2, rows)]
         elif isinstance(block, Drawn):
-            parts.append("\n".join(["```text", *map(clean, block.lines), "```"]))
+            parts.append(fenced(list(block.lines)))
         elif isinstance(block, Facts):
             parts.append(_markdown_table(["", "", ""], [False] * 3, [list(r) for r in block.rows]))
         elif isinstance(block, Bars):
@@ -146,5 +145,5 @@ def to_markdown(document: Document, explain: bool = False) -> str:
         from gpuscale.render import explain as trees
 
         parts += ["### How it comes about", trees.to_markdown(document.terms)]
-    parts += [f"warning: {clean(w)}" for w in document.warnings]
+    parts += [f"warning: {markdown(w)}" for w in document.warnings]
     return "\n\n".join(parts)

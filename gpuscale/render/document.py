@@ -68,7 +68,27 @@ class Drawn:
     tints: Sequence[tuple[int, int, int, str]] = ()  # row, start, end, meaning (`palette`)
 
 
-Block = Table | Facts | Bars | Text | Drawn
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A line of a summary; what it says is data, and so is its tone."""
+
+    key: str  # verdict, layout, step, run, memory, cost, bottleneck, would help, taken, next, ...
+    value: str
+    note: str = ""
+    tone: str = ""  # good, near or bad; empty: neither
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The answer in about a dozen lines: the verdict in a sentence, then a point a line."""
+
+    points: Sequence[Point]
+    more: str = ""  # which details there are
+
+    title = ""
+
+
+Block = Table | Facts | Bars | Text | Drawn | Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +102,7 @@ class Document:
     command: str
     inputs: Mapping[str, Any]
     result: Any
-    blocks: Sequence[Block]
+    blocks: Sequence[Block]  # the whole answer
     warnings: Sequence[str] = ()
     answered_no: bool = False  # does not fit, limit exceeded: exit code 1
     terms: Sequence[Term] = field(default_factory=tuple)
@@ -91,4 +111,22 @@ class Document:
     pictures: Callable[[], Sequence[Any]] | None = None  # charts beside those of the result
     timeline: Callable[[], Any] | None = None  # `core.timeline.Timeline` of the step
     files: Mapping[Path, str | bytes] = field(default_factory=dict)  # to be written beside it
+    job: Callable[[], Mapping[str, Any]] | None = None  # whole and resolved: `answers.saved`
     launch: Callable[[str], str] | None = None  # wrapper ("torchrun", "slurm") -> a launch file
+    summary: Sequence[Point] = ()
+    details: Mapping[str, Sequence[Block]] = field(default_factory=dict)  # `blocks`, by their name
+
+    @classmethod
+    def layered(
+        cls,
+        command: str,
+        inputs: Mapping[str, Any],
+        result: Any,
+        summary: Sequence[Point],
+        details: Mapping[str, Sequence[Block]],
+        **more: Any,
+    ) -> Document:
+        """Make an answer of a summary and named details; empty ones are left out."""
+        kept = {name: blocks for name, blocks in details.items() if blocks}
+        whole = [block for blocks in kept.values() for block in blocks]
+        return cls(command, inputs, result, whole, summary=summary, details=kept, **more)

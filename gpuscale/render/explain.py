@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.quantity import UNITS, dimension_of, format_si
 from gpuscale.core.records import Term
-from gpuscale.render.output import clean
+from gpuscale.foreign import clean, markdown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ def _bullets(node: Node, indent: str) -> Iterator[str]:
         if text:
             yield f"{indent}  `= {text}`"
     if node.source:
-        yield f"{indent}  *{clean(node.source)}*"
+        yield f"{indent}  *{markdown(node.source)}*"
     for child in node.children:
         yield from _bullets(child, indent + "  ")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.render.data import plain
-from gpuscale.render.document import Bars, Document, Drawn, Facts, Table, Text
+from gpuscale.render.document import Bars, Document, Drawn, Facts, Summary, Table, Text
 from gpuscale.render.palette import meaning
 from gpuscale.render.strip import is_memory
 from gpuscale.render.svg import attribute, words
@@ -45,6 +45,9 @@ def sections(blocks: Sequence[Block]) -> Iterator[Section]:
             yield Section(title, f"<pre{_scrolls(title or 'picture')}>{lines}</pre>", True)
         elif isinstance(block, Table):
             yield Section(title, "".join(_table(block, title)), len(block.columns) > 6)
+        elif isinstance(block, Summary):
+            points = [(p.key, p.value, p.note) for p in block.points[1:]]
+            yield Section("", "".join(_facts(Facts(points))), True)
         elif isinstance(block, Facts):
             yield Section(title, "".join(_facts(block)))
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.render.document import Document, Facts, Text
 from gpuscale.render.html_blocks import Section, folded, sections
+from gpuscale.render.layers import summary_of
 from gpuscale.render.palette import variables
 from gpuscale.render.pictures.draw import to_svg
 from gpuscale.render.pictures.known import pictures
@@ -126,7 +127,8 @@ def _sections(document: Document) -> list[Section]:
     """Figures first, then pictures, then the tables."""
     blocks = _lead(document)[1]
     top = [block for block in blocks[:1] if isinstance(block, (Facts, Text))]
-    found = list(sections(top))
+    found = list(sections([summary_of(document)] if document.summary else []))
+    found += sections(top)
     if drawn := pictures(document, bars=False):
         figures = "".join(f"<figure>{to_svg(c, standalone=False)}</figure>" for c in drawn)
         found.append(Section("Pictures", f'<div class="pictures">{figures}</div>', True))

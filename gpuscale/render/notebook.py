@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
-from gpuscale.render.output import clean
+from gpuscale.foreign import clean
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.layers import summary_of
+from gpuscale.render.pictures.draw import to_svg
+from gpuscale.render.pictures.known import pictures
 from gpuscale.render.plain import cells
 
 
@@ -34,6 +37,10 @@ def _block(block: Block) -> str:
     if isinstance(block, Table):
         right = [c.right for c in block.columns]
         return title + _table(cells(block), right, [c.header for c in block.columns])
+    if isinstance(block, Summary):
+        head, *points = block.points
+        said = [(p.key, f"{p.value}  {p.note}".strip()) for p in points]
+        return f"<p><b>{_safe(head.value)}</b></p>" + _table(said, [False, False])
     if isinstance(block, Facts):
         return title + _table(block.rows, [False, True, False])
     if isinstance(block, Bars):
@@ -54,7 +61,9 @@ def _block(block: Block) -> str:
 
 
 def to_html(document: Document) -> str:
-    """Write every block, then the warnings.
+    """Write the summary, the first picture, every block folded, then the warnings.
+
+    An answer without a summary is every block.
 
     Examples
     --------
@@ -62,5 +71,9 @@ def to_html(document: Document) -> str:
     '<div class="gpuscale"><p>&lt;b&gt;</p></div>'
     """
     parts = [_block(block) for block in document.blocks]
+    if document.summary:
+        drawn = [f"<div>{to_svg(chart)}</div>" for chart in pictures(document)[:1]]
+        whole = f"<details><summary>all of it</summary>{''.join(parts)}</details>"
+        parts = [_block(summary_of(document)), *drawn, whole]
     parts += [f"<p><em>warning: {_safe(w)}</em></p>" for w in document.warnings]
     return f'<div class="gpuscale">{"".join(parts)}</div>'

@@ -6,6 +6,8 @@ import os
 import re
 from typing import TextIO
 
+from gpuscale.foreign import DIRECTION
+
 _ASCII = str.maketrans(
     {
         "█": "#",
@@ -36,24 +38,12 @@ _ASCII = str.maketrans(
     }
 )
 
-_DIRECTION = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-"""Marks that turn the direction of text around, and could make it read as something else."""
-
-_CONTROL = dict.fromkeys(
-    [*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029, *_DIRECTION], "?"
-)
-
-ESCAPED = {code: f"\\u{code:04x}" for code in [*range(127, 160), *_DIRECTION]}
+ESCAPED = {code: f"\\u{code:04x}" for code in [*range(127, 160), *DIRECTION]}
 """The same codes as JSON writes them; those below 32 it escapes itself."""
 
 _NOT_A_NUMBER = re.compile(
     r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%]| fabric| cache)", re.IGNORECASE
 )
-
-
-def clean(text: str) -> str:
-    """Replace control characters (terminal escapes in a name from a file) by question marks."""
-    return text.replace("\t", " ").translate(_CONTROL)
 
 
 def coloured(stream: TextIO) -> bool:

@@ -72,6 +72,7 @@ _OF_KEYS = {
     "moe_s": "experts",
     "offload_s": "activations",
     "bubble_s": "other",
+    "untuned_s": "other",
     "working_bytes": "buffers",
     "weights": "backward-weights",
     "bubble": "other",

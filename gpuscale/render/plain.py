@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
-from gpuscale.render.output import clean
+from gpuscale.foreign import clean
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.layers import LABEL_WIDTH, lines_of
 
 BAR_WIDTH = 40
 RULE_WIDTH = 100
@@ -63,6 +64,11 @@ def _bars(block: Bars) -> list[str]:
 def _lines(block: Block) -> list[str]:
     if isinstance(block, Text):
         return [line.rstrip() for line in clean(block.text).split("\n")]
+    if isinstance(block, Summary):
+        return [
+            f"{label:<{LABEL_WIDTH - 1}} {value}{note}".rstrip() if label else f"{value}{note}"
+            for label, value, note, _ in lines_of(block)
+        ]
     if isinstance(block, Drawn):
         lines = [clean(line).rstrip() for line in block.lines]
     elif isinstance(block, Table):

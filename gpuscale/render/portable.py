@@ -35,7 +35,7 @@ def portable(document: Document) -> Document:
     """Answer whose tables and pictures are worked out, so that it can be sent to a process."""
     made = {
         name: None if (call := getattr(document, name)) is None else Kept(call())
-        for name in ("pictures", "timeline")
+        for name in ("pictures", "timeline", "job")
     }
     table = document.csv_table
     return replace(
@@ -44,6 +44,8 @@ def portable(document: Document) -> Document:
         csv_table=None if table is None else _table(table),
         pictures=made["pictures"],
         timeline=made["timeline"],
+        job=made["job"],
+        details={name: [_block(b) for b in part] for name, part in document.details.items()},
         launch=None,  # a launch file is asked for by name, not sent
     )
 

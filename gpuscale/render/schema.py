@@ -11,6 +11,8 @@ from typing import Any, Union
 
 from gpuscale.core.quantity import dimension_of
 from gpuscale.core.records import Term
+from gpuscale.render.data import SCHEMA
+from gpuscale.render.document import Point
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -41,16 +43,18 @@ def of_types(command: str, results: Sequence[Any], verdict: type) -> dict[str, A
 
     result = Union[tuple(results)] if results else dict[str, Any]  # noqa: UP007
     schema = TypeAdapter(
-        tuple[result, Term, verdict]  # type: ignore[valid-type]
+        tuple[result, Term, verdict, Point]  # type: ignore[valid-type]
     ).json_schema(mode="serialization")
-    found, term, held = schema["prefixItems"]
+    found, term, held, point = schema["prefixItems"]
     described(schema.get("$defs", {}))
     properties = {
-        "schema": {"const": 1},
+        "schema": {"const": SCHEMA},
         "command": {"const": command},
         "inputs": {"type": "object"},
+        "summary": {"type": "array", "items": point},
         "result": found,
         "warnings": {"type": "array", "items": {"type": "string"}},
+        "job": {"type": "object"},
         "explain": {"type": "array", "items": term},
         "requirements": {"type": "array", "items": held},
     }
@@ -59,7 +63,7 @@ def of_types(command: str, results: Sequence[Any], verdict: type) -> dict[str, A
         "title": f"gpuscale {command} --json",
         "type": "object",
         "properties": properties,
-        "required": ["schema", "command", "inputs", "result", "warnings"],
+        "required": ["schema", "command", "inputs", "summary", "result", "warnings"],
         "$defs": schema.get("$defs", {}),
     }
 

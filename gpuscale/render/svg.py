@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from gpuscale.render.output import clean
+from gpuscale.foreign import clean
 from gpuscale.render.palette import EDGE, IDLE, INK, MARK, PAPER, RULE, SERIES, SOFT, css, fill
 
 WIDTH = 760.0

@@ -6,9 +6,11 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Table, Text
+from gpuscale.foreign import clean
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Summary, Table, Text
 from gpuscale.render.fit import WIDE_GAP, Part, fit
-from gpuscale.render.output import clean, coloured, write
+from gpuscale.render.layers import LABEL_WIDTH, lines_of
+from gpuscale.render.output import coloured, write
 from gpuscale.render.palette import in_terminal, meaning
 from gpuscale.render.plain import BAR_WIDTH, bar_texts, cells, one_line, to_text
 
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
     from rich.text import Text as Styled
 
 PIPE_WIDTH = 100_000
-_VERDICTS = (
-    (
-        re.compile(r"\b(does|do) not fit\b|\bnothing fits\b|\bthe answer is no\b|\btoo much\b"),
-        "red",
-    ),
-    (re.compile(r"(?<!not )\bfits\b|\bkeeps up\b"), "green"),
-)
-"""Words that decide, and their colours; the words alone say it too."""
+TONES = {"good": "green", "near": "yellow", "bad": "red", "": ""}
+"""Colours of a verdict; its words alone say it too."""
+
+WIDEST = 120
+"""Columns of a summary, at most."""
+
+
+def tone_of(document: Document) -> str:
+    """Tone of the whole answer, of its data."""
+    if document.answered_no:
+        return "bad"
+    return "good" if getattr(document.result, "fits", None) is True else ""
 
 
 def console(stream: TextIO) -> Console:
@@ -60,7 +66,7 @@ def print_document(document: Document, stream: TextIO, explain: bool = False) ->
                 out.print()
             if not isinstance(block, Text) and block.title:
                 out.print(clean(block.title), style="bold")
-            _print_block(block, out, first=not i)
+            _print_block(block, out, tone_of(document), first=not i)
         if explain and document.terms:
             from gpuscale.render.explain import print_trees
 
@@ -69,30 +75,39 @@ def print_document(document: Document, stream: TextIO, explain: bool = False) ->
     write(stream, re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 
 
-def _print_block(block: Block, out: Console, first: bool) -> None:
+def _print_block(block: Block, out: Console, tone: str, first: bool) -> None:
+    from rich.text import Text as Styled
+
     if isinstance(block, Text):
-        text = _styled(clean(block.text))
+        text = Styled(clean(block.text))
         if first:
-            text.stylize("bold", 0, len(block.text.split("\n")[0]))
+            text.stylize(f"bold {TONES[tone]}", 0, len(block.text.split("\n")[0]))
         out.print(text, soft_wrap=out.width >= PIPE_WIDTH)
+    elif isinstance(block, Summary):
+        _print_summary(block, out)
     elif isinstance(block, Drawn):
         out.print(_picture(block), overflow="crop", no_wrap=True)
     elif isinstance(block, Facts):
-        _print_facts(block, out)
+        _print_facts(block, out, tone)
     elif isinstance(block, Bars):
         _print_bars(block, out)
     else:
         _print_table(block, out)
 
 
-def _styled(text: str) -> Styled:
-    """Text whose verdicts have their colour."""
+def _print_summary(block: Summary, out: Console) -> None:
     from rich.text import Text as Styled
 
-    made = Styled(text)
-    for words, style in _VERDICTS:
-        made.highlight_regex(words, style)
-    return made
+    width = 0 if out.width >= PIPE_WIDTH else min(out.width, WIDEST)
+    headed = True
+    for label, value, note, tone in lines_of(block, width):
+        colour = TONES[tone]
+        if not (label or value or note):
+            out.print()
+            headed = False
+            continue
+        line = Styled().append("" if headed else f"{label:<{LABEL_WIDTH - 1}} ", "dim")
+        out.print(line.append(value, f"bold {colour}").append(note, colour), soft_wrap=True)
 
 
 def _picture(block: Drawn) -> Styled:
@@ -117,6 +132,7 @@ def _print_table(block: Table, out: Console) -> None:
 def _print_part(block: Table, rows: list[list[str]], part: Part, out: Console) -> None:
     from rich import box
     from rich.table import Table as RichTable
+    from rich.text import Text as Styled
 
     sides = (0, 1, 0, 1 if part.gap == WIDE_GAP else 0)
     table = RichTable(
@@ -126,12 +142,13 @@ def _print_part(block: Table, rows: list[list[str]], part: Part, out: Console) -
         justify: Any = "right" if block.columns[i].right else "left"
         table.add_column(rows[0][i], justify=justify, overflow="fold", width=width)
     for row in rows[1:]:
-        table.add_row(*(_styled(row[i]) for i in part.indices))
+        table.add_row(*(Styled(row[i]) for i in part.indices))
     out.print(table)
 
 
-def _print_facts(block: Facts, out: Console) -> None:
+def _print_facts(block: Facts, out: Console, tone: str) -> None:
     from rich.table import Table as RichTable
+    from rich.text import Text as Styled
 
     table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     labels = max((len(row[0]) for row in block.rows), default=0)
@@ -140,7 +157,9 @@ def _print_facts(block: Facts, out: Console) -> None:
     table.add_column(justify="right", overflow="fold", no_wrap=values <= 16, style="bold")
     table.add_column(overflow="fold")
     for row in block.rows:
-        table.add_row(*map(_styled, map(clean, row)))
+        colour = TONES[tone] if row[0] == "verdict" else ""
+        label, value, remark = map(clean, row)
+        table.add_row(Styled(label), Styled(value, colour), Styled(remark, colour))
     out.print(table)
 
 
@@ -160,4 +179,4 @@ def _print_bars(block: Bars, out: Console) -> None:
         line.append(bar[len(bar.rstrip(empty)) :], "dim")
         out.print(line, overflow="fold")
     if block.limit_text:
-        out.print(_styled(clean(block.limit_text)))
+        out.print(Styled(clean(block.limit_text)))

@@ -6,7 +6,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gpuscale.specs.fields import BytesPerS, NonNegativeInt, PositiveInt, Spec, UsdPerHour, Watts
+from gpuscale.specs.fields import (
+    BytesPerS,
+    Name,
+    NonNegativeInt,
+    PositiveInt,
+    Spec,
+    UsdPerHour,
+    Watts,
+)
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.network import NetworkSpec
 
@@ -14,7 +22,7 @@ from gpuscale.specs.network import NetworkSpec
 class NetworkLevel(Spec):
     """One switch level above the scale-up domain (leaf, spine, core)."""
 
-    name: str
+    name: Name
     gpus: PositiveInt | None = None  # GPUs under one unit of this level; None: all that there are
     # node egress over the share of it that reaches beyond the level below (1: non-blocking)
     oversubscription: float = Field(default=1.0, ge=1.0, le=1000.0)
@@ -23,7 +31,7 @@ class NetworkLevel(Spec):
 class ClusterSpec(Spec):
     """A kind of cluster; how many GPUs are used is the job's matter, `n_gpus` only the limit."""
 
-    name: str
+    name: Name
     title: str = ""
     provider: str = ""
     kind: Literal["node", "rack", "fabric", "cloud-instance", "cluster", "tpu-pod"] = "node"

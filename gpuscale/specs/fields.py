@@ -36,6 +36,14 @@ def one_of(known: Collection[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("a name has no line end and no control code")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_one_line)]
+
 _MEASURE = Field(gt=0, ge=1, le=MAX_ABS)
 """Sizes and rates: below one per second no formula keeps its digits, and no machine exists."""
 

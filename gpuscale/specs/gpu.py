@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from gpuscale.core.formats import FORMATS
-from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, PositiveInt, Spec, Watts
+from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, PositiveInt, Spec, Watts
 
 
 class GpuSpec(Spec):
     """One accelerator; rates are dense, bandwidths one direction, `None` means not offered."""
 
-    name: str
+    name: Name
     title: str = ""
     vendor: str = ""
     architecture: str  # lower case: volta, ampere, hopper, blackwell, cdna3, tpu-v5p, ...

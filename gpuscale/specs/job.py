@@ -93,6 +93,8 @@ class JobSpec(Spec):
     recipe: Value | None = None
     attention: Value | None = None
     loss: Value | None = None
+    balance: Value | None = None
+    maturity: Value | None = None
     mfu_at_least: Value | None = None
     max_step_time: Value | None = None
     gpus_per_node: Value | None = None

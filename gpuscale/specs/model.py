@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from gpuscale.core.model.mixers import AnyMixer
-from gpuscale.specs.fields import Count, NonNegativeInt, PositiveInt, Spec, Tokens
+from gpuscale.specs.fields import Count, Name, NonNegativeInt, PositiveInt, Spec, Tokens
 from gpuscale.specs.pattern import expand
 
 
@@ -69,10 +69,10 @@ class LayerGroup(NamedTuple):
 class ModelSpec(Spec):
     """A decoder-only language model."""
 
-    name: str
+    name: Name
     title: str = ""
     family: str = ""
-    hub: str = ""  # a checkpoint of it, as Hugging Face names it
+    hub: Name = ""  # a checkpoint of it, as Hugging Face names it
     hidden_size: PositiveInt
     vocab_size: PositiveInt
     layers: str  # pattern over the names in `mixers` and `ffns`
@@ -99,6 +99,7 @@ class ModelSpec(Spec):
     batch_tokens: Tokens | None = None
     weight_bits: float | None = Field(default=None, gt=0, le=64)  # as published, if quantised
     weight_format: str = ""  # the same by name, where the bits do not tell
+    fp8_keeps_attention: bool = False  # its makers' fp8 checkpoint has attention in 16 bits
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
 

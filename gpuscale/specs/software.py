@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuscale.specs.capabilities import CapabilitiesSpec
-from gpuscale.specs.fields import Spec
-from gpuscale.specs.software_finetune import SoftwareFinetune
-from gpuscale.specs.software_memory import SoftwareMemory
+from gpuscale.core.capabilities import Capabilities
+from gpuscale.core.finetune.parameters import FinetuneParameters
+from gpuscale.core.memory.parameters import FamilyMemory
+from gpuscale.specs.fields import Name, Spec
 
 
 class Calibrated(Spec):
@@ -56,10 +56,26 @@ class SoftwareRl(Spec):
     sources: dict[str, str] = Field(default_factory=dict)
 
 
+Maturities = Literal["tuned", "as-it-comes", "script"]
+
+
+class ExpertsRecipe(Spec):
+    """What published recipes of a framework set for a mixture on some architectures."""
+
+    architectures: tuple[str, ...]
+    formats: tuple[str, ...] = ()  # of the products; none: any
+    swiglu: bool = False  # for gated experts without biases alone
+    dispatcher: Literal["alltoall", "deepep", "hybridep"]
+    moe_kernels: Literal["2025", "2026a", "2026b"] | None = None
+    overlap_ep: bool | None = None
+    cuda_graphs: Literal["none", "layer", "full"] | None = None
+    source: str
+
+
 class SoftwareSpec(Spec):
     """A framework family as a named preset."""
 
-    name: str
+    name: Name
     title: str = ""
     frameworks: tuple[str, ...] = ()  # what belongs to the family
     attention: Literal["flash", "unfused"] = "flash"
@@ -88,10 +104,14 @@ class SoftwareSpec(Spec):
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
     moe_kernels: Literal["2024", "2025", "2026a", "2026b", "untuned"] = "2026a"
-    capabilities: CapabilitiesSpec | str = ""  # or the preset that has them; "": everything
+    experts: tuple[ExpertsRecipe, ...] = ()  # tuned; a planned layout takes their dispatcher
+    stack: Literal["fused", "eager", "ready"] = "fused"  # see `core.step.maturity.STACKS`
+    maturity: Maturities = "as-it-comes"  # of a job of which nobody says it
+    fitted_on: Maturities = "tuned"  # jobs that the parameters were fitted to
+    capabilities: Capabilities | str = ""  # or the preset that has them; "": everything
     calibration: SoftwareCalibration
-    memory: SoftwareMemory = Field(default_factory=SoftwareMemory)
-    finetune: SoftwareFinetune | None = None  # None: nobody fine-tunes with it
+    memory: FamilyMemory = Field(default_factory=FamilyMemory)
+    finetune: FinetuneParameters | None = None  # None: nobody fine-tunes with it
     finetune_as: str = ""  # preset that stands for a pretraining family where it fine-tunes
     rl: SoftwareRl = Field(default_factory=SoftwareRl)
     notes: str = ""

@@ -9,7 +9,7 @@ from gpuscale.cli.app import run
 LINES = {
     "plan": "plan llama3-8b --gpus 64 --tokens 100B --alternatives 0",
     "fine-tune": "plan llama3-8b --method lora --tokens 10M --gpu h100 --gpus 8",
-    "serve": "serve llama3.1-8b --gpu h100 --gpus 1 --concurrency 8 --input 1k --output 100",
+    "serve": "serve llama3.1-8b --gpu h100 --gpus 1 --concurrency 8 --input 1k --output-len 100",
     "checkpoint": "checkpoint llama3-8b --gpus 64 --time 3d",
 }
 

@@ -254,7 +254,12 @@ def test_own_steps_give_one_factor_that_plan_and_validate_take(capsys, tmp_path)
         return json.loads(text)["result"]
 
     before, after = planned(), planned("--calibration", saved)
-    assert after["step_s"] == pytest.approx(before["step_s"] * 1.25, rel=1e-3)
+    # the factor is over the tuned job that `calibrate` predicts: a maturity is no more on top of it
+    assert after["step_s"] == pytest.approx(before["tuned"]["step_s"] * 1.25, rel=1e-3)
+    assert (before["maturity"], after["maturity"]) == ("as-it-comes", "measured")
+    assert after["tuned"] is None is after["as_it_comes"]
+    text = out(capsys, "plan", "llama3-8b", "--gpus", "16", "--calibration", saved)[1]
+    assert "by the site's measured factor" in text.splitlines()[0]
     assert after["roofline_s"] == before["roofline_s"] and after["layout"] == before["layout"]
 
     rows = tmp_path / "rows.csv"

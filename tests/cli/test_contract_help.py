@@ -7,8 +7,10 @@ import sys
 import pytest
 import typer
 
+from gpuscale.answers.ask import GROUPS, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import app, run
+from gpuscale.cli.help import help_text
 
 GROUP = typer.main.get_command(app)
 LIGHT = "print(*sorted({'typer', 'rich', 'pydantic', 'numpy'} & set(sys.modules)))"
@@ -74,3 +76,24 @@ def test_only_what_is_needed_is_imported(code, loaded):
         [sys.executable, "-c", f"{code}; import sys; {LIGHT}"], capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1] == loaded, done.stderr
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_the_first_help_is_one_screen_and_all_has_every_option(name):
+    for width in (80, 100):
+        first = help_text(name, "", width).splitlines()
+        assert len(first) <= 60 and max(map(len, first[:-1])) <= width  # the last is to be copied
+    whole = help_text(name, "all", 80)
+    for field, (_, argument) in fields_of(question_of(name)).items():
+        assert argument or f"--{field.replace('_', '-')}" in whole
+    groups = {f.group for f, argument in fields_of(question_of(name)).values() if not argument}
+    assert groups <= {"", *GROUPS}
+
+
+def test_a_group_of_options_is_asked_for_by_name(capsys):
+    assert run(["plan", "--help", "layout"]) == 0
+    shown = capsys.readouterr().out
+    assert "--order" in shown and "--spot" not in shown
+    assert run(["plan", "-h", "layuot"]) == 2
+    assert "hint: did you mean `layout`?" in capsys.readouterr().err
+    assert run(["help", "plan", "rl"]) == 0 and "--rollout-tp" in capsys.readouterr().out

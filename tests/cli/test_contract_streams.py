@@ -96,14 +96,14 @@ def test_no_arguments_prints_the_help():
     bare, asked = run(), run("--help")
     assert (bare.returncode, bare.stderr) == (0, "")
     assert bare.stdout.strip() == asked.stdout.strip()
-    assert bare.stdout.splitlines()[-1] == "    gpuscale plan llama3-70b --gpus 4096"
+    assert bare.stdout.splitlines()[-1] == "  gpuscale plan llama3-70b --gpus 4096"
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_ends_with_the_example(flag):
     r = run("demo", flag, COLUMNS="40")
     assert (r.returncode, r.stderr) == (0, "")
-    assert r.stdout.rstrip().splitlines()[-2:] == ["  Example:", "    gpuscale demo 5 --json"]
+    assert r.stdout.rstrip().splitlines()[-2:] == ["Example:", "  gpuscale demo 5 --json"]
 
 
 @pytest.mark.parametrize(("name", "code"), [("x", 0), ("no", 1)])
@@ -112,8 +112,10 @@ def test_answer_and_its_code(name, code):
     assert (r.returncode, r.stderr) == (code, "warning: careful\n")
     r = run("demo", "5", "--name", name, "--json")
     assert (r.returncode, r.stderr) == (code, "")
-    assert json.loads(r.stdout) == {
-        "schema": 1,
+    found = json.loads(r.stdout)
+    assert [p["key"] for p in found.pop("summary")] == ["verdict", "time", "memory"]
+    assert found == {
+        "schema": 2,
         "command": "demo",
         "inputs": {"m": 5, "name": name},
         "result": {"time_s": 2.0, "m": 5},

@@ -19,6 +19,9 @@ LIMIT_S = 2.0
 WRITES = {("validate", "rows"), ("calibrate", "save"), ("study", "out")}
 
 
+IN_WORDS = {"diagnose"}  # its options are what a person says of a run, and no files
+
+
 def lines(name, file=ZERO):
     """Command lines of one command, with the file at every place."""
     question = question_of(name)
@@ -27,7 +30,7 @@ def lines(name, file=ZERO):
     for i in arguments:
         yield [*words[:i], file, *words[i + 1 :]]
     for field, (asked, is_argument) in fields_of(question).items():
-        if is_argument or asked.kind == "flag" or (name, field) in WRITES:
+        if is_argument or asked.kind == "flag" or (name, field) in WRITES or name in IN_WORDS:
             continue
         with contextlib.suppress(GpuscaleError):  # of a number, or a word of a list
             asked.read(file, field)

@@ -96,10 +96,11 @@ FIXED = (
     "plan llama3-8b --gpu h100 --gpus 16 --method grpo --engine async --rollout-gpus 8 --steps 9",
     "plan llama3-8b --gpu a100-80gb --gpus 8 --method ppo",
     "plan llama3-8b --gpu h100 --gpus 8 --method dpo",
-    "serve llama3-8b --gpu h100 --gpus 1 --concurrency 4 --input 300 --output 30",
+    "serve llama3-8b --gpu h100 --gpus 1 --concurrency 4 --input 300 --output-len 30",
     "serve llama3-70b --gpu h100 --gpus 4 --tp 4 --weights fp8 --draft eagle:4 --accept 0.7 "
-    "--concurrency 4 --input 500 --output 50",
-    "serve llama3-8b --gpu h100 --gpus 2 --disagg 1xTP1+1xTP1 --burst 9 --input 100 --output 20",
+    "--concurrency 4 --input 500 --output-len 50",
+    "serve llama3-8b --gpu h100 --gpus 2 --disagg 1xTP1+1xTP1 --burst 9 --input 100 "
+    "--output-len 20",
     "timeline llama3-8b --gpus 32 --pp 4 --vpp 2 --tp 2 --cp 2",
     "timeline llama3-8b --gpus 16 --pp 4 --schedule zb-h1 --software any",
     "quiz gpu.quiz1.q3.h100",
@@ -136,17 +137,17 @@ TERMS = {
         "mfu": "mfu",
         "tokens_per_s": "tokens_per_s",
         "peak_bytes": "peak_bytes",
-        "usable_bytes": "capacity_bytes",
+        "capacity_bytes": "capacity_bytes",
         "ideal_s": "run.time_s",
         "expected_s": "run.expected_s",
         "gpu_hours": "run.gpu_hours",
         "usd": "run.usd",
     },
-    "memory": {"total_bytes": "expected.total_bytes", "usable_bytes": "usable_bytes"},
+    "memory": {"peak_bytes": "expected.total_bytes", "capacity_bytes": "capacity_bytes"},
     "memory --serve": {
         "total_bytes": "per_gpu.total_bytes",
         "max_concurrency": "per_gpu.max_concurrency",
-        "usable_bytes": "per_gpu.usable_bytes",
+        "capacity_bytes": "per_gpu.usable_bytes",
     },
     "serve": {
         "n_gpus": "n_gpus",
@@ -159,11 +160,11 @@ TERMS = {
     "tuning": {
         "run_s": "run_s",
         "step_s": "step_s",
-        "total_bytes": "total_bytes",
+        "peak_bytes": "peak_bytes",
         "usd": "cost_usd",
         "tokens_per_s": "tokens_per_s",
     },
-    "rl": {"step_s": "step_s", "total_bytes": "total_bytes", "tokens_per_s": "tokens_per_s"},
+    "rl": {"step_s": "step_s", "peak_bytes": "peak_bytes", "tokens_per_s": "tokens_per_s"},
 }
 """Kind of answer -> term of each headline number and where the answer has it."""
 
@@ -174,6 +175,7 @@ WITHOUT = {
     "check": "answers of other commands, each with its terms",
     "validate": "measurements beside predictions",
     "calibrate": "a fit",
+    "diagnose": "causes ranked, each with its own source",
     "launch": "a file",
 }
 """Commands whose answer is no formula, and what it is."""

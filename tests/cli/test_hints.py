@@ -113,12 +113,12 @@ def test_formats_of_weights_are_called_alike(word):
 def test_a_hint_leads_to_what_exists():
     """Every preset that a hint names is there."""
     from gpuscale.io.presets import find_preset
-    from gpuscale.meant import NAMES
+    from gpuscale.meant import names
 
     named = {
         (kind.lower(), name)
         for kind in ("model", "GPU")
-        for said in NAMES[kind].values()
+        for said in names()[kind].values()
         if said.startswith(("which one", "it is"))
         for name in re.findall(r"[\w.-]*[a-z][\w.-]*\d[\w-]*", said.partition(";")[0])
     }

@@ -1,12 +1,15 @@
 """The commands as tools of an assistant, through the SDK's own client where it is installed."""
 
+import json
 import sys
 
 import pytest
 
-from gpuscale.answers.table import COMMANDS
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import run
-from gpuscale.cli.mcp import TOOLS, answered, tool_schema
+from gpuscale.cli.mcp import TOOLS, about, answered, read, resources, tool_schema
+from gpuscale.errors import GpuscaleError
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -14,13 +17,52 @@ def test_every_tool_has_a_schema_of_its_questions_fields(name):
     schema = tool_schema(name)
     assert set(schema["required"]) <= set(schema["properties"])
     assert all(p["description"] for p in schema["properties"].values())
+    arguments = [n for n, (_, a) in fields_of(question_of(name)).items() if a]
+    assert set(arguments) <= set(schema["properties"]) and len(schema["properties"]) <= 15
+
+
+TOKEN = 4.0
+"""Characters of a token in such texts."""
+
+
+def test_the_list_and_an_answer_are_short():
+    assert len(json.dumps([about(name) for name in TOOLS])) < 4_000 * TOKEN
+    for name, given in (
+        ("plan", {"model": "llama3-8b", "gpus": 64}),
+        ("memory", {"model": "llama3-8b", "gpu": "rtx-4090", "method": "qlora"}),
+        ("serve", {"model": "llama3-8b", "rate": "2/s"}),
+        ("network", {"cluster": "h100-superpod", "gpus": 1024}),
+    ):
+        text, answer, wrong = answered(name, given)
+        assert not wrong and len(text) + len(json.dumps(answer)) < 1_000 * TOKEN, name
+
+
+def test_any_option_is_taken_and_checked():
+    given = {"model": "llama3-70b", "tp": 8, "options": {"pp": 4, "--recompute": "full"}}
+    full = answered("memory", given)[1]["numbers"]
+    less = answered("memory", {"model": "llama3-70b", "tp": 8, "pp": 4})[1]["numbers"]
+    assert full["peak_bytes"] < less["peak_bytes"]
+    text = answered("memory", given | {"options": {"recompte": "full"}})[0]
+    assert "did you mean `recompute`?" in text
+    assert "given twice" in answered("memory", given | {"options": {"tp": 4}})[0]
+
+
+def test_details_are_asked_for_or_read():
+    given = {"model": "llama3-70b", "tp": 8, "pp": 4}
+    part = answered("memory", given | {"show": "figures"})[0]
+    _, answer, _ = answered("memory", given)
+    assert "likely range" in part and read(f"{answer['resource']}/figures")[1].strip() in part
+    assert json.loads(read(f"{answer['resource']}/json")[1])["schema"] == 2
+    assert f"{answer['resource']}/all" in dict(resources())
+    with pytest.raises(GpuscaleError):
+        read("gpuscale://answer/0")
 
 
 def test_a_call_is_the_commands_answer(capsys):
-    text, answer, wrong = answered("model", {"model": "llama3-8b"})
+    text, answer, wrong = answered("model", {"model": "llama3-8b", "show": "all"})
     assert run(["model", "llama3-8b"]) == 0
     assert text.strip() == capsys.readouterr().out.strip() and not wrong
-    assert answer["result"]["params"] == 8030261248
+    assert answer["numbers"]["params"] == 8030261248
 
 
 @pytest.mark.parametrize(
@@ -61,7 +103,7 @@ def test_the_sdks_client_lists_and_calls():
 
     tools, fits, wrong = anyio.run(talk)
     assert {t.name for t in tools.tools} == set(TOOLS)
-    assert not fits.is_error and fits.structured_content["result"]["fits"] is True
+    assert not fits.is_error and fits.structured_content["numbers"]["fits"] is True
     assert wrong.is_error and "no-such-model" in wrong.content[0].text
 
 

@@ -55,7 +55,7 @@ def test_llama3_70b_tp8_pure_dp_does_not_fit(capsys):  # Quiz 5 Q2.3: 87.5 GB ag
         "documents",
     )
     assert code == 1
-    assert r["total_bytes"] == 87.5e9
+    assert r["peak_bytes"] == 87.5e9
     assert r["hbm_bytes"] == 80e9
     assert (r["n_gpus_to_hold"], r["n_nodes_to_hold"]) == (9, 2)
     code, r = result(
@@ -72,7 +72,7 @@ def test_llama3_70b_tp8_pure_dp_does_not_fit(capsys):  # Quiz 5 Q2.3: 87.5 GB ag
 )
 def test_zero_paper_figure_1(capsys, zero, want):
     code, r = result(capsys, "--params", "7.5e9", "--zero", str(zero), "--dp", "64")
-    assert r["total_bytes"] == want
+    assert r["peak_bytes"] == want
     assert code == (0 if want < 85e9 else 1)
 
 
@@ -157,12 +157,12 @@ def test_stages_and_min_gpus(capsys):
         sum(v for k, v in s.items() if k.endswith("_bytes") and k != "total_bytes")
         for s in r["stages"]
     ]
-    assert r["total_bytes"] == pytest.approx(max(totals))
+    assert r["peak_bytes"] == pytest.approx(max(totals))
 
 
 def test_hsdp_and_offload(capsys):
     _, group = result(capsys, "--params", "7e9", "--zero", "3", "--dp", "128", "--shard-group", "8")
-    assert group["total_bytes"] == 14e9  # lecture notes: 16 P / K
+    assert group["peak_bytes"] == 14e9  # lecture notes: 16 P / K
     _, kept = result(capsys, "llama3-8b", "--dp", "8")
     _, moved = result(capsys, "llama3-8b", "--dp", "8", "--offload", "optimizer")
     gone = kept["expected"]["master_bytes"] + kept["expected"]["optimizer_bytes"]
@@ -215,7 +215,7 @@ def test_terms_have_the_inputs_of_the_formula():
     assert kept["layers_1"] + kept.get("layers_2", 0) == 8
     assert kept["recomputed_frac"] == 3 / 8
     assert kept["in_flight"] == document.result.expected.in_flight_micro_batches
-    assert terms["usable_bytes"]["reserved_frac"] == 0.011
+    assert terms["capacity_bytes"]["reserved_frac"] == 0.011
 
 
 BAD = [
@@ -249,7 +249,7 @@ BAD = [
     (("--params", "70e9", "--vpp", "4"), "needs a model"),
     (("llama3-70b", "--serve", "--seq", "8192"), "no meaning with --serve"),
     (("llama3-70b", "--serve", "--stages"), "no meaning with --serve"),
-    (("deepseek-v3", "--imbalance", "0.5"), "--imbalance must be"),
+    (("deepseek-v3", "--balance", "0.5"), "--balance must be"),
     (("--params", "70e9", "--shard-group", "3", "--dp", "8"), "does not divide"),
 ]
 

@@ -111,12 +111,13 @@ def test_memory_and_timeline_say_what_the_plan_says(
     except GpuscaleError:
         return  # nothing that this software can run
     found = plan.result
-    options = asked(found.layout, model, cluster, software) | same
+    taken = {k: v for k, v in plan.inputs["settings"].items() if k in ("dispatcher", "moe_kernels")}
+    options = asked(found.layout, model, cluster, software) | taken | same
     if found.layout.stage_layers:
         options["pipeline_layout"] = found.layout.stage_layers
     memory = Memory(**options).answer().result
-    assert memory.total_bytes == pytest.approx(found.peak_bytes, rel=1e-9)
-    assert memory.usable_bytes == found.capacity_bytes
+    assert memory.peak_bytes == pytest.approx(found.peak_bytes, rel=1e-9)
+    assert memory.capacity_bytes == found.capacity_bytes
     assert memory.fits == (found.headroom_bytes >= 0)
     assert memory.fits <= found.fits  # of a plan: at the end of the interval that --fit names
     assert tuple(s.n_layers for s in memory.stages) == found.stage_layers
@@ -155,7 +156,7 @@ def test_recompute_per_op_is_searched_where_the_framework_has_it(software):
 
 def test_selective_recompute_of_torchtitan_is_per_operator():
     same = {"model": "llama3-8b", "software": "torchtitan", "gpus": 8, "dp": 8}
-    for ask, key in ((Memory, "total_bytes"), (Timeline, "step_s")):
+    for ask, key in ((Memory, "peak_bytes"), (Timeline, "step_s")):
         both = [
             getattr(ask(**same, recompute=name).answer().result, key)
             for name in ("selective", "per-op")
@@ -239,6 +240,9 @@ def test_the_size_that_is_found_is_planned_as_a_plan_of_it(wish):
         model="llama3-70b", gpus=str(found.n_gpus), global_batch=str(found.global_batch_size)
     ).answer()
     assert found.meets
-    assert found.step_s == pytest.approx(alone.result.step_s, rel=0.06)
+    # A limit of time may ask for the faster layout that the plan passes over for a simpler one.
+    passed = alone.result.passed_over
+    least = alone.result.step_s * (1 - (passed.gain_frac if passed else 0.0))
+    assert least * 0.94 <= found.step_s <= alone.result.step_s * 1.06
     near = found.step_s * (1 - 1e-12) <= alone.result.step_s
     assert found.layout == alone.result.layout or near  # the simpler one misses the condition

@@ -43,7 +43,7 @@ def test_llama3_70b_on_4096(capsys):
     families = {a["family"] for a in r["alternatives"]}
     assert len(families) >= 3
     assert all(a["why"] for a in r["alternatives"])
-    fastest = r["step_s"] / 1.05  # of ties the simplest is proposed
+    fastest = (r["passed_over"] or r)["step_s"]
     assert all(a["step_s"] >= fastest for a in r["alternatives"] if a["fits"])
 
 
@@ -148,6 +148,8 @@ def test_published_405b_layout_is_near_the_measured_mfu(capsys):
         "1",
         "--fit",
         "expected",
+        "--maturity",
+        "tuned",
     )
     assert code == 0
     assert answer["result"]["mfu"] == pytest.approx(0.41, rel=0.1)
@@ -177,14 +179,16 @@ def test_deepseek_v3_on_2048_h800(capsys):
 def test_gpt3_on_512_v100_does_not_fit(capsys):
     """Errata E8: 64 DP x 8 TP leaves 43.75 GB of weights on a 32 GB GPU."""
     code, answer = result_of(
-        capsys, "gpt3-175b", "--cluster", "dgx1-v100", "--gpus", "512", "--tp", "8", "--dp", "64"
+        capsys,
+        *("gpt3-175b", "--cluster", "dgx1-v100", "--gpus", "512"),
+        *("--tp", "8", "--dp", "64", "--zero", "1"),
     )
     r = answer["result"]
     assert code == 1
     assert not r["fits"]
     assert r["memory"]["weights_bytes"] == pytest.approx(43.75e9, rel=0.02)
     changes = " ".join(m["change"] for m in r["remedies"])
-    assert "--zero 3" in changes
+    assert "--zero left free" in changes
     assert "--dp left free" in changes
     assert all(
         m["peak_bytes"] <= r["capacity_bytes"] for m in r["remedies"] if "left" in m["change"]
@@ -207,7 +211,10 @@ def test_recompute_that_tuned_experts_exclude(capsys):
         capsys, "qwen3-30b-a3b", "--gpus", "8", "--ep", "8", "--recompute", "full"
     )
     assert code == 0
-    assert answer["result"]["tuned"]["layout"]["recompute"] == "full"  # without the overlap
+    tuned = answer["result"]["tuned"]
+    assert answer["result"]["layout"]["recompute"] == "full"
+    assert "DeepEP" in tuned["settings"]
+    assert "expert exchange overlapped" not in tuned["settings"]
 
 
 def test_671b_on_16_cards(capsys):
@@ -241,7 +248,7 @@ def test_text_has_all_sections(capsys):
         "layouts in the space",
         "tokens per GPU",
         "per DP rank",
-        "time, ideal",
+        "time, no failures",
         "time, expected",
         "interruptions",
         "checkpoint every",
@@ -249,7 +256,7 @@ def test_text_has_all_sections(capsys):
         "site world",
     ):
         assert words in out
-    assert len(out.splitlines()) < 90
+    assert len(out.splitlines()) < 100
 
 
 def test_csv_and_markdown(capsys):

@@ -10,7 +10,7 @@ from running import invoke
 from gpuscale.answers.serve import reading
 from gpuscale.errors import GpuscaleError
 
-CHAT = ("--weights", "fp8", "--input", "1000", "--output", "200")
+CHAT = ("--weights", "fp8", "--input", "1000", "--output-len", "200")
 
 
 def answer(*args, code=0):
@@ -83,7 +83,7 @@ def test_context_is_promised_or_refused():
 def test_closed_loop_and_burst():
     loop = answer("llama3-8b", "--gpus", "1", "--concurrency", "16")
     # 100 x 2,250 tokens of 320 KiB are 74 GB: more than two GPUs have beside 141 GB of weights
-    load = ("llama3.1-70b", "--concurrency", "100", "--input", "2000", "--output", "500")
+    load = ("llama3.1-70b", "--concurrency", "100", "--input", "2000", "--output-len", "500")
     assert answer(*load)["n_gpus"] == 4 and answer(*load, "--tp", "2")["n_gpus"] == 2
     fast = answer(*load, "--ttft", "p95:2s")
     assert fast["n_gpus"] > 4 and fast["ttft_p95_s"] <= 2.0
@@ -104,7 +104,15 @@ def test_one_stream_of_a_local_card():
 
 def test_pools_by_hand():
     r = answer(
-        "llama3-8b", "--disagg", "1xTP1+3xTP1", "--input", "4000", "--output", "300", "--rate", "4"
+        "llama3-8b",
+        "--disagg",
+        "1xTP1+3xTP1",
+        "--input",
+        "4000",
+        "--output-len",
+        "300",
+        "--rate",
+        "4",
     )
     assert [p["role"] for p in r["pools"]] == ["prefill", "decode"]
     assert r["n_gpus"] == 4
@@ -130,7 +138,7 @@ def test_same_seed_same_answer():
     [
         (("--rate", "-1"), "above 0"),
         (("--rate", "5/fortnight"), "not known"),
-        (("--output", "0"), "above 0"),
+        (("--output-len", "0"), "above 0"),
         (("--input", "zipf:5"), "unknown distribution"),
         (("--input", "uniform:9,5"), "smaller length first"),
         (("--input", "lognormal:5"), "takes 2 numbers"),
@@ -168,9 +176,9 @@ def test_bad_input_is_told_in_one_line(args, words):
     [
         ("--rate", "1e9"),
         ("--input", "1e8", "--rate", "1"),
-        ("--output", "1e8", "--rate", "1"),
-        ("--input", "lognormal:1M,3", "--output", "exp:1M", "--gpus", "8"),
-        ("--concurrency", "20000", "--gpus", "1", "--input", "10", "--output", "2"),
+        ("--output-len", "1e8", "--rate", "1"),
+        ("--input", "lognormal:1M,3", "--output-len", "exp:1M", "--gpus", "8"),
+        ("--concurrency", "20000", "--gpus", "1", "--input", "10", "--output-len", "2"),
     ],
     ids=str,
 )
@@ -264,7 +272,7 @@ def test_pareto_is_a_frontier(tmp_path):
 
 
 def test_matched_pools_are_tried_beside_replicas():
-    args = ("llama3-8b", "--gpus", "4", "--input", "6000", "--output", "300", "--tpot", "15ms")
+    args = ("llama3-8b", "--gpus", "4", "--input", "6000", "--output-len", "300", "--tpot", "15ms")
     r = answer(*args, "--disagg", "auto")
     alone = answer(*args)
     assert r["at_most_per_s"] >= alone["at_most_per_s"]
@@ -312,10 +320,10 @@ def test_cheapest_kind_of_gpu():
 
 def test_a_context_at_the_edge_is_answered_with_a_warning():
     base = ["serve", "qwen3-32b", "--gpu", "a100-80gb", "--gpus", "1", "--burst", "20", "--json"]
-    near = invoke(*base, "--input", "4000", "--output", "200", "--context", "40960")
+    near = invoke(*base, "--input", "4000", "--output-len", "200", "--context", "40960")
     assert near.returncode == 0
     assert "may refuse to start" in " ".join(json.loads(near.stdout)["warnings"])
-    far = invoke(*base, "--input", "4000", "--output", "200", "--context", "131072")
+    far = invoke(*base, "--input", "4000", "--output-len", "200", "--context", "131072")
     assert (far.returncode, json.loads(far.stdout)["result"]["fits"]) == (1, False)
 
 
@@ -368,7 +376,7 @@ def test_layers_on_the_host_by_count():
 def test_four_bit_weights_of_one_user_run_near_the_bandwidth(model, gpu, measured):
     done = invoke(
         *("serve", model, "--gpu", gpu, "--gpus", "1", "--engine", "lmdeploy", "--weights", "awq"),
-        *("--input", "1", "--output", "512", "--concurrency", "1", "--json"),
+        *("--input", "1", "--output-len", "512", "--concurrency", "1", "--json"),
     )
     speed = json.loads(done.stdout)["result"]["tokens_per_s_per_user"]
     assert measured[0] <= speed <= measured[1]
@@ -395,7 +403,16 @@ def test_prompts_of_quantised_files_run_at_the_rate_that_llama_bench_prints(
     model, gpu, weights, prompt, rate, decoded
 ):
     asked = ("serve", model, "--gpu", gpu, "--gpus", "1", "--engine", "llama.cpp")
-    load = ("--weights", weights, "--input", str(prompt), "--output", "64", "--concurrency", "1")
+    load = (
+        "--weights",
+        weights,
+        "--input",
+        str(prompt),
+        "--output-len",
+        "64",
+        "--concurrency",
+        "1",
+    )
     found = json.loads(invoke(*asked, *load, "--json").stdout)["result"]
     assert prompt / found["ttft_mean_s"] == pytest.approx(rate, rel=0.3)
     if decoded is not None:
@@ -404,7 +421,7 @@ def test_prompts_of_quantised_files_run_at_the_rate_that_llama_bench_prints(
 
 def test_files_of_four_bits_fit_where_people_ran_them():
     card = "serve qwen2.5-14b --gpu rtx-2080 --weights q4_k_m --ngl 42 --json"
-    one = json.loads(invoke(*card.split(), "--input", "64", "--output", "200").stdout)["result"]
+    one = json.loads(invoke(*card.split(), "--input", "64", "--output-len", "200").stdout)["result"]
     assert one["fits"]  # llmfit pull request 778; the embedding is on the host
     pair = "serve qwen3-235b-a22b --gpu dgx-spark --gpus 2 --tp 2 --weights gptq --json"
     each = json.loads(invoke(*pair.split(), "--concurrency", "1").stdout)["result"]["memory"]
@@ -414,16 +431,18 @@ def test_files_of_four_bits_fit_where_people_ran_them():
 def test_old_versions_keep_memory_for_the_longest_prompt():
     card = ("serve", "llama3.1-8b", "--gpu", "rtx-3090", "--gpus", "1", "--json")
     old = invoke(*card, "--context", "20000", "--engine", "vllm==0.6.4")
-    assert json.loads(old.stdout)["result"]["kv_tokens"] == pytest.approx(31_232, rel=0.15)
-    assert "vllm 0.6.4" in old.stdout  # vLLM issue 10517 prints 1,952 blocks of 16 tokens
+    assert json.loads(old.stdout)["result"]["kv_tokens"] == pytest.approx(31_232, rel=0.03)
+    assert "vLLM 0.6.4" in old.stdout  # vLLM issue 10517 prints 1,952 blocks of 16 tokens
     node = ("serve", "llama3.1-405b", "--weights", "fp8", "--gpu", "h100", "--gpus", "8", "--json")
     refused = invoke(*node, "--context", "128k", "--engine", "vllm 0.5.3")
     found = json.loads(refused.stdout)["result"]  # vLLM issue 6746: refused, 79,392 tokens
-    assert refused.returncode == 1 and found["kv_tokens"] == pytest.approx(79_392, rel=0.25)
-    same = (
-        invoke(*card, "--engine", e, "--concurrency", "4").stdout for e in ("vllm", "vllm:0.11")
-    )
-    assert len({json.loads(s)["result"]["tpot_mean_s"] for s in same}) == 1
+    assert refused.returncode == 1 and found["kv_tokens"] < 79_392 * 1.25
+    times = [
+        json.loads(invoke(*card, "--engine", e, "--concurrency", "4").stdout)["result"]
+        for e in ("vllm:0.15", "vllm/vllm-openai:v0.19.0", "vllm:2025-11")
+    ]
+    same, other, waits = (r["tpot_mean_s"] for r in times)
+    assert same == other < waits  # asynchronous scheduling from 0.14 on
 
 
 def test_tokens_of_the_cache_are_counted_at_the_longest_context():
@@ -437,7 +456,16 @@ def test_old_versions_wait_for_the_host():
     """Qwen2.5 on an A100 under vLLM 0.6.3, one user (qwen.readthedocs.io, speed benchmark)."""
     for size, measured in (("1.5b", 183.3), ("3b", 127.6), ("7b", 84.3)):
         asked = ("serve", f"qwen2.5-{size}", "--gpu", "a100-sxm-80gb", "--gpus", "1", "--json")
-        load = ("--input", "1", "--output", "2048", "--concurrency", "1", "--engine", "vllm:0.6.3")
+        load = (
+            "--input",
+            "1",
+            "--output-len",
+            "2048",
+            "--concurrency",
+            "1",
+            "--engine",
+            "vllm:0.6.3",
+        )
         speed = json.loads(invoke(*asked, *load).stdout)["result"]["tokens_per_s_per_user"]
         assert speed == pytest.approx(measured, rel=0.15), size
 
@@ -455,7 +483,7 @@ def test_lengths_of_chat_data_are_those_that_the_benchmark_prints():
     from gpuscale.answers.serve.reading import lengths
 
     assert lengths("sharegpt", "--input").mean * 1000 == pytest.approx(217_393, rel=0.01)
-    assert lengths("ShareGPT", "--output").mean * 1000 == pytest.approx(201_847, rel=0.01)
+    assert lengths("ShareGPT", "--output-len").mean * 1000 == pytest.approx(201_847, rel=0.01)
 
 
 def test_intervals_are_those_of_the_kind_of_load():
@@ -482,3 +510,60 @@ def test_intervals_are_those_of_the_kind_of_load():
 def test_engines_are_told_a_checkpoint_that_exists(args, loaded):
     done = invoke("serve", *args, "--gpu", "h100", "--gpus", "1", "--concurrency", "2")
     assert loaded in done.stdout, done.stderr
+
+
+MOONCAKE = "\n".join(
+    f'{{"timestamp": {100 * i}, "input_length": 1500, "output_length": 20, "hash_ids": {blocks}}}'
+    for i, blocks in enumerate(([1, 2, 3], [1, 2, 4], [5, 6, 7], [1, 2, 3]))
+)
+CHAT_FILE = json.dumps(
+    [
+        {"conversations": [{"from": who, "value": "word " * 80} for who in ("human", "gpt") * 2]}
+        for _ in range(20)
+    ]
+)
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,m,100,10,110,a\n"
+TRACES = (  # file, its text, other options, requests, share of the prompts found in the cache
+    ("mooncake.jsonl", MOONCAKE, (), 4, (2 * 512 + 1499) / 6000),
+    ("burst.csv", BURST + "6,m,100,0,100,a\n7,m,50,10,60,a", (), 2, 0.0),
+    ("vllm.json", '{"input_lens": [9, 9], "output_lens": [5, 5], "start_times": [1, 2]}', (), 2, 0),
+    ("share.json", CHAT_FILE, ("--rate", "5/s"), 40, 0.5),  # 100 of 100 + 300 tokens, 200 held
+)
+
+
+@pytest.mark.parametrize(("name", "text", "more", "requests", "hit"), TRACES)
+def test_public_traces_are_read_as_they_are(tmp_path, name, text, more, requests, hit):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    done = invoke("serve", "llama3-8b", "--gpu", "h100", "--trace", str(path), *more, "--json")
+    found = json.loads(done.stdout)["result"]
+    assert found["n_requests"] == requests
+    assert found["prefix_hit_frac"] == pytest.approx(hit, abs=0.01)
+
+
+def test_rate_of_a_trace_follows_from_its_arrivals(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{i * 29.9 / 299:.4f},1000,200" for i in range(300)]
+    path.write_text("\n".join(["time,input,output", *rows]), encoding="utf-8")
+    done = invoke("serve", "llama3-8b", "--gpu", "h100", "--trace", str(path), "--json")
+    assert json.loads(done.stdout)["result"]["peak_rate_per_s"] == pytest.approx(10.0, rel=0.01)
+    path.write_text(CHAT_FILE, encoding="utf-8")
+    assert "--rate" in invoke("serve", "llama3-8b", "--trace", str(path)).stderr
+
+
+def test_a_model_newer_than_the_engine_runs_as_it_comes():
+    """SGLang 0.5.6 to 0.5.9 with new mixtures takes 1.1 to 2.1 times a settled one's passes."""
+    asked = ("serve", "minimax-m2.5", "--gpu", "b200", "--gpus", "8", "--tp", "8", "--json")
+    asked = (*asked, "--concurrency", "16", "--engine")
+    new, old = (
+        json.loads(invoke(*asked, e).stdout)["result"] for e in ("sglang:0.5.8", "sglang:0.5.20")
+    )
+    assert "as it comes" in new["as_it_comes"] and not old["as_it_comes"]
+    assert new["tpot_mean_s"] > 1.1 * old["tpot_mean_s"]
+    assert new["tpot_high_s"] / new["tpot_mean_s"] > old["tpot_high_s"] / old["tpot_mean_s"]
+    assert invoke(*asked, "sglang:0.5.8").stdout.count("deepseek") == 0
+
+
+def test_the_launch_line_names_the_model_that_was_asked_for():
+    done = invoke("serve", "deepseek-r1", "--gpu", "h200", "--gpus", "8", "--concurrency", "8")
+    assert "deepseek-ai/DeepSeek-R1 " in done.stdout and "DeepSeek-V3" not in done.stdout

@@ -24,7 +24,7 @@ def test_a_replica_is_the_same_in_all_three(model, cluster, tp, context, formats
     assert (plan.memory, plan.fits, plan.fewest) == (memory.per_gpu, memory.fits, memory.fewest)
     assert plan.all_weights_bytes == memory.all_weights_bytes
     held = memory.per_gpu
-    lengths = {"input": context - 64, "output": 64, "context": context}
+    lengths = {"input": context - 64, "output_len": 64, "context": context}
     served = Serve(**same, gpus=tp, **lengths).answer().result
     for part in ("weights_bytes", "activations_bytes", "overhead_bytes", "usable_bytes"):
         assert getattr(served.memory, part) == pytest.approx(getattr(held, part), rel=1e-6), part

@@ -95,8 +95,8 @@ def test_pool_gives_what_one_process_gives(tmp_path):
 def test_list_of_jobs_with_an_error_and_a_no(capsys, tmp_path):
     text = """
     question = "memory"
-    show = ["total_bytes"]
-    rank = "-total_bytes"
+    show = ["peak_bytes"]
+    rank = "-peak_bytes"
     [common]
     cluster = "dgx-h100"
     [[job]]

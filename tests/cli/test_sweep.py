@@ -37,7 +37,7 @@ def test_swept_questions_have_headlines():
     ("line", "key", "texts", "path"),
     [
         (COLLECTIVE, EGRESS, ["100e9", "400 GB/s", "3.2TB/s"], ("expected", "time_s")),
-        ("memory llama3-70b --tp 8", "pp", ["1", "4", "16"], ("total_bytes",)),
+        ("memory llama3-70b --tp 8", "pp", ["1", "4", "16"], ("peak_bytes",)),
         ("matmul-time h100 1 4096 8192", "m", ["16", "4096"], ("expected", "time_s")),
         ("network h100-superpod", "gpus", ["128", "1024"], ("collective_bytes_per_s",)),
         ("model llama3-8b", "model.n_layers", ["16", "32"], ("params",)),
@@ -60,13 +60,13 @@ def test_each_point_is_what_the_command_says_alone(line, key, texts, path, capsy
 
 
 def test_two_keys_give_all_pairs_and_a_grid(capsys):
-    line = "memory llama3-70b --sweep tp=2..8 --sweep pp=4,8 --sweep-show total_bytes"
+    line = "memory llama3-70b --sweep tp=2..8 --sweep pp=4,8 --sweep-show peak_bytes"
     code, found = points(line, capsys)
     assert code == 0 and len(found) == 6
     assert [p["values"] for p in found[:2]] == [{"tp": 2, "pp": 4}, {"tp": 2, "pp": 8}]
     assert {p["answer"] for p in found} == {"yes", "no"}
     rows = list(csv.DictReader(io.StringIO(call(f"{line} --format csv", capsys)[1])))
-    assert [float(r["total_bytes"]) for r in rows] == [p["numbers"]["total_bytes"] for p in found]
+    assert [float(r["peak_bytes"]) for r in rows] == [p["numbers"]["peak_bytes"] for p in found]
     text = call(line, capsys)[1]
     assert "tp \\ pp           4           8" in text and "* the answer is no" in text
 
@@ -97,10 +97,10 @@ def test_both_spellings_of_an_option_can_be_swept(capsys):
 
 
 def test_requirement_is_held_at_every_point(capsys):
-    line = "memory llama3-70b --tp 8 --seq-len 4096 --sweep pp=4,8 --require 'total_bytes<=40GB'"
+    line = "memory llama3-70b --tp 8 --seq-len 4096 --sweep pp=4,8 --require 'peak_bytes<=40GB'"
     code, found = points(line, capsys)
     assert code == 0 and [p["answer"] for p in found] == ["no", "yes"]
-    assert found[0]["note"].startswith("failed: total_bytes<=40GB: have 58.5")
+    assert found[0]["note"].startswith("failed: peak_bytes<=40GB: have 58.5")
     assert call(line.replace("4,8", "2,4"), capsys)[0] == 1
 
 

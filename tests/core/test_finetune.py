@@ -70,7 +70,7 @@ def test_quantised_base_keeps_embedding_and_head_wide():
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from(["lora", "qlora", "full"]), st.integers(1, 4), st.integers(9, 13))
 def test_memory_grows_with_tokens_and_parts_add_up(method, micro, log_seq):
-    p = load_software("hf-peft").finetune.to_core()
+    p = load_software("hf-peft").finetune
     one = peak(job(method, 2**log_seq, micro), p)
     more = peak(job(method, 2 ** (log_seq + 1), micro), p)
     assert more.total_bytes >= one.total_bytes

@@ -378,7 +378,7 @@ def test_unpacking_reads_the_packed_base_and_writes_it_wide():
 
 
 def test_transfers_over_a_slow_link_take_its_time():
-    """At 1 MB/s nothing hides them: weights twice, inputs of layers out and back."""
+    """At 1 MB/s nothing hides them: weights twice, inputs of all but two layers out and back."""
     slow = 1e6
     alone = job(offload=frozenset({"parameters"}), zero_stage=3)
     four = replace(alone, layout=replace(alone.layout, dp=4, global_batch_size=4))
@@ -387,7 +387,7 @@ def test_transfers_over_a_slow_link_take_its_time():
     kept = replace(four, layout=replace(four.layout, zero_stage=0))
     assert step(kept, slow).offload_s == pytest.approx(4 * N / slow, rel=0.01)
     inputs = step(job(offload_activations=True), slow).offload_s
-    assert inputs == pytest.approx(2 * 2 * 4096 * T * 32 / slow, rel=0.01)
+    assert inputs == pytest.approx(2 * 2 * 4096 * T * 30 / slow, rel=0.01)
     twice = step(job(offload_activations=True, global_batch_size=2), slow).offload_s
     assert twice == pytest.approx(2 * inputs, rel=0.01)
     assert step(job(offload_activations=True, cp=2), slow).offload_s == pytest.approx(

@@ -50,7 +50,7 @@ def job(method="full", loss="eager", optim="adamw", offload=(), **layout):
 
 
 def fitting(fits, gpus_per_node=8):
-    return SimpleNamespace(fits=fits, gpus_per_node=gpus_per_node)
+    return SimpleNamespace(fits=fits, legal=lambda _: True, gpus_per_node=gpus_per_node)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 8, 100, 65_536, 70_000])
@@ -167,7 +167,7 @@ def test_the_fastest_that_fits_of_each_count():
         speed = 10 * j.layout.dp - abs(j.layout.micro_batch_size - 2)
         return SimpleNamespace(job=j, step=SimpleNamespace(tokens_per_s=speed))
 
-    fake = SimpleNamespace(fits=lambda j: j.layout.dp != 2, trial=trial)
+    fake = SimpleNamespace(fits=lambda j: j.layout.dp != 2, legal=lambda _: True, trial=trial)
     found = best_by_count(fake, job(global_batch_size=8), Space((4, 2, 1), (0,)))
     assert [shape(t.job)[::2] for t in found] == [(1, 2), (4, 2)]
 
@@ -199,7 +199,9 @@ ALL = [  # what each takes off, of 158 bytes
 @pytest.mark.parametrize(("usable", "n"), [(158.0, 0), (153.0, 1), (152.9, 2), (0.0, 14)])
 def test_remedies_follow_one_another_until_it_fits(usable, n):
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2), usable)
-    bench = SimpleNamespace(trial=lambda j: tried(j, usable), usable_bytes=usable)
+    bench = SimpleNamespace(
+        trial=lambda j: tried(j, usable), usable_bytes=usable, legal=lambda _: True
+    )
     found = remedies(bench, start)
     assert [(r.name, r.saved_bytes) for r in found] == [
         (name, pytest.approx(saved)) for name, saved in ALL[:n]
@@ -218,7 +220,7 @@ def test_remedies_follow_one_another_until_it_fits(usable, n):
 def test_what_saves_little_is_no_remedy():
     """Of 250 bytes a fiftieth is 5: the shares of 3 and 4 are left out, those of 5 are not."""
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2))
-    found = remedies(SimpleNamespace(trial=tried, usable_bytes=250.0), start)
+    found = remedies(SimpleNamespace(trial=tried, usable_bytes=250.0, legal=lambda _: True), start)
     assert [r.name for r in found] == [name for name, saved in ALL[:-1] if saved >= 5.0]
 
 

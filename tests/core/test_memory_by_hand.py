@@ -7,14 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.engine import (
-    EngineMemory,
-    activation_bytes,
-    cache_bytes_per_sequence,
-    cache_room,
-    replica_weight_bytes,
-    routed_params,
-)
 from gpuscale.core.memory.facts import LayerFacts, ModelFacts, layer_facts, model_facts
 from gpuscale.core.memory.fit import (
     _layouts,
@@ -24,7 +16,6 @@ from gpuscale.core.memory.fit import (
     usable_bytes,
     why,
 )
-from gpuscale.core.memory.inference import serving_memory
 from gpuscale.core.memory.layer import layer_bytes
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import (
@@ -44,15 +35,6 @@ from gpuscale.core.memory.peak import (
     state_block,
     state_rules,
 )
-from gpuscale.core.memory.serving import (
-    FewestServing,
-    ServingJob,
-    fewest_serving,
-    model_weight_bytes,
-    replica_memory,
-    replica_of,
-)
-from gpuscale.core.memory.serving_terms import serving_terms
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.memory.states import (
     RECIPES,
@@ -64,7 +46,25 @@ from gpuscale.core.memory.states import (
 from gpuscale.core.memory.terms import stage_terms, usable_term
 from gpuscale.core.model.mixers.kind import CacheShape, Kept
 from gpuscale.core.rules import facts_of
+from gpuscale.core.serving.memory import (
+    EngineMemory,
+    activation_bytes,
+    cache_bytes_per_sequence,
+    cache_room,
+    replica_weight_bytes,
+    routed_params,
+)
+from gpuscale.core.serving.memory_terms import serving_terms
 from gpuscale.core.serving.records import Drafts, Replica
+from gpuscale.core.serving.replica import (
+    FewestServing,
+    ServingJob,
+    fewest_serving,
+    model_weight_bytes,
+    replica_memory,
+    replica_of,
+    serving_memory,
+)
 from gpuscale.core.stages import KindWeights, ModelWeights, StageParams
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
@@ -715,25 +715,25 @@ def test_a_prediction_layer_drafts():
 
 
 def test_activations_of_a_prefill_chunk():
-    """``2 t (4 h + widest)``: three FFN widths, or the rows that an expert rank gathers."""
-    assert activation_bytes(LLAMA, Replica(), 10) == 20 * (4 * 4096 + 3 * 14336)
-    assert activation_bytes(LLAMA, Replica(tp=4), 10) == 20 * (4 * 4096 + 3 * 14336 / 4)
+    """``2 t (3 h + widest)``: three FFN widths, or the rows that an expert rank gathers."""
+    assert activation_bytes(LLAMA, Replica(), 10) == 20 * (3 * 4096 + 3 * 14336)
+    assert activation_bytes(LLAMA, Replica(tp=4), 10) == 20 * (3 * 4096 + 3 * 14336 / 4)
     of = {"tokens": 10}
-    assert activation_bytes(QWEN, Replica(), **of) == 20 * (4 * 2048 + 8 * (2048 + 3 * 768))
+    assert activation_bytes(QWEN, Replica(), **of) == 20 * (3 * 2048 + 8 * (2048 + 3 * 768))
     split = activation_bytes(QWEN, Replica(tp=4), **of)
-    assert split == 20 * (4 * 2048 + 8 * (2048 + 3 * 768 / 4))
+    assert split == 20 * (3 * 2048 + 8 * (2048 + 3 * 768 / 4))
     spread = activation_bytes(QWEN, Replica(dp_attention=4, ep=4), **of)
-    assert spread == 20 * (4 * 2048 + 8 * (2048 + 3 * 768))
+    assert spread == 20 * (3 * 2048 + 8 * (2048 + 3 * 768))
     both = activation_bytes(QWEN, Replica(tp=2, dp_attention=4, ep=4), **of)
-    assert both == 20 * (4 * 2048 + 8 * (2048 + 3 * 768 / 2))
+    assert both == 20 * (3 * 2048 + 8 * (2048 + 3 * 768 / 2))
     wide = activation_bytes(QWEN, Replica(tp=128, ep=128), **of)  # a row at least
-    assert wide == 20 * (4 * 2048 + (2048 + 3 * 768))
+    assert wide == 20 * (3 * 2048 + (2048 + 3 * 768))
     latent = QWEN.layer_groups[0].ffn.model_copy(update={"latent_size": 512})
     thin = QWEN.model_copy(update={"ffns": dict.fromkeys(QWEN.ffns, latent)})
-    assert activation_bytes(thin, Replica(), **of) == 20 * (4 * 2048 + 8 * (512 + 3 * 768))
+    assert activation_bytes(thin, Replica(), **of) == 20 * (3 * 2048 + 8 * (512 + 3 * 768))
 
 
-W, PEAK = 2 * 8_030_257_152.0, 2 * 1000 * (4 * 4096 + 3 * 14336)
+W, PEAK = 2 * 8_030_257_152.0, 2 * 1000 * (3 * 4096 + 3 * 14336)
 LOGITS = 8 * 4 * 128_256.0  # of a sequence
 
 

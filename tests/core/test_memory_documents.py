@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.formats import weight_bytes
-from gpuscale.core.memory.inference import serving_memory
 from gpuscale.core.memory.states import (
     RECIPES,
     RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,
@@ -15,6 +14,7 @@ from gpuscale.core.memory.states import (
     nodes_to_hold,
     sharded_states,
 )
+from gpuscale.core.serving.replica import serving_memory
 from gpuscale.textbook.memory import (
     activations_held,
     forward_evaluations,
@@ -161,7 +161,7 @@ def test_out_of_range_is_refused(call):
 @pytest.mark.parametrize("context", [128, 1024, 4096, 32768])
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_the_most_sequences_fit_and_one_more_does_not(context, tp):
-    from gpuscale.core.memory.serving import ServingJob, replica_memory
+    from gpuscale.core.serving.replica import ServingJob, replica_memory
     from gpuscale.io.models import load_model
 
     model = load_model("llama3-8b").spec

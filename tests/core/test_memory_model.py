@@ -12,15 +12,14 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import fewest_gpus, usable_bytes
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import peak_stage, shards, stage_memories
-from gpuscale.core.memory.serving import ServingJob, fewest_serving, replica_memory
 from gpuscale.core.model.params import count_params
 from gpuscale.core.rules import facts_of
 from gpuscale.core.schedules import in_flight
+from gpuscale.core.serving.replica import ServingJob, fewest_serving, replica_memory
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.software_memory import SoftwareMemory
 
 SMALL = {n: load_model(n).spec for n in ("llama3-8b", "deepseek-v3", "gpt2", "qwen3-next-80b-a3b")}
 FACTS = {n: model_facts(m) for n, m in SMALL.items()}
@@ -305,11 +304,6 @@ def test_published_peaks(row):
     family, options, model, layout, kind, want, rel, source = row
     got = expected_peak(model, layout, family, options)
     assert got.kind_bytes(kind) == pytest.approx(want, rel=rel), source
-
-
-def test_spec_and_record_have_the_same_fields():
-    fields = set(SoftwareMemory.model_fields) - {"sources"}
-    assert fields <= {f for f in IDEAL.__slots__}
 
 
 def test_gpt3_on_512_v100_does_not_fit():  # errata E8

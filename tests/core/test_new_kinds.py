@@ -135,7 +135,7 @@ def test_an_optimizer_is_one_row(monkeypatch):
     for name in ("sgd", "adam-mini", "adamw"):
         done = invoke(*line.format(name).split())
         assert done.returncode in (0, 1), done.stderr
-        found[name] = json.loads(done.stdout)["result"]["total_bytes"]
+        found[name] = json.loads(done.stdout)["result"]["peak_bytes"]
     assert found["sgd"] < found["adam-mini"] < found["adamw"]
     timed = invoke(
         "plan", "llama3-8b", "--method", "full", "--gpus", "8", "--optimizer", "adam-mini"

@@ -8,16 +8,15 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
-from gpuscale.core.memory.serving import ServingJob
 from gpuscale.core.plan import elsewhere, pareto, remedy, sensitivity, solve
 from gpuscale.core.plan.batch import _divisible, sequences_for
 from gpuscale.core.plan.estimate import Estimate, run_of
 from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
-from gpuscale.core.plan.serve import serving_times, weights_read_bytes
-from gpuscale.core.plan.ties import n_axes, ties
 from gpuscale.core.plan.why import grown_part, why_worse
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.results import Counts, Found, SearchResult
+from gpuscale.core.serving.replica import ServingJob
+from gpuscale.core.serving.roofline import serving_times, weights_read_bytes
 from gpuscale.core.step.records import Breakdown, Hardware, Software
 from gpuscale.io.models import load_model
 
@@ -70,45 +69,11 @@ def test_run_of_steps():
     assert run_of(2.0, 100.0, 8, 1e6).usd is None
 
 
-# --- ties and reasons ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changed", "axes"),
-    [
-        ({}, 0.0),
-        ({"tp": 8}, 1.0),
-        ({"tp": 16}, 2.0),
-        ({"cp": 2}, 2.0),
-        ({"cp": 4}, 3.0),
-        ({"tp": 4, "cp": 4}, 5.0),
-        ({"pp": 2}, 1.0),
-        ({"pp": 2, "vpp": 2}, 1.5),
-        ({"ep": 8}, 1.0),
-        ({"ep": 8, "etp": 2}, 2.0),
-        ({"tp": 8, "cp": 2, "pp": 2, "vpp": 2}, 5.5),
-        ({"recompute": "full"}, 0.5),
-        ({"shard_group_size": 8}, 0.5),
-        ({"offload_optimizer": True}, 1.0),
-        ({"offload_activations": True, "offload_optimizer": True}, 2.0),
-    ],
-)
-def test_how_much_there_is_to_a_layout(changed, axes):
-    assert n_axes(Layout(8, 8, **changed), 8) == axes
-    assert n_axes(Layout(8, 8, tp=16), 16) == 1.0
+# --- reasons ----------------------------------------------------------------------------
 
 
 def found(step, family="a", **changed):
-    return Found(step, 10.0, Layout(8, 8, **changed), family)
-
-
-def test_ties_are_the_simplest_first():
-    best, near = found(1.0, tp=8, pp=2), found(1.05, tp=8)
-    far, twin = found(1.06), found(1.02, tp=2)
-    result = SearchResult(best=best, families={"a": near}, next_best=[far, twin])
-    assert ties(result, 8) == [twin, near, best]
-    assert ties(result, 8, 0.06) == [far, twin, near, best]
-    assert ties(SearchResult(), 8) == []
+    return Found(step, step, 10.0, Layout(8, 8, **changed), family)
 
 
 def estimate(peak=60.0, fits=True, room=75.0, **parts):
@@ -205,7 +170,7 @@ def searched(module, monkeypatch, layouts):
     def fastest(problem, space, limit_s=float("inf"), **more):
         asked.append((problem.capacity_bytes, problem.fit_factor, limit_s))
         able = [x for x in layouts if x[1] <= problem.capacity_bytes and x[0] < limit_s]
-        return Found(*min(able), Layout(8, 8), "a") if able else None
+        return Found(min(able)[0], *min(able), Layout(8, 8), "a") if able else None
 
     monkeypatch.setattr(module, "fastest", fastest)
     return asked
@@ -217,7 +182,7 @@ FRONT = [(1.0, 70.0), (1.04, 66.0), (1.2, 40.0), (1.3, 39.0), (2.0, 25.0)]
 def test_time_against_memory(monkeypatch):
     """Each cap below what was found and an eighth of 80 below the last: 70, 60, 40, 30, 20."""
     asked = searched(pareto, monkeypatch, FRONT)
-    points = pareto.time_against_memory(Job(), None, Found(1.0, 70.0, Layout(8, 8), "a"))
+    points = pareto.time_against_memory(Job(), None, Found(1.0, 1.0, 70.0, Layout(8, 8), "a"))
     assert [(p.step_s, p.peak_bytes) for p in points] == [
         (1.0, 70.0),
         (1.04, 66.0),
@@ -233,7 +198,7 @@ def test_time_against_memory(monkeypatch):
 
 def test_most_memory_left_at_the_same_speed(monkeypatch):
     asked = searched(pareto, monkeypatch, FRONT)
-    best = Found(1.0, 70.0, Layout(8, 8), "a")
+    best = Found(1.0, 1.0, 70.0, Layout(8, 8), "a")
     chosen = pareto.most_headroom(Job(), None, best)
     assert chosen.peak_bytes == 66.0 and len(asked) == 8
     assert asked[0] == (35.0, 1.0, 1.05)
@@ -245,14 +210,14 @@ def test_most_memory_left_at_the_same_speed(monkeypatch):
 def test_changes_that_make_a_job_fit(monkeypatch):
     """The fewest changes first; everything free only where nothing else helps."""
     near, far = Layout(8, 8, tp=2), Layout(8, 8, tp=2, zero_stage=3, pp=2)
-    answers = {"zero": found(3.0, tp=2), "offload": None, "dp": Found(2.0, 9.0, far, "a")}
+    answers = {"offload": found(3.0, tp=2), "free": Found(2.0, 2.0, 9.0, far, "a")}
 
     def pin_space(space, pins, facts):
-        if pins.get("zero") == "3":
-            return "zero", ()
         if pins.get("offload") == "optimizer":
+            return "offload", ()
+        if list(pins) == ["tp"]:
             raise ValueError("no")
-        return "dp", ()
+        return "free", ()
 
     monkeypatch.setattr(remedy, "pin_space", pin_space)
     monkeypatch.setattr(remedy, "fastest", lambda problem, space: answers[space])
@@ -262,15 +227,14 @@ def test_changes_that_make_a_job_fit(monkeypatch):
     closest = replace(BEST, layout=near)
     every = remedy.find_remedies(problem, None, {"dp": "8", "tp": "2"}, closest)
     assert [getattr(r, "change", r).split(":")[0] for r in every] == [
-        "--zero 3",
-        "--dp left free",
+        "--offload optimizer",
         "--tp left free",
         "gpus",
         "memory",
     ]
     assert every[0].n_gpus == 8 and every[1].step_s == 2.0
     assert remedy.n_changes(near, far) == 2 and remedy.n_changes(near, replace(near, dp=9)) == 0
-    answers |= {"zero": None, "dp": None}
+    answers |= {"offload": None, "free": None}
     assert remedy.find_remedies(problem, None, {"dp": "8"}, closest) == ("gpus", "memory")
 
 

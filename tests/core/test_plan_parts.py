@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.records import LimitRow
-from gpuscale.core.memory.serving import ServingJob
 from gpuscale.core.plan.batch import TOLERANCE, sequences_for
 from gpuscale.core.plan.estimate import estimate, run_of
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
@@ -17,13 +16,14 @@ from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity, with_better
-from gpuscale.core.plan.serve import experts_met_frac, serving_times, weights_read_bytes
 from gpuscale.core.plan.solve import find
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import default_space, grids
+from gpuscale.core.serving.replica import ServingJob
+from gpuscale.core.serving.roofline import experts_met_frac, serving_times, weights_read_bytes
 from gpuscale.core.words import STEP_PARTS
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem
@@ -181,10 +181,9 @@ def test_impossible_values_of_a_list_are_left_out_and_told():
     assert left_out == ("left out: tp=3 does not divide 16 GPUs",)
 
 
-def test_whole_replicas_leave_out_zero_3_unless_it_is_asked_for():
+def test_a_number_of_replicas_says_nothing_of_their_sharding():
     problem = problem_of()
-    assert space_of(problem, dp="2").zero_stage == (0, 1, 2)
-    assert space_of(problem, dp="2", zero="3").zero_stage == (3,)
+    assert space_of(problem, dp="2").zero_stage == default_space(problem.facts, 8).zero_stage
     assert {g.dp for g in grids(space_of(problem, dp="2"), problem.facts)} == {2}
 
 
@@ -315,7 +314,7 @@ def test_searched_sensitivity_is_a_search_from_nothing(model, n_gpus):
     """Limits from what is known, and blocks kept from other searches, change nothing."""
     problem = problem_of(model, n_gpus=n_gpus, batch=64)
     space = space_of(problem)
-    layout = find(problem, space, 2).best.layout
+    layout = find(problem, space, 2).fastest.layout
     for e in searched_sensitivity(problem, space, layout):
         changed = replace(problem, cache={}, kernel_cache={}, memory_cache={})
         if e.figure == "HBM size":
@@ -325,14 +324,14 @@ def test_searched_sensitivity_is_a_search_from_nothing(model, n_gpus):
         else:
             changed = replace(changed, hardware=with_better(problem.hardware, e.figure))
         steps = 2 if e.figure == "global batch" else 1
-        best = find(changed, space, 0, follow_families=False).best
+        best = find(changed, space, 0, follow_families=False).fastest
         assert e.expected_s == pytest.approx(best.step_s / steps, rel=1e-12), e.figure
 
 
 def test_front_of_time_against_memory():
     problem = problem_of(n_gpus=16, batch=64)
     space = space_of(problem)
-    best = search(problem, space, 0).best
+    best = search(problem, space, 0).fastest
     points = time_against_memory(problem, space, best)
     assert len(points) > 2
     for faster, smaller in zip(points, points[1:], strict=False):
@@ -340,7 +339,7 @@ def test_front_of_time_against_memory():
         assert faster.peak_bytes > smaller.peak_bytes
     for point in points:
         fresh = replace(problem, capacity_bytes=point.cap_bytes, cache={})
-        assert search(fresh, space, 0).best.step_s == pytest.approx(point.step_s)
+        assert search(fresh, space, 0).fastest.step_s == pytest.approx(point.step_s)
     roomy = most_headroom(problem, space, best)
     assert roomy.step_s <= 1.05 * best.step_s
     assert roomy.peak_bytes <= best.peak_bytes

@@ -322,7 +322,7 @@ def test_a_critic_of_its_own_size():
     small.memory = lambda job: held(base=3.0)
     found = rl_memory(bench(), training(), replace(RL, method="ppo"), roles("ppo"), None, small)
     assert found.critic_bytes == pytest.approx(13 * GB)
-    assert RlMemory(held(), 0.0, 0.0, 2.0, 3.0, 0.0).total_bytes == 3.0
+    assert RlMemory(held(), 0.0, 0.0, 0.0, 2.0, 3.0, 0.0).total_bytes == 3.0
 
 
 @pytest.fixture

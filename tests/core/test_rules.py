@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.capabilities import Capabilities
+from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout, layout_chunks
 from gpuscale.core.rules import RULES, Facts, against, against_sequence_parallel, facts_of
 from gpuscale.core.stages import splits_by_length
@@ -17,7 +17,7 @@ EXPERTS = Facts(32, (32,), (8,), (14336,), (1536,), 8, 4096, 64, 8)
 def broken(facts=DENSE, n=None, soft=None, seq=4096, batch=64, **layout):
     """Name of the rule that a layout of as many GPUs breaks, "" if it is allowed."""
     one = Layout(seq, batch, **layout)
-    on = Capabilities("X", **soft) if soft else facts.runs_on
+    on = replace(ANY, name="X", **soft) if soft else facts.runs_on
     facts = replace(facts, n_gpus=n or one.n_gpus, seq_len=seq, global_batch_size=batch, runs_on=on)
     found = against(one, facts)
     assert found is None or found.rule in RULES
@@ -65,9 +65,9 @@ def test_sequence_parallelism_splits_the_tokens_of_a_rank():
     assert broken(EXPERTS, tp=2, soft=only) == ""
     assert broken(EXPERTS, tp=2, soft=only, sequence_parallel=False) == "sequence-parallel-experts"
     assert broken(DENSE, tp=2, soft=only, sequence_parallel=False) == ""
-    always = replace(DENSE, runs_on=Capabilities("X", sequence_parallel=(True,)))
+    always = replace(DENSE, runs_on=replace(ANY, name="X", sequence_parallel=(True,)))
     assert "always has" in against_sequence_parallel(False, 2, 1, always).message
-    never = replace(DENSE, runs_on=Capabilities("X", sequence_parallel=(False,)))
+    never = replace(DENSE, runs_on=replace(ANY, name="X", sequence_parallel=(False,)))
     assert "has no" in against_sequence_parallel(True, 2, 1, never).message
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.memory.engine import EngineMemory, cache_room
 from gpuscale.core.model.params import count_params
 from gpuscale.core.serving.capacity import Limit, Limits, capacity, formula_bound
 from gpuscale.core.serving.choose import Candidate, Wanted, at_rate, choose
@@ -41,6 +40,7 @@ from gpuscale.core.serving.matching import (
     matched,
     workers,
 )
+from gpuscale.core.serving.memory import EngineMemory, cache_room
 from gpuscale.core.serving.percentiles import NOTHING, Latency, summarise
 from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool, transfer_s
 from gpuscale.core.serving.products import multiplied_in

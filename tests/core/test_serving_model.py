@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.memory.serving import ServingJob
-from gpuscale.core.plan.serve import serving_times
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.load import closed_loop, expected_times, most_sequences, static_batch
 from gpuscale.core.serving.records import Batch, PassTime, Replica, Requests
+from gpuscale.core.serving.replica import ServingJob
+from gpuscale.core.serving.roofline import serving_times
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.serving import load_framework, serving_site

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.memory.engine import (
-    EngineMemory,
-    cache_bytes_per_sequence,
-    cache_room,
-    replica_weight_bytes,
-)
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.model.params import count_params
 from gpuscale.core.serving.exchange import exchange_s
 from gpuscale.core.serving.forward import exposed_s, pass_time, side_by_side_s
 from gpuscale.core.serving.load import closed_loop, decode_step
+from gpuscale.core.serving.memory import (
+    EngineMemory,
+    cache_bytes_per_sequence,
+    cache_room,
+    replica_weight_bytes,
+)
 from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool
 from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu_power_w
 from gpuscale.core.serving.records import Batch, Drafts, Replica, Requests

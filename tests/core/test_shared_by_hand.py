@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.capabilities import Capabilities
+from gpuscale.core.capabilities import ANY
 from gpuscale.core.context import CONTEXT_KINDS, Exchange, Split
 from gpuscale.core.formats import (
     FORMATS,
@@ -306,8 +306,9 @@ def test_exchanges_of_context_parallelism():
 
 # --- settings ------------------------------------------------------------------------------------
 
-BARE = Capabilities(
-    "X",
+BARE = replace(
+    ANY,
+    name="X",
     cuda_graphs=("layer",),
     dispatchers=("deepep",),
     moments=(),
@@ -336,7 +337,7 @@ BARE = Capabilities(
 )
 def test_settings_that_a_framework_lacks(settings, said):
     assert JobSettings(**settings).against(BARE) == said
-    assert JobSettings(**settings).against(Capabilities()) == ""
+    assert JobSettings(**settings).against(ANY) == ""
 
 
 @pytest.mark.parametrize(
@@ -542,7 +543,7 @@ def test_text_that_is_no_quantity(text, dim, word):
         (599.0, "s", "599.0 s"),
         (600.0, "s", "10.00 min"),
         (7200.0, "s", "2.000 h"),
-        (172800.0, "s", "2.000 d"),
+        (172800.0, "s", "2.000 days"),
         (-3.0, "s", "-3.000 s"),
         (1234.0, "count", "1,234"),
         (1234.5, "count", "1234"),

@@ -404,7 +404,7 @@ def test_rl_is_answered_as_memory_does(tmp_path, capsys):
     memory = json.loads(capsys.readouterr().out)["result"]
     r = launch["result"]
     assert code == 0 and r["kind"] == "verl" and r["method"] == "grpo"
-    assert (r["step_s"], r["peak_bytes"]) == (memory["step_s"], memory["total_bytes"])
+    assert (r["step_s"], r["peak_bytes"]) == (memory["step_s"], memory["peak_bytes"])
 
 
 def test_adapters_over_megatron_are_predicted(tmp_path, capsys):
@@ -421,7 +421,7 @@ def test_adapters_over_megatron_are_predicted(tmp_path, capsys):
         "--zero 1 --micro-batch 2 --global-batch 16 --seq-len 2048 --recompute none --json"
     )
     run(line.split())
-    assert r["peak_bytes"] == json.loads(capsys.readouterr().out)["result"]["total_bytes"]
+    assert r["peak_bytes"] == json.loads(capsys.readouterr().out)["result"]["peak_bytes"]
 
 
 def test_the_gpu_of_a_file_is_the_one_asked_about(tmp_path, capsys):

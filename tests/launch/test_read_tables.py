@@ -191,7 +191,7 @@ CASES = [
         "torchtune",
         {"model_name": "llama3.1-8b", "method": "qlora", "lora_rank": 16, "seq_len": 4096},
     ),
-    ("a.yaml", TORCHTUNE, "torchtune", {"optimizer": "paged_adamw_8bit", "recompute": "full"}),
+    ("a.yaml", TORCHTUNE, "torchtune", {"optimizer": "paged-adamw-8bit", "recompute": "full"}),
     (
         "a.yaml",
         LITGPT,
@@ -291,7 +291,7 @@ def test_the_calls_of_a_python_script_say_its_job():
         "seq_len": 4096,
         "micro_batch_size": 2,
         "accumulation": 4,
-        "optimizer": "adamw_8bit",
+        "optimizer": "adamw-8bit",
         "recompute": "full",
         "world_size": 1,
     }

@@ -149,7 +149,7 @@ def test_files_that_name_each_other_are_one_launch(given, near, wanted):
 
 
 def test_a_configuration_is_found_from_the_folder_above(tmp_path, capsys):
-    for folder in ("scripts", "conf"):
+    for folder in (".git", "scripts", "conf"):
         (tmp_path / folder).mkdir()
     (tmp_path / "conf" / "a.json").write_text(ZERO)
     script = "deepspeed --num_gpus 2 t.py --model_name_or_path gpt2 --deepspeed $D/conf/a.json"

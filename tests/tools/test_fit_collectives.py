@@ -23,7 +23,7 @@ def test_shipped_constants_come_from_the_script():
             for field in fit_collectives.PRIORS:
                 got, want = getattr(shipped[kind], field), getattr(c, field)
                 assert got == pytest.approx(want, rel=5e-3, abs=1e-3 if want > 1e-2 else 1e-8)
-            table = shipped[kind].to_core().table
+            table = shipped[kind].table
             assert (table is None) == (c.table is None)
             if table is not None:
                 assert (

@@ -22,7 +22,7 @@ def test_shipped_constants_and_table_come_from_the_script(group):
     for name in fit_gemm.PRIORS:
         assert getattr(shipped, name) == pytest.approx(getattr(fitted, name), rel=5e-3, abs=1e-3)
     assert shipped.n_rows == len(GROUPS[group])
-    table = [round(1000 * v) for v in shipped.to_core().table.values] if shipped.table else []
+    table = [round(1000 * v) for v in shipped.table.values] if shipped.table else []
     assert len(table) == len(fit_gemm.thousandths(fitted))
     assert all(abs(a - b) <= 3 for a, b in zip(table, fit_gemm.thousandths(fitted), strict=True))
 

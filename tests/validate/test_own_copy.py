@@ -42,6 +42,9 @@ def test_served_rows_that_are_not_predicted_are_named(sections):
         "no lengths, and the data set is unknown",
         "a decode pool, and its batch is not printed",
         "no percentile of this kind of load",
+        "unknown model 'moonshotai/Kimi-Linear-48B-A3B-Instruct': `kimi` is known, "
+        "`-linear-48b-a3b` is not",
+        "unknown model 'stepfun-ai/Step-3.5-Flash': architecture unknown",
     }
 
 

@@ -158,7 +158,6 @@ def test_recipes_of_experts_say_more_than_their_columns():
 def test_unknown_names_and_blanks_are_still_predicted():
     for change in (
         {"framework": "SomethingNew 3"},
-        {"gpu": "Frobnicator 9000"},
         {"gpus_per_node": ""},
         {"tp": "", "pp": "", "dp": ""},
         {"global_batch": "", "micro_batch": ""},
@@ -177,6 +176,12 @@ def test_unknown_names_and_blanks_are_still_predicted():
         row = scored_run(training_run({**ROW, **change}))
         assert row.predicted is not None, (change, row.reason)
         assert 0.0 < row.predicted < 1e6
+
+
+def test_an_unknown_gpu_is_no_other():
+    row = scored_run(training_run({**ROW, "gpu": "Frobnicator 9000"}))
+    assert row.predicted is None
+    assert row.reason == "unknown GPU `Frobnicator 9000`"
 
 
 @settings(max_examples=150, deadline=None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
-from gpuscale.answers.job_options import recipe
+from gpuscale.answers.job_options import moments, recipe
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Priced
 from gpuscale.errors import GpuscaleError
@@ -42,12 +42,13 @@ class Checkpoint(options.Machine, Failing, Priced, Swept):
     software: Asked[str | None] = text(
         "Framework whose states are saved, for their bytes. [default: 14 bytes a parameter]"
     )
+    moments: Asked[str | None] = moments()
     trainable: Asked[float | None] = amount(
         "Trained parameters, where not all are (adapters).", "count", most=1e16
     )
     weights_only: Asked[bool] = flag("Weights alone, without states to go on from.")
     writers: Asked[int | None] = whole(
-        "GPUs that hold distinct shards. [default: all, as with ZeRO]", most=1e7
+        "GPUs that hold distinct shards: all with ZeRO, TP x PP without. [default: all]", most=1e7
     )
     time: Asked[float] = amount(
         "Time that the job computes, for interruptions and money.", "s", 30 * 86400.0, most=1e12

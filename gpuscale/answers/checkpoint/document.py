@@ -17,6 +17,7 @@ from gpuscale.answers.lifetime import (
     store_of,
 )
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
+from gpuscale.answers.summary import cost_points
 from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.quantity import format_time as t
@@ -27,12 +28,12 @@ from gpuscale.core.run.checkpoint import (
     young_interval_s,
 )
 from gpuscale.core.run.failures import GPUS_PER_NODE, interruptions, spare_machines
-from gpuscale.core.run.goodput import effective_frac, first_order_frac
+from gpuscale.core.run.goodput import MOST_SAVES, effective_frac, first_order_frac
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
-from gpuscale.render.document import Column, Document, Facts, Table, Text
+from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
@@ -49,7 +50,7 @@ def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
     trained = 0.0 if asked.weights_only else asked.trainable or n
     if trained > n:
         raise GpuscaleError(f"--trainable {trained:.4g} is more than the {n:.4g} parameters")
-    r = saved_recipe(asked.recipe, asked.software)
+    r = saved_recipe(asked.recipe, asked.software, asked.moments)
     adapters = asked.trainable is not None and not asked.weights_only
     saved = trained if adapters else n  # the frozen weights are on disk already
     parts = checkpoint_parts(saved, r.weights_bytes, r.master_bytes, r.optimizer_bytes, trained)
@@ -122,17 +123,15 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     time_rows.append(("failure rate", f"{1e3 * fleet.per_node_day:.3g}", _rate_note(fleet)))
     spare = "machines down at once, 99 % of the time, each repaired in a day"
     time_rows.append(("spares", str(r.spares), spare))
-    blocks: list[Block] = [
-        Text(title),
-        *changed(loaded),
-        _size_table(r),
-        Facts(_save_rows(asked, r), "save and load"),
-        Facts(time_rows, "a run with failures"),
-        Facts(bill_rows(r.bill), "bill of the run"),
-    ]
-    return Document(
-        command="checkpoint",
-        inputs={
+    details: dict[str, list[Block]] = {
+        "size": [Text(title), *changed(loaded), _size_table(r)],
+        "save": [Facts(_save_rows(asked, r), "save and load")],
+        "run": [Facts(time_rows, "a run with failures")],
+        "bill": [Facts(bill_rows(r.bill), "bill of the run")],
+    }
+    return Document.layered(
+        "checkpoint",
+        {
             "model": asked.model,
             "params": asked.params,
             "cluster": loaded.cluster.name,
@@ -145,12 +144,44 @@ def checkpoint_document(asked: Checkpoint) -> Document:
             "time_s": asked.time,
             "changed": list(loaded.changes),
         },
-        result=r,
-        blocks=blocks,
+        r,
+        _summary(asked, title, r),
+        details,
         warnings=[*loaded.warnings, *age_warnings(r.bill.rate)],
         terms=checkpoint_terms(asked, loaded.cluster, r),
         pictures=lambda: _pictures(r, asked),
     )
+
+
+def _summary(asked: Checkpoint, title: str, r: CheckpointAnswer) -> list[Point]:
+    """Size, save, interval, run, what is lost, what helps, money."""
+    o = r.outlook
+    return [
+        Point("verdict", f"{title}: {gb(r.checkpoint_bytes)}, every {t(r.interval_s, 3)}."),
+        Point(
+            "save",
+            t(r.save.write_s, 3),
+            f"until it is safe; the job waits "
+            f"{t(r.save.blocking_s, 3)} each time; loaded in {t(r.save.load_s, 3)}",
+        ),
+        Point("interval", t(r.interval_s, 3), "given" if asked.interval else "the best"),
+        Point(
+            "run",
+            t(o.expected_s),
+            f"({t(o.low_s, 3)} to {t(o.high_s, 3)}), failures counted; {t(asked.time, 3)} without",
+        ),
+        Point(
+            "lost",
+            f"{100 * r.lost_frac:.1f} %",
+            f"{r.n_interruptions:,.3g} interruptions; saving {100 * r.saving_frac:.2f} %",
+        ),
+        *(
+            [Point("would help", o.helps[0].lever, f"saves {t(o.helps[0].saved_s, 3)}")]
+            if o.helps
+            else []
+        ),
+        *cost_points(r.bill),
+    ]
 
 
 def _days(time_s: float) -> str:
@@ -180,6 +211,15 @@ def _size_table(r: CheckpointAnswer) -> Table:
     return Table(columns, shown, "size")
 
 
+def _used(r: CheckpointAnswer) -> str:
+    """Say why the interval is as it is."""
+    if r.interval_s <= 1.001 * r.exact_s:
+        return "used: the best"
+    if r.interval_s <= 1.001 * r.save.write_s:
+        return "used: a save must be safe before the next one begins"
+    return f"used: at most {MOST_SAVES:,.0f} saves from one failure to the next"
+
+
 def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, str]]:
     s = r.save
     origin = "given" if asked.store else "published share: 1 GB/s for every 8 GPUs"
@@ -194,11 +234,7 @@ def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, s
             t(r.exact_s, 3),
             f"exact; Young {t(r.young_s, 3)}, Daly {t(r.daly_s, 3)}",
         ),
-        (
-            "interval",
-            t(r.interval_s, 3),
-            "given" if asked.interval else "used: the best, not below the time of a save",
-        ),
+        ("interval", t(r.interval_s, 3), "given" if asked.interval else _used(r)),
         ("written a day", format_si(r.bytes_per_day, "bytes"), f"{r.n_saves:,.0f} saves in all"),
         ("lost to saving", f"{100 * r.saving_frac:.2f} %", "of the time"),
     ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.states import RECIPES, Recipe
+from gpuscale.core.settings import MOMENT_BYTES, JobSettings
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.software import load_software
+from gpuscale.io.software import capabilities_of, load_software
 
 ADAM_MOMENTS = 2
 
 
-def saved_recipe(recipe: str | None, software: str | None) -> Recipe:
-    """Recipe by name, else that of a framework, else mixed-adam.
+def saved_recipe(recipe: str | None, software: str | None, moments: str | None = None) -> Recipe:
+    """Recipe by name, else that of a framework, else mixed-adam; with Adam's moments in a format.
 
     >>> r = saved_recipe(None, "torchtitan")
     >>> r.weights_bytes, r.master_bytes, r.optimizer_bytes
@@ -19,6 +22,14 @@ def saved_recipe(recipe: str | None, software: str | None) -> Recipe:
 
     Raises GpuscaleError for both, and for a framework that is not known.
     """
+    if moments is not None:
+        if recipe is not None:
+            raise GpuscaleError("give --recipe or --moments, not both", "a recipe has its own")
+        if software is not None:
+            soft = capabilities_of(load_software(software))
+            if why := JobSettings(moments=moments).against(soft):
+                raise GpuscaleError(why)
+        return replace(saved_recipe(None, software), optimizer_bytes=MOMENT_BYTES[moments])
     if software is None:
         return RECIPES[recipe or "mixed-adam"]
     if recipe is not None:
@@ -26,7 +37,7 @@ def saved_recipe(recipe: str | None, software: str | None) -> Recipe:
     spec = load_software(software)
     tuned = spec.finetune
     if tuned is not None and "memory" not in spec.model_fields_set:
-        p = tuned.to_core()
+        p = tuned
         saved = (p.full_weights_bytes, p.full_master_bytes, ADAM_MOMENTS * p.full_moment_bytes)
     else:
         saved = parameters_of(spec).saved_bytes

@@ -96,13 +96,13 @@ class Collective(options.Wired, Swept):
         complete=complete_op,
     )
     cluster: Asked[str] = text(options.CLUSTER, ..., flags=("--gpu",))
-    _: KW_ONLY
     bytes: Asked[float | None] = amount(
         "Size of the array: all-gather: gathered; reduce-scatter, all-reduce: one GPU's buffer; "
         "all-to-all: the array over all GPUs.",
         "bytes",
         most=1e18,
     )
+    _: KW_ONLY
     shape: Asked[str | None] = text("Shape of the array instead of --bytes, as 4096x65536.")
     dtype: Asked[str] = text("Number format of --shape.", "bf16")
     gpus: Asked[int | None] = whole(

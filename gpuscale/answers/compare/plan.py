@@ -84,7 +84,10 @@ def splits(things: Sequence[Thing]) -> list[dict[str, Any]]:
 
     first, found = things[0].result, []
     for thing in things[1:]:
-        for of, suffix, aside in (("step", "_s", ("straggler_s",)), ("memory", "_bytes", ())):
+        for of, suffix, aside in (
+            ("step", "_s", ("straggler_s", "untuned_s")),
+            ("memory", "_bytes", ()),
+        ):
             one, other = (
                 _numbers(r[of]["expected"] if of == "step" else r[of], suffix, f"total{suffix}")
                 for r in (first, thing.result)

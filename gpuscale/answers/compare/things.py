@@ -144,7 +144,7 @@ def _json(path: str) -> Any:
 def _answer(path: str, found: Any) -> Thing:
     """Take a saved answer, checked for being one."""
     keys = {"schema", "command", "inputs", "result"}
-    whole = isinstance(found, dict) and keys <= set(found) and found["schema"] == 1
+    whole = isinstance(found, dict) and keys <= set(found) and found["schema"] in (1, 2)
     if not whole or not isinstance(found["inputs"], dict):
         raise GpuscaleError(
             f"{path}: is no answer of gpuscale", "save one with `--json > FILE` or `-o FILE.json`"

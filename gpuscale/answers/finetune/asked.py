@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Question, amount, fields_of, flag, text, whole
+from gpuscale.answers.ask import RL as RL_TASKS
+from gpuscale.answers.ask import TRAIN, TUNE, Asked, amount, flag, text, whole
 from gpuscale.answers.job_options import KernelOptions
-from gpuscale.errors import GpuscaleError
 
 METHODS = ("full", "lora", "dora", "qlora")
 RL = ("dpo", "ppo", "grpo", "rloo", "orpo", "simpo", "dapo", "gspo", "dr-grpo", "reinforce++")
 DEFAULT_RANK = 16
 DEFAULT_SEQ_LEN = 4096
+ROLLS, PPO = ("rl", "ppo"), ("ppo",)
+COMPILED = (
+    "pre-training with --software pytorch or torchtitan is compiled; --set software.compiled=false "
+    "is not"
+)
+"""Hint where `--compiled` is asked of pre-training."""
 
 
 @dataclass(kw_only=True)
 class Tuning(KernelOptions):
     """What is fine-tuned, and how; nothing of it has a meaning without a method."""
 
+    GROUP: ClassVar[str] = "fine-tuning"
+    OF_TASKS: ClassVar[tuple[str, ...]] = TUNE
     method: Asked[str | None] = text(
-        "Fine-tuning by full, lora, dora or qlora; RL by dpo, ppo, grpo, rloo or a relative "
-        "(orpo, simpo, dapo, gspo, ...), --rank: adapters.",
+        "Fine-tuning: full, lora, dora, qlora; RL: dpo, ppo, grpo, rloo. Or a relative of these: "
+        "orpo, simpo, dapo, gspo, ...; RL with --rank trains adapters.",
         known=METHODS + RL,
+        common=1,
+        tasks=TRAIN,
     )
-    rank: Asked[int | None] = whole(f"Rank of the adapters. [default: {DEFAULT_RANK}]", most=1e6)
+    rank: Asked[int | None] = whole(
+        f"Rank of the adapters. [default: {DEFAULT_RANK}]", most=1e6, common=1
+    )
     targets: options.Names = options.names(
         "Maps with an adapter: all-linear, attention, mlp, q,v, ... [default: all-linear]"
     )
@@ -50,10 +63,16 @@ class Tuning(KernelOptions):
         "Micro-batches that each rank adds up for a step, instead of --global-batch.",
         most=1e6,
         flags=("--gradient-accumulation-steps",),
+        group="batch",
     )
-    compiled: Asked[bool] = flag("With torch.compile.")
+    compiled: Asked[bool] = flag("With torch.compile.", instead=COMPILED)
     packing: Asked[bool] = flag(
         "Rows packed to the full length: no padding, attention within examples of --mean-len."
+    )
+    eval_batch: Asked[int | None] = whole(
+        "Sequences of a micro-batch of the evaluation, where it runs between the steps.",
+        most=1e6,
+        tasks=("tune",),
     )
     mean_len: Asked[float | None] = amount(
         "Mean tokens of an example, where rows are padded or packed.",
@@ -73,8 +92,12 @@ class Tuning(KernelOptions):
 class Rollouts(Tuning):
     """What a step of RL does; nothing of it has a meaning without such a method."""
 
+    GROUP: ClassVar[str] = "rl"
+    OF_TASKS: ClassVar[tuple[str, ...]] = RL_TASKS
     prompts: Asked[int | None] = whole("RL: prompts (dpo: pairs) of a step. [default: 128]")
-    group: Asked[int | None] = whole("RL: responses to a prompt. [default: 8 for grpo, 4 rloo]")
+    group: Asked[int | None] = whole(
+        "RL: responses to a prompt. [default: 8 for grpo, 4 rloo]", tasks=ROLLS
+    )
     prompt: Asked[float | None] = amount(
         "RL: mean tokens of a prompt. [default: 256; dpo 512]", "positions", least=1.0, most=2**24
     )
@@ -94,86 +117,43 @@ class Rollouts(Tuning):
         "RL: rollouts colocated (in turn), split (on GPUs of their own), async, or hf (none: the "
         "training model generates). [default: the software's]",
         known=("colocated", "split", "async", "hf", "none", "vllm", "sglang"),
+        tasks=ROLLS,
     )
     rollout_gpus: Asked[int | None] = whole(
-        "RL: GPUs of --gpus that only roll out. [default: the best split]", most=1e6
+        "RL: GPUs of --gpus that only roll out. [default: the best split]", most=1e6, tasks=ROLLS
     )
     lag: Asked[int | None] = whole(
-        "RL: steps that async rollouts may be ahead. [default: 1]", most=1000
+        "RL: steps that async rollouts may be ahead. [default: 1]", most=1000, tasks=ROLLS
     )
-    rollout_tp: Asked[int | None] = whole("RL: GPUs of one replica of the engine.", most=64)
+    rollout_tp: Asked[int | None] = whole(
+        "RL: GPUs of one replica of the engine.", most=64, tasks=ROLLS
+    )
+    engine_share: Asked[float | None] = amount(
+        "RL: share of a GPU's memory that a colocated engine takes. [default: the software's]",
+        "frac",
+        least=0.01,
+        most=1.0,
+        tasks=ROLLS,
+    )
+    kl: Asked[bool] = flag("RL: a KL term, where the software has none by itself.", tasks=ROLLS)
     no_kl: Asked[bool] = flag("RL: no KL term, so no reference model.")
-    rule_reward: Asked[bool] = flag("PPO: rewards by a rule, so no reward model.")
-    critic: Asked[str | None] = text("PPO: model of critic and reward. [default: the policy's]")
-    critic_gpus: Asked[int | None] = whole(
-        "PPO: GPUs of --gpus that hold critic and reward, beside the policy's.", most=1e6
+    rule_reward: Asked[bool] = flag("PPO: rewards by a rule, so no reward model.", tasks=PPO)
+    critic: Asked[str | None] = text(
+        "PPO: model of critic and reward. [default: the policy's]", tasks=PPO
     )
-    steps: Asked[int | None] = whole("Steps of the run, for hours and dollars.", most=1e9)
+    critic_gpus: Asked[int | None] = whole(
+        "PPO: GPUs of --gpus that hold critic and reward, beside the policy's.", most=1e6, tasks=PPO
+    )
+    steps: Asked[int | None] = whole(
+        "Steps of the run, for hours and dollars.", most=1e9, group="batch"
+    )
 
 
-TUNING = tuple(n for n in fields_of(Rollouts) if n not in fields_of(KernelOptions))
-"""Names of the fields of fine-tuning and RL."""
+def task_of(asked: Tuning) -> str:
+    """Say which of `TASKS` a method asks for."""
+    from gpuscale.answers.finetune.rl_asked import method_of
 
-ROLLOUTS = tuple(n for n in TUNING if n not in fields_of(Tuning))
-"""Those of RL alone."""
-
-INSTEAD = {
-    "recipe": "--optimizer says how states are kept: adamw-bf16, adamw-fp32, adamw-8bit, ...",
-    "batch_tokens": "--global-batch are the sequences of a step",
-    "shard_group": "--zero 3 shards over all GPUs",
-    "stages": "--json has the fullest stage",
-    "alternatives": "the other ways that fit are always shown",
-    "imbalance": "experts are taken as loaded alike",
-    "deadline": "--gpus takes a list: the time of each is shown",
-    "budget": "--gpus takes a list: the cost of each is shown",
-    "serve": "leave --method out",
-}
-"""Options without a meaning in fine-tuning -> what to give instead."""
-
-
-def refuse_rollouts(asked: Question, taken: tuple[str, ...] = ()) -> None:
-    """Refuse options of RL with another method."""
-    for name in ROLLOUTS:
-        if name not in taken and getattr(asked, name) not in (None, False):
-            raise GpuscaleError(
-                f"--{name.replace('_', '-')} is for RL: --method grpo, ppo, rloo or dpo"
-            )
-
-
-COMPILED = (
-    "pre-training with --software pytorch or torchtitan is compiled; --set software.compiled=false "
-    "is not"
-)
-"""Hint where `--compiled` is asked of pre-training."""
-
-
-def refuse_without_method(asked: Question, names: tuple[str, ...]) -> None:
-    """Refuse options of fine-tuning where no method is named."""
-    fields = fields_of(type(asked))
-    for name in names:
-        if name != "method" and getattr(asked, name) != fields[name][0].default:
-            raise GpuscaleError(
-                f"--{name.replace('_', '-')} needs --method",
-                COMPILED
-                if name == "compiled"
-                else "for example --method lora; full trains all weights",
-            )
-
-
-def refuse_others(asked: Question, taken: tuple[str, ...]) -> None:
-    """Refuse options of pretraining and serving, which would silently do nothing."""
-    always = {
-        "model",
-        "set",
-        "calibration",
-        "sweep",
-        "sweep_show",
-        *fields_of(KernelOptions),
-        *TUNING,
-    }
-    always |= set(taken)
-    for name, (field, _) in fields_of(type(asked)).items():
-        if name not in always and getattr(asked, name) != field.default:
-            raise GpuscaleError(
-                f"--{name.replace('_', '-')} has no meaning with --method", INSTEAD.get(name, "")
-            )
+    if asked.method is None or asked.method in METHODS:
+        return "pretrain" if asked.method is None else "tune"
+    kind = method_of(asked.method, no_kl=False)[0]
+    return kind if kind in ("dpo", "ppo") else "rl"

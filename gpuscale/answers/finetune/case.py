@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
+from gpuscale.answers.finetune.habits import job_facts, with_habits
 from gpuscale.answers.finetune.wanted import Wanted, layout_of, offload_of
+from gpuscale.answers.legal import is_legal
 from gpuscale.answers.options import Wired
+from gpuscale.answers.saved import saved_job
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.method import Method, canonical, check
@@ -21,10 +25,11 @@ from gpuscale.io.inputs import load_inputs
 from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpuscale.answers.ask import WhatIf
     from gpuscale.answers.finetune.asked import Tuning
+    from gpuscale.core.habits import Habit
     from gpuscale.io.finetune import Site
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
@@ -41,6 +46,9 @@ class Case:
     bench: Bench
     job: Job
     assumed: tuple[str, ...] = field(default=())
+    habits: Mapping[str, Habit] = field(default_factory=dict)  # of the framework that was named
+    unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
+    named: bool = True  # a framework was named
 
     def family(self, job: Job | None = None) -> SoftwareSpec:
         """Preset whose figures hold for a job."""
@@ -57,6 +65,11 @@ class Case:
                 "are not; images are tokens of --seq-len"
             )
         return found
+
+
+OFFLOADED_ALL = ("parameters", "gradients", "optimizer")
+"""What torch's FSDP moves with its parameters: the optimizer steps on the host
+(torch/distributed/fsdp/api.py, CPUOffload)."""
 
 
 def default_software(method: str, n_gpus: int) -> str:
@@ -79,10 +92,12 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     table, layout = software.finetune, job.layout
     if table is None:
         return software
-    sharded = layout.zero_stage >= 1 and layout.dp * layout.cp > 1
+    sharded = layout.dp * layout.cp > 1
     if table.quantised and sharded and layout.zero_stage == 3 and job.method.quantised:
         return load_software(table.quantised)
-    if table.sharded and (sharded or job.offload & {"parameters", "optimizer", "gradients"}):
+    if table.sharded and (
+        layout.zero_stage >= 1 or job.offload & {"parameters", "optimizer", "gradients"}
+    ):
         return load_software(table.sharded)
     return software
 
@@ -189,39 +204,55 @@ def make_case(
     kind = method or asked.method or "lora"
     chosen = wanted.software or default_software(kind, wanted.n_gpus)
     family = load_software(chosen)
+    facts = job_facts(kind, asked.method, wanted.n_gpus)
+    tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
     loaded = load_inputs(
         question,
         cluster=where,
         model=name,
         catalogue=catalogue,
-        others={"software": tuning_software(family)},
+        others={"software": tuned},
         wires=question.wires if isinstance(question, Wired) else None,
     )
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)
-    model, gpu = loaded.model, loaded.gpu
+    model = loaded.model
+    if software.finetune and software.finetune.offload_all and "parameters" in wanted.moved:
+        wanted = replace(wanted, offload=tuple(dict.fromkeys((*wanted.moved, *OFFLOADED_ALL))))
     seq_len = seq_len_of(asked, wanted, model, software)
     _check_lengths(asked, seq_len)
     flash = "flash2" if software.flash_generation == "2" else "best"
+    if "attention" in taken and taken["attention"].value == "eager":
+        flash = "eager"
     job = Job(
         method=method_of(asked, model, kind, software),
         optimizer=optimizer_of(asked, software),
-        layout=layout_of(asked, wanted, model, software, seq_len),
+        layout=layout_of(asked, wanted, model, software, seq_len, family),
         loss=asked.loss or habits.loss,
         offload=frozenset(offload_of(wanted, habits)),
         attention=asked.attention or flash,
         compiled=asked.compiled or habits.compiled,
+        eval_batch=asked.eval_batch or 0,
     )
-    bench = Bench(
-        model=model,
-        facts=model_facts(model),
+    bench = _bench(asked, loaded, software, family)
+    assumed = _assumed(asked, wanted, job, software, family.name)
+    unsaid = _unsaid(asked, wanted)
+    named = bool(getattr(question, "software", None))
+    taken = {name: habit for name, habit in taken.items() if name in unsaid}
+    return Case(loaded, software, bench, job, assumed, habits=taken, unsaid=unsaid, named=named)
+
+
+def _bench(asked: Tuning, loaded: Loaded, software: SoftwareSpec, judge: SoftwareSpec) -> Bench:
+    return Bench(
+        model=loaded.model,
+        facts=model_facts(loaded.model),
         site=site_of(loaded.cluster, software),
-        usable_bytes=usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes),
+        usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
         packed=asked.packing,
+        legal=partial(is_legal, loaded.model, judge),
     )
-    return Case(loaded, software, bench, job, _assumed(asked, wanted, job, software, family.name))
 
 
 def _assumed(
@@ -254,10 +285,66 @@ def _assumed(
     return tuple(found)
 
 
+def _unsaid(asked: Tuning, wanted: Wanted) -> frozenset[str]:
+    """Name the settings that the question leaves open, as habits do."""
+    told = {
+        "seq_len": asked.max_len or wanted.seq_len or getattr(asked, "max_response", None),
+        "recompute": wanted.recompute or wanted.recompute_layers,
+        "micro_batch": wanted.micro_batch,
+        "loss": asked.loss,
+        "optimizer": asked.optimizer,
+        "zero_stage": wanted.zero,
+        "offload": wanted.offload,
+        "rank": asked.rank,
+        "targets": asked.targets,
+        "weights": asked.base,
+        "attention": asked.attention,
+    }
+    return frozenset(name for name, value in told.items() if not value and value != 0)
+
+
 def _all_bf16(software: SoftwareSpec) -> bool:
     """Full training holds no fp32 copy of its weights."""
     p = finetune_parameters(software)
     return p.full_master_bytes == 0.0 and p.full_weights_bytes < FP32_BYTES
+
+
+def job_of(
+    case: Case, job: Job, rl: Mapping[str, Any] | None = None, said: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Keep a job whole, as `launch` reads it; `rl`: fields of a step of RL."""
+    method = job.method
+    tuning: dict[str, Any] = {
+        "method": method.kind,
+        "base": method.base,
+        "optimizer": job.optimizer.name,
+        "tuning.loss": job.loss,
+        "tuning.attention": job.attention,
+        "offload_parameters": "parameters" in job.offload,
+        "offload_gradients": "gradients" in job.offload,
+        "compiled": job.compiled,
+        "packing": case.bench.packed,
+        "mean_len": case.bench.mean_tokens,
+    }
+    if method.adapts:
+        tuning |= {"lora_rank": method.rank, "lora_alpha": 2 * method.rank}
+        tuning |= {"targets": list(method.targets), "train_embeddings": method.train_embeddings}
+    else:
+        tuning |= {"frozen_layers": method.frozen_layers}
+        tuning |= {"embeddings_frozen": method.embeddings_frozen}
+    loaded, layout = case.loaded, job.layout
+    words = ["gpuscale", "memory", loaded.model.name, "--method", method.kind]
+    words += ["--gpus", str(layout.n_gpus), "--gpu", loaded.gpu.name, "--software"]
+    words += [case.software.name, "--seq-len", str(layout.seq_len)]
+    return saved_job(
+        loaded.model,
+        loaded.cluster,
+        case.software.name,
+        layout,
+        tuning={**tuning, **(rl or {})},
+        command="" if rl else " ".join(words),
+        estimate=said,
+    )
 
 
 def with_offloads(job: Job, moved: Sequence[str]) -> Job:

@@ -38,7 +38,7 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
     ]
     source = f"sum of the parts at the {memory.moment}"
     return (
-        total_of("total_bytes", memory.total_bytes, "bytes", parts, source, tuple(children)),
+        total_of("peak_bytes", memory.total_bytes, "bytes", parts, source, tuple(children)),
         usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, case.bench.usable_bytes),
     )
 

@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
-from gpuscale.answers.finetune.asked import RL, refuse_others, refuse_rollouts
-from gpuscale.answers.finetune.case import make_case, site_of
+from gpuscale.answers.finetune.asked import RL, task_of
+from gpuscale.answers.finetune.case import job_of, make_case, site_of
 from gpuscale.answers.finetune.explain import memory_terms
-from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, wanted_of
+from gpuscale.answers.finetune.summary import memory_summary
+from gpuscale.answers.finetune.verdict import verdict_of
+from gpuscale.answers.finetune.wanted import Wanted, wanted_of
 from gpuscale.answers.finetune.words import (
     PARTS,
+    enough_text,
+    habit_text,
     head_text,
     part_rows,
+    peaks_text,
     short_of_host,
     states_text,
     time_text,
@@ -30,11 +36,12 @@ from gpuscale.answers.memory.common import (
     verdict_row,
 )
 from gpuscale.answers.memory.common import part_rows as compared_rows
+from gpuscale.answers.saved import launched
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.remedy import Remedy, remedies
+from gpuscale.core.finetune.remedy import Remedy, enough, remedies
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
@@ -46,10 +53,8 @@ if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.job import Job
+    from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
-
-TAKEN = (*LAYOUT_TAKEN, "cluster", "gpu", "catalogue", "gpus", "min_gpus", "max", "smallest_gpu")
-"""Options of `memory` that fine-tuning takes beside its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +82,18 @@ class TuningMemory(Peak):
     tokens_per_s: float
     expected: FinetuneMemory
     ideal: FinetuneMemory
+    decides: str  # the setting that nobody said and that turns the verdict
+    enough: Remedy | None  # the one change that makes it fit, where it does not
     fewest_gpus: int | None  # None: not asked for, or no number holds it
     remedies: tuple[Remedy, ...]
     cards: tuple[Card, ...]  # of --smallest-gpu
     against: dict[str, FinetuneMemory]  # other software families
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
 
 
 def tuning_memory(asked: Memory) -> Document:
     """Answer a question about the memory of a fine-tuning job."""
-    refuse_others(asked, TAKEN)
+    refuse_others(asked, task_of(asked), asked.method or "")
     if asked.method in RL:
         from gpuscale.answers.finetune.rl import rl_document
 
@@ -94,16 +102,17 @@ def tuning_memory(asked: Memory) -> Document:
         return rl_document(
             asked, "memory", asked.where, wanted, catalogue=asked.catalogue, price=None
         )
-    refuse_rollouts(asked)
     families = [s.strip() for s in (asked.software or "").split(",") if s.strip()]
     cases = [_case(asked, family) for family in families or (None,)]
     case = cases[0]
     if asked.max is not None:
         case = replace(case, job=_at_most(case, asked.max))
     trial = case.bench.trial(case.job)
+    pushed = tuple(case.unsaid) if asked.max else ()  # to the limit, with all that is taken
+    verdict = verdict_of(case, case.job, lambda job, _: case.bench.memory(job).total_bytes, pushed)
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     short = short_of_host(host_bytes, asked.host_memory)
-    result = _result(asked, case, cases[1:], trial, host_bytes=host_bytes)
+    result = _result(asked, case, cases[1:], trial, host_bytes=host_bytes, verdict=verdict)
     return _document(asked, case, trial, result, short)
 
 
@@ -146,18 +155,28 @@ def _at_most(case: Case, what: str) -> Job:
 
 
 def _result(
-    asked: Memory, case: Case, others: list[Case], trial: Trial, *, host_bytes: float
+    asked: Memory,
+    case: Case,
+    others: list[Case],
+    trial: Trial,
+    *,
+    host_bytes: float,
+    verdict: Verdict,
 ) -> TuningMemory:
     bench, job, model = case.bench, case.job, case.loaded.model
     memory = trial.memory
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
     return TuningMemory(
-        fits=trial.fits and not short_of_host(host_bytes, asked.host_memory),
-        total_bytes=memory.total_bytes,
-        usable_bytes=bench.usable_bytes,
+        fits=verdict.fits and not short_of_host(host_bytes, asked.host_memory),
+        fits_probability=verdict.probability,
+        decides=verdict.decides,
+        enough=enough(bench, trial) if not verdict.fits else None,
+        layout=job.layout,
+        peak_bytes=memory.total_bytes,
+        capacity_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
         headroom_bytes=bench.usable_bytes - memory.total_bytes,
-        interval_factor_80=trial.interval_factor_80,
+        memory_interval_factor_80=trial.interval_factor_80,
         allocated_bytes=memory.allocated_bytes,
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
@@ -176,6 +195,7 @@ def _result(
         remedies=remedies(bench, trial),
         cards=_cards(case, trial) if asked.smallest_gpu else (),
         against={c.software.name: c.bench.memory(c.job) for c in others},
+        taken=case.assumed,
     )
 
 
@@ -200,40 +220,53 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory, short: s
     said = verdict_text(
         case,
         trained_words(trial.job),
-        total_bytes=r.total_bytes,
-        usable_bytes=r.usable_bytes,
-        width=r.interval_factor_80,
-        fits=r.fits,
+        total_bytes=r.peak_bytes,
+        usable_bytes=r.capacity_bytes,
+        width=r.memory_interval_factor_80,
+        chance=r.fits_probability,
         n_gpus=trial.job.layout.n_gpus,
+        short=bool(short),
     )
+    said += f"; {enough_text(r.enough)}" if r.enough and not r.fits else ""
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
+    head += "".join(f"\n{line}" for line in (habit_text(case, trial.job), r.decides) if line)
     if case.assumed:
         head += "\ntaken: " + "; ".join(case.assumed)
-    blocks: list[Block] = [
-        Text(head),
-        table,
-        part_bars(part_rows(r.expected), r.usable_bytes),
-        Facts(_facts(asked, case, trial, r)),
-    ]
-    if r.remedies:
-        blocks.append(remedy_table(r.remedies))
-    elif not trial.fits:
-        blocks.append(Text("nothing on the list of changes makes it fit this GPU"))
-    if r.cards:
-        blocks.append(_card_table(r))
-    elif asked.smallest_gpu:
-        blocks.append(Text("no GPU preset holds it alone: see --gpus and the changes above"))
-    blocks += changed(case.loaded)
-    return Document(
-        command="memory",
-        inputs=inputs_of(case, trial.job),
-        result=r,
-        blocks=blocks,
+    remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []
+    if not r.remedies and not trial.fits:
+        remedy = [Text("nothing on the list of changes makes it fit this GPU")]
+    cards: list[Block] = [_card_table(r)] if r.cards else []
+    if asked.smallest_gpu and not r.cards:
+        cards = [Text("no GPU preset holds it alone: see --gpus and the changes above")]
+    details: dict[str, list[Block]] = {
+        "memory": [Text(head), table, part_bars(part_rows(r.expected), r.capacity_bytes)],
+        "figures": [Facts(_facts(asked, case, trial, r))],
+        "remedies": remedy,
+        "cards": cards,
+        "changed": changed(case.loaded),
+    }
+    return Document.layered(
+        "memory",
+        inputs_of(case, trial.job),
+        r,
+        memory_summary(case, trial.job, r, f"{said}{short}."),
+        details,
         warnings=case.warnings(),
         answered_no=not r.fits,
         terms=memory_terms(case, trial.job, r.expected),
         csv_table=table,
+        job=lambda: kept_job(case, trial),
+        launch=launched(lambda: kept_job(case, trial)),
     )
+
+
+def kept_job(case: Case, trial: Trial) -> dict[str, Any]:
+    """Keep a job whole with what is expected of it."""
+    expected = (
+        f"expected: {trial.step.step_s:.3g} s a step, {trial.memory.total_bytes / 1e9:.1f} GB on "
+        "the fullest GPU",
+    )
+    return job_of(case, trial.job, said=expected)
 
 
 def inputs_of(case: Case, job: Job) -> dict[str, Any]:
@@ -273,11 +306,11 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
         (
             "estimate",
             gb(r.allocated_bytes),
-            f"allocated; {r.reserved_bytes / 1e9:,.2f} reserved, {r.total_bytes / 1e9:,.2f} device",
+            f"allocated; {r.reserved_bytes / 1e9:,.2f} reserved, {r.peak_bytes / 1e9:,.2f} device",
         ),
         interval_row(r, "family"),
         *counted_rows(r),
-        ("peak at", r.expected.moment, ""),
+        ("peak at", r.expected.moment, peaks_text(r.expected)),
         ("trained", f"{r.trained_params / 1e6:,.1f} M", "parameters"),
         ("states", *states_text(trial.job, case.bench.site(trial.job)[2])),
         ("longest sequence", f"{r.longest_seq_len:,}", "tokens, all else as it is"),

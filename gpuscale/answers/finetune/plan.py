@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.ask import fields_of
+from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
-from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, refuse_others, refuse_rollouts
+from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, task_of
 from gpuscale.answers.finetune.case import default_software, make_case
-from gpuscale.answers.finetune.memory import inputs_of, remedy_table
+from gpuscale.answers.finetune.memory import inputs_of, kept_job, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
     compared,
@@ -20,8 +20,10 @@ from gpuscale.answers.finetune.plan_blocks import (
     time_table,
 )
 from gpuscale.answers.finetune.plan_records import Option, TuningPlan
-from gpuscale.answers.finetune.tried import best_on
-from gpuscale.answers.finetune.wanted import LAYOUT_TAKEN, Wanted, one, wanted_of
+from gpuscale.answers.finetune.summary import passed_over_points, plan_summary
+from gpuscale.answers.finetune.tried import best_on, bolder
+from gpuscale.answers.finetune.verdict import verdict_of
+from gpuscale.answers.finetune.wanted import Wanted, one, wanted_of
 from gpuscale.answers.finetune.words import (
     head_text,
     part_rows,
@@ -31,7 +33,7 @@ from gpuscale.answers.finetune.words import (
     verdict_text,
 )
 from gpuscale.answers.money import bill_of, rate_of
-from gpuscale.answers.options import Wired
+from gpuscale.answers.saved import launched
 from gpuscale.core.finetune.bench import host_bytes_per_node
 from gpuscale.core.finetune.remedy import remedies
 from gpuscale.core.quantity import format_count, format_si
@@ -45,27 +47,8 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
+    from gpuscale.core.finetune.job import Job
     from gpuscale.render.document import Block
-
-TAKEN = (
-    *LAYOUT_TAKEN,
-    *fields_of(Wired),
-    "gpus",
-    "cluster",
-    "gpu",
-    "catalogue",
-    "tokens",
-    "price",
-    "spot",
-    "site",
-    "pue",
-    "own",
-    "examples",
-    "epochs",
-    "steps",
-    "fit",
-)
-"""Options of `plan` that fine-tuning takes beside its own."""
 
 COUNTS = (1, 2, 4, 8)
 """GPUs tried where no number is given: what one machine has."""
@@ -76,11 +59,9 @@ DEFAULT_BATCH = 16
 
 def tuning_plan(asked: Plan) -> Document:
     """Answer a question about a fine-tuning run."""
-    rl = asked.method in RL
-    refuse_others(asked, tuple(t for t in TAKEN if t != "fit" or not rl))
-    if rl:
+    refuse_others(asked, task_of(asked), asked.method or "")
+    if asked.method in RL:
         return _rl_plan(asked)
-    refuse_rollouts(asked, ("steps",))
     tokens, told = _tokens(asked)
     found: list[tuple[Case, Trial]] = []
     cases: list[Case] = []
@@ -240,8 +221,8 @@ def _option(
         recompute=layout.recompute,
         offload=tuple(sorted(trial.job.offload)),
         fits=trial.fits,
-        total_bytes=trial.memory.total_bytes,
-        usable_bytes=trial.usable_bytes,
+        peak_bytes=trial.memory.total_bytes,
+        capacity_bytes=trial.usable_bytes,
         step_s=trial.step.step_s,
         tokens_per_s=trial.step.tokens_per_s,
         run_s=run_s,
@@ -273,14 +254,18 @@ def chosen_text(asked: Plan, trial: Trial) -> str:
     return f"\nchosen, the fastest that fits: {'; '.join(open_.values())} ({flags} pin them)"
 
 
+CHOSEN = ("recompute", "micro_batch")
+"""Settings that a plan chooses and tells."""
+
+
 def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
     said = verdict_text(
         case,
         trained_words(trial.job),
-        total_bytes=r.total_bytes,
+        total_bytes=r.peak_bytes,
         usable_bytes=trial.usable_bytes,
         width=trial.interval_factor_80,
-        fits=r.fits,
+        chance=r.fits_probability,
         n_gpus=trial.job.layout.n_gpus,
     )
     if not r.fits:
@@ -306,15 +291,28 @@ def _result(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
     )
     table = case.family(trial.job).finetune
+    width = table.step_interval_factor_80 if table else 1.5
+
+    def chance(job: Job) -> float:
+        found = verdict_of(case, job, lambda job, _: case.bench.memory(job).total_bytes, CHOSEN)
+        return found.probability
+
+    alone = len(found) == 1 and len(_places(asked)) == 1
+    bold = bolder(asked, case, chosen.n_gpus, trial) if alone else None
     return TuningPlan(
         fits=trial.fits,
+        fits_probability=chance(trial.job),
         tokens=tokens,
         chosen=chosen,
+        n_gpus=chosen.n_gpus,
+        layout=trial.job.layout,
         step_s=trial.step.step_s,
-        step_interval_factor_80=table.step_interval_factor_80 if table else 1.5,
+        step_low_s=trial.step.step_s / width,
+        step_high_s=trial.step.step_s * width,
         tokens_per_s=trial.step.tokens_per_s,
-        total_bytes=trial.memory.total_bytes,
-        interval_factor_80=trial.interval_factor_80,
+        peak_bytes=trial.memory.total_bytes,
+        capacity_bytes=trial.usable_bytes,
+        memory_interval_factor_80=trial.interval_factor_80,
         run_s=chosen.run_s,
         cost_usd=bill.charge.usd,
         bill=bill,
@@ -325,36 +323,46 @@ def _result(
         options=options,
         against=compared(options),
         remedies=remedies(case.bench, trial),
+        taken=taken_of(case),
+        passed_over=_option(case, bold, tokens, usd) if bold else None,
+        passed_over_fits_probability=chance(bold.job) if bold else None,
     )
+
+
+def taken_of(case: Case) -> tuple[str, ...]:
+    """List what nobody said, the software apart, which a plan chooses."""
+    return tuple(a for a in case.assumed if not a.startswith("software"))
 
 
 def _document(asked: Plan, case: Case, trial: Trial, r: TuningPlan, told: str) -> Document:
     head = f"{_answer(case, trial, r)}\n{head_text(case, trial.job)}"
-    taken = [a for a in case.assumed if not a.startswith("software")]
-    if taken:
-        head += "\ntaken: " + "; ".join(taken)
+    if r.taken:
+        head += "\ntaken: " + "; ".join(r.taken)
     head += chosen_text(asked, trial)
+    head += "".join(f"\n{p.key}, {p.value}; {p.note}" for p in passed_over_points(r))
     rows = part_rows(trial.memory)
-    blocks: list[Block] = [
-        Text(head),
-        Facts(plan_facts(case, trial, r, told=told, host_bytes=asked.host_memory)),
-        Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory"),
-        time_table(r),
-    ]
-    if len(r.options) > 1:
-        blocks.append(option_table(r))
-    if 0 < len(r.against) <= MOST_COMPARED:
-        blocks.append(Text(compared_text(r)))
-    if r.remedies:
-        blocks.append(remedy_table(r.remedies))
-    blocks += changed(case.loaded)
-    return Document(
-        command="plan",
-        inputs=inputs_of(case, trial.job) | {"tokens": r.tokens},
-        result=r,
-        blocks=blocks,
+    bars = Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory")
+    others: list[Block] = [option_table(r)] if len(r.options) > 1 else []
+    others += [Text(compared_text(r))] if 0 < len(r.against) <= MOST_COMPARED else []
+    facts = Facts(plan_facts(case, trial, r, told=told, host_bytes=asked.host_memory))
+    details: dict[str, list[Block]] = {
+        "figures": [Text(head), facts],
+        "memory": [bars],
+        "step": [time_table(r)],
+        "alternatives": others,
+        "remedies": [remedy_table(r.remedies)] if r.remedies else [],
+        "changed": changed(case.loaded),
+    }
+    return Document.layered(
+        "plan",
+        inputs_of(case, trial.job) | {"tokens": r.tokens},
+        r,
+        plan_summary(case, trial, r, _answer(case, trial, r), told),
+        details,
         warnings=case.warnings(),
         answered_no=not r.fits,
         terms=plan_terms(case, trial, r),
         csv_table=option_table(r),
+        job=lambda: kept_job(case, trial),
+        launch=launched(lambda: kept_job(case, trial)),
     )

@@ -40,19 +40,21 @@ def plan_facts(
 ) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
     c, step = r.chosen, trial.step
-    width, hold = r.step_interval_factor_80, r.interval_factor_80
+    hold = r.memory_interval_factor_80
     which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
     rows = [
         (
             "memory",
-            gb(c.total_bytes),
-            f"of {gb(c.usable_bytes)} usable" if c.fits else f"does not fit {gb(c.usable_bytes)}",
+            gb(c.peak_bytes),
+            f"of {gb(c.capacity_bytes)} usable"
+            if c.fits
+            else f"does not fit {gb(c.capacity_bytes)}",
         ),
-        ("", "", f"80 % interval {c.total_bytes / hold / 1e9:,.1f} to {gb(c.total_bytes * hold)}"),
+        ("", "", f"80 % interval {c.peak_bytes / hold / 1e9:,.1f} to {gb(c.peak_bytes * hold)}"),
         (
             "step",
             time_text(c.step_s),
-            f"{time_text(c.step_s / width)} to {time_text(c.step_s * width)}, "
+            f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}, "
             f"{c.global_batch_size} sequences",
         ),
         (
@@ -94,6 +96,7 @@ def time_table(r: TuningPlan) -> Table:
         "dp_comm_s": "gathering and reducing",
         "optimizer_s": "optimizer",
         "straggler_s": "stragglers",
+        "untuned_s": "not tuned",
     }
     rows = [(words[k], v) for k, v in r.breakdown.parts().items() if v > 5e-4 * r.step_s]
     rows += [("offload", r.offload_s)] if r.offload_s > 5e-4 * r.step_s else []
@@ -167,7 +170,7 @@ def option_table(r: TuningPlan) -> Table:
         Column("micro_batch_size", "micro-batch"),
         Column("recompute", "recompute", right=False),
         Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
-        Column("total_bytes", "memory", gb),
+        Column("peak_bytes", "memory", gb),
         Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
         Column("run_s", "run", time_text),
         Column("cost_usd", "cost", money),

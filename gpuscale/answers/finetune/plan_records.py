@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
+from gpuscale.core.layout import Layout
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.step.records import Breakdown
 
@@ -24,8 +25,8 @@ class Option:
     recompute: str
     offload: tuple[str, ...]
     fits: bool
-    total_bytes: float
-    usable_bytes: float
+    peak_bytes: float
+    capacity_bytes: float
     step_s: float
     tokens_per_s: float  # without padding
     run_s: float  # of all tokens
@@ -52,13 +53,18 @@ class TuningPlan:
     """The chosen way, the others, and what would help where none fits."""
 
     fits: bool
+    fits_probability: float
     tokens: float
     chosen: Option
+    n_gpus: int
+    layout: Layout
     step_s: float
-    step_interval_factor_80: float
+    step_low_s: float  # 80 % interval
+    step_high_s: float
     tokens_per_s: float
-    total_bytes: float
-    interval_factor_80: float  # on the memory
+    peak_bytes: float
+    capacity_bytes: float
+    memory_interval_factor_80: float
     run_s: float
     cost_usd: float | None
     bill: Bill  # money, energy and carbon of the run
@@ -69,3 +75,6 @@ class TuningPlan:
     options: tuple[Option, ...]
     against: tuple[Against, ...]  # several kinds of GPUs: the ratios
     remedies: tuple[Remedy, ...]
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
+    passed_over: Option | None  # faster, where memory is no more than expected
+    passed_over_fits_probability: float | None

@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.case import make_case
+from gpuscale.answers.finetune.case import job_of, make_case
+from gpuscale.answers.finetune.degrees import by_trainer, degrees
+from gpuscale.answers.finetune.habits import job_facts, with_rl_habits
 from gpuscale.answers.finetune.rl_asked import rl_job, steps_of
-from gpuscale.answers.finetune.rl_blocks import memory_table, phase_table, rl_facts, split_table
+from gpuscale.answers.finetune.rl_blocks import (
+    head_lines,
+    memory_table,
+    phase_table,
+    rl_facts,
+    rl_fields,
+    split_table,
+    taken_of,
+)
 from gpuscale.answers.finetune.rl_records import RlAnswer, Split
 from gpuscale.answers.finetune.rl_terms import rl_terms
+from gpuscale.answers.finetune.summary import rl_summary
+from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import Wanted
-from gpuscale.answers.finetune.words import head_text, short_of_host, time_text, verdict_text
+from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
 from gpuscale.answers.money import bill_of
+from gpuscale.answers.saved import launched
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.rl.estimate import rl_estimate
+from gpuscale.core.rl.estimate import rl_estimate, rl_memory
+from gpuscale.core.rl.step import roles
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.frameworks import framework_habits
 from gpuscale.io.models import load_model
 from gpuscale.io.rl import rl_costs, rl_engine
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Document, Facts, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.bench import Bench
+    from gpuscale.core.finetune.job import Job
     from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.core.run.bill import Bill
+    from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
 MOST_GPUS = 1024
@@ -56,20 +75,34 @@ class Asking:
             seq_len=round(rl.prompt_tokens + rl.max_response_tokens),
         )
         case = self._made(wanted)
-        pinned = wanted.tp * wanted.pp * wanted.cp > 1 or wanted.zero is not None
-        if pinned or case.job.layout.zero_stage == 3 or self.trained != "full":
+        pinned = wanted.tp * wanted.pp * wanted.cp * wanted.ep > 1 or wanted.zero is not None
+        experts = case.loaded.model.has_experts
+        sharded = case.job.layout.zero_stage == 3
+        if pinned or (sharded and not experts) or self.trained != "full":
             return case
-        fastest, least_s = case, math.inf
-        for tp, pp in _degrees(n_gpus, case):
-            tried = self._made(replace(wanted, tp=tp, pp=pp))
+        if sharded and case.software.rl.trainer and self.estimate(case, rl).fits:
+            return case  # another software splits the model
+        fastest, least = case, (True, math.inf)
+        for tp, pp, ep in [(1, 1, 1), *degrees(n_gpus, case)]:
+            try:
+                tried = self._made(replace(wanted, tp=tp, pp=pp, ep=ep))
+            except GpuscaleError:  # the framework or the model has no such layout
+                continue
+            if pp > 1 and tried.job.layout.zero_stage == 3:
+                continue
             found = self.estimate(tried, rl)
-            if found.fits and found.step.step_s < least_s:
-                words = (f"TP {tp}, PP {pp}: the fastest that fits (--tp, --pp)",)
-                assumed = tried.assumed + (words if tp * pp > 1 else ())
-                fastest, least_s = replace(tried, assumed=assumed), found.step.step_s
+            if not found.fits and tp * pp * ep > 1:
+                continue
+            if (not found.fits, found.step.step_s) < least:
+                split = f"TP {tp}, PP {pp}" + (f", EP {ep}" if experts else "")
+                words = (f"{split}: the fastest that fits (--tp, --pp, --ep)",)
+                assumed = tried.assumed + (words if tp * pp * ep > 1 else ())
+                fastest = replace(tried, assumed=assumed)
+                least = not found.fits, found.step.step_s
         return fastest
 
     def _made(self, wanted: Wanted) -> Case:
+        wanted = by_trainer(wanted)
         case = make_case(
             self.asked,
             self.asked,
@@ -94,6 +127,28 @@ class Asking:
         ]
         return min(found, key=lambda e: (not e.fits, e.step.step_s))
 
+    def verdict(self, case: Case, rl: RlJob) -> Verdict:
+        """Whether a step fits, over what the question leaves open."""
+        asked, engine = self.asked, None
+        if rl.method != "dpo":
+            engine = rl_engine(case.loaded.cluster, self._rollout_tps(case, rl)[0])
+        lengths = (asked.max_response, asked.response, asked.max_len, asked.mean_len)
+        if not any(lengths) and self.wanted.seq_len is None:
+            case = replace(case, unsaid=case.unsaid | {"seq_len"})
+        held = roles(rl.method, adapters=case.job.method.adapts, kl=rl.kl, reward=rl.reward)
+
+        def peak_bytes(job: Job, values: Mapping[str, str]) -> float:
+            factor = float(values.get("seq_len", 1.0))
+            own = replace(
+                rl,
+                prompt_tokens=rl.prompt_tokens * factor,
+                max_response_tokens=rl.max_response_tokens * factor,
+            )
+            critic = self._critic(case)
+            return rl_memory(case.bench, job, own, held, engine, critic).total_bytes
+
+        return verdict_of(case, case.job, peak_bytes, rl=True)
+
     def _rollout_tps(self, case: Case, rl: RlJob) -> tuple[int, ...]:
         if rl.engine == "hf" or self.asked.rollout_tp:
             return (1 if rl.engine == "hf" else self.asked.rollout_tp,)
@@ -108,20 +163,6 @@ class Asking:
             return None
         model = load_model(self.asked.critic).spec
         return replace(case.bench, model=model, facts=model_facts(model))
-
-
-def _degrees(n_gpus: int, case: Case) -> Iterator[tuple[int, int]]:
-    """(TP, PP) worth trying, the least split first."""
-    heads = min(
-        (m.n_kv_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_kv_heads")),
-        default=1,
-    )
-    for split in (1, 2, 4, 8, 16, 32, 64, 128):
-        for tp in (8, 4, 2, 1):
-            pp = split // tp
-            fits = tp * pp == split and n_gpus % split == 0 and heads % tp == 0
-            if fits and pp <= case.loaded.model.n_layers and (pp == 1 or tp == 8 or heads < 8):
-                yield tp, pp
 
 
 WEIGHTS_FRAC = 0.5
@@ -142,13 +183,16 @@ def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
     named = wanted.software
     software = load_software(named) if named else None
-    if software and software.rl.trainer and wanted.tp * wanted.pp * wanted.ep > 1:
-        habit = software.finetune.recompute if software.finetune else None
-        kept = wanted.recompute or habit
-        wanted = replace(wanted, software=software.rl.trainer, recompute=kept)
+    habits = (
+        framework_habits(named, job_facts(trained, asked.method, wanted.n_gpus)) if named else {}
+    )
     if not named:
         wanted = replace(wanted, software="hf-deepspeed" if wanted.n_gpus > 1 else "hf-peft")
-    return Asking(asked, where, catalogue, wanted, trained, rl_costs(software))
+    costs = with_rl_habits(rl_costs(software), habits)
+    if "offload_when" in habits and wanted.offload:  # states leave between the phases
+        costs = replace(costs, states_leave=True)
+        wanted = replace(wanted, offload=())
+    return Asking(asked, where, catalogue, wanted, trained, costs)
 
 
 def rl_document(
@@ -200,8 +244,9 @@ def _fewest(asking: Asking, rl: RlJob) -> int | None:
     beside = rl.rollout_gpus + rl.critic_gpus
     n = block
     while n <= MOST_GPUS:
-        if asking.estimate(asking.case(n, rl), rl).fits:
-            return n + beside
+        with suppress(GpuscaleError):  # degrees that so few GPUs do not have
+            if asking.estimate(asking.case(n, rl), rl).fits:
+                return n + beside
         n *= 2
     return None
 
@@ -239,20 +284,26 @@ def _document(
 ) -> Document:
     steps = steps_of(asking.asked, rl)
     run_s = steps * e.step.step_s if steps else None
-    bill = None
-    if command == "plan":
-        bill = _bill(asking, case, e, run_s or e.step.step_s, price)
+    time_s = run_s or e.step.step_s
+    bill = _bill(asking, case, e, time_s, price) if command == "plan" else None
     short = short_of_host(e.memory.host_bytes_per_node, asking.asked.host_memory)
+    verdict = asking.verdict(case, rl)
+    width = asking.costs.interval_factor_80
     r = RlAnswer(
-        fits=e.fits and not short,
+        fits=verdict.fits and rolls_out(e) and not short,
+        fits_probability=verdict.probability,
+        n_gpus=e.n_gpus,
+        layout=case.job.layout,
         step_s=e.step.step_s,
+        step_low_s=e.step.step_s / width,
+        step_high_s=e.step.step_s * width,
         longest_step_s=_longest_step_s(asking, case, rl),
-        interval_factor_80=asking.costs.interval_factor_80,
         tokens_per_s=e.tokens_per_s,
         samples_per_s=rl.samples / e.step.step_s,
         bound=e.step.bound,
-        total_bytes=e.memory.total_bytes,
-        usable_bytes=case.bench.usable_bytes,
+        peak_bytes=e.memory.total_bytes,
+        capacity_bytes=case.bench.usable_bytes,
+        memory_interval_factor_80=case.bench.site(case.job)[2].interval_factor_80,
         estimate=e,
         steps=steps,
         run_s=run_s,
@@ -260,76 +311,69 @@ def _document(
         bill=bill,
         fewest_gpus=fewest,
         splits=splits,
+        taken=taken_of(asking.asked, case, rl, e),
     )
-    blocks: list[Block] = [
-        Text(f"{_answer(case, rl, e, r, short)}\n{_head(asking, case, rl, e)}"),
-        phase_table(e),
-        Facts(rl_facts(asking.asked, rl, e, r)),
-        memory_table(e),
-    ]
-    if splits:
-        blocks.append(split_table(splits))
-    return Document(
-        command=command,
-        inputs={
-            "model": case.loaded.model.name,
-            "gpu": case.loaded.gpu.name,
-            "n_gpus": e.n_gpus,
-            "software": case.software.name,
-            **asdict(rl),
-        },
-        result=r,
-        blocks=blocks,
+    return _laid_out(asking, command, case, rl, r, short)
+
+
+def _laid_out(
+    asking: Asking, command: str, case: Case, rl: RlJob, r: RlAnswer, short: str
+) -> Document:
+    """Lay the answer out."""
+    e = r.estimate
+    said, head = _answer(case, rl, e, r, short), head_lines(case, rl, e, r.taken)
+    details: dict[str, list[Block]] = {
+        "step": [Text(f"{said}\n{head}"), phase_table(e)],
+        "figures": [Facts(rl_facts(asking.asked, rl, e, r))],
+        "memory": [memory_table(e)],
+        "splits": [split_table(r.splits)] if r.splits else [],
+    }
+    return Document.layered(
+        command,
+        _inputs(case, rl, e),
+        r,
+        rl_summary(case, r, e, said, head.split("\n")[0]),
+        details,
         warnings=case.warnings(),
         answered_no=not r.fits,
         terms=rl_terms(rl, e, r, case.loaded.gpu),
         csv_table=phase_table(e),
+        job=lambda: _job(asking, case, rl, e),
+        launch=launched(lambda: _job(asking, case, rl, e)),
     )
+
+
+def rolls_out(e: RlEstimate) -> bool:
+    """Whether the engine has room for a sequence."""
+    return e.rollout is None or e.rollout.fits
+
+
+def _inputs(case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
+    names = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
+    return {**names, "n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)}
+
+
+def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
+    """Keep a job of RL whole: the policy's training and what a step samples."""
+    said = (
+        f"expected: {e.step.step_s:.3g} s a step of {rl.samples:,} samples, "
+        f"{e.memory.total_bytes / 1e9:.1f} GB on the fullest GPU",
+    )
+    return job_of(case, case.job, rl_fields(asking.asked.method, rl, e), said)
 
 
 def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
     said = verdict_text(
         case,
         rl.method.upper(),
-        total_bytes=r.total_bytes,
-        usable_bytes=r.usable_bytes,
-        width=case.bench.site(case.job)[2].interval_factor_80,
-        fits=r.fits,
+        total_bytes=r.peak_bytes,
+        usable_bytes=r.capacity_bytes,
+        width=r.memory_interval_factor_80,
+        chance=r.fits_probability,
         n_gpus=e.n_gpus,
+        short=bool(short) or not rolls_out(e),
     )
     if not r.fits:
         return f"{said}{short}."
     run = f", {r.steps:,} steps {time_text(r.run_s)}" if r.steps and r.run_s else ""
     return f"{said}; a step takes {time_text(r.step_s)}{run}."
-
-
-def _head(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> str:
-    """First lines: what a step does, where, and what was taken."""
-    words = f"{rl.method.upper()}, {rl.prompts} prompts x {rl.group}"
-    if rl.method == "dpo":
-        words = f"DPO, {rl.prompts} pairs" + ("" if rl.kl else ", no reference")
-    if rl.updates > 1:
-        words += f" in {rl.updates} updates"
-    lengths = (
-        f"prompts of {rl.prompt_tokens:,.0f} tokens, responses of {rl.response_tokens:,.0f} on "
-        f"average, {rl.max_response_tokens:,.0f} at most"
-    )
-    mode = "" if rl.method == "dpo" else f", engine {rl.engine}"
-    apart = [
-        f"{n} {what}"
-        for n, what in ((rl.rollout_gpus, "roll out"), (rl.critic_gpus, "hold critic and reward"))
-        if n
-    ]
-    where = f" (of {e.n_gpus} GPUs {', '.join(apart)})" if apart else ""
-    taken = list(case.assumed)
-    asked = asking.asked
-    if asked.prompts is None and asked.global_batch in (None, ()):
-        taken.append(f"{rl.prompts} prompts a step (--prompts)")
-    if asked.response is None and asked.mean_len is None:
-        taken.append(f"responses of {rl.response_tokens:,.0f} tokens (--response)")
-    if rl.method != "dpo" and asked.engine is None:
-        taken.append(f"engine {rl.engine} (--engine)")
-    if e.rollout_tp and not asked.rollout_tp and rl.engine != "hf":
-        taken.append(f"rollout TP {e.rollout_tp}, the fastest that fits (--rollout-tp)")
-    head = f"{words}{mode}{where}: {lengths}\n{head_text(case, case.job)}"
-    return head + ("\ntaken: " + "; ".join(taken) if taken else "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.answers.ask import fields_of
 from gpuscale.core.rl.estimate import RlJob
 from gpuscale.errors import GpuscaleError
 
@@ -34,13 +33,6 @@ ROLLOUT_PROMPT = 256.0
 """Mean prompt of rollouts: nine logs of verl print 63 to 2,474 tokens, mathematics about 100,
 agents thousands (median 143, geometric mean 246)."""
 
-NO_MEANING = {
-    "max": "its lengths are --prompt and --max-response: try them with --sweep",
-    "smallest_gpu": "--min-gpus finds how many GPUs hold it",
-    "tokens": "--steps, or --examples (prompts) with --epochs, give the length of a run",
-}
-"""Options of fine-tuning without a meaning in RL -> what to say instead."""
-
 
 class Lengths(NamedTuple):
     """Tokens of a sample."""
@@ -58,31 +50,6 @@ def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
     """
     method, kl = RELATIVES.get(name, (name, True))
     return method, kl and not no_kl
-
-
-def refuse(asked: Any, method: str) -> None:
-    """Refuse options without a meaning in RL, or with this method."""
-    fields = fields_of(type(asked))
-
-    def given(name: str) -> bool:
-        return name in fields and getattr(asked, name) != fields[name][0].default
-
-    for name, hint in NO_MEANING.items():
-        if given(name):
-            shown = name.replace("_", "-")
-            raise GpuscaleError(f"--{shown} has no meaning with --method {asked.method}", hint)
-    if method == "dpo":
-        for name in ("engine", "rollout_gpus", "rollout_tp", "group", "lag"):
-            if given(name):
-                shown = name.replace("_", "-")
-                raise GpuscaleError(f"--{shown}: --method {asked.method} has no rollout")
-    if method != "ppo":
-        for name in ("critic", "critic_gpus", "rule_reward"):
-            if given(name):
-                shown = name.replace("_", "-")
-                raise GpuscaleError(
-                    f"--{shown} is for --method ppo, which alone has a critic and a reward model"
-                )
 
 
 def lengths_of(asked: Any, method: str, seq_len: int | None, spread: float) -> Lengths:
@@ -119,9 +86,11 @@ def lengths_of(asked: Any, method: str, seq_len: int | None, spread: float) -> L
     return Lengths(prompt, mean, longest)
 
 
-def samples_of(asked: Any, method: str, global_batch: int | None) -> tuple[int, int, int]:
+def samples_of(
+    asked: Any, method: str, global_batch: int | None, usual: int = 0
+) -> tuple[int, int, int]:
     """(Prompts of a step, responses to each, optimizer steps on them)."""
-    group = asked.group or GROUPS[method]
+    group = asked.group or usual or GROUPS[method]
     prompts = asked.prompts
     if prompts is None:
         prompts = max(1, math.ceil(global_batch / group)) if global_batch else DEFAULT_PROMPTS
@@ -148,12 +117,13 @@ def engine_of(asked: Any, method: str, costs: RlCosts) -> str:
 def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int | None) -> RlJob:
     """Read what a step does."""
     method, kl = method_of(str(asked.method), asked.no_kl)
-    refuse(asked, method)
     lengths = lengths_of(asked, method, seq_len, costs.longest_over_mean)
-    prompts, group, updates = samples_of(asked, method, global_batch)
+    prompts, group, updates = samples_of(asked, method, global_batch, costs.group)
     engine = "colocated" if method == "dpo" else engine_of(asked, method, costs)
     if asked.lag is not None and engine != "async":
         raise GpuscaleError(f"--lag is for --engine async, not {engine}")
+    if asked.kl and (costs.reference or not kl):
+        raise GpuscaleError("--kl: there is a KL term anyway, or --no-kl took it away")
     return RlJob(
         method=method,
         prompts=prompts,
@@ -167,8 +137,11 @@ def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int
         critic_gpus=asked.critic_gpus or 0,
         updates=updates,
         packed=asked.packing or costs.packs,
-        kl=kl,
+        kl=kl and (method == "dpo" or costs.reference or asked.kl),
         reward=not asked.rule_reward,
+        offload_states=costs.states_leave,
+        engine_frac=asked.engine_share or costs.engine_frac,
+        engine_sleeps=costs.engine_sleeps,
     )
 
 

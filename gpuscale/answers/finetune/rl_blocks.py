@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.words import time_text
+from gpuscale.answers.finetune.words import head_text, time_text
 from gpuscale.answers.money import bill_rows
+from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Table
 
 if TYPE_CHECKING:
+    from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.finetune.rl_records import RlAnswer, Split
     from gpuscale.core.rl.estimate import RlEstimate, RlJob
 
@@ -41,7 +43,7 @@ def phase_table(e: RlEstimate) -> Table:
 
 def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[str, str, str]]:
     """Answer in figures: step, rollout, memory, run and its bill."""
-    low, high = r.step_s / r.interval_factor_80, r.step_s * r.interval_factor_80
+    low, high = r.step_low_s, r.step_high_s
     rows = [
         ("step", time_text(r.step_s), f"bound by the {r.bound}"),
         ("80 % interval", f"{time_text(low)} to {time_text(high)}", "of published steps"),
@@ -59,8 +61,8 @@ def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[st
         if rl.engine == "hf":
             words = "per GPU, by the training model itself"
         rows.append(("rollout", f"{e.rollout.sequences:,.0f} at once", words))
-    verdict = "fits" if r.fits else "does not fit"
-    rows.append(("memory", gb(r.total_bytes), f"of {gb(r.usable_bytes)} usable: {verdict}"))
+    verdict = said(r.fits_probability).removeprefix("is ")
+    rows.append(("memory", gb(r.peak_bytes), f"of {gb(r.capacity_bytes)} usable: {verdict}"))
     if asked.host_memory is None:
         rows.append(("host memory", gb(e.memory.host_bytes_per_node), "per node"))
     else:
@@ -81,7 +83,8 @@ def memory_table(e: RlEstimate) -> Table:
     """Memory by role and moment."""
     m = e.memory
     rows = [("policy, training", m.policy.total_bytes), ("reference", m.reference_bytes)]
-    rows += [("critic and reward", m.critic_bytes), ("while training", m.train_bytes)]
+    rows += [("critic and reward", m.critic_bytes), ("engine, awake", m.engine_bytes)]
+    rows.append(("while training", m.train_bytes))
     rows.append(("while rolling out", m.rollout_bytes))
     return Table(
         (Column("part", "per training GPU", right=False), Column("bytes", "memory", gb)),
@@ -101,3 +104,58 @@ def split_table(splits: tuple[Split, ...]) -> Table:
         ),
         [(s.train_gpus, s.rollout_gpus, s.step_s, s.bound, s.fits) for s in splits],
     )
+
+
+def rl_fields(method: str, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
+    """Fields of a step of RL as launch files say them."""
+    return {
+        "rl.method": method,
+        "rl.prompts": rl.prompts,
+        "rl.group": rl.group if rl.group > 1 else None,
+        "rl.prompt": round(rl.prompt_tokens),
+        "rl.max_response": round(rl.max_response_tokens),
+        "rl.engine": None if rl.method == "dpo" else rl.engine,
+        "rl.rollout_tp": e.rollout_tp or None,
+        "rl.rollout_gpus": rl.rollout_gpus or None,
+        "rl.critic_gpus": rl.critic_gpus or None,
+        "rl.no_kl": not rl.kl,
+        "rl.rule_reward": rl.method == "ppo" and not rl.reward,
+        "rl.updates": rl.updates,
+        "rl.lag": rl.lag if rl.engine == "async" else None,
+    }
+
+
+def head_lines(case: Case, rl: RlJob, e: RlEstimate, taken: tuple[str, ...]) -> str:
+    """First lines: what a step does, where, and what was taken."""
+    words = f"{rl.method.upper()}, {rl.prompts} prompts x {rl.group}"
+    if rl.method == "dpo":
+        words = f"DPO, {rl.prompts} pairs" + ("" if rl.kl else ", no reference")
+    if rl.updates > 1:
+        words += f" in {rl.updates} updates"
+    lengths = (
+        f"prompts of {rl.prompt_tokens:,.0f} tokens, responses of {rl.response_tokens:,.0f} on "
+        f"average, {rl.max_response_tokens:,.0f} at most"
+    )
+    mode = "" if rl.method == "dpo" else f", engine {rl.engine}"
+    apart = [
+        f"{n} {what}"
+        for n, what in ((rl.rollout_gpus, "roll out"), (rl.critic_gpus, "hold critic and reward"))
+        if n
+    ]
+    where = f" (of {e.n_gpus} GPUs {', '.join(apart)})" if apart else ""
+    head = f"{words}{mode}{where}: {lengths}\n{head_text(case, case.job)}"
+    return head + ("\ntaken: " + "; ".join(taken) if taken else "")
+
+
+def taken_of(asked: Any, case: Case, rl: RlJob, e: RlEstimate) -> tuple[str, ...]:
+    """List what nobody said."""
+    taken = list(case.assumed)
+    if asked.prompts is None and asked.global_batch in (None, ()):
+        taken.append(f"{rl.prompts} prompts a step (--prompts)")
+    if asked.response is None and asked.mean_len is None:
+        taken.append(f"responses of {rl.response_tokens:,.0f} tokens (--response)")
+    if rl.method != "dpo" and asked.engine is None:
+        taken.append(f"engine {rl.engine} (--engine)")
+    if e.rollout_tp and not asked.rollout_tp and rl.engine != "hf":
+        taken.append(f"rollout TP {e.rollout_tp}, the fastest that fits (--rollout-tp)")
+    return tuple(taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuscale.core.layout import Layout
 from gpuscale.core.rl.estimate import RlEstimate
 from gpuscale.core.run.bill import Bill
 
@@ -24,14 +25,19 @@ class RlAnswer:
     """A step of RL and its memory."""
 
     fits: bool
+    fits_probability: float
+    n_gpus: int
+    layout: Layout  # of training
     step_s: float
+    step_low_s: float  # 80 % interval
+    step_high_s: float
     longest_step_s: float | None  # were all responses the longest; None where their mean is given
-    interval_factor_80: float
     tokens_per_s: float
     samples_per_s: float
     bound: str
-    total_bytes: float
-    usable_bytes: float
+    peak_bytes: float
+    capacity_bytes: float
+    memory_interval_factor_80: float
     estimate: RlEstimate
     steps: int | None  # of the run
     run_s: float | None
@@ -39,3 +45,4 @@ class RlAnswer:
     bill: Bill | None  # of the run, or of a step where no steps are given; None for `memory`
     fewest_gpus: int | None  # None: not asked for, or no number holds it
     splits: tuple[Split, ...]
+    taken: tuple[str, ...]  # what nobody said, and the option that says it

@@ -28,7 +28,7 @@ def rl_terms(rl: RlJob, e: RlEstimate, r: RlAnswer, gpu: GpuSpec) -> tuple[Term,
             "prompts and responses of a step, all GPUs",
         ),
         *_memory(rl, e, r),
-        usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, r.usable_bytes),
+        usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, r.capacity_bytes),
     ]
     if r.run_s is not None and r.steps is not None:
         run = {"steps": float(r.steps), "step_s": r.step_s}
@@ -56,6 +56,7 @@ def _memory(rl: RlJob, e: RlEstimate, r: RlAnswer) -> tuple[Term, ...]:
         "policy_bytes": m.policy.total_bytes,
         "reference_bytes": m.reference_bytes,
         "critic_bytes": m.critic_bytes,
+        "engine_bytes": m.engine_bytes,
     }
     formula = " + ".join(beside)
     text = "policy at its training peak, the frozen reference, critic and reward model"
@@ -65,14 +66,15 @@ def _memory(rl: RlJob, e: RlEstimate, r: RlAnswer) -> tuple[Term, ...]:
         beside["policy_states_bytes"] = states
         formula = (
             "max(policy_bytes + critic_bytes, policy_states_bytes + reference_bytes + critic_bytes)"
+            " + engine_bytes"
         )
         text += "; the reference is on the GPU for its own forward pass alone"
     training = Term("train_bytes", m.train_bytes, "bytes", formula, beside, text)
     moments = {"train_bytes": m.train_bytes, "rollout_bytes": m.rollout_bytes}
     return (
         Term(
-            name="total_bytes",
-            value=r.total_bytes,
+            name="peak_bytes",
+            value=r.peak_bytes,
             unit="bytes",
             formula="max(train_bytes, rollout_bytes)",
             inputs=moments,

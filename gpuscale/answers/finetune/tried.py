@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.finetune.case import with_offloads
 from gpuscale.answers.finetune.words import short_of_host
 from gpuscale.core.finetune.bench import host_bytes_per_node
-from gpuscale.core.finetune.search import MICRO_BATCHES, Space, best_by_count
+from gpuscale.core.finetune.search import Space, best_by_count
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -25,7 +25,7 @@ def _stages(asked: Plan, job: Job, n: int) -> tuple[tuple[int, ...], ...]:
         return ((habit,),)
     if habit == 1:
         return (1,), (3,)
-    also = () if asked.offload is not None else (0, 2)
+    also = () if asked.offload is not None else (0, 1, 2)
     return (tuple(dict.fromkeys((habit, *also, 3))),)
 
 
@@ -36,7 +36,7 @@ def _space(asked: Plan, case: Case, stages: tuple[int, ...], n: int) -> Space:
     return Space(
         n_gpus=(n,),
         zero_stages=stages,
-        micro_batches=(layout.micro_batch_size,) if pinned else MICRO_BATCHES,
+        micro_batches=(layout.micro_batch_size,) if pinned else None,
         recomputes=(layout.recompute,) if told else ("none", "full"),
         offloads=(case.job.offload,),
     )
@@ -53,6 +53,13 @@ FALLBACKS = (
 """Offloads tried, in turn, where nothing fits without or more room may pay."""
 
 
+WORTH_MOVING = 1.1
+"""Speed over that without the host from which states are moved there though they need not be."""
+
+WORTH_SAYING = 1.03
+"""Speed over the chosen way's from which one that fits less surely is named beside it."""
+
+
 def best_on(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
     """Best way on n GPUs, offloading where it must or where the room that it makes is worth it."""
     turns = _stages(asked, case.job, n)
@@ -64,23 +71,42 @@ def best_on(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
     own = next((found for found in tried if found), ())
     space = _space(asked, case, (3,), n)
     pinned = asked.offload is not None or asked.zero not in (None, 3)
-    if pinned or (own and not _cramped(own[0], space)):
-        return own
-    for moved in FALLBACKS:
-        at = replace(space, offloads=(frozenset(moved),))
-        for bench in benches:
-            got = best_by_count(bench, with_offloads(case.job, moved), at)
-            if got and not _host_is_short(asked, case, got[0]):
-                return max((own, got), key=lambda t: t[0].step.tokens_per_s if t else 0.0)
+    if pinned or (own and (not asked.gpus or not _cramped(own[0], space))):
+        return own  # where the number of GPUs is free, more of them come before the host
+    for bench in benches:
+        got = [
+            best_by_count(
+                bench, with_offloads(case.job, moved), replace(space, offloads=(frozenset(moved),))
+            )
+            for moved in FALLBACKS
+        ]
+        if got := [t for t in got if t and not _host_is_short(asked, case, t[0])]:
+            best = max(got, key=lambda t: t[0].step.tokens_per_s)
+            gain = best[0].step.tokens_per_s / own[0].step.tokens_per_s if own else WORTH_MOVING
+            return best if gain >= WORTH_MOVING else own
     return own
+
+
+USUAL_HOST_BYTES = 256e9
+"""Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
+
+
+def bolder(asked: Plan, case: Case, n: int, chosen: Trial) -> Trial | None:
+    """Fastest way whose memory fits if it is what is expected, where the safe one is slower."""
+    if asked.fit is not None or not chosen.fits:
+        return None
+    found = best_on(replace(asked, fit="expected"), case, n)
+    least = chosen.step.tokens_per_s * WORTH_SAYING
+    return found[0] if found and found[0].step.tokens_per_s > least else None
 
 
 def _cramped(trial: Trial, space: Space) -> bool:
     """Whether more room might pay: for a larger micro-batch, or less recompute."""
-    larger = len(space.micro_batches) > 1 and trial.job.layout.n_micro_batches > 1
+    larger = space.micro_batches is None and trial.job.layout.n_micro_batches > 1
     return larger or trial.job.layout.recompute != space.recomputes[0]
 
 
 def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
-    needed = host_bytes_per_node(trial, case.bench.gpus_per_node)
-    return bool(short_of_host(needed, asked.host_memory))
+    local = min(case.bench.gpus_per_node, trial.job.layout.n_gpus)
+    has = asked.host_memory or USUAL_HOST_BYTES * local
+    return bool(short_of_host(host_bytes_per_node(trial, case.bench.gpus_per_node), has))

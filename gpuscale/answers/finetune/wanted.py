@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.answers.legal import is_legal, refuse_illegal
+from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.layout import ORDERS, PRECISIONS, RECOMPUTE, Layout
 from gpuscale.core.schedules import SCHEDULES
@@ -35,7 +36,7 @@ class Wanted:
     ep: int = 1
     etp: int = 1
     zero: int | None = None
-    micro_batch: int = 1
+    micro_batch: int | None = None  # None: the software's habit
     global_batch: int | None = None
     sequence_parallel: bool | None = None
     recompute: str | None = None
@@ -47,30 +48,10 @@ class Wanted:
     seq_len: int | None = None
     software: str | None = None
 
-
-LAYOUT_TAKEN = (
-    "tp",
-    "pp",
-    "vpp",
-    "dp",
-    "cp",
-    "cp_kind",
-    "ep",
-    "etp",
-    "zero",
-    "micro_batch",
-    "sequence_parallel",
-    "recompute",
-    "recompute_layers",
-    "schedule",
-    "order",
-    "offload",
-    "precision",
-    "software",
-    "global_batch",
-    "seq_len",
-)
-"""Options of a layout that fine-tuning takes, in either command."""
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """Parts that were asked to the host."""
+        return self.offload or ()
 
 
 def one(asked: Any, name: str, default: int) -> int:
@@ -160,7 +141,7 @@ def wanted_of(
         ep=one(asked, "ep", 1),
         etp=one(asked, "etp", 1),
         zero=None if asked.zero is None else one(asked, "zero", 0),
-        micro_batch=one(asked, "micro_batch", 1),
+        micro_batch=one(asked, "micro_batch", 0) or None,
         global_batch=global_batch,
         sequence_parallel=None if together is None else together == "on",
         recompute=recompute,
@@ -214,27 +195,40 @@ def _recompute_of(wanted: Wanted, habits: FinetuneParameters, software: Software
     return kind
 
 
+def _usual_micro(wanted: Wanted, dp: int, software: SoftwareSpec) -> int:
+    """Micro-batch of the framework, no larger than the batch that was asked for."""
+    habit = software.finetune.micro_batch if software.finetune else 1
+    each = max(1, (wanted.global_batch or habit * dp) // dp)
+    return next(n for n in range(min(habit, each), 0, -1) if each % n == 0)
+
+
+CP_KIND = "ulysses"
+"""Context parallelism of fine-tuning frameworks, where they have several kinds."""
+
+
 def layout_of(
-    asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec, seq_len: int
+    asked: Tuning,
+    wanted: Wanted,
+    model: ModelSpec,
+    software: SoftwareSpec,
+    seq_len: int,
+    judge: SoftwareSpec,
 ) -> Layout:
-    """Layout of a job, blanks by the software's habits."""
+    """Layout of a job, blanks by the software's habits.
+
+    `judge`: the framework that was named, whose rules hold with a method and without one. Raises
+    GpuscaleError for a layout that it cannot run.
+    """
     from gpuscale.io.finetune import finetune_parameters
+    from gpuscale.io.software import capabilities_of
 
     habits = finetune_parameters(software)
     split = wanted.tp * wanted.pp * wanted.cp
     if wanted.n_gpus % split:
         raise GpuscaleError(f"--gpus {wanted.n_gpus} is no multiple of tp*pp*cp = {split}")
-    if wanted.pp > model.n_layers:
-        raise GpuscaleError(f"--pp {wanted.pp} is more than the {model.n_layers} layers")
-    mixtures = [f for f in model.ffns.values() if f.kind == "moe"]
-    if wanted.etp > 1 and not mixtures:
-        raise GpuscaleError(f"--etp {wanted.etp}: {model.name} has no experts")
-    experts = max((f.n_experts for f in mixtures), default=1)
-    if experts % wanted.ep:
-        raise GpuscaleError(f"--ep {wanted.ep} does not divide {experts} experts")
     dp = wanted.n_gpus // split
-    micro = wanted.micro_batch
-    batch = wanted.global_batch or dp * micro
+    micro = wanted.micro_batch or _usual_micro(wanted, dp, software)
+    batch = wanted.global_batch or dp * micro * wanted.pp
     if batch % (dp * micro):
         raise GpuscaleError(
             f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",
@@ -249,7 +243,9 @@ def layout_of(
     together = software.sequence_parallel if together is None else together
     offload = offload_of(wanted, habits)
     parameters = "parameters" in offload
-    return Layout(
+    kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
+    kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
+    layout = Layout(
         seq_len=seq_len,
         global_batch_size=batch,
         micro_batch_size=micro,
@@ -267,7 +263,11 @@ def layout_of(
         schedule=wanted.schedule,
         order=wanted.order,
         precision=wanted.precision or "bf16",
-        cp_kind=wanted.cp_kind or "ulysses",
+        cp_kind=wanted.cp_kind or kinds[0],
         offload_optimizer="optimizer" in offload,
         offload_activations="activations" in offload,
     )
+    ways = [replace(layout, cp_kind=wanted.cp_kind or kind) for kind in kinds]
+    layout = next((way for way in ways if is_legal(model, judge, way)), layout)
+    refuse_illegal(model, judge, layout)
+    return layout

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.memory.common import likely
 from gpuscale.core.finetune.optimizers import state_bytes
+from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.memory import FinetuneMemory
     from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.finetune.remedy import Remedy
     from gpuscale.core.layout import Layout
 
 PARTS = (
@@ -117,19 +119,51 @@ def verdict_text(
     total_bytes: float,
     usable_bytes: float,
     width: float,
-    fits: bool,
+    chance: float,
     n_gpus: int,
+    short: bool = False,
 ) -> str:
     """Begin an answer: whether it fits, in one sentence without its end.
 
-    The limit may lie within the 80 % interval of the memory (`width`, a factor): then it says so.
+    `chance`: probability that it fits. `width`: a factor, of the 80 % interval of the memory. It is
+    shown where the limit may be inside. `short`: the hosts' memory is.
     """
     where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
     low, high = total_bytes / width, total_bytes * width
-    verdict = likely(fits, total_bytes, usable_bytes, width)
-    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if "probably" in verdict else ""
+    verdict = "does not fit" if short else said(chance)
+    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if low < usable_bytes < high else ""
     room = f"{gb(total_bytes)}{between} of {gb(usable_bytes)} a GPU"
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
+
+
+def enough_text(change: Remedy) -> str:
+    """Say the one change that makes a job fit, behind its verdict."""
+    return f"fits with {change.words} ({gb(change.total_bytes)})"
+
+
+COSTLY_FRAC = 0.02
+"""Share of the GPU from which a habit's cost is told."""
+
+
+def habit_text(case: Case, job: Job) -> str:
+    """Say what the framework does by itself here, and what each of it costs."""
+    from gpuscale.answers.finetune.verdict import as_set, open_settings
+
+    own = case.bench.memory(job).total_bytes
+    found = []
+    for s in open_settings(replace(case, job=job)):
+        habit = case.habits.get(s.field)
+        other = s.ways[1][1]
+        if habit is None or s.field == "seq_len" or s.ways[0][1] != str(habit.value):
+            continue
+        less = own - case.bench.memory(as_set(job, {s.field: other})).total_bytes
+        if abs(less) > COSTLY_FRAC * case.bench.usable_bytes:
+            words = f"{s.field.replace('_', '-')} {habit.value}"
+            note = f", {habit.note}" if habit.note else ""
+            how = "saves it" if less > 0 else "would cost it"
+            found.append(f"{words}{note} ({less / 1e9:+,.1f} GB; {s.option} {other} {how})")
+    name = case.software.name
+    return f"by itself {name} has: {'; '.join(found)}" if found else ""
 
 
 def short_of_host(needed_bytes: float, has_bytes: float | None) -> str:
@@ -168,6 +202,12 @@ def head_text(case: Case, job: Job) -> str:
 def part_rows(memory: FinetuneMemory) -> list[tuple[str, float]]:
     """(part, bytes) of what there is."""
     return [(label, v) for label, key in PARTS if (v := getattr(memory, key)) > 0]
+
+
+def peaks_text(memory: FinetuneMemory) -> str:
+    """Say what each moment of a step takes, the largest first."""
+    ordered = sorted(memory.peaks.items(), key=lambda item: -item[1])
+    return ", ".join(f"{moment} {held / 1e9:,.1f}" for moment, held in ordered) + " GB"
 
 
 def time_text(seconds: float) -> str:

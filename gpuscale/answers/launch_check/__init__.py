@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Converted, WhatIf, text, texts, whole
+from gpuscale.answers.ask import Asked, Converted, WhatIf, flag, text, texts, whole
+from gpuscale.errors import NoLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,26 @@ class LaunchCheck(options.Machine, WhatIf):
         "A variable of the script, or an argument by its number: NAME=VALUE. Repeatable.",
         metavar="NAME=VALUE",
     )
+    ignore: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "A key of the files that changes neither memory nor time, though its name says so. "
+        "Repeatable.",
+        metavar="KEY",
+    )
+    include: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "A folder outside the checkout of the files from which what they name is read. Repeatable.",
+        metavar="DIR",
+    )
+
+    pass_others: Asked[bool] = flag("A file that starts no training or serving passes: for hooks.")
 
     def answer(self) -> Document:
         """Read, check, predict, compare."""
         from gpuscale.answers.launch_check.check import checked
-        from gpuscale.answers.launch_check.document import document_of
+        from gpuscale.answers.launch_check.document import document_of, no_launch
 
-        return document_of(checked(self))
+        try:
+            return document_of(checked(self))
+        except NoLaunch as error:
+            if not self.pass_others:
+                raise
+            return no_launch(self, error.message)

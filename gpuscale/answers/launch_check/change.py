@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Change
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.guard import bounded
 from gpuscale.launch.read.together import last_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class Launch:
     """Files of a launch, and what a person says beside them."""
 
     files: Mapping[str, str]  # with those that they name and that were found
-    given: tuple[str, ...]  # names of those that a person gave
+    given: tuple[str, ...]  # names of those that a person gave, and of scripts that these start
     variables: dict[str, str]
+    named: tuple[str, ...]  # by the person alone
 
 
 def differences(have: Layout, best: Layout) -> tuple[Change, ...]:
@@ -79,9 +81,10 @@ def change_of_files(
         now, wanted = options(layout_of(found), ()), options(best.layout, best.stage_layers)
     except GpuscaleError:  # a layout that its exporter cannot say
         return (), ()
-    after = changed(launch.files, now, wanted)
-    lines = diff(launch.files, after)
-    again = _laid_out_again(launch, after, layout_of)
+    with bounded(launch.given[0]):
+        after = changed(launch.files, now, wanted)
+        lines = diff(launch.files, after, launch.named)
+        again = _laid_out_again(launch, after, layout_of)
     left = differences(again, best.layout) if lines and again else ()
     nearest = found.kind == "maxtext" and best.layout.recompute == "none"  # it keeps products alone
     return lines, tuple(c for c in left if not (nearest and c.field == "recompute"))

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.change import Launch, change_of_files, differences
-from gpuscale.answers.launch_check.files import finder, given_files
+from gpuscale.answers.launch_check.covered import covered, hidden_of
+from gpuscale.answers.launch_check.files import Allowed, allowed, finder, given_files
 from gpuscale.answers.launch_check.records import Checked, empty_report
 from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.guard import bounded
 from gpuscale.io.inputs import load_inputs
+from gpuscale.io.text import shown_name
 from gpuscale.launch.read.detect import DIALECTS
 from gpuscale.launch.read.together import last_of
 
@@ -54,8 +57,8 @@ SIZES = tuple(
 MOST = 1e9
 
 
-def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
-    """Read the files of a launch; those that they name and that are near are put to them.
+def found_in(files: dict[str, str], variables: dict[str, str], where: Allowed) -> Found:
+    """Read the files of a launch; those that they name below the folders `where` are put to them.
 
     Raises GpuscaleError for what is no launch file, nested without measure, or names a size that
     nothing can have.
@@ -64,9 +67,8 @@ def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
 
     name = next(iter(files))
     try:
-        found = read_launch(dict(files), variables, finder(files))
-    except RecursionError:
-        raise GpuscaleError(f"{name}: nested too deeply") from None
+        with bounded(name):
+            found = read_launch(dict(files), variables, finder(files, where))
     except (ValueError, OverflowError, ZeroDivisionError) as error:
         raise GpuscaleError(f"{name}: holds a value that cannot be used: {error}") from None
     for field in SIZES:
@@ -78,17 +80,34 @@ def found_in(files: dict[str, str], variables: dict[str, str]) -> Found:
 
 
 def checked(asked: LaunchCheck) -> Checked:
-    """Answer for the files of a launch.
+    """Answer for the files of a launch, without repeating secrets or files that were not given.
 
     Raises GpuscaleError if a file cannot be read, or is of no known kind.
     """
-    files, variables = given_files(asked.file), _variables(asked)
+    files: dict[str, str] = {}
+    try:
+        found = _checked(asked, files)
+    except GpuscaleError as error:
+        with bounded(asked.file[0]):
+            hidden = hidden_of(tuple(map(shown_name, asked.file)), files)
+            told, hint = hidden.masked(error.message), hidden.masked(error.hint)
+        raise type(error)(told, hint) from None
+    with bounded(asked.file[0]):
+        return covered(found, hidden_of(tuple(map(shown_name, asked.file)), files))
+
+
+def _checked(asked: LaunchCheck, files: dict[str, str]) -> Checked:
+    """Answer for the files of a launch; those that are read are put to `files`."""
+    with bounded(asked.file[0]):
+        where, variables = allowed(asked.file, asked.include), _variables(asked)
+        files |= given_files(asked.file, where)
     given = tuple(files)
-    found = found_in(files, variables)
+    found = found_in(files, variables, where)
     asked = _on_its_gpu(asked, found)
     found.weights = frozen_format(found)
     model, missing = _model(asked, found)
     missing += _unread(found)
+    missing += _unheard(asked, found)
     missing = [] if found.beyond else missing  # nothing that a person says makes it predicted
     n_gpus = asked.gpus or found.world_size
     if n_gpus is None:
@@ -124,15 +143,26 @@ def checked(asked: LaunchCheck) -> Checked:
         from gpuscale.answers.launch_check.served import served
 
         return served(asked, found, model, n_gpus)
-    launch = Launch(files, given, variables)
+    launch = Launch(files, given, variables, tuple(map(shown_name, asked.file)))
     over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
     adapted = found.method in ADAPTED or bool(found.rl)
-    tunes = found.kind in TUNED or (found.kind in OF_TABLES and found.method == "full")
+    tunes = (found.kind in TUNED and found.method != "pretrain") or (
+        found.kind in OF_TABLES and found.method == "full"
+    )
     if adapted or (tunes and not over_megatron):
         from gpuscale.answers.launch_check.tuned import tuned
 
         return tuned(asked, found, model, n_gpus, launch)
     return _trained(asked, found, model, n_gpus, launch)
+
+
+def _unheard(asked: LaunchCheck, found: Found) -> list[str]:
+    """Say which keys nobody read that say how a job runs."""
+    return [
+        f"what {key}: {value} does, which is not known here: --ignore {key} if it does nothing"
+        for key, value in found.asked.items()
+        if key not in asked.ignore
+    ]
 
 
 def _alone(*lacks: bool) -> str:
@@ -235,6 +265,7 @@ def _trained(
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.io.step_intervals import memory_interval_factor
+    from gpuscale.io.verdict import one_peak
     from gpuscale.launch.layout import layout_of
 
     software = load_software(found.software or "fsdp")
@@ -267,12 +298,14 @@ def _trained(
     )
     if estimate is None:
         return Checked(report, asked, loaded.warnings)
-    low, high = step_interval(estimate.step_s, case.problem, software.name, layout)
+    low, high = step_interval(estimate.step, case.problem, software.name, layout)
+    capacity = max(estimate.capacity_bytes, estimate.room_bytes)
     report = replace(
         report,
         stage_layers=estimate.stage_layers,
         peak_bytes=estimate.peak_bytes,
         capacity_bytes=estimate.capacity_bytes,
+        fits_probability=one_peak(estimate.peak_bytes, capacity, software.name),
         memory_interval_factor_80=memory_interval_factor(software.name),
         step_s=estimate.step_s,
         step_low_s=low,

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.said import said_rows
-from gpuscale.answers.memory.common import likely
 from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
+from gpuscale.answers.summary import chance_tone
+from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.launch.read.detect import DIALECTS
 from gpuscale.launch.read.engines import ENGINES
-from gpuscale.render.document import Column, Document, Drawn, Facts, Table, Text
+from gpuscale.render.document import Column, Document, Drawn, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.records import Checked, LaunchReport
     from gpuscale.core.layout import Layout
@@ -49,19 +52,55 @@ LANGUAGE_ALONE = (
 def document_of(checked: Checked) -> Document:
     """Put a report into words."""
     r, asked = checked.report, checked.asked
-    blocks: list[Block] = [Text(_headline(r))]
+    head: list[Block] = [Text(_headline(r))]
     if r.method != "serve" and any("vision tower" in told for told in checked.warnings):
-        blocks.append(Text(LANGUAGE_ALONE))
+        head.append(Text(LANGUAGE_ALONE))
     if r.layout is not None:
-        blocks.append(Facts(_facts(r, asked)))
+        rows = _facts(r, asked)
     else:
         what = "" if r.kind in ("deepspeed", "accelerate", "program") else r.method
         cluster = [_cluster(r, asked)] if r.method == "serve" and not r.missing else []
-        blocks.append(Facts([*cluster, *said_rows(r.said, what), *_best_row(r)]))
+        rows = [*cluster, *said_rows(r.said, what), *_best_row(r)]
+    details: dict[str, list[Block]] = {
+        "figures": [*head, Facts(rows)],
+        "rules": _rules(r),
+        "unknown": _unknown(r),
+        "notes": [Text("Note:\n" + "\n".join(f"- {n}" for n in r.notes))] if r.notes else [],
+        "change": _better(r),
+        "answer": list(checked.blocks),
+    }
+    return Document.layered(
+        "launch-check",
+        {"files": list(asked.file), "cluster": asked.where, "model": r.model, "n_gpus": r.n_gpus},
+        r,
+        _summary(r, rows, details),
+        details,
+        warnings=checked.warnings,
+        answered_no=not r.can_launch or r.fits is False,
+        terms=checked.terms,
+    )
+
+
+def no_launch(asked: LaunchCheck, why: str) -> Document:
+    """Let a file pass that starts nothing, as hooks want it."""
+    said = f"{why}: passed."
+    inputs = {"files": list(asked.file)}
+    return Document("launch-check", inputs, {"kind": "", "note": why}, [Text(said)])
+
+
+def _rules(r: LaunchReport) -> list[Block]:
+    """Say what is missing, and which rules it breaks."""
+    blocks: list[Block] = []
     if r.missing:
         blocks.append(Text("Not predicted; missing is\n" + "\n".join(f"- {m}" for m in r.missing)))
     if r.broken:
         blocks.append(Text("It cannot be launched:\n" + "\n".join(f"- {b}" for b in r.broken)))
+    return blocks
+
+
+def _unknown(r: LaunchReport) -> list[Block]:
+    """Say what was not understood, and what cannot be known without running it."""
+    blocks: list[Block] = []
     if r.not_understood:
         shown = ", ".join(r.not_understood[:20])
         who = f"{r.version} does not know" if r.version else "are not understood"
@@ -69,24 +108,37 @@ def document_of(checked: Checked) -> Document:
     if r.unresolved:
         shown = ", ".join(sorted(r.unresolved, key=lambda one: not one.startswith("if "))[:20])
         blocks.append(Text(f"Not known without running it (--var NAME=VALUE says it): {shown}"))
-    if r.notes:
-        blocks.append(Text("Note:\n" + "\n".join(f"- {note}" for note in r.notes)))
-    blocks += _better(r)
-    blocks += checked.blocks
-    return Document(
-        command="launch-check",
-        inputs={
-            "files": list(asked.file),
-            "cluster": asked.where,
-            "model": r.model,
-            "n_gpus": r.n_gpus,
-        },
-        result=r,
-        blocks=blocks,
-        warnings=checked.warnings,
-        answered_no=not r.can_launch or r.fits is False,
-        terms=checked.terms,
-    )
+    return blocks
+
+
+def _summary(
+    r: LaunchReport, rows: Sequence[tuple[str, str, str]], details: Mapping[str, Sequence[Block]]
+) -> list[Point]:
+    """Verdict, figures, what is missing or broken, what would change it."""
+    tone = "bad" if not r.can_launch or r.fits is False else "good" if r.fits else ""
+    if r.can_launch and r.fits_probability and chance_tone(r.fits_probability) == "near":
+        tone = "near"
+    points = [Point("verdict", _headline(r), tone=tone)]
+    points += [Point(SHORTER.get(label, label), *rest) for label, *rest in rows[:8] if label]
+    points += [Point("breaks", "; ".join(r.broken[:3]), tone="bad")] if r.broken else []
+    points += [Point("missing", "; ".join(r.missing))] if r.missing else []
+    if r.not_understood:
+        points.append(Point("unknown", ", ".join(r.not_understood[:6]), "--show unknown"))
+    points += [Point("note", note) for note in r.notes[:2]]
+    if details["change"]:
+        words = ", ".join(f"{c.field} {c.have} -> {c.best}" for c in r.changes[:6])
+        points.append(Point("would help", words, "--show change"))
+    return points
+
+
+SHORTER = {
+    "step, expected": "step",
+    "memory per GPU": "memory",
+    "best on these GPUs": "best",
+    "fastest that fits": "best that fits",
+    "best of a search": "best",
+}
+"""Labels of figures in a summary."""
 
 
 def _headline(r: LaunchReport) -> str:
@@ -104,14 +156,14 @@ def _headline(r: LaunchReport) -> str:
     if r.step_s is None:
         return f"{head}{'' if r.fits else ' does not fit'}:"
     mfu = f", MFU {percent(r.mfu)}" if r.mfu is not None else ""
-    near = " and probably fits" if _verdict(r).startswith("probably") else ""
+    verdict = _verdict(r)
+    near = "" if verdict.startswith("fits") else f" and {verdict}"
     return f"{head} can be launched{near}: {seconds(r.step_s or 0)} a step{mfu}."
 
 
 def _verdict(r: LaunchReport) -> str:
-    """Say whether it fits; probably so where the limit is within the 80 % interval."""
-    held, room = r.peak_bytes or 0.0, r.capacity_bytes or 0.0
-    return likely(bool(r.fits), held, room, r.memory_interval_factor_80)
+    """Say whether it fits, and how likely."""
+    return said(r.fits_probability if r.fits_probability is not None else float(bool(r.fits)))
 
 
 def _cluster(r: LaunchReport, asked: LaunchCheck) -> tuple[str, str, str]:

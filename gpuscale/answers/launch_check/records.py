@@ -51,6 +51,7 @@ class LaunchReport:
     fits: bool | None
     peak_bytes: float | None = None
     capacity_bytes: float | None = None
+    fits_probability: float | None = None
     memory_interval_factor_80: float = 1.0
     step_s: float | None = None
     step_low_s: float | None = None

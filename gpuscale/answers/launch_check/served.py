@@ -72,7 +72,7 @@ def _full(
     full = _question(asked, found, model, n_gpus, at_once).answer().result
     if full.output_tokens_per_s and full.tokens_per_s_per_user:
         each = f"{full.tokens_per_s_per_user:,.0f} to each of {at_once:,} users"
-        size = f"{question.input.mean:,.0f} + {question.output.mean:,.0f} tokens"
+        size = f"{question.prompts.mean:,.0f} + {question.output_len.mean:,.0f} tokens"
         rows.append(("full", f"{full.output_tokens_per_s:,.0f} tokens/s", f"{each}, of {size}"))
     return rows
 
@@ -113,10 +113,10 @@ def _question(
         degrees["dp_attention"] = attention
     if length and length < USUAL:  # a request takes what the context holds
         answer = max(1, length // 5)
-        said |= {"input": str(max(1, length - answer)), "output": str(answer)}
+        said |= {"input": str(max(1, length - answer)), "output_len": str(answer)}
     if at_once:
         said["requests"] = 2 * at_once
-    version = _older(found.kind, said.pop("version", ""))
+    version = said.pop("version", "")
     return Serve(
         asked.model or found.model_name or "",
         engine=f"{found.kind}:{version}" if version else found.kind,
@@ -133,15 +133,6 @@ def _question(
         **({} if "disagg" in said else degrees),
         **said,
     )
-
-
-def _older(engine: str, version: str) -> str:
-    """Version of an engine whose settings were others; empty for those of today."""
-    from gpuscale.io.serving import known_versions
-    from gpuscale.specs.serving import version_of
-
-    known = known_versions(engine) if version else ()
-    return version if any(version_of(version) < version_of(b) for b in known) else ""
 
 
 def _own_share(asked: LaunchCheck, kind: str) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +14,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.launch_check.change import Launch
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
-
-OPTIMIZERS = {
-    "adamw_torch": "adamw",
-    "adamw_torch_fused": "adamw",
-    "adamw_hf": "adamw",
-    "adamw": "adamw",
-    "adamw_8bit": "adamw-8bit",
-    "adamw_bnb_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "paged-adamw-8bit",
-    "paged_adamw_32bit": "paged-adamw",
-    "adafactor": "adafactor",
-    "lion_32bit": "lion",
-    "lion": "lion",
-    "sgd": "sgd",
-    "muon": "muon",
-}
-"""`optim` of a trainer -> optimizer of fine-tuning; others are left to the software's."""
-
 
 OWN = ("llama-factory", "ms-swift", "axolotl", "verl", "openrlhf", "slime", "unsloth") + (
     "torchtune",
@@ -56,7 +39,7 @@ def software_of(found: Found) -> str:
         return found.kind
     if found.kind in LIKE:
         return LIKE[found.kind]
-    if found.rl and found.kind == "trainer":
+    if found.kind == "trainer" and (found.rl or found.software == "trl"):
         return "trl"
     if found.kind == "deepspeed" or found.software == "deepspeed-zero3":
         return "hf-deepspeed"
@@ -81,9 +64,10 @@ def tuned(
     report = replace(
         empty_report(found, model, n_gpus, software_of(found), result.fits),
         method=given["method"],
-        peak_bytes=result.total_bytes,
-        capacity_bytes=result.usable_bytes,
-        memory_interval_factor_80=result.interval_factor_80,
+        peak_bytes=result.peak_bytes,
+        capacity_bytes=result.capacity_bytes,
+        fits_probability=result.fits_probability,
+        memory_interval_factor_80=result.memory_interval_factor_80,
         step_s=result.step_s,
         tuning=result if isinstance(result, TuningMemory) else None,
     )
@@ -99,6 +83,8 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
     from gpuscale.launch.layout import DEFAULT_MICRO_BATCH, DEFAULT_SEQ_LEN
 
     method = found.method if found.method in ("lora", "qlora", "dora") else "full"
+    if method in ("lora", "dora") and not found.rl:
+        found.weights = found.weights or "bf16"
     length = asked.seq_len or found.seq_len
     if not length and not found.rl and (length := DEFAULT_SEQ_LEN.get(found.kind)):
         found.notes.append(f"sequences of {length:,} tokens, the trainer's default (--seq-len)")
@@ -106,7 +92,7 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
         word
         for word, on in (
             ("parameters", found.offload_parameters),
-            ("optimizer", found.offload_optimizer and method == "full"),
+            ("optimizer", found.offload_optimizer),
             ("activations", found.offload_activations),
         )
         if on
@@ -134,13 +120,22 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
         etp=found.etp or 1,
         zero=_stage(found) if n_gpus > 1 else None,
         recompute=found.recompute or "none",
-        optimizer=OPTIMIZERS.get((found.optimizer or "").lower()),
+        optimizer=_optimizer(found.optimizer),
         offload=",".join(offload) or None,
         set=asked.settings,
         calibration=asked.calibration,
         **({} if found.rl else found.tuning),
         **trained,
     )
+
+
+def _optimizer(word: str | None) -> str | None:
+    """Optimizer of fine-tuning that a word means; those not known are left to the software's."""
+    from gpuscale.core.finetune.optimizers import optimizer
+
+    with suppress(ValueError):
+        return optimizer((word or "").lower()).name
+    return None
 
 
 def _targets(found: Found, model: ModelSpec) -> tuple[str, ...]:
@@ -156,6 +151,9 @@ def _targets(found: Found, model: ModelSpec) -> tuple[str, ...]:
 def _stage(found: Found) -> int | None:
     """ZeRO stage: replicas where a trainer of RL, or under torchrun, is told of no sharding."""
     replicas = found.rl or (found.kind == "trainer" and "launcher" in found.places)
+    replicas = replicas or (
+        found.kind in ("llama-factory", "ms-swift", "axolotl") and found.cp == 1
+    )
     return 0 if found.zero_stage is None and replicas else found.zero_stage
 
 
@@ -177,7 +175,12 @@ def _samples(found: Found, batch: int) -> dict[str, Any]:
     """Options of `memory` that say the samples of a step of RL or preference tuning."""
     if not found.rl:
         return {}
+    from gpuscale.io.frameworks import framework_habits
+
     given: dict[str, Any] = dict(found.rl)
     group = given.get("group") or 1
     given["prompts"] = given.get("prompts") or max(1, batch // int(group))
+    reference = framework_habits(software_of(found), {"task": given["method"]}).get("reference")
+    if "no_kl" in given and not given["no_kl"] and reference and not reference.value:
+        given["kl"] = True  # the files ask for what the framework does not do by itself
     return given

@@ -77,8 +77,10 @@ def _best(plan: Plan, have: Trial) -> Trial | None:
         found = best_on(asked, case_of(asked, plan.cluster[0], n_gpus), n_gpus)
         return found[0] if found else None
 
-    moved = ",".join(sorted(have.job.offload)) or "none"  # `none`: nor what a habit would move
-    own = best(stage if n_gpus > 1 else None, moved)
+    parts = have.job.offload, have.job.offload - {"activations"}  # which go with recomputation
+    ways = {",".join(sorted(moved)) or "none" for moved in parts}  # nor what a habit would move
+    tried = [one for moved in ways if (one := best(stage if n_gpus > 1 else None, moved))]
+    own = min(tried, key=lambda one: one.step.step_s, default=None)
     if own is None:
         return best(None, None)
     if stage == 0:  # replicas are timed as another family than shards: no ground to leave them
@@ -132,7 +134,7 @@ def _change_of_files(
         for ending, key in ZERO_KEYS.items():
             files = {name: text for name, text in after.items() if name.endswith(ending)}
             after |= changed(files, {key: c.have}, {key: int(c.best)})
-    lines = diff(launch.files, after)
+    lines = diff(launch.files, after, launch.named)
     again = read_again(launch, after) if lines else None
     if again is None:
         return lines, ()

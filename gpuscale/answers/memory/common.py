@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.layout import Layout
+from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Column, Table
 
 if TYPE_CHECKING:
-    from gpuscale.core.memory.inference import ServingMemory
+    from gpuscale.core.serving.replica import ServingMemory
 
 
 def weight_format(name: str | None, label: str, default: str = "bf16") -> str:
@@ -53,11 +55,13 @@ class Peak:
     """Memory of the fullest GPU of a job, as pretraining and fine-tuning answer it. [byte]."""
 
     fits: bool
-    total_bytes: float
-    usable_bytes: float
+    fits_probability: float
+    layout: Layout
+    peak_bytes: float
+    capacity_bytes: float
     hbm_bytes: float
     headroom_bytes: float
-    interval_factor_80: float
+    memory_interval_factor_80: float
     allocated_bytes: float
     reserved_bytes: float
     nvidia_smi_bytes: float
@@ -83,35 +87,30 @@ def compared_table(rows: Rows, ideal: Any, expected: Any) -> Table:
     return Table(columns, [*rows, ("total", ideal.total_bytes, expected.total_bytes)])
 
 
-def likely(fits: bool, total_bytes: float, usable_bytes: float, width: float) -> str:
-    """Say whether it fits; probably so where the limit is within the 80 % interval.
-
-    >>> likely(True, 80e9, 85e9, 1.1), likely(True, 70e9, 85e9, 1.1), likely(False, 90e9, 85e9, 1.1)
-    ('probably fits', 'fits', 'probably does not fit')
-    """
-    near = total_bytes / width <= usable_bytes < total_bytes * width
-    return ("probably " if near else "") + ("fits" if fits else "does not fit")
-
-
 def verdict_row(r: Peak) -> tuple[str, str, str]:
     """Say whether it fits, and by how much."""
-    left = r.usable_bytes - r.total_bytes
+    left = r.capacity_bytes - r.peak_bytes
     by = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
+    if left >= 0 and not r.fits:
+        by = f"{by} on the GPUs; the hosts are too small"
     return (
         "verdict",
-        likely(r.fits, r.total_bytes, r.usable_bytes, r.interval_factor_80),
-        f"{gb(r.total_bytes)} of {gb(r.usable_bytes)} usable ({gb(r.hbm_bytes)} HBM), {by}",
+        said(r.fits_probability).removeprefix("is "),
+        f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} usable ({gb(r.hbm_bytes)} HBM), {by}",
     )
 
 
 def interval_row(r: Peak, kind: str, *, warn: bool = False) -> tuple[str, str, str]:
     """Say in which range the peak lies; `warn` where the upper end alone does not fit."""
-    low, high = r.total_bytes / r.interval_factor_80, r.total_bytes * r.interval_factor_80
+    low, high = (
+        r.peak_bytes / r.memory_interval_factor_80,
+        r.peak_bytes * r.memory_interval_factor_80,
+    )
     return (
         "likely range",
         f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
         f"holds 80 % of published peaks of this {kind}"
-        + ("; its upper end does not fit" if warn and high > r.usable_bytes else ""),
+        + ("; its upper end does not fit" if warn and high > r.capacity_bytes else ""),
     )
 
 
@@ -120,6 +119,6 @@ def counted_rows(r: Peak) -> list[tuple[str, str, str]]:
     ways = (
         ("as allocated", r.allocated_bytes),
         ("as reserved", r.reserved_bytes),
-        ("as nvidia-smi", r.total_bytes),
+        ("as nvidia-smi", r.peak_bytes),
     )
     return [(name, gb(v), f"{v / 2**30:,.2f} GiB") for name, v in ways]

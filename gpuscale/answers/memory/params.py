@@ -31,7 +31,8 @@ class StatesAnswer:
     zero_stage: int
     n_shards: int
     states: StateBytes
-    total_bytes: float
+    peak_bytes: float
+    capacity_bytes: float
     all_gpus_bytes: float  # one copy of all states
     hbm_bytes: float
     fits: bool
@@ -62,7 +63,8 @@ def params_document(asked: Memory) -> Document:
         zero_stage=zero,
         n_shards=shards,
         states=states,
-        total_bytes=states.total_bytes,
+        peak_bytes=states.total_bytes,
+        capacity_bytes=hbm,
         all_gpus_bytes=whole_bytes,
         hbm_bytes=hbm,
         fits=states.total_bytes <= hbm,
@@ -105,7 +107,7 @@ def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tup
         (
             "verdict",
             "fits" if result.fits else "does not fit",
-            f"{gb(result.total_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations",
+            f"{gb(result.peak_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations",
         ),
         (
             "all states",
@@ -125,7 +127,7 @@ def _term(result: StatesAnswer, recipe: Recipe, tp: int, pp: int) -> Term:
     """Total by recipe and shards."""
     zero, n = result.zero_stage, result.n_shards
     return term_of(
-        "total_bytes",
+        "peak_bytes",
         "bytes",
         "params / (tp * pp) * (weights / weight_shards + gradients / gradient_shards"
         " + k / optimizer_shards)",

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import part_bars, part_table, served_parts, weight_format
+from gpuscale.answers.summary import largest_parts, memory_point
 from gpuscale.core.formats import FORMATS, weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.inference import ServingMemory
-from gpuscale.core.memory.serving import (
-    FewestServing,
-    ServingJob,
-    fewest_serving,
-    model_weight_bytes,
-    replica_memory,
-    replica_of,
-)
-from gpuscale.core.memory.serving_terms import serving_terms
 from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.quantity import format_count
 from gpuscale.core.records import Term, term_of
+from gpuscale.core.serving.memory_terms import serving_terms
+from gpuscale.core.serving.replica import (
+    FewestServing,
+    ServingJob,
+    ServingMemory,
+    fewest_serving,
+    model_weight_bytes,
+    replica_memory,
+    replica_of,
+)
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.serving import load_framework
-from gpuscale.render.document import Document, Facts, Text
+from gpuscale.render.document import Document, Facts, Point, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.io.inputs import Loaded
+    from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
 
 
@@ -43,6 +45,10 @@ class ServingAnswer:
 
     fits: bool
     n_gpus: int
+    tp: int
+    pp: int
+    peak_bytes: float
+    capacity_bytes: float
     all_weights_bytes: float
     kv_bytes_per_token: float
     kv_bytes_per_sequence: float
@@ -57,7 +63,8 @@ class WeightsAnswer:
     """Weights of a bare number of parameters. [byte]."""
 
     weights_bytes: float
-    weights_bytes_per_gpu: float
+    peak_bytes: float  # of a GPU
+    capacity_bytes: float
     hbm_bytes: float
     fits: bool
     n_gpus: int
@@ -121,6 +128,10 @@ def _document(
     result = ServingAnswer(
         fits=m.fits,
         n_gpus=tp * pp,
+        tp=tp,
+        pp=pp,
+        peak_bytes=m.total_bytes,
+        capacity_bytes=m.usable_bytes,
         all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
         kv_bytes_per_token=m.kv_bytes_per_token_all_gpus,
         kv_bytes_per_sequence=kv_cache_bytes(
@@ -136,9 +147,6 @@ def _document(
         f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
         f"{m.concurrency:,} sequence" + ("s" if m.concurrency > 1 else "")
     )
-    smallest = f"{_smallest(fewest)}; times under a load: `gpuscale serve {loaded.model.name}`"
-    rows = served_parts(m)
-    table = part_table(rows, m.total_bytes, "expected")
     inputs = {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
@@ -149,18 +157,42 @@ def _document(
         **asdict(job),
         "dp_attention": asked.dp_attention,
     }
-    return Document(
-        command="memory",
-        inputs=inputs,
-        result=result,
-        blocks=[
-            Text(head),
-            table,
-            part_bars(rows, m.usable_bytes),
-            Facts(_facts(m, result, job)),
-            Text(smallest),
-            *changed(loaded),
-        ],
+    return _laid_out(loaded, inputs, result, job, head, terms)
+
+
+def _laid_out(
+    loaded: Loaded,
+    inputs: dict[str, Any],
+    r: ServingAnswer,
+    job: ServingJob,
+    head: str,
+    terms: tuple[Term, ...],
+) -> Document:
+    """Lay the answer out."""
+    m, rows = r.per_gpu, served_parts(r.per_gpu)
+    table = part_table(rows, m.total_bytes, "expected")
+    facts = _facts(m, r, job)
+    load = f"gpuscale serve {loaded.model.name}"
+    details: dict[str, list[Block]] = {
+        "memory": [Text(head), table, part_bars(rows, m.usable_bytes)],
+        "figures": [Facts(facts)],
+        "fewest": [Text(f"{_smallest(r.fewest)}; times under a load: `{load}`"), *changed(loaded)],
+    }
+    said = "fits" if m.fits else "does not fit"
+    summary = [
+        Point("verdict", f"{head}: {said}.", tone="good" if m.fits else "bad"),
+        memory_point(m.total_bytes, m.usable_bytes, 1.0, "good" if m.fits else "bad"),
+        largest_parts(rows),
+        *(Point(*row) for row in facts[1:]),
+        Point("smallest", _smallest(r.fewest).removeprefix("smallest replica: ")),
+        Point("next", load, "latency, throughput and price under a load"),
+    ]
+    return Document.layered(
+        "memory",
+        inputs,
+        r,
+        summary,
+        details,
         warnings=loaded.warnings,
         answered_no=not m.fits,
         terms=terms,
@@ -213,7 +245,8 @@ def _weights_only(asked: Memory, n_params: float) -> Document:
     per_gpu = total / n_gpus
     result = WeightsAnswer(
         weights_bytes=total,
-        weights_bytes_per_gpu=per_gpu,
+        peak_bytes=per_gpu,
+        capacity_bytes=hbm,
         hbm_bytes=hbm,
         fits=per_gpu <= hbm,
         n_gpus=n_gpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
@@ -17,6 +18,8 @@ from gpuscale.answers.memory.common import (
     verdict_row,
 )
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
+from gpuscale.answers.saved import launched, saved_job
+from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
@@ -25,13 +28,18 @@ from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
+from gpuscale.core.verdict import EVEN, LENGTHS, Open, probability, said, ways
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import load_inputs
+from gpuscale.io.maturity import Degrees, settled
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
-from gpuscale.render.document import Column, Document, Facts, Table, Text
+from gpuscale.io.verdict import spread
+from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuscale.answers.memory import Memory
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
@@ -64,20 +72,17 @@ def training_document(asked: Memory) -> Document:
         others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
     )
     software: SoftwareSpec = loaded.specs["software"]
-    parameters = parameters_of(
-        software,
-        {**asked.job_settings.options, "expert_imbalance": asked.imbalance},
-        loaded.gpu.architecture,
-    )
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
+    parameters = _parameters(asked, loaded, software, layout)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
-    fits = peak.total_bytes <= usable
     factor = memory_interval_factor(software.name)
+    chance = _chance(asked, layout, usable, factor, partial(_peak_bytes, facts, parameters))
+    fits = chance >= sum(EVEN) / 2
     fewest, risky = None, None
     if asked.min_gpus or not fits:
         rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
@@ -95,11 +100,13 @@ def training_document(asked: Memory) -> Document:
         )
     result = TrainingMemory(
         fits=fits,
-        total_bytes=peak.total_bytes,
-        usable_bytes=usable,
+        fits_probability=chance,
+        layout=layout,
+        peak_bytes=peak.total_bytes,
+        capacity_bytes=usable,
         hbm_bytes=hbm,
         headroom_bytes=usable - peak.total_bytes,
-        interval_factor_80=factor,
+        memory_interval_factor_80=factor,
         allocated_bytes=peak.allocated_bytes,
         reserved_bytes=peak.reserved_bytes,
         nvidia_smi_bytes=peak.total_bytes,
@@ -112,6 +119,59 @@ def training_document(asked: Memory) -> Document:
         fewest_expected=risky,
     )
     return _document(asked, loaded, layout, facts, parameters, result)
+
+
+def _peak_bytes(facts: ModelFacts, parameters: MemoryParameters, layout: Layout) -> float:
+    return peak_stage(stage_memories(facts, layout, parameters)).total_bytes
+
+
+def _chance(
+    asked: Memory,
+    layout: Layout,
+    usable_bytes: float,
+    factor: float,
+    peak_bytes: Callable[[Layout], float],
+) -> float:
+    """Probability that the job fits, over the settings that the question leaves open. [1]."""
+    settings = []
+    if asked.recompute is None and asked.recompute_layers is None:
+        other = "none" if layout.recompute == "full" else "full"
+        settings.append(Open("recompute", "", ((0.75, layout.recompute), (0.25, other))))
+    if asked.micro_batch is None:
+        settings.append(Open("micro_batch", "", ((0.8, "1"), (0.2, "2"))))
+    if asked.seq_len is None:
+        settings.append(Open("seq_len", "", LENGTHS))
+    cases = []
+    for weight, values in ways(settings):
+        micro = int(values.get("micro_batch", layout.micro_batch_size))
+        at = replace(
+            layout,
+            recompute=values.get("recompute", layout.recompute),
+            micro_batch_size=micro,
+            global_batch_size=layout.n_micro_batches * layout.dp * micro,
+            seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
+        )
+        cases.append((weight, peak_bytes(at)))
+    how = spread()
+    far = [] if asked.software else ["unnamed"]
+    p = probability(cases, usable_bytes, how.width(factor, far), how.bias)
+    return how.believed(p, settled=not settings)
+
+
+def _parameters(
+    asked: Memory, loaded: Loaded, software: SoftwareSpec, layout: Layout
+) -> MemoryParameters:
+    """Say what the software keeps with the settings of the job."""
+    architecture = loaded.gpu.architecture
+    settings = settled(
+        asked.job_settings,
+        software,
+        loaded.model,
+        architecture,
+        precision=layout.precision,
+        degrees=Degrees.of(layout),
+    )
+    return parameters_of(software, settings.options, architecture)
 
 
 def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
@@ -167,33 +227,69 @@ def _document(
         ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
         *counted_rows(r),
     ]
-    blocks: list[Block] = [Text(head), table, part_bars(rows, r.usable_bytes), Facts(facts_rows)]
-    if asked.stages:
-        blocks.append(_stage_table(r))
+    fewest: list[Block] = []
     if asked.min_gpus or not r.fits:
-        blocks.append(Text(_fewest_text(r, loaded)))
-    blocks += changed(loaded)
-    return Document(
-        command="memory",
-        inputs=_inputs(asked, loaded, layout),
-        result=r,
-        blocks=blocks,
+        fewest = [Text(_fewest_text(r, loaded, layout.n_gpus))]
+    details: dict[str, list[Block]] = {
+        "memory": [Text(head), table, part_bars(rows, r.capacity_bytes)],
+        "figures": [Facts(facts_rows)],
+        "stages": [_stage_table(r)] if asked.stages else [],
+        "fewest": [*fewest, *changed(loaded)],
+    }
+    return Document.layered(
+        "memory",
+        _inputs(asked, loaded, layout),
+        r,
+        _summary(loaded, layout, r, head),
+        details,
         warnings=loaded.warnings,
         answered_no=not r.fits,
         terms=_terms(facts, layout, parameters, r, loaded.gpu),
         csv_table=table if not asked.stages else _stage_table(r),
-        launch=lambda wrapper: _launch(asked, loaded, layout, r, wrapper),
+        job=lambda: _job(asked, loaded, layout, r, parameters),
+        launch=launched(lambda: _job(asked, loaded, layout, r, parameters)),
     )
 
 
-def _launch(asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, wrapper: str) -> str:
-    """Write the launch file of this layout."""
-    from gpuscale.answers.launch import launch_of_memory
-    from gpuscale.launch.plan import framework_of, launch_script
+def _summary(loaded: Loaded, layout: Layout, r: TrainingMemory, head: str) -> list[Point]:
+    width = r.memory_interval_factor_80
+    verdict = said(r.fits_probability)
+    where = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})"
+    room = f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} a GPU"
+    full = f"{r.peak_stage + 1} of {layout.pp}: {why(r.expected, layout.pp)}"
+    points = [
+        Point("verdict", f"{where} {verdict}: {room}.", tone=chance_tone(r.fits_probability)),
+        Point("layout", layout_text(layout), head.split("\n")[1]),
+        memory_point(r.peak_bytes, r.capacity_bytes, width, chance_tone(r.fits_probability)),
+        largest_parts([(word, getattr(r.expected, key)) for key, word in MEMORY_PARTS.items()]),
+        Point("fullest", f"stage {full}"),
+        Point("formulas", gb(r.ideal_total_bytes), "without the framework's overheads"),
+    ]
+    if r.fewest is not None:
+        points.append(Point("fewest GPUs", _on(r.fewest, loaded)))
+    following = f"gpuscale plan {loaded.model.name} --gpus {layout.n_gpus}"
+    return [*points, Point("next", following, "the fastest layout that fits, time and money")]
+
+
+def _job(
+    asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, p: MemoryParameters
+) -> dict[str, Any]:
+    """Keep this layout as a whole job."""
+    from gpuscale.answers.launch import memory_command
+    from gpuscale.launch.plan import estimate_lines
     from gpuscale.render.data import plain
 
-    job = launch_of_memory(plain(_inputs(asked, loaded, layout)), plain(r), loaded.model)
-    return launch_script(job, framework_of(job.software), wrapper)[2]
+    return saved_job(
+        loaded.model,
+        loaded.cluster,
+        loaded.specs["software"].name,
+        layout,
+        stage_layers=[stage.n_layers for stage in r.stages],
+        settings=asked.job_settings.said,
+        gradients_bytes=p.gradients_bytes,
+        command=memory_command(plain(_inputs(asked, loaded, layout))),
+        estimate=estimate_lines(layout, r.peak_bytes, None),
+    )
 
 
 def _split_rows(r: TrainingMemory) -> list[tuple[str, str, str]]:
@@ -218,15 +314,17 @@ def layout_text(layout: Layout) -> str:
     return f"{degrees}, ZeRO {layout.zero_stage}{group}"
 
 
-def _fewest_text(r: TrainingMemory, loaded: Loaded) -> str:
+def _fewest_text(r: TrainingMemory, loaded: Loaded, n_gpus: int) -> str:
     """Smallest numbers of GPUs: safe, as `plan` wants it, and by the expected value alone."""
     fixed = "this micro-batch, sequence and recompute"
     if r.fewest is None:
         found = f"smallest number of GPUs: none found; more GPUs do not help with {fixed}"
     else:
-        found = (
+        otherwise = not r.fits and r.fewest.n_gpus <= n_gpus
+        found = "laid out otherwise it fits; " if otherwise else ""
+        found += (
             f"smallest number of GPUs with {fixed}: {_on(r.fewest, loaded)} of "
-            f"{gb(r.usable_bytes)}, and room for the upper end of the range"
+            f"{gb(r.capacity_bytes)}, and room for the upper end of the range"
         )
     less = r.fewest_expected
     if less is not None and (r.fewest is None or less.n_gpus < r.fewest.n_gpus):
@@ -273,7 +371,6 @@ def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
         "catalogue": asked.catalogue,
         "software": loaded.specs["software"].name,
         "recipe": asked.recipe or "",
-        "imbalance": asked.imbalance,
         "n_gpus": layout.n_gpus,
         **asdict(layout),
         **({"settings": said} if (said := asked.job_settings.said) else {}),
@@ -288,12 +385,12 @@ def _terms(
     parts = {key: getattr(r.expected, key) for key in MEMORY_PARTS}
     return (
         total_of(
-            "total_bytes",
+            "peak_bytes",
             r.expected.total_bytes,
             "bytes",
             parts,
             "sum of the parts of the fullest stage",
             stage_terms(facts, layout, p, r.expected),
         ),
-        usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.usable_bytes),
+        usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.capacity_bytes),
     )

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Converted, Swept, amount, fields_of, flag, text, whole
-from gpuscale.answers.finetune.asked import TUNING, Rollouts, refuse_without_method
+from gpuscale.answers.ask import (
+    PRETRAIN,
+    SERVE,
+    TRAIN,
+    TUNE,
+    Asked,
+    Converted,
+    Swept,
+    amount,
+    flag,
+    refuse_others,
+    text,
+    texts,
+    whole,
+)
+from gpuscale.answers.finetune.asked import Rollouts
+from gpuscale.answers.layout_options import Pins
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import PRICE, Costed, read_price
 from gpuscale.answers.plan.request import OBJECTIVES
@@ -20,10 +35,7 @@ if TYPE_CHECKING:
 SCALINGS = ("strong", "weak")
 MOST_GPUS = 4_194_304
 
-WIRED = tuple(fields_of(options.Wired))
-SERVING = ("weights", "kv", "context", "concurrency")
-SERVED = ("model", "gpus", "cluster", "gpu", "catalogue", "precision", "tp", "pp", *WIRED, *SERVING)
-"""Fields of a serving plan."""
+SEARCHED: dict[str, Any] = {"group": "search", "tasks": PRETRAIN}
 
 
 def _prices(value: Any, label: str) -> dict[str, float]:
@@ -44,7 +56,7 @@ def _prices(value: Any, label: str) -> dict[str, float]:
 
 
 @dataclass
-class Plan(options.Pins, options.Wired, Rollouts, Failing, Costed, Swept):
+class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     """Best layout of a training job on a cluster, its time, memory and cost.
 
     Every dimension that is not pinned is searched; the layout printed is the best of all. With
@@ -59,6 +71,7 @@ class Plan(options.Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         "gpuscale.answers.plan.answer:JobAnswer",
         "gpuscale.answers.finetune.plan_records:TuningPlan",
         "gpuscale.answers.finetune.rl_records:RlAnswer",
+        "gpuscale.answers.diagnose.records:Diagnosis",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
     HEADLINES: ClassVar[tuple[str, ...]] = (
@@ -81,71 +94,131 @@ class Plan(options.Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         "expected.decode_s",
         "expected.tokens_per_s",
     )
+    GROUP: ClassVar[str] = "machines"
+    OF_TASKS: ClassVar[tuple[str, ...]] = (*TRAIN, *SERVE)
     model: Asked[str | None] = options.model()
     _: KW_ONLY
     gpus: options.Sizes = options.sizes(
-        "GPUs; a range 512..16384 or a list is a scan.", most=MOST_GPUS
+        "GPUs; a range 512..16384 or a list is a scan.", most=MOST_GPUS, metavar="N", common=1
     )
     cluster: options.Names = options.names(
         f"{options.CLUSTER} Several, comma-separated, are compared. "
-        f"[default: {options.DEFAULT_CLUSTER}]"
+        f"[default: {options.DEFAULT_CLUSTER}]",
+        common=1,
     )
-    gpu: Asked[str | None] = text(options.GPU)
+    gpu: Asked[str | None] = text(options.GPU, common=1)
     catalogue: Asked[str | None] = text(
         "Hardware figures: vendor, or documents (as they round). [default: vendor]"
     )
     seq_len: options.Sizes = options.sizes(
-        options.SEQ_LEN, most=2**28, dim="positions", flags=("--seq",)
+        options.SEQ_LEN,
+        most=2**28,
+        dim="positions",
+        flags=("--seq",),
+        group="batch",
+        common=1,
+        tasks=TRAIN,
     )
     batch_tokens: options.Amounts = options.amounts(
-        "Tokens of a step, rounded to sequences that divide well. [default: the model's, or 4M]",
+        "Tokens of a step. Rounded to sequences that divide well. [default: the model's, or 4M]",
         "tokens",
         most=1e12,
+        group="batch",
+        common=1,
+        tasks=PRETRAIN,
+        instead="--global-batch are the sequences of a step",
     )
-    global_batch: options.Sizes = options.sizes("Sequences of a step, exactly.", most=1e8)
+    global_batch: options.Sizes = options.sizes(
+        "Sequences of a step, exactly.", most=1e8, group="batch", common=1, tasks=TRAIN
+    )
     tokens: Asked[float | None] = amount(
-        "Tokens of the whole run, e.g. 15T. [default: the model's]", "tokens", most=1e18
+        "Tokens of the whole run, e.g. 15T. [default: the model's]",
+        "tokens",
+        most=1e18,
+        group="batch",
+        common=1,
+        tasks=("pretrain", "tune"),
+        instead="--steps, or --examples (prompts) with --epochs, give the length of a run",
     )
     precision: Asked[str | None] = text(
-        "bf16, fp16, fp8, mxfp8, nvfp4, a list, or all. [default: bf16]"
+        "bf16, fp16, fp8, mxfp8, nvfp4, a list, or all. [default: bf16]", common=1
     )
     software: Asked[str | None] = options.software(fine_tuning="hf-peft")
-    examples: Asked[int | None] = whole("Fine-tuning: examples of the data, with --mean-len.")
-    epochs: Asked[float | None] = amount("Fine-tuning: passes over the data.", "count", most=1e4)
-    objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES)
+    examples: Asked[int | None] = whole(
+        "Examples of the data, with --mean-len.", group="fine-tuning", common=1, tasks=TUNE
+    )
+    epochs: Asked[float | None] = amount(
+        "Passes over the data.", "count", most=1e4, group="fine-tuning", common=1, tasks=TUNE
+    )
+    steps: Asked[int | None] = whole(
+        "Steps of the run, for hours and dollars.", most=1e9, group="fine-tuning", tasks=TUNE
+    )
+    objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES, **SEARCHED)
     fit: Asked[str | None] = text(
         "What fits: safe (the upper end of the memory interval), expected, or tight (the lower "
         "end). [default: safe, else expected]",
         known=("safe", "expected", "tight"),
+        group="search",
+        tasks=("pretrain", "tune"),
     )
     price: Converted[dict[str, float] | None, float | Mapping[str, float]] = Converted(
-        f"{PRICE} By cluster: a=2USD/h,b=3USD/h.", None, _prices
+        f"{PRICE} By cluster: a=2USD/h,b=3USD/h.",
+        None,
+        _prices,
+        group="money",
+        common=1,
+        tasks=TRAIN,
     )
-    job: Asked[str | None] = text("Read the job from a file.", metavar="PLAN.TOML")
-    show_job: Asked[bool] = flag("Print the job as plan.toml, to edit and reuse.")
-    alternatives: Asked[int] = whole("Next best process grids to show.", 3, least=0, most=64)
-    sensitivity: Asked[bool] = flag("Search again for every changed figure.")
-    pareto: Asked[bool] = flag("Fastest layout under each of some memory caps.")
+    job: Asked[str | None] = text(
+        "Read the job from a file.", metavar="PLAN.TOML", group="machines", tasks=PRETRAIN
+    )
+    measured: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "What a run of this job measured, e.g. 'tokens/s/gpu=3100': whether it is normal, and if "
+        "not, what it is, as `diagnose` says. Repeatable.",
+        metavar="WHAT=VALUE",
+    )
+    show_job: Asked[bool] = flag(
+        "Print the job as plan.toml, to edit and reuse.", group="show", tasks=PRETRAIN
+    )
+    alternatives: Asked[int] = whole(
+        "Next best process grids to show.",
+        3,
+        least=0,
+        most=64,
+        group="show",
+        tasks=("pretrain", "serve"),
+        instead="the other ways that fit are always shown",
+    )
+    sensitivity: Asked[bool] = flag("Search again for every changed figure.", **SEARCHED)
+    pareto: Asked[bool] = flag("Fastest layout under each of some memory caps.", **SEARCHED)
     deadline: Asked[float | None] = amount(
-        "Find the smallest size that trains in time, e.g. 30d.", "s", most=1e12
+        "Find the smallest size that trains in time, e.g. 30d.",
+        "s",
+        most=1e12,
+        common=1,
+        instead="--gpus takes a list: the time of each is shown",
+        **SEARCHED,
     )
     budget: Asked[float | None] = amount(
-        "Find the fastest size within a budget, e.g. 5MUSD.", "usd", most=1e15
+        "Find the fastest size within a budget, e.g. 5MUSD.",
+        "usd",
+        most=1e15,
+        common=1,
+        instead="--gpus takes a list: the cost of each is shown",
+        **SEARCHED,
     )
     mfu_at_least: Asked[float | None] = amount(
-        "Find the largest size that keeps an MFU, 0.4.", "frac", most=1.0
+        "Find the largest size that keeps an MFU, 0.4.", "frac", most=1.0, **SEARCHED
     )
     max_step_time: Asked[float | None] = amount(
-        "Find the smallest size with a step time, e.g. 5s.", "s", most=1e9
+        "Find the smallest size with a step time, e.g. 5s.", "s", most=1e9, **SEARCHED
     )
     scaling: Asked[str | None] = text(
-        "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS
+        "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS, **SEARCHED
     )
-    serve: Asked[bool] = flag("Serving instead of training.")
-    weights: Asked[str | None] = text(
-        "Format of served weights: bf16, fp8, awq, q4_k_m, ... [default: as published]"
-    )
-    kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.")
+    serve: Asked[bool] = options.serve()
+    weights: Asked[str | None] = options.weights()
+    kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.", **options.SERVED)
     context: Asked[float | None] = options.context()
     concurrency: Asked[int | None] = options.concurrency()
 
@@ -158,6 +231,10 @@ class Plan(options.Pins, options.Wired, Rollouts, Failing, Costed, Swept):
 
     def answer(self) -> Document:
         """Plan training, or serving."""
+        if self.measured:
+            from gpuscale.answers.plan.measured import of_plan
+
+            return of_plan(self).answer()
         if self.method is not None:
             from gpuscale.answers.finetune.plan import tuning_plan
 
@@ -171,19 +248,11 @@ class Plan(options.Pins, options.Wired, Rollouts, Failing, Costed, Swept):
                 raise GpuscaleError("--accumulation needs one number of --gpus")
             planned: Document = with_accumulation(job, job.gpus[0]).answer()
             return planned
-        refuse_without_method(self, (*TUNING, "examples", "epochs"))
+        refuse_others(self, "serve" if self.serve else "pretrain")
         if self.serve:
-            always = {"set", "calibration", "sweep", "sweep_show", "serve", "alternatives"}
-            for name, (field, _) in fields_of(Plan).items():
-                if name not in always | set(SERVED) and getattr(self, name) != field.default:
-                    shown = name.replace("_", "-")
-                    raise GpuscaleError(f"--{shown} has no meaning with --serve")
             from gpuscale.answers.plan.serve import serving_plan
 
             return serving_plan(self)
-        for name in SERVING:
-            if getattr(self, name) is not None:
-                raise GpuscaleError(f"--{name} needs --serve")
         from gpuscale.answers.plan.train import training_plan
 
         return training_plan(self)

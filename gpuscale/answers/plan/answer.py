@@ -6,11 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospect_of
+from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
+from gpuscale.answers.plan.text import unsaid
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
-from gpuscale.core.plan.records import Alternative, PlanResult, Tuned
+from gpuscale.core.plan.records import Alternative, PassedOver, PlanResult
 from gpuscale.core.plan.why import why_worse
+from gpuscale.core.search.burden import risks
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.io.jobs import job_toml, step_interval
 from gpuscale.io.step_intervals import memory_interval_factor
@@ -39,7 +42,8 @@ def alternatives_of(
 ) -> tuple[Alternative, ...]:
     """Best of each other family, next best few, and families that do not fit at all."""
     ranked = sorted(result.families.values(), key=lambda f: f.step_s)
-    chosen = [("best of family", f.layout) for f in ranked]
+    chosen = [("passed over", result.fastest.layout)] if result.fastest else []
+    chosen += [("best of family", f.layout) for f in ranked]
     chosen += [("next best", f.layout) for f in result.next_best[:n_next]]
     chosen += [("does not fit", layout) for layout in unfit.values()]
     kinds: dict[Layout, str] = {}
@@ -52,7 +56,11 @@ def alternatives_of(
 def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alternative:
     other = estimate_of(case, layout)
     slower = other.step_s / best.step_s - 1
-    why = why_worse(other, best, board_of(case, layout))
+    avoided = risks_of(case, layout, best.layout)
+    if slower < 0.0 and avoided:
+        why = f"faster, passed over: {', '.join(avoided[:3])}"
+    else:
+        why = why_worse(other, best, board_of(case, layout))
     return Alternative(
         kind=kind,
         family=other.family,
@@ -66,6 +74,23 @@ def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alter
     )
 
 
+def risks_of(case: Case, layout: Layout, chosen: Layout) -> tuple[str, ...]:
+    """List what an expert avoids in a layout that is not in the one chosen."""
+    return risks(layout, chosen, case.problem.facts, case.problem.hardware.scaleup_domain_gpus)
+
+
+def passed_over(case: Case, result: SearchResult, best: Estimate) -> PassedOver | None:
+    """Fastest layout, where another was chosen for what an expert avoids in it."""
+    fastest = result.fastest
+    if fastest is None or result.best is None or result.best.layout != best.layout:
+        return None
+    gain = 1.0 - fastest.step_s / best.step_s
+    if gain <= 0.0 or fastest.layout == best.layout:
+        return None
+    avoided = risks_of(case, fastest.layout, best.layout)
+    return PassedOver(fastest.layout, fastest.step_s, gain, avoided)
+
+
 def plan_result(
     case: Case,
     request: Request,
@@ -76,16 +101,15 @@ def plan_result(
     sensitivity: tuple[Effect, ...] = (),
     remedies: tuple[Remedy, ...] = (),
     pareto: tuple[ParetoPoint, ...] = (),
-    tuned: Tuned | None = None,
 ) -> PlanResult:
     """Put the record of an answer together."""
     lay, software = best.layout, case.loaded.specs["software"].name
-    low_s, high_s = step_interval(best.step.expected_s, case.problem, software, lay)
+    low_s, high_s = step_interval(best.step, case.problem, software, lay)
     step = replace(best.step, low_s=low_s, high_s=high_s)
     job = said_job(used_job(case, request), request)
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
-    tokens = case.batch.asked_tokens
     ahead = prospect_of(case, request, best)
+    times = by_maturity(case, request, best, ahead.run if ahead else None)
     return PlanResult(
         fits=best.fits,
         n_gpus=case.n_gpus,
@@ -96,16 +120,19 @@ def plan_result(
         roofline_s=step.roofline_s,
         step_low_s=low_s,
         step_high_s=high_s,
-        tuned=tuned,
+        passed_over=passed_over(case, result, best),
+        maturity=case.problem.software.maturity.name,
+        tuned=times.get("tuned"),
+        as_it_comes=times.get("as_it_comes"),
         mfu=step.mfu,
         hfu=step.hfu,
         model_flop_per_s_per_gpu=step.model_flop / step.expected_s / lay.n_gpus,
         tokens_per_s=step.tokens_per_s,
         tokens_per_s_per_gpu=step.tokens_per_s_per_gpu,
         batch_tokens=case.batch_tokens,
-        asked_batch_tokens=tokens,
-        tokens_per_gpu=tokens / case.n_gpus,
-        tokens_per_dp_rank=tokens / (lay.dp * lay.cp),
+        asked_batch_tokens=case.batch.asked_tokens,
+        tokens_per_gpu=case.batch.asked_tokens / case.n_gpus,
+        tokens_per_dp_rank=case.batch.asked_tokens / (lay.dp * lay.cp),
         peak_bytes=best.peak_bytes,
         capacity_bytes=best.capacity_bytes,
         hbm_bytes=case.problem.hardware.hbm_bytes,
@@ -121,6 +148,7 @@ def plan_result(
         remedies=remedies,
         pareto=pareto,
         counts=result.counts,
+        taken=unsaid(case, request),
         job=job.job,
         job_toml=job.job_toml,
     )
@@ -178,7 +206,8 @@ def inputs_of(case: Case, request: Request) -> dict[str, Any]:
         "software": case.loaded.specs["software"].name,
         "objective": request.objective,
         "pins": dict(request.pins),
-        "settings": request.settings.said,
+        "maturity": case.problem.software.maturity.name,
+        "settings": taken(facts.settings, request).said,
         "facts": asdict(facts),
         "changed": list(case.loaded.changes),
     }

@@ -20,6 +20,7 @@ from gpuscale.answers.plan.text import (
 )
 from gpuscale.core.plan.why import AXES
 from gpuscale.core.stages import split_text
+from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
 from gpuscale.io.step_intervals import interval_widths
 from gpuscale.render.document import Bars, Column, Facts, Table
@@ -32,33 +33,20 @@ if TYPE_CHECKING:
 
 PEAK_NOTE = "of the 16-bit peak"
 
-UNTUNED = (1.3, 1.9)
-"""Times the best layout's step that jobs of ordinary users took whose script and layout nobody
-tuned (docs/accuracy.md; `tools/ordinary.py`)."""
+
+def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
+    """Say the step of the layout for the maturities beside that of the job."""
+    found = []
+    for m in (r.tuned, r.as_it_comes):
+        if m is None or m.maturity == r.maturity:
+            continue
+        note = f"{seconds(m.step_low_s)} to {seconds(m.step_high_s)}"
+        note += f"; {', '.join(m.settings)}" if m.settings else ""
+        found.append((f"step, {WORDS[m.maturity]}", seconds(m.step_s), note))
+    return found
 
 
-def tuned_rows(r: PlanResult) -> list[tuple[str, str, str]]:
-    """Say the tuned step under the one as the software comes."""
-    if r.tuned is None:
-        return []
-    t = r.tuned
-    low_high = f"{seconds(t.step_low_s)} to {seconds(t.step_high_s)}"
-    rows = [("step, tuned", seconds(t.step_s), f"{low_high}: {short(t.layout)}")]
-    return [*rows, ("", "", f"{', '.join(t.settings)}; above, as the software comes")]
-
-
-def untuned_rows(r: PlanResult, searched: bool) -> list[tuple[str, str, str]]:
-    """Say what a layout that was searched for takes where nobody searches: dense models."""
-    if not searched or r.tuned is not None or not r.fits or r.n_gpus == 1:
-        return []
-    low, high = (seconds(r.step_s * times) for times in UNTUNED)
-    note = f"{UNTUNED[0]:g} to {UNTUNED[1]:g} times, as scripts and layouts took that nobody tuned"
-    return [("step, untuned", f"{low} to {high}", note)]
-
-
-def answer_facts(
-    r: PlanResult, e: Estimate, site_measured: bool = False, searched: bool = False
-) -> Facts:
+def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Facts:
     """Section 1: the answer."""
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
@@ -72,9 +60,8 @@ def answer_facts(
             if len(set(r.stage_layers)) > 1
             else []
         ),
-        ("step, expected", seconds(r.step_s), low_high),
-        *tuned_rows(r),
-        *untuned_rows(r, searched and not site_measured),
+        ("step, expected", seconds(r.step_s), f"{WORDS[r.maturity]}, {low_high}"),
+        *maturity_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
         ("model FLOP", f"{r.model_flop_per_s_per_gpu / 1e12:,.1f} TFLOP/s", "per GPU"),
@@ -94,13 +81,13 @@ def run_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     """Say what the run takes: the ideal, with failures, the checkpoints, the bill."""
     if r.run is None or r.outlook is None or r.bill is None:
         return []
-    steps = f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps, without failures"
-    ideal = ("time, ideal", days(r.run.time_s), steps)
+    steps = f"for {number(r.run.tokens)} tokens, {number(r.run.n_steps)} steps"
+    ideal = ("time, no failures", days(r.run.time_s), steps)
     if not r.fits:
         return [ideal]
     rows = [ideal, *outlook_rows(r.outlook, r.n_gpus)]
     if r.checkpoint is not None:
-        rows.append(save_row(r.checkpoint, r.outlook))
+        rows.append(save_row(r.checkpoint, r.outlook, r.n_gpus))
     return [*rows, ("GPU-hours", number(r.run.gpu_hours), "failures counted"), *bill_rows(r.bill)]
 
 

@@ -14,7 +14,6 @@ from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.estimate import estimate, run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
 from gpuscale.core.plan.solve import find
-from gpuscale.core.plan.ties import ties
 from gpuscale.core.rules import against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import checkpoint_parts
 from gpuscale.core.search.closest import least_memory
@@ -24,6 +23,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
+from gpuscale.io.maturity import Degrees, settled
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
@@ -138,23 +138,31 @@ def make_case(
     Raises GpuscaleError if the cluster, the model or a pin does not allow it.
     """
     _check_size(loaded.cluster, n_gpus)
-    refuse_settings(loaded.specs["software"], request.settings)
+    software = loaded.specs["software"]
+    refuse_settings(software, request.settings)
     names = precisions(request, loaded)
-    facts = facts_of(
-        loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(loaded.specs["software"])
+    settings = settled(
+        request.settings,
+        software,
+        loaded.model,
+        loaded.gpu.architecture,
+        precision=names[0],
+        planned=request.planned,
+        degrees=None if request.planned else Degrees(*request.pinned_degrees),
     )
-    facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=request.settings)
+    facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(software))
+    facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=settings)
     _check_layers(request.pins, facts)
     problem = make_problem(
         loaded.model,
         loaded.cluster,
-        software=loaded.specs["software"],
+        software=software,
         facts=facts,
         precision=names[0],
         calibration=loaded.calibration,
-        settings=request.settings,
+        settings=settings,
     )
-    problem = replace(problem, fit_factor=fit_factor(request.fit, loaded.specs["software"].name))
+    problem = replace(problem, fit_factor=fit_factor(request.fit, software.name))
     if like is not None:
         shared = like.problem
         problem = replace(
@@ -202,6 +210,7 @@ def solve(
     *,
     follow_families: bool = True,
     limit_s: float = float("inf"),
+    weigh: bool = True,
 ) -> SearchResult:
     """Search a case.
 
@@ -218,6 +227,7 @@ def solve(
             progress,
             follow_families=follow_families,
             limit_s=limit_s,
+            weigh=weigh,
         )
     finally:
         gc.enable()
@@ -252,17 +262,6 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
     if result.interrupted:
         return None
     return next(iter(families_apart(case, result)[0].values()), None)
-
-
-def proposed_or_closest(case: Case, result: SearchResult) -> Layout | None:
-    """Simplest of the layouts as fast as the best within the model's error, or the closest."""
-    near = proposals(case, result)
-    return near[0] if near else best_or_closest(case, result)
-
-
-def proposals(case: Case, result: SearchResult) -> list[Layout]:
-    """Layouts as fast as the best within the model's error, the simplest first."""
-    return [f.layout for f in ties(result, case.problem.hardware.scaleup_domain_gpus)]
 
 
 def given_price(request: Request, cluster: ClusterSpec) -> float | None:

@@ -57,16 +57,16 @@ def faster_with_fewer(
     """
     chosen, rate = None, 0.0
     if case is not None and best is not None:
-        rate = case.batch_tokens / best.step_s * (1 + LEAST_GAIN_FRAC)
+        rate = case.batch_tokens / best.weighed_s * (1 + LEAST_GAIN_FRAC)
     for n in list(sizes)[: MOST_TRIED if rate else None]:
         try:
             tried = make(n)
             limit_s = tried.batch_tokens / rate if rate else float("inf")
-            found = solve(tried, 1, follow_families=False, limit_s=limit_s).best
+            found = solve(tried, 0, follow_families=False, limit_s=limit_s).best
         except GpuscaleError:
             continue
-        if found is not None and tried.batch_tokens / found.step_s > rate:
-            chosen, rate = tried, tried.batch_tokens / found.step_s
+        if found is not None and tried.batch_tokens / found.weighed_s > rate:
+            chosen, rate = tried, tried.batch_tokens / found.weighed_s
     return chosen
 
 

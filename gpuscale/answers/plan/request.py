@@ -115,6 +115,20 @@ class Request:
         return "most" if c.any else ""
 
     @property
+    def planned(self) -> bool:
+        """Whether the layout of experts is looked for, and with it how they exchange tokens."""
+        return not {"tp", "pp", "ep"} <= set(self.pins)
+
+    @property
+    def pinned_degrees(self) -> tuple[int, int, int, str]:
+        """Stages, virtual stages, expert ranks and recomputation of a layout that is given."""
+        pins = self.pin_texts
+        pp, vpp, ep = (
+            int(pins[name]) if pins.get(name, "").isdigit() else 1 for name in ("pp", "vpp", "ep")
+        )
+        return pp, vpp, ep, pins.get("recompute", "none")
+
+    @property
     def pin_texts(self) -> dict[str, str]:
         """Pins as `core.plan.pins.pin_space` reads them."""
         texts = {k: str(v) for k, v in self.pins.items() if k != "pipeline_layout"}

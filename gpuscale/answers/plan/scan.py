@@ -17,8 +17,6 @@ from gpuscale.answers.plan.case import (
     make_case,
     precisions,
     price_of,
-    proposals,
-    proposed_or_closest,
     prospect_of,
     solve,
 )
@@ -26,16 +24,22 @@ from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
-from gpuscale.core.plan.seek import Verdict, largest, smallest
+from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuscale.answers.plan import Plan
     from gpuscale.core.search.results import SearchResult
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
 LARGEST = 131_072
+
+LEAST_EFFICIENCY = 2 / 3
+"""Throughput of a GPU, against the best size, below which more of them are not proposed for a
+budget: nobody splits 512 sequences over 32,768 GPUs because the money would do."""
 
 
 @dataclass(slots=True)
@@ -79,18 +83,15 @@ def scan_plan(asked: Plan, request: Request) -> Document:
 
 
 def _settled(scan: Scan, at: int) -> ScanRow:
-    """Row of the size that was found, with the layout that a plan of it proposes.
-
-    The simplest of those as fast as the best within the model's error that meets the conditions.
-    """
-    case, request = scan.cases[at], scan.request
-    result = solve(case, max(1, scan.asked.alternatives), scan.progress)
+    """Row of the size that was found, with the best layout of those that meet the conditions."""
+    case, row = scan.cases[at], scan.rows[at]
+    limit_s = _slowest_s(scan, case, against=())
+    result = solve(case, 0, scan.progress, follow_families=False, limit_s=limit_s)
     scan.interrupted = result.interrupted
-    rows = (
-        _row(request, case, estimate_of(case, layout), scan.rows[at].counts)
-        for layout in proposals(case, result)
-    )
-    return next((row for row in rows if row.fits and row.meets), scan.rows[at])
+    if result.best is None:
+        return row
+    found = _row(scan.request, case, estimate_of(case, result.best.layout), row.counts)
+    return found if found.fits and found.meets else row
 
 
 def _check(asked: Plan, request: Request) -> None:
@@ -123,12 +124,14 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
     """Every size that is asked for, or the smallest that meets the conditions."""
     request = scan.request
     if not request.size_wanted or len(request.gpus) > 1:
-        scan.gaps = bool(request.size_wanted)
+        scan.gaps, n_before = bool(request.size_wanted), len(scan.rows)
         for n in request.gpus or _all_of(loaded):
             if scan.interrupted:
                 return
             scaled = _scaled(batch, scan.asked.scaling, n, request.gpus, seq_len)
             _try(scan, loaded, n, seq_len, scaled)
+        node = loaded.cluster.gpus_per_node
+        scan.rows[n_before:] = [_worth_it(scan, row, node) for row in scan.rows[n_before:]]
         return
     limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
     most = request.gpus[0] if request.gpus else (limit or LARGEST)
@@ -163,10 +166,10 @@ def _all_of(loaded: Loaded) -> tuple[int, ...]:
     return (loaded.cluster.n_gpus,)
 
 
-def _slowest_s(scan: Scan, case: Case) -> float:
+def _slowest_s(scan: Scan, case: Case, against: Sequence[ScanRow]) -> float:
     """Longest step with which a case can be the answer: it meets, and is not slower than one. [s].
 
-    Where the fastest is wanted, one that meets already bounds the others.
+    Where the fastest is wanted, rows that it stands `against` bound it too.
     """
     from gpuscale.core.model.flops import model_flop_per_token
 
@@ -183,7 +186,7 @@ def _slowest_s(scan: Scan, case: Case) -> float:
         flop = model_flop_per_token(model, case.problem.facts.seq_len) * case.batch_tokens
         limits.append(flop / (n * case.problem.hardware.bf16_flop_per_s * c.mfu_at_least))
     if request.size_wanted == "fastest":
-        limits += [case.batch_tokens / row.tokens_per_s for row in scan.rows if row.meets]
+        limits += [case.batch_tokens / row.tokens_per_s for row in against if row.meets]
     return min(limits, default=float("inf")) * (1 + 1e-9)
 
 
@@ -223,17 +226,23 @@ def _try(
     try:
         suit = suited(scan.request, batch, seq_len, n)
         case = make_case(loaded, scan.request, n, seq_len, suit, like)
-        limit_s = _slowest_s(scan, case) if limited else float("inf")
+        limit_s = _slowest_s(scan, case, against=scan.rows) if limited else float("inf")
         seeks = bool(scan.request.size_wanted)
-        n_next = 0 if seeks else max(1, scan.asked.alternatives)
 
         def searched(case: Case) -> SearchResult:
-            return solve(case, n_next, scan.progress, follow_families=not seeks, limit_s=limit_s)
+            return solve(
+                case, 0, scan.progress, follow_families=False, limit_s=limit_s, weigh=not seeks
+            )
 
-        result = searched(case)
-        if result.best is None and scan.request.fit == "safe" and not (seeks or result.interrupted):
-            case = less_safe(case)
-            result = searched(case)
+        result = safe = searched(case)
+        if result.best is None and scan.asked.fit is None and not result.interrupted:
+            bold = less_safe(case)
+            result = searched(bold)
+            if limit_s < float("inf") and result.best is not None and not result.interrupted:
+                safe = solve(case, 0, scan.progress, follow_families=False, weigh=False)
+            if safe.best is not None:  # too slow: no reason to be less safe
+                return None
+            case = bold
     except GpuscaleError as error:
         if scan.request.n_cases == 1 and scan.request.gpus and not scan.request.conditions.any:
             raise
@@ -244,13 +253,36 @@ def _try(
     scan.interrupted = result.interrupted
     if limited and result.best is None:
         return None
-    layout = best_or_closest(case, result) if seeks else proposed_or_closest(case, result)
+    layout = best_or_closest(case, result)
     if layout is None:
         return None
     row = _row(scan.request, case, estimate_of(case, layout), result.counts)
+    if len(scan.request.gpus) <= 1:  # sizes grow; those of a list are in any order
+        row = _worth_it(scan, row, loaded.cluster.gpus_per_node)
     scan.rows.append(row)
     scan.cases.append(case)
     return row
+
+
+def _worth_it(scan: Scan, row: ScanRow, node: int) -> ScanRow:
+    """Row of a size; where the fastest for some money is wanted, too large a one does not meet.
+
+    It stands against the doubled sizes below it, which are tried whichever way sizes are asked
+    for; against all below it where a list names none of those.
+    """
+    if scan.request.size_wanted != "fastest" or not row.meets:
+        return row
+    fewer = {
+        r.n_gpus: r.tokens_per_s_per_gpu
+        for r in scan.rows
+        if r.fits and (r.cluster, r.seq_len) == (row.cluster, row.seq_len) and r.n_gpus < row.n_gpus
+    }
+    rates = [fewer[n] for n in doubled_sizes(node, row.n_gpus) if n in fewer] or fewer.values()
+    share = row.tokens_per_s_per_gpu / max(rates, default=row.tokens_per_s_per_gpu)
+    if share >= LEAST_EFFICIENCY:
+        return row
+    why = f"a GPU trains {100 * share:.0f} % of what it does among fewer"
+    return replace(row, meets=False, why_not=why)
 
 
 def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:

@@ -15,7 +15,7 @@ from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb
-from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
+from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
@@ -185,6 +185,30 @@ def scan_inputs(scan: Scan) -> dict[str, Any]:
     }
 
 
+def scan_summary(said: str, rows: Sequence[ScanRow], chosen: ScanRow | None) -> list[Point]:
+    """Verdict, the chosen case, and a line for each of some cases."""
+    points = [Point("verdict", said, tone="good" if chosen is not None else "bad")]
+    if chosen is not None:
+        points.append(Point("layout", degrees(chosen.layout), details(chosen.layout)))
+    many = len({r.cluster for r in rows}) > 1
+    shown = rows if len(rows) <= SHOWN_CASES else [r for r in rows if r.meets][:SHOWN_CASES]
+    for r in shown:
+        where = f"{r.cluster}, " if many else ""
+        days = f", {r.days:,.1f} days" if r.days is not None else ""
+        cost = f", {format_si(r.usd, 'usd', 3)}" if r.usd is not None else ""
+        told = f"{where}{seconds(r.step_s)} a step, MFU {percent(r.mfu)}{days}{cost}"
+        tone = "" if r.fits else "bad"
+        note = "" if r.fits else r.why_not
+        points.append(Point(f"{r.n_gpus:,} GPUs", told if r.fits else note, tone=tone))
+    if len(shown) < len(rows):
+        points.append(Point("others", f"{len(rows) - len(shown)} more cases", "--show cases"))
+    return points
+
+
+SHOWN_CASES = 8
+"""Cases of a scan that its summary lists."""
+
+
 def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> Document:
     """Lay the answer out."""
     asked = [case.batch.asked_tokens for case in scan.cases]  # what is planned suits the size
@@ -195,24 +219,22 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     first = scan.cases[0]
     declared = sum(r.counts.declared for r in rows)
     evaluated = sum(r.counts.evaluated for r in rows)
-    blocks: list[Any] = [Text(headline(scan, rows, chosen))]
-    if chosen is not None:
-        blocks.append(chosen_facts(chosen))
+    said = headline(scan, rows, chosen)
     table = scan_table(rows)
-    blocks.append(table)
+    drawn: list[Block] = []
     if sum(r.fits for r in rows) > 1 and not scan.request.conditions.any:
-        blocks.append(picture(rows, scan.asked.scaling))
+        drawn.append(picture(rows, scan.asked.scaling))
     notes = f"{first.batch.origin} batch; " if len(rows) == 1 else ""
     stopped = "; interrupted, the cases so far" if scan.interrupted else ""
-    blocks.append(
-        Text(
-            f"{notes}{declared:,} layouts in {len(rows)} spaces, {evaluated:,} evaluated; "
-            f"{', '.join(first.space.precision)}, software {scan.request.software}{stopped}"
-        )
+    searched = Text(
+        f"{notes}{declared:,} layouts in {len(rows)} spaces, {evaluated:,} evaluated; "
+        f"{', '.join(first.space.precision)}, software {scan.request.software}{stopped}"
     )
-    if scan.gaps:
-        blocks.append(Text(GAPS_NOTE))
-    blocks += changed(first.loaded)
+    details: dict[str, list[Block]] = {
+        "figures": [Text(said), *([chosen_facts(chosen)] if chosen is not None else [])],
+        "cases": [table, *drawn],
+        "search": [searched, *([Text(GAPS_NOTE)] if scan.gaps else []), *changed(first.loaded)],
+    }
     request = scan.request
     usual = {
         "model": request.model,
@@ -224,11 +246,12 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     job = said_job({**usual, **request.job}, request)
     result = ScanAnswer(chosen, chosen is not None, tuple(rows), job.job, job.job_toml)
     left_out = tuple(dict.fromkeys(line for case in scan.cases for line in case.left_out))
-    return Document(
+    return Document.layered(
         "plan",
         scan_inputs(scan),
         result,
-        blocks,
+        scan_summary(said, rows, chosen),
+        details,
         warnings=(*first.loaded.warnings, *left_out, *scan.skipped),
         answered_no=chosen is None,
         terms=scan_terms(scan, chosen) if chosen else (),

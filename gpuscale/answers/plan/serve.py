@@ -13,17 +13,17 @@ from gpuscale.answers.memory.common import part_bars, served_parts, weight_forma
 from gpuscale.answers.plan.text import number, seconds
 from gpuscale.answers.values import whole
 from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.inference import ServingMemory
-from gpuscale.core.memory.serving import (
+from gpuscale.core.records import Term
+from gpuscale.core.serving.ideal import instances, serving_layout
+from gpuscale.core.serving.replica import (
     FewestServing,
     ServingJob,
+    ServingMemory,
     fewest_serving,
     model_weight_bytes,
     replica_memory,
 )
-from gpuscale.core.plan.serve import ServingTimes, serving_times
-from gpuscale.core.records import Term
-from gpuscale.core.serving.ideal import instances, serving_layout
+from gpuscale.core.serving.roofline import ServingTimes, serving_times
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve.terms import pass_term
-from gpuscale.core.memory.serving import replica_of
-from gpuscale.core.memory.serving_terms import serving_terms
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term
+from gpuscale.core.serving.memory_terms import serving_terms
+from gpuscale.core.serving.replica import replica_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan.serve import ServingPlan
-    from gpuscale.core.memory.engine import EngineMemory
-    from gpuscale.core.memory.serving import ServingJob
     from gpuscale.core.serving.load import ExpectedTimes
+    from gpuscale.core.serving.memory import EngineMemory
+    from gpuscale.core.serving.replica import ServingJob
     from gpuscale.io.inputs import Loaded
 
 

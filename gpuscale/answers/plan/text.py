@@ -11,6 +11,8 @@ from gpuscale.core.step.interval import NEAR_FULL_FRAC
 from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
+    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import PlanResult
@@ -172,3 +174,20 @@ def counts_text(counts: Counts, interrupted: bool = False) -> str:
         f"time, {counts.dominated:,} never better than a sister layout"
     )
     return text + ("; interrupted, best so far" if interrupted else "")
+
+
+def unsaid(case: Case, request: Request) -> tuple[str, ...]:
+    """List what nobody said of a plan, and the options that say it."""
+    asked, facts = request.asked, case.problem.facts
+    found = []
+    if not (asked.cluster or asked.gpu):
+        found.append(f"{case.cluster.name} (--cluster)")
+    if not (asked.batch_tokens or asked.global_batch):
+        found.append(f"batch {number(case.batch.asked_tokens)} tokens (--batch-tokens)")
+    if not asked.seq_len:
+        found.append(f"sequences of {facts.seq_len:,} (--seq-len)")
+    if asked.software is None:
+        found.append(f"{case.loaded.specs['software'].name} (--software)")
+    if asked.precision is None:
+        found.append(f"{', '.join(case.space.precision)} (--precision)")
+    return tuple(found)

@@ -22,25 +22,25 @@ from gpuscale.answers.plan.blocks import (
 )
 from gpuscale.answers.plan.case import (
     Case,
+    best_or_closest,
     estimate_of,
     less_safe,
     load_case,
     make_case,
-    proposed_or_closest,
     solve,
 )
 from gpuscale.answers.plan.idle import of_at_most
+from gpuscale.answers.plan.maturities import run_text, step_text, taken
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
+from gpuscale.answers.plan.summary import plan_summary
 from gpuscale.answers.plan.terms import terms_of
-from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds
-from gpuscale.answers.plan.tuned import tuned
+from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds, short
 from gpuscale.answers.progress import Progress
+from gpuscale.answers.saved import launched, saved_job
 from gpuscale.core.plan.elsewhere import gain_elsewhere
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
-from gpuscale.core.quantity import format_si, format_time
-from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
 from gpuscale.core.words import gb
@@ -103,10 +103,10 @@ def single_plan(asked: Plan, request: Request) -> Document:
         return _job_document(make(n_gpus), request)
 
     def solved(case: Case) -> tuple[Case, SearchResult]:
-        result = solve(case, max(1, asked.alternatives), progress)
-        if result.best is None and request.fit == "safe" and not result.interrupted:
+        result = solve(case, asked.alternatives, progress)
+        if result.best is None and request.asked.fit is None and not result.interrupted:
             case = less_safe(case)
-            result = solve(case, max(1, asked.alternatives), progress)
+            result = solve(case, asked.alternatives, progress)
         return case, result
 
     case, result, idle = of_at_most(n_gpus, make, solved)
@@ -136,7 +136,6 @@ def _sections(
         found["sensitivity"] = _sensitivity(asked, case, best, result, progress)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
         found["pareto"] = _pareto(asked, case, result, progress)
-        found["tuned"] = tuned(case, request, best.layout) if best.fits else None
     except KeyboardInterrupt:
         result.interrupted = True
     return found
@@ -150,11 +149,9 @@ def _sensitivity(
         return ()
     if asked.sensitivity:
         found = [f.layout for f in (*result.families.values(), *result.next_best)]
-        found += [result.best.layout] if result.best else []
+        fastest = result.fastest.layout if result.fastest else best.layout
         return tuple(
-            searched_sensitivity(
-                case.problem, case.space, best.layout, known=found, progress=progress
-            )
+            searched_sensitivity(case.problem, case.space, fastest, known=found, progress=progress)
         )
     return tuple(sensitivity(case.problem, best.layout))
 
@@ -174,29 +171,28 @@ def _pareto(
     asked: Plan, case: Case, result: SearchResult, progress: Progress
 ) -> tuple[ParetoPoint, ...]:
     """Time against memory, where it is asked for."""
-    if not asked.pareto or result.best is None or result.interrupted:
+    if not asked.pareto or result.fastest is None or result.interrupted:
         return ()
-    return time_against_memory(case.problem, case.space, result.best, progress)
+    return time_against_memory(case.problem, case.space, result.fastest, progress)
 
 
 def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout | None:
     """Layout that the objective picks; of one case all but memory mean the fastest."""
     headroom = request.objective == "memory-headroom" and not result.interrupted
-    if headroom and result.best is not None:
-        return most_headroom(case.problem, case.space, result.best).layout
-    return proposed_or_closest(case, result)
+    if headroom and result.fastest is not None:
+        return most_headroom(case.problem, case.space, result.fastest).layout
+    return best_or_closest(case, result)
 
 
-def _tie_line(case: Case, r: PlanResult, result: SearchResult) -> list[Block]:
-    """Say that the fastest of all is another layout, as fast within the model's error."""
-    best = result.best
-    if best is None or best.layout == r.layout or r.step_s <= best.step_s:
+def _passed_over_line(r: PlanResult) -> list[Block]:
+    """Name the fastest layout, where a simpler one is proposed, with its gain and its risks."""
+    if r.passed_over is None:
         return []
+    f = r.passed_over
     return [
         Text(
-            f"As fast within the model's error, and simpler, than the fastest of all: "
-            f"{degrees(best.layout)}, {seconds(best.step_s)} "
-            f"({100 * (best.step_s / r.step_s - 1):+.1f} %)."
+            f"Passed over, {100 * f.gain_frac:.1f} % faster by the model: {short(f.layout)}, "
+            f"{seconds(f.step_s)}; experts avoid {', '.join(f.risks)}."
         )
     ]
 
@@ -226,29 +222,6 @@ def _job_document(case: Case, request: Request) -> Document:
     )
 
 
-def tuned_text(r: PlanResult) -> str:
-    """End of the headline of a mixture: the same tuned, and the range of both."""
-    assert r.tuned is not None
-    if r.run is None:
-        return f". Tuned as published recipes are: {seconds(r.tuned.step_s)}"
-    a_second = r.run.expected_days / r.step_s
-    tuned, low, high = (
-        span(a_second * s) for s in (r.tuned.step_s, r.tuned.step_low_s, r.step_high_s)
-    )
-    return (
-        f". Tuned as published recipes are, {tuned}; between {low} and {high} with both intervals"
-    )
-
-
-def span(days: float) -> str:
-    """Length of a run.
-
-    >>> span(52.71), span(0.0835)
-    ('52.7 days', '2.00 h')
-    """
-    return f"{days:,.1f} days" if days >= 2.0 else format_time(days * SECONDS_PER_DAY, 3)
-
-
 def headline(case: Case, r: PlanResult) -> str:
     """Section 1: the answer in one sentence."""
     where = (
@@ -260,21 +233,13 @@ def headline(case: Case, r: PlanResult) -> str:
             f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} a GPU: {gb(-r.headroom_bytes)} too much."
         )
     text = (
-        f"{where}: {degrees(r.layout)} takes {seconds(r.step_s)} a step "
-        f"(roofline {seconds(r.roofline_s)}), MFU {percent(r.mfu)}"
+        f"{where}: {degrees(r.layout)}; a step takes {step_text(r)}, roofline "
+        f"{seconds(r.roofline_s)}, MFU {percent(r.mfu)}"
     )
     if r.headroom_bytes < 0.0:
         text += f", if its memory is {gb(-r.headroom_bytes)} less than expected"
     if r.run is not None:
-        cost = ""
-        if r.run.usd is not None:
-            cost = f" and {format_si(r.run.usd, 'usd')}"
-        ideal, expected = span(r.run.days), span(r.run.expected_days)
-        text += (
-            f"; {number(r.run.tokens)} tokens take {ideal} at the ideal, {expected} expected{cost}"
-        )
-    if r.tuned is not None:
-        text += tuned_text(r)
+        text += f"; {number(r.run.tokens)} tokens take {run_text(r)}"
     return text + "."
 
 
@@ -307,43 +272,37 @@ def document_of(
     idle: Idle | None = None,
 ) -> Document:
     """Lay the answer out."""
-    blocks: list[Block] = [
+    figures: list[Block] = [
         Text(headline(case, r)),
-        answer_facts(r, best, case.problem.hardware.site_factor != 1.0, not request.pins),
-        Text(batch_line(case, r, request.settings.words)),
+        answer_facts(r, best, case.problem.hardware.site_factor != 1.0),
+        Text(batch_line(case, r, taken(case.problem.facts.settings, request).words)),
     ]
+    figures[1:1] = _passed_over_line(r)
     if idle is not None and (line := idle.line(case, r.tokens_per_s)):
-        blocks.insert(1, Text(line))
-    if not r.fits:
-        blocks += [memory_bars(best)]
-        blocks += [remedies_table(r)] if r.remedies else []
-    blocks.append(step_table(r.step))
-    if r.limits:
-        blocks.append(limits_table(r.limits, r.step))
-    if r.alternatives:
-        blocks.append(alternatives_table(r))
-    if r.slow_families:
-        blocks.append(
-            Text(
-                f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {', '.join(r.slow_families)}."
-            )
-        )
-    if r.pareto:
-        blocks.append(pareto_table(r))
-    if r.sensitivity:
-        blocks.append(sensitivity_table(r))
-    if request.objective == "step-time":
-        blocks += _tie_line(case, r, result)
-    blocks += _elsewhere_line(case, result)
-    if request.objective == "memory-headroom" and r.fits:
-        blocks.append(Text(HEADROOM_NOTE))
-    blocks.append(Text(counts_text(r.counts, result.interrupted)))
-    blocks += changed(case.loaded)
-    return Document(
+        figures.insert(1, Text(line))
+    others: list[Block] = [alternatives_table(r)] if r.alternatives else []
+    if slow := ", ".join(r.slow_families):
+        others.append(Text(f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {slow}."))
+    others += _elsewhere_line(case, result)
+    headroom = request.objective == "memory-headroom" and r.fits
+    others += [Text(HEADROOM_NOTE)] if headroom else []
+    details: dict[str, list[Block]] = {
+        "figures": figures,
+        "memory": [memory_bars(best)],
+        "remedies": [remedies_table(r)] if r.remedies else [],
+        "step": [step_table(r.step)],
+        "limits": [limits_table(r.limits, r.step)] if r.limits else [],
+        "alternatives": others,
+        "pareto": [pareto_table(r)] if r.pareto else [],
+        "help": [sensitivity_table(r)] if r.sensitivity else [],
+        "search": [Text(counts_text(r.counts, result.interrupted)), *changed(case.loaded)],
+    }
+    return Document.layered(
         "plan",
         inputs_of(case, request),
         r,
-        blocks,
+        plan_summary(case, request, r, idle),
+        details,
         warnings=(*case.loaded.warnings, *case.left_out, *_price_warnings(r)),
         answered_no=not r.fits,
         terms=terms_of(case, request, best),
@@ -351,19 +310,28 @@ def document_of(
         interrupted=result.interrupted,
         pictures=_pictures(case, r),
         timeline=lambda: timeline_of(case.problem, r.layout),
-        launch=lambda wrapper: _launch(case, request, r, wrapper),
+        job=lambda: _job(case, request, r),
+        launch=launched(lambda: _job(case, request, r)),
     )
 
 
-def _launch(case: Case, request: Request, r: PlanResult, wrapper: str) -> str:
-    """Write the launch file of the chosen layout."""
-    from gpuscale.answers.launch import launch_of, plan_command
-    from gpuscale.launch.plan import framework_of, launch_script
+def _job(case: Case, request: Request, r: PlanResult) -> dict[str, Any]:
+    """Keep the chosen layout as a whole job."""
+    from gpuscale.answers.launch import plan_command
+    from gpuscale.launch.plan import estimate_lines
     from gpuscale.render.data import plain
 
-    inputs = plain(inputs_of(case, request))
-    job = launch_of(inputs, plain(r), plan_command(inputs), case.loaded.model, case.cluster)
-    return launch_script(job, framework_of(job.software), wrapper)[2]
+    return saved_job(
+        case.loaded.model,
+        case.cluster,
+        case.loaded.specs["software"].name,
+        r.layout,
+        stage_layers=r.stage_layers,
+        settings=request.settings.said,
+        gradients_bytes=case.problem.memory_parameters.gradients_bytes,
+        command=plan_command(plain(inputs_of(case, request))),
+        estimate=estimate_lines(r.layout, r.peak_bytes, (r.step_s, r.step_low_s, r.step_high_s)),
+    )
 
 
 def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, text, whole
+from gpuscale.answers.layout_options import LAYOUT
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ class Roofline(options.Machine, Swept):
         "Tokens of the batch, as 4M; of one group for tp, ep, pp.", "tokens", least=1, most=1e15
     )
     seq_len: Asked[int | None] = options.seq_len()
-    tp: Asked[int | None] = whole(options.LAYOUT["tp"], most=1e9)
-    pp: Asked[int | None] = whole(options.LAYOUT["pp"], most=1e9)
-    cp: Asked[int | None] = whole(options.LAYOUT["cp"], most=1e9)
-    ep: Asked[int | None] = whole(options.LAYOUT["ep"], most=1e9)
+    tp: Asked[int | None] = whole(LAYOUT["tp"], most=1e9)
+    pp: Asked[int | None] = whole(LAYOUT["pp"], most=1e9)
+    cp: Asked[int | None] = whole(LAYOUT["cp"], most=1e9)
+    ep: Asked[int | None] = whole(LAYOUT["ep"], most=1e9)
     micro_batches: Asked[int | None] = whole("Micro-batches of a step.", most=1e9)
     zero: Asked[int] = whole("ZeRO stage of the board, 0 to 3.", 1, least=0, most=3)
     hidden: Asked[int | None] = whole("Model width D, for one limit.", most=1e9)
@@ -186,6 +187,11 @@ def _check_model(target: str) -> None:
 
     if target == "-" or looks_like_path(target) or find_preset("model", target):
         return
+    if find_preset("gpu", target):
+        hint = f"its figures are `gpuscale roofline chip {target}`; a model's limits on it are "
+        raise GpuscaleError(
+            f"`{target}` is a GPU", f"{hint}`gpuscale roofline MODEL --gpu {target}`"
+        )
     known = [*AXES, "chip", *preset_names("model"), *preset_aliases("model")]
     raise unknown_name(
         "model or word",

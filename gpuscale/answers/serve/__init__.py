@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
@@ -14,6 +14,7 @@ from gpuscale.answers.serve import reading
 if TYPE_CHECKING:
     from gpuscale.core.serving.capacity import Limit
     from gpuscale.core.serving.extras import Adapters
+    from gpuscale.core.serving.traffic import Lengths
     from gpuscale.render.document import Document
 
 OBJECTIVES = ("gpus", "cost")
@@ -21,6 +22,9 @@ LAUNCH = ("vllm", "sglang", "trtllm", "llama.cpp", "k8s")
 OFFLOADS = ("none", "auto", "layers", "experts")
 
 LengthsField = Converted[Any, Value]
+
+PROMPT_TOKENS = 1024.0
+"""Of a prompt where neither its length nor a context is given."""
 
 
 def _share(value: Any, label: str) -> float:
@@ -38,6 +42,14 @@ def _launches(value: Any, label: str) -> tuple[str, ...]:
         if name not in LAUNCH:
             raise unknown_name(label, name, LAUNCH, f"known: {', '.join(LAUNCH)}")
     return found
+
+
+def _gpus(value: Any, label: str) -> Any:
+    """Read the number of GPUs, or of a range or list the numbers."""
+    from gpuscale.answers.values import whole
+
+    found = options.several(value, label, lambda v: whole(v, label, least=1, most=1e5))
+    return found[0] if len(found) == 1 else found
 
 
 @dataclass
@@ -67,39 +79,47 @@ class Serve(options.Machine, Priced, Swept):
         "tokens_per_s_per_gpu",
         "usd_per_million_output_tokens",
     )
+    GROUP: ClassVar[str] = "serving"
     model: Asked[str] = options.model(...)
     _: KW_ONLY
-    gpus: Asked[int | None] = whole("GPUs to use; left out, as few as needed.", most=1e5)
+    gpus: Asked[int | None] = Asked(
+        "GPUs to use; left out, as few as needed. A range 1..16 or a list is a table.",
+        None,
+        _gpus,
+        metavar="N",
+        group="machines",
+        common=1,
+    )
     engine: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
         "vllm, sglang, trtllm, llama.cpp (ollama, mlx, ...), a list, or any; an old version as "
         "vllm:0.5.4. [default: vllm]",
         (),
         reading.engines,
+        common=1,
     )
     weights: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
         "Format of the weights: bf16, fp8, nvfp4, awq, q4_k_m, 2.5bpw, ..., or a list. "
         "[default: as published]",
         (),
         reading.formats,
+        common=1,
     )
     kv: Asked[str | None] = text("Format of the cache: bf16 or fp8.", known=("bf16", "fp8", "fp16"))
     input: LengthsField = Converted(
-        f"Tokens of a prompt: {reading.LENGTHS_HINT}.",
-        "1024",
+        f"Tokens of a prompt: {reading.LENGTHS_HINT}. [default: 1024, or what fills --context]",
+        None,
         reading.lengths,
         flags=("--input-len",),
+        common=1,
     )
-    output: LengthsField = Converted(
-        f"Tokens of an answer: {reading.LENGTHS_HINT}.",
-        "256",
-        reading.lengths,
-        flags=("--output-len",),
+    output_len: LengthsField = Converted(
+        f"Tokens of an answer: {reading.LENGTHS_HINT}.", "256", reading.lengths, common=1
     )
     rate: Converted[float | None, Value] = Converted(
-        "Requests that come at random, e.g. 5/s or 300/min.", None, reading.rate
+        "Requests that come at random, e.g. 5/s or 300/min.", None, reading.rate, common=1
     )
     concurrency: Asked[int | None] = whole(
-        "Requests in flight: a benchmark's closed loop.", most=1e5
+        "Requests in flight: a benchmark's closed loop.", most=1e5, common=1
     )
     requests: Asked[int | None] = whole(
         "Requests of the closed loop in all. [default: ten times those in flight]", most=1e6
@@ -112,12 +132,12 @@ class Serve(options.Machine, Priced, Swept):
         "With --trace: time to start a replica.", "s", 300.0, zero=True
     )
     ttft: Converted[Limit | None, Value] = Converted(
-        "Limit of the time to the first token, e.g. p95:500ms.", None, reading.limit
+        "Limit of the time to the first token, e.g. p95:500ms.", None, reading.limit, common=1
     )
     tpot: Converted[Limit | None, Value] = Converted(
-        "Limit of the time per token after it, e.g. p95:30ms.", None, reading.limit
+        "Limit of the time per token after it, e.g. p95:30ms.", None, reading.limit, common=1
     )
-    tp: Asked[int | None] = whole("Tensor-parallel degree of a replica.", most=4096)
+    tp: Asked[int | None] = whole("Tensor-parallel degree of a replica.", most=4096, common=1)
     pp: Asked[int | None] = whole("Pipeline stages of a replica.", most=4096)
     dp_attention: Asked[int | None] = whole("Ranks of data-parallel attention.", most=4096)
     ep: Asked[int | None] = whole("GPUs that whole experts are spread over.", most=4096)
@@ -165,8 +185,11 @@ class Serve(options.Machine, Priced, Swept):
         "Best of several kinds of GPUs (--gpu h100,l40s): fewest gpus, or lowest cost.",
         "gpus",
         known=OBJECTIVES,
+        group="search",
     )
-    pareto: Asked[bool] = flag("Tokens/s of a user against tokens/s of a GPU, every layout.")
+    pareto: Asked[bool] = flag(
+        "Tokens/s of a user against tokens/s of a GPU, every layout.", group="search", common=1
+    )
     launch: Converted[tuple[str, ...], str | Sequence[str]] = Converted(
         "Lines to start it and to check it: vllm, sglang, trtllm, llama.cpp, k8s. "
         "[default: of the engine]",
@@ -174,12 +197,32 @@ class Serve(options.Machine, Priced, Swept):
         _launches,
     )
     price_total: Asked[float | None] = Asked(
-        "Of all GPUs given together, e.g. an instance's '2.84 USD/h'.", None, read_price
+        "Of all GPUs given together, e.g. an instance's '2.84 USD/h'.",
+        None,
+        read_price,
+        group="money",
     )
     seed: Asked[int] = whole("Of the simulated requests.", 0, least=0, most=1e9)
 
+    @property
+    def prompts(self) -> Lengths:
+        """Lengths of the prompts: as given; else 1,024 tokens, or what fills --context."""
+        from gpuscale.core.serving.traffic import Lengths
+
+        given: Lengths | None = self.input
+        if given is not None:
+            return given
+        if self.context is None or self.trace is not None:
+            return Lengths("fixed", PROMPT_TOKENS)
+        return Lengths("fixed", max(1.0, self.context - self.output_len.most))
+
     def answer(self) -> Document:
-        """Answer by the kind of traffic."""
+        """Answer by the kind of traffic; several numbers of GPUs as a sweep does."""
+        if isinstance(self.gpus, tuple):
+            from gpuscale.answers.sweep import sweep_document
+
+            swept = (*self.sweep, f"gpus={','.join(map(str, self.gpus))}")
+            return sweep_document(replace(self, gpus=None, sweep=swept), ())
         from gpuscale.answers.serve.document import serve_document
 
         return serve_document(self)

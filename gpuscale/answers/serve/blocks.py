@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import Case
     from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
+    from gpuscale.render.document import Block
 
 
-def blocks_of(
+def details_of(
     asked: Serve, case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
-) -> list[Any]:
+) -> dict[str, list[Block]]:
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
     from gpuscale.answers.changed import changed
 
-    blocks: list[Any] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
-    if "," in asked.where:
-        blocks.append(Text(ratios(choice)))
-    rest = others(choice)
-    if rest:
-        blocks.append(Text(rest))
-    blocks.append(Facts(facts(wanted, r)))
-    if r.pools:
-        blocks.append(pool_table(r.pools))
-        waiting = idle_pool(r.pools)
-        if waiting:
-            blocks.append(Text(waiting))
+    layouts: list[Block] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
+    layouts += [Text(ratios(choice))] if "," in asked.where else []
+    layouts += [Text(rest)] if (rest := others(choice)) else []
+    pools: list[Block] = [pool_table(r.pools)] if r.pools else []
+    pools += [Text(waiting)] if r.pools and (waiting := idle_pool(r.pools)) else []
     widths_known = widths(case, choice.found[0], wanted)
     footed = (*footing(case, r, price, widths_known), *on_host(choice.found[0]))
-    blocks.append(Text("\n".join(footed)))
-    blocks += changed(case.loaded)
-    blocks.append(Text("\n".join((*r.launch, r.benchmark))))
-    return blocks
+    return {
+        "layouts": layouts,
+        "figures": [
+            Facts(facts(wanted, r)),
+            *pools,
+            Text("\n".join(footed)),
+            *changed(case.loaded),
+        ],
+        "launch": [Text("\n".join((*r.launch, r.benchmark)))],
+    }
 
 
 # --- words -------------------------------------------------------------------------------------
@@ -92,7 +92,12 @@ def copies_text(r: ServeAnswer | Row) -> str:
 
 
 def head(case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
-    """First sentence: what was asked is answered."""
+    """First line: what was asked is answered, and whether the model is new to the engine."""
+    age, said = r.as_it_comes, _head(case, wanted, choice, r)
+    return f"{said} {age[0].upper()}{age[1:]}." if age else said
+
+
+def _head(case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
     name = f"{case.model.name}, {r.weights} on {r.n_gpus:,} {case.loaded.gpu.name}, {r.engine}"
     limits = limits_text(wanted)
     if wanted.concurrency is not None or wanted.burst is not None:
@@ -315,6 +320,7 @@ def footing(case: Case, r: ServeAnswer, price: Price, known_to: tuple[float, flo
         )
     from gpuscale.answers.money import bill_rows
 
+    lines.append(r.engine_settings)
     ttft, tpot = (math.exp(w) for w in known_to)
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"
     known = "" if case.measured else "; not calibrated on this architecture"
@@ -358,8 +364,8 @@ def inputs_of(asked: Serve, case: Case) -> dict[str, Any]:
         "engine": shown,
         "weights": list(case.weights),
         "kv": case.cache_format(case.engines[0], case.weights[0]),
-        "input": str(asked.input),
-        "output": str(asked.output),
+        "input": str(asked.prompts),
+        "output": str(asked.output_len),
         "rate_per_s": asked.rate,
         "concurrency": asked.concurrency,
         "burst": asked.burst,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve import reading
@@ -18,6 +19,7 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
+    from gpuscale.core.serving.maturity import Maturity
     from gpuscale.core.serving.records import ServingSite, ServingSoftware
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
@@ -39,6 +41,8 @@ class Case:
     sites: dict[str, ServingSite]
     notes: tuple[str, ...] = ()
     tight: bool = False  # the engine is given more memory than by default
+    ages: Mapping[str, Maturity] = field(default_factory=dict)  # engine -> how new the model is
+    versions: Mapping[str, str] = field(default_factory=dict)  # engine -> version asked for
 
     @property
     def model(self) -> ModelSpec:
@@ -48,6 +52,10 @@ class Case:
     def cache_format(self, engine: str, weights: str) -> str:
         """Format of the cache: as asked, or the engine's own."""
         return self.kv or layouts.cache_format(engine, weights)
+
+    def engine_of(self, shown: str) -> str:
+        """Engine by the name that an answer shows."""
+        return next((e for e in self.engines if reading.SHOWN.get(e, e) == shown), shown)
 
     @property
     def measured(self) -> bool:
@@ -60,31 +68,30 @@ class Case:
 def case_of(asked: Serve) -> Case:
     """Load what a question is about, and check what goes together."""
     from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.serving import serving_site
+    from gpuscale.io.serving import matured, maturity_of, serving_site
 
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
     named_engines = {e.partition(":")[0]: e.partition(":")[2] for e in asked.engine}
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
     weights = named or (loaded.model.published_format,)
-    engines = tuple(named_engines) or (_engine_of(weights),)
+    engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)
     kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
-    notes = []
-    gpu = loaded.gpu
+    notes, gpu = [], loaded.gpu
     for name in weights:
         if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not gpu.flop_per_s(name):
             notes.append(
                 f"{gpu.name} does not multiply {name}: weights are read in {name} and multiplied "
                 "in 16 bits"
             )
-    sites = {}
+    sites, ages = {}, {}
     for engine in engines:
         version = named_engines.get(engine, "")
-        site = serving_site(loaded.cluster, engine, asked.calibration, version=version)
-        sites[engine] = _set_by_hand(asked, loaded.model, site)
-        if version and (said := _of_version(engine, version)):
-            notes.append(said)
-    demand = Demand(asked.input, asked.output, asked.prefix_hit, float(asked.context or 0))
+        known = version.replace("nightly", "")
+        site = serving_site(loaded.cluster, engine, asked.calibration, version=known)
+        ages[engine] = maturity_of(loaded.model, engine, version)
+        sites[engine] = matured(_set_by_hand(asked, loaded.model, site), ages[engine])
+    demand = Demand(asked.prompts, asked.output_len, asked.prefix_hit, float(asked.context or 0))
     limits = Limits(asked.ttft, asked.tpot)
     return Case(
         loaded=loaded,
@@ -95,25 +102,15 @@ def case_of(asked: Serve) -> Case:
         limits=limits,
         sites=sites,
         notes=tuple(notes),
+        ages=ages,
+        versions=named_engines,
     )
 
 
-def _engine_of(weights: tuple[str, ...]) -> str:
-    """Engine that reads such files: a mean over the whole file is GGUF's or EXL2's way."""
+def _engine_of(weights: tuple[str, ...], vendor: str) -> str:
+    """Engine that runs there and reads such files: GGUF's and EXL2's mean is over a whole file."""
     gguf = all(number_format(w).edges != "bf16" for w in weights)
-    return "llamacpp" if gguf else "vllm"
-
-
-def _of_version(engine: str, version: str) -> str:
-    """Say what a version of an engine is taken as; nothing where it is one of the rows'."""
-    from gpuscale.io.serving import known_versions
-    from gpuscale.specs.serving import version_of
-
-    older = [b for b in known_versions(engine) if version_of(version) < version_of(b)]
-    if older:
-        return f"{engine} {version}: settings and host time of versions before {older[-1]}, priors"
-    known = "" if known_versions(engine) else "; its versions are not told apart"
-    return f"{engine} {version}: as the versions of 2025 and 2026 that were measured{known}"
+    return "llamacpp" if gguf or vendor == "Apple" else "vllm"
 
 
 def _whole_prompts(soft: ServingSoftware, context: float) -> ServingSoftware:
@@ -134,7 +131,9 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
     soft = site.software
     if soft.whole_prompts:
         promised = asked.context or model.max_position or 0
-        soft = _whole_prompts(soft, max(float(promised), asked.input.most + asked.output.most))
+        soft = _whole_prompts(
+            soft, max(float(promised), asked.prompts.most + asked.output_len.most)
+        )
     if asked.memory_frac:
         soft = replace(soft, memory=replace(soft.memory, utilisation_frac=asked.memory_frac))
     if asked.chunk:
@@ -199,6 +198,8 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
         for weights in case.weights:
             kv = case.cache_format(engine, weights)
             formats = replace(layouts.checkpoint_formats(case.model, weights, kv), drafts=drafts)
+            if engine == "trtllm" and case.model.fp8_keeps_attention and weights == "fp8":
+                formats = replace(formats, attention_format=weights)  # NVIDIA's own checkpoint
             if engine == "llamacpp" and weights in layouts.ATTENTION_KEPT:
                 formats = replace(formats, attention_format=GGUF_BESIDE)
             shown = reading.SHOWN.get(engine, engine)

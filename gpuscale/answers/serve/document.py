@@ -18,6 +18,7 @@ from gpuscale.answers.serve.measured import (
     row_of,
 )
 from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
+from gpuscale.answers.serve.version import age_text, habits_line
 from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
@@ -37,7 +38,7 @@ ROWS = 6
 def serve_document(asked: Serve) -> Document:
     """Answer a serving question."""
     loads = [n for n in ("rate", "concurrency", "burst", "trace") if getattr(asked, n) is not None]
-    if len(loads) > 1:
+    if len(loads) > 1 and set(loads) != {"rate", "trace"}:
         raise GpuscaleError(
             f"give one kind of load, not --{loads[0]} and --{loads[1]}",
             "--rate at random, --concurrency a closed loop, --burst all at once, --trace a file",
@@ -103,7 +104,8 @@ def _smallest(mine: list[Candidate]) -> list[Candidate]:
 
 
 def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Document:
-    from gpuscale.answers.serve.blocks import blocks_of, inputs_of
+    from gpuscale.answers.serve.blocks import details_of, head, inputs_of
+    from gpuscale.answers.serve.summary import serve_summary
     from gpuscale.answers.serve.terms import terms_of
     from gpuscale.render.document import Document
 
@@ -120,11 +122,12 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
         rows.append(row)
         shown = load if found is best else shown
     result = _answer(asked, case, wanted, choice, (best, rows, shown, price))
-    return Document(
+    return Document.layered(
         "serve",
         inputs_of(asked, case),
         result,
-        blocks_of(asked, case, wanted, choice, result, price),
+        serve_summary(asked, head(case, wanted, choice, result), result),
+        details_of(asked, case, wanted, choice, result, price),
         warnings=(*case.loaded.warnings, *case.notes, *at_the_edge(best)),
         answered_no=not result.meets,
         terms=terms_of(case, best, result, shown),
@@ -193,6 +196,8 @@ def _answer(
     return ServeAnswer(
         meets=meets,
         fits=True,
+        engine_settings=habits_line(case, case.engine_of(row.engine)),
+        as_it_comes=age_text(case, case.engine_of(row.engine)),
         **{name: getattr(row, name) for name in OF_ROW},
         kv=service.replica.kv_format,
         tp=replica.tp if replica else None,

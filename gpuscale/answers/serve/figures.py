@@ -19,7 +19,7 @@ def kv_tokens(service: Service) -> float:
     They count requests of the longest length: states and windows, which do not grow with it, weigh
     little there.
     """
-    from gpuscale.core.memory.engine import cache_bytes_per_sequence
+    from gpuscale.core.serving.memory import cache_bytes_per_sequence
 
     demand = service.demand
     tokens = demand.most_context or max(demand.mean_context, service.model.max_position or 0.0)
@@ -51,7 +51,8 @@ def widths(case: Case, found: Found, wanted: Wanted) -> tuple[float, float]:
     decode = what.decode if isinstance(what, PooledService) else what
     local = wanted.concurrency == 1 and decode.site.software.name == "llamacpp"
     kind = "pools" if pooled else "one" if local else "closed"
-    drafts = "+drafts" if decode.replica.drafts else ""
+    age = case.ages.get(decode.site.software.name)
+    drafts = "+new" if age and age.new else "+drafts" if decode.replica.drafts else ""
     shape = "moe" if n_experts(case.model) else "dense"
     out = []
     for quantity in ("ttft_ms", "tpot_ms"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,12 +53,12 @@ def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
         for service in services:
             most = found.load.most_sequences if found.load else 0
             one = Started(
-                model=checkpoint(asked.model, case.model, found.candidate.weights),
-                file=gguf(asked.model, found.candidate.weights),
+                model=shlex.quote(checkpoint(asked.model, case.model, found.candidate.weights)),
+                file=shlex.quote(gguf(asked.model, found.candidate.weights)),
                 service=service,
                 weights=found.candidate.weights,
                 kv=service.replica.kv_format,
-                sequences=rounded_up(most),
+                sequences=_sequences(service, most, tight=case.tight),
                 context=asked.context,
                 tight=case.tight,
             )
@@ -65,13 +66,23 @@ def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _sequences(service: Service, most: float, *, tight: bool) -> int:
+    """Sequences of a replica, no more than its settings were tightened to."""
+    wanted = rounded_up(most)
+    return min(wanted, int(service.scheduler.max_sequences)) if tight else wanted
+
+
 def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:
     """Name on the hub that an engine loads; a folder where there is none in the format."""
     path = Path(asked)
     if path.is_file():
         return f"./{path.parent}" if not path.is_absolute() else str(path.parent)
-    on_hub = asked if "/" in asked else model.hub
+    from gpuscale.io.serving import load_checkpoints
+
+    on_hub = asked if "/" in asked else load_checkpoints().get(asked.strip().lower(), model.hub)
     stored = model.published_format
+    if on_hub and weights == "fp8" and model.fp8_keeps_attention:
+        return f"{on_hub.removesuffix('-FP8')}-FP8"
     if on_hub and (weights == stored or (stored == "bf16" and weights in ON_LOADING)):
         return on_hub
     return f"./{path.name}-{weights}"
@@ -111,7 +122,7 @@ def vllm_line(asked: Serve, one: Started) -> str:
     if asked.memory_frac or one.tight:
         share = one.service.site.software.memory.utilisation_frac
         words.append(f"--gpu-memory-utilization {share:g}")
-    if one.weights in QUANTISED:
+    if one.weights in QUANTISED and not one.model.endswith("-FP8"):
         words.append(f"--quantization {QUANTISED[one.weights]}")
     if one.kv != "bf16":
         words.append(f"--kv-cache-dtype {one.kv}")
@@ -148,7 +159,7 @@ def sglang_line(asked: Serve, one: Started) -> str:
     if asked.memory_frac or one.tight:
         share = one.service.site.software.memory.utilisation_frac
         words.append(f"--mem-fraction-static {share:g}")
-    if one.weights in QUANTISED:
+    if one.weights in QUANTISED and not one.model.endswith("-FP8"):
         words.append(f"--quantization {QUANTISED[one.weights]}")
     if one.kv != "bf16":
         words.append("--kv-cache-dtype fp8_e4m3")
@@ -205,17 +216,22 @@ def _placed(service: Service) -> str:
     return f"-ngl {n - math.ceil(away)}"
 
 
+def _quoted(word: str) -> str:
+    """Word as YAML quotes it."""
+    return "'" + word.replace("'", "''") + "'"
+
+
 def k8s_manifest(asked: Serve, one: Started) -> str:
     """Deployment of one replica with vLLM, for `kubectl apply`."""
-    args = vllm_line(asked, one).split()[3:]
+    _, _, model, *args = shlex.split(vllm_line(asked, one))
     r = one.service.replica
-    listed = "\n".join(f"            - {arg!r}" for arg in args)
+    listed = "\n".join(f"            - {_quoted(arg)}" for arg in (f"--model={model}", *args))
     return (
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: serve}\nspec:\n  replicas: 1\n"
         "  selector: {matchLabels: {app: serve}}\n  template:\n"
         "    metadata: {labels: {app: serve}}\n    spec:\n      containers:\n"
         "        - name: vllm\n          image: vllm/vllm-openai:latest\n          args:\n"
-        f"            - '--model={one.model}'\n{listed}\n"
+        f"{listed}\n"
         f"          resources: {{limits: {{nvidia.com/gpu: {r.n_gpus}}}}}\n"
         "          ports: [{containerPort: 8000}]"
     )

@@ -119,7 +119,7 @@ def services(c: Candidate) -> tuple[Service, ...]:
 
 
 def _one_sequence_bytes(service: Service) -> float:
-    from gpuscale.core.memory.engine import cache_bytes_per_sequence
+    from gpuscale.core.serving.memory import cache_bytes_per_sequence
 
     promised = max(service.demand.mean_context, service.demand.most_context)
     return cache_bytes_per_sequence(service.model, service.replica, promised)

@@ -144,10 +144,26 @@ def limit(value: Any, label: str) -> Limit:
     if not colon:
         statistic, time = "p95", str(value)
     statistic = {"median": "p50", "avg": "mean"}.get(statistic.strip().lower(), statistic.strip())
+    if _bare(value, time):
+        shown = str(time).strip()
+        raise GpuscaleError(
+            f"{label} {shown}: a latency needs its unit", f"{label} {shown}ms, or {label} {shown}s"
+        )
     if statistic.lower() not in STATISTICS:
         known = ", ".join(STATISTICS)
         raise unknown_name(f"statistic in {label}:", statistic, STATISTICS, f"known: {known}")
     return Limit(statistic.lower(), quantity(time, "s", label, least=1e-6, most=1e6))
+
+
+LONGEST_BARE_S = 20.0
+"""Seconds above which a number of the library, which has no unit, is taken for milliseconds."""
+
+
+def _bare(value: Any, time: str) -> bool:
+    """Whether a latency is without a unit, and so may be meant in milliseconds."""
+    if isinstance(value, (int, float)):
+        return value > LONGEST_BARE_S
+    return re.fullmatch(r"\s*[\d._]+\s*", time) is not None
 
 
 def engines(value: Any, label: str) -> tuple[str, ...]:
@@ -157,6 +173,10 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
     (('vllm', 'trtllm'), 3)
     >>> engines("vllm==0.5.4", "--engine"), engines("SGLang v0.4", "--engine")
     (('vllm:0.5.4',), ('sglang:0.4',))
+    >>> engines("vllm/vllm-openai:v0.12.0,lmsysorg/sglang:v0.5.6-cu129", "--engine")
+    ('vllm:0.12.0', 'sglang:0.5.6')
+    >>> engines("vllm:2025-12", "--engine"), engines("vllm:nightly", "--engine")
+    (('vllm:2025-12',), ('vllm:nightly',))
     """
     from gpuscale.core.serving.layouts import TENSOR_ENGINES
 
@@ -175,10 +195,30 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+IMAGES = {
+    "vllm-openai": "vllm",
+    "vllm-dev": "vllm",
+    "tensorrt-llm": "trtllm",
+    "release": "trtllm",  # nvcr.io/nvidia/tensorrt-llm/release
+    "tensorrtllm-runtime": "trtllm",
+    "vllm-runtime": "vllm",
+    "sglang-runtime": "sglang",
+}
+"""Last part of a container's name -> the engine in it."""
+
+_VERSION = r"20\d\d-\d\d(?:-\d\d)?|nightly|v?\d+(?:\.\d+)+(?:rc\d+)?(?:\.post\d+)?"
+
+
 def _versioned(text: str) -> tuple[str, str]:
-    """Name of an engine and the version behind it: ``vllm 0.5.4``, ``vllm==0.5.4``."""
-    found = re.fullmatch(r"(.*?[a-z])[\s:=@-]*v?(\d+\.\d[\w.]*)", text)
-    return (found[1].strip(), found[2]) if found and text not in ENGINES else (text, "")
+    """Name of an engine and the version, day or tag behind it: ``vllm 0.5.4``, ``vllm:2025-12``."""
+    image, _, tag = text.rpartition(":")
+    if "/" in image:
+        name, found = image.split("/")[-1], re.match(_VERSION, tag)
+        return IMAGES.get(name, name), found[0].removeprefix("v") if found else ""
+    found = re.fullmatch(rf"(.*?[a-z])[\s:=@-]*({_VERSION})[\w.+-]*", text)
+    if found is None or text in ENGINES:
+        return text.removesuffix(":latest"), ""
+    return found[1].strip(), found[2].removeprefix("v")
 
 
 PLAIN = {

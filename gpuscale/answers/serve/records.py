@@ -72,6 +72,8 @@ class ServeAnswer:
     ep: int | None
     replicas: int
     n_gpus: int
+    engine_settings: str  # version of the engine, and what it does by itself
+    as_it_comes: str  # how new the architecture is to that version; empty where it is settled
     rate_per_s: float | None  # asked for
     at_most_per_s: float | None
     binding: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.serve import case as cases
@@ -14,17 +16,21 @@ from gpuscale.answers.serve.measured import price_of
 from gpuscale.core.serving.choose import Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import Latency, LoadResult, summarise
+from gpuscale.core.serving.prefixes import block_hits, session_hits
 from gpuscale.core.serving.scaling import Scaled, windows_of
 from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Service
 from gpuscale.core.serving.simulator import simulate
-from gpuscale.core.serving.traffic import Lengths, Traffic
+from gpuscale.core.serving.traffic import Lengths, Traffic, poisson_arrivals
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.traces import MOONCAKE_BLOCK
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.io.traces import Trace
+
+T = TypeVar("T")
 
 SAMPLE = 3_000
 """Requests of a trace that stand for its lengths."""
@@ -32,6 +38,8 @@ SAMPLE = 3_000
 MOST_WINDOWS = 288
 SHOWN_WINDOWS = 24
 LEAST_WIDTH_S = 60.0
+MORE_COPIES = 6
+"""Times that a number of replicas is raised where the whole trace misses the limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class TraceAnswer:
     tpot: Latency
     n_preempted: int
     n_refused: int
+    prefix_hit_frac: float  # of the prompt tokens, found in the cache
     window_s: float
     windows: tuple[WindowRow, ...]
     launch: tuple[str, ...]
@@ -78,7 +87,7 @@ def trace_document(asked: Serve) -> Document:
     """Answer for a trace."""
     from gpuscale.io.traces import read_trace
 
-    trace = read_trace(asked.trace or "-")
+    trace = timed_by(read_trace(asked.trace or "-"), asked)
     case = cases.case_of(asked)
     every = max(1, len(trace.inputs) // SAMPLE)
     demand = replace(
@@ -88,7 +97,7 @@ def trace_document(asked: Serve) -> Document:
         prefix_frac=asked.prefix_hit or trace.prefix_frac,
     )
     case = replace(case, demand=demand, notes=(*case.notes, *trace.notes))
-    width = max(LEAST_WIDTH_S, trace.arrivals_s[-1] / MOST_WINDOWS)
+    width = width_of(trace.arrivals_s)
     peak = max(w.rate_per_s for w in windows_of(trace.arrivals_s, 1.0, 0.0, width).windows)
     found = cases.candidates(asked, case)
     if any(isinstance(c.what, PooledService) for c in found):
@@ -106,9 +115,15 @@ def trace_document(asked: Serve) -> Document:
         )
     scaled = windows_of(trace.arrivals_s, best.at_most_per_s / best.copies, asked.scale_lag, width)
     copies = scaled.peak if asked.gpus is None else best.copies
-    load = whole_trace(best.candidate.what, trace, copies, demand.prefix_frac)
+    load, hit = whole_trace(best.candidate.what, trace, copies, demand.prefix_frac)
     missed = case.limits.missed(load)
-    result = _answer(asked, case, best, scaled, (trace, load, copies, not missed))
+    for _ in range(MORE_COPIES if asked.gpus is None else 0):
+        if not missed:
+            break
+        copies = math.ceil(1.2 * copies)
+        load, hit = whole_trace(best.candidate.what, trace, copies, demand.prefix_frac)
+        missed = case.limits.missed(load)
+    result = _answer(asked, case, best, scaled, (trace, load, copies, not missed), hit)
     return Document(
         "serve",
         inputs_of(asked, case),
@@ -120,18 +135,78 @@ def trace_document(asked: Serve) -> Document:
     )
 
 
-def whole_trace(service: Service, trace: Trace, copies: int, prefix_frac: float) -> LoadResult:
-    """Simulate every request, given to the replicas in turn."""
+def timed_by(trace: Trace, asked: Serve) -> Trace:
+    """Trace with arrivals: its own, or at random at the rate given."""
+    if trace.timed and asked.rate is not None:
+        raise GpuscaleError("the trace has its own times", "leave --rate out")
+    if trace.timed:
+        return trace
+    if asked.rate is None:
+        raise GpuscaleError(
+            "the trace has no times: lengths alone", "give --rate beside it, as --rate 5/s"
+        )
+    rng = random.Random(f"times {asked.seed}")
+    return replace(trace, arrivals_s=poisson_arrivals(asked.rate, len(trace.inputs), rng))
+
+
+def width_of(arrivals_s: Sequence[float]) -> float:
+    """Width of windows that a traffic fills, all of them: of about a minute, longer in long ones.
+
+    >>> round(width_of([0.1 * i for i in range(300)]), 2), width_of([0.0, 3600.0]), width_of([5.0])
+    (30.0, 60.0, 60.0)
+    """
+    span = arrivals_s[-1] - arrivals_s[0]
+    if span <= 0.0:
+        return LEAST_WIDTH_S
+    target = max(LEAST_WIDTH_S, span / MOST_WINDOWS)
+    # the last request ends a gap of its own: n requests take n mean gaps
+    whole = span * len(arrivals_s) / (len(arrivals_s) - 1)
+    return min(whole, target) if whole < target else span / max(1, round(span / target))
+
+
+def picked(of: Sequence[T], mine: Sequence[int]) -> list[T]:
+    """Values of some requests."""
+    return [of[i] for i in mine]
+
+
+def shares(trace: Trace, copies: int) -> list[list[int]]:
+    """Give the requests to the replicas in turn, a chat always to the same."""
+    n = len(trace.inputs)
+    if not trace.sessions:
+        return [list(range(copy, n, copies)) for copy in range(copies)]
+    place: dict[str | None, int] = {}
+    out: list[list[int]] = [[] for _ in range(copies)]
+    for i, chat in enumerate(trace.sessions):
+        out[i % copies if chat is None else place.setdefault(chat, len(place) % copies)].append(i)
+    return out
+
+
+def hits_of(service: Service, trace: Trace, mine: Sequence[int]) -> list[int]:
+    """Prompt tokens found in the cache of one replica, from its requests and its room."""
+    room, inputs = service.scheduler.cache_tokens, picked(trace.inputs, mine)
+    if trace.blocks:
+        return block_hits(picked(trace.blocks, mine), inputs, MOONCAKE_BLOCK, room)
+    if trace.sessions:
+        outputs = picked(trace.outputs, mine)
+        return session_hits(picked(trace.sessions, mine), inputs, outputs, room)
+    return []
+
+
+def whole_trace(
+    service: Service, trace: Trace, copies: int, prefix_frac: float
+) -> tuple[LoadResult, float]:
+    """Simulate every request, given to the replicas in turn; and the share of prompts cached.
+
+    A chat stays on its replica.
+    """
     n = len(trace.inputs)
     merged = Simulated([0.0] * n, [math.nan] * n, [math.nan] * n, list(trace.inputs), [1] * n)
-    progress, done = Progress(), 0
-    for copy in range(copies):
-        mine = slice(copy, n, copies)
-        traffic = Traffic(
-            trace.inputs[mine], trace.outputs[mine], trace.arrivals_s[mine], 0, prefix_frac
-        )
-        if not traffic.inputs:
-            continue
+    progress, done, cached = Progress(), 0, 0.0
+    for mine in filter(None, shares(trace, copies)):
+        hits, inputs = hits_of(service, trace, mine), picked(trace.inputs, mine)
+        cached += sum(hits) if hits else prefix_frac * sum(inputs)
+        arrivals = picked(trace.arrivals_s, mine)
+        traffic = Traffic(inputs, picked(trace.outputs, mine), arrivals, 0, prefix_frac, hits)
         base = done
         one = simulate(
             service.table,
@@ -139,16 +214,17 @@ def whole_trace(service: Service, trace: Trace, copies: int, prefix_frac: float)
             traffic,
             lambda k, base=base: progress((base + k) / n),  # type: ignore[misc]
         )
-        done += len(traffic.inputs)
-        merged.arrival_s[mine], merged.outputs[mine] = one.arrival_s, one.outputs
-        merged.first_s[mine], merged.end_s[mine] = one.first_s, one.end_s
+        done += len(mine)
+        for k, i in enumerate(mine):
+            merged.arrival_s[i], merged.outputs[i] = one.arrival_s[k], one.outputs[k]
+            merged.first_s[i], merged.end_s[i] = one.first_s[k], one.end_s[k]
         merged.n_preempted += one.n_preempted
         merged.n_refused += one.n_refused
         merged.busy_s += one.busy_s
         merged.sequence_s += one.sequence_s
         merged.most_sequences = max(merged.most_sequences, one.most_sequences)
     progress.clear()
-    return summarise(merged)
+    return summarise(merged), cached / sum(trace.inputs)
 
 
 def _answer(
@@ -157,6 +233,7 @@ def _answer(
     best: Found,
     scaled: Scaled,
     simulated: tuple[Trace, LoadResult, int, bool],
+    hit_frac: float,
 ) -> TraceAnswer:
     trace, load, copies, meets = simulated
     gpus = best.candidate.what.n_gpus
@@ -186,6 +263,7 @@ def _answer(
         tpot=load.tpot,
         n_preempted=load.n_preempted,
         n_refused=load.n_refused,
+        prefix_hit_frac=hit_frac,
         window_s=scaled.width_s,
         windows=tuple(
             WindowRow(w.start_s, w.rate_per_s, w.planned, w.planned * gpus) for w in scaled.windows
@@ -202,6 +280,13 @@ def _table(windows: tuple[WindowRow, ...]) -> Table:
         Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
     )
     return Table.of(columns, windows)
+
+
+def _cached(hit_frac: float) -> list[tuple[str, str, str]]:
+    """Say what of the prompts was found in the cache; nothing where nothing is shared."""
+    if not hit_frac:
+        return []
+    return [("prefix cache", f"{100 * hit_frac:.0f} % of the prompt tokens", "found in it")]
 
 
 def _blocks(case: cases.Case, r: TraceAnswer, missed: tuple[str, ...]) -> list[Any]:
@@ -230,6 +315,7 @@ def _blocks(case: cases.Case, r: TraceAnswer, missed: tuple[str, ...]) -> list[A
             f"{ms(r.ttft.p50_s)}/{ms(r.ttft.p95_s)}/{ms(r.ttft.p99_s)} ms",
             "every request simulated",
         ),
+        *_cached(r.prefix_hit_frac),
         ("TPOT p50/p95/p99", f"{ms(r.tpot.p50_s)}/{ms(r.tpot.p95_s)}/{ms(r.tpot.p99_s)} ms", ""),
         (
             "always the peak",

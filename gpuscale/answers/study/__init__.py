@@ -36,6 +36,12 @@ class Study(Question):
         "Address of a Dask scheduler to run on, instead of own processes (extra `dask`)."
     )
 
+    def known_keys(self) -> tuple[str, ...]:
+        """Keys that its answer may have, for a requirement on it."""
+        from gpuscale.answers.study.run import known_keys
+
+        return known_keys(self)
+
     def answer(self) -> Document:
         """Run the study."""
         from gpuscale.answers.study.run import study_document

@@ -41,6 +41,7 @@ def read_study(path: str) -> StudyFile:
     Raises GpuscaleError for keys that are not known, fields that the question does not have, or no
     job.
     """
+    from gpuscale.answers.ask import fields_of
     from gpuscale.answers.sweep import option_names
     from gpuscale.answers.table import COMMANDS, question_of
 
@@ -65,6 +66,10 @@ def read_study(path: str) -> StudyFile:
     ]
     if not grid and not own:
         raise GpuscaleError(f"{path}: no job", "give lists under [grid], or [[job]] tables")
+    needed = [n for n, (field, _) in fields_of(question_of(name)).items() if field.default is ...]
+    for key in needed:
+        if any(key not in job.fields for job in jobs):
+            raise GpuscaleError(f"{path}: {key} of {name} is missing", f"put {key} under [common]")
     unique = {job.key: job for job in jobs}
     fields = {f: None for job in own for f in job} | dict.fromkeys(grid)
     show = table.get("show", [])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study.jobs import Job, StudyFile, answer_job, read_study
 from gpuscale.answers.study.table import Rows, to_parquet
 from gpuscale.errors import GpuscaleError
-from gpuscale.render.save import check_target
+from gpuscale.render.save import check_target, is_stream
 
 if TYPE_CHECKING:
     from gpuscale.answers.study import Study
@@ -39,16 +39,30 @@ class StudyAnswer:
     best: tuple[Mapping[str, Any], ...]
 
 
+def known_keys(asked: Study) -> tuple[str, ...]:
+    """Keys of a study's answer, those of its best rows among them."""
+    columns, _ = _columns(asked, read_study(asked.file))
+    return (*(f.name for f in fields(StudyAnswer)), *(f"best.{c}" for c in columns))
+
+
+def _columns(asked: Study, study: StudyFile) -> tuple[list[str], str]:
+    """Columns of a study's file, and the key that it is ranked by."""
+    shown = study.show or _headlines(study.question)
+    rank = asked.rank or study.rank or shown[0]
+    columns = ["key", *study.varied, "answer", "note", *shown, rank.lstrip("-")]
+    return list(dict.fromkeys(columns)), rank
+
+
 def study_document(asked: Study) -> Document:
     """Run what is left of a study, and rank all of it."""
     study = read_study(asked.file)
-    shown = study.show or _headlines(study.question)
+    columns, rank = _columns(asked, study)
     out = asked.out or Path(asked.file).with_suffix(".csv").name
     target = check_target(out, "--out", (".csv", ".parquet"))
+    if is_stream(target):
+        raise GpuscaleError(f"--out {out}: a study goes on in its file: name a regular one")
     kept_in = target if target.suffix == ".csv" else target.with_suffix(".parquet.csv")
-    rank = asked.rank or study.rank or shown[0]
-    columns = ["key", *study.varied, "answer", "note", *dict.fromkeys([*shown, rank.lstrip("-")])]
-    rows = Rows(kept_in, list(dict.fromkeys(columns)), asked.fresh)
+    rows = Rows(kept_in, columns, asked.fresh)
     left = [job for job in study.jobs if job.key not in rows.done]
     n_kept = len(study.jobs) - len(left)
     interrupted = False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.foreign import csv_cell, line
 from gpuscale.io.text import read_lines
 
 MOST_ROWS = 4_000_000
@@ -50,9 +51,9 @@ class Rows:
             )
         if whole != text:
             self.path.write_text(whole, encoding="utf-8")
-        for line in lines[1:]:
-            if len(line) == len(self.columns):
-                self.done[line[0]] = dict(zip(self.columns, line, strict=True))
+        for cells in lines[1:]:
+            if len(cells) == len(self.columns):
+                self.done[cells[0]] = dict(zip(self.columns, cells, strict=True))
 
     def add(self, row: dict[str, Any]) -> None:
         """Write one row."""
@@ -76,7 +77,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return repr(value)
-    return " ".join(str(value).split()) if isinstance(value, str) else str(value)
+    return str(csv_cell(line(value))) if isinstance(value, str) else str(value)
 
 
 def to_parquet(rows: Path, target: Path) -> None:

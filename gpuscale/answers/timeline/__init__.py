@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept
+from gpuscale.answers.layout_options import Degrees
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 
 @dataclass
-class Timeline(options.Degrees, options.Machine, options.Wired, Swept):
+class Timeline(Degrees, options.Machine, options.Wired, Swept):
     """One training step in time: passes, bubbles and exchanges of every pipeline stage.
 
     The expected step of `gpuscale plan`, for a layout that you give; `-o step.trace.json` writes

@@ -18,6 +18,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
+from gpuscale.io.maturity import Degrees, settled
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
@@ -60,14 +61,24 @@ def timeline_document(asked: Asked) -> Document:
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
+    software = loaded.specs["software"]
+    degrees = Degrees.of(layout)
+    settings = settled(
+        asked.job_settings,
+        software,
+        loaded.model,
+        loaded.gpu.architecture,
+        precision=layout.precision,
+        degrees=degrees,
+    )
     problem = make_problem(
         loaded.model,
         loaded.cluster,
-        software=loaded.specs["software"],
+        software=software,
         facts=facts,
         precision=layout.precision,
         calibration=asked.calibration,
-        settings=asked.job_settings,
+        settings=settings,
     )
     try:
         line = timeline(

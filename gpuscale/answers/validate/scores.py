@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.progress import under_way
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.score.layouts import Choice
 from gpuscale.evidence.score.records import Summary
@@ -81,17 +82,20 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         "inference": lambda file: predict_inference_rows(file, calibration),
         "finetune": predict_finetune_rows,
     }
-    if chosen:
-        return {name: predict[name](file) for name, file in chosen.items()}
     folder = own_copy("training_runs").parent
-    return {
-        "runs": predict["runs"](own_copy("training_runs")),
-        "layouts": predict["layouts"](own_copy("layouts")),
-        "gemm": predict["gemm"](folder / "gemm.csv"),
-        "collectives": predict["collectives"](folder / "collectives.csv"),
-        "inference": predict["inference"](own_copy("inference")),
-        "finetune": predict["finetune"](own_copy("finetune")),
+    files: dict[str, Any] = chosen or {
+        "runs": own_copy("training_runs"),
+        "layouts": own_copy("layouts"),
+        "gemm": folder / "gemm.csv",
+        "collectives": folder / "collectives.csv",
+        "inference": own_copy("inference"),
+        "finetune": own_copy("finetune"),
     }
+    found = {}
+    for i, (name, file) in enumerate(files.items()):
+        under_way(f"scoring {name}", i, len(files))
+        found[name] = predict[name](file)
+    return found
 
 
 def _at_site(rows: list[ScoredRow], calibration: str | None) -> list[ScoredRow]:
@@ -122,12 +126,15 @@ def _rows_csv(found: Sequence[ScoredRow]) -> str:
     import io
 
     from gpuscale.evidence.score.records import ROW_COLUMNS, row_cells
+    from gpuscale.foreign import csv_cell
 
     extra = list(dict.fromkeys(key for row in found for key in row.extra))
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*ROW_COLUMNS, *extra], restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row_cells(row) for row in found)
+    writer = csv.writer(text, lineterminator="\n")
+    columns = [*ROW_COLUMNS, *extra]
+    writer.writerow(map(csv_cell, columns))
+    for cells in map(row_cells, found):
+        writer.writerow([csv_cell(cells.get(name, "")) for name in columns])
     return text.getvalue()
 
 

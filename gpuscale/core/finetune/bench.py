@@ -13,6 +13,7 @@ from gpuscale.core.run.lengths import padded_mean, token_mean
 if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.step.records import Hardware, Software
     from gpuscale.specs.model import ModelSpec
@@ -59,6 +60,7 @@ class Bench:
     gpus_per_node: int
     mean_tokens: float | None = None  # of the data, where rows are padded or packed
     packed: bool = False
+    legal: Callable[[Layout], bool] = lambda _: True  # what the framework can run
     end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
 
     def memory(self, job: Job) -> FinetuneMemory:
@@ -180,6 +182,6 @@ def fewest_gpus(bench: Bench, job: Job, most: int = 1024) -> Job | None:
         stages = (job.layout.zero_stage, 3)[: 1 + job.method.shardable]
         for stage in dict.fromkeys(stages):
             tried = sharded(job, n, stage)
-            if bench.fits(tried):
+            if bench.fits(tried) and bench.legal(tried.layout):
                 return tried
     return None

@@ -23,6 +23,7 @@ class Job:
     loss: str = "eager"  # eager, chunked or fused; pairs: eager, log-probabilities of DPO
     offload: frozenset[str] = frozenset()  # of parameters, gradients, optimizer, activations
     attention: str = "best"  # "best" kernel of the GPU, "flash2" (FlashAttention-2), "eager"
+    eval_batch: int = 0  # sequences of an evaluation that runs between the steps; 0: none
     compiled: bool = False  # norms and activations fused by a compiler
 
     @property

@@ -6,7 +6,8 @@ maps need for their input gradient alone: Hu et al. 2021 (LoRA, arXiv:2106.09685
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.method import counts
@@ -33,6 +34,10 @@ FP32_COPY_BYTES = 4.0
 `convert_outputs_to_fp32`) and DeepSpeed's fp16 engine does not: 12 against 8 bytes in the tables
 of the Qwen README."""
 
+EVALUATED_LOGIT_BYTES = 6.0
+"""Bytes per logit of an evaluation's forward pass: 16-bit logits and the fp32 copy that the loss is
+taken of (transformers, loss_utils.py: `logits.float()`); nothing is kept for a backward pass."""
+
 KEPT_ON_GPU = 2
 """Layers whose offloaded inputs are still, or again, on the GPU: one leaves, one arrives."""
 
@@ -55,6 +60,7 @@ class FinetuneMemory:
     fragmentation_bytes: float
     context_bytes: float
     host_bytes: float  # on the host, of this GPU
+    peaks: Mapping[str, float] = field(default_factory=dict)  # moment -> what the device shows
 
     @property
     def allocated_bytes(self) -> float:
@@ -151,10 +157,29 @@ def stage_activations(
         layers = again * stage.n_layers
         n = min(KEPT_ON_GPU, layers) if layout.offload_activations else layers
         return n * inputs + (1.0 - again) * every, p.working_factor * largest
-    kept = every
-    if layout.offload_activations:
-        kept *= min(1.0, KEPT_ON_GPU / max(1, stage.n_layers))
+    kept = every * (1.0 - offloaded_frac(stage.n_layers, layout))
     return kept, max(0.0, p.working_factor - p.kept_factor) * largest
+
+
+def offloaded_frac(n_layers: int, layout: Layout) -> float:
+    """Share of what is kept for the backward pass that waits on the host instead. [1]."""
+    return max(0.0, 1.0 - KEPT_ON_GPU / max(1, n_layers)) if layout.offload_activations else 0.0
+
+
+def offloaded_bytes(
+    model: ModelFacts, stage: StageParams, whole: Counts, job: Job, p: FinetuneParameters
+) -> float:
+    """Activations of one micro-batch that wait on the host, of one stage and GPU. [byte].
+
+    With full recomputation the inputs of the layers, else all that the layers keep.
+    """
+    layout = job.layout
+    if not layout.offload_activations:
+        return 0.0
+    there = replace(job, layout=replace(layout, offload_activations=False))
+    return stage_activations(model, stage, whole, there, p)[0] * offloaded_frac(
+        stage.n_layers, layout
+    )
 
 
 def logits_bytes(model: ModelFacts, job: Job, p: FinetuneParameters) -> float:
@@ -175,10 +200,11 @@ def bytes_per_logit(job: Job, p: FinetuneParameters) -> float:
 
 
 def _moments(
-    states: States, kept: float, working: float, logits: float, job: Job
+    states: States, kept: float, working: float, logits: float, logits_of_one: float, job: Job
 ) -> dict[str, tuple[float, float, float, float]]:
     """Moment -> (gradients, kept, working, logits and temporaries) that compete for the peak."""
     grads = states.gradients_bytes
+    looked = EVALUATED_LOGIT_BYTES * job.eval_batch * logits_of_one
     early = grads if job.accumulates and not job.optimizer.in_backward else 0.0
     copies = 2.0 if job.loss == "chunked" else 1.0  # one of a chunk beside the sum so far
     first = max(early, copies * states.head_gradient_bytes)
@@ -187,6 +213,7 @@ def _moments(
         "backward": (max(first, min(grads, 2 * states.head_gradient_bytes)), kept, working, 0.0),
         "end of backward": (grads, 0.0, working, 0.0),
         "optimizer step": (grads, 0.0, 0.0, states.step_bytes),
+        **({"evaluation": (0.0, 0.0, 0.0, looked)} if job.eval_batch else {}),
     }
 
 
@@ -229,11 +256,14 @@ def stage_memory(
     kept, working = stage_activations(model, stage, whole, job, p)
     layout = job.layout
     schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
-    kept *= in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
+    held = in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
+    kept *= held
     logits = logits_bytes(model, job, p) if stage.has_head else 0.0
-    moments = _moments(states, kept, working, logits, job)
+    one = layout.seq_len / layout.cp * model.vocab_size / layout.tp if stage.has_head else 0.0
+    moments = _moments(states, kept, working, logits, one, job)
     gathers = {name: _gathered_bytes(name, states, p) for name in moments}
-    moment = max(moments, key=lambda name: sum(moments[name]) + gathers[name])
+    sums = {name: sum(moments[name]) + gathers[name] for name in moments}
+    moment = max(sums, key=lambda name: sums[name])
     grads, kept, working, extra = moments[moment]
     at_step = moment == "optimizer step"
     static = states.base_bytes + states.adapter_bytes + states.optimizer_bytes
@@ -241,9 +271,12 @@ def stage_memory(
     workspace = p.overhead_bytes + bucket_bytes(layout, p)
     allocated = static + grads + kept + working + gathered + workspace
     allocated += 0.0 if at_step else extra
+    frag = fragmentation_of(layout.zero_stage, p)
+    peaks = {n: frag * (static + workspace + b) + p.context_bytes for n, b in sums.items()}
     loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0
     if loading > allocated and layout.dp > 1:
         moment, gathered = "loading", gathered + loading - allocated
+        peaks["loading"] = frag * loading + p.context_bytes
         allocated = loading
     return FinetuneMemory(
         stage=index,
@@ -257,21 +290,13 @@ def stage_memory(
         logits_bytes=0.0 if at_step else extra,
         gathered_bytes=gathered,
         workspace_bytes=workspace,
-        fragmentation_bytes=(fragmentation_of(layout.zero_stage, p) - 1.0) * allocated,
+        fragmentation_bytes=(frag - 1.0) * allocated,
         context_bytes=p.context_bytes,
-        host_bytes=states.host_bytes + _host_activations(model, stage, job, p),
+        peaks=peaks
+        if moment != "loading"
+        else {"loading": frag * loading + p.context_bytes, **peaks},
+        host_bytes=states.host_bytes + held * offloaded_bytes(model, stage, whole, job, p),
     )
-
-
-def _host_activations(
-    model: ModelFacts, stage: StageParams, job: Job, p: FinetuneParameters
-) -> float:
-    """Layer inputs on the host, of one GPU. [byte]."""
-    if not job.layout.offload_activations:
-        return 0.0
-    tokens = job.layout.micro_batch_size * job.layout.seq_len / job.layout.cp
-    each = stream_bytes(job, p) * model.hidden_size * tokens
-    return each * max(0, stage.n_layers - KEPT_ON_GPU)
 
 
 def finetune_memory(

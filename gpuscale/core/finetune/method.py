@@ -42,6 +42,7 @@ SYNONYMS = {
     "projection": "o",
     "proj": "o",
     "out": "o",
+    "output": "o",
     "dense": "o",
     "wq": "q",
     "wk": "k",

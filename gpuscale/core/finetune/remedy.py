@@ -113,6 +113,33 @@ def _words(name: str, words: str, job: Job) -> str:
     return "adapters instead of all weights: --method lora"
 
 
+def enough(bench: Bench, trial: Trial) -> Remedy | None:
+    """Return the first change that makes a job fit alone; None where none does."""
+    for name, words, change in CHANGES:
+        if name == "length" or (name in SHARDS and not trial.job.method.shardable):
+            continue
+        made = change(trial.job)
+        if made == trial.job or not bench.legal(made.layout):
+            continue
+        if bench.memory(made).total_bytes <= bench.usable_bytes:
+            tried = bench.trial(made)
+            said = _words(name, words, trial.job).partition(": ")[2] or words
+            return _remedy(name, said, trial, tried)
+    return None
+
+
+def _remedy(name: str, words: str, at: Trial, tried: Trial) -> Remedy:
+    return Remedy(
+        name=name,
+        words=words,
+        saved_bytes=at.memory.total_bytes - tried.memory.total_bytes,
+        total_bytes=tried.memory.total_bytes,
+        step_s=tried.step.step_s,
+        lost_s=tried.step.step_s - at.step.step_s,
+        fits=tried.fits,
+    )
+
+
 def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
     """Return changes, each on top of those before, until the job fits or none is left.
 
@@ -130,22 +157,12 @@ def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
             if name in ("length", "gpus") and len(found) and found[-1].name == name:
                 continue
             made = change(at.job)
-            if made == at.job:
+            if made == at.job or not bench.legal(made.layout):
                 continue
             tried = bench.trial(made)
             saved = at.memory.total_bytes - tried.memory.total_bytes
             if saved < SAVES_LITTLE * bench.usable_bytes:
                 continue
-            found.append(
-                Remedy(
-                    name=name,
-                    words=_words(name, words, at.job),
-                    saved_bytes=saved,
-                    total_bytes=tried.memory.total_bytes,
-                    step_s=tried.step.step_s,
-                    lost_s=tried.step.step_s - at.step.step_s,
-                    fits=tried.fits,
-                )
-            )
+            found.append(_remedy(name, _words(name, words, at.job), at, tried))
             at = tried
     return tuple(found)

@@ -7,21 +7,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.bench import Trial, sharded, with_micro_batch
+from gpuscale.core.search.space import divisors, powers_of_two
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.job import Job
+    from gpuscale.core.layout import Layout
 
-MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+MOST_SEQUENCES = 64
+"""Largest micro-batch that is tried where none is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What may be chosen; a dimension with one value is pinned."""
+    """What may be chosen; a dimension with one value is pinned, one with None free."""
 
     n_gpus: tuple[int, ...]
     zero_stages: tuple[int, ...]
-    micro_batches: tuple[int, ...] = MICRO_BATCHES
+    micro_batches: tuple[int, ...] | None = None
     recomputes: tuple[str, ...] = ("none", "full")
     offloads: tuple[frozenset[str], ...] = (frozenset(),)
 
@@ -33,6 +36,18 @@ def _offloaded(job: Job, moved: frozenset[str]) -> Job:
         offload_activations="activations" in moved,
     )
     return replace(job, offload=moved, layout=layout)
+
+
+def micro_batches(layout: Layout) -> tuple[int, ...]:
+    """Micro-batches worth trying: powers of two, and what divides the sequences of a rank.
+
+    >>> from gpuscale.core.layout import Layout
+    >>> micro_batches(Layout(2048, 12, dp=2))
+    (1, 2, 3, 4, 6, 8, 16, 32, 64)
+    """
+    shares = divisors(-(-layout.global_batch_size // layout.dp))
+    found = {*powers_of_two(MOST_SEQUENCES), *(b for b in shares if b <= MOST_SEQUENCES)}
+    return tuple(sorted(found))
 
 
 def candidates(job: Job, space: Space) -> Iterator[Job]:
@@ -48,7 +63,7 @@ def candidates(job: Job, space: Space) -> Iterator[Job]:
                     at = sharded(job, n, stage)
                     at = replace(at, layout=replace(at.layout, recompute=recompute))
                     at = _offloaded(at, moved)
-                    for micro in space.micro_batches:
+                    for micro in space.micro_batches or micro_batches(at.layout):
                         batch = at.layout.global_batch_size
                         if micro > 1 and at.layout.dp * micro > max(
                             batch, job.layout.global_batch_size
@@ -61,7 +76,7 @@ def best_by_count(bench: Bench, job: Job, space: Space) -> tuple[Trial, ...]:
     """Return the fastest job that fits for each number of GPUs, in time per token."""
     best: dict[int, Trial] = {}
     for tried in candidates(job, space):
-        if not bench.fits(tried):
+        if not bench.fits(tried) or not bench.legal(tried.layout):
             continue
         trial = bench.trial(tried)
         n = tried.layout.n_gpus

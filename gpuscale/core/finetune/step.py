@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.finetune.memory import offloaded_bytes
 from gpuscale.core.finetune.method import GPTQ, counts
 from gpuscale.core.finetune.optimizers import state_bytes
 from gpuscale.core.finetune.states import base_bytes_per_param
+from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
+from gpuscale.core.stages import layout_stages
 from gpuscale.core.step.attention import mixer_s
 from gpuscale.core.step.layer import LayerParts, assemble_layer, head_time
 from gpuscale.core.step.moe import FfnTime, ffn_s
@@ -227,7 +230,7 @@ def offload_time_s(
     """Exposed transfers of one micro-batch between host and GPU, all layers. [s].
 
     Offloaded parameters come in for the forward and again for the backward pass, each GPU its own
-    shard; offloaded layer inputs go out and come back.
+    shard; offloaded activations go out and come back.
     """
     layout = job.layout
     time = 0.0
@@ -239,8 +242,9 @@ def offload_time_s(
         moved = 2.0 * each * total / (layout.tp * layout.pp * shards)
         time += exposed_s(compute_s, moved / hw.host_link_bytes_per_s, hw.form.offload_exposed_frac)
     if layout.offload_activations:
-        tokens = layout.micro_batch_size * layout.seq_len / layout.cp
-        moved = 4.0 * model.hidden_size * tokens * model.n_layers / layout.pp
+        facts, whole = model_facts(model), counts(model, job.method)
+        stages = layout_stages(facts.weights, "even", layout)
+        moved = 2.0 * max(offloaded_bytes(facts, s, whole, job, p) for s in stages)
         time += exposed_s(
             compute_s, moved / hw.host_link_bytes_per_s, hw.form.activations_exposed_frac
         )

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
+from gpuscale.core.bounds import STRICT, Fraction, NonNegativeInt, Seconds, Share, Spread, Within
 from gpuscale.core.formats import number_format
 from gpuscale.core.kernel.residual_table import ResidualTable
+
+Positive = Annotated[float, Within(0, 1e6, above=True)]
+Efficiency = Annotated[float, Within(0, 1.5, above=True)]
+"""Of a data-sheet rate, which clocks can exceed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,24 +22,31 @@ class MatmulCalibration:
     The defaults are the medians over the measured architectures.
     """
 
-    floor_s: float = 2.3e-6  # launch, prologue and epilogue of one kernel
-    latency_s: float = 1.5e-6  # the K loop of one block at k = 1024
-    latency_exponent: float = 0.55  # 1: no split-K; the loop's time grows as k**exponent
-    compute_eff_frac: float = 0.74  # of the data-sheet peak, at an ideal time of 0.1 ms
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    floor_s: Seconds = 2.3e-6  # launch, prologue and epilogue of one kernel
+    latency_s: Seconds = 1.5e-6  # the K loop of one block at k = 1024
+    latency_exponent: Annotated[float, Within(0, 2)] = 0.55  # 1: no split-K; of k
+    compute_eff_frac: Efficiency = 0.74  # of the data-sheet peak, at an ideal time of 0.1 ms
     clock_frac: float = 1.0  # of the data-sheet clock that the board's power sustains
-    ramp_k: float = 100.0  # filling the pipeline costs as much as this many more k
-    memory_eff_frac: float = 0.86  # of the data-sheet memory bandwidth
-    blend: float = 2.0  # exponent with which compute, memory and latency add up
-    wave_exponent: float = 0.35  # 1: a partial last wave costs a whole one; 0: nothing
-    tile_area: float = 1200.0  # output elements at which a tile reaches half efficiency
-    l2_gain: float = 0.85  # memory speed of operands that stay in the L2 cache, over HBM
-    sustained_slope: float = 0.13  # slowing per factor e**3 of ideal time (clocks under load)
-    quant_floor_s: float = 1.5e-6  # the kernel that quantises the activations
-    quant_eff_frac: float = 0.6  # of memory bandwidth, in that kernel
+    ramp_k: Annotated[float, Within(0, 1e5)] = (
+        100.0  # filling the pipeline costs as much as this many more k
+    )
+    memory_eff_frac: Efficiency = 0.86  # of the data-sheet memory bandwidth
+    blend: Annotated[float, Within(1, 100)] = 2.0  # exponent of compute, memory, latency
+    wave_exponent: Share = 0.35  # 1: a partial last wave costs a whole one; 0: nothing
+    tile_area: Annotated[float, Within(0, 1e6)] = 1200.0  # elements of half efficiency
+    l2_gain: Positive = 0.85  # memory speed of operands that stay in the L2 cache, over HBM
+    sustained_slope: Annotated[float, Within(-0.5, 0.9)] = 0.13  # per e**3 of time (clocks)
+    quant_floor_s: Seconds = 1.5e-6  # the kernel that quantises the activations
+    quant_eff_frac: Efficiency = 0.6  # of memory bandwidth, in that kernel
     table: ResidualTable | None = None  # log corrections
-    low_frac: float = 0.7  # 80 % interval: measured / expected
-    high_frac: float = 1.4
+    low_frac: Fraction = 0.7  # 80 % interval: measured / expected
+    high_frac: Spread = 1.4
     borrowed: bool = False  # measured on another architecture
+    n_rows: NonNegativeInt = 0  # measurements behind it
+    error_median_frac: float | None = None  # leave-shape-out
+    error_p90_frac: float | None = None
     source: str = ""
 
     __hash__ = object.__hash__  # by identity: the table is large, and keys of memos are records

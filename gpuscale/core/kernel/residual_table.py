@@ -8,15 +8,53 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from gpuscale.core.bounds import STRICT, Within
+
+THOUSANDTH = 1e-3
+"""Unit of the corrections in files."""
+MOST_THOUSANDTHS = 3000
+"""Largest correction of a table, a factor of 20."""
+
+
+class Thousandths(NamedTuple):
+    """Numbers that a file writes as one text of whole thousandths."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Give pydantic its schema; core itself imports no pydantic."""
+        read = {"type": "no-info", "function": read_thousandths}
+        return {"type": "function-before", "function": read, "schema": handler(source)}
+
+
+def read_thousandths(text: Any) -> Any:
+    """Read whole numbers as thousandths; numbers are given back as they are.
+
+    Raises ValueError if one is no whole number or too large.
+    """
+    if not isinstance(text, str):
+        return text
+    try:
+        found = [int(word) for word in text.split()]
+    except ValueError:
+        raise ValueError("whole numbers (thousandths) are wanted") from None
+    if any(abs(v) > MOST_THOUSANDTHS for v in found):
+        raise ValueError(f"corrections go up to {MOST_THOUSANDTHS} thousandths")
+    return tuple(v * THOUSANDTH for v in found)
+
+
+Corrections = Annotated[tuple[float, ...], Thousandths()]
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """Regular grid points `start, start + step, ...` in log2 of a dimension."""
 
-    start: float
-    step: float
-    n: int
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    start: Annotated[float, Within(-1, 40)]
+    step: Annotated[float, Within(0, 10, above=True)]
+    n: Annotated[int, Within(2, 40)]
 
     def place(self, value: float) -> tuple[int, float]:
         """Lower grid index and fraction towards the next; held at the edges."""
@@ -37,10 +75,12 @@ class Axis:
 class ResidualTable:
     """Natural-log corrections over (m, n, k); `values` run fastest in k, slowest in m."""
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
     m: Axis
     n: Axis
     k: Axis
-    values: tuple[float, ...]
+    values: Corrections
 
     def __post_init__(self) -> None:
         """Check that the values fill the grid."""
@@ -77,24 +117,26 @@ def tabulate(
 
 @dataclass(frozen=True, slots=True)
 class PlaneTable:
-    """Natural-log corrections over two dimensions; `values` run fastest in the second."""
+    """Natural-log corrections over (size, ranks); `values` run fastest in the ranks."""
 
-    first: Axis
-    second: Axis
-    values: tuple[float, ...]
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    size_bytes: Axis
+    n_ranks: Axis
+    values: Corrections
 
     def __post_init__(self) -> None:
         """Check that the values fill the grid."""
-        if min(self.first.n, self.second.n) < 2:
+        if min(self.size_bytes.n, self.n_ranks.n) < 2:
             raise ValueError("each axis of a table needs at least two points")
-        if len(self.values) != self.first.n * self.second.n:
-            raise ValueError(f"a table of {self.first.n}x{self.second.n} values is wanted")
+        if len(self.values) != self.size_bytes.n * self.n_ranks.n:
+            raise ValueError(f"a table of {self.size_bytes.n}x{self.n_ranks.n} values is wanted")
 
     def at(self, x: float, y: float) -> float:
         """Bilinear interpolation, constant beyond the grid."""
-        i, p = self.first.place(x)
-        j, q = self.second.place(y)
-        v, n = self.values, self.second.n
+        i, p = self.size_bytes.place(x)
+        j, q = self.n_ranks.place(y)
+        v, n = self.values, self.n_ranks.n
         a = i * n + j
         low = v[a] * (1 - q) + v[a + 1] * q
         high = v[a + n] * (1 - q) + v[a + n + 1] * q

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from gpuscale.core.bounds import STRICT, Among, Factor, Fragmentation, Overhead, Within
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.memory.states import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuscale.specs.software import SoftwareSpec
 
 
@@ -26,43 +26,50 @@ FP32_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryParameters:
-    """Bytes per parameter, element and device; the defaults are the bare formulas (ideal).
+class FamilyMemory:
+    """What a framework family keeps, the `[memory]` table of its preset; `sources` by field.
 
-    `specs.software_memory.SoftwareMemory` has the same fields, filled by family; the settings
-    at the end belong to the job.
+    States are bytes per parameter, activations bytes per element and token of one layer.
     """
 
-    weights_bytes: float = 2.0
-    gradients_bytes: float = 2.0
-    gradients_bytes_fp16: float = 2.0
-    master_bytes: float = 4.0
-    optimizer_bytes: float = 8.0
-    step_bytes: float = 0.0
-    sharded_weights_bytes: float = 2.0
-    unsharded_layers: float = 1.0
-    hidden_bytes: float = 8.0
-    attention_bytes: float = 2.0
-    ffn_bytes: float = 2.0
-    expert_hidden_bytes: float = 2.0
-    quantised_inputs: bool = False
-    paged_stash: float = 1.0
-    scores_bytes: float = 5.0
-    per_op_frac: float = 0.5
-    live_layers: float = 0.0
-    gathered_tensors: float = 0.0
-    logits_bytes: float = 6.0
-    fused_logits_bytes: float = 4.0
-    whole_logits_bytes: float = 0.0
-    fused_linear_ce: bool = False
-    head_gradient_bytes: float = 0.0
-    selective_per_op: bool = False
-    workspace_bytes: float = 0.0
-    fragmentation: float = 1.0
-    context_bytes: float = 0.0
-    printed_kind: str = "reserved"
-    printed_stage: str = "peak"
-    # settings of the job
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    weights_bytes: Factor = 2.0
+    gradients_bytes: Factor = 4.0  # bf16 runs; 4: accumulated in fp32
+    gradients_bytes_fp16: Factor = 2.0
+    master_bytes: Factor = 4.0
+    optimizer_bytes: Factor = 8.0
+    step_bytes: Factor = 0.0  # fp32 gradient copies of the optimizer step, sharded with it
+    sharded_weights_bytes: Factor = 2.0  # what a ZeRO-3 shard keeps (FSDP: fp32, no other master)
+    unsharded_layers: Factor = 2.0  # ZeRO-3: layers gathered at once, weights and gradients
+    hidden_bytes: Factor = 8.0  # norm inputs and outputs, residuals: per hidden element and layer
+    attention_bytes: Factor = 2.0  # per element of q, k, v and attention output
+    ffn_bytes: Factor = 2.0  # per element of the FFN (3F gated, 2F plain)
+    expert_hidden_bytes: Factor = 2.0  # per hidden element of one routed token copy
+    quantised_inputs: bool = False  # fp8 runs keep the inputs of linears in one byte
+    paged_stash: Annotated[float, Within(1, 10)] = 1.0  # pages of experts in a whole graph
+    scores_bytes: Factor = 5.0  # unfused attention, per head and pair of tokens
+    per_op_frac: Factor = 0.5  # kept by per-operator recomputation
+    live_layers: Factor = 1.0  # backward of one layer: gradients beside what it keeps, in layers
+    gathered_tensors: Factor = 2.0  # sequence-parallel gathers alive, in T x H elements
+    logits_bytes: Factor = 12.0  # per logit: bf16 and fp32 copies, softmax, gradient
+    fused_logits_bytes: Factor = 6.0  # with fused cross entropy
+    whole_logits_bytes: Factor = 0.0  # per logit, not split by TP
+    fused_linear_ce: bool = False  # head and loss in chunks: no logits stored
+    head_gradient_bytes: Factor = 0.0  # gradient of the head beside the main gradients
+    selective_per_op: bool = False  # `selective` means per operator in this family (torchtitan)
+    workspace_bytes: Overhead = 0.0  # library workspaces, inside the allocator
+    fragmentation: Fragmentation = 1.06  # reserved over allocated
+    context_bytes: Overhead = 1.5e9  # CUDA context and NCCL buffers, outside the allocator
+    printed_kind: Annotated[str, Among(("allocated", "reserved", "nvidia-smi"))] = "reserved"
+    printed_stage: Annotated[str, Among(("peak", "first", "last"))] = "peak"
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParameters(FamilyMemory):
+    """The same with the settings of a job; `IDEAL` has the bare formulas."""
+
     stage_split: str = "even"
     unfused_attention: bool = False
     fused_cross_entropy: bool = False
@@ -103,11 +110,17 @@ class MemoryParameters:
         return self.weights_bytes, self.master_bytes, self.optimizer_bytes
 
 
-IDEAL = MemoryParameters()
+IDEAL = MemoryParameters(
+    gradients_bytes=2.0,
+    unsharded_layers=1.0,
+    live_layers=0.0,
+    gathered_tensors=0.0,
+    logits_bytes=6.0,
+    fused_logits_bytes=4.0,
+    fragmentation=1.0,
+    context_bytes=0.0,
+)
 """The formulas alone: no gathers, workspaces, fragmentation or context."""
-
-
-_FAMILY = tuple(f.name for f in fields(MemoryParameters))[:-11]
 
 
 def _states_of(r: Recipe) -> dict[str, float]:
@@ -153,7 +166,7 @@ def parameters_of(
     `architecture`: of the GPU; decides the copies of weights in fp8.
     """
     given = dict(options or {})
-    values: dict[str, Any] = {name: getattr(software.memory, name) for name in _FAMILY}
+    values = {f.name: getattr(software.memory, f.name) for f in fields(FamilyMemory)}
     if (recipe := given.get("recipe")) is not None:
         values |= _states_of(RECIPES[str(recipe)])
     gradient = given.get("gradient_bytes")

@@ -50,7 +50,7 @@ def usable_term(stated_bytes: float | None, hbm_bytes: float, usable_bytes: floa
     """Memory that a process can have: as the preset states it, or the HBM without its reserve."""
     reserved = {"hbm_bytes": hbm_bytes, "reserved_frac": DEVICE_RESERVED_FRAC}
     return Term(
-        "usable_bytes",
+        "capacity_bytes",
         usable_bytes,
         "bytes",
         "" if stated_bytes else "hbm_bytes * (1 - reserved_frac)",

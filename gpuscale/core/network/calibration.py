@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
+from typing import Annotated, Any, ClassVar
 
+from gpuscale.core.bounds import STRICT, Fraction, NonNegativeInt, Seconds, Spread, Within
 from gpuscale.core.kernel.residual_table import PlaneTable
 
 PROTOCOL_BLEND = 8.0
@@ -23,16 +25,19 @@ SMALLEST_EFF = 0.1
 class OpCalibration:
     """Constants of one kind of collective on one kind of link."""
 
-    base_s: float = 5e-6  # start of the kernel, once
-    hop_s: float = 1.5e-6  # each step from rank to rank (network: each crossing)
-    eff_frac: float = 0.75  # of the data-sheet bandwidth, large sizes
-    small_group_loss: float = 0.4  # efficiency is eff_frac (1 - small_group_loss / n)
-    ll_eff_frac: float = 0.4  # bandwidth of the low-latency protocol over the bulk one
-    bulk_factor: float = 2.5  # start-up of the bulk protocol over the low-latency one
-    ramp_s: float = 5e-6  # pipeline filling: adds sqrt(ramp * transfer time)
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    base_s: Seconds = 5e-6  # start of the kernel, once
+    hop_s: Seconds = 1.5e-6  # each step from rank to rank (network: each crossing)
+    eff_frac: Fraction = 0.75  # of the data-sheet bandwidth, large sizes
+    small_group_loss: Annotated[float, Within(0, 2)] = 0.4  # eff_frac (1 - it / n)
+    ll_eff_frac: Fraction = 0.4  # bandwidth of the low-latency protocol over the bulk one
+    bulk_factor: Annotated[float, Within(1, 1000)] = 2.5  # start-up, bulk over low-latency
+    ramp_s: Seconds = 5e-6  # pipeline filling: adds sqrt(ramp * transfer time)
     table: PlaneTable | None = None  # log corrections over (size_bytes, n_ranks), one domain
-    low_frac: float = 0.7  # 80 % interval: measured / expected
-    high_frac: float = 1.4
+    low_frac: Fraction = 0.7  # 80 % interval: measured / expected
+    high_frac: Spread = 1.4
+    n_rows: NonNegativeInt = 0  # measurements behind it
     source: str = ""
 
     __hash__ = object.__hash__  # by identity: keys of memos are records

@@ -43,11 +43,19 @@ INTS = {
 }
 """Flag -> field of `Space`, whole numbers."""
 
+MOVED = {
+    "none": (False, False),
+    "optimizer": (True, False),
+    "activations": (False, True),
+    "both": (True, True),
+}
+"""Name -> whether the optimizer and whether activations are on the host."""
+
 NAMES: dict[str, Sequence[str]] = {
     "cp_kind": tuple(CONTEXT_KINDS),
     "recompute": RECOMPUTE,
     "schedule": tuple(s.name for s in SCHEDULES.values() if s.searched),
-    "offload": ("none", "optimizer"),
+    "offload": tuple(MOVED),
     "order": ORDERS,
 }
 """Flag -> names to choose from."""
@@ -70,10 +78,8 @@ def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Spac
 
     Notes
     -----
-    ``vpp`` above 1 means the interleaved schedule. ``dp`` counts whole replicas, so without a
-    pinned ``zero`` or ``shard_group`` it leaves out ZeRO-3, which shards the weights over them.
-    ``shard_group`` means ZeRO-3 in groups of that size, ``recompute_layers`` full recomputation of
-    so many layers of a stage.
+    ``vpp`` above 1 means the interleaved schedule, ``shard_group`` ZeRO-3 in groups of that size,
+    ``recompute_layers`` full recomputation of so many layers of a stage.
     """
     changed: dict[str, Any] = {}
     left_out: list[str] = []
@@ -82,7 +88,11 @@ def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Spac
             changed[flag] = _switch(flag, text)
         elif flag == "offload":
             names, _ = _possible(flag, _read(flag, select_names, text, NAMES[flag]), facts)
-            changed["offload_optimizer"] = tuple(n == "optimizer" for n in names)
+            moved = zip(*(MOVED[n] for n in names), strict=True)
+            optimizer, activations = (tuple(dict.fromkeys(m)) for m in moved)
+            if len(activations) > 1:
+                raise ValueError("--offload: activations move or not: `none,optimizer`, or `both`")
+            changed |= {"offload_optimizer": optimizer, "offload_activations": activations}
         elif flag in NAMES:
             names = _read(flag, select_names, text, NAMES[flag])
             names, reasons = _possible(flag, names, facts)
@@ -126,6 +136,8 @@ def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
         return [1 << i for i in range(7)]
     if flag == "recompute_layers":
         return range(1, facts.n_layers + 1)
+    if flag == "zero":
+        return facts.runs_on.zero_stages
     found: Sequence[int] = getattr(space, INTS[flag])
     return found
 
@@ -156,7 +168,7 @@ def _name_against(flag: str, name: str, facts: Facts) -> Broken | None:
     if flag == "recompute":
         return against_recompute(name, None, facts)
     if flag == "offload":
-        return against_offload(name == "optimizer", False, facts)
+        return against_offload(*MOVED[name], facts)
     return against_order(name, facts) if flag == "order" else None
 
 
@@ -235,8 +247,6 @@ def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) 
         more["whole_recompute"] = False
         if "recompute" not in pins:
             more["recompute"] = ("full",)
-    if "dp" in pins and "zero" not in pins and "shard_group" not in pins:
-        more["zero_stage"] = tuple(z for z in space.zero_stage if z < 3)
     return more
 
 

@@ -21,7 +21,7 @@ from gpuscale.core.step.records import StepResult
 class Alternative:
     """Another layout, and why it is not the one chosen."""
 
-    kind: str  # "best of family" | "next best" | "does not fit"
+    kind: str  # "passed over" | "best of family" | "next best" | "does not fit"
     family: str
     layout: Layout
     step_s: float
@@ -54,13 +54,25 @@ class ParetoPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """The job with experts tuned as in published recipes: its own best layout."""
+class PassedOver:
+    """The fastest layout, where it is not the one chosen, and what an expert avoids in it."""
 
     layout: Layout
     step_s: float
+    gain_frac: float  # of the chosen one's step
+    risks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ByMaturity:
+    """The same layout, tuned or as it comes."""
+
+    maturity: str
+    step_s: float
     step_low_s: float  # 80 % interval of the expected time
     step_high_s: float
+    days: float | None  # of the run, with failures
+    usd: float | None
     settings: tuple[str, ...]  # in words
 
 
@@ -77,7 +89,10 @@ class PlanResult:
     roofline_s: float
     step_low_s: float  # 80 % interval of the expected time
     step_high_s: float
-    tuned: Tuned | None  # None: no experts, or the request says how they run
+    passed_over: PassedOver | None  # None: nothing that fits is faster
+    maturity: str  # of the times above: tuned, as-it-comes or script
+    tuned: ByMaturity | None  # None: does not fit, or steps of the own site were measured
+    as_it_comes: ByMaturity | None
     mfu: float
     hfu: float
     model_flop_per_s_per_gpu: float  # of the model's own FLOP, attention counted causal
@@ -105,6 +120,7 @@ class PlanResult:
     remedies: tuple[Remedy, ...]
     pareto: tuple[ParetoPoint, ...]
     counts: Counts
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
     job: dict[str, Any]
     job_toml: str
 

@@ -37,11 +37,9 @@ def trials(pins: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
     """(change in words, pins with it) of every single change of what is pinned.
 
     >>> [text.split(":")[0] for text, _ in trials({"dp": "64"})]
-    ['--zero 3', '--offload optimizer', '--dp left free']
+    ['--offload optimizer', '--dp left free']
     """
     found = []
-    if "dp" in pins and "zero" not in pins and "shard_group" not in pins:
-        found.append(("--zero 3: weights sharded over the replicas", {**pins, "zero": "3"}))
     if "offload" not in pins:
         change = "--offload optimizer: its states on the host"
         found.append((change, {**pins, "offload": "optimizer"}))

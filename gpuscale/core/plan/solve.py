@@ -48,6 +48,7 @@ def find(
     *,
     follow_families: bool = True,
     limit_s: float = INFINITY,
+    weigh: bool = True,
     apart: bool = True,
 ) -> SearchResult:
     """Best layouts of a space, as `core.search.engine.search` finds them.
@@ -65,6 +66,8 @@ def find(
         Whether the best of each family is wanted too.
     limit_s : float
         Slower steps are of no interest. [s]
+    weigh : bool
+        Whether burdens count; else the best is the fastest.
     apart : bool
         Whether DualPipe is searched in a second process, where the system can fork.
     progress : callable, optional
@@ -72,7 +75,10 @@ def find(
     """
 
     def found(part: Problem, where: Space, shown: Callable[[float], None] | None) -> SearchResult:
-        return search(part, where, n_next, shown, follow_families=follow_families, limit_s=limit_s)
+        families = follow_families
+        return search(
+            part, where, n_next, shown, follow_families=families, limit_s=limit_s, weigh=weigh
+        )
 
     rest = tuple(s for s in space.schedule if s != "dualpipe")
     if len(rest) == len(space.schedule) or problem.facts.n_experts == 0:
@@ -102,7 +108,16 @@ def fastest(
 
     Raises KeyboardInterrupt if the search was interrupted: what it has may not be the fastest.
     """
-    result = find(problem, space, 0, progress, follow_families=False, limit_s=limit_s, apart=apart)
+    result = find(
+        problem,
+        space,
+        0,
+        progress,
+        follow_families=False,
+        limit_s=limit_s,
+        weigh=False,
+        apart=apart,
+    )
     if result.interrupted:
         raise KeyboardInterrupt
     return result.best
@@ -166,16 +181,17 @@ def merged(one: SearchResult, other: SearchResult, n_next: int) -> SearchResult:
     result = SearchResult(interrupted=one.interrupted or other.interrupted)
     grids: dict[tuple[int, ...], Found] = {}
     for part in (one, other):
-        found = [part.best] if part.best else []
-        for f in (*found, *part.next_best):
-            grids[grid_of(f.layout)] = min(grids.get(grid_of(f.layout), f), f, key=lambda x: x[:2])
+        for f in (*([part.best] if part.best else []), *part.next_best):
+            grids[grid_of(f.layout)] = min(grids.get(grid_of(f.layout), f), f, key=lambda x: x[:3])
         for name, f in part.families.items():
-            result.families[name] = min(result.families.get(name, f), f, key=lambda x: x[:2])
-    ranked = sorted(grids.values(), key=lambda f: f[:2])
+            result.families[name] = min(result.families.get(name, f), f, key=lambda x: x[:3])
+    ranked = sorted(grids.values(), key=lambda f: f[:3])
+    fastest = [part.fastest for part in (one, other) if part.fastest]
+    result.fastest = min(fastest, key=lambda f: f[1:3], default=None)
     if ranked:
         result.best = ranked[0]
-        limit = FAMILY_CUTOFF * ranked[0].step_s
-        result.families = {k: v for k, v in result.families.items() if v.step_s <= limit}
+        limit = FAMILY_CUTOFF * ranked[0].weighed_s
+        result.families = {k: v for k, v in result.families.items() if v.weighed_s <= limit}
     result.next_best = ranked[1 : n_next + 1]
     names = {*one.families, *other.families, *one.slower, *other.slower}
     result.slower = tuple(sorted(names - set(result.families)))

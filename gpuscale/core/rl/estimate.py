@@ -60,6 +60,8 @@ class RlJob:
     kl: bool = True
     reward: bool = True  # ppo: a model gives rewards; else a rule does
     offload_states: bool = True  # colocated: training states leave while the engine runs
+    engine_frac: float = UTILISATION_FRAC  # colocated: share of a GPU that the engine takes
+    engine_sleeps: bool = True  # colocated: it leaves the GPU while training
 
     @property
     def samples(self) -> int:
@@ -82,6 +84,7 @@ class RlMemory:
 
     policy: FinetuneMemory  # the policy's training peak, alone
     reference_bytes: float
+    engine_bytes: float  # of a colocated engine that stays while training
     critic_bytes: float  # the critic's weights, gradients and states, and the reward model
     train_bytes: float  # peak while training
     rollout_bytes: float  # of a colocated engine with what stays beside it
@@ -199,15 +202,24 @@ def rl_memory(
     train = own.total_bytes + reference + beside
     states = own.base_bytes + own.gradients_bytes + own.optimizer_bytes + own.adapter_bytes
     states += reference + beside
-    awake = 0.0
+    awake = stays = 0.0
     host = own.host_bytes + frozen - reference + HOST_PROCESS_BYTES
     if engine is not None and rl.engine == "colocated":
-        share = UTILISATION_FRAC * engine.usable_bytes
+        share = rl.engine_frac * engine.usable_bytes
         if rl.offload_states:  # the reference comes in for its own forward pass alone
             train, host = max(train - reference, states), host + states
-        train, awake = colocated_bytes(train, states, share, rl.offload_states)
+        stays = 0.0 if rl.engine_sleeps else share
+        train, awake = colocated_bytes(train + stays, states, share, rl.offload_states)
     local = min(bench.gpus_per_node, job.layout.n_gpus)
-    return RlMemory(own, reference, beside, train, awake, local * host)
+    return RlMemory(
+        policy=own,
+        reference_bytes=reference,
+        engine_bytes=stays,
+        critic_bytes=beside,
+        train_bytes=train,
+        rollout_bytes=awake,
+        host_bytes_per_node=local * host,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,11 @@ class RlCosts:
     generate_batch: int = 0  # sequences of a GPU that `generate` takes at once; 0: all that fit
     longest_over_mean: float = 2.0  # tokens of a response, where only one of them is known
     tensor_sync_s: tuple[float, float] = (TENSOR_SYNC_COLOCATED_S, TENSOR_SYNC_S)
+    engine_frac: float = UTILISATION_FRAC  # of a GPU, colocated
+    engine_sleeps: bool = True
+    states_leave: bool = True  # while the engine runs
+    reference: bool = True  # held unless asked otherwise
+    group: int = 0  # responses to a prompt; 0: as usual for the method
 
 
 NO_COSTS = RlCosts()

@@ -65,7 +65,10 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
             best = min(
                 _variants(problem, space, grid=grid, ep=ep, etp=etp, batch=batch, tail=tail),
                 key=lambda c: c.peak_bytes,
+                default=None,
             )
+            if best is None:  # no setting of it is legal
+                continue
             if name not in found or best.peak_bytes < found[name].peak_bytes:
                 found[name] = best
     return found

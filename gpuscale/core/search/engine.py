@@ -24,12 +24,14 @@ def search(
     *,
     follow_families: bool = True,
     limit_s: float = INFINITY,
+    weigh: bool = True,
 ) -> SearchResult:
-    """Find the fastest layout that fits, and the fastest of each family.
+    """Find the best layout that fits, the best of each family, and the fastest.
 
-    Groups of layouts are visited in order of a lower bound of their time; a group is left out
-    when it fits in no way, or its bound is above the best of every family that it can belong to
-    and above the `n_next` best grids. Nothing is sampled: what is left out is provably no better.
+    The best has the least time of a step times 1 + its burden, see `burden`. Groups of layouts are
+    visited in order of a lower bound of their time; a group is left out when it fits in no way, or
+    its bound is above the fastest and, weighed, above the best of every family that it can belong
+    to and above the `n_next` best grids. Nothing is sampled: what is left out is no better.
 
     Parameters
     ----------
@@ -43,10 +45,12 @@ def search(
         Whether the best of each family is wanted exactly too.
     limit_s : float
         Slower steps are of no interest. [s]
+    weigh : bool
+        Whether burdens count; else the best is the fastest.
     progress : callable, optional
         Called now and then with the fraction of groups done.
     """
-    state = Walk(problem, space, n_next, follow_families, limit_s)
+    state = Walk(problem, space, n_next, follow_families, limit_s, weigh)
     heap = [(bound, i, group, False) for i, (bound, group) in enumerate(_groups(state))]
     heapq.heapify(heap)
     total = max(1, len(heap))
@@ -68,7 +72,7 @@ def search(
 def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
     """(bound, group) of every one whose model states can fit; counts all of the space."""
     space, groups, counts = state.space, state.groups, state.result.counts
-    facts, limit_s = state.problem.facts, state.kth_s
+    facts, limit_s = state.problem.facts, state.slowest_s
     for grid in sp.grids(space, facts):
         kinds, outer = groups.kinds(grid), groups.n_outer(grid)
         degrees = groups.expert_degrees(grid)

@@ -53,16 +53,12 @@ class Problem:
         return self.capacity_bytes / self.fit_factor
 
     @property
-    def untuned_experts(self) -> bool:
-        """Whether experts run as the software comes, without the kernels of tuned recipes."""
-        return self.model.has_experts and self.software.moe_kernels == "untuned"
-
-    @property
     def late(self) -> float:
-        """Factor of stragglers and of the site on the whole step. [1]."""
+        """Factor of stragglers, of the site and of the maturity on the whole step. [1]."""
         hw = self.hardware
         hosts = max(1.0, self.facts.n_gpus / hw.gpus_per_node)
-        return (1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor
+        met = (1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor
+        return met * self.software.maturity.factor
 
 
 def _mixer(

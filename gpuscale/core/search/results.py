@@ -26,8 +26,9 @@ NO_TAIL = Tail(
 
 
 class Found(NamedTuple):
-    """A layout with its time and memory."""
+    """A layout with its time and memory; the first three fields order two of them."""
 
+    weighed_s: float  # time of a step, more by the burden of the layout
     step_s: float
     peak_bytes: float
     layout: Layout
@@ -71,9 +72,10 @@ class Counts:
 
 @dataclass(slots=True)
 class SearchResult:
-    """Best layout, best of each family, next best grids."""
+    """Best layout, best of each family, next best grids, by their weighed time; and the fastest."""
 
     best: Found | None = None
+    fastest: Found | None = None  # whatever its burden
     families: dict[str, Found] = field(default_factory=dict)
     next_best: list[Found] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)

@@ -34,9 +34,15 @@ if TYPE_CHECKING:
 MOST_TP, MOST_CP, MOST_PP = 64, 64, 128
 """Largest degrees that are searched: twice what published runs use."""
 
+MOST_TOKENS = 1 << 17
+"""Largest micro-batch that is searched, where it is more than 16 sequences."""
+
 VPP = (2, 3, 4, 5, 6, 7, 8, 10, 12)
 SHARD_GROUPS = (8, 16, 32, 64, 128, 256)
 
+
+WIDE_EXPERT = 4096
+"""Experts narrower than this have products too small to be split over TP, or to be beside much."""
 
 AS_TP = 0
 """Value of `Space.etp` that means: as the dense layers' TP."""
@@ -121,7 +127,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
 
     Everything that the framework of `facts` offers: TP up to two scale-up domains, at most 64; CP
     up to 64; PP every divisor of the GPUs up to the layers; EP every divisor of the experts;
-    micro-batches to 16 sequences.
+    micro-batches every divisor of the batch; narrow experts are whole.
     """
     parts = divisors(facts.n_gpus)
     moe, soft = facts.n_experts > 0, facts.runs_on
@@ -135,8 +141,12 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
             d for d in parts if d <= min(facts.n_layers, MOST_PP) and not against_pp(d, 1, facts)
         ),
         ep=divisors(facts.n_experts) if moe and soft.expert_parallel else (1,),
-        etp=(1, AS_TP) if moe else (1,),
-        micro_batch_size=powers_of_two(16),
+        etp=(1, AS_TP) if max(facts.expert_widths, default=0) >= WIDE_EXPERT else (1,),
+        micro_batch_size=tuple(
+            b
+            for b in divisors(facts.global_batch_size)
+            if b <= max(16, MOST_TOKENS // facts.seq_len)
+        ),
         sequence_parallel=soft.sequence_parallel,
         precision=(precision,),
         recompute=tuple(
@@ -147,7 +157,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
         recompute_layers=None if soft.recompute_layers else (),
         schedule=tuple(s.name for s in searched if s.name in soft.schedules) or ("1f1b",),
         vpp=VPP,
-        zero_stage=soft.zero_stages,
+        zero_stage=tuple(z for z in soft.zero_stages if z not in soft.zero_asked),
         shard_group_size=SHARD_GROUPS if soft.hybrid_shards else (),
         order=soft.orders,
         domain_gpus=domain_gpus,
@@ -185,8 +195,15 @@ def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, in
 
 
 def micro_batches(space: Space, facts: Facts, grid: Grid) -> list[int]:
-    """Return the allowed micro-batch sizes of a grid."""
-    return [b for b in space.micro_batch_size if not against_batch(b, grid.dp, facts)]
+    """Return the allowed micro-batch sizes of a grid.
+
+    A micro-batch that CP divides is left out where the space has it without CP: as many tokens on a
+    rank, and nothing exchanged.
+    """
+    tried, cp = space.micro_batch_size, grid.cp
+    if cp > 1 and 1 in space.cp and not space.dp:
+        tried = tuple(b for b in tried if b % cp or b // cp not in tried)
+    return [b for b in tried if not against_batch(b, grid.dp, facts)]
 
 
 def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | None]]:
@@ -252,8 +269,8 @@ def assemblies(
     ]
     if space.even_chunks:
         schedules = _even_first(schedules, pp, facts.n_layers)
-    ranks, soft = dp * cp, facts.runs_on
-    asked = (*soft.zero_asked, *(soft.zero_pipeline_asked if pp > 1 else ()))
+    ranks = dp * cp
+    asked = facts.runs_on.zero_pipeline_asked if pp > 1 else ()
     whole = (None,) if space.fsdp or ranks in space.shard_group_size else ()
     shards = [
         (z, g)

@@ -5,12 +5,20 @@ Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
+from gpuscale.core.search.burden import (
+    Burdens,
+    of_degrees,
+    of_recompute,
+    of_schedule,
+    of_states,
+    total,
+)
 from gpuscale.core.search.families import family
 from gpuscale.core.search.groups import Groups, Recompute
 from gpuscale.core.search.problem import (
@@ -35,6 +43,9 @@ from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import StageTimes, shape_of
 
+ALIKE = 1.0 + 1e-12
+"""Times whose ratio is less are the same but for rounding."""
+
 
 @dataclass(slots=True)
 class _Node:
@@ -44,6 +55,7 @@ class _Node:
     recompute: Recompute
     overlap_tp: bool
     vpp: int  # as which the layers are dealt to the stages
+    share: float  # of the burdens that all its layouts have
     stages: StageTimes
     pipes: list[tuple[float, str, int]]  # (time of the pipeline, schedule, vpp), fastest first
     fits: set[tuple[object, ...]] = field(default_factory=set)
@@ -62,18 +74,23 @@ class Walk:
         n_next: int,
         follow_families: bool = True,
         limit_s: float = INFINITY,
+        weigh: bool = True,
     ) -> None:
         self.problem, self.space, self.n_next = problem, space, n_next
         self.follow_families = follow_families
         self.result = SearchResult()
         self.grids: dict[tuple[int, ...], Found] = {}
-        self.kth_s = self.highest_s = limit_s
+        self.slowest_s = self.highest_s = limit_s
+        self.kth_s = self.fastest_s = INFINITY
+        self.weigh = weigh
+        self.shares: dict[tuple[object, ...], float] = {}  # of burdens
         self.cutoff_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
         self.groups = Groups(problem, space)
         self.offload_is_a_choice = not (
             all(space.offload_optimizer) or all(space.offload_activations)
         )
+        self.more_is_slower = not any(space.offload_activations)  # else it spares copies
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.late, self.room_bytes = problem.late, problem.room_bytes
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
@@ -82,7 +99,7 @@ class Walk:
         """Bound of a group with what CP exchanges, where the bound without it may not do."""
         tails = self.groups.tails(group.grid, group.micro_batch_size)
         names = self.families(group.grid, group.ep, tails)
-        if group.grid.cp == 1 or bound_s >= self._limit(names):
+        if group.grid.cp == 1 or self._hopeless(bound_s, self._share(group), names):
             return bound_s
         return self.groups.bound_s(group, tails)
 
@@ -91,7 +108,8 @@ class Walk:
         counts, grid, groups = self.result.counts, group.grid, self.groups
         tails = groups.tails(grid, group.micro_batch_size)
         recomputes, tried = groups.recomputes(grid.pp), groups.overlaps(grid.tp)
-        if bound_s >= self._limit(self.families(group.grid, group.ep, tails)):
+        names = self.families(group.grid, group.ep, tails)
+        if self._hopeless(bound_s, self._share(group), names):
             return
         if groups.fits_nowhere(group):
             counts.too_large += groups.n_outer(grid) * tails.n_all
@@ -109,8 +127,8 @@ class Walk:
                 tight = self._node(group, tails, recompute, overlap, left)
                 skipped = sum(len(s) for v, s in dealt.items() if v not in left)
                 counts.dominated += each * skipped
-                if recompute[0] in ("none", "full"):  # parts are neither more nor less than layers
-                    left = tight
+                if self.more_is_slower and recompute[0] in ("none", "full"):
+                    left = tight  # parts are neither more nor less than layers
         if not self.some_fits:
             groups.nothing_fits(group)
 
@@ -137,18 +155,20 @@ class Walk:
             return large
         p, grid = self.problem, group.grid
         names = self.families(grid, group.ep, tails)
+        share = self._share(group) + self._once(of_recompute, recompute[0])
         first = groups.layout(group, recompute, overlap_tp, tails.least)
         shape = shape_of(first, p.hardware, p.software)
         if recompute[1] is None:
             each_s = micro_batch_s(p, shape)
             m = first.n_micro_batches
-            if pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late >= self._limit(names):
+            floor_s = pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late
+            if self._hopeless(floor_s, share, names):
                 self.some_fits = True
                 return {}
         return {
             vpp: schedules
             for vpp, schedules in dealt.items()
-            if vpp in large or self._dealt(group, tails, first, schedules, shape, vpp=vpp)
+            if vpp in large or self._dealt(group, tails, first, schedules, shape, share, vpp=vpp)
         }
 
     def _dealt(
@@ -158,6 +178,7 @@ class Walk:
         first: Layout,
         schedules: list[tuple[str, int]],
         shape: Shape,
+        share: float,
         *,
         vpp: int,
     ) -> bool:
@@ -169,7 +190,7 @@ class Walk:
         n_all = tails.n_all // len(tails.schedules) * len(schedules)
         stages, m = stages_of(p, first, shape, vpp), first.n_micro_batches
         names = self.families(group.grid, group.ep, tails)
-        if m * stages.seconds * self.late >= self._limit(names):
+        if self._hopeless(m * stages.seconds * self.late, share, names):
             self.some_fits = True
             return False
         counts.dominated += n_all - len(tails.exchanges) * len(schedules)
@@ -178,7 +199,7 @@ class Walk:
             for s, v in schedules
         )
         recompute = (first.recompute, first.recompute_layers)
-        node = _Node(group, recompute, first.overlap_tp, vpp, stages, pipes)
+        node = _Node(group, recompute, first.overlap_tp, vpp, share, stages=stages, pipes=pipes)
         for tail in tails.exchanges:
             self._exchange(node, tail)
         return node.some_too_large
@@ -188,7 +209,8 @@ class Walk:
         p, counts, pipes, group = self.problem, self.result.counts, node.pipes, node.group
         grid = group.grid
         name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
-        if pipes[0][0] >= self._limit((name,)):
+        share = node.share + self._once(of_states, *tail[2:4], *tail[6:8])
+        if self._hopeless(pipes[0][0], share, (name,)):
             self.some_fits = True
             return
         offloads = (tail.offload_optimizer, tail.offload_activations)
@@ -202,7 +224,7 @@ class Walk:
             return
         layout = self.groups.layout(group, node.recompute, node.overlap_tp, tail)
         exchange = exchange_s(p, layout, node.stages) * self.late
-        if pipes[0][0] + exchange >= self._limit((name,)):
+        if self._hopeless(pipes[0][0] + exchange, share, (name,)):
             self.some_fits = True
             return
         peak = peak_bytes(p, layout, node.vpp)
@@ -213,27 +235,29 @@ class Walk:
             counts.too_large += len(pipes)
             return
         for pipe, schedule, vpp in pipes:
-            if pipe + exchange >= self._limit((name,)):
+            whole = share + self._once(of_schedule, schedule, vpp, grid.pp, p.facts.n_layers)
+            if self._hopeless(pipe + exchange, whole, (name,)):
                 self.some_fits = True
-                break
+                continue
             last = tail._replace(schedule=schedule, vpp=vpp)
             if any(offloads) and last[:6] in node.fits and self.offload_is_a_choice:
                 counts.dominated += 1
                 continue
             layout = self.groups.layout(group, node.recompute, node.overlap_tp, last)
-            if self._evaluate(layout, node, name):
+            if self._evaluate(layout, node, name, whole):
                 node.fits.add(last[:6])
             else:
                 node.tight.add(tail[2:6])
 
-    def _evaluate(self, layout: Layout, node: _Node, name: str) -> bool:
+    def _evaluate(self, layout: Layout, node: _Node, name: str, share: float) -> bool:
         """Time and memory of one layout; whether it fits and may matter."""
         p, counts = self.problem, self.result.counts
         time_s = step_s(p, layout, node.stages)
-        if time_s >= self._limit((name,)):
+        if self._hopeless(time_s, share, (name,)):
             self.some_fits = True
             return False
-        found = Found(time_s, peak_bytes(p, layout), layout, name)
+        weighed_s = time_s * (1.0 + share)
+        found = Found(weighed_s, time_s, peak_bytes(p, layout), layout, name)
         if found.peak_bytes > self.room_bytes:
             counts.too_large += 1
             node.some_too_large = True
@@ -253,40 +277,70 @@ class Walk:
                 for t in tails.exchanges
             )
             self.all_families |= found
-            self.highest_s = self._limit(self.all_families)
+            self.highest_s = min(self.slowest_s, self._limit(self.all_families) * ALIKE)
         return found
 
     def _limit(self, names: Iterable[str]) -> float:
-        """Time above which a layout of these families can no longer matter. [s]."""
+        """Weighed time above which a layout of these families can no longer matter. [s]."""
         limit = self.kth_s
         for name in names if self.follow_families else ():
             known = self.result.families.get(name)
-            limit = max(limit, known.step_s if known else self.cutoff_s)
+            limit = max(limit, known.weighed_s if known else self.cutoff_s)
         return limit
+
+    def _hopeless(self, time_s: float, share: float, names: Iterable[str]) -> bool:
+        """Whether layouts that take at least so long, with such burdens, can no longer matter.
+
+        Those that are as good as what is known may: of them the one with least memory is wanted.
+        """
+        if time_s >= self.slowest_s:
+            return True
+        if time_s <= self.fastest_s * ALIKE:
+            return False
+        return time_s * (1.0 + share) > self._limit(names) * ALIKE
+
+    def _share(self, group: Group) -> float:
+        """Burdens that all layouts of a group have, as a share of the step. [1]."""
+        g = group.grid
+        degrees = (g.tp, g.cp, g.pp, group.ep, group.etp, group.order)
+        return self._once(of_degrees, degrees, self.problem.facts, self.space.domain_gpus)
+
+    def _once(self, of: Callable[..., Burdens], *what: object) -> float:
+        """Share of the step that burdens are; computed once."""
+        if not self.weigh:
+            return 0.0
+        key = (of, *what)
+        found = self.shares.get(key)
+        if found is None:
+            found = self.shares[key] = total(of(*what))
+        return found
 
     def _note(self, found: Found) -> None:
         result = self.result
-        if result.best is None or found[:2] < result.best[:2]:
+        if result.fastest is None or found[1:3] < result.fastest[1:3]:
+            result.fastest = found
+            self.fastest_s = found.step_s
+        if result.best is None or found[:3] < result.best[:3]:
             result.best = found
-            self.cutoff_s = FAMILY_CUTOFF * found.step_s
+            self.cutoff_s = FAMILY_CUTOFF * found.weighed_s
         old = result.families.get(found.family)
-        if old is None or found[:2] < old[:2]:
+        if old is None or found[:3] < old[:3]:
             result.families[found.family] = found
         key = grid_of(found.layout)
         seen = self.grids.get(key)
-        if seen is None or found[:2] < seen[:2]:
+        if seen is None or found[:3] < seen[:3]:
             self.grids[key] = found
-            ordered = sorted(f.step_s for f in self.grids.values())
+            ordered = sorted(f.weighed_s for f in self.grids.values())
             if len(ordered) > self.n_next:
                 self.kth_s = ordered[self.n_next]
-        self.highest_s = self._limit(self.all_families)
+        self.highest_s = min(self.slowest_s, self._limit(self.all_families) * ALIKE)
 
     def finish(self) -> SearchResult:
         """Put the result together."""
         result = self.result
-        ranked = sorted(self.grids.values(), key=lambda f: f[:2])
+        ranked = sorted(self.grids.values(), key=lambda f: f[:3])
         result.next_best = ranked[1 : self.n_next + 1]
-        result.families = {k: v for k, v in result.families.items() if v.step_s <= self.cutoff_s}
+        result.families = {k: v for k, v in result.families.items() if v.weighed_s <= self.cutoff_s}
         result.slower = tuple(sorted(self.all_families - set(result.families)))
         counts = result.counts
         seen = counts.evaluated + counts.too_large + counts.dominated

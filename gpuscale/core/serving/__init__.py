@@ -9,7 +9,7 @@
 - `traffic`, `simulator`, `percentiles`: an engine under load, from pass to pass; `tables` has the
   pass times it needs, `queueing` the formula that brackets it.
 
-The roofline of the same replica is `core.plan.serve.serving_times`; the two are never mixed.
+The roofline of the same replica is `core.serving.roofline.serving_times`; the two are never mixed.
 Two lines give the expected column of a plan::
 
     site = serving_site(cluster, "trtllm")              # gpuscale.io.serving

@@ -10,7 +10,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.memory.engine import cache_bytes_per_sequence
+from gpuscale.core.serving.memory import cache_bytes_per_sequence
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
 from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning

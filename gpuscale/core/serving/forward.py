@@ -90,6 +90,7 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     factor = k.linear_factor * soft.linear_factor
     head *= factor
     linear *= factor
+    attention, experts, small = (soft.kernels_factor * t for t in (attention, experts, small))
     computed = linear + attention + experts + small
     communication += exposed_s(computed, exchanged, overlap_frac(replica, site))
     busy = computed + communication + head
@@ -123,8 +124,8 @@ def layer_time_s(model: ModelSpec, replica: Replica, site: ServingSite, batch: B
     )
     head = _head_s(model, replica, site, local.decode_tokens)
     factor = site.kernels.linear_factor * site.software.linear_factor
-    busy = one.attention_s + one.experts_s + one.small_s + one.communication_s + exchanged
-    return busy + factor * (one.linear_s + head)
+    own = site.software.kernels_factor * (one.attention_s + one.experts_s + one.small_s)
+    return own + one.communication_s + exchanged + factor * (one.linear_s + head)
 
 
 def _head_s(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float) -> float:

@@ -46,7 +46,8 @@ def checkpoint_formats(model: ModelSpec, weights: str, kv: str) -> Replica:
     moe = n_experts(model) > 0
     if weights == "fp8" and latent(model):
         weights = "fp8-block"
-    attention = "bf16" if moe and weights in ATTENTION_KEPT else weights
+    kept = (moe and weights in ATTENTION_KEPT) or (weights == "fp8" and model.fp8_keeps_attention)
+    attention = "bf16" if kept else weights
     return Replica(ffn_format=weights, attention_format=attention, kv_format=kv)
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import number_format
-from gpuscale.core.memory.engine import cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.forward import layer_time_s, pass_time
 from gpuscale.core.serving.layouts import checkpoint_formats
+from gpuscale.core.serving.memory import cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad
 
 if TYPE_CHECKING:
-    from gpuscale.core.memory.serving import ServingJob
     from gpuscale.core.serving.records import Requests, ServingSite
+    from gpuscale.core.serving.replica import ServingJob
     from gpuscale.specs.model import ModelSpec
 
 ROUNDS = 16
@@ -219,7 +219,7 @@ def closed_loop(
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTimes:
-    """Expected counterpart of `core.plan.serve.ServingTimes`."""
+    """Expected counterpart of `core.serving.roofline.ServingTimes`."""
 
     prefill_s: float  # one prompt as long as the context
     decode_s: float  # one token of every sequence of a pipeline group

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.memory.engine import cache_bytes_per_sequence
 from gpuscale.core.serving.load import decode_step, most_sequences, prompt_pass
+from gpuscale.core.serving.memory import cache_bytes_per_sequence
 from gpuscale.core.serving.records import ServingLoad
 
 if TYPE_CHECKING:

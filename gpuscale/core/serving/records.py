@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from gpuscale.core.memory.engine import EngineMemory
+from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
+from gpuscale.core.serving.memory import EngineMemory
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
@@ -85,31 +86,37 @@ class Replica:
         return self.group * self.pp
 
 
+Tokens = Annotated[float, Within(0, 1e5)]
+Passes = Annotated[float, Within(0, 100)]
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Parameters that hold for all frameworks; the defaults are priors, see the presets."""
 
-    linear_factor: float = 1.1  # products in a model over the same ones alone, at least 1
-    grouped_memory_eff: float = 0.75  # of the memory bandwidth, reading the experts met
-    grouped_vector_ratio: float = 18.0  # FLOP of grouped products for one of the vector units
-    grouped_ramp_rows: float = 32.0  # rows of an expert at which half of it is reached
-    grouped_ramp_depth: float = 256.0  # inner width of a grouped product, likewise
-    routing_alike: float = 0.1  # n tokens meet the experts of n^(1-a) independent ones
-    routed_passes: float = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
-    widened_compute_eff: float = 0.8  # of the 16-bit product's rate, weights widened on the way
-    widened_memory_eff: float = 0.85  # of the 16-bit product's bandwidth, the same
-    expert_skew: float = 0.2  # rows of the busiest GPU beyond random routing, many ranks
-    prefill_attention_eff: float = 0.55  # of the bf16 peak
-    prefill_ramp_tokens: float = 500.0  # keys at which half of it is reached
-    decode_attention_eff: float = 0.7  # of the memory bandwidth, reading the cache
-    decode_flop_eff: float = 0.3  # of the bf16 peak, where many heads share one latent
-    small_kernel_s: float = 1.5e-6  # one small kernel: norm, rotary, activation, routing step
-    stream_passes: float = 10.0  # hidden-sized tensors read or written around the products
-    all_reduce_factor: float = 1.0  # over the isolated collective
-    crossing_s: float = 2e-5  # more of a collective between machines: proxy, synchronisation
-    queue_factor: float = 1.0  # waiting prompts over those of independent arrivals
-    host_blend: float = 3.0  # exponent with which host and GPU, side by side, add up
-    exchange_overlap: float = 0.7  # of the shorter hidden, where two batches take turns
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    linear_factor: Spread = 1.1  # products in a model over the same ones alone, at least 1
+    grouped_memory_eff: Fraction = 0.75  # of the memory bandwidth, reading the experts met
+    grouped_vector_ratio: Factor = 18.0  # FLOP of tiles for one of vectors
+    grouped_ramp_rows: Tokens = 32.0  # rows of an expert at which half of it is reached
+    grouped_ramp_depth: Tokens = 256.0  # inner width of a grouped product, likewise
+    routing_alike: Share = 0.1  # n tokens meet the experts of n^(1-a) independent ones
+    routed_passes: Passes = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
+    widened_compute_eff: Fraction = 0.8  # of the 16-bit product's rate, weights widened on the way
+    widened_memory_eff: Fraction = 0.85  # of the 16-bit product's bandwidth, the same
+    expert_skew: Factor = 0.2  # rows of the busiest GPU beyond random routing, many ranks
+    prefill_attention_eff: Fraction = 0.55  # of the bf16 peak
+    prefill_ramp_tokens: Tokens = 500.0  # keys at which half of it is reached
+    decode_attention_eff: Fraction = 0.7  # of the memory bandwidth, reading the cache
+    decode_flop_eff: Fraction = 0.3  # of the bf16 peak, where many heads share one latent
+    small_kernel_s: Seconds = 1.5e-6  # one small kernel: norm, rotary, activation, routing step
+    stream_passes: Passes = 10.0  # hidden-sized tensors read or written around the products
+    all_reduce_factor: Spread = 1.0  # over the isolated collective
+    crossing_s: Seconds = 2e-5  # more of a collective between machines: proxy, synchronisation
+    queue_factor: Factor = 1.0  # waiting prompts over those of independent arrivals
+    host_blend: Spread = 3.0  # exponent with which host and GPU, side by side, add up
+    exchange_overlap: Share = 0.7  # of the shorter hidden, where two batches take turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,7 @@ class ServingSoftware:
     integer_rate: float = (
         0.0  # of products of narrow weights in 8-bit integers, over the same; 0: no
     )
+    kernels_factor: float = 1.0  # attention, experts, small kernels over a settled architecture's
     ramp_factor: float = 1.0  # rows of an expert at half the rate, over the kernels record's
     vector_factor: float = 1.0  # FLOP of grouped products for one of the vector units, likewise
     prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens

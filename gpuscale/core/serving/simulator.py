@@ -47,6 +47,7 @@ class Engine:
         "ends",
         "gen",
         "held",
+        "hit",
         "late",
         "left",
         "n_arrived",
@@ -56,7 +57,6 @@ class Engine:
         "prompt",
         "running",
         "s",
-        "skip",
         "steps",
         "times",
         "todo",
@@ -71,7 +71,8 @@ class Engine:
         self.prompt = list(traffic.inputs)  # tokens to read; more after a pre-emption
         self.left = [o - 1 for o in traffic.outputs]  # to decode after the first token
         self.late = [0.0] * n  # of a first token behind the other stages of a pipeline
-        self.skip = traffic.prefix_frac
+        skip = traffic.prefix_frac
+        self.hit: list[float] = [*traffic.hits] or [skip * tokens for tokens in traffic.inputs]
         self.gen, self.budget = scheduler.tokens_per_pass, scheduler.token_budget
         self.now = self.held = self.context = 0.0
         self.steps = self.n_arrived = self.decoded = 0
@@ -146,7 +147,7 @@ class Engine:
 
     def _room(self, i: int) -> float:
         """Tokens that a request takes of the cache when it is let in."""
-        own = self.prompt[i] * (1.0 - self.skip) + self.s.sequence_tokens
+        own = self.prompt[i] - self.hit[i] + self.s.sequence_tokens
         return own + self.left[i] if self.s.reserve_output else own
 
     def _read(self) -> bool:
@@ -175,7 +176,7 @@ class Engine:
                 waiting.popleft()
                 self.held += need
                 self.partial = i
-                self.todo = max(1, math.ceil(self.prompt[i] * (1.0 - self.skip)))
+                self.todo = max(1, math.ceil(self.prompt[i] - self.hit[i]))
             i = self.partial
             take = self.todo if self.todo < room else room
             keys += take * (self.prompt[i] - self.todo + 0.5 * take)
@@ -296,9 +297,7 @@ class Engine:
         s = self.s
         self.out.end_s[i] = self.now + self.late[i]
         self.held -= (
-            self._room(i)
-            if s.reserve_output
-            else (tokens - self.prompt[i] * self.skip + s.sequence_tokens)
+            self._room(i) if s.reserve_output else (tokens - self.hit[i] + s.sequence_tokens)
         )
         self._gone()
 
@@ -310,7 +309,7 @@ class Engine:
             passes = math.ceil(self.left[i] / self.gen) - (last - self.steps)
             tokens = self.prompt[i] + passes * self.gen
             self.context -= tokens
-            self.held -= tokens - self.prompt[i] * self.skip + self.s.sequence_tokens
+            self.held -= tokens - self.hit[i] + self.s.sequence_tokens
             self.left[i] = max(1, self.left[i] - int(passes * self.gen))
             self.prompt[i] = int(tokens)
             self.waiting.appendleft(i)
@@ -366,6 +365,10 @@ def simulate(
         raise ValueError("an open load needs one arrival for every request")
     if any(a > b for a, b in zip(traffic.arrivals_s, traffic.arrivals_s[1:], strict=False)):
         raise ValueError("arrivals must be in order")
+    if len(traffic.hits) not in (0, n) or any(
+        not 0 <= h < i for h, i in zip(traffic.hits, traffic.inputs, strict=False)
+    ):
+        raise ValueError("hits must be those of each prompt, at least 0 and below its length")
     if not 0.0 <= traffic.prefix_frac < 1.0:
         raise ValueError(f"prefix_frac must be in [0, 1), got {traffic.prefix_frac}")
     if min(scheduler.token_budget, scheduler.max_sequences, scheduler.stages) < 1:

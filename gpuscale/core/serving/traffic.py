@@ -183,6 +183,7 @@ class Traffic:
     arrivals_s: Sequence[float] = ()
     concurrency: int = 0
     prefix_frac: float = 0.0  # of each prompt whose cache is already there
+    hits: Sequence[int] = ()  # tokens of each prompt whose cache is already there, where known
 
 
 def open_traffic(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from gpuscale.core.step.maturity import TUNED
 from gpuscale.core.step.records import Hardware, Software
 
 _SHEET = (
@@ -69,4 +70,6 @@ def ideal_software(sw: Software) -> Software:
         grouped_factor=1.0,
         dispatch_factor=0.0,
         compiled=True,
+        expert_imbalance=1.0,
+        maturity=TUNED,
     )

@@ -20,13 +20,7 @@ RACK_DOMAIN = 64
 
 
 def interval_classes(
-    model: ModelSpec,
-    hw: Hardware,
-    family: str,
-    layout: Layout,
-    n_assumed: int = 0,
-    *,
-    untuned: bool = False,
+    model: ModelSpec, hw: Hardware, family: str, layout: Layout, n_assumed: int = 0
 ) -> tuple[str, ...]:
     """Classes that a step belongs to; the widest known one counts.
 
@@ -46,8 +40,6 @@ def interval_classes(
         Tensor parallelism beyond the scale-up domain is a class of its own.
     n_assumed : int
         Settings that the caller had to assume.
-    untuned : bool
-        Experts run as the software comes, without the kernels of tuned recipes.
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
     classes = [f"family/{family}", kind]
@@ -57,8 +49,6 @@ def interval_classes(
         classes.insert(0, "wide-tp")
     if not all(m.measured for m in model.mixers.values()):
         classes.insert(0, "linear-attention")
-    if untuned:
-        classes.insert(0, "untuned-experts")
     if n_assumed:
         classes.insert(0, "assumed")
     return (f"hardware/{hw.architecture}", *classes)

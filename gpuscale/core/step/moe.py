@@ -62,14 +62,16 @@ def moe_ffn_s(
     etp: int,
     precision: str,
 ) -> FfnTime:
-    """Routed experts of one rank, balanced; shared experts as a dense MLP.
+    """Routed experts of the busiest rank; shared experts as a dense MLP.
 
     Tokens of a rank are ``tokens / tp`` (sequence split); each goes to `top_k` experts, so a local
-    expert sees ``tokens / tp * ep * etp * top_k / n_experts`` rows.
+    expert sees ``tokens / tp * ep * etp * top_k / n_experts`` rows in the mean, and on the busiest
+    of several ranks `Software.expert_imbalance` times as many. One rank has all experts.
     """
     local = max(1, round(ffn.n_experts / ep))
     own = tokens / tp
-    rows = own * etp * ep * ffn.top_k / ffn.n_experts
+    busy = sw.expert_imbalance if ep > 1 else 1.0
+    rows = busy * own * etp * ep * ffn.top_k / ffn.n_experts
     width = ffn.expert_ffn_hidden_size / etp
     expert_hidden = ffn.latent_size or hidden
     fwd, bwd = _mlp_s(
@@ -93,7 +95,7 @@ def moe_ffn_s(
         down = linear_s(hw, own, ffn.latent_size, hidden, precision)
         up = linear_s(hw, own, hidden, ffn.latent_size, precision)
         fwd, bwd = fwd + down[0] + up[0], bwd + down[1] + up[1]
-    moved = own * ffn.top_k * expert_hidden * 2.0
+    moved = busy * own * ffn.top_k * expert_hidden * 2.0
     dispatch = sw.dispatch_factor * (stream_s(hw, moved * hw.permute_passes) + hw.router_s)
     bytes_per_token = 2.0 * (3 if ffn.gated else 2) * ffn.expert_ffn_hidden_size * ffn.top_k / tp
     return FfnTime(

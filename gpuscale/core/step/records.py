@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.step.form import StepForm
+from gpuscale.core.step.maturity import TUNED, Maturity
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
@@ -132,6 +133,8 @@ class Software:
     offload_layers: int = 0  # of a stage, whose activations wait on the host
     moment_bytes: float = 8.0  # of the optimizer, per parameter
     kept: MemoryParameters | None = None  # what a layer keeps, for the copies of offloaded ones
+    expert_imbalance: float = 1.0  # tokens of the busiest rank of experts over the mean
+    maturity: Maturity = TUNED  # how far somebody tuned the job
 
 
 class Shape(NamedTuple):
@@ -195,6 +198,7 @@ PARTS = (
     "dp_comm_s",
     "optimizer_s",
     "straggler_s",
+    "untuned_s",
 )
 """Names of the parts of a step, in the order of the breakdown."""
 
@@ -219,6 +223,12 @@ class Breakdown:
     dp_comm_s: float = 0.0
     optimizer_s: float = 0.0
     straggler_s: float = 0.0
+    untuned_s: float = 0.0  # what jobs of this maturity lose beyond all other terms
+
+    @property
+    def late_s(self) -> float:
+        """What is lost to no part alone: the slowest host, and what nobody tuned. [s]."""
+        return self.straggler_s + self.untuned_s
 
     def parts(self) -> dict[str, float]:
         """Name -> seconds of every part; the values add up to `total_s`."""

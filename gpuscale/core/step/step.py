@@ -95,7 +95,8 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
 
     Notes
     -----
-    ``step = (m t_max + (sum t - t_max) / v + p2p + dp + optimizer + host) (1 + s log2 hosts)``.
+    ``step = (m t_max + (sum t - t_max) / v + p2p + dp + optimizer + host) (1 + s log2 hosts) u``,
+    ``u`` the factor of the job's maturity.
     The roofline is the same sum with every efficiency 1, latency 0 and overlap perfect, so it
     never exceeds the expected time.
     """
@@ -282,6 +283,7 @@ class StepTerms(NamedTuple):
     optimizer_s: float
     host_s: float
     straggler_s: float
+    untuned_s: float
 
 
 def step_terms(
@@ -310,6 +312,7 @@ def step_terms(
     base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
     late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)
+    untuned = (base + late) * (sw.maturity.factor - 1.0)
     return StepTerms(
         steady_s=steady,
         bubble_s=bubble,
@@ -318,6 +321,7 @@ def step_terms(
         optimizer_s=update,
         host_s=sw.step_host_s,
         straggler_s=late,
+        untuned_s=untuned,
     )
 
 
@@ -361,6 +365,7 @@ def compose(
         dp_comm_s=terms.dp_comm_s,
         optimizer_s=terms.optimizer_s,
         straggler_s=terms.straggler_s,
+        untuned_s=terms.untuned_s,
     )
     return parts, heaviest
 

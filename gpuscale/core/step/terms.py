@@ -12,6 +12,7 @@ from gpuscale.core.records import Term
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
+from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.step import model_stages, shape_of, stage_times, step_terms, transfer_bytes
@@ -147,7 +148,7 @@ def _exchange(made: _Made) -> tuple[Term, ...]:
 
 
 def _stragglers(made: _Made) -> tuple[Term, ...]:
-    """Explain what waiting for the slowest host adds."""
+    """Explain what waiting for the slowest host adds, and what nobody tuned."""
     steps, hw = made.steps, made.hw
     beside = {
         "steady_s": steps.steady_s,
@@ -164,6 +165,10 @@ def _stragglers(made: _Made) -> tuple[Term, ...]:
         "site_factor": hw.site_factor,
     }
     late = f"({' + '.join(beside)}) * ((1 + per_log2_hosts * log2(hosts)) * site_factor - 1)"
-    return made.term(
+    found = made.term(
         "straggler_s", late, inputs, "wait for the slowest host, presets/software; site's own step"
     )
+    ready = beside | {"straggler_s": steps.straggler_s, "maturity_factor": made.sw.maturity.factor}
+    more = f"({' + '.join((*beside, 'straggler_s'))}) * (maturity_factor - 1)"
+    source = f"median of jobs {WORDS[made.sw.maturity.name]}, presets/train/intervals.toml"
+    return found + made.term("untuned_s", more, ready, source)

@@ -123,7 +123,8 @@ def timeline(
     m, pp, vpp = layout.n_micro_batches, layout.pp, layout.vpp
     per_micro, once = _exchange(hw, sw, layout, stages)
     times = [_times(stage.time, per_micro) for stage in stages]
-    window = parts.total_s - parts.straggler_s - sw.step_host_s - once - parts.optimizer_s
+    tail = (("straggler", parts.late_s), ("dp", once), ("optimizer", parts.optimizer_s))
+    window = parts.total_s - sw.step_host_s - sum(s for _, s in tail)
     drawn = _drawn(m, pp * vpp, pp, most_passes)
     if layout.schedule == "gpipe" and drawn < m:
         raise ValueError(
@@ -145,7 +146,6 @@ def timeline(
         pp=pp,
         vpp=vpp,
     )
-    tail = (("straggler", parts.straggler_s), ("dp", once), ("optimizer", parts.optimizer_s))
     drawn_on = (_device(d, found.run.times[d], times, laid, tail) for d in range(pp))
     events = tuple(chain.from_iterable(drawn_on))
     memories = stage_memories(facts, layout, memory) if facts and memory else ()

@@ -286,7 +286,10 @@ def finetune_row(row: Row, index: int) -> FinetuneRow | str:
         attention=_attention(row, software),
         compiled=_compiled(row, software),
     )
-    gpu, known = gpu_of(row.get("gpu", ""))
+    printed = row.get("gpu", "")
+    gpu, known = gpu_of(printed)
+    if not known and printed and not any(word in printed.lower() for word in UNKNOWN_GPU):
+        return f"unknown GPU `{printed[:40]}`"
     measured, kind, oom = memory_of(row, software)
     return FinetuneRow(
         id=row.get("id") or f"row-{index}",

@@ -114,6 +114,8 @@ def _training_run(row: Row, index: int) -> TrainingRun:
     model, model_note = model_of(row)
     facts = hardware_facts(row)
     assumed: list[str] = [model_note] if model_note else []
+    if not facts.gpu_known:
+        model, model_note = None, f"unknown GPU `{row.get('gpu', '')[:40]}`"
     if model is None:
         return TrainingRun(
             id=_id(row, index),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.serving.maturity import SETTLED, Maturity
 from gpuscale.core.serving.pools import Pool, Pools
 from gpuscale.core.serving.records import Drafts, Replica, Requests
 from gpuscale.evidence.rows.measurements import number, whole
@@ -18,6 +19,7 @@ from gpuscale.evidence.rows.served_names import (
     served_model,
 )
 from gpuscale.evidence.rows.served_settings import tuning_of
+from gpuscale.io.serving import engine_day, maturity_of
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.service import Tuning
@@ -54,6 +56,12 @@ MEAN_OF_RANDOM = 0.9
 STATISTICS = {"mean": "mean", "median": "p50", **{p: p for p in ("p50", "p90", "p95", "p99")}}
 """What a TTFT or TPOT may be of; a blank counts as the mean."""
 
+NIGHTLY = re.compile(r"nightly|\bmain\b|branch|commit")
+"""Words of a build between two releases."""
+
+OTHER_VERSIONS = r"tensorrt 1|nim|atom|rocm 6"
+"""Texts whose numbers are versions of something else than the engine."""
+
 CHAT_LENGTHS = (200.0, 300.0)
 """Mean lengths of the prompts of chat data sets (ShareGPT) in public benchmarks."""
 
@@ -80,22 +88,28 @@ class ServedRow:
     chat: bool = False  # lengths are those of chat data
     at_once: float | None = None  # requests that arrive together
     spread: tuple[float, float] = (1.0, 1.0)  # lengths are drawn between these times the nominal
+    n_requests: int | None = None  # of the closed loop in all, where printed
     pools: tuple[Pools, ...] = ()  # prefill and decode pools, or those to choose from
     assumed: tuple[str, ...] = ()
     tuning: Tuning | None = None  # of the engine, where its benchmark publishes it
+    maturity: Maturity = SETTLED
+    version: str = ""  # of the engine, as printed
+
+
+FORMATS_OF = ("ffn_format", "attention_format", "kv_format")
 
 
 def served_row(row: Row, index: int) -> ServedRow | str:
     """Read one row; a text tells why it cannot be predicted."""
-    model, note = served_model(row.get("model", ""))
+    model, said = served_model(row.get("model", ""))
     if model is None:
-        return f"unknown model {row.get('model', '')[:40]!r}: {note}"
+        return f"unknown model {row.get('model', '')[:40]!r}: {said}"
     cluster = served_cluster(row.get("gpu", ""))
     if cluster is None:
         return f"unknown GPU {row.get('gpu', '')[:40]!r}"
     n_gpus = whole(row.get("n_gpus"), 100_000) or whole(row.get("tp"), 4096) or 1
     framework, taken = framework_of(row.get("framework", ""))
-    assumed = [text for text in (note, taken) if text and text != "engine not printed"]
+    assumed = [text for text in (said, taken) if text and text != "engine not printed"]
     kind = _kind(row)
     found = _requests(row, kind)
     if isinstance(found, str):
@@ -104,21 +118,16 @@ def served_row(row: Row, index: int) -> ServedRow | str:
     drafts, printed = drafts_of(row, model, whole(row.get("dp_attention"), 4096) or 1)
     if not printed:
         more.append("acceptance of the drafts not printed, a usual one taken")
-    ffn, attention, cache = formats(row, model, framework)
-    dtypes: dict[str, Any] = dict(
-        ffn_format=ffn, attention_format=attention, kv_format=cache, drafts=drafts
-    )
+    of_parts = zip(FORMATS_OF, formats(row, model, framework), strict=True)
+    dtypes: dict[str, Any] = {**dict(of_parts), "drafts": drafts}
     replicas = _replicas(row, model, cluster, n_gpus, dtypes)
-    pools: tuple[Pools, ...] = ()
-    if kind == "pools":
-        pools = _pools(row.get("prefill_layout", ""), model, dtypes)
-        if not pools:
-            return "disaggregated, and the pools are not printed"
-    if len(replicas) > 1 and kind != "pools":
-        assumed.append("layout: the fastest that fits")
-    elif len(pools) > 1:
-        assumed.append("workers not printed: the fastest")
-    burst = re.search(r"burst of ([\d,]+) requests", row.get("note", "").lower())
+    pools = _pools(row.get("prefill_layout", ""), model, dtypes) if kind == "pools" else ()
+    if kind == "pools" and not pools:
+        return "disaggregated, and the pools are not printed"
+    assumed += _left_open(kind, replicas, pools)
+    note = row.get("note", "").lower()
+    version = _version(row, framework)
+    maturity = maturity_of(model, framework, version) if version else SETTLED
     return ServedRow(
         id=row.get("id") or f"row-{index}",
         gpu=row.get("gpu", ""),
@@ -134,17 +143,47 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         classes={
             **_classes(row, model, cluster, framework, kind),
             "drafts": _draft_class(row, model, drafts, printed),
+            "maturity": maturity.stage,
         },
         statistic=STATISTICS.get(row.get("statistic", "").lower(), "mean"),
         derived_rate="derived" in row.get("throughput_kind", ""),
         power=number(row.get("power_w")) is not None,
-        chat=kind == "burst" and CHAT_LENGTHS[0] < requests.input_tokens < CHAT_LENGTHS[1],
-        at_once=number(burst[1].replace(",", "")) if burst else None,
+        chat=_chat(note, kind, requests.input_tokens),
+        at_once=_counted(r"burst of ([\d,]+) requests", note),
         spread=spread,
+        n_requests=_counted(r"\brequests (\d+)", note),
         pools=pools,
         assumed=(*assumed, *more),
         tuning=tuning_of(row, model, framework, requests) if kind == "closed" else None,
+        maturity=maturity,
+        version="" if version == "nightly" else version,
     )
+
+
+def _left_open(kind: str, replicas: tuple[Replica, ...], pools: tuple[Pools, ...]) -> list[str]:
+    if len(replicas) > 1 and kind != "pools":
+        return ["layout: the fastest that fits"]
+    return ["workers not printed: the fastest"] if len(pools) > 1 else []
+
+
+def _chat(note: str, kind: str, mean: float) -> bool:
+    low, high = CHAT_LENGTHS
+    return "sharegpt lengths" in note or (kind == "burst" and low < mean < high)
+
+
+def _counted(pattern: str, note: str) -> int | None:
+    found = re.search(pattern, note)
+    return int(found[1].replace(",", "")) if found else None
+
+
+def _version(row: Row, framework: str) -> str:
+    """Version of the engine that a row prints, a month, or nightly; "" where none is."""
+    text = row.get("framework", "").lower()
+    printed = re.search(r"20\d\d-\d\d|(?<![\d.])\d+(\.\d+)+(rc\d+)?", text)
+    if not printed or re.search(OTHER_VERSIONS, text):
+        return "nightly" if NIGHTLY.search(text) and not printed else ""
+    own = "dynamo" in text and not re.search(r"(sglang|vllm) v?\d", text)
+    return engine_day("dynamo", printed[0]) if own else printed[0]
 
 
 def _kind(row: Row) -> str:
@@ -212,6 +251,8 @@ def _requests(row: Row, kind: str) -> tuple[Requests, float, tuple[float, float]
     if "nominal maxima" in note and {n, o} <= set(RANDOM_LENGTHS):
         n, o = MEAN_OF_RANDOM * n, MEAN_OF_RANDOM * o
         spread = (0.8, 1.0)
+    elif "lengths uniform from 1" in note:
+        spread = (0.0, 1.0)
     if kind == "one":
         concurrency = 1.0
     if concurrency is not None:

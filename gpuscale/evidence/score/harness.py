@@ -72,7 +72,8 @@ class Harness:
             found = service.burst(max(1, round((row.at_once or 1000.0) / copies)))
             return _of_result(row, found, found.output_tokens_per_s * copies)
         each = max(1, round((ask.concurrency or 1.0) / copies))
-        n = min(ROUNDS * each, max(self.most_requests, FEWEST_ROUNDS * each))
+        made = row.n_requests // copies if row.n_requests else ROUNDS * each
+        n = min(made, max(self.most_requests, FEWEST_ROUNDS * each))
         found = service.closed(each, max(2, n))
         values, fits = _of_result(row, found, found.output_tokens_per_s * copies)
         if row.power:

@@ -33,16 +33,22 @@ def own_inference() -> Path:
     return own_copy("inference")
 
 
+def site_key(row: ServedRow) -> tuple[str, str, str, str]:
+    """Name what a row's hardware and software depend on."""
+    return row.cluster.name, row.framework, row.version, row.maturity.stage
+
+
 def site_loader(calibration: str | Path | None = None) -> SiteOf:
     """Make the function that gives a row's site, one for each cluster and framework."""
-    from gpuscale.io.serving import serving_site
+    from gpuscale.io.serving import matured, serving_site
 
-    sites: dict[tuple[str, str], ServingSite] = {}
+    sites: dict[tuple[str, str, str, str], ServingSite] = {}
 
     def site_of(row: ServedRow) -> ServingSite:
-        key = (row.cluster.name, row.framework)
+        key = site_key(row)
         if key not in sites:
-            sites[key] = serving_site(row.cluster, row.framework, calibration)
+            site = serving_site(row.cluster, row.framework, calibration, version=row.version)
+            sites[key] = matured(site, row.maturity)
         return sites[key]
 
     return site_of
@@ -50,7 +56,7 @@ def site_loader(calibration: str | Path | None = None) -> SiteOf:
 
 def interval_class(row: ServedRow, quantity: str) -> str:
     """Class of rows whose errors give an interval: kind of load, drafts, experts, quantity."""
-    drafts = OF_DRAFTS.get(row.classes["drafts"], "")
+    drafts = "+new" if row.maturity.new else OF_DRAFTS.get(row.classes["drafts"], "")
     return f"{row.kind}{drafts}/{row.classes['dense_or_moe']}/{quantity}"
 
 

@@ -189,11 +189,8 @@ def scored_run(run: TrainingRun, calibration: Calibration | None = None) -> Scor
 def stated_interval(run: TrainingRun, seconds: float) -> tuple[float, float]:
     """80 % interval of an expected time. [s]."""
     assert run.model is not None and run.layout is not None
-    hw, sw = records_of(run)
-    untuned = run.model.has_experts and sw.moe_kernels == "untuned"
-    classes = interval_classes(
-        run.model, hw, run.software, run.layout, len(run.assumed), untuned=untuned
-    )
+    hw, _ = records_of(run)
+    classes = interval_classes(run.model, hw, run.software, run.layout, len(run.assumed))
     return interval(seconds, classes, interval_widths())
 
 

@@ -88,6 +88,7 @@ def write(job: TrainingLaunch) -> Written:
             *("-m", "maxtext.trainers.pre_train.train"),
             *(f"{key}={value}" for key, value in given.items()),
         ),
+        launcher="python",
         unsaid=tuple(unsaid),
     )
 
@@ -191,6 +192,12 @@ def _axes(job: TrainingLaunch, tpu: bool, unsaid: list[str]) -> dict[str, object
 def _say(job: TrainingLaunch, unsaid: list[str]) -> None:
     """List what its arguments cannot set."""
     lay = job.layout
+    if lay.recompute == "none":
+        unsaid.append("no recomputation: norms and activation functions are computed again")
+    if lay.tp > 1 and not lay.sequence_parallel:
+        unsaid.append("no sequence parallelism: the tensor axis splits activations too")
+    if lay.dp == lay.ep and lay.zero_stage and lay.dp * lay.cp > 1:
+        unsaid.append(f"ZeRO-{lay.zero_stage} over the ranks of experts or of context parallelism")
     if lay.recompute_layers is not None:
         unsaid.append(f"recomputation of {lay.recompute_layers} layers a stage: all are written")
     if lay.etp > 1 and lay.ep > 1 and lay.etp != lay.tp:

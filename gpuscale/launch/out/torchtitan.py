@@ -147,6 +147,8 @@ def _say(job: TrainingLaunch, unsaid: list[str]) -> None:
         unsaid.append(f"{lay.precision}: the configuration llama3_405b computes in float8")
     elif lay.precision != "bf16" and job.model.name != "llama3.1-405b":
         unsaid.append(f"{lay.precision}: a converter in the Python configuration, no option")
+    if lay.recompute == "selective":
+        unsaid.append("selective recomputation of attention: torchtitan's is per operation")
     if lay.zero_stage == 1:
         unsaid.append("ZeRO-1: FSDP2 shards gradients too (`never` reshards after the forward)")
     if lay.etp > 1:

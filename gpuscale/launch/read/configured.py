@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuscale.launch.dialects.data import dialect as framework
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import Dialect, Nested, nest
 from gpuscale.launch.read.pretraining import PRETRAINING
@@ -35,7 +37,7 @@ def read_configured(words: list[str]) -> Found | None:
     dialect = _dialect(kind)
     found = Found(kind, software=dialect.software)
     found.method = "full" if dialect.tunes else "pretrain"
-    Nested(found, nest(overrides(words))).put(dialect.numbers)
+    put(framework(kind), Nested(found, nest(overrides(words))))
     name = re.split("[/}]", named[0])[-1]
     found.beside.append(named[0] if UNSET not in name else "its YAML")
     return found
@@ -83,9 +85,10 @@ def _litgpt(words: list[str]) -> Found | None:
         if task == "pretrain":
             table.setdefault("model_name", first)
         else:
-            table.setdefault("checkpoint_dir", first)
-            table.setdefault("devices", "1")
-        if task == "finetune_lora":
+            if not named:
+                table.setdefault("checkpoint_dir", first)
+                table.setdefault("devices", "1")
+        if task == "finetune_lora" and not named:
             table.setdefault("lora_r", "8")
         found = _dialect("litgpt").found(table)
         found.beside += [str(named)] if named else []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.launch.read import (
     commands,
     containers,
@@ -18,8 +18,6 @@ from gpuscale.launch.read import (
     notebook,
     program,
     python,
-    recipes,
-    rl,
     served_tables,
     serving,
     swift,
@@ -30,7 +28,7 @@ from gpuscale.launch.read import (
 )
 from gpuscale.launch.read.bash.run import read_document, read_script
 from gpuscale.launch.read.bash.words import Script, unknown_to_all
-from gpuscale.launch.read.configured import read_configured
+from gpuscale.launch.read.command import command
 from gpuscale.launch.read.files import (
     as_script,
     commands_of_page,
@@ -42,7 +40,6 @@ from gpuscale.launch.read.files import (
 from gpuscale.launch.read.found import Found, main_of
 from gpuscale.launch.read.gpus import gpu_of_file, number_of_file
 from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
-from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
 from gpuscale.launch.read.primus import read_primus
 from gpuscale.launch.read.program_text import ANY_YAML
@@ -132,7 +129,7 @@ def read_launch(
         names = [other for other in names if other.rsplit("/", 1)[-1] not in scripts]
         why = f"starts {', '.join(names[:3])}" if names else "not a launch file of a known kind"
         hint = "give that file beside this one" if names else f"`launch-check` reads {SUPPORTED}"
-        raise GpuscaleError(f"{shown}: {why}", hint)
+        raise NoLaunch(f"{shown}: {why}", hint)
     main = together.joined(found, {kind: i for i, kind in enumerate(KINDS)})
     if main.method == "serve":
         serving.put_size(main)
@@ -209,7 +206,7 @@ def _toml(name: str, text: str) -> Found:
     if not {"parallelism", "training"} & set(tables) and (found := of_table(tables, TUNING)):
         return found
     if not any(isinstance(tables.get(key), dict) for key in ("training", "parallelism", "model")):
-        raise GpuscaleError(f"{name}: not a torchtitan configuration", "[training] is missing")
+        raise NoLaunch(f"{name}: not a torchtitan configuration", "[training] is missing")
     return torchtitan.read_toml(tables)
 
 
@@ -272,17 +269,21 @@ def _table(table: dict[str, Any]) -> Found | None:
         return found
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
         return trainer.read_deepspeed(table)
-    if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
-        raise GpuscaleError(
-            "a search of NeMo's auto-configurator, which has no layout yet",
-            "`plan MODEL --gpus N` is such a search",
-        )
+    _refuse_search(table)
     if keyed.is_bridge(table):
         return keyed.read_job(table)
     recipe = "model_name_or_path" in keys and keys & trainer.RECIPE
     if recipe or "per_device_train_batch_size" in keys:
         return trainer.read_arguments(table, "trainer", "hf-trainer")
     return None
+
+
+def _refuse_search(table: dict[str, Any]) -> None:
+    if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
+        raise GpuscaleError(
+            "a search of NeMo's auto-configurator, which has no layout yet",
+            "`plan MODEL --gpus N` is such a search",
+        )
 
 
 def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
@@ -303,17 +304,13 @@ def _script(
     script = read_script(text, outside_variables(text) | dict(variables), near)
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
     script.commands = [torchtitan.with_variables(w, script.variables) for w in script.commands]
-    started = [(f, words) for words in script.commands if (f := _command(words, stem)) is not None]
+    started = [(f, words) for words in script.commands if (f := command(words, stem)) is not None]
     found = main_of(serving.pooled([f for f, _ in started]))
     if not found and (own := program.of_script(script)) is not None:
         started, found = [own], [own[0]]
     kept = [words for f, words in started if any(f is other for other in found)]
     found += [f for words in kept or script.commands if (f := trainer.read_launcher(words))]
-    for document in together.named_among(script.documents, found):
-        body = read_document(document, script)
-        job = not found or ("#SBATCH" in body and not document.endswith(".sh"))
-        if document.endswith((".json", ".yaml", ".yml")) or (job and body.startswith("#!")):
-            found += _document(document, body, variables)
+    found += _written(script, found, variables)
     if not found and (options := program.options_of(script)):
         found = [megatron.read(["pretrain_gpt.py", *options], stem)]
         found[0].unresolved.append("no command: the options that its variables hold are read")
@@ -326,6 +323,23 @@ def _script(
                 maxtext.put_slices(words, one)
         _unresolved(one, script)
     return found
+
+
+def _written(script: Script, found: list[Found], variables: Mapping[str, str]) -> list[Found]:
+    """Read the files that a script writes, and those that these name."""
+    made: list[Found] = []
+    read: list[str] = []
+    while more := [
+        n for n in together.named_among(script.documents, found + made) if n not in read
+    ]:
+        name = more[0]
+        read.append(name)
+        body = read_document(name, script)
+        job = not found and not made or ("#SBATCH" in body and not name.endswith(".sh"))
+        ran = any(together.last_of(f.program) == name for f in found if f.program)
+        if ran or name.endswith((".json", ".yaml", ".yml")) or (job and body.startswith("#!")):
+            made += _document(name, body, variables)
+    return made
 
 
 def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]:
@@ -348,52 +362,3 @@ def _unresolved(found: Found, script: Script) -> None:
         idle = text.startswith(("$(", "`")) or name in OF_THE_MACHINE or not re.search(r"\w", name)
         if text not in found.unresolved and not idle:
             found.unresolved.append(text)
-
-
-NO_TRAINING = tuple(
-    "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
-)
-
-
-def _command(words: list[str], stem: str) -> Found | None:
-    if not words or words[0] in NO_TRAINING:
-        return None
-    if len(words) > 1 and any(" " in w and len(w) > 60 for w in words):
-        inner = [w for w in words if "pretrain_" in w and " " in w]
-        if inner:
-            return _command(inner[0].split(), stem)
-    words = containers.started_by(words)
-    if engine := serving.engine_of(words):
-        return serving.read(words, engine)
-    if torchtitan.is_torchtitan(words):
-        return torchtitan.read_command(words)
-    if rl.is_slime(words):
-        return rl.read_slime(megatron.read(["train.py", *words], stem), program.options_in(words))
-    if megatron.is_megatron(words):
-        return megatron.read(words, stem)
-    if any(re.search(r"(run_(recipe|script)|setup_experiment)\.py$", w) for w in words):
-        return recipes.read_recipe(words)
-    if recipes.is_nemo(words):
-        return recipes.read_nemo(words)
-    if (found := commands.started(words) or read_configured(words)) is not None:
-        return found
-    if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
-        return of_table(nest(verl.pairs(words)), RL_TABLES)
-    if verl.is_verl(words):
-        return verl.read_verl_command(words)
-    if maxtext.is_maxtext(words):
-        return maxtext.read_command(words)
-    table = program.options_in(words)
-    if keyed.is_launcher(words):
-        return keyed.read_launcher(words)
-    if keyed.is_hydra(words):
-        return keyed.read_hydra(words)
-    if rl.is_openrlhf(words):
-        return rl.read_openrlhf(words, table)
-    if swift.is_swift(words):
-        return swift.read(words, table)
-    if any(re.search(r"\bcolossalai$", w) for w in words[:4]):
-        return commands.read_colossalai(words, table)
-    if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
-        return trainer.read_command(words, table)
-    return None

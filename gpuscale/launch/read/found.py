@@ -79,6 +79,9 @@ class Found:
     serves: dict[str, Any] = field(default_factory=dict)  # what else `serve` is asked, by its words
     role: str = ""  # prefill or decode, of a server's pools
     workers: int = 1  # of such a pool
+    asked: dict[str, str] = field(
+        default_factory=dict
+    )  # keys that say how it runs and that nobody reads -> value
     not_understood: list[str] = field(default_factory=list)  # options the parser does not know
     unresolved: list[str] = field(default_factory=list)  # variables and substitutions
     notes: list[str] = field(default_factory=list)  # what an answer leaves out, or takes

@@ -81,6 +81,7 @@ def read_bridge(table: dict[str, Any]) -> Found:
         found.overlap_tp = leaves["tp_comm_overlap"] is True
     if "overlap_grad_reduce" in leaves:
         found.overlap_dp = leaves["overlap_grad_reduce"] is True
+    found.offload_optimizer = leaves.get("optimizer_cpu_offload") is True
     put_settings(leaves, found)
     _peft(leaves, found)
     said = ("recipe", "model_name", "model_train_name", "restore_from_path")

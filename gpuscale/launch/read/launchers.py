@@ -128,7 +128,8 @@ def read_size(text: str, script: Script, found: Found) -> None:
     put_machine(text, found)
     total, unknown, told_all = None, False, False
     for words in script.commands:
-        if not any(w.endswith(launcher) for w in words for launcher in LAUNCHERS):
+        starts = any(w.endswith(launcher) for w in words for launcher in LAUNCHERS)
+        if not starts and words[:2] != ["tune", "run"]:  # torchtune's own
             continue
         if words[0] in ("srun", "mpirun", "mpiexec") and not _starts_a_program(words):
             continue

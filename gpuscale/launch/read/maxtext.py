@@ -146,6 +146,8 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     elif str(table.get("grad_dtype")) == "bfloat16":
         found.settings["gradients"] = "bf16"
     _formats(table, found)
+    offload = str(table.get("optimizer_memory_host_offload", "")).lower()
+    found.offload_optimizer = offload == "true"
     try:
         per_device = float(str(table.get("per_device_batch_size", "")))
     except ValueError:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.heard import known_keys, put_unheard
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
 
@@ -21,11 +24,13 @@ class Nested:
 
     def __init__(self, found: Found, table: Mapping[str, Any]) -> None:
         self.found, self.table = found, table
+        self.heard: set[str] = set()
 
     def get(self, *paths: str) -> Any:
         """Value of the first path that has one; None where none has."""
         for path in paths:
             value = self._at(path)
+            self.heard.add(path)
             for _ in range(8):  # a value may name a key that names a key
                 if not isinstance(value, str) or not (named := ELSEWHERE.match(value.strip())):
                     break
@@ -35,6 +40,8 @@ class Nested:
         return None
 
     def _at(self, path: str) -> Any:
+        if path in self.table:
+            return self.table[path]
         value: Any = self.table
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -105,7 +112,6 @@ class Dialect:
     title: str  # what an answer calls such a file
     software: str  # preset of the framework family
     told_by: tuple[str, ...]  # alternatives; of one all paths (apart by spaces) must be there
-    numbers: Mapping[str, str]  # field of `Found` -> its paths, apart by spaces
     read: Callable[[Nested], None]  # what is no plain number
     tunes: bool = True  # of a model of the hub; False: pre-training of a shape
     beside: str = field(default="")  # key that names another file of the same kind
@@ -120,8 +126,9 @@ class Dialect:
         found = Found(self.kind, software=self.software)
         found.method = "full" if self.tunes else "pretrain"
         at = Nested(found, table)
-        at.put(self.numbers)
+        put(dialect(self.kind), at)
         self.read(at)
+        put_unheard(found, table, at.heard, known_keys(self.kind))
         if self.beside and (other := at.text(self.beside)):
             found.beside.append(other)
         return found

@@ -62,7 +62,9 @@ OTHER_TRAINERS = re.compile(r"^(KTO|Reward|PRM|GKD|PPO|XPO|NashMD|OnlineDPO|BCO|
 MODEL_KEYS = ("model_name", "pretrained_model_name_or_path", "model_name_or_path", "model")
 PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "parse_args_into_dataclasses")
 """Calls of programs that a command line or a YAML tells the arguments of the trainer."""
-LOADING = ("max_seq_length", "load_in_4bit", "load_in_8bit", "dtype", "torch_dtype")
+LOADING = tuple(
+    "attn_implementation max_seq_length load_in_4bit load_in_8bit dtype torch_dtype".split()
+)
 BITS = ("load_in_4bit", "load_in_8bit")
 ARGUMENTS = {"per_device_train_batch_size", "output_dir", "num_train_epochs", "max_steps"}
 OTHER_ADAPTERS = re.compile(
@@ -121,7 +123,7 @@ class _Reading:
             if isinstance(maps := said.get("target_modules"), (str, list)):
                 table["target_modules"] = maps
             if said.get(CHECKPOINTS) in (True, False, "unsloth"):
-                table["gradient_checkpointing"] = said[CHECKPOINTS] is not False
+                table["gradient_checkpointing"] = said[CHECKPOINTS]
         elif OTHER_ADAPTERS.match(last):
             self.beyond = (
                 self.beyond or f"{last}: adapters other than LoRA and DoRA are not predicted"
@@ -338,6 +340,8 @@ def _found(program: Program, table: dict[str, Any], adapters: bool, parsed: bool
         read_deepspeed(sections, found)
     if unsloth:
         found.kind = found.software = "unsloth"
+        found.places.pop("recompute", None)  # its own key says it
+        found.offload_activations = table.get("gradient_checkpointing") == "unsloth"
         found.n_gpus = 1
     devices = program.environment.get("CUDA_VISIBLE_DEVICES", "")
     if re.fullmatch(r"\d+(,\s*\d+)*", devices):

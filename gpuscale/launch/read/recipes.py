@@ -219,6 +219,10 @@ def of_recipe(name: str, overrides: dict[str, Any]) -> Found:
     hub = str(said.get("model", "-"))
     base = {k: v for k, v in said.items() if k not in ("model", "num_gpus", "gpu")}
     table = base | overrides
+    leaves = {key.rsplit(".", 1)[-1]: value for key, value in overrides.items()}
+    if str(leaves.get("pipeline_model_parallel_size")) == "1":  # nor the chunks of its stages
+        split = ("virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout")
+        table = {k: v for k, v in table.items() if k in overrides or k not in split}
     precision = str(overrides.get("mixed_precision") or overrides.get("compute_dtype") or "")
     if not precision:  # a recipe of the library says its format in its name
         named = re.search(r"mxfp8|nvfp4|fp8mx|fp8", name)

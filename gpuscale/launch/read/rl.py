@@ -6,8 +6,12 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.keyed import whole
+from gpuscale.launch.read.nested import Nested
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,57 +60,28 @@ TRAINERS = {
 }
 """Program of OpenRLHF -> its method; the other ones, `train_ppo*`, name an estimator."""
 
-OPENRLHF = {
-    "micro_train_batch_size": "micro_batch_size",
-    "train.micro_batch_size": "micro_batch_size",
-    "train_batch_size": "global_batch_size",
-    "train.batch_size": "global_batch_size",
-    "max_len": "seq_len",
-    "data.max_len": "seq_len",
-    "zero_stage": "zero_stage",
-    "ds.zero_stage": "zero_stage",
-    "ring_attn_size": "cp",
-    "ds.ring_attn_size": "cp",
-    "ds_tensor_parallel_size": "tp",
-    "ds.tensor_parallel_size": "tp",
-    "lora_rank": "lora_rank",
-    "ds.lora.rank": "lora_rank",
-    "model.lora_rank": "lora_rank",
-    "actor_num_nodes": "n_nodes",
-    "actor.num_nodes": "n_nodes",
-    "actor_num_gpus_per_node": "gpus_per_node",
-    "actor.num_gpus_per_node": "gpus_per_node",
-}
-"""Option, of releases before and after the names got sections -> field."""
-
-
-PARTS = ("actor", "model")
-
 
 def read_openrlhf(words: Sequence[str], table: Mapping[str, Any]) -> Found:
     """Read a command of OpenRLHF; options before 0.10 have no sections (`--zero_stage`)."""
+    given, table = table, Heard(table)
     get = Reader(Found("openrlhf", software="openrlhf", version="OpenRLHF"), table)
     found = get.found
-    for key, field in OPENRLHF.items():
-        number = get.number(key, field)
-        if number is not None and (number or field == "zero_stage"):
-            setattr(found, field, number)
-    names = ("pretrain", "model_name_or_path", *(f"{p}.model_name_or_path" for p in PARTS))
-    found.model_name = next((m for key in names if (m := get.text(key, "model"))), None)
+    at = Nested(found, table)
+    put(dialect("openrlhf"), at)
+    found.rl = {}
     found.zero_stage = 2 if found.zero_stage is None else found.zero_stage
     found.cp_kind = "ring" if found.cp > 1 else None
-    dtype = get.text("ds.param_dtype") or get.text("param_dtype")
-    found.precision = "fp16" if dtype == "fp16" else "bf16"
-    kept = ("gradient_checkpointing", *(f"{p}.gradient_checkpointing_enable" for p in PARTS))
-    found.recompute = "full" if any(key in table for key in kept) else "none"
-    found.offload_optimizer = "adam_offload" in table or "ds.adam_offload" in table
+    found.precision = found.precision or "bf16"
+    found.recompute = found.recompute or "none"
     four_bit = "load_in_4bit" in table or "ds.load_in_4bit" in table
     found.method = ("qlora" if four_bit else "lora") if found.lora_rank else "full"
+    found.weights = None
     program = next((w.rsplit(".", 1)[-1] for w in words if "openrlhf.cli." in w), "")
     if (method := TRAINERS.get(program)) is None:
         _openrlhf_rollouts(get)
     elif method:
         put_rl(found, {"method": method})
+    put_unheard(found, given, table.asked | at.heard, known_keys("openrlhf"))
     return found
 
 

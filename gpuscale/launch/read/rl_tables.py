@@ -15,8 +15,6 @@ DEGREES = {name: key for name, key in MEGATRON_KEYS.items() if name != "vpp"}
 def _nemo_rl(at: Nested) -> None:
     """NeMo-RL: a policy over Megatron-Core or over torch's FSDP2 (dtensor)."""
     found = at.found
-    found.model_name = at.text("policy.model_name") or None
-    found.precision = precision_of(at.text("policy.precision"))
     if at.true("policy.megatron_cfg.enabled"):
         part = "policy.megatron_cfg"
         at.put({name: f"{part}.{key}" for name, key in DEGREES.items()})
@@ -29,6 +27,7 @@ def _nemo_rl(at: Nested) -> None:
         found.offload_parameters = found.offload_optimizer = at.true(f"{part}.cpu_offload")
         found.zero_stage = 3
     found.recompute = "full" if at.true(f"{part}.activation_checkpointing") else "none"
+    kept = at.text("loss_fn.reference_policy_kl_penalty")
     rank = at.number(f"{part}.lora_cfg.dim", f"{part}.peft.dim", f"{part}.lora.dim")
     if rank and at.true(f"{part}.lora_cfg.enabled", f"{part}.peft.enabled", default=True):
         found.method, found.lora_rank = "lora", rank
@@ -54,7 +53,7 @@ def _nemo_rl(at: Nested) -> None:
             rl["prompt"] = None  # its limit is that of the whole sequence
         if found.seq_len and (longest or 0) >= found.seq_len:
             rl["max_response"] = None
-        put_rl(found, {"method": "grpo"} | rl)
+        put_rl(found, {"method": "grpo", "no_kl": is_zero(kept or None) or None} | rl)
     found.global_batch_size = batch or found.global_batch_size
 
 
@@ -202,13 +201,6 @@ RL_TABLES = (
             "defaults sft",
             "defaults distillation",
         ),
-        {
-            "global_batch_size": "policy.train_global_batch_size",
-            "micro_batch_size": "policy.train_micro_batch_size",
-            "seq_len": "policy.max_total_sequence_length",
-            "n_nodes": "cluster.num_nodes",
-            "gpus_per_node": "cluster.gpus_per_node",
-        },
         _nemo_rl,
         beside="defaults",
     ),
@@ -217,31 +209,14 @@ RL_TABLES = (
         "ROLL configuration",
         "verl",
         ("actor_train actor_infer", "actor_train pretrain"),
-        {
-            "micro_batch_size": "actor_train.training_args.per_device_train_batch_size",
-            "accumulation": "actor_train.training_args.gradient_accumulation_steps",
-            "seq_len": "sequence_length",
-        },
         _roll,
     ),
-    Dialect(
-        "skyrl",
-        "SkyRL job",
-        "skyrl",
-        ("trainer.policy.model.path",),
-        {
-            "micro_batch_size": "trainer.micro_train_batch_size_per_gpu",
-            "n_nodes": "trainer.placement.policy_num_nodes",
-            "gpus_per_node": "trainer.placement.policy_num_gpus_per_node",
-        },
-        _skyrl,
-    ),
+    Dialect("skyrl", "SkyRL job", "skyrl", ("trainer.policy.model.path",), _skyrl),
     Dialect(
         "areal",
         "AReaL configuration",
         "areal",
         ("actor.path", "allocation_mode", "gconfig actor", "model.path train_dataset"),
-        {"n_nodes": "cluster.n_nodes", "gpus_per_node": "cluster.n_gpus_per_node"},
         _areal,
     ),
 )

@@ -42,12 +42,12 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
     kind = "lora" if "lora" in kind and kind != "dora" else kind
     bits = {"quantization_bit": table["quant_bits"]} if "quant_bits" in table else {}
     renamed = {"model_name_or_path": table.get("model"), "finetuning_type": kind, **bits}
-    found = read_arguments(table | renamed, "trainer", "")
+    found = read_arguments(table | renamed, "ms-swift", "")
     _beside(table, found)
-    found.kind, found.version = "ms-swift", "ms-swift"
+    found.version = "ms-swift"
     if str(table.get("torch_dtype", "bfloat16")) == "bfloat16":
         found.precision = found.precision or "bf16"
-    found.recompute = "none" if table.get("gradient_checkpointing") == "false" else "full"
+    found.recompute = found.recompute or "full"
     if found.method == "lora" and found.lora_rank is None:
         found.lora_rank = 8
     zero = str(table.get("deepspeed", ""))

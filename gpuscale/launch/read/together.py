@@ -112,7 +112,7 @@ def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
             if field == "method" and other.kind in SHARDED and first.kind != "program":
                 continue  # Megatron's pre-training with a DeepSpeed file stays so
             recipe = first.kind == "trainer" and other.kind == "program"
-            if field == "not_understood" and (recipe or first.source.endswith(".py")):
+            if field in ("not_understood", "asked") and (recipe or first.source.endswith(".py")):
                 continue  # the program itself reads them
             if field == "unread":
                 _unread(first, other)

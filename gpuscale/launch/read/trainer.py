@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import known_options
 from gpuscale.launch.read import rl
-from gpuscale.launch.read.adapters import targets_of
 from gpuscale.launch.read.found import UNSET, Found, named_model
+from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.program import NO_TRAINING, TRAINS
 
 DEEPSPEED_KEYS = frozenset(
@@ -40,6 +43,8 @@ def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
             found.not_understood.append(f"{key} (DeepSpeed ignores it)")
     zero = section(table, "zero_optimization")
     found.zero_stage = _number(zero, "stage") or 0
+    if isinstance(overlap := zero.get("overlap_comm"), bool):
+        found.overlap_dp = overlap
     found.offload_optimizer = _device(zero, "offload_optimizer")
     found.offload_parameters = _device(zero, "offload_param")
     if found.offload_parameters and found.zero_stage != 3:
@@ -189,34 +194,13 @@ def _parallelism(section: dict[str, Any], found: Found) -> None:
             )
 
 
-ARGUMENTS = {
-    "per_device_train_batch_size": "micro_batch_size",
-    "gradient_accumulation_steps": "accumulation",
-    "micro_batch_size": "micro_batch_size",
-    "grad_accum": "accumulation",
-    "grad_accum_steps": "accumulation",
-    "cutoff_len": "seq_len",
-    "sequence_len": "seq_len",
-    "max_seq_length": "seq_len",
-    "max_seq_len": "seq_len",
-    "max_length": "seq_len",
-    "model_max_length": "seq_len",
-    "block_size": "seq_len",
-    "tensor_parallel_size": "tp",
-    "context_parallel_size": "cp",
-    "sequence_parallel_size": "cp",
-    "sequence_parallel_degree": "cp",
-    "lora_rank": "lora_rank",
-    "lora_r": "lora_rank",
-    "lora_dim": "lora_rank",
-    "peft_lora_r": "lora_rank",
-}
-"""Trainer argument or YAML key -> field of `Found`."""
 HALVES = ("source_max_len", "target_max_len"), ("max_source_length", "max_target_length")
 """Arguments that together are the length: of the prompt, of the answer."""
-FUSED = ("use_liger_kernel", "use_liger", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
-"""Arguments of trainers, LLaMA-Factory and axolotl that fuse the head with the loss."""
-TOLD = {*ARGUMENTS, *HALVES[0], *HALVES[1], "bf16", "fp16", "gradient_checkpointing", "optim"}
+TOLD = frozenset(
+    "per_device_train_batch_size gradient_accumulation_steps micro_batch_size grad_accum "
+    "grad_accum_steps max_seq_length max_seq_len max_length model_max_length block_size lora_r "
+    "lora_rank lora_dim bf16 fp16 gradient_checkpointing optim".split()
+) | {*HALVES[0], *HALVES[1]}
 """Arguments whose defaults in a program of one's own are taken."""
 
 
@@ -247,50 +231,27 @@ TWO_STACKS = re.compile(
 """Names of models of an encoder and a decoder."""
 
 
-def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
+MODEL_KEYS = ("model_name", "model_path", "config_name", "model_id", "model_id_or_path")
+
+
+def read_arguments(table: dict[str, Any], kind: str, software: str, rows: str = "") -> Found:
     """Read trainer arguments as a flat table (`--key value`, LLaMA-Factory or axolotl YAML)."""
     found = Found(kind, software=software)
-    model = table.get("model_name_or_path") or table.get("base_model") or table.get("model")
-    for key in ("model_name", "model_path", "config_name", "model_id", "model_id_or_path"):
-        model = model or (table.get(key) if "/" in str(table.get(key)) else None)
-    model = model or table.get("config_name")
-    name = named_model(str(model)) if model else ""
-    if UNSET in name:
-        found.unread["model"] = name.replace(UNSET, "")
-    found.model_name = name if name and UNSET not in name else None
-    if found.model_name and TWO_STACKS.search(name):
-        found.beyond.append(f"{name}: an encoder and a decoder, not a decoder-only language model")
+    every = {key: value for key, value in table.items() if key != "batch_size"}
     if "batch_size" in table and "per_device_train_batch_size" not in table:
         table = table | {"per_device_train_batch_size": table["batch_size"]}
-    if part := next((key for key in VISION if str(table.get(key, "False")) != "False"), ""):
-        found.beyond.append(f"{part}: more than a decoder-only language model trains")
-    for key, field in ARGUMENTS.items():
-        if UNSET in str(table.get(key, "")):
-            found.unread[field] = str(table[key]).replace(UNSET, "")
-        number = _number(table, key)
-        if number is not None:
-            setattr(found, field, number)
-            found.places[field] = f"{key}: {number}"
+    table = Heard(table)
+    at = Nested(found, table)
+    put(dialect(rows or ROWS.get(kind, "transformers")), at)
+    _model(table, found)
     for pair in HALVES:
         if all(lengths := [_number(table, key) or 0 for key in pair]):
             found.seq_len = sum(lengths)
             found.places["seq_len"] = " + ".join(pair)
-    found.precision = "fp16" if _true(table, "fp16") else "bf16" if _true(table, "bf16") else None
-    _activations(table, kind, found)
+    if kind == "llama-factory" and found.recompute is None:  # its own default
+        found.recompute = "full"
     _method(table, kind, found)
-    keys = ("lora_target", "lora_target_modules", "target_modules")
-    found.targets = targets_of(next((table[key] for key in keys if table.get(key)), ""))
-    if _true(table, "lora_target_linear"):  # of axolotl
-        found.targets = ("all-linear",)
-    if _true(table, "load_in_8bit") or 8 in (
-        _number(table, "quantization_bit"),
-        _number(table, "bits"),
-    ):
-        found.weights = "int8"
-        found.method = "lora" if found.method == "qlora" else found.method
     rl.put_trainer(table, found)
-    optimizer = table.get("optim") or table.get("optimizer")
-    found.optimizer = str(optimizer) if optimizer else None
     if isinstance(fsdp := table.get("fsdp"), (list, str)) and fsdp:
         found.zero_stage = 3 if "full_shard" in str(fsdp) else 2
         found.offload_parameters = found.offload_optimizer = "offload" in str(fsdp)
@@ -300,12 +261,34 @@ def read_arguments(table: dict[str, Any], kind: str, software: str) -> Found:
         version = table.get("fsdp_version", named.get("fsdp_version"))
         _fsdp({**named, "fsdp_version": version}, found)
     _named_config(table, found)
+    put_unheard(found, every, table.asked | at.heard, known_keys(rows or ROWS.get(kind, "")))
     told = {key for key in OTHER_TASKS if str(table.get(key, "False")).lower() != "false"}
     if told and not (_true(table, "do_train") or "learning_rate" in table):
         found.beyond.append(
             f"{min(told)}: an inference, an export or an evaluation, not a training"
         )
     return found
+
+
+ROWS = {"llama-factory": "llama-factory", "axolotl": "axolotl", "ms-swift": "ms-swift"}
+"""Kind -> the framework whose rows say its arguments; others are trainers of Transformers."""
+
+
+def _model(table: dict[str, Any], found: Found) -> None:
+    """Name the model, and say where it is no decoder-only language model."""
+    model = table.get("model_name_or_path") or table.get("base_model") or table.get("model")
+    for key in MODEL_KEYS:
+        model = model or (table.get(key) if "/" in str(table.get(key)) else None)
+    model = model or table.get("config_name")
+    name = named_model(str(model)) if model else ""
+    found.unread.pop("model", None)
+    if UNSET in name:
+        found.unread["model"] = name.replace(UNSET, "")
+    found.model_name = name if name and UNSET not in name else None
+    if found.model_name and TWO_STACKS.search(name):
+        found.beyond.append(f"{name}: an encoder and a decoder, not a decoder-only language model")
+    if part := next((key for key in VISION if str(table.get(key, "False")) != "False"), ""):
+        found.beyond.append(f"{part}: more than a decoder-only language model trains")
 
 
 def _named_config(table: dict[str, Any], found: Found) -> None:
@@ -326,36 +309,34 @@ def _true(table: dict[str, Any], key: str) -> bool:
     return str(table.get(key, "")).lower() in ("true", "1", "yes", "auto")
 
 
-def _activations(table: dict[str, Any], kind: str, found: Found) -> None:
-    """Put what is recomputed, the loss and the attention on the record."""
-    habit = kind == "llama-factory" and not _true(table, "disable_gradient_checkpointing")
-    if habit or _true(table, "gradient_checkpointing"):  # LLaMA-Factory's own default
-        found.recompute = "full"
-    elif str(table.get("gradient_checkpointing")).lower() == "false":
-        found.recompute = "none"
-    if any(_true(table, key) for key in FUSED):
-        found.tuning["loss"] = "fused"
-    if table.get("attn_implementation") == "eager" or table.get("attn_impl") == "eager":
-        found.tuning["attention"] = "eager"
-
-
 def _method(table: dict[str, Any], kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
     bits = _number(table, "quantization_bit") or _number(table, "bits")
     four_bit = _true(table, "load_in_4bit") or _true(table, "q_lora") or bits == 4
+    eight_bit = _true(table, "load_in_8bit") or bits == 8
     named = table.get("adapter") or table.get("finetuning_type") or table.get("train_mode")
     adapter = str(named or "").lower()
     chosen = _true(table, "use_peft") or _true(table, "use_lora")
     if not adapter and (chosen or found.lora_rank):
         adapter = "lora"
-    if adapter == "qlora" or (adapter == "lora" and four_bit):
-        found.method = "qlora"
-    elif adapter == "lora":
-        found.method = "dora" if _true(table, "use_dora") else "lora"
+    dora = _true(table, "use_dora") or _true(table, "peft_use_dora")
+    if adapter not in ("lora", "qlora"):
+        found.method, found.weights = "full", "int8" if eight_bit else None
+    elif eight_bit:
+        found.method, found.weights = "dora" if dora else "lora", "int8"
+    elif adapter == "qlora" or four_bit:
+        nested = [str(table.get(key)).lower() for key in NESTED]
+        base = "nf4-nodq" if "false" in nested else "nf4"
+        found.method = "dora" if dora else "qlora"
+        found.weights = base if dora or base != "nf4" else None
     else:
-        found.method = "full"
+        found.method, found.weights = "dora" if dora else "lora", None
     if found.method != "full" and found.lora_rank is None:
         found.lora_rank = 8 if kind == "llama-factory" else None
+
+
+NESTED = ("double_quantization", "use_bnb_nested_quant", "bnb_4bit_use_double_quant")
+"""Arguments that turn the second quantisation of 4-bit weights off."""
 
 
 ALONE = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -365,12 +346,20 @@ ALONE = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 def read_command(words: list[str], table: dict[str, Any]) -> Found:
     """Read a command of a program with the arguments of a trainer of Hugging Face."""
     programs = [w for w in words if w.endswith(".py")]
-    named = r"(?:^|_)(dpo|orpo|simpo|grpo|ppo|rm|reward)(?![a-z])"
+    programs += [b for a, b in zip(words, words[1:], strict=False) if a == "-m" and "trl" in b]
+    named = r"(?:^|_|\.)(dpo|orpo|simpo|grpo|rloo|ppo|rm|reward)(?![a-z])"
     last = programs[-1].rsplit("/", 1)[-1] if programs else ""
     if (method := re.search(named, last)) is not None:  # scripts of TRL and its kin
         table.setdefault("rl", method[1].replace("reward", "rm"))
     kind = "llama-factory" if "finetuning_type" in table else "trainer"
-    found = read_arguments(table, kind, "llama-factory" if kind != "trainer" else "")
+    ours = any(re.search(r"(^|/)trl[./]", program) for program in programs)
+    software = "llama-factory" if kind != "trainer" else ""
+    found = read_arguments(table, kind, software, "trl" if ours else "")
+    found.rl = {k: v for k, v in found.rl.items() if "method" in found.rl}
+    if "config_name" in table and not table.get("model_name_or_path"):
+        found.method = "pretrain"  # from random weights (run_clm.py)
+    if ours and table.get("dtype") == "float32":
+        found.software = "trl"
     if kind == "trainer":
         found.program, found.options = programs[-1] if programs else "", table
         if NO_TRAINING.search(last) and not TRAINS.search(last):

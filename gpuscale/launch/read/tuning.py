@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from gpuscale.launch.dialects.hooks import ATTENTION, MLP
+from gpuscale.launch.read.adapters import targets_of
 from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape
 from gpuscale.launch.read.rl import put_rl
 
@@ -36,16 +38,18 @@ def _torchtune(at: Nested) -> None:
             {key: at.number(f"{part}.{word}") for key, word in TORCHTUNE_SHAPE.items()},
             gated=True,
         )
-    found.precision = precision_of(at.text("dtype"))
-    found.recompute = "full" if at.true("enable_activation_checkpointing") else "none"
-    found.offload_activations = at.true("enable_activation_offloading")
+    found.recompute = found.recompute or "none"
     found.offload_parameters = found.offload_optimizer = at.true("fsdp_cpu_offload")
     stem = builder.rsplit(".", 1)[-1]
     four_bit = stem.startswith("qlora") or at.true("model.quantize_base")
     if found.lora_rank:
-        found.method = "qlora" if four_bit else "dora" if at.true("model.use_dora") else "lora"
-    optimizer = at.text("optimizer._component_").rsplit(".", 1)[-1]
-    found.optimizer = TORCHTUNE_OPTIMIZERS.get(optimizer)
+        dora = at.true("model.use_dora")
+        found.method = "dora" if dora else "qlora" if four_bit else "lora"
+        found.weights = "nf4" if dora and four_bit else None
+        maps = targets_of(at.get("model.lora_attn_modules"))
+        mlp = at.true("model.apply_lora_to_mlp")
+        whole = mlp and len(maps) == len(ATTENTION)
+        found.targets = ("all-linear",) if whole else (*maps, *(MLP if mlp else ()))
     loss = at.text("loss._component_", "rlhf_loss._component_").lower()
     if "dpo" in loss:
         put_rl(found, {"method": "dpo"})
@@ -71,16 +75,6 @@ TORCHTUNE_SHAPE = {
     "ffn": "intermediate_dim",
     "vocab": "vocab_size",
 }
-TORCHTUNE_OPTIMIZERS = {
-    "AdamW": "adamw",
-    "Adam": "adamw",
-    "AdamW8bit": "adamw_8bit",
-    "PagedAdamW8bit": "paged_adamw_8bit",
-    "PagedAdamW": "paged_adamw_32bit",
-    "SGD": "sgd",
-}
-
-
 LITGPT_MAPS = {"query": True, "key": False, "value": True, "projection": False, "mlp": False}
 LITGPT_TARGETS = {"query": "q", "key": "k", "value": "v", "projection": "o", "mlp": "gate up down"}
 """Flags of LitGPT's adapters, with their habit (finetune/lora.py) -> maps."""
@@ -98,18 +92,18 @@ def _litgpt(at: Nested) -> None:
         found.method = "qlora" if "bnb" in at.text("quantize") else "lora"
         on = {n for n, habit in LITGPT_MAPS.items() if at.true(f"lora_{n}", default=habit)}
         parts = [maps for n, maps in LITGPT_TARGETS.items() if n in on]
-        found.targets = tuple(" ".join(parts).split())
+        whole = set(on) == set(LITGPT_MAPS)
+        found.targets = ("all-linear",) if whole else tuple(" ".join(parts).split())
     elif not folder:
         found.method = "pretrain"
     else:  # FSDP with checkpoints of blocks where there are several devices (finetune/full.py)
-        found.zero_stage = 3 if (found.world_size or 1) > 1 else 0
+        several = (found.world_size or 1) > 1
+        found.zero_stage, found.recompute = (3, "full") if several else (0, "none")
 
 
 def _veomni(at: Nested) -> None:
     """VeOmni: FSDP2 by default, sequences over Ulysses, activations checkpointed."""
     found = at.found
-    name = at.text("model.model_path", "model.config_path")
-    found.model_name = name.rstrip("/") or None
     found.precision = "bf16"
     mode = at.text(
         "train.accelerator.fsdp_config.fsdp_mode", "train.data_parallel_mode", "train.dp_mode"
@@ -133,12 +127,7 @@ def _veomni(at: Nested) -> None:
 def _oumi(at: Nested) -> None:
     """oumi: a trainer of TRL or its own, with sections for adapters, FSDP and DeepSpeed."""
     found = at.found
-    found.model_name = at.text("model.model_name") or None
-    word = at.text("model.torch_dtype_str", "training.mixed_precision_dtype")
-    found.precision = precision_of(word)
-    checkpointed = at.true("training.enable_gradient_checkpointing")
-    found.recompute = "full" if checkpointed else "none"
-    found.optimizer = at.text("training.optimizer") or None
+    found.recompute = found.recompute or "none"
     if at.true("training.use_peft"):
         four_bit = at.true("peft.q_lora")
         found.method, found.lora_rank = "qlora" if four_bit else "lora", found.lora_rank or 8
@@ -201,16 +190,13 @@ def _xtuner(at: Nested) -> None:
 def _automodel(at: Nested) -> None:
     """NeMo Automodel: FSDP2 with tensor, context, pipeline and expert axes."""
     found = at.found
-    names = ("pretrained_model_name_or_path", "config.pretrained_model_name_or_path")
     target = at.text("model._target_")
-    found.model_name = at.text(*(f"model.{n}" for n in names), "model.model_name_or_path") or None
-    found.precision = precision_of(at.text("model.torch_dtype") or "bfloat16")
+    found.precision = found.precision or "bf16"
     if at.true("fp8.enabled"):
         found.precision = "fp8"
     strategy = at.text("distributed.strategy", "distributed._target_").lower()
     found.zero_stage = 0 if "ddp" in strategy else 3
-    kept = "distributed.activation_checkpointing"
-    found.recompute = "full" if at.true(kept) else "none"
+    found.recompute = found.recompute or "none"
     found.cp_kind = "ring" if found.cp > 1 else None
     if at.get("peft") is not None:
         found.method, found.lora_rank = "lora", at.number("peft.dim") or 8
@@ -225,10 +211,8 @@ def _automodel(at: Nested) -> None:
 def _mistral(at: Nested) -> None:
     """mistral-finetune: LoRA over torch's FSDP, activations checkpointed (finetune/args.py)."""
     found = at.found
-    found.model_name = at.text("model_id_or_path") or None
-    found.precision = precision_of(at.text("param_dtype") or "bfloat16")
+    found.precision, found.recompute = found.precision or "bf16", found.recompute or "full"
     found.zero_stage = 3
-    found.recompute = "full" if at.true("checkpoint", default=True) else "none"
     found.method = "lora" if at.true("lora.enable", default=True) else "full"
     found.lora_rank = found.lora_rank or 64
 
@@ -270,14 +254,6 @@ TUNING = (
         "torchtune recipe",
         "torchtune",
         ("model._component_", "policy_model._component_"),
-        {
-            "micro_batch_size": "forward_batch_size batch_size",
-            "accumulation": "gradient_accumulation_steps",
-            "seq_len": "tokenizer.max_seq_len",
-            "tp": "tensor_parallel_dim",
-            "cp": "context_parallel_dim",
-            "lora_rank": "model.lora_rank",
-        },
         _torchtune,
     ),
     Dialect(
@@ -285,14 +261,6 @@ TUNING = (
         "LitGPT configuration",
         "litgpt",
         ("train.micro_batch_size checkpoint_dir", "train.micro_batch_size model_name"),
-        {
-            "micro_batch_size": "train.micro_batch_size",
-            "global_batch_size": "train.global_batch_size",
-            "seq_len": "train.max_seq_length",
-            "gpus_per_node": "devices",
-            "n_nodes": "num_nodes",
-            "lora_rank": "lora_r",
-        },
         _litgpt,
     ),
     Dialect(
@@ -300,14 +268,6 @@ TUNING = (
         "VeOmni configuration",
         "fsdp",
         ("model.model_path data.max_seq_len", "model.model_path train", "model.config_path train"),
-        {
-            "micro_batch_size": "train.micro_batch_size",
-            "global_batch_size": "train.global_batch_size",
-            "seq_len": "data.max_seq_len",
-            "cp": "train.accelerator.ulysses_size train.ulysses_parallel_size",
-            "ep": "train.accelerator.ep_size train.expert_parallel_size",
-            "dp_replicate": "train.accelerator.dp_replicate_size",
-        },
         _veomni,
     ),
     Dialect(
@@ -315,38 +275,16 @@ TUNING = (
         "oumi configuration",
         "hf-trainer",
         ("training.trainer_type", "model.model_name training.per_device_train_batch_size"),
-        {
-            "micro_batch_size": "training.per_device_train_batch_size",
-            "accumulation": "training.gradient_accumulation_steps",
-            "seq_len": "model.model_max_length training.max_seq_length",
-            "lora_rank": "peft.lora_r",
-        },
         _oumi,
     ),
     Dialect(
-        "fairseq2",
-        "fairseq2 recipe",
-        "fsdp",
-        ("regime dataset", "regime model trainer"),
-        {
-            "seq_len": "dataset.max_seq_len",
-            "micro_batch_size": "dataset.batch_size",
-            "accumulation": "trainer.grad_accumulation.num_batches trainer.grad_accumulation",
-            "tp": "gang.tensor_parallel_size trainer.tensor_parallel_size",
-        },
-        _fairseq2,
+        "fairseq2", "fairseq2 recipe", "fsdp", ("regime dataset", "regime model trainer"), _fairseq2
     ),
     Dialect(
         "xtuner",
         "XTuner configuration",
         "hf-trainer",
         ("accumulative_counts model.llm", "pretrained_model_name_or_path model.llm"),
-        {
-            "micro_batch_size": "batch_size train_dataloader.batch_size",
-            "accumulation": "accumulative_counts",
-            "seq_len": "max_length",
-            "cp": "sequence_parallel_size",
-        },
         _xtuner,
     ),
     Dialect(
@@ -354,17 +292,6 @@ TUNING = (
         "NeMo Automodel recipe",
         "nemo-automodel",
         ("step_scheduler model",),
-        {
-            "micro_batch_size": "step_scheduler.local_batch_size",
-            "global_batch_size": "step_scheduler.global_batch_size",
-            "seq_len": "packed_sequence.packed_sequence_size dataset.seq_length dataset.seq_len "
-            "dataset.max_seq_length",
-            "tp": "distributed.tp_size",
-            "cp": "distributed.cp_size",
-            "pp": "distributed.pp_size",
-            "ep": "distributed.ep_size",
-            "dp_replicate": "distributed.dp_replicate_size",
-        },
         _automodel,
     ),
     Dialect(
@@ -372,12 +299,6 @@ TUNING = (
         "mistral-finetune configuration",
         "fsdp",
         ("model_id_or_path lora", "model_id_or_path seq_len"),
-        {
-            "micro_batch_size": "batch_size",
-            "accumulation": "num_microbatches",
-            "seq_len": "seq_len",
-            "lora_rank": "lora.rank",
-        },
         _mistral,
     ),
     Dialect(
@@ -385,15 +306,6 @@ TUNING = (
         "prime-rl configuration",
         "prime-rl",
         ("orchestrator", "deployment model.name", "model.name data.seq_len"),
-        {
-            "seq_len": "seq_len trainer.model.seq_len data.seq_len",
-            "micro_batch_size": "data.micro_batch_size trainer.data.micro_batch_size",
-            "global_batch_size": "data.batch_size",
-            "cp": "trainer.model.cp model.cp",
-            "ep": "trainer.model.ep model.ep",
-            "tp": "trainer.model.tp model.tp",
-            "dp_replicate": "trainer.model.dp_replicate model.dp_replicate",
-        },
         _prime_rl,
     ),
 )

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
+from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import ESTIMATORS, Reader, is_zero, put_rl
 
 if TYPE_CHECKING:
@@ -86,21 +90,18 @@ def read_verl(table: Mapping[str, Any], words: str) -> Found:
     `table`: its keys, dotted. `words`: what else names its trainer. Batch sizes are prompts of a
     step; a sequence is a prompt and its longest response. What is not said is verl's own.
     """
+    given, table = table, Heard(table)
     get = Reader(Found("verl", software="verl", version="verl"), table)
     found = get.found
-    found.precision = "bf16"
     sft = "sft_trainer" in words or "model.partial_pretrain" in table
+    at = Nested(found, table)
+    put(dialect("verl-sft" if sft else "verl"), at)
+    found.rl, found.zero_stage = {}, None
+    found.precision = "bf16"
     own = {} if sft else {"trainer.nnodes": 1, "trainer.n_gpus_per_node": 8}
     found.n_nodes = get.number("trainer.nnodes", "n_nodes", own)
     found.gpus_per_node = get.number("trainer.n_gpus_per_node", "gpus_per_node", own)
-    model = ("model.partial_pretrain", "model.path") if sft else ("actor_rollout_ref.model.path",)
-    found.model_name = next((m for key in model if (m := get.text(key, "model"))), None)
-    at = "model." if sft else "actor_rollout_ref.model."
-    kept = get.text(f"{at}enable_gradient_checkpointing")
-    found.recompute = "none" if str(kept).lower() == "false" else "full"
-    found.offload_activations = get.true(f"{at}enable_activation_offload")
-    rank = get.number(f"{at}lora_rank", "lora_rank")
-    found.lora_rank = rank or None
+    found.recompute = found.recompute or "full"
     found.method = "lora" if found.lora_rank else "full"
     if sft:
         _verl_tuning(get)
@@ -108,6 +109,7 @@ def read_verl(table: Mapping[str, Any], words: str) -> Found:
         _verl_policy(get, words)
         _verl_rollouts(get)
     found.cp_kind = "ulysses" if found.cp > 1 and "megatron" not in " ".join(table) else None
+    put_unheard(found, given, table.asked | at.heard, known_keys("verl"))
     return found
 
 
@@ -115,14 +117,10 @@ def _verl_tuning(get: Reader) -> None:
     """Batch and length of supervised fine-tuning, by verl/trainer/config/sft_trainer.yaml."""
     found = get.found
     own = {"data.micro_batch_size_per_gpu": 4, "data.train_batch_size": 256}
-    found.micro_batch_size = get.number(
-        "data.micro_batch_size_per_gpu", "micro_batch_size"
-    ) or get.number("data.micro_batch_size", "micro_batch_size")
     if found.micro_batch_size is None:
         found.micro_batch_size = get.number("data.micro_batch_size_per_gpu", "", own)
     found.global_batch_size = get.number("data.train_batch_size", "global_batch_size", own)
     found.seq_len = get.number("data.max_length", "seq_len", {"data.max_length": 1024})
-    found.cp = get.number("ulysses_sequence_parallel_size", "cp") or 1
     found.zero_stage = 3
 
 
@@ -141,17 +139,12 @@ def _verl_policy(get: Reader, words: str) -> None:
         found.zero_stage = 1
         found.sequence_parallel = True
     else:
-        found.cp = get.number(f"{actor}ulysses_sequence_parallel_size", "cp") or 1
         found.zero_stage = 3
     size = get.number(f"{part}fsdp_size") or 0
     if 0 < size < (found.world_size or 0):
         found.notes.append(f"fsdp_size {size}: its shards are counted as over all GPUs, too small")
     found.offload_parameters = get.true(f"{part}param_offload")
     found.offload_optimizer = get.true(f"{part}optimizer_offload")
-    sizes = ("ppo_micro_batch_size_per_gpu", "micro_batch_size_per_gpu")
-    found.micro_batch_size = next(
-        (n for key in sizes if (n := get.number(actor + key, "micro_batch_size"))), None
-    )
     over_all = get.number(f"{actor}ppo_micro_batch_size", "micro_batch_size")  # of old releases
     if found.micro_batch_size is None and over_all and found.world_size:
         found.micro_batch_size = max(1, over_all // found.world_size)

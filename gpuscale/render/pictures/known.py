@@ -98,7 +98,7 @@ def _memory(document: Document) -> list[Chart]:
     if not stages:
         return []
     inputs = document.inputs
-    limit = (r.usable_bytes, f"usable {Axis('', 'bytes').text(r.usable_bytes)}")
+    limit = (r.capacity_bytes, f"usable {Axis('', 'bytes').text(r.capacity_bytes)}")
     degrees = {name: inputs[name] for name in ("tp", "cp", "ep", "pp", "dp")}
     where = f"{inputs['model']} on {inputs['n_gpus']:,} {inputs['gpu']}: " + ", ".join(
         f"{k.upper()} {v}" for k, v in degrees.items() if v > 1

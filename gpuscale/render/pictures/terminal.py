@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gpuscale.foreign import clean
 from gpuscale.render.document import Drawn
-from gpuscale.render.output import clean
 from gpuscale.render.palette import meaning
 from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, Tiers, limits
 from gpuscale.render.pictures.lines import scale_of, values_of

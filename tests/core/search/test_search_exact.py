@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +19,7 @@ from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.rules import Facts, against
 from gpuscale.core.search import space as space_of
+from gpuscale.core.search.burden import burdens, total
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.families import family
@@ -138,12 +141,20 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
 @lru_cache
 def evaluated(
     kind: str, n_gpus: int, space: Space
-) -> list[tuple[float, float, str, tuple[int, ...]]]:
-    """(time, memory, family, grid) of every layout, which no capacity changes."""
+) -> list[tuple[float, float, float, str, tuple[int, ...]]]:
+    """(weighed time, time, memory, family, grid) of every layout, which no capacity changes."""
+    p = problem(kind, n_gpus, 80e9)
     return [
-        (step_s, peak, family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size), grid_of(x))
-        for step_s, peak, x in brute_force(problem(kind, n_gpus, 80e9), space)
+        (*weighed(p, space, step_s, x), peak, *of(x)) for step_s, peak, x in brute_force(p, space)
     ]
+
+
+def of(x: Layout) -> tuple[str, tuple[int, ...]]:
+    return family(x.tp, x.pp, x.cp, x.ep, x.zero_stage, x.shard_group_size), grid_of(x)
+
+
+def weighed(p: Problem, space: Space, step_s: float, x: Layout) -> tuple[float, float]:
+    return step_s * (1 + total(burdens(x, p.facts, space.domain_gpus))), step_s
 
 
 def compare(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> None:
@@ -154,24 +165,29 @@ def compare(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> No
     grids: dict[tuple[int, ...], float] = {}
     every = evaluated(kind, n_gpus, space)
     n = len(every)
-    for seconds, peak, name, key in every:
+    for weighed_s, _, peak, name, key in every:
         if peak <= capacity_bytes:
-            best[name] = min(best.get(name, float("inf")), seconds)
-            grids[key] = min(grids.get(key, float("inf")), seconds)
+            best[name] = min(best.get(name, float("inf")), weighed_s)
+            grids[key] = min(grids.get(key, float("inf")), weighed_s)
     counts = result.counts
     assert counts.declared == n
     parts = counts.evaluated + counts.too_large + counts.dominated + counts.bounded
     assert parts == n and min(counts.evaluated, counts.bounded, counts.too_large) >= 0
     if not best:
-        assert result.best is None
+        assert result.best is None and result.fastest is None
         return
-    fastest = min(best.values())
-    assert result.best is not None
-    assert result.best.step_s == pytest.approx(fastest, rel=1e-12)
-    near = {k: v for k, v in best.items() if v <= FAMILY_CUTOFF * fastest}
-    assert {k: v.step_s for k, v in result.families.items()} == pytest.approx(near, rel=1e-12)
-    want = sorted(grids.values())[: 1 + len(result.next_best)]
-    got = [result.best.step_s, *(f.step_s for f in result.next_best)]
+    least = min(best.values())
+    assert result.best is not None and result.fastest is not None
+    assert result.best.weighed_s == pytest.approx(least, rel=1e-12)
+    fastest = min(step_s for _, step_s, peak, *_ in every if peak <= capacity_bytes)
+    assert result.fastest.step_s == pytest.approx(fastest, rel=1e-12)
+    alone = search(p, space, 0, follow_families=False)
+    assert (alone.best, alone.fastest) == (result.best, result.fastest)
+    near = {k: v for k, v in best.items() if v <= FAMILY_CUTOFF * least}
+    assert {k: v.weighed_s for k, v in result.families.items()} == pytest.approx(near, rel=1e-12)
+    assert len(result.next_best) == min(3, len(grids) - 1)
+    want = sorted(grids.values())[:4]
+    got = [result.best.weighed_s, *(f.weighed_s for f in result.next_best)]
     assert got == pytest.approx(want, rel=1e-12)
 
 
@@ -332,3 +348,58 @@ def test_families_are_named_where_nothing_fits() -> None:
     alone = search(p, space, 0, follow_families=False)
     assert alone.best is None
     assert alone.slower == search(p, space, 0).slower != ()
+
+
+def random_job(seed: int) -> tuple[Problem, Space]:
+    """Return a job with a batch of any kind, some dimensions pinned, on GPUs large and small."""
+    draw = random.Random(seed)
+    kind, n_gpus = draw.choice([("dense", 4), ("dense", 6), ("dense", 8), ("moe", 4), ("moe", 8)])
+    base = problem(kind, n_gpus, draw.choice([80e9, 20e9, 12e9, 7e9]))
+    batch = draw.choice([1, 7, 12, 24, 30, 32, 36, 44, 56, 60])
+    facts = replace(base.facts, global_batch_size=batch, seq_len=draw.choice([512, 2048, 4096]))
+    p = replace(base, facts=facts, cache={}, memory_cache={}, kernel_cache={})
+    pins: dict[str, object] = {k: v for k, v in FEW.items() if k != "micro_batch_size"}
+    for name, choices in {
+        "tp": [(1,), (2,), (1, 2), (4,)],
+        "pp": [(1,), (2,), (1, 2, 4)],
+        "cp": [(1,), (1, 2), (2,)],
+        "zero_stage": [(0,), (1, 3), (3,), (0, 1, 2, 3)],
+        "recompute": [("none",), ("none", "full"), ("full",), ("none", "selective", "full")],
+        "schedule": [("1f1b",), ("1f1b", "interleaved"), ("1f1b", "zb-h1")],
+        "micro_batch_size": [None, None, (1,), (2, 3), (7,)],
+        "shard_group_size": [(), (), (2,)],
+        "offload_optimizer": [(False,), (False, True), (True,)],
+        "offload_activations": [(False,), (False,), (True,)],
+    }.items():
+        chosen = draw.choice(choices)
+        pins |= {} if chosen is None else {name: chosen}
+    space = default_space(facts, 8)
+    ep = tuple(e for e in space.ep if e in (1, 2, 4))
+    return p, replace(space, ep=ep, vpp=(2,), **pins)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("GPUSCALE_JOBS", "40"))))
+def test_random_jobs_however_they_are_asked(seed: int) -> None:
+    """What is proposed, and the fastest, are those of every layout tried, whatever is shown."""
+    p, space = random_job(seed)
+    every = [
+        (*weighed(p, space, step_s, x), of(x))
+        for step_s, peak, x in brute_force(p, space)
+        if peak <= p.room_bytes
+    ]
+    asked = [search(p, space, n, follow_families=f) for n, f in ((0, False), (1, True), (8, True))]
+    assert len({(r.best, r.fastest) for r in asked}) == 1
+    result = asked[-1]
+    if not every:
+        assert result.best is None and result.fastest is None
+        return
+    assert result.best.weighed_s == pytest.approx(min(e[0] for e in every), rel=1e-12)
+    assert result.fastest.step_s == pytest.approx(min(e[1] for e in every), rel=1e-12)
+    grids: dict[tuple[int, ...], float] = {}
+    for weighed_s, _, (_, grid) in every:
+        grids[grid] = min(grids.get(grid, weighed_s), weighed_s)
+    shown = [f.weighed_s for f in (result.best, *result.next_best)]
+    assert shown == pytest.approx(sorted(grids.values())[:9], rel=1e-12)
+    better = replace(p, capacity_bytes=1.3 * p.capacity_bytes)
+    more = search(better, space, 0).best
+    assert more.weighed_s <= result.best.weighed_s

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.capabilities import Capabilities
+from gpuscale.core.capabilities import ANY
 from gpuscale.core.rules import Facts
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.bounds import least_fill, pipeline_floor_s
@@ -35,14 +35,14 @@ from gpuscale.core.settings import JobSettings
 from gpuscale.core.stages import KindWeights, ModelWeights
 from gpuscale.core.step.records import Shape
 
-FACTS = Facts(32, (32,), (8,), (14336,), (1536,), 8, 8192, 512, 64)
+FACTS = Facts(32, (32,), (8,), (14336,), (4608,), 8, 8192, 512, 64)
 DENSE = replace(FACTS, n_experts=0, expert_widths=())
 SPACE = default_space(FACTS, 8)
 GRID = Grid(tp=4, cp=2, cp_kind="ring", pp=2, dp=4)
 
 
 def on(facts=FACTS, **soft):
-    return replace(facts, runs_on=Capabilities("X", **soft))
+    return replace(facts, runs_on=replace(ANY, name="X", **soft))
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,25 @@ def test_degrees_of_experts():
     assert expert_degrees(SPACE, FACTS, GRID._replace(tp=1)) == [(1, 1), (2, 1), (4, 1), (8, 1)]
     deep = replace(FACTS, settings=JobSettings(overlap_ep=True))
     assert (1, 1) not in expert_degrees(SPACE, deep, GRID)
-    assert micro_batches(SPACE, replace(FACTS, global_batch_size=24), GRID) == [1, 2]
-    assert micro_batches(SPACE, FACTS, GRID) == [1, 2, 4, 8, 16]
+
+
+def test_micro_batches_divide_the_batch_of_a_rank():
+    """Of 512, 24 and 3,584 sequences; beside CP those that it does not divide."""
+    plain, four = GRID._replace(cp=1), GRID._replace(cp=4)
+    assert micro_batches(SPACE, FACTS, plain) == [1, 2, 4, 8, 16]
+    assert micro_batches(SPACE, FACTS, GRID) == [1]
+    assert micro_batches(replace(SPACE, cp=(2,)), FACTS, GRID) == [1, 2, 4, 8, 16]
+    assert micro_batches(replace(SPACE, micro_batch_size=(2, 4)), FACTS, GRID) == [2]
+    for batch, length, want, beside in (
+        (24, 8192, [1, 2, 3, 6], [1, 3]),
+        (3584, 1024, [1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128], [1, 7]),
+        (12, 131072, [1, 3], [1, 3]),
+    ):
+        facts = replace(FACTS, global_batch_size=batch, seq_len=length)
+        space = default_space(facts, 8)
+        assert micro_batches(space, facts, plain) == want
+        assert micro_batches(space, facts, GRID) == beside
+        assert set(micro_batches(space, facts, four)) >= set(beside)
 
 
 def test_ways_to_recompute():

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
-    Count,
     Kept,
     Linear,
     Mixer,
-    NonNegativeInt,
-    PositiveInt,
     Product,
     Softmax,
     Work,

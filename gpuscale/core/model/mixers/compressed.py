@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from gpuscale.core.bounds import NonNegativeInt, PositiveInt
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Kept,
     Linear,
     Mixer,
-    NonNegativeInt,
     Plain,
-    PositiveInt,
     Product,
     Work,
     low_rank_query,

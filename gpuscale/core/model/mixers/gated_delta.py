@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import (
-    CacheShape,
-    Kept,
-    Linear,
-    PositiveInt,
-    Product,
-    Scan,
-    Work,
-)
+from gpuscale.core.bounds import PositiveInt
+from gpuscale.core.model.mixers.kind import CacheShape, Kept, Linear, Product, Scan, Work
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 CHUNK_TOKENS = 64

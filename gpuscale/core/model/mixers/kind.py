@@ -4,43 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
-
-from gpuscale.core.quantity import MAX_ABS, parse
-
-
-class Whole(NamedTuple):
-    """Range of a whole-numbered key, for whoever validates a file."""
-
-    least: int
-    most: int = 10**9
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Give pydantic its schema; core itself imports no pydantic."""
-        return {**handler(source), "ge": self.least, "le": self.most}
-
-
-class Counted(NamedTuple):
-    """A count of at least 0 that may be text with a unit, `12 M`."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Give pydantic its schema; core itself imports no pydantic."""
-        inner = {**handler(source), "ge": 0, "le": MAX_ABS}
-        return {
-            "type": "function-before",
-            "function": {"type": "no-info", "function": read_count},
-            "schema": inner,
-        }
-
-
-def read_count(value: Any) -> Any:
-    """Read a text like `12 M`; anything else unchanged."""
-    return parse(value, "count") if isinstance(value, str) else value
-
-
-PositiveInt = Annotated[int, Whole(1)]
-NonNegativeInt = Annotated[int, Whole(0)]
-Count = Annotated[float, Counted()]
+from typing import Any, ClassVar, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gpuscale.core.model.mixers.kind import (
-    CacheShape,
-    Kept,
-    Linear,
-    Plain,
-    PositiveInt,
-    Product,
-    Work,
-)
+from gpuscale.core.bounds import PositiveInt
+from gpuscale.core.model.mixers.kind import CacheShape, Kept, Linear, Plain, Product, Work
 from gpuscale.core.model.mixers.recurrent import Recurrent
 
 

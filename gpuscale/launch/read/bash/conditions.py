@@ -113,7 +113,7 @@ class Condition:
             return sure(alike == (sign != "!="))
         if sign in "<>":
             return sure(a < b if sign == "<" else a > b)
-        if sign == "=~" and len(a) < 1000 and not re.search(r"[+*}]\)?[+*{]", b):
+        if sign == "=~" and len(a) < 1000 and is_linear(b):
             try:
                 return sure(re.search(b, a) is not None)
             except re.error:
@@ -143,6 +143,18 @@ class Condition:
                 self.script.asked = "unset" if unset else "given"
         self.taken = True
         return LIKELY
+
+
+def is_linear(pattern: str) -> bool:
+    """Whether a regular expression takes no longer than a few passes over a text.
+
+    No group is repeated, and few parts without end.
+
+    >>> is_linear("^[0-9]+(b|kb)$"), is_linear("^(a|a)*$"), is_linear("(a+)+")
+    (True, False, False)
+    """
+    repeated = re.search(r"\)[?*+{]|[*+?}][*+{]", pattern)
+    return not repeated and len(re.findall(r"[*+]|\{", pattern)) <= 3 and len(pattern) < 400
 
 
 _SIGNS = ("=", "==", "!=", "=~", "<", ">", "\\<", "\\>", "-nt", "-ot", "-ef")

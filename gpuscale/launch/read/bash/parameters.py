@@ -6,6 +6,7 @@ import fnmatch
 import re
 from typing import NamedTuple
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.found import UNSET
 
 MOST = 4000
@@ -111,8 +112,13 @@ def braces(raw: str, depth: int = 0) -> list[str]:
         parts = (match[1] or "").split(",")
     if len(parts) < 2:
         return [raw]
-    made = [raw[: match.start()] + part + raw[match.end() :] for part in parts]
-    return [word for one in made for word in braces(one, depth + 1)]
+    made: list[str] = []
+    for part in parts:
+        made += braces(raw[: match.start()] + part + raw[match.end() :], depth + 1)
+        if len(made) > MOST_WORDS:
+            raise GpuscaleError(f"braces that make more than {MOST_WORDS:,} words")
+    return made
 
 
+MOST_WORDS = 20_000
 _BRACES = re.compile(r"(?<![$\\])\{(?:([^{}\s]*,[^{}\s]*)|(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?)\}")

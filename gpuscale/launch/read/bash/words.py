@@ -13,6 +13,7 @@ from gpuscale.launch.read.bash.sums import NotKnown, Sum
 from gpuscale.launch.read.bash.syntax import Parser, end_of
 from gpuscale.launch.read.bash.tree import ASSIGN, Node
 from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.read.secrets import is_secret
 
 MOST_READ = 5_000_000
 DEEPEST = 40
@@ -197,8 +198,7 @@ def _split(value: str, script: Script, whole: bool) -> list[str]:
 def unknown(text: str, script: Script) -> str:
     """Mark of what is not known, one word whatever splits it later; it is listed."""
     script.unresolved.append(text)
-    between = "" if text.startswith("$((") else "_"
-    return UNSET + re.sub(r"[\s'\"]+", between, text)
+    return UNSET + re.sub(r"[\s'\"]+", "" if text.startswith("$((") else "_", text)
 
 
 def expansion(raw: str, i: int, script: Script) -> tuple[str | list[str], int]:
@@ -252,7 +252,7 @@ def lookup(name: str, script: Script) -> str | list[str] | None:
         return str(len(given or ()))
     if name == "?":
         return "0"
-    value = script.variables.get(name)
+    value = None if is_secret(name) else script.variables.get(name)
     script.budget.look_at(
         sum(len(part) + 8 for part in value) if isinstance(value, list) else len(value or "")
     )

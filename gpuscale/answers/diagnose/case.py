@@ -1,0 +1,399 @@
+"""One run to be judged: what is said of it, and what its logs say."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
+from gpuscale.core.diagnosis.facts import Log
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.causes import told
+
+if TYPE_CHECKING:
+    from gpuscale.answers.diagnose import Diagnose
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.model import ModelSpec
+
+MOST_LOGS = 64
+NAMED = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+    "data_parallel_size": "dp",
+    "world_size": "gpus",
+    "seq_length": "seq_len",
+    "max_position_embeddings": "max_position",
+    "micro_batch_size": "micro_batch",
+    "global_batch_size": "global_batch",
+    "recompute_granularity": "recompute",
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "expert_parallel_size": "ep",
+    "gbs": "global_batch",
+    "mbs": "micro_batch",
+    "seq": "seq_len",
+    "sequence_length": "seq_len",
+    "batch_size": "batch",
+    "gradient_checkpointing": "recompute",
+    "activation_checkpointing": "recompute",
+    "torch_dtype": "dtype",
+    "algorithm": "method",
+    "concurrency": "clients",
+    "enforce_eager": "enforce_eager",
+    "attn_implementation": "attention",
+    "attn": "attention",
+    "compile": "compiled",
+    "torch_compile": "compiled",
+    "num_ctx": "context",
+    "max_model_len": "context",
+}
+"""Names that programs give to a setting -> ours."""
+
+LOG_SETTINGS = (
+    "tp pp cp ep dp gpus nodes gpus_per_node micro_batch global_batch accumulation seq_len zero "
+    "params max_model_len gpu_memory_utilization max_num_seqs concurrency request_rate input_len "
+    "output_len n_ctx running waiting"
+).split()
+
+
+@dataclass
+class Case:
+    """What is known of a run."""
+
+    kind: str
+    figures: tuple[Figure, ...]
+    settings: dict[str, str]
+    said: str
+    software: str
+    model_name: str
+    gpu_name: str
+    logs: list[Log] = field(default_factory=list)
+    model: ModelSpec | None = None
+    cluster: ClusterSpec | None = None
+    gpu: GpuSpec | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+
+    def number(self, name: str) -> float | None:
+        """Return a setting as a number."""
+        text = self.settings.get(name)
+        hit = re.match(r"\s*(\d[\d,_]*\.?\d*)\s*([kK]?)", text) if text else None
+        if hit is None:
+            return None
+        return float(hit[1].replace(",", "").replace("_", "")) * (1024 if hit[2] else 1)
+
+    def log_number(self, name: str) -> float | None:
+        """Steady value of a name in the logs."""
+        found = (log.number(name) for log in self.logs)
+        return next((v for v in found if v is not None), None)
+
+    def log_text(self, name: str) -> str | None:
+        """Text of a name in the logs."""
+        return next((t for log in self.logs if (t := log.text(name)) is not None), None)
+
+    @property
+    def symptoms(self) -> frozenset[str]:
+        """Classes of what looks wrong."""
+        found = {f.quantity.symptom for f in self.figures if f.quantity.symptom}
+        if self.log_text("oom") or self.log_text("start_refused"):
+            found.add("memory")
+        if self.kind == "network" and not found:
+            found.add("network")
+        return frozenset(found or {"speed"})
+
+    @property
+    def main(self) -> Figure | None:
+        """Figure that the complaint is of."""
+        off = [f for f in self.figures if f.ratio is not None and f.quantity.symptom]
+        if off:  # of several the least: a rate is off by what is wrong, a queue by much more
+            worse = [f for f in off if (f.ratio or 0.0) > 1.05]
+            return min(worse or off, key=lambda f: f.ratio or 0.0)
+        return next((f for f in self.figures if f.value is not None), None)
+
+
+def read_case(asked: Diagnose) -> Case:
+    """Read the logs and what is said.
+
+    Raises GpuscaleError for a file that cannot be read, a quantity that is not known, or where
+    nothing at all is given.
+    """
+    logs, names = _logs(asked)
+    for word in filter(None, (asked.model, asked.gpu, asked.cluster)):
+        if re.search(FILE_NAME, word) and not os.path.isfile(word):
+            raise GpuscaleError(f"{word[:200]}: no such file", "a name, or a file that is there")
+    figures = read_figures((*asked.measured, *asked.symptom), asked.expected)
+    settings = _settings(asked, logs)
+    model_name = asked.model or (names[0] if names else "") or _of_logs(logs, "model")
+    software = asked.software or _program(logs)
+    if not (logs or figures or settings or model_name):
+        raise GpuscaleError(
+            "nothing to judge: give a log, or say what was measured",
+            "gpuscale diagnose train.log, or gpuscale diagnose llama3-8b --gpu h100 --gpus 32 "
+            "--measured 'tokens/s/gpu=3100'",
+        )
+    gpu_name = asked.gpu or _of_logs(logs, "gpu") or settings.get("gpu", "")
+    texts = [asked.kind, software, asked.version, model_name, gpu_name, asked.cluster]
+    texts += [f"{f.name} {f.text} {f.expected_text}" for f in figures]
+    texts += [*asked.settings, *(asked.method and [asked.method] or [])]
+    texts += [f.printed for log in logs for (n, _), f in log.firsts.items() if n in ("env",)]
+    case = Case(
+        _kind(asked, logs, figures, software),
+        figures=figures or _own_figures(logs),
+        settings=settings,
+        said="; ".join(t for t in texts if t).lower(),
+        software=f"{software} {asked.version or ''}".strip().lower(),
+        model_name=model_name,
+        gpu_name=gpu_name,
+        logs=logs,
+    )
+    _known(case, asked)
+    return case
+
+
+FILE_NAME = r"\.(log|txt|out|err|jsonl?|toml|ya?ml|csv|gz|md|html?)$|^\.{0,2}/"
+
+
+def _logs(asked: Diagnose) -> tuple[list[Log], list[str]]:
+    """Read what is a file as a log: (logs, other words)."""
+    files, names = [*asked.log, *asked.nccl], []
+    for word in asked.run:
+        there = word == "-" or os.path.isfile(word)
+        looks = "/" in word or re.search(FILE_NAME, word)
+        if there:
+            files.append(word)
+        elif looks and not _is_model(word):
+            raise GpuscaleError(f"{word[:200]}: no such file", "give a log, or the model's name")
+        else:
+            names.append(word)
+    if len(files) > MOST_LOGS:
+        raise GpuscaleError(f"{len(files)} logs, more than {MOST_LOGS}")
+    return [_log(name) for name in dict.fromkeys(files)], names
+
+
+def _is_model(word: str) -> bool:
+    from gpuscale.io.models import load_model
+
+    try:
+        load_model(word)
+    except GpuscaleError:
+        return False
+    return True
+
+
+def _log(name: str) -> Log:
+    from gpuscale.answers.progress import Progress
+    from gpuscale.io.logs.reader import read_log
+    from gpuscale.io.text import shown_name
+
+    progress = Progress()
+    try:
+        with _opened(name) as (stream, size):
+            return read_log(stream, shown_name(name), lambda done: progress(done / max(size, 1)))
+    except OSError as error:
+        raise GpuscaleError(f"{name[:200]}: {error.strerror or error}") from None
+    except (EOFError, zlib.error):
+        raise GpuscaleError(f"{name[:200]}: the packed log is cut or damaged") from None
+    finally:
+        progress.clear()
+
+
+class _opened:
+    """A log as bytes, unpacked where it is gzip."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> tuple[IO[bytes], int]:
+        if self.name == "-":
+            import sys
+
+            self.stream: IO[bytes] = sys.stdin.buffer
+            return self.stream, 1 << 60
+        size = Path(self.name).stat().st_size
+        if self.name.endswith(".gz"):
+            import gzip
+
+            self.stream = gzip.open(self.name)  # type: ignore[assignment]
+            return self.stream, 12 * size
+        self.stream = open(self.name, "rb")
+        return self.stream, size
+
+    def __exit__(self, *_: Any) -> None:
+        if self.name != "-":
+            self.stream.close()
+
+
+def _settings(asked: Diagnose, logs: list[Log]) -> dict[str, str]:
+    """Gather the settings of a run: what logs say under what a person says."""
+    found: dict[str, str] = {}
+    for log in logs:
+        for key, value in log.arguments.items():
+            found[NAMED.get(key, key)] = value
+        for name in LOG_SETTINGS:
+            number = log.number(name)
+            if number is not None:
+                found[NAMED.get(name, name)] = f"{number:.12g}"
+        for (_, name), fact in log.texts.items():
+            found.setdefault(name, str(fact.value))
+    for text in asked.settings:
+        for key, value in _said_settings(text):
+            found[NAMED.get(key, key)] = value
+    for name in ("seq_len", "global_batch", "precision", "method", "gpus", *_pins(asked)):
+        if (given := getattr(asked, name)) is not None:
+            found[name] = str(given)
+    return found
+
+
+def _pins(asked: Diagnose) -> Iterator[str]:
+    yield from asked.pinned
+    yield from (n for n in ("attention", "loss", "optimizer") if getattr(asked, n, None))
+
+
+def _said_settings(text: str) -> Iterator[tuple[str, str]]:
+    for part in re.split(r"[;\n]|,\s(?=\w+\s*=)", text[:20_000]):
+        key, equals, value = part.partition("=")
+        if equals and " --" not in part:
+            yield key.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_"), value.strip()
+            continue
+        for hit in re.finditer(r"--([a-zA-Z][\w-]*)(?:[= ]([^\s-]\S*))?", part):
+            yield hit[1].lower().replace("-", "_"), hit[2] or "true"
+
+
+def _of_logs(logs: list[Log], name: str) -> str:
+    return next((t for log in logs if (t := log.text(name))), "")
+
+
+def _program(logs: list[Log]) -> str:
+    """Program that most lines of the logs are of."""
+    from gpuscale.io.logs.patterns import load_patterns
+
+    counts: dict[str, int] = {}
+    for log in logs:
+        for name, n in log.programs.items():
+            counts[name] = counts.get(name, 0) + n
+    patterns = load_patterns() if counts else None
+    ranked = sorted(counts, key=lambda n: -counts[n])
+    for name in ranked:
+        if patterns and patterns.software.get(name):
+            return patterns.software[name]
+    return ranked[0] if ranked else ""
+
+
+def _kind(asked: Diagnose, logs: list[Log], figures: tuple[Figure, ...], software: str) -> str:
+    if asked.kind:
+        return asked.kind
+    from gpuscale.io.logs.patterns import load_patterns
+
+    names = {f.name for f in figures}
+    method = (asked.method or "").lower()
+    if method in ("ppo", "grpo", "rloo", "dapo", "gspo"):
+        return "rl"
+    if method:
+        return "finetune"
+    kinds = [load_patterns().kinds.get(p, "") for log in logs for p in log.programs]
+    for kind in ("rl", "serving", "training"):
+        if kind in kinds:
+            tuner = told("tuners", software)
+            return ("finetune" if tuner else "pretrain") if kind == "training" else kind
+    if "network" in kinds or names & {"busbw", "algbw"} or told("network", software):
+        return "network"
+    words = f"{software} {' '.join(asked.settings)}"
+    if told("serving", words) or names & {"ttft", "tpot", "itl"}:
+        return "serving"
+    if told("rl", words):
+        return "rl"
+    if told("tuners", words):
+        return "finetune"
+    return "pretrain" if software else ""
+
+
+OWN = (
+    "step_time",
+    "tokens_per_s_per_gpu",
+    "tokens_per_s",
+    "tflops_per_gpu",
+    "mfu",
+    "steps_per_s",
+    "samples_per_s",
+    "generation_tokens_per_s",
+    "output_tokens_per_s",
+    "decode_tokens_per_s",
+)
+"""Series that are judged where a person names no figure."""
+SAME = dict.fromkeys(
+    ("generation_tokens_per_s", "output_tokens_per_s", "decode_tokens_per_s"), "tokens_per_s"
+)
+
+
+def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
+    found: dict[str, Figure] = {}
+    for log in logs:
+        for name in OWN:
+            track = log.track(name)
+            known = quantity_name(SAME.get(name, name))
+            if track is None or known is None or known in found:
+                continue
+            value = track.series.steady().median
+            found[known] = Figure(known, f"{value:.6g} {track.unit}".strip(), value, track.unit)
+        rows = log.tables.get("nccl_tests", [])
+        large = [r for r in rows if "busbw" in r]
+        if large:
+            row = max(large, key=lambda r: float(r["size"].value))
+            value = float(row["busbw"].value)
+            found["busbw"] = Figure("busbw", row["busbw"].printed, value, "byte/s")
+        if log.fact("oom") or log.fact("start_refused"):
+            found["oom"] = Figure("oom", "out of memory", None, "")
+    return tuple(found.values())
+
+
+def _known(case: Case, asked: Diagnose) -> None:
+    """Find the presets that are meant, where there are such."""
+    from gpuscale.io.hardware import load_cluster, load_gpu
+    from gpuscale.io.models import load_model
+
+    with suppress(GpuscaleError):
+        if case.model_name:
+            case.model = load_model(_short(case.model_name)).spec
+    where = asked.cluster or case.log_text("machine") or ""
+    for name in (where, case.gpu_name):
+        if name and case.cluster is None:
+            with suppress(GpuscaleError):
+                case.cluster = load_cluster(name)
+    with suppress(GpuscaleError):
+        case.gpu = load_gpu(case.gpu_name) if case.gpu_name else None
+    if case.gpu is None and case.cluster is not None:
+        case.gpu = case.cluster.gpu
+    if asked.gpus and not re.search(r"\d|one|two|four|eight|single", asked.gpus):
+        raise GpuscaleError(f"--gpus {asked.gpus[:100]}: no number", "--gpus 8")
+    for text in (asked.gpus, case.settings.get("gpus")):
+        if case.gpus is None and text and (hit := re.search(r"\d[\d,]*", text)):
+            case.gpus = int(hit[0].replace(",", "")[:9]) or None
+    words = f"{asked.cluster or ''}".lower()
+    hit = re.search(r"(\d+)\s*(?:x\s*)?(?:nodes?|vms?|machines?|hosts?)\b", words)
+    spelled = {"one": 1, "two": 2, "three": 3, "four": 4, "single": 1}
+    named = re.search(r"\b(one|two|three|four|single) (?:nodes?|machines?)", words)
+    if hit:
+        case.nodes = int(hit[1][:6])
+    elif named:
+        case.nodes = spelled[named[1]]
+    elif (nodes := case.number("nodes")) is not None:
+        case.nodes = int(nodes)
+    elif case.gpus is not None and case.cluster is not None:
+        each = case.cluster.scaleup_domain_gpus if case.cluster.kind != "node" else 8
+        case.nodes = -(-case.gpus // max(1, each))
+    elif re.search(r"\bn nodes|\bnodes of \d+|\d+ switch levels", words):
+        case.nodes = 2
+
+
+def _short(name: str) -> str:
+    """Return a model's name without what loaders of names do not know."""
+    return re.sub(r"\s*\((?:VLM|text|bf16|fp16)\)", "", name).strip()[:200]

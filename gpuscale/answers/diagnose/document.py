@@ -1,0 +1,315 @@
+"""The judgement as a document: one line, the causes, the test, the past, what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term
+from gpuscale.render.document import Bars, Column, Document, Facts, Point, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.diagnose.judged import Answered
+    from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
+    from gpuscale.render.document import Block
+
+SHOWN_FACTS = 14
+LIKELY = 0.6
+"""Probability of a fault from which one is said to be there."""
+SURE = 0.35
+"""Below this no cause is said to be it: the list and the question are the answer."""
+HEAD = (
+    "step_time",
+    "tokens_per_s",
+    "tflops",
+    "mfu",
+    "memory",
+    "busbw",
+    "ttft",
+    "tpot",
+    "oom",
+    "kv",
+)
+
+
+def document_of(a: Answered) -> Document:
+    """Make the document."""
+    d = replace(a.diagnosis, headline=_headline(a))
+    case = a.case
+    past = [Facts([(e.kind, e.text, "") for e in d.events], title="Against its own past")]
+    details: dict[str, list[Block]] = {
+        "figures": [Text(d.headline), Facts(_figures(a))],
+        "causes": _cause_blocks(d),
+        "test": _test(d),
+        "memory": _memory(d),
+        "past": list(past) if d.events else [],
+        "log": _read(d),
+    }
+    saved = _saved(a)
+    inputs = {
+        "run": list(a.asked.run),
+        "kind": case.kind,
+        "model": case.model_name or None,
+        "gpu": case.gpu.name if case.gpu else case.gpu_name or None,
+        "gpus": case.gpus,
+        "cluster": case.cluster.name if case.cluster else None,
+        "software": case.software or None,
+        "settings": case.settings,
+    }
+    return Document.layered(
+        "diagnose",
+        inputs,
+        d,
+        _summary(a, d),
+        details,
+        warnings=_warnings(a),
+        terms=_terms(d),
+        csv_table=_causes(d.causes) if d.causes else None,
+        pictures=lambda: _pictures(a),
+        files=saved,
+    )
+
+
+TONES = {"normal": "good", "fault": "bad", "measurement": "near", "unknown": "near"}
+
+
+def _summary(a: Answered, d: Diagnosis) -> list[Point]:
+    """Say it in a dozen lines."""
+    points = [Point("verdict", d.headline, tone=TONES[d.verdict])]
+    for label, value, note in _figures(a)[:-1]:
+        points.append(Point(label, value, note))
+    for k, c in enumerate(d.causes):
+        why = "; ".join(c.speaks_for[:3]) or "how often it is the cause"
+        size = f"explains {_times(c.explains_factor)}; " if c.verdict == "fault" else ""
+        points.append(
+            Point("or" if k else "cause", f"{c.cause} ({c.probability:.0%})", f"{size}{why}")
+        )
+    first = next((c for c in d.causes if c.verdict != "normal"), None)
+    if first is not None and d.verdict != "normal":
+        saves = f"saves {_gain(first)}" if first.verdict == "fault" else ""
+        points.append(Point("remedy", first.remedy, saves))
+    if d.out_of_memory is not None and d.out_of_memory.changes:
+        points.append(Point("to fit", d.out_of_memory.changes[0], "the smallest change"))
+    points += [Point(e.kind, e.text) for e in d.events[:4]]
+    if d.next_test is not None:
+        t = d.next_test
+        shows = "; ".join(f"{o.cause}: {o.shows}" for o in t.outcomes[:2])
+        points.append(Point("test next", t.test, shows))
+    if d.asks:
+        points.append(Point("not said", d.asks, "say it with --settings"))
+    return points
+
+
+def _gain(cause: NamedCause) -> str:
+    """Gain of a cause that is mended."""
+    return f"{100 * cause.gain_frac:.0f} % if it is {cause.cause}"
+
+
+def _cause_blocks(d: Diagnosis) -> list[Block]:
+    if not d.causes:
+        return []
+    blocks: list[Block] = [_causes(d.causes)]
+    blocks += [Text(_about(k, c)) for k, c in enumerate(d.causes, 1)]
+    if d.together:
+        blocks.append(Text(f"Together: {' and '.join(d.together)} explain it better than either."))
+    return blocks
+
+
+def _test(d: Diagnosis) -> list[Block]:
+    blocks: list[Block] = []
+    if d.next_test is not None:
+        columns = [
+            Column("cause", "if it is", right=False),
+            Column("shows", "it shows", right=False),
+        ]
+        title = f"The test to run next ({d.next_test.cost}): {d.next_test.test}"
+        blocks.append(Table.of(columns, d.next_test.outcomes, title))
+    if d.asks:
+        blocks.append(Text(f"What decides is not said: {d.asks}. Say it with --settings."))
+    return blocks
+
+
+def _headline(a: Answered) -> str:
+    d, case = a.diagnosis, a.case
+    what = [case.model.name if case.model else case.model_name, case.software]
+    if case.gpus and (case.gpu or case.gpu_name):
+        what.insert(1, f"on {case.gpus} {case.gpu.name if case.gpu else case.gpu_name}")
+    subject = ", ".join(w for w in what if w) or (d.logs[0].name if d.logs else "this run")
+    figure = case.main
+    said = (
+        f"{figure.name.replace('_', ' ')} {_figure(figure.value, figure.unit, figure.name)}"
+        if figure and figure.value
+        else ""
+    )
+    start = f"{subject}: {said}".rstrip(": ") + ". "
+    first = d.causes[0] if d.causes else None
+    times = f" ({d.ratio:.3g} times off what was expected)" if d.ratio and d.ratio > 1.05 else ""
+    if d.predicted is not None:
+        p = d.predicted
+        start += f"As told it should be {_span(p)}. "
+    if d.verdict == "normal":
+        return f"{start}Normal for such a run{times}, {d.probability:.0%}: {_reach(d)}"
+    if d.verdict == "unknown" or first is None:
+        return f"{start}Nothing that is known of it tells whether it is normal."
+    rest = [c.cause for c in d.causes[1:]]
+    others = f"; else {' or '.join(rest)}" if rest else ""
+    if d.verdict == "measurement":
+        lead = next((c for c in d.causes if c.verdict == "measurement"), first)
+        return f"{start}The figure is in doubt{times}, {d.probability:.0%}: {lead.title}{others}."
+    lead = next((c for c in d.causes if c.verdict == "fault"), first)
+    word = "Something to mend" if d.probability > LIKELY else "Perhaps something to mend"
+    if lead.probability < SURE:
+        names = ", ".join(c.cause for c in d.causes)
+        if not any(c.speaks_for for c in d.causes):
+            return f"{start}Nothing said tells; of such complaints most are a fault: {names}?"
+        return f"{start}{word}{times}, {d.probability:.0%}, but what is not told by this: {names}?"
+    return f"{start}{word}{times}, {d.probability:.0%}: {lead.title}{others}."
+
+
+def _reach(d: Diagnosis) -> str:
+    p = d.predicted
+    if p is not None:
+        usual = _figure(p.value, p.unit, p.quantity)
+        if p.better:
+            return f"its like reaches {usual}; {p.better}."
+        return f"its like reaches {usual} and no more as it is laid out."
+    return "what would move it is a larger batch, another layout or other hardware."
+
+
+def _span(p: Predicted) -> str:
+    low, high = (_figure(v, p.unit, p.quantity) for v in (p.low, p.high))
+    return f"{low} to {high}"
+
+
+def _figure(value: float | None, unit: str, name: str) -> str:
+    if value is None:
+        return "-"
+    if name in ("mfu", "hfu", "gpu_util"):
+        return f"{100 * value:.3g} %"
+    if unit == "s":
+        return format_si(value, "s")
+    if unit in ("byte", "byte/s"):
+        return f"{value / 1e9:.4g} GB{unit[4:]}"
+    if unit == "FLOP/s":
+        return f"{value / 1e12:.4g} TFLOP/s"
+    return f"{value:,.4g} {unit}".strip()
+
+
+def _figures(a: Answered) -> list[tuple[str, str, str]]:
+    rows = []
+    for f in a.case.figures:
+        wanted = f"expected {f.expected_text}" if f.expected_text else ""
+        shown = _figure(f.value, f.unit, f.name) if f.value is not None else f.text
+        rows.append((f.name.replace("_", " "), shown, wanted))
+    d = a.diagnosis
+    if d.predicted is not None:
+        p = d.predicted
+        note = f"80 % interval; {p.by}"
+        rows.append((f"{p.quantity.replace('_', ' ')}, model", _span(p), note))
+    shares = ", ".join(f"{v} {p:.0%}" for v, p in d.verdicts.items() if p >= 0.005)
+    rows.append(("verdict", d.verdict, shares))
+    return rows
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2g}x"
+
+
+def _causes(causes: Sequence[NamedCause]) -> Table:
+    columns = [
+        Column("cause", "cause", right=False),
+        Column("probability", "likely", _percent),
+        Column("explains_factor", "explains", _times),
+        Column("gain_frac", "mended, saves", _percent),
+        Column("remedy", "remedy", right=False),
+    ]
+    return Table.of(columns, causes, "Causes, the likeliest first")
+
+
+def _about(k: int, c: NamedCause) -> str:
+    """Say what speaks for a cause and what against, and how to tell."""
+    for_ = "; ".join(c.speaks_for) or "how often it is the cause"
+    against = f" Against: {'; '.join(c.speaks_against)}." if c.speaks_against else ""
+    size = f" Usually {c.low_factor:g} to {c.high_factor:g} times." if c.verdict == "fault" else ""
+    return f"{k}. {c.cause}: {c.title}. For: {for_}.{against}{size} Test: {c.test}."
+
+
+def _memory(d: Diagnosis) -> list[Block]:
+    m = d.out_of_memory
+    if m is None:
+        return []
+    blocks: list[Block] = []
+    if m.parts:
+        rows = [(p.part, p.value_bytes, f"{p.value_bytes / 1e9:.2f} GB") for p in m.parts]
+        blocks.append(Bars(rows, title="What the card held"))
+    facts = []
+    if m.asked_bytes is not None:
+        facts.append(("asked for", f"{m.asked_bytes / 1e9:.3g} GB", ""))
+    if m.short_bytes is not None:
+        facts.append(("short by", f"{m.short_bytes / 1e9:.3g} GB", "at that request"))
+    facts += [("smallest change" if k == 0 else "or", c, "") for k, c in enumerate(m.changes)]
+    blocks.append(Facts(facts, title="Out of memory"))
+    return blocks
+
+
+def _read(d: Diagnosis) -> list[Block]:
+    blocks: list[Block] = []
+    for log in d.logs:
+        thin = log.repeated_lines_read_1_in
+        note = f", of repeated lines one in {thin} read" if thin > 1 else ""
+        runs = f", {log.n_runs} runs" if log.n_runs > 1 else ""
+        programs = ", ".join(log.programs) or "no program known"
+        title = f"{log.name or 'log'}: {log.n_lines:,} lines{runs}, {programs}{note}"
+        facts = sorted(log.facts, key=lambda f: (not f.name.startswith(HEAD), f.line))
+        rows = [
+            (f.name.replace("_", " "), f.printed, f"line {f.line}") for f in facts[:SHOWN_FACTS]
+        ]
+        left = len(facts) - len(rows)
+        if left > 0:
+            rows.append(("...", f"{left} more facts", "--json has all"))
+        blocks.append(Facts(rows, title=title))
+    return blocks
+
+
+def _terms(d: Diagnosis) -> list[Term]:
+    """Sizes and probabilities with what they are of."""
+    found = []
+    for c in d.causes:
+        why = "; ".join((*c.speaks_for, *c.speaks_against)) or "how often it is the cause"
+        key = f"causes.{c.cause}"
+        found.append(Term(f"{key}.probability", c.probability, "frac", source=why))
+        if c.verdict == "fault":
+            inputs = {"explains": c.explains_factor}
+            formula = "1 - 1 / explains"
+            found.append(Term(f"{key}.gain_frac", c.gain_frac, "frac", formula, inputs, c.source))
+    return found
+
+
+def _warnings(a: Answered) -> list[str]:
+    found = []
+    if not a.case.figures:
+        found.append("no figure is known to judge: say one with --measured")
+    if a.case.logs and not any(log.programs for log in a.case.logs):
+        found.append("no line of the log is of a program that is known")
+    return found
+
+
+def _saved(a: Answered) -> dict[Any, str | bytes]:
+    if a.asked.save is None:
+        return {}
+    from gpuscale.answers.diagnose.saved import calibration_of
+    from gpuscale.render.save import check_target
+
+    return {check_target(a.asked.save, "--save", (".toml",)): calibration_of(a)}
+
+
+def _pictures(a: Answered) -> list[Any]:
+    from gpuscale.answers.diagnose.picture import pictures
+
+    return pictures(a.diagnosis)

@@ -1,0 +1,277 @@
+"""What is known of a run as features: the left-hand sides of the signs of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.diagnose.logged import add_logged
+from gpuscale.answers.diagnose.past import Past, past_of
+from gpuscale.io.causes import told
+
+if TYPE_CHECKING:
+    from gpuscale.answers.diagnose.case import Case
+
+Features = dict[str, str | float]
+
+DIRECT = (
+    "attention attention_refused flash_attention fallback untuned_kernels recompute compiled dtype "
+    "kv_cache preemption start_refused slow_quantization enforce_eager cuda_graph cuda_graphs gdr "
+    "network network_ib transport_socket transport_gdr transport_ib transport_shm transport_p2p "
+    "p2p_disabled acs_on note_topology nccl_algo sequence_parallel straggler sw_power_cap "
+    "power_brake hw_thermal sw_thermal oom_in oom_where recompiles gpu_backend packing method"
+).split()
+NUMBERS = (
+    "nccl_ib_disable nccl_p2p_disable temperature kv_usage waiting running swapped max_concurrency "
+    "gpu_memory_utilization alloc_retries allocator_flushes cpu_threads loader_workers gpu_percent "
+    "cpu_percent load_time"
+).split()
+SAID_NUMBERS = ("clients", "gpu_memory_utilization", "micro_batch", "seq_len", "pp", "tp")
+
+
+def features_of(case: Case) -> Features:
+    """Gather what is known."""
+    f: Features = {"kind": case.kind, "software": case.software, "said": case.said}
+    if case.gpu_name:
+        f["gpu"] = case.gpu_name.lower()
+    for name in DIRECT:
+        text = case.log_text(name) or case.settings.get(name)
+        if text:
+            f[name] = text.lower()
+    for name in NUMBERS:
+        value = case.log_number(name)
+        if value is not None:
+            f[name] = value
+    for name in (*SAID_NUMBERS, *NUMBERS):
+        if name in f:
+            continue
+        if (value := case.number(name)) is not None:
+            f[name] = value
+    if re.search(r"enforce[-_]eager(?! *= *false)", case.said):
+        f["enforce_eager"] = "true"
+    _figures(case, f)
+    _machine(case, f)
+    _model(case, f)
+    _layout(case, f)
+    add_logged(case, f)
+    _past(past_of(case.logs), f)
+    return f
+
+
+def _figures(case: Case, f: Features) -> None:
+    main = case.main
+    for figure in case.figures:
+        if figure.value is not None:
+            key = "gpu_util" if figure.name == "gpu_util" else figure.name
+            f[key] = figure.value
+            if figure.name == "ttft":
+                f["ttft_s"] = figure.value
+        expected = figure.expected_text.lower()
+        if expected:
+            f["expected_text"] = expected
+    f["symptom_text"] = " ".join(x.name for x in case.figures)
+    if main is not None and main.ratio is not None:
+        f["ratio"] = main.ratio
+    if main is not None and main.name == "memory" and main.ratio is not None:
+        f["memory_over_expected"] = main.ratio
+    ooms = [x.text.lower() for x in case.figures if x.name == "oom"]
+    if "oom" in f or ooms or re.search(r"\boom\b|out of memory", case.said):
+        f["oom"] = "yes"
+        text = " ".join(ooms) + case.said
+        if told("oom_start", text):
+            f["oom_start"] = "yes"
+        if told("oom_late", text):
+            f["oom_late"] = "yes"
+    words = case.said
+    if told("regression", words):
+        f["regression"] = "yes"
+    if hit := re.search(r"(\d+) *% unalloc|(\d+(?:\.\d+)?) *gi?b reserved but unalloc", words):
+        total = case.gpu.hbm_bytes / 1e9 if case.gpu is not None else 80.0
+        f["unallocated_share"] = float(hit[1]) / 100 if hit[1] else float(hit[2]) / total
+    if hit := re.search(r"(?:size|message|all_reduce|bytes)\D{0,12}(\d+) ?(k|m|g)i?b\b", words):
+        f["message_bytes"] = float(hit[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[hit[2]]
+
+
+def _machine(case: Case, f: Features) -> None:
+    if case.gpus is not None:
+        f["gpus"] = float(case.gpus)
+        f["multi_gpu"] = "yes" if case.gpus > 1 else "no"
+    if case.nodes is not None:
+        f["nodes"] = float(case.nodes)
+        f["multi_node"] = "yes" if case.nodes > 1 else "no"
+        f.setdefault("multi_gpu", "yes" if case.nodes > 1 else "")
+    elif case.kind == "network" and re.search(r"\bib\b|roce|hdr|ndr|ethernet|bond", case.said):
+        f["multi_node"] = "yes"
+    if not f.get("multi_gpu"):
+        f.pop("multi_gpu", None)
+    if told("several_nodes", case.said) and "multi_node" not in f:
+        f["multi_node"] = "yes"
+    if told("consumer", case.said) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
+        f["consumer_p2p"] = "yes"
+    if hit := re.search(
+        r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)|(\d+) *x *\d{2,3} ?g", case.said
+    ):
+        f["nics"] = float(hit[1] or hit[2])
+    elif re.search(r"\bone \d{2,3}g|one nic|single nic|one port", case.said):
+        f["nics"] = 1.0
+
+
+def _model(case: Case, f: Features) -> None:
+    words = case.said
+    moe = case.model is not None and case.model.is_moe if hasattr(case.model, "is_moe") else None
+    if moe or told("moe", words):
+        f["moe"] = "yes"
+    elif case.model is not None:
+        f["moe"] = "no"
+    if case.model is not None:
+        from gpuscale.core.model.params import count_params
+
+        params = count_params(case.model).total_params
+        f["model_params"] = params
+        f["small_model"] = "yes" if params < 3e9 else "no"
+        f["large_vocab"] = "yes" if case.model.vocab_size > 100_000 else "no"
+        counted = case.log_number("params")
+        if counted and case.kind == "pretrain":
+            f["params_ratio"] = counted / params
+    elif hit := re.search(r"(?<![\w.])(\d+(?:\.\d+)?) ?([mb])\b", case.model_name.lower()):
+        params = float(hit[1]) * (1e9 if hit[2] == "b" else 1e6)
+        f["model_params"] = params
+        f["small_model"] = "yes" if params < 3e9 else "no"
+    if told("large_vocab", words):
+        f["large_vocab"] = "yes"
+    _shape(case, f)
+    if re.search(r"fp8|mxfp|float8|nvfp4", words) or f.get("precision") == "fp8":
+        f["fp8"] = "yes"
+        if float(f.get("model_params", 1e12)) < 3e9 or re.search(r"\b[0-2](\.\d)?b\b", words):
+            f["fp8_small"] = "yes"
+    elif re.search(r"bf16|fp16|float16|fp32", words):
+        f["fp8"] = "no"
+    if told("quantised", words):
+        f["quantised"] = "yes"
+        wished = re.search(r"^(above|faster|more than)", str(f.get("expected_text", "")))
+        if wished and not re.search(r"--quantization|quantization *=", words):
+            f["unforced_quant"] = "yes"  # 4 bits save bytes, not FLOP: the wish is the mistake
+    elif case.kind == "serving" and re.search(r"dtype *= *(bf16|fp16|fp32)|bfloat16", words):
+        f["quantised"] = "no"
+    if re.search(r"m=n=k|one linear|single linear|hidden *= *(128|256|512)\b", words):
+        size = re.search(r"m=n=k *= *(\d+)", words)
+        f["small_shape"] = "yes" if not size or int(size[1][:6]) <= 2048 else "no"
+
+
+def _shape(case: Case, f: Features) -> None:
+    """Parameters that width and layers mean, beside those that the name says."""
+    width = next(
+        (v for k in ("d_model", "hidden_size", "n_embd", "dim") if (v := case.number(k))), None
+    )
+    layers = next(
+        (
+            v
+            for k in ("n_layers", "num_layers", "n_layer", "num_hidden_layers")
+            if (v := case.number(k))
+        ),
+        None,
+    )
+    named = re.findall(
+        r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", case.model_name.lower().replace("-", " ")
+    )
+    if width and layers and named:
+        shaped = 12 * layers * width**2
+        sizes = [float(n) * (1e9 if u == "b" else 1e6) for n, u in named]
+        f["named_over_shaped"] = max(sizes) / shaped
+    dims = [
+        v
+        for k in ("vocab_size", "vocab", "d_model", "hidden_size", "ffn_hidden_size", "n_embd")
+        if (v := case.number(k))
+    ]
+    odd = [d for d in dims if d % 64]
+    if dims:
+        f["misaligned"] = "yes" if odd else "no"
+
+
+def _layout(case: Case, f: Features) -> None:
+    words = case.said
+    zero = case.number("zero")
+    if zero == 3 or told("sharded", words):
+        hybrid = told("hybrid", words)
+        f["sharded"] = "no" if hybrid else "yes"
+        if f.get("multi_node") == "no" and float(f.get("model_params", 1e12)) < 1e10:
+            f["zero3_one_node"] = "yes"
+        if re.search(r"grows with nodes|zero-?2 (is )?(fine|scales)", words):
+            f["zero3_grows"] = "yes"
+    elif zero is not None or "ddp" in words:
+        f["sharded"] = "no"
+        if "oom" in f:
+            f["oom_ddp"] = "yes"
+    offload = str(case.settings.get("offload", "")) + str(case.settings.get("zero", ""))
+    named = told("cpu_optimizer", f"{words} {offload}")
+    if (
+        named
+        or case.log_text("offload_optimizer")
+        or case.log_text("cpu_adam")
+        or "optimizer" in offload
+    ):
+        f["cpu_optimizer"] = "yes"
+    elif case.kind in ("pretrain", "finetune", "rl") and "oom" not in f:
+        f.setdefault("cpu_optimizer", "no")
+    _batch(case, f)
+    _exchange(case, f)
+
+
+def _batch(case: Case, f: Features) -> None:
+    pp = case.number("pp")
+    if pp is not None and pp > 1:
+        batch, micro, dp = (
+            case.number("global_batch"),
+            case.number("micro_batch") or 1,
+            case.number("dp"),
+        )
+        if dp is None and case.gpus:
+            tp, cp = case.number("tp") or 1, case.number("cp") or 1
+            dp = max(1.0, case.gpus / (tp * cp * pp))
+        count = case.log_number("micro_batches") or (batch / micro / dp if batch and dp else None)
+        if count:
+            chunks = case.number("vpp") or 1
+            f["bubble"] = (pp - 1) / (count * chunks + pp - 1)
+    elif pp is None and case.kind != "serving":
+        f.setdefault("pp", 1.0)
+    tokens = _tokens_per_gpu(case)
+    if tokens:
+        f["tokens_per_gpu"] = tokens
+
+
+def _exchange(case: Case, f: Features) -> None:
+    words = case.said
+    off = [
+        k
+        for k in ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
+        if case.settings.get(k, "").lower() == "false"
+    ]
+    if off and f.get("multi_gpu") == "yes":
+        f["overlap_off"] = off[0]
+    split = case.number("tp")
+    expected = str(f.get("expected_text", ""))
+    if case.kind == "serving" and (split or case.gpus or 1) > 1:
+        against_one = re.search(
+            r"1 gpu|one gpu|single gpu|\b\d(\.\d)?x\b|tp ?= ?1", expected + words
+        )
+        if against_one and float(f.get("model_params", 0)) < 4e10:
+            f["tp_no_gain"] = "yes"
+    if told("other_expected", expected):
+        f["other_hardware"] = "yes"
+    if re.search(r" against | versus | vs\.? ", case.said):
+        f["two_gpu_generations"] = "yes"
+
+
+def _tokens_per_gpu(case: Case) -> float | None:
+    length = case.number("seq_len")
+    batch = case.number("global_batch")
+    if length and batch and case.gpus:
+        return length * batch / case.gpus
+    each = case.number("micro_batch") or case.number("batch")
+    steps = case.number("accumulation") or 1
+    return length * each * steps if length and each else None
+
+
+def _past(past: Past, f: Features) -> None:
+    for name, value in past.features.items():
+        f.setdefault(name, value)

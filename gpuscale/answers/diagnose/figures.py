@@ -1,0 +1,294 @@
+"""What was measured and what was expected, as people write it: ``step_time=17.2 s; mfu=25 %``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuscale.core.diagnosis.facts import UNITS
+from gpuscale.errors import GpuscaleError
+
+MOST_TEXT = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A quantity that people complain of."""
+
+    name: str
+    symptom: str
+    less_is_better: bool
+    unit: str  # SI
+    usual: str = ""  # unit where none is written
+
+
+QUANTITIES = {
+    q.name: q
+    for q in (
+        Quantity("step_time", "speed", True, "s", "s"),
+        Quantity("time", "speed", True, "s", "s"),
+        Quantity("latency", "latency", True, "s", "s"),
+        Quantity("ttft", "latency", True, "s", "s"),
+        Quantity("tpot", "latency", True, "s", "ms"),
+        Quantity("itl", "latency", True, "s", "ms"),
+        Quantity("load_time", "latency", True, "s", "s"),
+        Quantity("tokens_per_s", "speed", False, "tokens/s", "tokens/s"),
+        Quantity("tokens_per_s_per_gpu", "speed", False, "tokens/s", "tokens/s"),
+        Quantity("samples_per_s", "speed", False, "samples/s", "samples/s"),
+        Quantity("steps_per_s", "speed", False, "steps/s", "it/s"),
+        Quantity("requests_per_s", "speed", False, "requests/s", "req/s"),
+        Quantity("throughput", "speed", False, "", ""),
+        Quantity("speed", "speed", False, "", ""),
+        Quantity("tflops_per_gpu", "tflops", False, "FLOP/s", "TFLOP/s"),
+        Quantity("mfu", "mfu", False, "", "%"),
+        Quantity("hfu", "mfu", False, "", "%"),
+        Quantity("busbw", "network", False, "byte/s", "GB/s"),
+        Quantity("algbw", "network", False, "byte/s", "GB/s"),
+        Quantity("bandwidth", "network", False, "byte/s", "GB/s"),
+        Quantity("memory", "memory", True, "byte", "GB"),
+        Quantity("reserved", "memory", True, "byte", "GB"),
+        Quantity("active", "memory", True, "byte", "GB"),
+        Quantity("allocated", "memory", True, "byte", "GB"),
+        Quantity("gpu_memory", "memory", True, "byte", "GB"),
+        Quantity("oom", "memory", True, "", ""),
+        Quantity("gpu_util", "", False, "", "%"),
+    )
+}
+ALIASES = {
+    "step": "step_time",
+    "iteration_time": "step_time",
+    "time_per_step": "step_time",
+    "time_per_iteration": "step_time",
+    "s_per_step": "step_time",
+    "tokens_s": "tokens_per_s",
+    "tok_per_s": "tokens_per_s",
+    "tps": "tokens_per_s",
+    "tokens_per_sec": "tokens_per_s",
+    "tokens_per_second": "tokens_per_s",
+    "tok_per_s_per_gpu": "tokens_per_s_per_gpu",
+    "tgs": "tokens_per_s_per_gpu",
+    "tflops": "tflops_per_gpu",
+    "tflop_per_s_per_gpu": "tflops_per_gpu",
+    "tflops_per_s_per_gpu": "tflops_per_gpu",
+    "tflop_per_s": "tflops_per_gpu",
+    "tflops_per_s": "tflops_per_gpu",
+    "it_per_s": "steps_per_s",
+    "its": "steps_per_s",
+    "iter_per_s": "steps_per_s",
+    "req_per_s": "requests_per_s",
+    "sequences_per_s": "samples_per_s",
+    "bus_bandwidth": "busbw",
+    "bus_bw": "busbw",
+    "alg_bw": "algbw",
+    "bw": "bandwidth",
+    "peak_memory": "memory",
+    "vram": "gpu_memory",
+    "gpu_utilization": "gpu_util",
+    "gpu_utilisation": "gpu_util",
+    "utilization": "gpu_util",
+    "out_of_memory": "oom",
+    "error": "oom",
+    "fails": "oom",
+    "inter_token_latency": "itl",
+    "time_to_first_token": "ttft",
+}
+WORDS_OF_UNIT = {
+    "seconds": "s",
+    "sec": "s",
+    "secs": "s",
+    "minutes": "min",
+    "tok/s": "tokens/s",
+    "t/s": "tokens/s",
+    "tflops": "TFLOP/s",
+    "tflop/s": "TFLOP/s",
+    "gb": "GB",
+    "gib": "GiB",
+    "mb": "MB",
+    "mib": "MiB",
+    "gb/s": "GB/s",
+    "gbps": "Gbps",
+    "gbit/s": "Gb/s",
+    "samples/sec": "samples/s",
+}
+_NUMBER = re.compile(
+    r"(?<![\w.])(\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)(?:\s*-\s*(\d[\d,]*\.?\d*))?\s*"
+    r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured quantity, and what was expected of it."""
+
+    name: str
+    text: str
+    value: float | None  # SI; None of what is said in words
+    unit: str
+    expected: float | None = None
+    expected_text: str = ""
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is measured."""
+        return QUANTITIES[self.name]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times worse than expected; below 1 is better."""
+        if not self.value or not self.expected:
+            return None
+        if re.match(r"\s*1/\d", self.text) and "times" in self.expected_text:
+            return 1 / self.value  # `1/5; expected=5 times` says one thing twice
+        worse = self.value / self.expected
+        return worse if self.quantity.less_is_better else 1 / worse
+
+
+def quantity_name(text: str) -> str | None:
+    """Name of a quantity as this program calls it; None for what is none.
+
+    Examples
+    --------
+    >>> quantity_name("tokens/s/gpu"), quantity_name("TFLOP/s/GPU"), quantity_name("loss")
+    ('tokens_per_s_per_gpu', 'tflops_per_gpu', None)
+    """
+    name = text.strip().lower().replace("-", "_").replace(" ", "_")
+    name = name.replace("/second", "/s").replace("/sec", "/s").replace("/s", "_per_s")
+    name = name.replace("/gpu", "_per_gpu").replace("/device", "_per_gpu").replace("/", "_per_")
+    name = ALIASES.get(name, name)
+    return name if name in QUANTITIES else None
+
+
+def numbers(text: str, usual: str) -> list[tuple[float, str]]:
+    """Numbers of a text in SI, with their SI unit; a range is its middle, ``1/5`` a fraction.
+
+    Examples
+    --------
+    >>> numbers("0.43-0.54 s", "s"), numbers("50 ms, 25 GB/s", "s")
+    ([(0.485, 's')], [(0.05, 's'), (25000000000.0, 'byte/s')])
+    >>> numbers("1/5", ""), numbers("5 times", "")
+    ([(0.2, '')], [(5.0, '')])
+    """
+    if part := re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text):
+        return [(int(part[1]) / int(part[2]), "")] if int(part[2]) else []
+    found = []
+    for hit in _NUMBER.finditer(text[:MOST_TEXT]):
+        value = float(hit[1].replace(",", "") or 0)
+        if hit[2]:
+            value = (value + float(hit[2].replace(",", ""))) / 2
+        word = hit[3] or ""
+        unit = word if word in UNITS else WORDS_OF_UNIT.get(word.lower(), "")
+        if word and not unit and word.lower() in ("gpu", "gpus", "k", "m", "fp", "v"):
+            continue
+        si, factor = UNITS[unit or usual]
+        found.append((value * factor, si))
+    return found
+
+
+def _pairs(texts: Iterable[str]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for text in texts:
+        if len(text) > MOST_TEXT:
+            raise GpuscaleError(f"--measured: more than {MOST_TEXT:,} characters")
+        for part in re.split(r"[;\n]", text):
+            name, equals, value = part.partition("=")
+            if not part.strip():
+                continue
+            if not equals and found and not _told(part):
+                found[-1] = (found[-1][0], f"{found[-1][1]}; {part.strip()}")
+                continue
+            if not equals:
+                name, value = _loose(part)
+            found.append((name.strip(), value.strip()))
+    return found
+
+
+def _told(part: str) -> bool:
+    """Whether a text without an equals sign is a figure of its own."""
+    hit = re.search(r"([\d.,]+)\s*(\S+)", part)
+    return bool(hit and quantity_name(hit[2])) or "out of memory" in part.lower()
+
+
+def _loose(part: str) -> tuple[str, str]:
+    """Read a figure without an equals sign: `296 TFLOP/s`, `OOM at step 3`."""
+    low = part.lower()
+    if "out of memory" in low or "oom" in low:
+        return "oom", part
+    hit = re.search(r"([\d.,]+)\s*(\S+)", part)
+    name = quantity_name(hit[2]) if hit else None
+    if name is None:
+        raise GpuscaleError(
+            f"--measured {part.strip()[:60]}: write QUANTITY=VALUE UNIT",
+            "for example --measured 'tokens/s/gpu=3100' or 'step_time=17.2 s; expected=1.8 s'",
+        )
+    return name, part
+
+
+def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figure, ...]:
+    """Read what was measured and expected.
+
+    Raises GpuscaleError for a quantity that is not known.
+
+    Examples
+    --------
+    >>> [f] = read_figures(["step_time=17.2 s; expected=1.8 s"], [])
+    >>> f.value, round(f.ratio, 2)
+    (17.2, 9.56)
+    """
+    found: list[Figure] = []
+    wishes = list(expected)
+    for name, text in _pairs(measured):
+        if name.lower() in ("expected", "expect", "wanted"):
+            wishes.append(text)
+            continue
+        known = quantity_name(name)
+        if known is None:
+            raise GpuscaleError(
+                f"--measured: `{name[:40]}` is no quantity that is known",
+                f"known: {', '.join(sorted(QUANTITIES))}",
+            )
+        quantity = QUANTITIES[known]
+        values = [v for v in numbers(text, quantity.usual) if v[1] in (quantity.unit, "")]
+        if quantity.usual == "%":
+            values = [(v / 100 if v > 3 and "%" not in text else v, u) for v, u in values]
+            values = [(_frac(text), "")] if values else []
+        fits = quantity.unit == "" or (values and values[0][1] == quantity.unit)
+        value = values[0][0] if values and fits and known != "oom" else None
+        found.append(Figure(known, text, value, quantity.unit))
+    return tuple(_with_expected(found, wishes))
+
+
+def _frac(text: str) -> float:
+    hit = re.search(r"[\d.]+", text)
+    value = float(hit[0].rstrip(".")) if hit else 0.0
+    return value / 100 if "%" in text or value >= 2 else value
+
+
+def _with_expected(found: list[Figure], wishes: list[str]) -> list[Figure]:
+    text = "; ".join(wishes)
+    if not text:
+        return found
+    parts = [p for w in wishes for p in re.split(r",(?!\d{3})", w)]
+    out = []
+    left = list(parts)
+    for figure in found:
+        q = figure.quantity
+        value, used = None, ""
+        for part in left:
+            name, equals, rest = part.partition("=")
+            if equals and quantity_name(name) not in (None, figure.name):
+                continue
+            body = rest if equals else part
+            values = numbers(body, q.usual)
+            if not values:
+                continue
+            v, unit = values[0]
+            if unit != q.unit:
+                continue
+            value = _frac(body) if q.usual == "%" else v
+            used = part
+            break
+        if used:
+            left.remove(used)
+        out.append(Figure(figure.name, figure.text, figure.value, figure.unit, value, text.strip()))
+    return out

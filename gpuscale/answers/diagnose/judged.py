@@ -1,0 +1,278 @@
+"""The judgement of a run: figure first, then causes, then the test to run next."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.diagnose.case import Case, read_case
+from gpuscale.answers.diagnose.features import Features, features_of
+from gpuscale.answers.diagnose.memory import out_of_memory
+from gpuscale.answers.diagnose.past import past_of
+from gpuscale.answers.diagnose.planner import predicted, with_figure
+from gpuscale.answers.diagnose.records import (
+    Diagnosis,
+    FactRead,
+    LogRead,
+    NamedCause,
+    Outcome,
+    Predicted,
+    SeriesRead,
+    Test,
+)
+from gpuscale.core.diagnosis.causes import Judged, judge, verdict_of, verdicts
+from gpuscale.io.causes import load_causes
+
+if TYPE_CHECKING:
+    from gpuscale.answers.diagnose import Diagnose
+    from gpuscale.core.diagnosis.facts import Log
+
+NAMED = 3
+LEAST = 0.04
+"""A cause less likely than this is not named."""
+SURE = 0.45
+"""A first cause less likely than this leaves a question to be asked."""
+COSTS = {"arithmetic": 0.2, "line": 0.4, "unit": 1.5, "run": 1.5}
+"""Effort of a test, relative: a line of the log is at hand, a run takes minutes of all GPUs."""
+ASKER_SPREAD = 0.35
+"""Standard deviation of ln of what people expect."""
+NO_FIGURE = 0.6
+MOST_SHOWN = 64
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the document shows."""
+
+    asked: Diagnose
+    case: Case
+    diagnosis: Diagnosis
+    features: Features
+    judged: tuple[Judged, ...]
+
+
+def diagnosed(asked: Diagnose) -> Answered:
+    """Judge a run."""
+    case = with_figure(read_case(asked))
+    features = features_of(case)
+    causes = load_causes()
+    model, factors = predicted(case, {c.word: c for c in causes})
+    if model is not None:
+        features["model_ratio"] = model.ratio
+    ratio, spread = _ratio(case, model)
+    judged, pairs = judge(
+        causes,
+        features=features,
+        symptoms=case.symptoms,
+        kind=case.kind,
+        ratio=ratio,
+        spread=spread,
+        models=factors,
+    )
+    shares = verdicts(judged)
+    named = _named(case, judged, model, factors)
+    verdict, share = verdict_of(judged)
+    if not case.figures and not any(j.speaks_for for j in judged):
+        verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
+        named = ()
+    test = _next_test(judged)
+    together = next((p.words for p in pairs if p.probability > 0.2), ())
+    figure = case.main
+    diagnosis = Diagnosis(
+        verdict=verdict,
+        probability=share,
+        verdicts=shares,
+        kind=case.kind,
+        symptoms=tuple(sorted(case.symptoms)),
+        causes=named,
+        together=together,
+        next_test=test,
+        asks=_asks(case, judged, features),
+        ratio=figure.ratio if figure else None,
+        predicted=model,
+        out_of_memory=out_of_memory(case),
+        events=tuple(past_of(case.logs).events),
+        logs=tuple(_log(log) for log in case.logs),
+        headline="",
+    )
+    return Answered(asked, case, diagnosis, features, tuple(judged))
+
+
+def _ratio(case: Case, model: Predicted | None) -> tuple[float | None, float]:
+    """Weigh model and asker: (times worse than it should be, spread of its logarithm)."""
+    figure = case.main
+    parts: list[tuple[float, float]] = []
+    if figure is not None and figure.ratio is not None and figure.ratio > 0:
+        parts.append((math.log(figure.ratio), ASKER_SPREAD))
+    if model is not None and model.ratio > 0:
+        wide = math.log(model.high / model.low) / 2 / 1.2816
+        parts.append((math.log(model.ratio), max(0.1, wide)))
+    if not parts:
+        return None, NO_FIGURE
+    weight = sum(1 / s**2 for _, s in parts)
+    mean = sum(m / s**2 for m, s in parts) / weight
+    return math.exp(mean), weight**-0.5
+
+
+def _named(
+    case: Case, judged: list[Judged], model: Predicted | None, factors: dict[str, float]
+) -> tuple[NamedCause, ...]:
+    found: list[NamedCause] = []
+    for j in judged[:NAMED]:
+        if j.probability < LEAST and found:
+            break
+        c = j.cause
+        alone = None
+        if model is not None and c.verdict == "fault":
+            good = model.value
+            less = model.quantity in ("step_time", "ttft", "tpot", "itl")
+            alone = good * j.size if less else good / j.size
+        found.append(
+            NamedCause(
+                cause=c.word,
+                title=c.title,
+                group=c.group,
+                verdict=j.verdict,
+                probability=j.probability,
+                explains_factor=j.size,
+                low_factor=c.size[0],
+                high_factor=c.size[1],
+                gain_frac=1 - 1 / j.size if c.verdict == "fault" else 0.0,
+                speaks_for=j.speaks_for,
+                speaks_against=j.speaks_against,
+                remedy=_remedy(case, j),
+                test=c.test,
+                test_cost=c.cost,
+                predicted=alone,
+                source=c.source,
+            )
+        )
+    return tuple(found)
+
+
+FAMILIES = (
+    ("ollama", r"ollama"),
+    ("llama-cpp", r"llama\.?-?cpp"),
+    ("vllm", r"vllm"),
+    ("sglang", r"sglang"),
+    ("axolotl", r"axolotl"),
+    ("llama-factory", r"llama-?factory"),
+    ("torchtune", r"torchtune"),
+    ("torchtitan", r"torchtitan"),
+    ("megatron", r"megatron|nemo|bridge|primus"),
+    ("deepspeed", r"deepspeed"),
+    ("hf", r"trl|transformers|trainer|peft|swift|\bhf\b|unsloth|accelerate"),
+    ("small-trainers", r"nanogpt"),
+)
+
+
+def _remedy(case: Case, j: Judged) -> str:
+    """Remedy, in the framework's own words where they are known."""
+    words = j.cause.words
+    for family, pattern in FAMILIES:
+        if family in words and re.search(pattern, case.said):
+            return f"{words[family]} ({j.cause.remedy})"
+    return j.cause.remedy
+
+
+def _next_test(judged: list[Judged]) -> Test | None:
+    """Test that takes away most of what is not known, for its cost.
+
+    A test of one cause says yes or no to it: what it takes away is the entropy of that answer.
+    """
+    likely = [j for j in judged[:6] if j.probability >= 0.02]
+    if not likely:
+        return None
+
+    def worth(j: Judged) -> float:
+        p = min(max(j.probability, 1e-6), 1 - 1e-6)
+        entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
+        return max(entropy, 0.3 * p) * (0.5 + p) / (COSTS[j.cause.cost] + 0.8)
+
+    faults = [j for j in likely if j.cause.verdict != "normal"] or likely
+    best = max(faults, key=worth)
+    p = min(max(best.probability, 1e-6), 1 - 1e-6)
+    entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    outcomes = [Outcome(best.cause.word, best.cause.shows_if)]
+    for other in likely:
+        if other is not best and len(outcomes) < NAMED:
+            outcomes.append(Outcome(other.cause.word, best.cause.shows_else))
+    return Test(best.cause.test, best.cause.cost, entropy, tuple(outcomes))
+
+
+ASKED = (
+    ("multi_node", "how many nodes the job runs on, and over which network", ("multi_node",)),
+    ("cpu_optimizer", "whether the optimizer runs on the host (offload)", ("cpu_optimizer",)),
+    ("ratio", "what figure is expected, and from where", ("ratio", "model_ratio")),
+    ("attention", "which attention backend the log names", ("attention", "flash_attention")),
+    ("micro_batch", "micro-batch, sequence length and global batch", ("tokens_per_gpu",)),
+    ("gpu_util", "the GPU's utilisation while it is slow", ("gpu_util",)),
+)
+
+
+def _asks(case: Case, judged: list[Judged], features: Features) -> str:
+    """Say the one thing that is unknown and that the leading causes' signs depend on most."""
+    if not judged or judged[0].probability >= SURE:
+        return ""
+    best, words = 0.0, ""
+    for _, text, names in ASKED:
+        if any(n in features for n in names):
+            continue
+        weight = sum(
+            j.probability * max(abs(math.log(s.ratio)) for s in j.cause.signs if s.feature in names)
+            for j in judged[:6]
+            if any(s.feature in names for s in j.cause.signs)
+        )
+        if weight > best:
+            best, words = weight, text
+    return words
+
+
+def _log(log: Log) -> LogRead:
+    facts = tuple(
+        FactRead(
+            f.name,
+            value=f.value,
+            unit=f.unit,
+            printed=f.printed,
+            line=f.line,
+            program=f.program,
+            run=f.run,
+            rank=f.rank,
+        )
+        for f in log.all()
+    )
+    series = []
+    for (run, rank, name), track in log.tracks.items():
+        s = track.series
+        if s.n < 2:
+            continue
+        steady = s.steady()
+        stride = max(1, len(s.values) // MOST_SHOWN)
+        series.append(
+            SeriesRead(
+                name,
+                unit=track.unit,
+                run=run,
+                rank=rank,
+                n=s.n,
+                n_warm_up=steady.skipped,
+                median=steady.median,
+                low=steady.low,
+                high=steady.high,
+                steps=tuple(s.steps[::stride]),
+                values=tuple(s.values[::stride]),
+            )
+        )
+    return LogRead(
+        log.name,
+        programs=tuple(sorted(log.programs, key=lambda p: -log.programs[p])),
+        n_lines=log.lines,
+        n_bytes=log.bytes_,
+        n_runs=log.runs,
+        repeated_lines_read_1_in=log.thinned,
+        facts=facts,
+        series=tuple(series),
+    )

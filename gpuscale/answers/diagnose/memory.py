@@ -1,0 +1,73 @@
+"""Out of memory: what the card held, what was asked for, and what would fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.diagnose.records import OutOfMemory, PeakPart
+
+if TYPE_CHECKING:
+    from gpuscale.answers.diagnose.case import Case
+
+
+def out_of_memory(case: Case) -> OutOfMemory | None:
+    """Put together what the message says; None where no memory ran out in a log."""
+    n = case.log_number
+    if case.log_text("oom") is None and case.log_text("start_refused") is None:
+        return None
+    total, allocated = n("gpu_memory"), n("oom_allocated")
+    spare, free, asked = n("oom_reserved_unallocated"), n("oom_free"), n("oom_request")
+    if spare is None and (reserved := n("oom_reserved")) is not None and allocated is not None:
+        spare = max(0.0, reserved - allocated)
+    parts = []
+    if allocated is not None:
+        parts.append(PeakPart("allocated by PyTorch", allocated))
+    if spare is not None:
+        parts.append(PeakPart("reserved, not allocated", spare))
+    if total is not None and allocated is not None and free is not None:
+        rest = total - allocated - (spare or 0.0) - free
+        if rest > 0:
+            parts.append(PeakPart("outside PyTorch (context, NCCL, other processes)", rest))
+    if free is not None:
+        parts.append(PeakPart("free", free))
+    needed, room = n("kv_needed"), n("kv_memory")
+    if needed is not None:
+        parts.append(PeakPart("cache of one longest request", needed))
+    if room is not None and case.log_text("start_refused"):
+        parts.append(PeakPart("room for the cache", room))
+    short = max(0.0, asked - free) if asked is not None and free is not None else None
+    if short is None and needed is not None and room is not None:
+        short = max(0.0, needed - room)
+    return OutOfMemory(tuple(parts), asked, short, spare, _changes(case, asked, spare, total))
+
+
+def _changes(
+    case: Case, asked: float | None, spare: float | None, total: float | None
+) -> tuple[str, ...]:
+    """Smallest changes first."""
+    found = []
+    if asked and spare and spare > asked:
+        found.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: as much is reserved")
+    if case.log_text("start_refused"):
+        most = case.log_number("most_model_len")
+        to = f" {most:,.0f}" if most else ""
+        found.append(
+            f"--max-model-len{to}; --kv-cache-dtype fp8; more GPUs (--tensor-parallel-size)"
+        )
+        return tuple(found)
+    if case.kind == "serving":
+        found.append("--gpu-memory-utilization 0.85; --max-num-seqs 64; --enforce-eager")
+        return tuple(found)
+    recompute = case.settings.get("recompute", "").lower()
+    if recompute not in ("full", "true"):
+        found.append("gradient checkpointing on (recompute full)")
+    micro = case.number("micro_batch")
+    if micro is None or micro > 1:
+        half = f"{max(1, int(micro // 2))}" if micro else "half"
+        found.append(f"micro-batch {half}, twice the accumulation")
+    if asked and total and asked > 0.03 * total:
+        found.append("fused or chunked cross entropy, if the block is tokens x vocabulary")
+    if (case.gpus or 1) > 1 and case.number("zero") not in (3.0,):
+        found.append("a higher ZeRO stage (FSDP)")
+    found.append("8-bit optimizer or adapters")
+    return tuple(found)

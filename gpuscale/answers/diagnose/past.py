@@ -1,0 +1,157 @@
+"""A run against its own past: warm-up, stalls, saves, drifts, growing memory, slow ranks."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.diagnose.records import Event
+from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls, warm_up
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuscale.core.diagnosis.facts import Log, Track
+
+TIMES = ("step_time", "rank_time", "forward_backward")
+RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s", "tflops_per_gpu")
+MEMORIES = ("memory_reserved", "memory_allocated", "memory_active", "host_memory")
+NEAR = 2
+"""Steps behind a save in which a slow step is its doing."""
+
+
+@dataclass
+class Past:
+    """What the series show."""
+
+    features: dict[str, str | float] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+
+def past_of(logs: Sequence[Log]) -> Past:
+    """Look through the series of all logs."""
+    past = Past()
+    for log in logs:
+        _times(log, past)
+        _memory(log, past)
+        _ranks(log, past)
+        _loading(log, past)
+    return past
+
+
+def _timed(log: Log) -> tuple[Track, list[float]] | None:
+    """Track of the steps, as times: of rates the inverse."""
+    for name in (*TIMES, *RATES):
+        track = log.track(name)
+        if track is not None and track.series.n >= 3:
+            values = track.series.values
+            if name in TIMES:
+                return track, list(values)
+            if all(v > 0 for v in values):
+                return track, [1 / v for v in values]
+    return None
+
+
+def _times(log: Log, past: Past) -> None:
+    found = _timed(log)
+    if found is None:
+        return
+    track, times = found
+    steps = track.series.steps
+    k = warm_up(times, track.series.skip)
+    steady = times[k:]
+    middle = statistics.median(steady)
+    past.features["steps_read"] = float(len(steady))
+    if k and middle > 0:
+        past.features["first_over_steady"] = times[0] / middle
+        if times[0] > 1.5 * middle:
+            text = (
+                f"first {k} of the printed steps are warm-up: {times[0] / middle:.3g} times longer"
+            )
+            past.events.append(Event("warm-up", text, steps[0]))
+    if len(steady) >= 8 and middle > 0:
+        past.features["mean_over_median"] = statistics.fmean(steady) / middle
+    if slow := stalls(steps[k:], steady):
+        saves = [step for kind, step, _ in log.events if kind == "save"]
+        evals = [step for kind, step, _ in log.events if kind == "evaluation"]
+        at_saves = sum(any(0 <= s - e <= NEAR for e in saves) for s in slow.steps)
+        at_evals = sum(any(0 <= s - e <= NEAR for e in evals) for s in slow.steps)
+        which = ", ".join(f"{s:g}" for s in slow.steps[:5]) + (
+            " ..." if len(slow.steps) > 5 else ""
+        )
+        share = f"{100 * slow.share_frac:.0f} % of the time"
+        if saves and at_saves >= 0.6 * len(slow.steps):
+            past.features["stall_at_saves"] = "yes"
+            past.features["save_share"] = slow.share_frac
+            past.events.append(Event("save", f"steps after a save are longer ({which}): {share}"))
+        elif evals and at_evals >= 0.6 * len(slow.steps):
+            past.features["eval_share"] = slow.share_frac
+            past.events.append(
+                Event("evaluation", f"steps after an evaluation are longer ({which}): {share}")
+            )
+        elif slow.share_frac > 0.01:
+            past.features["stall_regular"] = "yes" if slow.period else "no"
+            past.features.setdefault("data_share", slow.share_frac) if slow.period else None
+            rhythm = f"every {slow.period:g} steps" if slow.period else "without a rhythm"
+            past.events.append(
+                Event("stall", f"long steps {rhythm} ({which}): {share}", slow.steps[0])
+            )
+    if moved := shift(steps[k:], steady):
+        worse = moved.after / moved.before
+        word = "slower" if worse > 1 else "faster"
+        if worse > 1:
+            past.features["shifted"] = "yes"
+        text = f"from step {moved.step:g} on {abs(worse - 1) * 100:.0f} % {word}, without a restart"
+        past.events.append(Event("shift", text, moved.step))
+
+
+def _memory(log: Log, past: Past) -> None:
+    for name in MEMORIES:
+        track = log.track(name)
+        if track is None or track.series.n < 8:
+            continue
+        s = track.series
+        rise = growth(s.steps, s.values)
+        past.features["memory_grows"] = "yes" if rise else past.features.get("memory_grows", "no")
+        if rise:
+            each = f"{rise / 1e6:.3g} MB a step"
+            span = f"from {s.values[0] / 1e9:.4g} to {s.values[-1] / 1e9:.4g} GB"
+            text = f"{name.replace('_', ' ')} rises {span}, {each}"
+            past.events.append(Event("memory grows", text))
+
+
+def _ranks(log: Log, past: Past) -> None:
+    for name in (*TIMES, *RATES):
+        by_rank: dict[int, float] = {}
+        runs = [run for run, rank, key in log.tracks if key == name and rank is not None]
+        for (run, rank, key), track in log.tracks.items():
+            if key == name and rank is not None and run == max(runs):
+                value = track.series.steady().median
+                if value > 0:
+                    by_rank[rank] = value if name in TIMES else 1 / value
+        if len(by_rank) < 3:
+            continue
+        slow = slow_rank(by_rank)
+        past.features["slow_rank"] = "yes" if slow else "no"
+        if slow:
+            text = f"rank {slow[0]} takes {slow[1]:.3g} times as long as the others"
+            past.events.append(Event("slow rank", text))
+        return
+
+
+def _loading(log: Log, past: Past) -> None:
+    data = log.track("data_time") or log.track("loader")
+    whole = log.track("step_time") or log.track("update_time") or log.track("forward_backward")
+    if data is not None and whole is not None:
+        values, rest = data.series.values, whole.series.values
+        mean = statistics.fmean(values)
+        beside = 0.0 if log.track("step_time") else mean  # an update does not hold its loading
+        share = mean / (statistics.fmean(rest) + beside)
+        past.features["data_share"] = min(1.0, share)
+        if share > 0.05:
+            most = f"{max(values):.3g} s at most"
+            text = f"loading takes {100 * min(1.0, share):.0f} % of the time, {most}"
+            past.events.append(Event("loading", text))
+    elif (percent := log.number("data_time_percent")) is not None:
+        past.features["data_share"] = percent

@@ -1,0 +1,48 @@
+"""What was measured, as a calibration that `plan` takes: one factor of this site and stack."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from gpuscale.errors import GpuscaleError
+
+if TYPE_CHECKING:
+    from gpuscale.answers.diagnose.judged import Answered
+
+OF_STEP = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "steps_per_s")
+
+
+def calibration_of(a: Answered) -> str:
+    """Text of the calibration; runs that the file holds already are averaged with this one.
+
+    Raises GpuscaleError where the planner says nothing of this job's step.
+    """
+    from gpuscale.evidence.fit.overlay import to_toml
+    from gpuscale.evidence.fit.site import SITE_RANGE
+    from gpuscale.io.calibration import load_calibration
+
+    assert a.asked.save is not None
+    p = a.diagnosis.predicted
+    if p is None or p.quantity not in OF_STEP:
+        raise GpuscaleError(
+            "--save needs a training step that the model covers",
+            "give model, GPUs, batch and sequence length, and the step time or tokens/s",
+        )
+    old = load_calibration(a.asked.save) if os.path.isfile(a.asked.save) else {}
+    site = old.get("site", {})
+    n = int(site.get("n_rows", 0))
+    before = math.log(float(site.get("step_time_factor", 1.0))) * n
+    factor = math.exp((before + math.log(p.ratio * p.over_tuned)) / (n + 1))
+    if not SITE_RANGE[0] <= factor <= SITE_RANGE[1]:
+        raise GpuscaleError(
+            f"the run takes {factor:.3g} times the expected time: that is no matter of a site",
+            "mend its cause first",
+        )
+    table = {
+        "step_time_factor": float(f"{factor:.4g}"),
+        "n_rows": n + 1,
+        "source": f"gpuscale diagnose: {p.by}",
+    }
+    return to_toml({"made_by": "gpuscale diagnose", **old, "site": table})

@@ -1,0 +1,122 @@
+"""The proposed layout as jobs of other maturities run it: tuned, and as it comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.plan.case import estimate_of
+from gpuscale.answers.plan.text import seconds
+from gpuscale.core.plan.records import ByMaturity
+from gpuscale.core.quantity import format_si, format_time
+from gpuscale.core.run.time import SECONDS_PER_DAY
+from gpuscale.core.step.maturity import WORDS
+from gpuscale.io.jobs import make_problem, step_interval
+from gpuscale.io.maturity import Degrees, settled
+
+if TYPE_CHECKING:
+    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.request import Request
+    from gpuscale.core.plan.estimate import Estimate, Run
+    from gpuscale.core.plan.records import PlanResult
+    from gpuscale.core.settings import JobSettings
+
+
+def by_maturity(
+    case: Case, request: Request, best: Estimate, run: Run | None
+) -> dict[str, ByMaturity]:
+    """Time the layout tuned and as it comes; nothing where it does not fit or a site measured."""
+    if not best.fits or case.problem.hardware.site_factor != 1.0:
+        return {}
+    return {
+        key: _of(case, request, best, run, name)
+        for key, name in (("tuned", "tuned"), ("as_it_comes", "as-it-comes"))
+    }
+
+
+def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str) -> ByMaturity:
+    software, model = case.loaded.specs["software"], case.loaded.model
+    lay = best.layout
+    problem, settings = case.problem, case.problem.facts.settings
+    if name != problem.software.maturity.name:
+        settings = settled(
+            replace(request.settings, maturity=name),
+            software,
+            model,
+            case.loaded.gpu.architecture,
+            precision=case.precision,
+            planned=request.planned,
+            degrees=Degrees.of(lay),
+        )
+        problem = make_problem(
+            model,
+            case.cluster,
+            software=software,
+            facts=replace(problem.facts, settings=settings),
+            precision=case.precision,
+            calibration=case.loaded.calibration,
+            settings=settings,
+        )
+    step = estimate_of(replace(case, problem=problem), best.layout).step
+    times = step.expected_s / best.step_s
+    low, high = step_interval(step, problem, software.name, best.layout)
+    return ByMaturity(
+        maturity=name,
+        step_s=step.expected_s,
+        step_low_s=low,
+        step_high_s=high,
+        days=None if run is None else run.expected_days * times,
+        usd=None if run is None or run.usd is None else run.usd * times,
+        settings=taken(settings, request).words,
+    )
+
+
+def taken(settings: JobSettings, request: Request) -> JobSettings:
+    """Leave out of settled settings what says nothing of the layout unless it was said."""
+    said = request.settings
+    return replace(settings, maturity=said.maturity, balance=said.balance)
+
+
+def step_text(r: PlanResult) -> str:
+    """Say the step for the other maturities, then for that of the job with its interval."""
+    low, high = seconds(r.step_low_s), seconds(r.step_high_s)
+    if r.tuned is None and r.maturity != "measured":
+        return seconds(r.step_s)
+    own = f"{seconds(r.step_s)} ({low} to {high}) {WORDS[r.maturity]}"
+    return "; ".join([*(f"{seconds(m.step_s)} {_if(m)}" for m in _others(r)), own])
+
+
+def run_text(r: PlanResult) -> str:
+    """Say what the tokens take, for the same maturities."""
+    assert r.run is not None
+    found = [(m.days or 0.0, m.usd, " " + _if(m)) for m in _others(r)]
+    own = f" {WORDS[r.maturity]}" if r.tuned is not None else ""
+    found.append((r.run.expected_days, r.run.usd, own))
+    return "; ".join(
+        span(days) + (f" and {format_si(usd, 'usd')}" if usd is not None else "") + when
+        for days, usd, when in found
+    )
+
+
+def run_of(m: ByMaturity) -> str:
+    """Length and price of the run at the end of a line; empty where none is known."""
+    if m.days is None:
+        return ""
+    return f", {span(m.days)}" + (f" and {format_si(m.usd, 'usd')}" if m.usd is not None else "")
+
+
+def _others(r: PlanResult) -> list[ByMaturity]:
+    return [m for m in (r.tuned, r.as_it_comes) if m is not None and m.maturity != r.maturity]
+
+
+def _if(m: ByMaturity) -> str:
+    return f"if {WORDS[m.maturity]}" if m.maturity == "tuned" else WORDS[m.maturity]
+
+
+def span(days: float) -> str:
+    """Length of a run.
+
+    >>> span(52.71), span(0.0835)
+    ('52.7 days', '2.00 h')
+    """
+    return f"{days:,.1f} days" if days >= 2.0 else format_time(days * SECONDS_PER_DAY, 3)

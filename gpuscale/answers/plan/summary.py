@@ -1,0 +1,108 @@
+"""Summary of a training plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.plan.blocks import days
+from gpuscale.answers.plan.maturities import run_of, step_text
+from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
+from gpuscale.answers.summary import bottleneck, cost_points, memory_point, taken_points, tone_of
+from gpuscale.core.quantity import format_time
+from gpuscale.core.step.maturity import WORDS
+from gpuscale.core.words import STEP_PARTS, gb
+from gpuscale.render.document import Point
+
+if TYPE_CHECKING:
+    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.idle import Idle
+    from gpuscale.answers.plan.request import Request
+    from gpuscale.core.plan.records import PlanResult
+
+
+def plan_summary(case: Case, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
+    """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
+    tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
+    points = [
+        Point("verdict", verdict(case, r), tone=tone),
+        *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
+        Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
+        *_passed_over(r),
+        *_time_points(r),
+        memory_point(r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80, tone),
+        *(cost_points(r.bill) if r.fits else []),
+        *([bottleneck(r.step.expected.parts(), STEP_PARTS, r.step_s)] if r.fits else []),
+        *_help_points(r),
+        *taken_points(r.taken),
+    ]
+    if r.fits:
+        points.append(Point("next", "-o run.sh", "writes its launch file; --explain its formulas"))
+    return points
+
+
+def verdict(case: Case, r: PlanResult) -> str:
+    """Say in one sentence whether it fits and what it takes."""
+    where = (
+        f"{case.loaded.model.name} on {case.n_gpus:,} {case.loaded.gpu.name} ({case.cluster.name})"
+    )
+    if not r.fits:
+        return (
+            f"{where}: nothing fits; the closest needs {gb(r.peak_bytes)} of "
+            f"{gb(r.capacity_bytes)} a GPU."
+        )
+    if r.headroom_bytes < 0.0:
+        less = f"if its memory is {gb(-r.headroom_bytes)} less than expected"
+        return f"{where} fits {less}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
+    near = "may not fit" if r.peak_bytes * r.memory_interval_factor_80 > r.capacity_bytes else ""
+    return f"{where} {near or 'fits'}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
+
+
+def _passed_over(r: PlanResult) -> list[Point]:
+    """Name the fastest layout, where a simpler one is proposed."""
+    f = r.passed_over
+    if f is None:
+        return []
+    note = f"{100 * f.gain_frac:.1f} % faster by the model; experts avoid {', '.join(f.risks)}"
+    return [Point("passed over", short(f.layout), note)]
+
+
+def _step_note(r: PlanResult) -> str:
+    return (
+        f"{WORDS[r.maturity]} (80 %: {seconds(r.step_low_s)} to {seconds(r.step_high_s)}), "
+        f"roofline {seconds(r.roofline_s)}, {number(r.tokens_per_s)} tokens/s"
+    )
+
+
+def _time_points(r: PlanResult) -> list[Point]:
+    """Step as another would have it, and the whole run."""
+    if not r.fits:
+        return []
+    found = [Point("step", seconds(r.step_s), _step_note(r))]
+    for m in (r.tuned, r.as_it_comes):
+        if m is not None and m.maturity != r.maturity:
+            note = f"(80 %: {seconds(m.step_low_s)} to {seconds(m.step_high_s)}){run_of(m)}"
+            found.append(Point(WORDS[m.maturity], seconds(m.step_s), note))
+    if r.run is not None and r.outlook is not None:
+        o = r.outlook
+        note = (
+            f"({days(o.low_s)} to {days(o.high_s)}) for {number(r.run.tokens)} tokens, failures "
+            f"counted; {days(r.run.time_s)} without"
+        )
+        found.append(Point("run", days(o.expected_s), note))
+    return found
+
+
+def _help_points(r: PlanResult) -> list[Point]:
+    """Say what would make it fit, or faster."""
+    if not r.fits:
+        found = [
+            f"{m.change}" + (f" ({gb(m.peak_bytes)})" if m.peak_bytes is not None else "")
+            for m in r.remedies[:3]
+        ]
+        return [Point("would fit", "; ".join(found))] if found else []
+    best = sorted(r.sensitivity, key=lambda e: -e.gain_frac)[:2]
+    words = [f"{e.figure} {e.change}: {100 * e.gain_frac:.0f} % faster" for e in best]
+    if r.outlook is not None and r.outlook.helps:
+        lever = r.outlook.helps[0]
+        words.append(f"{lever.lever}: {format_time(lever.saved_s, 3)} less")
+    return [Point("would help", "; ".join(words))] if words else []

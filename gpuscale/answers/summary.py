@@ -1,0 +1,92 @@
+"""Lines of a summary that every task says in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gpuscale.answers.money import kwh_text
+from gpuscale.core.quantity import format_si
+from gpuscale.core.verdict import SURE
+from gpuscale.core.words import gb
+from gpuscale.render.document import Point
+
+if TYPE_CHECKING:
+    from gpuscale.core.run.bill import Bill
+
+
+def tone_of(fits: bool, peak_bytes: float, capacity_bytes: float, width: float = 1.0) -> str:
+    """Tone of a verdict: near where the limit lies within the 80 % interval.
+
+    >>> tone_of(True, 40e9, 80e9, 1.1), tone_of(True, 79e9, 80e9, 1.1), tone_of(False, 90e9, 80e9)
+    ('good', 'near', 'bad')
+    """
+    if fits and peak_bytes * width > capacity_bytes:
+        return "near"
+    return "good" if fits else "bad"
+
+
+def chance_tone(p: float) -> str:
+    """Tone of a probability that a job fits.
+
+    >>> chance_tone(0.99), chance_tone(0.7), chance_tone(0.01)
+    ('good', 'near', 'bad')
+    """
+    return "good" if p >= SURE else "near" if p > 1.0 - SURE else "bad"
+
+
+def memory_point(peak_bytes: float, capacity_bytes: float, width: float, tone: str) -> Point:
+    """Memory of the fullest GPU against what is usable, with its interval."""
+    left = capacity_bytes - peak_bytes
+    by = f"{gb(left)} left" if left >= 0.0 else f"{gb(-left)} too much"
+    low, high = peak_bytes / width / 1e9, peak_bytes * width
+    span = f" (80 %: {low:,.1f} to {gb(high)})" if width > 1.0 else ""
+    note = f"a GPU, of {gb(capacity_bytes)}: {by}{span}"
+    return Point("memory", gb(peak_bytes), note, tone)
+
+
+def cost_points(bill: Bill | None, what: str = "") -> list[Point]:
+    """Money of a run, and the price that it rests on."""
+    if bill is None or bill.charge.usd is None or bill.rate is None:
+        return []
+    rate = bill.rate
+    said = ", ".join(w for w in (rate.kind, rate.as_of) if w)
+    price = f"at {rate.usd_per_gpu_hour:.4g} USD per GPU-hour ({said})"
+    joule = bill.charge.energy_j
+    more = f"; {kwh_text(joule)}" if joule is not None else ""
+    return [Point("cost", format_si(bill.charge.usd, "usd"), f"{what}{price}{more}")]
+
+
+def bottleneck(parts: Mapping[str, float], words: Mapping[str, str], total_s: float) -> Point:
+    """Largest part of a step, and what communication stays exposed.
+
+    >>> bottleneck({"matmul_s": 6.0, "tp_comm_s": 3.0, "dp_comm_s": 1.0}, {}, 10.0).note
+    '60 % of the step; exposed communication 40 %, most of it tp comm'
+    """
+    largest = max(parts, key=lambda name: parts[name])
+    talk = {name: v for name, v in parts.items() if name.endswith("_comm_s")}
+    note = f"{100 * parts[largest] / total_s:.0f} % of the step"
+    if (all_talk := sum(talk.values())) > 0.005 * total_s:
+        most = max(talk, key=lambda name: talk[name])
+        note += f"; exposed communication {100 * all_talk / total_s:.0f} %"
+        note += "" if most == largest else f", most of it {_word(most, words)}"
+    return Point("bottleneck", _word(largest, words), note)
+
+
+def _word(name: str, words: Mapping[str, str]) -> str:
+    said = words.get(name, name.removesuffix("_s").replace("_", " "))
+    return said.removesuffix(" communication")
+
+
+def largest_parts(parts: Iterable[tuple[str, float]], most: int = 4) -> Point:
+    """Name the largest parts of the memory."""
+    found = sorted(((n, v) for n, v in parts if v > 0.0), key=lambda part: -part[1])
+    rest = sum(v for _, v in found[most:])
+    words = [f"{name} {gb(v)}" for name, v in found[:most]]
+    return Point("held by", "", ", ".join([*words, f"others {gb(rest)}"] if rest else words))
+
+
+def taken_points(taken: Iterable[str]) -> list[Point]:
+    """Say what was taken because nobody said it."""
+    found = "; ".join(taken)
+    return [Point("taken", found)] if found else []

@@ -1,0 +1,321 @@
+"""Causes of a run that looks wrong, and how likely each is for what is known of it.
+
+A cause has a weight (how often it is one), signs (how many times likelier a feature is where it is
+the cause) and a range of sizes. The posterior is Bayes' rule over all causes and pairs of them,
+with "nothing is wrong" among them; sizes of a pair multiply.
+
+References
+----------
+D. J. Spiegelhalter, R. P. Knill-Jones, J. R. Stat. Soc. A 147(1), 1984: weights of evidence add.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Features = Mapping[str, str | float]
+"""What is known: a text, or a number in SI units."""
+
+Z80 = 1.2816
+"""Half width of the central 80 % of a normal distribution, in standard deviations."""
+
+SIZE_TAIL = 0.25
+"""Extra spread of ln(size): a range from physics is not exact."""
+
+PAIR = 0.12
+"""How often two causes act together, relative to each alone: 9 of the 54 runs of the table."""
+
+MOST_PAIRED = 6
+MOST_RATIO = 300.0
+"""Times worse beyond which a figure says no more."""
+
+MODEL_EDGE = 1.25
+"""Edges of a counterfactual's size, 80 % of cases between them."""
+
+MODEL_SPREAD = 0.25
+"""Spread of ln(size) of a counterfactual of the planner."""
+
+ASKED_SPREAD = 0.2
+"""Least spread of ln(ratio): expectations are round numbers."""
+
+MOST_OFF = 12.0
+"""Square of the deviations beyond which a size says no more: ranges have tails."""
+
+SPEAKING, DOUBT = 8.0, 3.0
+"""Where a fault's own signs are this strong, "nothing is wrong" is that much less likely."""
+
+FLOOR, CEILING = 1e-3, 1e3
+"""Signs of one cause together weigh no more than this: wording is never certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A feature that speaks for a cause, or against it."""
+
+    feature: str
+    condition: str  # `>n`, `<n`, `a..b` of a number; else a regular expression
+    ratio: float
+    words: str
+
+    def holds(self, features: Features) -> str | None:
+        """Text of what was found; None where the feature is unknown or is not so."""
+        value = features.get(self.feature)
+        if value is None:
+            return None
+        low, dots, high = self.condition.partition("..")
+        if isinstance(value, str):
+            hit = re.search(self.condition, value, re.IGNORECASE)
+            return (hit[0] if self.feature == "said" else value)[:80] if hit else None
+        if self.condition[0] == ">":
+            met = value > float(self.condition[1:])
+        elif self.condition[0] == "<":
+            met = value < float(self.condition[1:])
+        elif dots and low:
+            met = float(low) <= value <= float(high)
+        else:
+            return None
+        return shown(self.feature, value) if met else None
+
+
+def shown(feature: str, value: float) -> str:
+    """Write a feature's value as it is said in a sentence.
+
+    Examples
+    --------
+    >>> shown("data_share", 0.83), shown("ratio", 2.414), shown("tokens_per_gpu", 2048.0)
+    ('83 %', '2.4', '2,048')
+    """
+    if feature.endswith(("_share", "_util", "_percent", "bubble", "_usage", "_utilization")):
+        return f"{100 * value:.3g} %"
+    if feature in ("busbw", "message_bytes"):
+        return f"{value / 1e9:.3g} GB" + ("/s" if feature == "busbw" else "")
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause as the catalogue has it."""
+
+    word: str
+    title: str
+    group: str
+    verdict: str  # "fault" | "normal" | "measurement"
+    shows: tuple[str, ...]
+    size: tuple[float, float]
+    often: float
+    cost: str
+    test: str
+    shows_if: str
+    shows_else: str
+    remedy: str
+    source: str
+    kinds: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # features that must not be "no"
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+    signs: tuple[Sign, ...] = ()
+    normal_if: tuple[Sign, ...] = ()  # where what is asked for is so, nothing is wrong
+    words: Mapping[str, str] = field(default_factory=dict)  # remedy in a framework's words
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A cause with its probability for the run at hand."""
+
+    cause: Cause
+    probability: float
+    size: float  # factor that it is thought to explain
+    speaks_for: tuple[str, ...]
+    speaks_against: tuple[str, ...]
+    verdict: str  # the cause's own, or "normal" where the run is as it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two causes together."""
+
+    words: tuple[str, str]
+    probability: float
+
+
+def _weight(cause: Cause, features: Features) -> tuple[float, tuple[str, ...], tuple[str, ...]]:
+    """(ln of the signs' ratio, what speaks for it, what against)."""
+    total = 0.0
+    for_: list[str] = []
+    against: list[str] = []
+    strongest: dict[str, tuple[float, str]] = {}
+    for sign in cause.signs:
+        found = sign.holds(features)
+        if found is None:
+            continue
+        said = sign.words.format(found) if "{" in sign.words else sign.words
+        old = strongest.get(sign.feature)
+        if old is None or abs(math.log(sign.ratio)) > abs(math.log(old[0])):
+            strongest[sign.feature] = (sign.ratio, said)
+    special = any(ratio > 1 for name, (ratio, _) in strongest.items() if name != "said")
+    for name, (ratio, said) in strongest.items():
+        again = name == "said" and ratio > 1 and special  # the words are of the same setting
+        total += math.log(ratio) / (2 if again else 1)
+        if said:
+            (for_ if ratio > 1 else against).append(said)
+    return max(math.log(FLOOR) * 2, min(math.log(CEILING), total)), tuple(for_), tuple(against)
+
+
+def _size_weight(size: tuple[float, float], ratio: float | None, spread: float) -> float:
+    """Say how well a range of sizes meets the ratio of measured and expected: a log-likelihood."""
+    if ratio is None:
+        return 0.0
+    low, high = (math.log(max(1.0, s)) for s in size)
+    sigma = math.hypot((high - low) / 2 / Z80, SIZE_TAIL, spread)
+    off = (math.log(max(ratio, 1 / MOST_RATIO)) - (low + high) / 2) / sigma
+    return -min(off * off, MOST_OFF) / 2 - math.log(sigma)
+
+
+def explained(cause: Cause, ratio: float | None, spread: float, model: float | None) -> float:
+    """Factor that a cause is thought to explain: its range, the model and what is missing, weighed.
+
+    `ratio`: measured over expected, None where no figure is expected. `spread`: of ln(ratio).
+    `model`: what the counterfactual says, None without one.
+    """
+    low, high = (math.log(max(1.0, s)) for s in cause.size)
+    parts = [((low + high) / 2, math.hypot((high - low) / 2 / Z80, SIZE_TAIL))]
+    if model is not None and model > 1:
+        parts.append((math.log(model), MODEL_SPREAD))
+    if ratio is not None:
+        parts.append((math.log(min(max(ratio, 1.0), MOST_RATIO)), max(ASKED_SPREAD, spread)))
+    total = sum(1 / s**2 for _, s in parts)
+    return math.exp(sum(m / s**2 for m, s in parts) / total)
+
+
+def judge(
+    causes: tuple[Cause, ...],
+    features: Features,
+    symptoms: frozenset[str],
+    kind: str,
+    ratio: float | None = None,
+    spread: float = 0.3,
+    models: Mapping[str, float] | None = None,
+) -> tuple[list[Judged], list[Pair]]:
+    """Judge every cause for what is known: the likeliest first, and the likeliest pairs.
+
+    Parameters
+    ----------
+    causes : tuple of Cause
+        The catalogue.
+    features : mapping
+        What is known of the run.
+    symptoms : frozenset of str
+        Classes of what looks wrong: speed, latency, mfu, tflops, memory, network.
+    kind : str
+        pretrain, finetune, rl, serving, network; "" where it is not known.
+    ratio : float, optional
+        How many times worse than expected.
+    spread : float
+        Standard deviation of ln(ratio).
+    models : mapping, optional
+        Word of a cause -> factor that the planner's counterfactual gives it.
+    """
+    found: list[tuple[Cause, float, float, tuple[str, ...], tuple[str, ...]]] = []
+    for cause in causes:
+        if not symptoms & set(cause.shows) or (kind and cause.kinds and kind not in cause.kinds):
+            continue
+        weight, for_, against = _weight(cause, features)
+        weight += sum(math.log(FLOOR) for need in cause.needs if features.get(need) == "no")
+        size = cause.size
+        if models and cause.word in models:
+            size = (models[cause.word] / MODEL_EDGE, models[cause.word] * MODEL_EDGE)
+        off = max(ratio, 1 / ratio) if ratio and cause.verdict == "measurement" else ratio
+        score = math.log(cause.often) + weight + _size_weight(size, off, spread)
+        found.append((cause, score, weight, for_, against))
+    if not found:
+        return [], []
+    if max((f[2] for f in found if f[0].verdict == "fault"), default=0.0) > math.log(SPEAKING):
+        less = math.log(DOUBT)
+        found = [
+            (c, score - less * (c.verdict == "normal"), weight, for_, against)
+            for c, score, weight, for_, against in found
+        ]
+    found.sort(key=lambda f: -f[1])
+    pairs = _pairs(found[:MOST_PAIRED], ratio, spread)
+    top = max([found[0][1], *(score for _, score in pairs)])
+    single = [math.exp(f[1] - top) for f in found]
+    double = [math.exp(score - top) for _, score in pairs]
+    whole = sum(single) + sum(double)
+    share = {f[0].word: p / whole for f, p in zip(found, single, strict=True)}
+    both = []
+    for (words, _), p in zip(pairs, double, strict=True):
+        both.append(Pair(words, p / whole))
+        for word in words:
+            share[word] += p / whole / 2
+    judged = [
+        Judged(
+            cause,
+            share[cause.word],
+            explained(cause, ratio, spread, (models or {}).get(cause.word)),
+            for_,
+            against,
+            "normal" if any(s.holds(features) for s in cause.normal_if) else cause.verdict,
+        )
+        for cause, _, _, for_, against in found
+    ]
+    judged.sort(key=lambda j: -j.probability)
+    both.sort(key=lambda p: -p.probability)
+    return judged, both
+
+
+def _pairs(
+    found: list[tuple[Cause, float, float, tuple[str, ...], tuple[str, ...]]],
+    ratio: float | None,
+    spread: float,
+) -> list[tuple[tuple[str, str], float]]:
+    """Pairs of faults that both have signs of their own, where one is not enough."""
+    pairs = []
+    for k, (one, _, w1, for1, _) in enumerate(found):
+        for other, _, w2, for2, _ in found[k + 1 :]:
+            if one.verdict != "fault" or other.verdict != "fault" or not (for1 and for2):
+                continue
+            if set(for1) & set(for2) or ratio is None:
+                continue
+            size = (one.size[0] * other.size[0], one.size[1] * other.size[1])
+            base = math.log(PAIR * one.often * other.often / 2)
+            pairs.append(
+                ((one.word, other.word), base + w1 + w2 + _size_weight(size, ratio, spread))
+            )
+    return pairs
+
+
+CLEAR = 0.25
+"""A first cause at least this likely, and twice the next, decides the verdict."""
+
+
+def verdict_of(judged: list[Judged]) -> tuple[str, float]:
+    """Verdict and its probability: of a clear first cause, else of all causes together.
+
+    Examples
+    --------
+    >>> verdict_of([])
+    ('unknown', 0.0)
+    """
+    if not judged:
+        return "unknown", 0.0
+    shares = verdicts(judged)
+    top, *rest = judged
+    clear = top.probability >= CLEAR and all(j.probability * 2 <= top.probability for j in rest)
+    word = top.verdict if clear else max(shares, key=lambda v: shares[v])
+    return word, shares[word]
+
+
+def verdicts(judged: list[Judged]) -> dict[str, float]:
+    """Probability of each verdict.
+
+    Examples
+    --------
+    >>> verdicts([])
+    {'fault': 0.0, 'normal': 0.0, 'measurement': 0.0}
+    """
+    found = dict.fromkeys(("fault", "normal", "measurement"), 0.0)
+    for j in judged:
+        found[j.verdict] += j.probability
+    return found

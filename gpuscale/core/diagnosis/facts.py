@@ -1,0 +1,180 @@
+"""Facts of a log: a name, a value in SI with its printed form, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpuscale.core.diagnosis.series import Series
+
+UNITS: dict[str, tuple[str, float]] = {
+    "": ("", 1.0),
+    "s": ("s", 1.0),
+    "sec": ("s", 1.0),
+    "seconds": ("s", 1.0),
+    "ms": ("s", 1e-3),
+    "us": ("s", 1e-6),
+    "µs": ("s", 1e-6),
+    "m": ("s", 60.0),
+    "min": ("s", 60.0),
+    "h": ("s", 3600.0),
+    "B": ("byte", 1.0),
+    "KB": ("byte", 1e3),
+    "kB": ("byte", 1e3),
+    "MB": ("byte", 1e6),
+    "GB": ("byte", 1e9),
+    "TB": ("byte", 1e12),
+    "KiB": ("byte", 2.0**10),
+    "MiB": ("byte", 2.0**20),
+    "GiB": ("byte", 2.0**30),
+    "TiB": ("byte", 2.0**40),
+    "bytes": ("byte", 1.0),
+    "GB/s": ("byte/s", 1e9),
+    "GB/sec": ("byte/s", 1e9),
+    "MB/s": ("byte/s", 1e6),
+    "MB/sec": ("byte/s", 1e6),
+    "MiB/s": ("byte/s", 2.0**20),
+    "MiB/sec": ("byte/s", 2.0**20),
+    "GiB/s": ("byte/s", 2.0**30),
+    "Gb/s": ("byte/s", 1e9 / 8),
+    "Gb/sec": ("byte/s", 1e9 / 8),
+    "Gbps": ("byte/s", 1e9 / 8),
+    "%": ("", 0.01),
+    "frac": ("", 1.0),
+    "TFLOP/s": ("FLOP/s", 1e12),
+    "TFLOPS": ("FLOP/s", 1e12),
+    "TFLOPs": ("FLOP/s", 1e12),
+    "GFLOPS": ("FLOP/s", 1e9),
+    "PFLOPS": ("FLOP/s", 1e15),
+    "FLOP/s": ("FLOP/s", 1.0),
+    "TFLOP": ("FLOP", 1e12),
+    "GMACs": ("MAC", 1e9),
+    "TMACs": ("MAC", 1e12),
+    "tokens": ("tokens", 1.0),
+    "tokens/s": ("tokens/s", 1.0),
+    "samples/s": ("samples/s", 1.0),
+    "it/s": ("steps/s", 1.0),
+    "requests": ("requests", 1.0),
+    "req/s": ("requests/s", 1.0),
+    "MHz": ("Hz", 1e6),
+    "W": ("W", 1.0),
+    "C": ("C", 1.0),
+}
+"""Unit as printed -> (SI unit, factor)."""
+
+COUNTS = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+"""Letters behind a bare count."""
+
+SERIES_LIKE = 8
+"""Values of one name from which a fact is a series rather than a setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One printed fact."""
+
+    name: str
+    value: float | str  # SI, or a text
+    unit: str  # SI unit; "" of counts, fractions and texts
+    printed: str  # as printed, with its unit
+    line: int
+    program: str
+    run: int = 0
+    rank: int | None = None
+
+
+@dataclass(slots=True)
+class Track:
+    """Values of one name of one rank in one run, in constant memory."""
+
+    series: Series
+    unit: str
+    printed_unit: str
+    program: str
+    first_line: int
+    last_line: int
+
+    def said(self) -> list[tuple[float, int]]:
+        """(value, line): the steady value of a series, every value of a setting said anew."""
+        s = self.series
+        if s.n < SERIES_LIKE and not s.stepped:
+            return list({v: (v, line) for v, line in zip(s.values, s.lines, strict=True)}.values())
+        steady = s.steady()
+        return [(steady.median, steady.line)]
+
+
+@dataclass(slots=True)
+class Log:
+    """What was read of one log."""
+
+    name: str
+    texts: dict[tuple[int, str], Fact] = field(default_factory=dict)  # last of each, by run
+    tracks: dict[tuple[int, int | None, str], Track] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Fact]]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # lines of each fact
+    firsts: dict[tuple[str, str], Fact] = field(default_factory=dict)  # (name, text) -> first
+    events: list[tuple[str, float, int]] = field(default_factory=list)  # kind, step, line
+    arguments: dict[str, str] = field(default_factory=dict)
+    lines: int = 0
+    bytes_: int = 0
+    runs: int = 1
+    thinned: int = 1  # of repeated lines, every how many were read at the end
+    programs: dict[str, int] = field(default_factory=dict)
+
+    def text(self, name: str) -> str | None:
+        """Last text of a name, of the last run that has it."""
+        found = self.fact(name)
+        return str(found.value) if found is not None else None
+
+    def fact(self, name: str) -> Fact | None:
+        """Last fact of a name, of the last run that has it."""
+        hits = [f for (_, key), f in self.texts.items() if key == name]
+        return hits[-1] if hits else None
+
+    def number(self, name: str, run: int | None = None) -> float | None:
+        """Steady value of a name: of a run, or of the last run that has it."""
+        track = self.track(name, run)
+        return track.series.steady().median if track is not None else None
+
+    def track(self, name: str, run: int | None = None) -> Track | None:
+        """Track of a name with the most values, of a run or of the last that has it."""
+        found = [(k, t) for k, t in self.tracks.items() if k[2] == name and run in (None, k[0])]
+        if not found:
+            return None
+        last = max(k[0] for k, _ in found)
+        return max((t for k, t in found if k[0] == last), key=lambda t: t.series.n)
+
+    def said(self, name: str, text: str) -> Fact | None:
+        """First fact of a name that has this text (any case)."""
+        low = text.lower()
+        hits = (f for (n, v), f in self.firsts.items() if n == name and low in v.lower())
+        return next(hits, None)
+
+    def all(self) -> Iterator[Fact]:
+        """Facts that hold: the steady value of every track, every text, every row of a table."""
+        for (run, rank, name), t in self.tracks.items():
+            for value, line in t.said():
+                printed = f"{_plain(value / UNITS[t.printed_unit][1])} {t.printed_unit}".strip()
+                yield Fact(
+                    name,
+                    value=value,
+                    unit=t.unit,
+                    printed=printed,
+                    line=line,
+                    program=t.program,
+                    run=run,
+                    rank=rank,
+                )
+        yield from self.texts.values()
+        yield from rows_of(self.tables.values())
+
+
+def rows_of(tables: Iterable[list[dict[str, Fact]]]) -> Iterator[Fact]:
+    """Facts of the rows of tables."""
+    for rows in tables:
+        for row in rows:
+            yield from row.values()
+
+
+def _plain(value: float) -> str:
+    return f"{value:.10g}"

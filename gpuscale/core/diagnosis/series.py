@@ -1,0 +1,238 @@
+"""Series of a log: warm-up told from steady state, stalls, drifts and slow ranks, robustly.
+
+References
+----------
+P. J. Huber, Robust Statistics, 1981, doi:10.1002/0471725250: medians against outliers.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MOST_POINTS = 20_000
+WARM_FACTOR = 1.25
+"""A leading value this far from the later median belongs to the warm-up."""
+STALL_FACTOR = 1.5
+"""A step this many times the median is a stall."""
+SPLITS = 200
+"""Places at which a long series is tried to be split."""
+NEAR = (0.95, 1.05)
+"""Values this near to the later median are steady even where a program's rule skips them."""
+REGULAR_FRAC = 0.05
+"""Gaps between stalls that differ by less are one rhythm."""
+MOST_RHYTHMIC = 0.8
+"""Share of the gaps that must agree."""
+RISE = 1.005
+"""Rise from quarter to quarter that is more than noise of an allocator."""
+GROWN = 1.05
+"""Last quarter over the first that is growth."""
+SLOW = 1.05
+"""A rank this many times the others, beyond their own spread twice, is slow."""
+SHIFT_FACTOR = 1.08
+"""A lasting change of the median smaller than this is no change: runs wander by a few percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Steady state of a series: the warm-up is not in it."""
+
+    median: float  # the lower of two: a value that was printed
+    low: float  # first and ninth decile
+    high: float
+    n: int
+    skipped: int
+    line: int  # of the first steady value
+
+
+@dataclass(slots=True)
+class Series:
+    """Values by step; of a long series every 2nd, 4th, ... value is kept."""
+
+    skip: int = 0  # leading values that a program's own rule calls warm-up
+    n: int = 0
+    every: int = 1
+    stepped: bool = False  # its lines say the step
+    steps: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    def add(self, step: float | None, value: float, line: int) -> None:
+        """Put a value to the series."""
+        self.stepped = self.stepped or step is not None
+        if self.n % self.every == 0:
+            self.steps.append(float(self.n) if step is None else step)
+            self.values.append(value)
+            self.lines.append(line)
+            if len(self.values) > MOST_POINTS:
+                for kept in (self.steps, self.values, self.lines):
+                    del kept[1::2]
+                self.every *= 2
+        self.n += 1
+
+    def steady(self) -> Steady:
+        """Steady state, the warm-up left out."""
+        k = warm_up(self.values, self.skip)
+        tail = self.values[k:]
+        low, high = deciles(tail)
+        return Steady(statistics.median_low(tail), low, high, len(tail), k, self.lines[k])
+
+
+def deciles(values: Sequence[float]) -> tuple[float, float]:
+    """First and ninth decile; of few values the least and the largest.
+
+    Examples
+    --------
+    >>> deciles([3.0, 1.0, 2.0])
+    (1.0, 3.0)
+    """
+    ordered = sorted(values)
+    cut = len(ordered) // 10
+    return ordered[cut], ordered[-1 - cut]
+
+
+def warm_up(values: Sequence[float], skip: int = 0) -> int:
+    """Leading values that are no steady state, at most a third of a series but for the first.
+
+    The first `skip` of a program count where they differ from the later median; after them every
+    leading value that differs by more than `WARM_FACTOR`.
+
+    Examples
+    --------
+    >>> warm_up([7961.9, 248.6, 23.4, 22.1, 21.9, 22.0])
+    2
+    >>> warm_up([10.0, 10.1, 9.9])
+    0
+    """
+    n = len(values)
+    if n < 2:
+        return 0
+    later = statistics.median(values[n // 2 :])
+    if later <= 0:
+        return 0
+    most = max(skip, 1, n // 3)
+    k = 0
+    while k < min(most, n - 1):
+        ratio = values[k] / later
+        if 1 / WARM_FACTOR <= ratio <= WARM_FACTOR and not (k < skip and n > 3 and _off(ratio)):
+            break
+        k += 1
+    return k
+
+
+def _off(ratio: float) -> bool:
+    return not NEAR[0] <= ratio <= NEAR[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Steps much longer than the others, and whether they come in a rhythm."""
+
+    steps: tuple[float, ...]
+    period: float | None  # steps between them, where it is regular
+    extra_s: float  # mean time that a stall adds
+    share_frac: float  # of the whole time
+
+
+def stalls(steps: Sequence[float], seconds: Sequence[float]) -> Stalls | None:
+    """Find steps longer than `STALL_FACTOR` times the median; None where there is none.
+
+    Examples
+    --------
+    >>> found = stalls(range(24), [13.0 if k % 8 == 7 else 0.3 for k in range(24)])
+    >>> found.period, round(found.share_frac, 2)
+    (8.0, 0.84)
+    """
+    if len(seconds) < 8:
+        return None
+    middle = statistics.median(seconds)
+    slow = [k for k, v in enumerate(seconds) if v > STALL_FACTOR * middle]
+    if not slow or len(slow) > len(seconds) / 2:
+        return None
+    extra = sum(seconds[k] - middle for k in slow)
+    gaps = [steps[b] - steps[a] for a, b in zip(slow, slow[1:], strict=False)]
+    period = None
+    if len(gaps) >= 2:
+        usual = statistics.median(gaps)
+        near = sum(abs(g - usual) <= max(1.0, REGULAR_FRAC * usual) for g in gaps)
+        period = usual if near >= MOST_RHYTHMIC * len(gaps) and usual > 1 else None
+    total = sum(seconds)
+    return Stalls(tuple(steps[k] for k in slow), period, extra / len(slow), extra / total)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A series whose level changed for good."""
+
+    step: float
+    before: float
+    after: float
+
+
+def shift(steps: Sequence[float], values: Sequence[float]) -> Shift | None:
+    """Find the split whose two medians differ most for their spread; None where none does.
+
+    Examples
+    --------
+    >>> shift(range(20), [1.0] * 10 + [1.3] * 10)
+    Shift(step=10, before=1.0, after=1.3)
+    """
+    n = len(values)
+    if n < 12:
+        return None
+    stride = max(1, n // SPLITS)
+    best: tuple[float, int] | None = None
+    for k in range(max(4, stride), n - 4, stride):
+        a, b = values[max(0, k - 400) : k], values[k : k + 400]
+        low, high = statistics.median(a), statistics.median(b)
+        apart = sum(abs(v - low) for v in a) + sum(abs(v - high) for v in b)
+        if best is None or apart < best[0]:
+            best = (apart, k)
+    assert best is not None
+    k = best[1]
+    before, after = statistics.median(values[:k]), statistics.median(values[k:])
+    if min(before, after) <= 0 or max(before, after) / min(before, after) < SHIFT_FACTOR:
+        return None
+    spread = statistics.median(
+        [abs(v - before) for v in values[:k]] + [abs(v - after) for v in values[k:]]
+    )
+    if abs(after - before) < 4 * spread:
+        return None
+    return Shift(steps[k], before, after)
+
+
+def growth(steps: Sequence[float], values: Sequence[float]) -> float | None:
+    """Rise of a series a step, where it rises throughout and by more than 5 %; else None.
+
+    Examples
+    --------
+    >>> growth(range(20), [10.0 + 0.1 * k for k in range(20)])
+    0.1
+    """
+    n = len(values)
+    if n < 8 or steps[-1] <= steps[0]:
+        return None
+    parts = [statistics.median(values[k * n // 4 : (k + 1) * n // 4]) for k in range(4)]
+    rising = all(b > a * RISE for a, b in zip(parts, parts[1:], strict=False))
+    if not rising or parts[3] < GROWN * parts[0]:
+        return None
+    return round((values[-1] - values[0]) / (steps[-1] - steps[0]), 12)
+
+
+def slow_rank(by_rank: dict[int, float]) -> tuple[int, float] | None:
+    """(rank, how much longer than the median of the others) of the slowest; None if it is near.
+
+    Examples
+    --------
+    >>> slow_rank({0: 1.0, 1: 1.01, 2: 1.4, 3: 0.99})
+    (2, 1.4)
+    """
+    if len(by_rank) < 3:
+        return None
+    rank = max(by_rank, key=lambda r: by_rank[r])
+    others = [v for r, v in by_rank.items() if r != rank]
+    middle = statistics.median(others)
+    spread = max(others) / middle - 1
+    ratio = by_rank[rank] / middle
+    return (rank, round(ratio, 4)) if ratio > SLOW + 2 * spread else None

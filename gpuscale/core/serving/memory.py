@@ -1,0 +1,199 @@
+"""Memory of a serving GPU as engines count it: weights, activations, room for the cache.
+
+Blocks of cache beside weights and a profiled peak: Kwon et al. 2023 (vLLM, arXiv:2309.06180),
+section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
+from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
+from gpuscale.core.model.params import (
+    embedding_params,
+    expert_params,
+    ffn_params,
+    head_params,
+    layer_norm_params,
+    mixer_params,
+    mtp_params,
+)
+
+if TYPE_CHECKING:
+    from gpuscale.core.serving.records import Replica
+    from gpuscale.specs.model import AnyFfn, ModelSpec
+
+SAMPLER_COPIES = 8.0
+"""fp32 copies of the logits that a sampler with top-k and top-p holds at its peak: sorted values,
+64-bit indices, probabilities, their sums. vLLM issue 13061 prints 1.22 GiB more on the rank that
+samples 256 sequences of a vocabulary of 152,064: 8.4 copies."""
+
+SPARE_FRAC = 0.02
+"""Room for the cache, of the device, below which an operator lowers the number of sequences that
+the sampler's logits are held for (`--max-num-seqs`), down to `FEWEST_SEQUENCES`."""
+
+FEWEST_SEQUENCES = 16.0
+
+STREAM_COPIES = 3.0
+"""Hidden-sized 16-bit tensors alive at a layer's peak: its input, the residual, attention's out.
+vLLM issue 10517 prints the cache at two lengths: 7,584 tokens less for a pass of 9,000 more are 110
+kB a token of Llama 3.1 8B, 2.98 copies beside the MLP."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """How an engine divides the memory of a GPU.
+
+    `rule` says what `utilisation_frac` is taken of: "device" (vLLM: the device's memory, from which
+    weights, the profiled peak and the sampler are subtracted), "static" (SGLang: what is free at
+    start; weights and cache share it and everything else has the rest), "free" (TensorRT-LLM: what
+    weights and the profiled peak leave), "all" (llama.cpp: no reserve).
+    """
+
+    rule: str = "device"
+    utilisation_frac: float = 0.9
+    context_bytes: float = 0.55e9  # CUDA context and libraries, outside of the engine's pool
+    collective_bytes: float = 0.65e9  # buffers of the communication library, a TP group of 2
+    sampler_sequences: float = 256.0
+    chunk_tokens: float = 8192.0
+    apart: bool = False  # the sampler's logits come after a pass of its largest size: no sum
+    embedding_on_host: bool = False  # the table that tokens are looked up in, unless it is the head
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRoom:
+    """Memory of one GPU when the engine has started. [byte]."""
+
+    weights_bytes: float
+    activations_bytes: float  # of one prefill chunk, and the sampler's logits
+    overhead_bytes: float  # context, communication buffers, what the engine leaves alone
+    cache_bytes: float  # room of the KV cache; negative: the engine does not start
+    usable_bytes: float  # of the device
+
+
+def routed_params(ffn: AnyFfn, hidden: int) -> float:
+    """Weights of all routed experts of one layer. [1]."""
+    return ffn.n_experts * expert_params(ffn, hidden) if ffn.kind == "moe" else 0.0
+
+
+def replica_weight_bytes(
+    model: ModelSpec, replica: Replica, *, embedding_on_host: bool = False
+) -> float:
+    """Weights on one GPU of the fullest stage. [byte].
+
+    Projections, dense and shared MLPs are split over `tp`, routed experts over the group; embedding
+    and head stay in 16 bits (published checkpoints; not so GGUF), and so does attention where the
+    replica says so. Drafts of the model's own prediction layer add that layer.
+    """
+    h = model.hidden_size
+    narrow = weight_bytes(1.0, replica.ffn_format, scales=True)
+    wide = weight_bytes(1.0, replica.attention_format, scales=True)
+    layers = 0.0
+    for group in model.layer_groups:
+        routed = routed_params(group.ffn, h)
+        beside = ffn_params(group.ffn, h) - routed
+        mixer = mixer_params(group.mixer, h) + layer_norm_params(model)
+        layers += group.n * (
+            narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
+        )
+    per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
+    edges = edge_params(model, replica.pp)
+    if embedding_on_host and head_params(model):
+        edges = head_params(model)
+    drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
+    each = min(edge_bytes(f) for f in (replica.ffn_format, replica.attention_format))
+    return layers * per_stage + each * edges / replica.tp + drafts
+
+
+def edge_params(model: ModelSpec, pp: int) -> float:
+    """Weights of embedding and head, of several stages those of the fuller end. [1]."""
+    first, last = embedding_params(model), head_params(model)
+    return first + last if pp == 1 else max(first, last)
+
+
+def reserved_bytes(replica: Replica, engine: EngineMemory) -> float:
+    """Context and buffers of the collectives, outside of the engine's pool. [byte]."""
+    return engine.context_bytes + engine.collective_bytes * math.log2(replica.group)
+
+
+def activation_bytes(model: ModelSpec, replica: Replica, tokens: float) -> float:
+    """Peak of one pass over `tokens` tokens of a rank, 16 bits. [byte].
+
+    ``2 tokens (3 h + widest FFN)``: gate, up and their product of a dense MLP; of experts the
+    gathered rows of every chosen expert and their inner width.
+    """
+    h = model.hidden_size
+    widest = 0.0
+    for ffn in model.ffns.values():
+        if ffn.kind == "dense":
+            widest = max(widest, 3.0 * ffn.ffn_hidden_size / replica.tp)
+        elif ffn.kind == "moe":
+            inner = 3.0 * ffn.expert_ffn_hidden_size * replica.ep / replica.group
+            rows = ffn.top_k * replica.dp_attention / min(replica.ep, ffn.n_experts)
+            widest = max(widest, max(1.0, rows) * ((ffn.latent_size or h) + inner))
+    return 2.0 * tokens * (STREAM_COPIES * h + widest)
+
+
+def cache_room(
+    model: ModelSpec, replica: Replica, engine: EngineMemory, device_bytes: float
+) -> CacheRoom:
+    """Room that an engine leaves for the KV cache on one GPU.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model.
+    replica : Replica
+        Layout and formats.
+    engine : EngineMemory
+        Rule, fraction, buffers.
+    device_bytes : float
+        Memory of the GPU that a process can have (`core.memory.fit.usable_bytes`). [byte]
+
+    References
+    ----------
+    .. [1] vLLM, `gpu_worker.py: determine_available_memory`.
+    .. [2] SGLang, `model_runner.py: profile_max_num_token`.
+    .. [3] TensorRT-LLM, `kv_cache_config.free_gpu_memory_fraction`.
+    """
+    device = device_bytes
+    weights = replica_weight_bytes(model, replica, embedding_on_host=engine.embedding_on_host)
+    peak = activation_bytes(model, replica, engine.chunk_tokens)
+    sampler = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
+    if engine.apart:
+        sampler = max(0.0, sampler - peak)
+    overhead = reserved_bytes(replica, engine)
+    if engine.rule == "device":
+        least = sampler * FEWEST_SEQUENCES / max(FEWEST_SEQUENCES, engine.sampler_sequences)
+        spare = engine.utilisation_frac * device - weights - peak - overhead - SPARE_FRAC * device
+        sampler = max(least, min(sampler, spare))
+        room = engine.utilisation_frac * device - weights - peak - sampler - overhead
+        left = device - weights - peak - sampler - room
+    elif engine.rule == "static":
+        room = engine.utilisation_frac * (device - overhead) - weights
+        left, peak, sampler = device - weights - room, 0.0, 0.0
+    else:
+        frac = 1.0 if engine.rule == "all" else engine.utilisation_frac
+        room = frac * (device - weights - peak - sampler - overhead)
+        left = device - weights - peak - sampler - room
+    return CacheRoom(weights, peak + sampler, left, room, device)
+
+
+def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) -> float:
+    """Cache of one sequence of `tokens` tokens on one GPU of its attention rank. [byte].
+
+    KV heads and states split over the rank's GPUs, a latent has one copy on each (DeepSeek-V2,
+    section 2.1.2); of pipeline stages the mean.
+    """
+    element = element_bytes(replica.kv_format)
+    total = 0.0
+    for group in model.layer_groups:
+        c = group.mixer.cache()
+        kept = c.elements_per_token * tokens
+        kept += c.window_elements_per_token * min(tokens, c.window_tokens)
+        state = c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * element
+        total += group.n * (kept * element + state) / group.mixer.cache_shards(replica.tp)
+    return total / replica.pp

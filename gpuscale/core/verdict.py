@@ -1,0 +1,139 @@
+"""Whether a job fits, as a probability: its peak in each way that it may be set, and a width.
+
+The peak of a job is taken as lognormal about its prediction; what the question leaves open is a
+few cases with weights. How wide is fitted to public jobs that ran or ran out of memory
+(`tools/fit_verdicts.py`), sources counted alike.
+
+References
+----------
+G. W. Brier, Monthly Weather Review 78(1), 1950: what the fit makes least. The jobs:
+`tests/data/verdicts.csv`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import NormalDist
+
+SURE = 0.95
+"""From here on a verdict is said without doubt."""
+
+CERTAIN = 0.995
+"""From here on no percentage is shown: it would be 100."""
+
+EVEN = (0.45, 0.55)
+"""Between these it is a coin's toss."""
+
+LENGTHS = ((0.55, "1"), (0.25, "0.5"), (0.2, "2"))
+"""Weights of sequences as long as taken, half and twice as long, where none are said: prior."""
+
+Z80 = 1.2815515655446004
+"""Standard deviations on either side that hold 80 % of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far measured peaks lie from predicted ones, in ln; where from is in the preset."""
+
+    bias: float = 0.0  # of ln(measured / predicted)
+    floor: float = 0.07  # a job whose settings are all known, of a family that was measured
+    distance: Mapping[str, float] | None = None  # what was measured less -> its width
+    odd_open: float = 0.0  # chance that a job does otherwise than its question says: settings open
+    odd_said: float = 0.0  # the same where all are said
+
+    def width(self, family_factor_80: float, far: Iterable[str] = ()) -> float:
+        """Width of a job: of its family's interval and of what was measured less. [1].
+
+        >>> round(Spread(0.0, 0.1, {"offload": 0.2}).width(1.0, ("offload",)), 3)
+        0.224
+        """
+        own = max(self.floor, math.log(max(1.0, family_factor_80)) / Z80)
+        known = self.distance or {}
+        return math.hypot(own, *(known.get(name, 0.0) for name in set(far)))
+
+    def believed(self, p: float, *, settled: bool) -> float:
+        """Probability with what no width covers: of such jobs half run, whatever is predicted. [1].
+
+        >>> round(Spread(odd_open=0.1).believed(1.0, settled=False), 6)
+        0.95
+        """
+        odd = self.odd_said if settled else self.odd_open
+        return (1.0 - odd) * p + odd / 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A setting that the question leaves open, and the ways that it may be set."""
+
+    field: str
+    option: str  # that says it
+    ways: tuple[tuple[float, str], ...]  # weight, value; the first is what was taken
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a job fits."""
+
+    probability: float
+    decides: str = ""  # the open setting that decides, in words
+
+    @property
+    def fits(self) -> bool:
+        """More likely than not."""
+        return self.probability >= sum(EVEN) / 2
+
+
+def probability(
+    cases: Sequence[tuple[float, float]], usable_bytes: float, width: float, bias: float = 0.0
+) -> float:
+    """Probability that a peak is below what is usable. [1].
+
+    `cases`: (weight, predicted peak) of each way that the job may be set. `usable_bytes`: of the
+    GPU. `width`, `bias`: of ln(measured / predicted).
+
+    >>> probability([(1.0, 50e9)], 50e9, 0.1)
+    0.5
+    >>> round(probability([(3.0, 40e9), (1.0, 90e9)], 80e9, 0.01), 2)
+    0.75
+    """
+    normal = NormalDist(bias, width)
+    total = sum(w for w, _ in cases)
+    return sum(w * normal.cdf(math.log(usable_bytes / max(b, 1.0))) for w, b in cases) / total
+
+
+def ways(settings: Sequence[Open]) -> list[tuple[float, dict[str, str]]]:
+    """(weight, field -> value) of every combination of open settings; what was taken is first.
+
+    >>> [w for w, _ in ways([Open("loss", "--loss", ((0.75, "eager"), (0.25, "fused")))])]
+    [0.75, 0.25]
+    """
+    found = []
+    for combination in product(*(s.ways for s in settings)):
+        weight = math.prod(w for w, _ in combination)
+        found.append(
+            (weight, {s.field: v for s, (_, v) in zip(settings, combination, strict=True)})
+        )
+    return found
+
+
+def said(p: float) -> str:
+    """Say a probability as a verdict.
+
+    >>> said(0.999), said(0.97), said(0.8), said(0.01)
+    ('fits', 'fits, 97 %', 'probably fits, 80 %', 'does not fit')
+    >>> said(0.52), said(0.3)
+    ("is a coin's toss, 52 %", 'probably does not fit, 30 % that it does')
+    """
+    share = f"{100 * p:.0f} %"
+    if p >= SURE:
+        return "fits" if p >= CERTAIN else f"fits, {share}"
+    if p > EVEN[1]:
+        return f"probably fits, {share}"
+    if p >= EVEN[0]:
+        return f"is a coin's toss, {share}"
+    if p <= 1.0 - SURE:
+        return "does not fit"
+    return f"probably does not fit, {share} that it does"

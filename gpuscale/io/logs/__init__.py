@@ -1,0 +1,1 @@
+"""Logs of training, serving and network programs, read as a stream."""

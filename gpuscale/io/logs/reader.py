@@ -1,0 +1,388 @@
+"""Reading a log of any length in constant memory: lines told by what they hold, facts kept.
+
+A line's shape (its bytes without digits and signs) decides once which tables apply; of a shape
+that comes very often every eighth line is read, then every 64th. Nothing is executed, no line is
+longer than `LONGEST`, all that is kept has a limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import IO
+
+from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
+from gpuscale.core.diagnosis.series import Series
+from gpuscale.io.logs.pairs import pairs_of
+from gpuscale.io.logs.patterns import Line, Patterns, Table, load_patterns
+from gpuscale.io.logs.screen import Screen
+from gpuscale.io.logs.values import cells, made_of
+
+CHUNK = 1 << 20
+LONGEST = 4_000
+MOST_SHAPES = 20_000
+MOST_KEPT = 4_000
+MOST_TRACKS = 2_000
+MANY, VERY_MANY = 5_000, 50_000
+LEARNT = 64
+"""Lines of a shape after which only what was found on them is looked for."""
+LARGE = 2 << 20
+"""Bytes from which on lines without a literal are passed over at once."""
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]{0,200}\x07")
+_SIGNS = b"0123456789.,+-:%()[] "
+_PAIR = re.compile(rb"[A-Za-z)\]%'\"] {0,20}[:=] {0,20}'?[-+]?\d|\d ?[A-Za-z%]+/s|\d ?[GM]i?B\b")
+_STEP = re.compile(
+    r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)\W{1,4}(\d{1,12})\b", re.IGNORECASE
+)
+MOST_PAIRED = 5_000
+"""Lines read by their keys: of no table, so only for logs of programs that none knows."""
+_OTHER = Line("other", (), ())
+_RANK = re.compile(
+    r"^\W{0,3}(?:rank\W?(\d{1,6})\]?|default(\d{1,6})\]|Rank (\d{1,6})\]|(\d{1,6}): )"
+    r"|\[[Rr]ank (\d{1,6})\]|^\((?:Worker_?|RayWorker\w*\W?)(?:PP\d+_)?TP(\d{1,4})"
+)
+
+
+def read_log(
+    stream: IO[bytes], name: str = "", progress: Callable[[int], None] | None = None
+) -> Log:
+    """Read a log.
+
+    Parameters
+    ----------
+    stream : binary file
+        Read in pieces to its end.
+    name : str
+        Name of the file, for what is said of it.
+    progress : callable, optional
+        Told the bytes read so far after every piece.
+    """
+    reader = _Reader(Log(name), load_patterns())
+    tail = b""
+    while piece := stream.read(CHUNK):
+        reader.log.bytes_ += len(piece)
+        whole = tail + piece
+        if b"\0" in whole[:CHUNK]:
+            whole = whole.replace(b"\0", b"")  # UTF-16 logs of PowerShell, and holes of NFS
+        if b"\x1b" in whole:
+            whole = _COLOUR.sub(b"", whole)
+        if b"\r" in whole:
+            whole = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        whole, newline, tail = whole.rpartition(b"\n")
+        if len(tail) > CHUNK:
+            tail = tail[:LONGEST]
+        if newline:
+            reader.take(whole)
+        if progress is not None:
+            progress(reader.log.bytes_)
+    if tail:
+        reader.take(tail)
+    return reader.log
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What applies to lines of one shape."""
+
+    kinds: list[Line | Table]
+    starts: bool
+    dumps: bool
+    remark: bool
+    count: int = 0
+    pairs: bool = False  # it may say figures by a key
+    live: dict[int, set[int]] = field(default_factory=dict)  # kind -> finds that matched
+
+
+class _Reader:
+    """State of one reading."""
+
+    def __init__(self, log: Log, patterns: Patterns) -> None:
+        self.log, self.patterns = log, patterns
+        self.shapes: dict[bytes, _Shape | None] = {}
+        self.screen: Screen | None = None
+        self.plain = False  # without numpy every line is looked at
+        self.read = self.paired = 0
+        self.told: list[str] = []  # numbers of this line that a table knows
+        self.known: list[tuple[bytes, Line | Table]]
+        self.known = [(h.encode(), line) for line in patterns.lines for h in line.has]
+        self.known += [(h.encode(), t) for t in patterns.tables for h in t.has]
+        self.dumps = [(h.encode(), search) for h, search in patterns.arguments]
+        self.starts = [s.encode() for s in patterns.starts]
+        self.open: list[tuple[Table, dict[str, str], list[int]]] = []
+        self.last_step: dict[tuple[int | None, str], float] = {}
+        self.run, self.pending, self.measured = 0, False, False
+
+    def take(self, whole: bytes) -> None:
+        """Read whole lines; of a large log only those that may say something."""
+        lines = whole.split(b"\n")
+        first, k = self.log.lines + 1, 0
+        for k in self._worth(whole, len(lines)):
+            if first + k <= self.read:
+                continue  # read below a header
+            self.log.lines = max(self.log.lines, first + k)
+            self._one(lines[k], first + k)
+            while self.open and k + 1 < len(lines):  # rows below a header
+                k += 1
+                if not self._row(lines[k], first + k):
+                    self._one(lines[k], first + k, rows=False)
+                self.read = max(self.read, first + k)
+        self.log.lines = first + len(lines) - 1
+
+    def _worth(self, whole: bytes, n: int) -> Iterable[int]:
+        if self.log.bytes_ < LARGE or len(whole) < 64:
+            return range(n)
+        if self.screen is None and not self.plain:
+            try:
+                literals = {h for h, _ in (*self.known, *self.dumps)} | set(self.starts)
+                self.screen = Screen(literals, whole)
+            except ImportError:
+                self.plain = True
+        return self.screen.lines(whole) if self.screen else range(n)
+
+    def _one(self, raw: bytes, number: int, rows: bool = True) -> None:
+        """Read a line."""
+        if number <= self.read:
+            return
+        self.read = number
+        if self.open and rows and self._row(raw, number):
+            return
+        shape = raw[:LONGEST].translate(None, _SIGNS)
+        found = self.shapes[shape] if shape in self.shapes else self._shape(shape, raw)
+        if found is None:
+            return
+        found.count += 1
+        count = found.count
+        if count > MANY and count % (8 if count < VERY_MANY else 64):
+            self.log.thinned = max(self.log.thinned, 8 if count < VERY_MANY else 64)
+            return
+        self._line(raw[:LONGEST].decode("utf-8", "replace"), number, found)
+
+    def _shape(self, shape: bytes, raw: bytes) -> _Shape | None:
+        """Tables for a shape of line that was not met before; None where none applies."""
+        if len(self.shapes) >= MOST_SHAPES:
+            self.shapes.clear()
+        head = raw[:LONGEST]
+        kinds: list[Line | Table] = []
+        for literal, kind in self.known:
+            if literal in head and kind not in kinds:
+                kinds.append(kind)
+        kinds.sort(key=lambda k: k.program in ("general", "small-trainers"))
+        starts = any(s in head for s in self.starts)
+        dumps = any(h in head for h, _ in self.dumps)
+        remark = head.startswith(b"(") and head.rstrip().endswith(b")")
+        found = _Shape(kinds, starts or remark, dumps, remark)
+        found.pairs = self.log.bytes_ < LARGE and bool(_PAIR.search(head[:1_000]))
+        kept = found if kinds or starts or dumps or remark or found.pairs else None
+        if len(head) < 2_000:
+            self.shapes[shape] = kept
+        return kept
+
+    def _line(self, text: str, number: int, shape: _Shape) -> None:
+        if shape.starts and self.measured:
+            self.pending = True
+        for has, search in self.patterns.arguments if shape.dumps else ():
+            hit = search(text) if has in text else None
+            if hit and len(self.log.arguments) < MOST_KEPT:
+                self.log.arguments[hit[1]] = hit[2].strip()[:200]
+        hit = _RANK.search(text[:200])
+        rank = next((int(g) for g in hit.groups() if g), None) if hit else None
+        seen: set[str] = set()
+        self.told.clear()
+        for kind in shape.kinds:
+            if isinstance(kind, Table):
+                self._header(kind, text, number)
+            elif not kind.context or shape.remark:
+                self._facts(kind, text, number, rank, seen, shape)
+        if shape.pairs and self.paired < MOST_PAIRED:
+            self._pairs(text, number, rank, seen)
+
+    def _pairs(self, text: str, number: int, rank: int | None, seen: set[str]) -> None:
+        """Read what the line says by keys and no table knows."""
+        self.paired += 1
+        step = _STEP.search(text[:400])
+        at = float(step[1]) if step else None
+        for name, value, unit, printed in pairs_of(text, self.patterns.same):
+            told = any(printed in f for f in self.told)
+            if name in seen or told or value < 0 and UNITS[unit][0]:
+                continue
+            seen.add(name)
+            self._number(
+                name,
+                value=value,
+                units=(unit, printed, UNITS[unit][0]),
+                step=at,
+                line=number,
+                rank=rank,
+                kind=_OTHER,
+            )
+
+    def _facts(
+        self, kind: Line, text: str, number: int, rank: int | None, seen: set[str], shape: _Shape
+    ) -> None:
+        if kind.rank_search is not None and (own := kind.rank_search(text)):
+            rank = int(own[1])
+        live = shape.live.setdefault(id(kind), set())
+        finds = kind.finds
+        if shape.count > LEARNT:
+            finds = tuple(f for k, f in enumerate(finds) if k in live)
+        found = []
+        for k, find in enumerate(finds):
+            if made := made_of(find, text):
+                self.told.append(made[2])
+                found.append((find, made))
+                if shape.count <= LEARNT:
+                    live.add(k)
+        if not found:
+            return
+        hit = kind.step_search(text) if kind.step_search is not None else None
+        step = float(hit[1]) if hit else None
+        if step is not None:
+            self._restart(rank, step, kind.program)
+        programs = self.log.programs
+        programs[kind.program] = programs.get(kind.program, 0) + 1
+        for find, (value, unit, printed, si) in found:
+            if find.name in seen:
+                continue
+            seen.add(find.name)
+            if find.name.startswith("event_"):
+                if len(self.log.events) < MOST_KEPT:
+                    self.log.events.append((str(value), step or 0.0, number))
+            elif isinstance(value, str):
+                self._text(
+                    Fact(
+                        find.name,
+                        value=value,
+                        unit="",
+                        printed=value,
+                        line=number,
+                        program=kind.program,
+                        run=self.run,
+                        rank=rank,
+                    )
+                )
+            else:
+                self._number(
+                    find.name,
+                    value=value,
+                    units=(unit, printed, si),
+                    step=step,
+                    line=number,
+                    rank=rank,
+                    kind=kind,
+                )
+
+    def _restart(self, rank: int | None, step: float, program: str) -> None:
+        """Tell a new run: the steps of a rank begin again."""
+        key = (rank, program)
+        last = self.last_step.get(key)
+        again = last is not None and (step <= last if rank is not None else step < last - 2)
+        fresh = self.pending and step is not None
+        if again or fresh:
+            self.run += 1
+            self.log.runs = self.run + 1
+            self.last_step = {}
+        self.pending, self.measured = False, True
+        self.last_step[key] = step
+
+    def _text(self, fact: Fact) -> None:
+        log = self.log
+        log.counts[fact.name] = log.counts.get(fact.name, 0) + 1
+        if len(log.texts) < MOST_KEPT or (fact.run, fact.name) in log.texts:
+            log.texts[fact.run, fact.name] = fact
+        key = (fact.name, str(fact.value))
+        if key not in log.firsts and len(log.firsts) < MOST_KEPT:
+            log.firsts[key] = fact
+
+    def _number(
+        self,
+        name: str,
+        value: float,
+        units: tuple[str, str, str],
+        step: float | None,
+        line: int,
+        rank: int | None,
+        kind: Line,
+    ) -> None:
+        unit, _, si = units
+        log = self.log
+        log.counts[name] = log.counts.get(name, 0) + 1
+        key = (self.run, rank, name)
+        track = log.tracks.get(key)
+        if track is None:
+            if len(log.tracks) >= MOST_TRACKS:
+                return
+            track = Track(Series(kind.skip), si, unit, kind.program, line, line)
+            log.tracks[key] = track
+        track.series.add(step, value, line)
+        track.last_line = line
+
+    def _header(self, table: Table, text: str, number: int) -> None:
+        if table.always and (hit := table.match(text)):
+            self._put(table, hit.groupdict(), {}, number)
+            return
+        said = dict(table.title_search(text).groupdict()) if self._titled(table, text) else {}
+        if table.row == "|":
+            cells = [c.strip() for c in text.strip().strip("|").split("|")]
+            said = {str(k): c for k, c in enumerate(cells)}
+        held = next((o for o in self.open if o[0].name == table.name), None)
+        if held:
+            held[1].update(said)
+            held[2][0] = 0
+        elif not table.always:
+            self.open.append((table, said, [0]))
+
+    def _titled(self, table: Table, text: str) -> bool:
+        return table.title_search is not None and table.title_search(text) is not None
+
+    def _row(self, raw: bytes, number: int) -> bool:
+        """Whether a line is a row of a table that is open."""
+        text = raw[:LONGEST].decode("utf-8", "replace")
+        for held in list(self.open):
+            table, said, quiet = held
+            if table.row == "|":
+                cells = [c.strip() for c in text.strip().strip("|").split("|")]
+                if text.lstrip().startswith("|") and len(cells) == len(said):
+                    if not set("".join(cells)) <= set("-: "):
+                        values = {said[str(k)]: c for k, c in enumerate(cells)}
+                        self._put(table, values, {}, number)
+                    return True
+            elif hit := table.match(text):
+                self._put(table, hit.groupdict(), said, number)
+                quiet[0] = 0
+                return True
+            quiet[0] += 1
+            if quiet[0] > 6:
+                self.open.remove(held)
+        return False
+
+    def _put(self, table: Table, groups: dict[str, str], said: dict[str, str], line: int) -> None:
+        log = self.log
+        row: dict[str, Fact] = {}
+        for name, unit, source in table.columns:
+            text = groups.get(source)
+            for key, (value, si, printed) in cells(name, unit, said, text):
+                row[key] = Fact(
+                    key,
+                    value=value,
+                    unit=si,
+                    printed=printed,
+                    line=line,
+                    program=table.program,
+                    run=self.run,
+                )
+        for key, word in said.items():
+            if not key.isdigit() and word and key not in row and key != "unit":
+                row[key] = Fact(
+                    key,
+                    value=word,
+                    unit="",
+                    printed=word,
+                    line=line,
+                    program=table.program,
+                    run=self.run,
+                )
+        rows = log.tables.setdefault(table.name, [])
+        log.programs[table.program] = log.programs.get(table.program, 0) + 1
+        if len(rows) < MOST_KEPT:
+            rows.append(row)

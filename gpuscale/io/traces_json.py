@@ -1,0 +1,138 @@
+"""Traces in JSON: Mooncake, AIPerf, ShareGPT, the benchmarks of vLLM and SGLang."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpuscale.errors import GpuscaleError
+
+COLUMNS = {
+    "time": ("time", "timestamp", "arrived_at", "arrival", "t"),
+    "input": (
+        *("input", "contexttokens", "num_prefill_tokens", "prompt", "input_tokens", "isl"),
+        *("request tokens", "input_length", "prompt_len", "input_sequence_length"),
+    ),
+    "output": (
+        *("output", "generatedtokens", "num_decode_tokens", "answer", "output_tokens", "osl"),
+        *("response tokens", "output_length", "output_len", "output_sequence_length"),
+    ),
+    "prefix": ("prefix", "prefix_tokens", "cached"),
+    "session": ("session", "session_id", "session id", "conversation_id", "chat_id"),
+}
+"""Columns and the names that public traces give them."""
+
+CHARACTERS_A_TOKEN = 4.0
+"""Of English text, where a chat has no token counts: the usual rule of tokenisers."""
+
+
+class Request(NamedTuple):
+    """One request of a trace."""
+
+    at_s: float
+    input: int
+    output: int
+    prefix: int = 0
+    session: str | None = None
+    blocks: tuple[int, ...] = ()
+
+
+Found = tuple[list[Request], bool, list[str]]
+"""Requests, whether their times are known, what was assumed."""
+
+
+def json_requests(text: Iterable[str], where: str) -> Found:
+    """Read the requests of a JSON file or of lines of JSON."""
+    whole = "".join(text)
+    try:
+        read: Any = json.loads(whole)
+        records = read if isinstance(read, list) else [read]
+    except json.JSONDecodeError:
+        records = [_line(n, line, where) for n, line in enumerate(whole.splitlines(), 1) if line]
+    if not all(isinstance(one, dict) for one in records):
+        raise GpuscaleError(f"{where}: no JSON object for each request", "as Mooncake's traces")
+    first = records[0] if records else {}
+    if "input_lens" in first and "output_lens" in first:
+        return _benchmark(first, where)
+    if any(key in first for key in ("conversations", "conversation", "messages")):
+        return _chats(records)
+    return _objects(records, where)
+
+
+def _line(number: int, line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise GpuscaleError(
+            f"{where}: line {number}: {error.msg}", "one JSON object a line"
+        ) from None
+
+
+def _benchmark(record: Mapping[str, Any], where: str) -> Found:
+    """Of `vllm bench serve --save-detailed` and of `sglang.bench_serving --output-details`."""
+    inputs, outputs = record["input_lens"], record["output_lens"]
+    starts = record.get("start_times") or ()
+    pairs = [(int(i), int(o)) for i, o in zip(inputs, outputs, strict=False) if i >= 1 and o >= 1]
+    if len(starts) == len(inputs):
+        timed = zip(starts, inputs, outputs, strict=False)
+        found = [Request(float(t), int(i), int(o)) for t, i, o in timed if i >= 1 and o >= 1]
+        return found, True, []
+    rate = record.get("request_rate")
+    if isinstance(rate, (int, float)) and 0.0 < rate < 1e9:
+        note = f"{where}: no start times; spread evenly at its request rate, {rate:g}/s"
+        return [Request(k / rate, i, o) for k, (i, o) in enumerate(pairs)], True, [note]
+    return [Request(0.0, i, o) for i, o in pairs], False, []
+
+
+def _chats(records: Sequence[Mapping[str, Any]]) -> Found:
+    """ShareGPT: each answer of a chat is a request whose prompt is all before it."""
+    found = []
+    for number, record in enumerate(records):
+        turns = record.get("conversations") or record.get("conversation") or record["messages"]
+        before = 0.0
+        for turn in turns:
+            said = str(turn.get("value") or turn.get("content") or "")
+            tokens = max(1.0, len(said) / CHARACTERS_A_TOKEN)
+            if (turn.get("from") or turn.get("role")) in ("gpt", "assistant", "chatgpt", "bing"):
+                if before >= 1.0:
+                    found.append(Request(0.0, int(before), int(tokens), 0, str(number)))
+            before += tokens
+    note = f"no token counts: {CHARACTERS_A_TOKEN:g} characters of a chat count as one token"
+    return found, False, [note]
+
+
+def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
+    """One object a request: Mooncake (ms, hash_ids), AIPerf (metrics with units, ns), any names."""
+    found = []
+    timed = True
+    for number, record in enumerate(records, 1):
+        flat = {str(k).lower(): v for k, v in record.items()}
+        for nested in ("metadata", "metrics"):
+            flat |= {str(k).lower(): v for k, v in (record.get(nested) or {}).items()}
+        values = {key: _value(flat, names) for key, names in COLUMNS.items()}
+        if values["input"] is None or values["output"] is None:
+            raise GpuscaleError(
+                f"{where}: request {number}: no input_length and output_length",
+                "as Mooncake's traces: timestamp, input_length, output_length",
+            )
+        start_ns = flat.get("request_start_ns")
+        at = float(start_ns) / 1e9 if start_ns is not None else _millis(values["time"])
+        timed = timed and at is not None
+        chat, blocks = values["session"], flat.get("hash_ids") or ()
+        tokens = (max(1, int(values["input"])), max(1, int(values["output"])))
+        shared = int(values["prefix"] or 0)
+        found.append(
+            Request(at or 0.0, *tokens, shared, None if chat is None else str(chat), tuple(blocks))
+        )
+    return found, timed, []
+
+
+def _value(flat: Mapping[str, Any], names: Sequence[str]) -> Any:
+    found = next((flat[name] for name in names if flat.get(name) is not None), None)
+    return found.get("value") if isinstance(found, dict) else found
+
+
+def _millis(value: Any) -> float | None:
+    """Time of a request in lines of JSON, ms as Mooncake has it. [s]."""
+    return None if value is None else float(value) / 1e3

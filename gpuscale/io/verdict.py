@@ -1,0 +1,41 @@
+"""How far measured peaks lie from predicted ones, from `presets/train/verdicts.toml`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from gpuscale.core.verdict import Spread, probability
+from gpuscale.io.step_calibration import train_folder
+from gpuscale.io.step_intervals import memory_interval_factor
+from gpuscale.io.toml import read_toml
+
+
+@lru_cache(maxsize=1)
+def spread() -> Spread:
+    """Widths of verdicts.
+
+    >>> spread().floor > 0
+    True
+    """
+    table = read_toml(train_folder() / "verdicts.toml")
+    far = {name: float(value["width"]) for name, value in table["distance"].items()}
+    odd = table["odd"]
+    return Spread(
+        bias=float(table["bias"]["value"]),
+        floor=float(table["floor"]["width"]),
+        distance=far,
+        odd_open=float(odd["open"]),
+        odd_said=float(odd["said"]),
+    )
+
+
+def one_peak(peak_bytes: float, usable_bytes: float, software: str) -> float:
+    """Probability that a pre-training job fits whose settings are all said. [1].
+
+    >>> one_peak(60e9, 85e9, "megatron-core") > 0.9 > one_peak(84e9, 85e9, "megatron-core")
+    True
+    """
+    how = spread()
+    width = how.width(memory_interval_factor(software))
+    p = probability([(1.0, peak_bytes)], usable_bytes, width, how.bias)
+    return how.believed(p, settled=True)

@@ -1,0 +1,1 @@
+"""Frameworks' words as data: rows of field, option and words, walked forwards and backwards."""

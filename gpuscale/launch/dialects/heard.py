@@ -1,0 +1,100 @@
+"""Keys of a launch file that nobody reads: shown, or asked for where they say how a job runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.read.found import UNSET
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.found import Found
+
+NEUTRAL = frozenset(
+    ("", "false", "none", "null", "no", "off", "0", "0.0", "1", "-1", "auto", "default", "disabled")
+)
+"""Values with which a key changes nothing."""
+DEEPEST = 12
+
+
+class Heard(dict[str, Any]):
+    """A table that remembers the keys that it was asked for."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        super().__init__(table)
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Value of a key, which is then heard."""
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        """Value of a key, which is then heard."""
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether it has a key, which is then heard."""
+        self.asked.add(str(key))
+        return super().__contains__(key)
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """(keys that say how a job runs, those of them without effect, paths of what is read apart)."""
+    from gpuscale.io.toml import parse_toml
+
+    text = resources.files("gpuscale.launch").joinpath("data", "keys.toml").read_text("utf-8")
+    table = parse_toml(text, "keys.toml")
+    telling, idle, apart = (re.compile("|".join(table[n])) for n in ("telling", "idle", "apart"))
+    return telling, idle, apart
+
+
+def put_unheard(found: Found, table: Mapping[str, Any], heard: set[str], known: set[str]) -> None:
+    """Put the keys that nobody read on the record.
+
+    `heard`: those that a reader asked for, with their paths. `known`: all that the framework has;
+    empty: not known. One that says parallelism, sharding, quantisation, precision, adapters,
+    recomputation, offload, batch or samples is asked for, another is shown where the framework
+    does not have it.
+    """
+    telling, idle, apart = _patterns()
+    launcher = known_keys("accelerate")
+    for path, value in _leaves(table):
+        last = path.rpartition(".")[2].lower()
+        if path in heard or last in ("enabled", "enable") or last in launcher:
+            continue
+        if idle.search(last) or apart.search(path):
+            continue
+        text = str(value).strip()
+        if telling.search(last):
+            if text.lower() not in NEUTRAL and "/" not in text and UNSET not in text:
+                found.asked[path] = text[:40]
+        elif known and path not in known and last not in known:
+            found.not_understood.append(path)
+
+
+def _leaves(
+    table: Mapping[str, Any], before: str = "", depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    for key, value in dict(table).items():
+        path = f"{before}{key}"
+        if isinstance(value, Mapping) and depth < DEEPEST:
+            yield from _leaves(value, f"{path}.", depth + 1)
+        elif not isinstance(value, (list, Mapping)):
+            yield path, value
+
+
+@lru_cache(maxsize=16)
+def known_keys(framework: str) -> set[str]:
+    """All keys that a framework has, by its own classes; empty where they are not kept here."""
+    from gpuscale.launch.options import known_options
+
+    try:
+        return set(known_options(framework).arity)
+    except FileNotFoundError:
+        return set()

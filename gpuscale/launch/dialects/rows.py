@@ -1,0 +1,213 @@
+"""Rows of a framework's file walked both ways: fields of a job to options, options to fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.launch.read.found import UNSET, named_model
+
+if TYPE_CHECKING:
+    from gpuscale.launch.read.found import Found
+    from gpuscale.launch.read.nested import Nested
+    from gpuscale.specs.framework import FrameworkFile, RowSpec
+
+Fields = Mapping[str, Any]
+"""What is said of a job: names of `launch.read.found.Found`, of its tables with a dot before."""
+
+REST: dict[str, Any] = {
+    **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "accumulation"), 1),
+    **dict.fromkeys(("overlap_tp", "overlap_dp", "overlap_pp"), True),
+    **dict.fromkeys(("offload_optimizer", "offload_parameters", "offload_activations"), False),
+    **dict.fromkeys(("offload_gradients", "train_embeddings", "embeddings_frozen"), False),
+    **dict.fromkeys(("compiled", "packing", "rl.no_kl", "rl.rule_reward"), False),
+    "rl.updates": 1,
+    "frozen_layers": 0,
+    "sequence_parallel": False,
+    "recompute": "none",
+    "schedule": "1f1b",
+    "order": "tp-cp-dp-pp",
+    "base": "bf16",
+}
+"""Value of a field that needs no words: what every framework does when it is not said."""
+
+
+def words_of(row: RowSpec, value: Any) -> Any:
+    """Word of a value; None where the framework has none.
+
+    >>> from gpuscale.specs.framework import RowSpec
+    >>> row = RowSpec(field="recompute", option="x", words={"full": [True, "all"], "none": False})
+    >>> words_of(row, "full"), words_of(row, "selective")
+    (True, None)
+    """
+    if isinstance(value, (list, tuple)) and row.words:
+        each = [words_of(row, one) for one in value]
+        if len(each) == 1 and isinstance(each[0], Mapping):
+            return each[0]
+        unknown = any(one is None or isinstance(one, Mapping) for one in each)
+        return None if unknown or not each else each
+    if not row.words:
+        return list(value) if isinstance(value, tuple) else value
+    word = row.words.get(_name(value))
+    return word[0] if isinstance(word, tuple) else word
+
+
+def value_of(row: RowSpec, word: Any) -> Any:
+    """Value that a word means; None for a word that is not known.
+
+    >>> from gpuscale.specs.framework import RowSpec
+    >>> row = RowSpec(field="recompute", option="x", words={"full": [True, "all"], "none": False})
+    >>> value_of(row, "True"), value_of(row, "all"), value_of(row, "some")
+    ('full', 'full', None)
+    """
+    if row.kind == "list":
+        parts = word if isinstance(word, list) else str(word).replace(",", " ").split()
+        values = [_inverse(row, one) if row.words else str(one) for one in parts]
+        return None if any(one is None for one in values) else tuple(values)
+    if row.words:
+        return _inverse(row, word)
+    return str(word).strip() if row.kind == "text" else number_of(word)
+
+
+def number_of(word: Any) -> int | None:
+    """Whole number above 0, `4_096` and `1e3` too; None for anything else."""
+    if isinstance(word, bool) or word is None:
+        return None
+    try:
+        number = float(str(word).replace("_", ""))
+    except ValueError:
+        return None
+    return int(number) if math.isfinite(number) and number >= 1 and number % 1 == 0 else None
+
+
+def _inverse(row: RowSpec, word: Any) -> Any:
+    asked = _name(word)
+    for value, known in row.words.items():
+        if any(_name(one) == asked for one in (known if isinstance(known, tuple) else (known,))):
+            return _typed(value)
+    return None
+
+
+def _typed(name: str) -> Any:
+    return {"true": True, "false": False}.get(name, int(name) if name.isdigit() else name)
+
+
+def _name(value: Any) -> str:
+    """Value as words are compared: without capitals, nothing as `null`."""
+    return "null" if value is None else str(value).strip().lower()
+
+
+def matches(when: Mapping[str, tuple[str, ...]], fields: Fields) -> bool:
+    """Whether a job is one of those for which something is written."""
+    return all(_name(fields.get(name, REST.get(name))) in among for name, among in when.items())
+
+
+def write(framework: FrameworkFile, fields: Fields) -> tuple[dict[str, Any], set[str]]:
+    """Options of a job, and the fields that they say.
+
+    A row whose framework has no word for the value says nothing.
+    """
+    table: dict[str, Any] = dict(framework.fixed)
+    said: set[str] = set()
+    for row in framework.row:
+        if row.field not in fields or not matches(row.when, fields):
+            continue
+        value = fields[row.field]
+        if value is None or (row.rest and _name(value) == row.rest):
+            said.add(row.field)
+            continue
+        word = words_of(row, value)
+        if word is None:
+            continue
+        said.add(row.field)
+        if isinstance(word, Mapping):
+            table |= {key: one[0] if isinstance(one, list) else one for key, one in word.items()}
+        else:
+            alone = isinstance(word, list) and row.single and len(word) == 1
+            table[row.option[0]] = _joined(row, word[0] if alone else word)
+    return table, said
+
+
+def _joined(row: RowSpec, word: Any) -> Any:
+    return row.join.join(map(str, word)) if row.join and isinstance(word, list) else word
+
+
+def put(framework: FrameworkFile, at: Nested) -> None:
+    """Put all that the rows of a framework read of a table on its record."""
+    found = at.found
+    for row, option, word, value in read(framework, at):
+        name = FIELDS.get(row.field, row.field)
+        if name == "model_name":
+            word = value = named_model(str(word).strip("'\""))
+        if UNSET in str(word):
+            found.unread[row.field] = str(word).replace(UNSET, "")
+        elif value is None and name == "optimizer":
+            found.optimizer = str(word)
+        elif value is not None:
+            shown = value if row.kind == "number" and not row.words else word
+            found.places[name] = f"{option}: {shown}"
+            _assign(found, name, value)
+
+
+FIELDS = {"model": "model_name"}
+"""Field of a row -> that of the record, where they differ."""
+TUNED = ("train_embeddings", "compiled", "packing", "mean_len")
+
+
+def _assign(found: Found, name: str, value: Any) -> None:
+    table, dot, key = name.rpartition(".")
+    if dot:
+        getattr(found, table)[key] = value
+    elif name in TUNED:
+        found.tuning[name] = value
+    elif name == "base":
+        found.weights = None if value == "nf4" and found.method != "dora" else value
+        found.method = "qlora" if value == "nf4" and found.method == "lora" else found.method
+    elif hasattr(found, name):
+        setattr(found, name, (value,) if name == "targets" and isinstance(value, str) else value)
+
+
+def read(framework: FrameworkFile, at: Any) -> Iterator[tuple[RowSpec, str, Any, Any]]:
+    """(row, option, word, value) of every row that a table says; value None: a word not known.
+
+    `at`: values by their paths (`nested.Nested`).
+    """
+    for row in framework.row:
+        if not row.option:
+            if (value := _by_tables(row, at)) is not None:
+                yield row, value[0], at.get(value[0]), _typed(value[1])
+            continue
+        words = [(o, w) for o in row.option if (w := at.get(o)) is not None and w != ""]
+        known = ((o, w) for o, w in words if UNSET in str(w) or value_of(row, w) is not None)
+        if chosen := next(known, words[0] if words else None):
+            yield row, *chosen, value_of(row, chosen[1])
+
+
+def _by_tables(row: RowSpec, at: Any) -> tuple[str, str] | None:
+    """(first option, value) of the first word of several keys that a table has."""
+    for value, keys in row.words.items():
+        pairs = list(keys.items()) if isinstance(keys, Mapping) else []
+        if not pairs or at.get(pairs[0][0]) is None:
+            continue
+        if all((got := at.get(key)) is None or _is(got, word) for key, word in pairs):
+            return pairs[0][0], value
+    return None
+
+
+def _is(got: Any, word: Any) -> bool:
+    """Whether a value is a word, or one of a list of words that mean the same."""
+    among = word if isinstance(word, list) else [word]
+    return any(got == one or _name(got) == _name(one) for one in among)
+
+
+def unsaid(fields: Fields, said: Iterable[str]) -> list[str]:
+    """Fields of a job that nothing says and that are not at rest."""
+    known = set(said)
+    if known & {"accumulation", "global_batch_size"} and "micro_batch_size" in known:
+        known |= {"accumulation", "global_batch_size"}
+    return [
+        name
+        for name, value in fields.items()
+        if name not in known and value is not None and value != REST.get(name)
+    ]

@@ -1,0 +1,86 @@
+"""All that a job says, field by field, as a framework must be told it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuscale.launch.job import TrainingLaunch
+
+
+def told(job: TrainingLaunch) -> dict[str, Any]:
+    """Fields of a job; what has no meaning in it is left out."""
+    lay, model = job.layout, job.model
+    group = lay.shard_group_size or lay.dp * lay.cp
+    fields: dict[str, Any] = asdict(lay)
+    for name in ("shard_group_size", "stage_layers", "dp"):
+        fields.pop(name)
+    fields |= {
+        "model": model.hub or model.name,
+        "method": "pretrain",
+        "accumulation": lay.n_micro_batches,
+        "n_gpus": lay.n_gpus,
+        "n_nodes": -(-lay.n_gpus // job.gpus_per_node),
+        "gpus_per_node": min(lay.n_gpus, job.gpus_per_node),
+        "dp_replicate": lay.dp * lay.cp // group,
+        "sequence_parallel": lay.sequence_parallel and lay.tp > 1,
+        "steps": job.steps or 100,
+        "stage_layers": None if job.even_stages or lay.pp == 1 else job.stage_layers,
+        **{f"settings.{name}": value for name, value in job.settings.said.items()},
+        **job.tuning,
+    }
+    idle = {"cp_kind": lay.cp == 1, "schedule": lay.pp == 1, "etp": not model.has_experts}
+    idle |= {"overlap_tp": lay.tp == 1, "overlap_pp": lay.pp == 1}
+    idle |= {"order": lay.tp * lay.pp * lay.cp == 1, "dp_replicate": lay.zero_stage == 0}
+    return {name: value for name, value in fields.items() if not idle.get(name)}
+
+
+NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps")
+"""Fields that the launcher says."""
+PHRASES = {
+    "tp": "tensor parallelism {}",
+    "pp": "pipeline parallelism {}",
+    "vpp": "{} chunks of a stage",
+    "cp": "context parallelism {}",
+    "ep": "expert parallelism {}",
+    "etp": "expert tensor parallelism {}",
+    "cp_kind": "context parallelism by {}",
+    "dp_replicate": "{} replicas of the shards",
+    "zero_stage": "ZeRO-{}",
+    "sequence_parallel": "sequence parallelism",
+    "recompute": "recomputation of kind {}",
+    "recompute_layers": "recomputation of {} layers a stage",
+    "stage_layers": "stages of {} layers",
+    "schedule": "the schedule {}",
+    "precision": "{} products",
+    "order": "the order of ranks {}",
+    "offload_optimizer": "the optimizer's states on the host",
+    "offload_parameters": "parameters on the host",
+    "offload_gradients": "gradients on the host",
+    "offload_activations": "activations on the host",
+    "base": "frozen weights in {}",
+    "targets": "adapters on {}",
+    "lora_rank": "rank {}",
+    "optimizer": "the optimizer {}",
+    "tuning.loss": "the {} loss",
+    "tuning.attention": "{} attention",
+    "train_embeddings": "embedding and head trained beside the adapters",
+    "frozen_layers": "{} layers left as they are",
+    "embeddings_frozen": "embeddings left as they are",
+    "seq_len": "sequences of {} tokens",
+    "overlap_tp": "tensor parallelism without overlap",
+    "overlap_dp": "data parallelism without overlap",
+    "overlap_pp": "pipeline sends without overlap",
+}
+
+
+def phrase(name: str, value: Any) -> str:
+    """Field in words.
+
+    >>> phrase("tp", 2), phrase("overlap_dp", False), phrase("settings.moments", "bf16")
+    ('tensor parallelism 2', 'data parallelism without overlap', 'moments bf16')
+    """
+    shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    text = PHRASES.get(name) or f"{name.rpartition('.')[2].replace('_', ' ')} {{}}"
+    return text.format(shown)

@@ -1,0 +1,104 @@
+"""A framework as data: one file of `presets/framework`, for training and serving alike."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gpuscale.core.habits import FIELDS, Habit
+from gpuscale.specs.fields import Spec, one_of
+
+
+class HabitSpec(Spec):
+    """What the framework does when nobody says; see `core.habits.Habit`."""
+
+    field: Annotated[str, one_of(FIELDS)]
+    value: bool | int | float | str | tuple[str, ...]
+    source: str = Field(min_length=5)
+    since: str = ""
+    before: str = ""
+    date: str = ""
+    when: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
+    note: str = ""
+    said: str = ""
+
+    def to_core(self) -> Habit:
+        """Record for choosing."""
+        when = {k: (v,) if isinstance(v, str) else v for k, v in self.when.items()}
+        return Habit(**{**self.model_dump(exclude={"when"}), "when": when})
+
+
+def _several(value: Any) -> Any:
+    return (value,) if isinstance(value, (str, int, float)) else value
+
+
+Word = bool | int | float | str
+Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
+"""One name, or several of which the first is written and all are read."""
+
+
+class RowSpec(Spec):
+    """How a framework says one field of a job; `launch.dialects.rows` walks it both ways."""
+
+    field: str
+    option: Names = ()  # none: the words are tables of options
+    words: dict[str, Word | tuple[Word, ...] | dict[str, Any]] = Field(default_factory=dict)
+    kind: Literal["number", "text", "list"] = "number"
+    join: str = ""  # what stands between the words of a list that is written as one
+    single: bool = False  # a list of one is written without its list
+    rest: str = ""  # value for which nothing is written, as the framework does so by itself
+    when: dict[str, Names] = Field(default_factory=dict)  # jobs for which it is written
+
+
+class HookSpec(Spec):
+    """What no row says: a pair of functions of `launch.dialects.hooks`, tested as a pair."""
+
+    fields: tuple[str, ...]
+    python: str  # NAME of read_NAME and write_NAME
+
+
+class BesideSpec(Spec):
+    """A second file, of another framework: DeepSpeed's JSON of a trainer."""
+
+    framework: str
+    option: str = ""  # that names it; empty: the launcher does
+    when: dict[str, Names] = Field(default_factory=dict)
+
+
+class WritingSpec(Spec):
+    """How a job of the framework is written down and started."""
+
+    plans: Names = ()  # software presets whose plans it writes, beside the one of its name
+    methods: Names = ()  # what it trains: pretrain, full, lora, dora, grpo, ...
+    form: Literal["yaml", "json", "toml", "flags", "overrides", "python"]
+    file: str = ""  # name of the file; empty: all stands in the command
+    launcher: Literal["torchrun", "accelerate", "tune", "ray", "python", "own"] = "torchrun"
+    run: Names = ()  # what each process runs
+    when: dict[str, Names] = Field(default_factory=dict)  # jobs that are written so
+    fixed: dict[str, Any] = Field(default_factory=dict)  # options that its files have
+    beside: tuple[BesideSpec, ...] = ()
+
+
+class FrameworkFile(Spec):
+    """What is known of one framework."""
+
+    name: str
+    title: str = ""
+    package: str = ""  # on PyPI, whose classes `tools/habits.py` asks
+    version: str = ""  # that was read
+    like: str = ""  # framework whose habits it has where it has none of its own
+    releases: dict[str, str] = Field(default_factory=dict)  # version -> ISO date
+    habit: tuple[HabitSpec, ...] = ()
+    rows_like: str = ""  # framework whose rows it has, below its own of the same field
+    writing: tuple[WritingSpec, ...] = ()
+    fixed: dict[str, Any] = Field(default_factory=dict)  # options that every file has
+    names: dict[str, str] = Field(default_factory=dict)  # model preset -> its name of the model
+    unsaid: dict[str, str] = Field(default_factory=dict)  # field -> why it cannot say it
+    row: tuple[RowSpec, ...] = ()
+    hook: tuple[HookSpec, ...] = ()
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """Version -> date, of releases and of habits."""
+        return {**{h.since: h.date for h in self.habit if h.since and h.date}, **self.releases}

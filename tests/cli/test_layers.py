@@ -1,0 +1,91 @@
+"""Layers of answers: a summary by default, details by name; one shape of answer."""
+
+import json
+
+import pytest
+
+from gpuscale.api import memory, plan, serve
+from gpuscale.render.document import Document, Point, Table, Text
+from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
+from tests.running import invoke
+
+JOBS = {
+    "plan": ["plan", "llama3-8b", "--gpus", "64", "--gpu", "h100"],
+    "closest": ["plan", "llama3-70b", "--gpus", "8"],
+    "scan": ["plan", "llama3-8b", "--gpus", "8..16"],
+    "tuned": ["plan", "llama3-8b", "--method", "lora", "--gpu", "h100"],
+    "rl": ["plan", "llama3-8b", "--method", "grpo", "--gpu", "h100", "--gpus", "8"],
+    "memory": ["memory", "llama3-70b", "--tp", "8", "--pp", "4"],
+    "lora": ["memory", "llama3-8b", "--method", "qlora", "--gpu", "rtx-4090"],
+    "serve": ["serve", "llama3-8b", "--gpu", "h100", "--rate", "2/s"],
+    "checkpoint": ["checkpoint", "llama3-8b", "--time", "5d"],
+    "check": ["launch-check", "docs/examples/train.sh"],
+}
+
+
+@pytest.fixture
+def by_default(monkeypatch):
+    monkeypatch.delenv("GPUSCALE_SHOW", raising=False)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_default_is_a_summary_of_a_screen(by_default, name):
+    done = invoke(*JOBS[name])
+    lines = done.stdout.splitlines()
+    assert done.returncode in (0, 1) and 4 <= len(lines) <= 18
+    assert lines[-1].startswith("details     --show ") and lines[-1].endswith(" or all")
+    names = lines[-1].split("--show ")[1].removesuffix(" or all").split(",")
+    whole = invoke(*JOBS[name], "--show", "all").stdout
+    for one in names:
+        part = invoke(*JOBS[name], "--show", one).stdout.strip()
+        assert part and part in whole
+    made = json.loads(invoke(*JOBS[name], "--json").stdout)
+    assert made["schema"] == 2 and made["summary"][0]["value"] == lines[0]
+    assert [p["key"] for p in made["summary"][1:]] == [
+        key for line in lines[2:-2] if (key := line[:LABEL_WIDTH].strip())
+    ]
+
+
+def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_default, tmp_path):
+    file = tmp_path / "a.json"
+    done = invoke(*JOBS["memory"], "--show", "limts", "-o", str(file))
+    assert done.returncode == 2 and done.stdout == "" and not file.exists()
+    assert "it has summary, memory, figures" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["plan", "closest", "tuned", "rl", "memory", "lora"])
+def test_one_quantity_has_one_name(name):
+    most = ("--require", "peak_bytes<=500GB", "--require", "capacity_bytes>=1GB")
+    done = invoke(*JOBS[name], "--json", *most)
+    result = json.loads(done.stdout)["result"]
+    assert {"fits", "layout", "peak_bytes", "capacity_bytes"} <= set(result)
+    assert result["memory_interval_factor_80"] >= 1.0 and result["layout"]["dp"] >= 1
+    if name not in ("memory", "lora"):
+        assert result["step_low_s"] < result["step_s"] < result["step_high_s"]
+        assert "bill" in result and "taken" in result
+
+
+def test_the_old_names_are_understood():
+    answer = memory("llama3-8b", tp=2)
+    assert answer["total_bytes"] == answer["peak_bytes"]
+    assert [v.met for v in answer.check("total_bytes<=500GB", "usable_bytes>=1GB")] == [True, True]
+
+
+def test_the_tone_is_of_the_data():
+    assert plan("llama3-8b", gpus=64).document.summary[0].tone == "good"
+    assert plan("llama3-70b", gpus=8).document.summary[0].tone == "bad"
+    assert serve("llama3-8b", rate="2/s").document.summary[0].tone == "good"
+
+
+def test_a_line_is_cut_at_words_and_keeps_its_label():
+    points = [Point("verdict", "It fits."), Point("layout", "TP 8", "one two three four five six")]
+    found = Document.layered("x", {}, {}, points, {"a": [Text("b")], "none": []})
+    assert list(found.details) == ["a"] and found.blocks == [Text("b")]
+    lines = lines_of(summary_of(found), LABEL_WIDTH + 14)
+    assert lines[2:5] == [
+        ("layout", "TP 8", "  one two", ""),
+        ("", "", "three four", ""),
+        ("", "", "five six", ""),
+    ]
+    assert layer(found, ("all",)) is found
+    assert not any(isinstance(b, Table) for b in layer(found, ()).blocks)

@@ -1,0 +1,93 @@
+"""Maturity of a job: what is filled in, what it costs, and that its interval holds what it must."""
+
+import json
+
+import pytest
+from running import invoke
+
+from gpuscale.core.settings import JobSettings
+from gpuscale.core.step.maturity import MATURITIES, STACKS, WORDS
+from gpuscale.io.maturity import maturity_of, settled
+from gpuscale.io.models import load_model
+from gpuscale.io.software import load_software
+from gpuscale.io.step_intervals import interval_table
+
+
+def plan(*args):
+    done = invoke("plan", *args, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+def test_every_kind_has_every_maturity():
+    table = interval_table()["maturity"]
+    assert set(table) == {f"{kind}/{name}" for kind in (*STACKS, "moe") for name in MATURITIES}
+    assert set(WORDS) == {*MATURITIES, "measured"}
+    assert all(row["median"] == 1.0 for key, row in table.items() if key.endswith("/tuned"))
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "fsdp", "pytorch", "hf-peft", "jax"])
+def test_nothing_is_faster_than_tuned(name):
+    software = load_software(name)
+    for has_experts in (False, True):
+        factors = {m: maturity_of(software, has_experts, m).factor for m in MATURITIES}
+        assert factors["tuned"] == 1.0 <= min(factors.values())
+        unsaid = maturity_of(software, has_experts)
+        assert unsaid.name == software.maturity
+        assert unsaid.faster >= maturity_of(software, has_experts, software.maturity).faster
+
+
+def test_parameters_fitted_to_jobs_as_they_come_are_not_slowed_again():
+    assert maturity_of(load_software("hf-deepspeed"), False, "as-it-comes").factor == 1.0
+
+
+def test_both_times_stand_in_the_first_lines():
+    args = ("llama3-8b", "--gpus", "64", "--cluster", "dgx-h100", "--tokens", "1e12")
+    r = plan(*args)
+    tuned, own = r["tuned"], r["as_it_comes"]
+    assert (r["maturity"], own["step_s"]) == ("as-it-comes", r["step_s"])
+    assert r["step_s"] / tuned["step_s"] == pytest.approx(
+        interval_table()["maturity"]["fused/as-it-comes"]["median"]
+    )
+    assert r["step_low_s"] <= tuned["step_s"] <= r["step_high_s"]
+    assert tuned["days"] < own["days"] == pytest.approx(r["run"]["expected_days"])
+    first = invoke("plan", *args).stdout.splitlines()[0]
+    assert "if tuned" in first and "as it comes" in first
+    said = plan(*args, "--maturity", "tuned")
+    assert said["step_s"] == pytest.approx(tuned["step_s"])
+    assert said["layout"] == r["layout"]
+
+
+def test_a_mixture_is_planned_with_the_dispatcher_of_its_recipes():
+    """The layout shown is the one that is timed, tuned and as it comes."""
+    done = invoke("plan", "qwen3-235b-a22b", "--gpus", "256", "--cluster", "dgx-h100", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["inputs"]["settings"]["dispatcher"] == "deepep"
+    r = answer["result"]
+    assert r["layout"]["ep"] > 8 and r["tuned"]["step_s"] < r["step_s"]
+    assert "DeepEP" in r["tuned"]["settings"]
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_given_layout_of_experts_keeps_what_the_framework_does(planned):
+    model, software = load_model("mixtral-8x7b").spec, load_software("megatron-core")
+    found = settled(JobSettings(), software, model, "hopper", planned=planned)
+    assert found.dispatcher == ("deepep" if planned else None)
+    assert found.balance is not None and found.balance > 1.0
+    forced = settled(JobSettings(balance=1.0), software, model, "hopper")
+    assert forced.balance == 1.0
+    assert settled(JobSettings(), software, load_model("llama3-8b").spec, "hopper") == JobSettings()
+
+
+def test_the_busiest_rank_of_experts_costs_time_and_memory():
+    args = ("mixtral-8x7b", "--gpus", "16", "--cluster", "dgx-h100", "--tp", "1", "--pp", "1")
+    args += ("--ep", "8", "--fit", "expected")
+    even, uneven = (plan(*args, "--balance", b) for b in ("1", "1.5"))
+    assert uneven["peak_bytes"] > even["peak_bytes"]
+    assert uneven["step"]["expected"]["moe_s"] > even["step"]["expected"]["moe_s"]
+    assert uneven["step"]["expected"]["matmul_s"] > even["step"]["expected"]["matmul_s"]
+
+
+def test_no_interval_begins_below_the_roofline():
+    r = plan("mistral-7b", "--gpus", "64", "--cluster", "hgx-h20-8", "--maturity", "tuned")
+    assert r["roofline_s"] <= r["step_low_s"]

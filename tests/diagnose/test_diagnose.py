@@ -1,0 +1,214 @@
+"""Judgements: the catalogue, the arithmetic, stories told as people tell them, bad input."""
+
+import csv
+import gzip
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from running import invoke
+
+from gpuscale.core.diagnosis.causes import Cause, Sign, judge, verdicts
+from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls
+from gpuscale.io.causes import load_causes, load_words
+
+WORDS = """wrong-peak wrong-flop-count wrong-config timing-mistake message-too-small expected-normal
+flash-attention-off missing-kernel-build unfused-kernels eager-moe misaligned-shape fp8-overhead
+launch-bound jit-compile pipeline-bubble tiny-batch recompute-full overlap-off sequence-parallel-off
+zero-stage zero-over-slow-network padding fp32-weights gradient-checkpointing-off unfused-loss
+logits-kept eval-logits reference-model fragmentation memory-leak cuda-graph-memory
+vram-spill-to-host prefetch network-tcp gdr-off acs-iommu single-nic nic-mapping numa-affinity
+nccl-version nccl-tuning fabric-routing pcie-no-p2p cpu-bound-dataloader cpu-optimizer-threads
+cpu-bound-engine client-bound storage-io checkpoint-pause straggler power-cap thermal-throttle
+cuda-graphs-off graph-batch-exceeded quant-kernel-slow kv-cache-small kv-preemption
+kv-cache-disabled partial-cpu-offload prefill-interference max-num-seqs logprobs""".split()
+
+
+def asked(*args, stdin=""):
+    done = invoke("diagnose", *args, "--json", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+def first(*args, stdin=""):
+    return asked(*args, stdin=stdin)["causes"][0]["cause"]
+
+
+def test_the_catalogue_is_whole():
+    causes = load_causes()
+    assert sorted(c.word for c in causes) == sorted(WORDS)
+    for cause in causes:
+        assert cause.remedy and cause.test and cause.source and cause.size[0] <= cause.size[1]
+        for sign in cause.signs:
+            assert 1e-4 < sign.ratio < 1e3 and sign.ratio != 0
+            re.compile(sign.condition)
+    for pattern in load_words().values():
+        re.compile(pattern)
+
+
+def cause(word, often=1.0, size=(1.0, 2.0), signs=(), verdict="fault"):
+    shows, texts = ("speed",), ("line", "", "", "", "", "")
+    return Cause(word, word, "g", verdict, shows, size, often, *texts, signs=signs)
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(1.01, 50))
+def test_the_posterior_is_bayes(often_a, often_b, ratio):
+    sign = Sign("said", "tcp", ratio, "")
+    causes = (cause("a", often_a, signs=(sign,)), cause("b", often_b))
+    judged, _ = judge(causes, {"said": "tcp"}, frozenset({"speed"}), "")
+    share = {j.cause.word: j.probability for j in judged}
+    assert share["a"] / share["b"] == pytest.approx(often_a * ratio / often_b)
+    assert sum(verdicts(judged).values()) == pytest.approx(1)
+
+
+def test_a_size_far_off_speaks_against_a_cause():
+    small, large = cause("small", size=(1.05, 1.3)), cause("large", size=(5.0, 20.0))
+    for ratio, wanted in ((1.15, "small"), (10.0, "large")):
+        judged, _ = judge((small, large), {}, frozenset({"speed"}), "", ratio)
+        assert judged[0].cause.word == wanted
+        assert 1 / 1.6 < judged[0].size / ratio < 1.6
+
+
+def test_series():
+    times = [13.0 if k % 8 == 7 else 0.3 for k in range(64)]
+    found = stalls(range(64), times)
+    assert found.period == 8 and 0.8 < found.share_frac < 0.9
+    assert stalls(range(64), [1.0] * 64) is None
+    wander = [1 + 0.01 * math.sin(k) for k in range(60)]
+    assert shift(range(60), wander) is None
+    moved = shift(range(60), wander[:30] + [1.3 * v for v in wander[30:]])
+    assert abs(moved.step - 30) <= 2 and moved.after / moved.before == pytest.approx(1.3, 0.03)
+    assert growth(range(60), wander) is None and growth(
+        range(60), [1 + 0.01 * k for k in range(60)]
+    )
+    assert slow_rank({0: 1.0, 1: 1.02, 2: 0.99, 3: 1.01}) is None
+
+
+STORIES = [  # as a newcomer types it, the cause that is first
+    (("llama3-8b", "--gpu", "h100", "--gpus", "16", "--measured", "busbw=5 GB/s; expected=350 GB/s",
+      "--settings", "NCCL_IB_DISABLE=1"), "network-tcp"),
+    (("--software", "vllm", "--settings", "--enforce-eager",
+      "--measured", "tokens/s=12; expected=45"), "cuda-graphs-off"),
+    (("--software", "ollama", "--settings", "num_ctx=131072; offloaded layers 10 of 80, partial",
+      "--measured", "tokens/s=2; expected=30"), "partial-cpu-offload"),
+    (("--software", "nanogpt", "--gpu", "h100", "--measured", "mfu=120 %"), "wrong-peak"),
+    (("--kind", "finetune", "--software", "trl", "--settings", "gradient_checkpointing=false",
+      "--measured", "oom=at step 1"), "gradient-checkpointing-off"),
+    (("--kind", "pretrain", "--software", "deepspeed", "--settings", "offload_optimizer=cpu; 4 CPU",
+      "--measured", "step_time=20 s; expected=3 s"), "cpu-optimizer-threads"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "wanted"), STORIES)
+def test_a_story_finds_its_cause(args, wanted):
+    assert first(*args) == wanted
+
+
+def test_a_run_as_the_model_says_is_normal():
+    row = "  17179869184    4294967296     float     sum      -1    66132  259.78  487.09      0\n"
+    found = asked("-", "--cluster", "p5", "--gpus", "16", stdin=row)
+    assert found["verdict"] == "normal"
+    assert found["predicted"]["low"] < 487.09e9 < found["predicted"]["high"]
+
+
+def test_more_evidence_narrows(tmp_path):
+    args = ("llama3-8b", "--gpus", "64", "--gpu", "h100", "--software", "fsdp",
+            "--measured", "step_time=20 s; expected=4 s")  # fmt: skip
+    info = tmp_path / "nccl.log"
+    info.write_text("n1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n")
+    before = {c["cause"]: c["probability"] for c in asked(*args)["causes"]}
+    after = asked(*args, "--nccl", str(info))["causes"][0]
+    assert after["cause"] == "network-tcp"
+    assert after["probability"] > before.get("network-tcp", 0) + 0.3
+
+
+def test_out_of_memory_is_taken_apart():
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 80.00 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this "
+        "process has 79.00 GiB memory in use. Of the allocated memory 60.00 GiB is allocated by "
+        "PyTorch, and 18.00 GiB is reserved by PyTorch but unallocated."
+    )
+    found = asked("-", stdin=text)
+    memory = found["out_of_memory"]
+    assert sum(p["value_bytes"] for p in memory["parts"]) == pytest.approx(80 * 2**30)
+    assert memory["short_bytes"] == pytest.approx(2**30)
+    assert found["causes"][0]["cause"] == "fragmentation"
+    assert "expandable_segments" in memory["changes"][0]
+
+
+def test_stalls_of_a_log_are_the_loader(tmp_path):
+    log = tmp_path / "run.log"
+    log.write_text(
+        "".join(
+            f"step:{k} smpl:64 loss:1.0 updt_s:0.300 data_s:{13.0 if k % 8 == 0 else 0.001}\n"
+            for k in range(1, 80)
+        )
+    )
+    found = asked(str(log), "-o", str(tmp_path / "x.html"))
+    assert found["causes"][0]["cause"] == "cpu-bound-dataloader"
+    assert any(e["kind"] == "loading" for e in found["events"])
+    assert "<svg" in (tmp_path / "x.html").read_text()
+
+
+def test_save_narrows_the_plan(tmp_path):
+    site = tmp_path / "site.toml"
+    args = ("llama3-8b", "--gpus", "32", "--gpu", "h100", "--software", "torchtitan",
+            "--seq-len", "8192", "--global-batch", "64", "--save", str(site))  # fmt: skip
+    done = invoke("diagnose", *args, "--measured", "tokens/s/gpu=6500")
+    assert done.returncode == 0, done.stderr
+    invoke("diagnose", *args, "--measured", "tokens/s/gpu=6500")
+    assert "n_rows = 2" in site.read_text()
+    plan = json.loads(
+        invoke("plan", *args[:-2], "--calibration", str(site), "--json").stdout
+    )["result"]  # fmt: skip
+    assert plan["tokens_per_s"] / 32 == pytest.approx(6500, rel=0.02)
+
+
+BAD = [
+    ((), "nothing to judge"),
+    (("no/such.log",), "no such file"),
+    (("--measured", "loss=3"), "is no quantity"),
+    (("--measured", "hello"), "write QUANTITY=VALUE"),
+    (("--kind", "cooking", "--measured", "mfu=3 %"), "cooking"),
+]
+
+
+@pytest.mark.parametrize(("args", "said"), BAD)
+def test_bad_input_is_one_line(args, said):
+    done = invoke("diagnose", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and said in done.stderr
+
+
+def test_the_shipped_excerpts_of_evidence_are_judged_without_a_crash(tmp_path):
+    shared = Path(__file__).resolve().parents[2].parent / "shared" / "validation" / "diagnosis.csv"
+    if not shared.is_file():
+        pytest.skip("the table of public runs is not here")
+    with shared.open(encoding="utf-8") as file:
+        for row in list(csv.DictReader(file))[::6]:
+            args = ["--kind", row["kind"], "--measured", row["symptom"]]
+            args += ["--settings", row["settings"]] if row["settings"] else []
+            assert asked(*args)["causes"]
+
+
+def test_a_served_model_is_held_against_the_model_of_serving():
+    found = asked("llama3.1-8b", "--gpu", "h100", "--gpus", "1", "--software", "vllm",
+                  "--settings", "in=512; out=128", "--measured", "tokens/s=20")  # fmt: skip
+    assert found["predicted"]["low"] > 40  # weights of 16 GB at 3.35 TB/s
+    assert found["verdict"] == "fault"
+
+
+def test_nothing_known_is_nothing_said(tmp_path):
+    log = tmp_path / "run.log"
+    log.write_text("hello\n")
+    found = asked(str(log))
+    assert (found["verdict"], found["causes"]) == ("unknown", [])
+    packed = tmp_path / "run.log.gz"
+    packed.write_bytes(gzip.compress(b"x" * 9999)[:20])
+    done = invoke("diagnose", str(packed))
+    assert done.returncode == 2 and "cut or damaged" in done.stderr

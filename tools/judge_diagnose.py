@@ -1,0 +1,195 @@
+"""Score the readers of logs and the diagnoses of public runs.
+
+python tools/judge_diagnose.py logs FOLDER              numbers of `logs.csv` found with their unit
+python tools/judge_diagnose.py runs diagnosis.csv       verdict, cause, size and test of each run
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+UNITS = (
+    ("_GiB", "byte", 2**30),
+    ("_MiB", "byte", 2**20),
+    ("_GBps", "byte/s", 1e9),
+    ("_GB", "byte", 1e9),
+    ("_MB", "byte", 1e6),
+    ("_percent", "", 0.01),
+    ("tokens_per_s", "tokens/s", 1.0),
+    ("tokens_per_s_per_gpu", "tokens/s", 1.0),
+    ("tflops_per_gpu", "FLOP/s", 1e12),
+    ("it_per_s", "steps/s", 1.0),
+    ("_ms", "s", 1e-3),
+    ("_us", "s", 1e-6),
+    ("_s", "s", 1.0),
+)
+JUDGED = ("reading", "asked", "note", "warmup_steps_to_skip", "dominant", "bf16", "warmup")
+
+
+def _wanted(key: str, value: Any, found: list[tuple[str, str, float]]) -> None:
+    """List what a key of `extract` asks for: (key, SI unit, value)."""
+    if key in JUDGED or isinstance(value, bool):
+        return
+    if isinstance(value, dict):
+        for k, v in value.items():
+            inner = {"pp512": "tokens_per_s", "tg128": "tokens_per_s"}.get(k, key)
+            _wanted(inner, v, found)
+    elif isinstance(value, list):
+        for v in value:
+            _wanted(key, v, found)
+    elif isinstance(value, (int, float)):
+        unit, factor = next(((u, f) for end, u, f in UNITS if key.endswith(end)), ("", 1.0))
+        if key.endswith("samples_per_s"):
+            unit = "samples/s"
+        found.append((key, unit, value * factor))
+
+
+def _numbers(text: str) -> list[float]:
+    found = re.findall(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?", text)
+    return [float(n.replace(",", "")) for n in found]
+
+
+def judge_logs(folder: Path, show: bool) -> None:
+    """Count the numbers of `extract` that the reader gives with their unit."""
+    from gpuscale.io.logs.reader import read_log
+
+    hit = all_ = unsaid = 0
+    with (folder / "logs.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            wanted: list[tuple[str, str, float]] = []
+            for key, value in json.loads(row["extract"]).items():
+                _wanted(key, value, wanted)
+            with (folder / row["file"]).open("rb") as stream:
+                log = read_log(stream)
+            given = [(f.unit, float(f.value)) for f in log.all() if not isinstance(f.value, str)]
+            for track in log.tracks.values():
+                given += [(track.unit, v) for v in track.series.values]
+            text = (folder / row["file"]).read_text(encoding="utf-8")
+            for key, unit, value in wanted:
+                ok = any(
+                    abs(v - value) <= 0.006 * abs(value) and (u == unit or not unit)
+                    for u, v in given
+                )
+                bare = value / next((f for e, u, f in UNITS if key.endswith(e)), 1.0)
+                shown = any(abs(v - bare) <= 0.006 * abs(bare) for v in _numbers(text))
+                if not ok and not shown:
+                    unsaid += 1  # the collector's own sum or knowledge: no line prints it
+                    continue
+                all_ += 1
+                hit += ok
+                if not ok and show:
+                    print(f"  missed {row['file']}: {key} = {value:g} {unit}")
+    print(f"logs: {hit} of {all_} printed numbers found with their unit ({hit / all_:.1%}); ")
+    print(f"      {unsaid} more are printed by no line")
+
+
+def command(row: dict[str, str]) -> list[str]:
+    """Type a row as a newcomer would: what the columns say, nothing else."""
+    args = ["diagnose"]
+    args += [row["model"]] if row["model"] else []
+    for option, column in (
+        ("--kind", "kind"),
+        ("--software", "framework"),
+        ("--version", "version"),
+        ("--gpu", "gpu"),
+        ("--gpus", "gpus"),
+        ("--cluster", "cluster"),
+        ("--settings", "settings"),
+        ("--measured", "symptom"),
+    ):
+        if row[column]:
+            args += [f"{option}={row[column]}"]
+    return [*args, "--json"]
+
+
+def _number(text: str) -> float | None:
+    hit = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*-\s*(\d+(?:\.\d+)?))?", text)
+    if hit is None:
+        return None
+    return (float(hit[1]) + float(hit[2] or hit[1])) / 2
+
+
+def _size(row: dict[str, str]) -> float | None:
+    """Measured over after, where the same quantity is printed for both."""
+    before = dict(p.strip().split("=", 1) for p in row["symptom"].split(";") if "=" in p)
+    after = dict(p.strip().split("=", 1) for p in row["value_after_fix"].split(";") if "=" in p)
+    for name, text in after.items():
+        if name in before:
+            a, b = _number(before[name]), _number(text)
+            if a and b:
+                return max(a / b, b / a)
+    return None
+
+
+def judge_runs(path: Path, show: bool) -> None:
+    """Score the diagnosis of each row of `path`."""
+    from gpuscale.answers.diagnose import Diagnose
+
+    counts: Counter[str] = Counter()
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            question = Diagnose(
+                (row["model"],) if row["model"] else (),
+                kind=row["kind"],
+                software=row["framework"] or None,
+                version=row["version"] or None,
+                gpu=row["gpu"] or None,
+                gpus=row["gpus"] or None,
+                cluster=row["cluster"] or None,
+                settings=(row["settings"],) if row["settings"] else (),
+                measured=(row["symptom"],),
+            )
+            d = question.answer().result
+            names = [c.cause for c in d.causes]
+            weak = "weak" if row["quality"] == "weak" else "full"
+            wanted = row["confirmed_cause"]
+            for group in (weak, "all"):
+                counts[f"{group} rows"] += 1
+                counts[f"{group} verdict"] += d.verdict == row["verdict"]
+                counts[f"{group} first"] += names[:1] == [wanted]
+                counts[f"{group} three"] += wanted in names[:3]
+            if row["verdict"] == "normal":
+                counts["normal rows"] += 1
+                counts["normal called a fault"] += d.verdict == "fault"
+            size = _size(row)
+            if size and row["verdict"] == "fault":
+                mine = next((c.explains_factor for c in d.causes if c.cause == wanted), None)
+                counts["size rows"] += 1
+                counts["size right"] += mine is not None and max(mine / size, size / mine) <= 1.5
+                if show:
+                    ratio = f"{d.ratio:.3g}" if d.ratio else "none"
+                    print(f"     size {size:.3g}, said {mine or 0:.3g}, asker's ratio {ratio}")
+            if show:
+                flag = "ok " if names[:1] == [wanted] else "3rd" if wanted in names[:3] else "-- "
+                shown = ", ".join(f"{c.cause} {c.probability:.2f}" for c in d.causes)
+                ok = "" if d.verdict == row["verdict"] else f" VERDICT {d.verdict}/{row['verdict']}"
+                print(f"{row['id'][-4:]} {weak[0]} {flag} {wanted}: {shown}{ok} size {size}")
+    for group in ("full", "weak", "all"):
+        n = counts[f"{group} rows"]
+        parts = [f"{k} {counts[f'{group} {k}']}/{n}" for k in ("verdict", "first", "three")]
+        print(f"{group}: {', '.join(parts)}")
+    print(f"normal called a fault: {counts['normal called a fault']} of {counts['normal rows']}")
+    print(f"size within 1.5: {counts['size right']} of {counts['size rows']}")
+
+
+def main() -> None:
+    """Run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("logs", "runs"))
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--show", action="store_true", help="every miss")
+    given = parser.parse_args()
+    if given.what == "logs":
+        judge_logs(given.path, given.show)
+    else:
+        judge_runs(given.path, given.show)
+
+
+if __name__ == "__main__":
+    main()
