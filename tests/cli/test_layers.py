@@ -7,7 +7,7 @@ import pytest
 from gpuscale.api import memory, plan, serve
 from gpuscale.render.document import Document, Point, Table, Text
 from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
-from tests.running import invoke
+from running import invoke
 
 JOBS = {
     "plan": ["plan", "llama3-8b", "--gpus", "64", "--gpu", "h100"],
