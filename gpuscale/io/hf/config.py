@@ -10,100 +10,17 @@ import pydantic
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.hf import deepseek, experts, hybrid, plain, vision
-from gpuscale.io.hf.keys import Keys
-from gpuscale.io.hf.parts import Family, Parts
-from gpuscale.io.hf.parts import pattern as layer_pattern
+from gpuscale.io.hf import vision
+from gpuscale.io.hf.family import family_parts
+from gpuscale.io.hf.keys import Keys, family_tables
+from gpuscale.io.hf.parts import Parts, rows
 from gpuscale.io.spec_errors import spec_error
 from gpuscale.specs.model import ModelSpec
-
-FAMILIES: dict[str, Family] = {
-    **plain.FAMILIES,
-    **experts.FAMILIES,
-    **deepseek.FAMILIES,
-    **hybrid.FAMILIES,
-}
-
-TEXT_OF_WRAPPER = {
-    "llama4": "llama4_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "mistral3": "mistral",
-    "kimi_k25": "deepseek_v3",
-    "minimax_m3_vl": "minimax_m3_vl_text",
-    "minimax_m3": "minimax_m3_vl_text",
-    "step3p7": "step3p5",
-    "step3_vl": "step3_text",
-    "step3": "step3_text",
-    "qwen2_vl": "qwen2",
-    "qwen2_5_vl": "qwen2",
-}
-"""Multimodal wrapper -> model type of its text part, where that part names none it could be."""
-
-DEFAULTS_OF = {
-    "kimi_k2": "deepseek_v3",
-    "mimo_v2": "mimo_v2_flash",
-    "minimax_m3": "minimax_m3_vl_text",
-    "RefinedWeb": "falcon",
-    "RefinedWebModel": "falcon",
-    "granitemoeshared": "granitemoe",
-    "step3_text": "",
-}
-OTHER_NAMES = {
-    "RefinedWeb": "falcon",
-    "RefinedWebModel": "falcon",
-    "gpt-neox": "gpt_neox",
-    "qwen3_moe_text": "qwen3_moe",
-    "qwen3_next_text": "qwen3_next",
-    "minimax_m1": "minimax",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "glm4v_moe_text": "glm4_moe",
-    "minimax_text_01": "minimax",
-    "hunyuan": "hunyuan_v1_moe",
-    "phi4": "phi3",
-}
-
-TIED = (
-    "lfm2",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "gemma4",
-    "gemma4_text",
-    "gpt2",
-    "falcon",
-    "cohere",
-    "cohere2",
-    "starcoder2",
-    "bloom",
-    "opt",
-    "smollm3",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "mistral3",
-)
-"""Types whose head is tied unless the file says otherwise."""
+from gpuscale.specs.pattern import compress
 
 WRAPPED_TEXT = ("text_config", "llm_config", "language_config")
 REQUIRED = ("hidden_size", "num_hidden_layers")
 GENERIC_REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-
-WEIGHT_FORMATS = {
-    "fp8": "fp8",
-    "fbgemm_fp8": "fp8",
-    "mxfp4": "mxfp4",
-    "nvfp4": "nvfp4",
-    "awq": "int4",
-    "gptq": "int4",
-    "bitsandbytes": "int8",
-}
-"""Method of quantisation -> number format of the weights."""
 
 
 def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, list[str]]:
@@ -130,13 +47,13 @@ def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, 
     """
     wrapper_type = _model_type(config, where)
     text, text_type = _text_part(config, wrapper_type, where)
-    family_type = OTHER_NAMES.get(text_type, text_type)
-    family = FAMILIES.get(family_type)
-    defaults = DEFAULTS_OF.get(family_type, family_type) if family else ""
+    tables = family_tables()
+    known = tables["same"].get(text_type, text_type)
+    family = next((name for name, row in rows().items() if known in row.types), "any")
+    defaults = "" if family == "any" else tables["defaults"].get(known, known)
     keys = Keys(text, defaults, where)
     warnings: list[str] = []
-    if family is None:
-        family = experts.any_decoder
+    if family == "any":
         warnings.append(_unknown(keys, text_type, where))
     else:
         missing = [key for key in REQUIRED if not keys.given(key) and not _counted(keys, key)]
@@ -147,7 +64,7 @@ def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, 
             )
     wrapper = Keys(config, "", where)
     try:
-        parts = family(keys)
+        parts = family_parts(family, keys, rows()[family])
         spec = _spec(parts, keys, wrapper, text_type, wrapper_type, warnings)
     except pydantic.ValidationError as error:
         raise spec_error(where, error) from None
@@ -175,6 +92,7 @@ def _model_type(config: Mapping[str, Any], where: str) -> str:
 def _text_part(
     config: Mapping[str, Any], wrapper_type: str, where: str
 ) -> tuple[Mapping[str, Any], str]:
+    text_of = family_tables()["text"]
     for key in WRAPPED_TEXT:
         inner = config.get(key)
         if inner is None:
@@ -182,10 +100,10 @@ def _text_part(
         if not isinstance(inner, dict):
             raise GpuscaleError(f"{where}: {key}: a table is wanted")
         own = _model_type(inner, f"{where}: {key}")
-        if wrapper_type in ("step3p7", "minimax_m3_vl", "minimax_m3") or not own:
-            own = TEXT_OF_WRAPPER.get(wrapper_type, own or wrapper_type)
+        if wrapper_type in family_tables()["structure"] or not own:
+            own = text_of.get(wrapper_type, own or wrapper_type)
         return inner, own
-    return config, TEXT_OF_WRAPPER.get(wrapper_type, wrapper_type)
+    return config, text_of.get(wrapper_type, wrapper_type)
 
 
 _FOREIGN = re.compile(
@@ -235,7 +153,7 @@ def _spec(
         "family": text_type,
         "hidden_size": h,
         "vocab_size": k.integer("vocab_size"),
-        "layers": layer_pattern(parts.layers),
+        "layers": compress(parts.layers),
         "mixers": parts.mixers,
         "ffns": parts.ffns,
         "tie_embeddings": _tied(k, wrapper, text_type, wrapper_type),
@@ -259,9 +177,10 @@ def _tied(k: Keys, wrapper: Keys, text_type: str, wrapper_type: str) -> bool:
     for table in (wrapper, k):
         if isinstance(table.table.get("tie_word_embeddings"), bool):
             return table.flag("tie_word_embeddings")
+    tied = family_tables()["tied"]
     if wrapper.table is not k.table:
-        return wrapper_type in TIED
-    return k.flag("tie_word_embeddings", text_type in TIED)
+        return wrapper_type in tied
+    return k.flag("tie_word_embeddings", text_type in tied)
 
 
 def _mtp_layers(k: Keys) -> int:
@@ -314,8 +233,8 @@ def _bits(quantization: Mapping[str, Any]) -> float | None:
     method = str(quantization.get("quant_method", "")).lower()
     algorithm = str(quantization.get("quant_algo", "")).lower()
     for name in (algorithm, method, str(quantization.get("format", "")).lower()):
-        for known, dtype in WEIGHT_FORMATS.items():
-            if known in name and known != "bitsandbytes":
+        for known, dtype in family_tables()["weights"].items():
+            if known in name:
                 own = quantization.get("bits", quantization.get("w_bit"))
                 plain_int = known in ("awq", "gptq") and isinstance(own, int) and 1 <= own <= 16
                 return float(own) if plain_int and own is not None else 8 * element_bytes(dtype)

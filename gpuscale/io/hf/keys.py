@@ -5,53 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import read_toml
 
 MAX_INT = 10**9
 STRUCTURE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
-ALIASES: dict[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "d_model", "dim"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": (
-        "num_kv_heads",
-        "n_kv_heads",
-        "num_attention_groups",
-        "kv_n_heads",
-        "n_head_kv",
-        "multi_query_group_num",
-    ),
-    "max_position_embeddings": (
-        "n_positions",
-        "max_seq_len",
-        "max_sequence_length",
-        "seq_length",
-        "n_ctx",
-    ),
-    "intermediate_size": ("ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "ffn_intermediate_size"),
-    "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": (
-        "moe_top_k",
-        "moe_topk",
-        "moe_k",
-        "top_k_experts",
-        "experts_per_token",
-        "num_experts_per_token",
-        "num_selected_experts",
-    ),
-    "moe_intermediate_size": ("expert_intermediate_size", "moe_ffn_hidden_size"),
-    "vocab_size": ("padded_vocab_size",),
-}
-"""Other spellings of a key, tried in this order, in the file and then in the defaults."""
+
+@lru_cache(maxsize=1)
+def family_tables() -> dict[str, Any]:
+    """Tables of `families.toml`: names of types and keys, and the rows of families."""
+    return read_toml(Path(__file__).with_name("families.toml"))
+
+
+def spellings(key: str) -> tuple[str, ...]:
+    """Spellings of a key, in the order in which they are tried."""
+    return (key, *family_tables()["spellings"].get(key, ()))
 
 
 @lru_cache(maxsize=1)
 def _defaults() -> dict[str, dict[str, Any]]:
-    text = resources.files("gpuscale.io.hf").joinpath("defaults.json").read_text("utf-8")
+    text = Path(__file__).with_name("defaults.json").read_text("utf-8")
     table: dict[str, dict[str, Any]] = json.loads(text)
     return table
 
@@ -68,12 +45,11 @@ class Keys:
         self.where = where
         self.model_type = model_type
         self.defaults = _defaults().get(model_type, {}) if model_type else {}
-        self.warnings: list[str] = []
         self.assumed: list[str] = []
 
     def find(self, key: str) -> Any:
         """Value in the file under any spelling, else the default, else None; null is missing."""
-        names = (key, *ALIASES.get(key, ()))
+        names = spellings(key)
         for name in names:
             if self.table.get(name) is not None:
                 return self.table[name]
@@ -90,7 +66,7 @@ class Keys:
 
     def given(self, key: str) -> bool:
         """Whether the file itself has the key under any spelling."""
-        return any(self.table.get(n) is not None for n in (key, *ALIASES.get(key, ())))
+        return any(self.table.get(n) is not None for n in spellings(key))
 
     def error(self, key: str, problem: str) -> GpuscaleError:
         """Error that names file and key."""
@@ -156,6 +132,10 @@ class Keys:
         if not isinstance(value, dict):
             raise self.error(key, f"a table is wanted, got {_short(value)}")
         return Keys(value, "", f"{self.where}: {key}")
+
+    def below(self, key: str) -> Keys:
+        """Read a table below, without defaults; an empty one where there is none."""
+        return self.sub(key) or Keys({}, "", self.where)
 
     def largest(self, key: str) -> int:
         """Read a whole number, or the largest of a list with one per layer."""

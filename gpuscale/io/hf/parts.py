@@ -1,43 +1,75 @@
-"""Parts that most families share: grouped attention, MLPs, experts, and the layer order."""
+"""Parts of a layer from the keys of a config: attention, latent attention, MLPs, experts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from gpuscale.core.model.mixers import AnyMixer, Attention, Mla
-from gpuscale.io.hf.keys import Keys
-from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
-from gpuscale.specs.pattern import MAX_LAYERS, compress
+from pydantic import TypeAdapter
 
-SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
+from gpuscale.core.model.mixers import (
+    AnyMixer,
+    Attention,
+    CompressedAttention,
+    GatedDelta,
+    LightningAttention,
+    Mla,
+    NoMixer,
+    ShortConv,
+)
+from gpuscale.io.hf.keys import Keys, family_tables
+from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
+
+YesNo = bool | str
+"""True, or the key that says it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A family as `families.toml` has it; its head says what the columns mean."""
+
+    types: tuple[str, ...] = ()
+    bias: YesNo = False
+    qkv_bias: YesNo = False
+    out_bias: YesNo = False
+    qk_norm: str = "none"
+    qk_norm_if: tuple[str, bool] | None = None
+    output_gate: bool = False
+    sinks: bool = False
+    layers: str = "full"
+    window: tuple[str, ...] = ("sliding_window", "attention_chunk_size")
+    every: tuple[str, int] = ("", 1)
+    gated: bool = True
+    mlp_bias: YesNo = False
+    mlp_width: str = "intermediate_size"
+    mlp_of_width: int = 0  # times the model's where the key is missing
+    experts: str = "none"
+    first_dense: int = 0
+    expert_width: str = "moe_intermediate_size"
+    expert_lists: bool = False  # counts may be lists, the largest is taken
+    expert_bias: bool = False
+    router_bias: bool = False
+    shared: str | None = None
+    shared_gate: bool = False
+    spec: dict[str, Any] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=1)
+def rows() -> dict[str, Row]:
+    """Family -> row."""
+    return TypeAdapter(dict[str, Row]).validate_python(family_tables()["family"])
 
 
 @dataclass
 class Parts:
-    """What a family function returns: the keys of a `ModelSpec`."""
+    """What a config says of its layers: keys of a `ModelSpec`."""
 
     layers: list[tuple[str, str]]
     mixers: dict[str, AnyMixer]
     ffns: dict[str, AnyFfn]
-    spec: dict[str, Any] = field(default_factory=dict)
-
-
-Family = Callable[[Keys], Parts]
-
-
-def layer_list(mixers: list[str], ffns: list[str]) -> list[tuple[str, str]]:
-    """(mixer, ffn) names of each layer."""
-    return list(zip(mixers, ffns, strict=True))
-
-
-def n_layers(k: Keys) -> int:
-    """Read the number of layers, refused when absurd."""
-    n = k.integer("num_hidden_layers")
-    if n > MAX_LAYERS:
-        raise k.error("num_hidden_layers", f"more than {MAX_LAYERS} layers, got {n}")
-    return n
+    spec: dict[str, Any]
 
 
 def head_dim(k: Keys) -> int:
@@ -51,93 +83,40 @@ def head_dim(k: Keys) -> int:
     return width // heads
 
 
-def attention(k: Keys, **more: Any) -> Attention:
+def yes(k: Keys, said: YesNo) -> bool:
+    """Read a switch of a row."""
+    return k.flag(said) if isinstance(said, str) else said
+
+
+def attention(k: Keys, row: Row, **more: Any) -> Attention:
     """Build grouped attention from the usual keys; `more` adds or overrides fields."""
     heads = k.integer("num_attention_heads")
+    normed = row.qk_norm_if is None or k.flag(*row.qk_norm_if)
     fields: dict[str, Any] = {
         "n_heads": heads,
         "n_kv_heads": k.integer("num_key_value_heads", heads),
+        "qkv_bias": yes(k, row.qkv_bias or row.bias),
+        "out_bias": yes(k, row.out_bias or row.bias),
+        "qk_norm": row.qk_norm if normed else "none",
+        "output_gate": row.output_gate,
+        "sinks": row.sinks,
     }
     if "head_dim" not in more:
         fields["head_dim"] = head_dim(k)
     return Attention(**{**fields, **more})
 
 
-def windowed(k: Keys, full: Attention, layer_types: list[str]) -> dict[str, AnyMixer]:
-    """Mixers `full` and `sliding`, as many as the layers use."""
-    mixers: dict[str, AnyMixer] = {}
-    for kind in layer_types:
-        if kind in SLIDING:
-            window = k.optional("sliding_window") or k.optional("attention_chunk_size")
-            mixers["sliding"] = replace(full, window_tokens=window)
-        else:
-            mixers["full"] = full
-    return mixers
+def window_tokens(k: Keys, row: Row) -> int | None:
+    """Tokens of the window, by the first of its keys that says them."""
+    return next((n for n in map(k.optional, row.window) if n), None)
 
 
-def mixer_names(layer_types: Iterable[str]) -> list[str]:
-    """`sliding` or `full` for each layer."""
-    return ["sliding" if kind in SLIDING else "full" for kind in layer_types]
-
-
-def layer_types(k: Keys, n: int, default: Callable[[int], bool] | None = None) -> list[str]:
-    """`layer_types` of the file, or from `default`: is layer i full attention."""
-    given = k.per_layer("layer_types", n)
-    if given is not None:
-        if not all(isinstance(kind, str) for kind in given):
-            raise k.error("layer_types", "a list of names is wanted")
-        return given
-    full = default or (lambda i: True)
-    return ["full_attention" if full(i) else "sliding_attention" for i in range(n)]
-
-
-def dense(k: Keys, key: str = "intermediate_size", **more: Any) -> DenseFfn:
-    """Gated MLP of the usual width."""
-    return DenseFfn(ffn_hidden_size=k.integer(key), **more)
-
-
-def moe(k: Keys, width_key: str = "moe_intermediate_size", **more: Any) -> MoeFfn:
-    """Experts from the usual keys; `n_shared_experts` of them are shared."""
-    width = k.integer(width_key)
-    fields: dict[str, Any] = {
-        "n_experts": k.integer("num_local_experts"),
-        "top_k": k.integer("num_experts_per_tok"),
-        "expert_ffn_hidden_size": width,
-        "shared_ffn_hidden_size": (k.optional("n_shared_experts") or 0) * width,
-        "n_route_groups": (k.optional("topk_group") or 0) if k.integer("n_group", 1) > 1 else 0,
-    }
-    return MoeFfn(**{**fields, **more})
-
-
-def dense_first(k: Keys, n: int) -> list[str]:
-    """`dense` or `moe` per layer by mlp_layer_types, or first_k_dense_replace and a frequency."""
-    kinds = k.per_layer("mlp_layer_types", n)
-    if kinds is not None:
-        return ["dense" if kind == "dense" else "moe" for kind in kinds]
-    freq = k.table.get("moe_layer_freq")
-    if isinstance(freq, list):
-        values = k.per_layer("moe_layer_freq", n) or []
-        return ["moe" if v else "dense" for v in values]
-    first = k.integer("first_k_dense_replace", 0, least=0)
-    every = k.integer("moe_layer_freq", 1)
-    return ["moe" if i >= first and i % every == 0 else "dense" for i in range(n)]
-
-
-def sparse_step(k: Keys, n: int) -> list[str]:
-    """`dense` or `moe` per layer by mlp_only_layers and decoder_sparse_step (Qwen)."""
-    only = k.layer_numbers("mlp_only_layers") or set()
-    step = k.integer("decoder_sparse_step", 1)
-    experts = k.integer("num_local_experts", 0, least=0)
-    return [
-        "moe" if i not in only and experts and (i + 1) % step == 0 else "dense" for i in range(n)
-    ]
-
-
-def latent_attention(k: Keys, **more: Any) -> Mla:
+def latent(k: Keys, **more: Any) -> Mla:
     """Multi-head latent attention from the usual keys."""
+    plain_query = "q_lora_rank" in k.table and k.table["q_lora_rank"] is None
     return Mla(
         n_heads=k.integer("num_attention_heads"),
-        q_lora_rank=k.optional("q_lora_rank") if _has_q_rank(k) else None,
+        q_lora_rank=None if plain_query else k.optional("q_lora_rank"),
         kv_lora_rank=k.integer("kv_lora_rank"),
         qk_nope_head_dim=k.integer("qk_nope_head_dim"),
         qk_rope_head_dim=k.integer("qk_rope_head_dim"),
@@ -147,16 +126,111 @@ def latent_attention(k: Keys, **more: Any) -> Mla:
     )
 
 
-def _has_q_rank(k: Keys) -> bool:
-    """`"q_lora_rank": null` in the file means a plain query, whatever the default is."""
-    return "q_lora_rank" not in k.table or k.table["q_lora_rank"] is not None
+def _indexed(k: Keys) -> Mla:
+    """Latent attention on the keys that an indexer chooses."""
+    return latent(
+        k,
+        sparse_top_k_tokens=k.optional("index_topk"),
+        index_n_heads=k.integer("index_n_heads"),
+        index_head_dim=k.integer("index_head_dim"),
+    )
 
 
-def used(names: Iterable[str], table: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Build only the entries that the layers name, so that no unused key is asked for."""
-    return {name: table[name]() for name in dict.fromkeys(names)}
+def _block_sparse(k: Keys, row: Row) -> Attention:
+    """Attention on the blocks that an indexer chooses (MiniMax-M3)."""
+    sparse = k.below("sparse_attention_config")
+
+    def key(modern: str, legacy: str) -> int:
+        return sparse.optional(legacy) or k.integer(modern)
+
+    blocks = key("index_topk_blocks", "sparse_topk_blocks")
+    return attention(
+        k,
+        row,
+        index_n_heads=key("index_n_heads", "sparse_num_index_heads"),
+        index_head_dim=key("index_head_dim", "sparse_index_dim"),
+        sparse_top_k_tokens=blocks * key("index_block_size", "sparse_block_size"),
+    )
 
 
-def pattern(layers: list[tuple[str, str]]) -> str:
-    """Layer pattern of a list of layers."""
-    return compress(layers)
+def _compressed(k: Keys) -> CompressedAttention:
+    """Window layers of DeepSeek-V4."""
+    return CompressedAttention(
+        n_heads=k.integer("num_attention_heads"),
+        head_dim=k.integer("head_dim"),
+        q_lora_rank=k.integer("q_lora_rank"),
+        o_lora_rank=k.integer("o_lora_rank"),
+        o_groups=k.integer("o_groups"),
+        window_tokens=k.integer("sliding_window"),
+    )
+
+
+def _rate(k: Keys, kind: str, default: int) -> Any:
+    rates = k.table.get("compress_rates")
+    return rates.get(kind, default) if isinstance(rates, dict) else default
+
+
+MIXERS: dict[str, Callable[[Keys, Row], AnyMixer]] = {
+    "none": lambda k, row: NoMixer(),
+    "full": attention,
+    "sliding": lambda k, row: attention(k, row, window_tokens=window_tokens(k, row)),
+    "mla": lambda k, row: latent(k),
+    "dsa": lambda k, row: _indexed(k),
+    "dsa-shared": lambda k, row: replace(_indexed(k), index_n_heads=0, index_head_dim=0),
+    "sparse": _block_sparse,
+    "window": lambda k, row: _compressed(k),
+    "csa": lambda k, row: replace(
+        _compressed(k),
+        compress_rate=_rate(k, "compressed_sparse_attention", 4),
+        sparse_top_k_tokens=k.integer("index_topk"),
+        index_n_heads=k.integer("index_n_heads"),
+        index_head_dim=k.integer("index_head_dim"),
+    ),
+    "hca": lambda k, row: replace(
+        _compressed(k), compress_rate=_rate(k, "heavily_compressed_attention", 128)
+    ),
+    "delta": lambda k, row: GatedDelta(
+        n_k_heads=k.integer("linear_num_key_heads"),
+        n_v_heads=k.integer("linear_num_value_heads"),
+        k_head_dim=k.integer("linear_key_head_dim"),
+        v_head_dim=k.integer("linear_value_head_dim"),
+        conv_kernel=k.integer("linear_conv_kernel_dim"),
+    ),
+    "lightning": lambda k, row: LightningAttention(
+        n_heads=k.integer("num_attention_heads"), head_dim=head_dim(k)
+    ),
+    "conv": lambda k, row: ShortConv(
+        width=k.optional("conv_dim") or k.integer("hidden_size"),
+        conv_kernel=k.integer("conv_L_cache", 3),
+        bias=k.flag("conv_bias"),
+    ),
+}
+"""Kind of mixer, as an order of layers names it -> how it is read."""
+
+
+def dense(k: Keys, row: Row) -> DenseFfn:
+    """Build the MLP."""
+    width = k.optional(row.mlp_width) if row.mlp_of_width else k.integer(row.mlp_width)
+    width = width or row.mlp_of_width * k.integer("hidden_size")
+    return DenseFfn(ffn_hidden_size=width, gated=row.gated, bias=yes(k, row.mlp_bias))
+
+
+def moe(k: Keys, row: Row, **more: Any) -> MoeFfn:
+    """Build the experts; `more` adds or overrides fields."""
+    width = k.integer(row.expert_width)
+    count = k.largest if row.expert_lists else k.integer
+    if row.shared is None:
+        shared = (k.optional("n_shared_experts") or 0) * width
+    else:
+        shared = k.integer(row.shared, 0, least=0) if row.shared else 0
+    fields: dict[str, Any] = {
+        "n_experts": count("num_local_experts"),
+        "top_k": count("num_experts_per_tok"),
+        "expert_ffn_hidden_size": width,
+        "shared_ffn_hidden_size": shared,
+        "shared_gate": row.shared_gate and shared > 0,
+        "bias": row.expert_bias,
+        "router_bias": row.router_bias,
+        "n_route_groups": (k.optional("topk_group") or 0) if k.integer("n_group", 1) > 1 else 0,
+    }
+    return MoeFfn(**{**fields, **more})
