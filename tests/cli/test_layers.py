@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from running import invoke
 
 from gpuscale.api import memory, plan, serve
 from gpuscale.render.document import Document, Point, Table, Text
 from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
-from running import invoke
 
 JOBS = {
     "plan": ["plan", "llama3-8b", "--gpus", "64", "--gpu", "h100"],
