@@ -84,8 +84,9 @@ def _time_points(r: PlanResult) -> list[Point]:
             found.append(Point(WORDS[m.maturity], seconds(m.step_s), note))
     if r.run is not None and r.outlook is not None:
         o = r.outlook
+        low_s, high_s = o.low_s * r.step_low_s / r.step_s, o.high_s * r.step_high_s / r.step_s
         note = (
-            f"({days(o.low_s)} to {days(o.high_s)}) for {number(r.run.tokens)} tokens, failures "
+            f"(80 %: {days(low_s)} to {days(high_s)}) for {number(r.run.tokens)} tokens, failures "
             f"counted; {days(r.run.time_s)} without"
         )
         found.append(Point("run", days(o.expected_s), note))
