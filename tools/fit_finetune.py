@@ -11,22 +11,22 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.validate.tuned_rows import tuned_row
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.parameters import FinetuneParameters
-from gpuscale.core.finetune.step import finetune_step
-from gpuscale.core.memory.facts import model_facts
+from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit.least_squares import fit
-from gpuscale.evidence.rows.finetune import FinetuneRow, finetune_row
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.finetune import finetune_site
 from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.tables import read_rows
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.answers.validate.tuned_rows import TunedRow
+    from gpuscale.specs.software import SoftwareSpec
 
 MEMORY = {  # parameter -> spread of ln(value)
     "working_factor": 0.2,
@@ -70,16 +70,34 @@ SHARED = {"attention_long_gain": 0.4}
 """Figures that all families share."""
 FOLDS = 5
 
-_FACTS: dict[int, object] = {}
+
+@dataclass(frozen=True)
+class FinetuneRow:
+    """A run as the command takes it, the family whose figures hold, and what it is counted as."""
+
+    run: TunedRow
+    software: SoftwareSpec
+    classes: dict[str, str]
+
+
+def read(path: str) -> list[FinetuneRow]:
+    """Read the runs of a file that the command can predict."""
+    found = []
+    for row in read_rows(path):
+        try:
+            run = tuned_row(row)
+        except (ValueError, GpuscaleError):
+            continue
+        classes = {name: row.get(name, "") for name in ("source", "quality", "group")}
+        found.append(FinetuneRow(run, run.case.family(), classes))
+    return found
 
 
 def predict(row: FinetuneRow, p: FinetuneParameters) -> float:
     """Predicted over measured memory of a row, as a logarithm."""
-    key = id(row.model)
-    if key not in _FACTS:
-        _FACTS[key] = model_facts(row.model)
-    memory = finetune_memory(row.model, _FACTS[key], row.job, p)  # type: ignore[arg-type]
-    return math.log(memory.kind_bytes(row.memory_kind) / (row.memory_bytes or 1.0))
+    run, bench = row.run, row.run.case.bench
+    memory = finetune_memory(bench.model, bench.facts, run.case.job, p)
+    return math.log(memory.kind_bytes(run.memory_kind) / (run.memory_bytes or 1.0))
 
 
 def fitted(rows: list[FinetuneRow], start: FinetuneParameters, weak: bool) -> FinetuneParameters:
@@ -170,8 +188,8 @@ class Clock:
                 calibration[f"arch.{name}"] *= factor.get(name, 1.0)
         found = []
         for row in rows:
-            job, family = row.timed or row.job, row.software.name
-            site = finetune_site(row.cluster, row.software, job, calibration)
+            case, family = row.run.case, row.software.name
+            site = finetune_site(case.loaded.cluster, row.software, case.job, calibration)
             own = {n: factor.get(f"{family}:{n}", 1.0) for n in TIME}
             sw = replace(
                 site.sw,
@@ -186,8 +204,9 @@ class Clock:
                 attention_long_gain=site.parameters.attention_long_gain
                 * factor["attention_long_gain"],
             )
-            step = finetune_step(row.model, job, site.hw, sw, p)
-            found.append(math.log(step.step_s / (row.step_s or 1.0)))
+            figures = site.hw, sw, p
+            bench = replace(case.bench, site=lambda _, figures=figures: figures)
+            found.append(math.log(bench.step(case.job).step_s / (row.run.step_s or 1.0)))
         return found
 
     def fit(self, rows: list[FinetuneRow]) -> list[float]:
@@ -212,7 +231,7 @@ class Clock:
 
 def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:
     """Fit all families together and print what changed."""
-    rows = [r for r in parsed if r.step_s and r.timed is not None and r.gpu_known]
+    rows = [r for r in parsed if r.run.step_s and r.run.timed and r.run.gpu_known]
     rows = [r for r in rows if r.classes["quality"] == "good"]
     clock = Clock(rows)
     before = [abs(math.exp(v) - 1) for v in clock.ratios(rows, [0.0] * len(clock.names))]
@@ -254,11 +273,11 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--family", default="")
     given = parser.parse_args()
-    parsed = [finetune_row(r, i) for i, r in enumerate(read_rows(given.file), 1)]
+    parsed = read(given.file)
     if given.what == "time":
-        fit_time([r for r in parsed if isinstance(r, FinetuneRow)], given.held_out)
+        fit_time(parsed, given.held_out)
         return
-    rows = [r for r in parsed if isinstance(r, FinetuneRow) and r.memory_bytes]
+    rows = [r for r in parsed if r.run.memory_bytes]
     everything: list[float] = []
     left_out: list[float] = []
     widths: list[tuple[str, float]] = []

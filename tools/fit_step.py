@@ -33,7 +33,7 @@ from gpuscale.evidence.score.runs import is_stalled, own_runs
 from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import FILES, Calibration, calibrated_tables, train_folder
-from gpuscale.io.step_hardware import measured_hardware
+from gpuscale.io.step_hardware import step_hardware
 from gpuscale.specs.software import Calibrated
 
 HUBER = 0.12
@@ -121,19 +121,13 @@ class Records:
     def of(self, run: TrainingRun, cal: Calibration) -> tuple[Hardware, Software]:
         """Return the records of a row."""
         h = run.hardware
-        key = (
-            h.gpu_name,
-            h.gpus_per_node,
-            h.scaleup_domain_gpus,
-            h.fabric_class,
-            h.scaleout_bytes_per_s_per_gpu,
-            tuple(h.overrides.items()),
-        )
+        assert h is not None
+        key = (run.gpu, h.gpus_per_node, h.fabric_class, h.node_egress_bytes_per_s)
         if key not in self.hardware:
-            self.hardware[key] = measured_hardware(h, cal)
+            self.hardware[key] = step_hardware(h, cal)
         hw = self.hardware[key]
         assert run.layout is not None
-        kind = (run.software, h.gpu_name, tuple(run.options.items()), run.layout.precision)
+        kind = (run.software, h.gpu.name, tuple(run.options.items()), run.layout.precision)
         if kind not in self.software:
             self.software[kind] = software_record(
                 framework(run.software),
@@ -141,7 +135,7 @@ class Records:
                 run.options,
                 precision=run.layout.precision,
                 calibration=cal,
-                gpu=h.gpu_name,
+                gpu=h.gpu.name,
             )
         return hw, self.software[kind]
 
@@ -163,9 +157,9 @@ def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
             ("software", run.software),
             ("fabric", run.hardware.fabric_class),
             ("fabric", "default"),
-            ("arch", run.hardware.architecture),
-            ("arch", run.hardware.gpu_name),
-            ("arch", run.hardware.architecture.split("-")[0]),
+            ("arch", run.hardware.gpu.architecture),
+            ("arch", run.hardware.gpu.name),
+            ("arch", run.hardware.gpu.architecture.split("-")[0]),
             ("arch", "default"),
         }
         if own & kinds:
@@ -185,7 +179,7 @@ def usable(run: TrainingRun) -> bool:
     """Good, timed, fully specified (or but for the recompute), without an unexplained stall."""
     if run.layout is None or run.step_time_s is None or run.reason:
         return False
-    if run.hardware.architecture not in own_architectures():
+    if run.hardware.gpu.architecture not in own_architectures():
         return False
     if run.quality in ("suspect", "weak") or not (run.full_spec == "yes" or partly(run)):
         return False
@@ -197,13 +191,13 @@ def own_architectures() -> frozenset[str]:
     """Architectures with a free parameter: what another does differently is no family's doing."""
     free = {p.split(".")[1] for p, t in calibrated_tables() if t.prior_spread > 0}
     return frozenset(
-        run.hardware.architecture
+        run.hardware.gpu.architecture
         for run in own_runs()
         if free
         & {
-            run.hardware.architecture,
-            run.hardware.architecture.split("-")[0],
-            run.hardware.gpu_name,
+            run.hardware.gpu.architecture,
+            run.hardware.gpu.architecture.split("-")[0],
+            run.hardware.gpu.name,
         }
     )
 

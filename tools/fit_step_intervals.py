@@ -93,7 +93,7 @@ def _by_source() -> dict[str, list[float]]:
 
 def stack_of(run: TrainingRun) -> tuple[str, str, str]:
     """Kind of a model, family, architecture."""
-    return run.classes.get("dense_or_moe", "dense"), run.software, run.hardware.architecture
+    return run.classes.get("dense_or_moe", "dense"), run.software, run.hardware.gpu.architecture
 
 
 def class_errors() -> dict[str, list[float]]:

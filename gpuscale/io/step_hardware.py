@@ -14,7 +14,6 @@ from gpuscale.io.step_calibration import Calibration, load_calibration
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuscale.evidence.rows.hardware import HardwareFacts
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
 
@@ -63,62 +62,9 @@ def step_hardware(
     >>> step_hardware(load_cluster("dgx-h100")).scaleout_bytes_per_s
     50000000000.0
     """
-    gpu = cluster.gpu
-    return _hardware(
-        gpu,
-        calibration or load_calibration(),
-        gpus_per_node=cluster.gpus_per_node,
-        domain=cluster.scaleup_domain_gpus,
-        scaleup=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s or 25e9,
-        scaleout=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
-        fabric_class=cluster.fabric_class,
-        name=cluster.name,
-        overlay=overlay,
-        scaleup_kind=cluster.scaleup_class,
-        nics_per_node=cluster.nics_per_node,
-    )
-
-
-def measured_hardware(facts: HardwareFacts, calibration: Calibration | None = None) -> Hardware:
-    """Hardware record of a row of measurements."""
-    from gpuscale.io.hardware import load_gpu
-
-    gpu = load_gpu(facts.gpu_name)
-    gpu = gpu.model_copy(update=dict(facts.overrides))
-    return _hardware(
-        gpu,
-        calibration or load_calibration(),
-        gpus_per_node=facts.gpus_per_node,
-        domain=facts.scaleup_domain_gpus,
-        scaleup=gpu.scaleup_bytes_per_s or 25e9,
-        scaleout=facts.scaleout_bytes_per_s_per_gpu,
-        fabric_class=facts.fabric_class,
-        name=facts.gpu_name,
-    )
-
-
-def _power_factor(gpu: GpuSpec, cal: Calibration) -> float:
-    """Share of the rates that a board keeps with less power than that of the measurements. [1]."""
-    reference = cal.arch(gpu.architecture, "reference_tdp_w", gpu.name)
-    if not gpu.tdp_w or reference <= 10.0:
-        return 1.0
-    return float(min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"])
-
-
-def _hardware(
-    gpu: GpuSpec,
-    cal: Calibration,
-    *,
-    gpus_per_node: int,
-    domain: int,
-    scaleup: float,
-    scaleout: float,
-    fabric_class: str,
-    name: str,
-    overlay: str | Path | None = None,
-    scaleup_kind: str = "",
-    nics_per_node: int | None = None,
-) -> Hardware:
+    gpu, cal, domain = cluster.gpu, calibration or load_calibration(), cluster.scaleup_domain_gpus
+    fabric_class = cluster.fabric_class
+    scaleout = cluster.egress_bytes_per_s_per_gpu or 12.5e9
     arch = gpu.architecture
     kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
     kernels_alone = load_arch(arch, overlay)  # a step has a power factor of its own, below
@@ -126,16 +72,16 @@ def _hardware(
         gpu,
         fabric_class,
         scaleout,
-        gpus_per_node,
+        cluster.gpus_per_node,
         overlay,
-        scaleup=scaleup_kind,
-        nics_per_node=nics_per_node,
+        scaleup=cluster.scaleup_class,
+        nics_per_node=cluster.nics_per_node,
     )
     power = _power_factor(gpu, cal)
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
     aqt = gpu.int8_flop_per_s if arch.startswith("tpu") else None  # takes the place of fp8
     return Hardware(
-        name=name,
+        name=cluster.name,
         architecture=arch,
         bf16_flop_per_s=bf16,
         fp8_flop_per_s=max(gpu.fp8_flop_per_s or 0.0, aqt or 0.0),
@@ -143,9 +89,9 @@ def _hardware(
         hbm_bytes=gpu.hbm_bytes,
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         n_compute_units=gpu.n_compute_units or UNITS_DEFAULT,
-        gpus_per_node=gpus_per_node,
+        gpus_per_node=cluster.gpus_per_node,
         scaleup_domain_gpus=domain,
-        scaleup_bytes_per_s=scaleup,
+        scaleup_bytes_per_s=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s or 25e9,
         scaleout_bytes_per_s=scaleout,
         host_link_bytes_per_s=gpu.c2c_bytes_per_s or gpu.pcie_bytes_per_s or 25e9,
         fabric_class=fabric_class,
@@ -165,3 +111,11 @@ def _hardware(
         scaleout_latency_factor=cal.fabric(fabric_class, "latency_factor"),
         **kernels,
     )
+
+
+def _power_factor(gpu: GpuSpec, cal: Calibration) -> float:
+    """Share of the rates that a board keeps with less power than that of the measurements. [1]."""
+    reference = cal.arch(gpu.architecture, "reference_tdp_w", gpu.name)
+    if not gpu.tdp_w or reference <= 10.0:
+        return 1.0
+    return float(min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"])

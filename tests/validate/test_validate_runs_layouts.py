@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import gpu_preset, hardware_facts
+from gpuscale.evidence.rows.hardware import gpu_preset, measured_cluster
 from gpuscale.evidence.rows.measurements import training_run
 from gpuscale.evidence.rows.settings import (
     family_of,
@@ -246,9 +246,9 @@ def test_files_that_are_no_measurements_give_one_line(tmp_path):
 
 
 def test_texts_map_to_presets():
-    assert gpu_preset("NVIDIA H200 SXM 141GB")[0] == "h200-sxm"
-    assert gpu_preset("GB300 NVL72")[0] == "gb300"
-    assert gpu_preset("who knows") == ("h100-sxm", "dgx-h100", False)
+    assert gpu_preset("NVIDIA H200 SXM 141GB") == "h200-sxm"
+    assert gpu_preset("GB300 NVL72") == "gb300"
+    assert gpu_preset("who knows") is None
     assert family_of({"framework": "torchtitan 0.2 (FSDP2)"}) == "torchtitan"
     assert family_of({"framework": "Megatron-DeepSpeed"}) == "megatron-deepspeed"
     assert family_of({"framework": "NeMo 25.x"}) == "megatron-core"
@@ -286,9 +286,9 @@ FABRICS = [
 
 @pytest.mark.parametrize(("text", "bytes_per_s", "kind"), FABRICS)
 def test_fabric_texts(text, bytes_per_s, kind):
-    facts = hardware_facts({"gpu": "A100-80GB", "gpus_per_node": "8", "fabric": text})
-    assert facts.scaleout_bytes_per_s_per_gpu == bytes_per_s
-    assert facts.fabric_class == kind
+    cluster = measured_cluster({"gpu": "A100-80GB", "gpus_per_node": "8", "fabric": text})
+    assert cluster.egress_bytes_per_s_per_gpu == bytes_per_s
+    assert cluster.fabric_class == kind
 
 
 def test_rank_correlation():

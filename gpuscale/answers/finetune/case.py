@@ -145,7 +145,7 @@ def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec
 def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec) -> int:
     """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
     habit = (software.finetune.seq_len if software.finetune else 0) or DEFAULT_SEQ_LEN
-    if asked.max_len is not None and wanted.seq_len is not None:
+    if asked.max_len is not None and wanted.seq_len not in (None, asked.max_len):
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
     return asked.max_len or wanted.seq_len or min(habit, model.max_position or habit)
 

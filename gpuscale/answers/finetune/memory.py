@@ -103,7 +103,7 @@ def tuning_memory(asked: Memory) -> Document:
             asked, "memory", asked.where, wanted, catalogue=asked.catalogue, price=None
         )
     families = [s.strip() for s in (asked.software or "").split(",") if s.strip()]
-    cases = [_case(asked, family) for family in families or (None,)]
+    cases = [case_of(asked, family) for family in families or (None,)]
     case = cases[0]
     if asked.max is not None:
         case = replace(case, job=_at_most(case, asked.max))
@@ -116,7 +116,8 @@ def tuning_memory(asked: Memory) -> Document:
     return _document(asked, case, trial, result, short)
 
 
-def _case(asked: Memory, family: str | None) -> Case:
+def case_of(asked: Memory, family: str | None) -> Case:
+    """Read a question about one software family, sharded where only that fits."""
     case = make_case(asked, asked, asked.where, _wanted(asked, family), asked.catalogue)
     return case if asked.zero is not None or asked.max else _sharded_if_it_must(case)
 

@@ -103,6 +103,9 @@ class Asking:
 
     def _made(self, wanted: Wanted) -> Case:
         wanted = by_trainer(wanted)
+        if wanted.tp > 1 and wanted.seq_len:  # rows are padded to what the ranks split
+            each = wanted.tp * wanted.cp
+            wanted = replace(wanted, seq_len=-(-wanted.seq_len // each) * each)
         case = make_case(
             self.asked,
             self.asked,
@@ -229,8 +232,9 @@ def _splits(asking: Asking, rl: RlJob) -> tuple[Split, ...]:
         if n < 1 or rest < 1 or rest % block:
             continue
         own = replace(rl, rollout_gpus=n)
-        e = asking.estimate(asking.case(rest, own), own)
-        found.append(Split(rest, n, e.step.step_s, e.step.bound, e.fits))
+        with suppress(GpuscaleError):  # degrees that so many GPUs do not have
+            e = asking.estimate(asking.case(rest, own), own)
+            found.append(Split(rest, n, e.step.step_s, e.step.bound, e.fits))
     if not found:
         raise GpuscaleError(
             f"--engine {rl.engine} has no split of {all_gpus} GPUs", "it needs two at least"

@@ -67,8 +67,8 @@ def scores_document(asked: Validate) -> Document:
 
 
 def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
+    from gpuscale.answers.validate.tuned import predict_finetune_rows
     from gpuscale.evidence.score.collectives import predict_collective_rows
-    from gpuscale.evidence.score.finetune import predict_finetune_rows
     from gpuscale.evidence.score.gemm import predict_gemm_rows
     from gpuscale.evidence.score.inference import predict_inference_rows
     from gpuscale.evidence.score.layouts import predict_layout_rows
@@ -202,7 +202,7 @@ def _good(found: list[ScoredRow]) -> list[ScoredRow]:
 
 
 def _finetune_selections(found: list[ScoredRow]) -> list[Summary]:
-    from gpuscale.evidence.score.finetune import scored_quantities, verdicts
+    from gpuscale.answers.validate.tuned import scored_quantities, verdicts
 
     qualities = dict.fromkeys(r.classes.get("quality", "") for r in found)
     by = [s for q in qualities for s in scored_quantities(found, q).values()]

@@ -15,7 +15,7 @@ from typing import Any
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import DISPATCHERS
 from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
-from gpuscale.evidence.rows.hardware import HardwareFacts, hardware_facts
+from gpuscale.evidence.rows.hardware import measured_cluster
 from gpuscale.evidence.rows.models import model_of
 from gpuscale.evidence.rows.settings import (
     blocks_again,
@@ -27,6 +27,7 @@ from gpuscale.evidence.rows.settings import (
     shard_group_of,
     zero_stage_of,
 )
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 Row = Mapping[str, str]
@@ -40,7 +41,7 @@ class TrainingRun:
     source: str
     gpu: str  # as printed
     model: ModelSpec | None
-    hardware: HardwareFacts
+    hardware: ClusterSpec | None
     layout: Layout | None
     n_gpus: int
     software: str  # preset name of the family
@@ -84,7 +85,7 @@ def training_run(row: Row, index: int = 0) -> TrainingRun:
             source=row.get("source", ""),
             gpu=row.get("gpu", ""),
             model=None,
-            hardware=hardware_facts(row),
+            hardware=None,
             layout=None,
             n_gpus=0,
             software=family_of(row),
@@ -112,11 +113,11 @@ def _training_run(row: Row, index: int) -> TrainingRun:
     )
     family = family_of(row)
     model, model_note = model_of(row)
-    facts = hardware_facts(row)
+    facts = measured_cluster(row)
     assumed: list[str] = [model_note] if model_note else []
-    if not facts.gpu_known:
+    if facts is None:
         model, model_note = None, f"unknown GPU `{row.get('gpu', '')[:40]}`"
-    if model is None:
+    if model is None or facts is None:
         return TrainingRun(
             id=_id(row, index),
             source=row.get("source", ""),
@@ -151,7 +152,7 @@ def _training_run(row: Row, index: int) -> TrainingRun:
 
 
 def _layout(
-    row: Row, model: ModelSpec, facts: HardwareFacts, family: str
+    row: Row, model: ModelSpec, facts: ClusterSpec, family: str
 ) -> tuple[Layout, int, list[str]]:
     assumed: list[str] = []
     tp, pp, cp = (whole(row.get(k), 100_000) for k in ("tp", "pp", "cp"))
@@ -246,12 +247,12 @@ def _usual_recompute(row: Row, family: str) -> str:
 
 
 def _degrees(
-    row: Row, facts: HardwareFacts, n_gpus: int, zero: int, tp: int | None, pp: int | None
+    row: Row, facts: ClusterSpec, n_gpus: int, zero: int, tp: int | None, pp: int | None
 ) -> tuple[int, int]:
     """Smallest tensor, then pipeline degree whose states (18 B per parameter) fill 60 % at most."""
     params = number(row.get("n_params")) or 7e9
     sharded = zero >= 3
-    target = params * 18.0 / (0.6 * facts.hbm_bytes)
+    target = params * 18.0 / (0.6 * facts.gpu.hbm_bytes)
     if sharded:
         return tp or 1, pp or 1
     best_tp = tp or 1
@@ -351,7 +352,7 @@ def _memory(row: Row) -> tuple[float | None, str]:
 
 
 def _classes(
-    row: Row, model: ModelSpec, facts: HardwareFacts, layout: Layout, family: str
+    row: Row, model: ModelSpec, facts: ClusterSpec, layout: Layout, family: str
 ) -> dict[str, str]:
     moe = any(g.ffn.kind == "moe" for g in model.layer_groups)
     return {
@@ -359,7 +360,7 @@ def _classes(
         "dense_or_moe": "moe" if moe else "dense",
         "precision": layout.precision,
         "family": family,
-        "architecture": facts.architecture,
+        "architecture": facts.gpu.architecture,
         "quality": row.get("quality", ""),
         "full_spec": row.get("full_spec", ""),
     }

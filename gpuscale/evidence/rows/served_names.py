@@ -106,8 +106,8 @@ def served_cluster(gpu: str) -> ClusterSpec | None:
     try:
         return load_cluster(gpu.strip().lower().replace(" ", "-"))
     except (GpuscaleError, OSError):
-        preset, _, known = gpu_preset(gpu)
-    return load_cluster(preset) if known else None
+        preset = gpu_preset(gpu)
+    return load_cluster(preset) if preset else None
 
 
 GGUF = re.compile(r"\bi?q(\d)_(k(_[sml])?|[01])\b")

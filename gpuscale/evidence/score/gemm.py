@@ -136,8 +136,8 @@ def measured_gpu(name: str) -> GpuSpec | None:
     try:
         return load_gpu(name)
     except GpuscaleError:
-        preset, _, known = gpu_preset(name)
-    return load_gpu(preset) if known else None
+        preset = gpu_preset(name)
+    return load_gpu(preset) if preset else None
 
 
 def parse_row(row: Row, index: int) -> GemmRow | str:

@@ -42,7 +42,7 @@ def _scored(run: TrainingRun, calibration: Calibration | None) -> ScoredRow:
     }
     classes = {**run.classes, "group": run.source}
     rate = run.tokens_per_s_per_gpu
-    if run.model is None or run.layout is None:
+    if run.model is None or run.layout is None or run.hardware is None:
         return ScoredRow(
             id=run.id,
             gpu=run.gpu,
@@ -57,7 +57,7 @@ def _scored(run: TrainingRun, calibration: Calibration | None) -> ScoredRow:
     memory = predicted_memory(run)
     extra["predicted_memory_bytes"] = memory
     classes["clean"] = "no" if is_stalled(run) else "yes"
-    fits = memory is None or memory <= run.hardware.hbm_bytes
+    fits = memory is None or memory <= run.hardware.gpu.hbm_bytes
     return ScoredRow(
         id=run.id,
         gpu=run.gpu,
