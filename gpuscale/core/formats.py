@@ -217,8 +217,6 @@ def number_format(name: str) -> Format:
 
     Raises ValueError if the format is not known.
 
-    Examples
-    --------
     >>> number_format("nf4-dq").bits + number_format("nf4-dq").scale_bits
     4.126953125
     >>> number_format("2.5bpw").bytes  # a free number of bits a weight, as EXL2 has
@@ -237,8 +235,6 @@ def element_bytes(dtype: str) -> float:
 
     Raises ValueError if the format is not known.
 
-    Examples
-    --------
     >>> element_bytes("bf16"), element_bytes("nvfp4"), element_bytes("int4-g32")
     (2.0, 0.5625, 0.5625)
     """
@@ -282,8 +278,6 @@ def compute_dtype(x: str, w: str) -> str:
     Weights stored in 8 or 4 bits are widened on the way to the matrix unit; formats that no unit
     multiplies count as 16 bits.
 
-    Examples
-    --------
     >>> compute_dtype("bf16", "fp8"), compute_dtype("fp8", "fp8"), compute_dtype("fp8", "nf4")
     ('bf16', 'fp8', 'bf16')
     """

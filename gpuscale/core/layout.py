@@ -80,8 +80,6 @@ def layout_chunks(text: str) -> list[int]:
 
     Raises ValueError if it is neither.
 
-    Examples
-    --------
     >>> layout_chunks("Et|(tt|)*2,t|L"), layout_chunks("16, 15, 15")
     ([1, 2, 2, 1, 0], [16, 15, 15])
     """

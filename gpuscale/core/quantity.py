@@ -85,8 +85,6 @@ EXAMPLE = {
 def dimension_of(name: str) -> str:
     """Dimension that the suffix of a name tells; empty for a ratio, a rate of counts or a count.
 
-    Examples
-    --------
     >>> dimension_of("node_egress_bytes_per_s"), dimension_of("step_time_s"), dimension_of("mfu")
     ('bytes_per_s', 's', '')
     >>> dimension_of("tokens_per_s")
@@ -110,8 +108,6 @@ def parse(text: str, dim: str) -> float:
     value in the SI unit of `dim` (`frac`: 0 to 1; `usd_per_hour`: USD per hour). Raises ValueError
     if the text is no finite number below `MAX_ABS` or its unit is of another dimension.
 
-    Examples
-    --------
     >>> parse("80 GiB", "bytes")
     85899345920.0
     >>> parse("400 Gb/s", "bytes_per_s")
@@ -155,8 +151,6 @@ def _with_prefix(value: float, unit: str, digits: int) -> str:
 def format_si(value: float, dim: str, digits: int = 4) -> str:
     """Human text of an SI value; `dim` as in `parse`.
 
-    Examples
-    --------
     >>> format_si(85899345920.0, "bytes")
     '85.90 GB'
     >>> format_si(1.111e-3, "s")

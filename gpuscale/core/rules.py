@@ -97,16 +97,8 @@ def facts_of(
 ) -> Facts:
     """Figures of a job that the rules of a layout need.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    seq_len, global_batch_size : int
-        Tokens of a sequence, sequences of a step. [1]
-    n_gpus : int
-        GPUs. [1]
-    runs_on : Capabilities
-        What the framework offers.
+    `model`: the model. `seq_len, global_batch_size`: tokens of a sequence, sequences of a step [1].
+    `n_gpus`: GPUs [1]. `runs_on`: what the framework offers.
     """
     mixers = list(model.mixers.values())
     ffns = list(model.ffns.values())
@@ -327,8 +319,6 @@ def against_order(order: str, facts: Facts) -> Broken | None:
 def against(layout: Layout, facts: Facts) -> Broken | None:
     """Return the first rule that a layout breaks; None if it is allowed.
 
-    Examples
-    --------
     >>> from gpuscale.core.layout import Layout
     >>> phi4 = Facts(40, (40,), (10,), (17920,), (), 0, 4096, 8, 8)
     >>> against(Layout(4096, 8, tp=4, dp=2), phi4)

@@ -238,8 +238,6 @@ def orders(schedule: str, pp: int, vpp: int, n_micro_batches: int) -> list[list[
     n_micro_batches`: devices, chunks on each, micro-batches [1]. Raises ValueError for what the
     schedule needs and does not have.
 
-    Examples
-    --------
     >>> [op.kind + str(op.micro_batch) for op in orders("1f1b", 2, 1, 3)[0]]
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
     >>> [op.kind + str(op.micro_batch) for op in orders("zb-h1", 2, 1, 3)[1]]

@@ -108,8 +108,6 @@ class JobSettings:
     def options(self) -> dict[str, object]:
         """Fields of `Software` and `MemoryParameters` that they set.
 
-        Examples
-        --------
         >>> JobSettings(cuda_graphs="layer", moments="bf16").options
         {'cuda_graphs': 'layer', 'moment_bytes': 4.0}
         """
@@ -122,8 +120,6 @@ class JobSettings:
     def words(self) -> tuple[str, ...]:
         """What is set, in words.
 
-        Examples
-        --------
         >>> JobSettings(cuda_graphs="layer", overlap_ep=True, moments="bf16").words
         ('CUDA graphs of layers', 'expert exchange overlapped', 'moments in bf16')
         """

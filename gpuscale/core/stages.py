@@ -35,30 +35,16 @@ def split_layers(
     and head count as one layer each, so that the ends hold one less (Megatron-Core,
     ``account_for_embedding_in_pipeline_split`` and ``account_for_loss_in_pipeline_split``).
 
-    Parameters
-    ----------
-    n_layers, pp : int
-        Layers and stages. [1]
-    rule : str
-        What happens otherwise. ``even``: as even as whole layers allow, the longer stages in the
-        middle. ``balanced``: the heaviest stage is as light as it can be, the head counted on the
-        last one (Megatron-Core, ``pipeline_model_parallel_layout``). ``greedy``, always: a stage
-        takes layers until the running cost passes its share, so that the last ones may be left
-        with the head alone (nanotron, `build_model`).
-    head_layers : float
-        Cost of what the last stage has beside its layers, in layers. [1]
-    vpp : int
-        Chunks of a stage; each holds a layer, but for the first of all, which may hold the
-        embedding alone, and the last, the head. [1]
+    `n_layers, pp`: layers and stages [1]. `rule`: what happens otherwise. ``even``: as even as
+    whole layers allow, the longer stages in the middle. ``balanced``: the heaviest stage is as
+    light as it can be, the head counted on the last one (Megatron-Core,
+    ``pipeline_model_parallel_layout``). ``greedy``, always: a stage takes layers until the running
+    cost passes its share, so that the last ones may be left with the head alone (nanotron,
+    `build_model`). `head_layers`: cost of what the last stage has beside its layers, in layers [1].
+    `vpp`: chunks of a stage; each holds a layer, but for the first of all, which may hold the
+    embedding alone, and the last, the head [1]. Raises ValueError if there are more stages than
+    layers, embedding and head (but for ``greedy``), or the rule is not known.
 
-    Raises
-    ------
-    ValueError
-        If there are more stages than layers, embedding and head (but for ``greedy``), or the rule
-        is not known.
-
-    Examples
-    --------
     >>> split_layers(70, 12), split_layers(10, 4)
     ((5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5), (2, 3, 3, 2))
     >>> split_layers(4, 6), split_layers(4, 5)
@@ -130,8 +116,6 @@ def splits_by_length(n_layers: int, n_stages: int) -> tuple[LengthSplit, ...]:
 
     `n_layers, n_stages`: layers, and stages with the virtual ones [1].
 
-    Examples
-    --------
     >>> splits_by_length(61, 8)[0].counts
     (8, 8, 8, 8, 8, 7, 7, 7)
     >>> splits_by_length(126, 64)[0][:3], splits_by_length(61, 56)
@@ -166,8 +150,6 @@ def deal(counts: tuple[int, ...], vpp: int) -> tuple[tuple[range, ...], ...]:
     Chunks of a stage are as even as whole layers allow; the first stage is short in its first
     chunk, the others in their last.
 
-    Examples
-    --------
     >>> deal((3, 4), 2)
     ((range(0, 1), range(3, 5)), (range(1, 3), range(5, 7)))
     """
@@ -303,18 +285,9 @@ def stage_params(
 ) -> tuple[StageParams, ...]:
     """Parameters of each stage on one GPU, first to last.
 
-    Parameters
-    ----------
-    model : ModelWeights
-        The model.
-    rule : str
-        One of `SPLIT_RULES`.
-    tp, pp, vpp : int
-        Degrees; with vpp > 1 the layers are dealt in chunks. [1]
-    experts_split : int
-        GPUs that share the experts of a layer: ep * etp. [1]
-    given : tuple of int, optional
-        Layers of each stage, or chunk, where a layout names them. [1]
+    `model`: the model. `rule`: one of `SPLIT_RULES`. `tp, pp, vpp`: degrees; with vpp > 1 the
+    layers are dealt in chunks [1]. `experts_split`: GPUs that share the experts of a layer: ep *
+    etp [1]. `given`: layers of each stage, or chunk, where a layout names them [1].
     """
     kinds = stage_kinds(model, rule, pp, vpp, given)
     return tuple(_one_stage(model, k, i, pp, tp, experts_split) for i, k in enumerate(kinds))

@@ -111,8 +111,6 @@ _SHORT = frozenset("mfu hfu hbm tp pp cp ep dp etp gpu gpus kv bf16 fp8 nccl moe
 def key_words(key: str) -> str:
     """Key of a file or an answer in words, for titles and axes.
 
-    Examples
-    --------
     >>> key_words("expected.time_s"), key_words("gpu.hbm_bytes_per_s"), key_words("layout.tp")
     ('expected time', 'GPU HBM bandwidth', 'TP')
     """
@@ -128,8 +126,6 @@ def key_words(key: str) -> str:
 def gb(value: float) -> str:
     """Bytes in GB: two digits behind the point below 10 GB, one from there on.
 
-    Examples
-    --------
     >>> gb(4.5389e9), gb(84.95e9), gb(1541.84e9), gb(-0.004e9)
     ('4.54 GB', '85.0 GB', '1,541.8 GB', '0.00 GB')
     """

@@ -87,8 +87,6 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
 
     `gpu`: a GPU, or the name of its architecture. `calibration`: overlay file (`--calibration`).
 
-    Examples
-    --------
     >>> load_arch("hopper").for_dtype("bf16").compute_eff_frac > 0.5
     True
     """
@@ -178,8 +176,6 @@ def links(
 def inner_link(gpu: GpuSpec, scaleup: str = "") -> str:
     """Fabric preset of the links inside a domain, `scaleup` being what a cluster says of them.
 
-    Examples
-    --------
     >>> from gpuscale.io.hardware import load_gpu
     >>> [inner_link(load_gpu(name), "pcie") for name in ("l40s", "rtx-4090")]
     ['pcie', 'pcie-host']
@@ -228,8 +224,6 @@ BORROWED_LINK_FRAC = (0.65, 1.5)
 def scaleup_class(link: str) -> str:
     """Fabric preset of a scale-up link as the data sheet calls it.
 
-    Examples
-    --------
     >>> scaleup_class("NVLink 4 (reduced)"), scaleup_class("Infinity Fabric 4")
     ('nvlink4', 'amd-if')
     """

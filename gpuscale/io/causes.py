@@ -21,8 +21,6 @@ def load_causes() -> tuple[Cause, ...]:
 
     Raises GpuscaleError for a key that is missing or not known.
 
-    Examples
-    --------
     >>> len({cause.word for cause in load_causes()}) > 60
     True
     """
@@ -49,8 +47,6 @@ def load_words() -> dict[str, str]:
 def told(name: str, text: str) -> re.Match[str] | None:
     """Find the words of a name in a text.
 
-    Examples
-    --------
     >>> told("serving", "vLLM 0.9") is not None, told("moe", "llama-7b") is not None
     (True, False)
     """

@@ -30,8 +30,6 @@ class Site(NamedTuple):
 def tuning_software(family: SoftwareSpec) -> SoftwareSpec:
     """Family that fine-tunes in the stead of one that pretrains; itself where it does both.
 
-    Examples
-    --------
     >>> tuning_software(load_software("fsdp")).name
     'hf-fsdp'
     """

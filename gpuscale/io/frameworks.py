@@ -33,8 +33,6 @@ def named(arg: str) -> Named:
 
     Raises GpuscaleError for what is neither a version nor a date.
 
-    Examples
-    --------
     >>> named("trl:0.24"), named("vllm:2025-06").version, named("./own.toml").name
     (Named(name='trl', version='0.24'), '2025-06', './own.toml')
     """

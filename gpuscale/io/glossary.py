@@ -47,8 +47,6 @@ def _entry(name: str, topic: str, table: dict[str, Any]) -> Entry:
 def load_glossary() -> dict[str, Entry]:
     """Read all terms, name -> entry, by topic.
 
-    Examples
-    --------
     >>> load_glossary()["ridge"].unit
     'FLOP/byte'
     """

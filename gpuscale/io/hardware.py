@@ -29,8 +29,6 @@ def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
     2250 TFLOP/s), for names only. Raises GpuscaleError for an unknown name (with the closest one),
     a file that cannot be read or a bad key.
 
-    Examples
-    --------
     >>> load_gpu("h100").bf16_flop_per_s, load_gpu("h100", "documents").bf16_flop_per_s
     (989400000000000.0, 990000000000000.0)
     """
@@ -55,8 +53,6 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
     machine. `catalogue`: as in `load_gpu`; it holds for the cluster and for the GPU that it names.
     Raises GpuscaleError as `load_gpu`.
 
-    Examples
-    --------
     >>> load_cluster("h100").name
     'dgx-h100'
     >>> load_cluster("h800").scaleup_bytes_per_s
@@ -108,8 +104,6 @@ def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
     Cards reach each other at the rate of the slot, or at `peer_bytes_per_s` where the preset has
     it; machines reach each other by 100 Gbit/s Ethernet.
 
-    Examples
-    --------
     >>> machine = machine_of_cards(load_gpu("rtx-3090"))
     >>> machine.gpus_per_node, machine.scaleup_bytes_per_s, machine.scaleup_class
     (8, 15750000000.0, 'pcie')
@@ -138,8 +132,6 @@ def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
 def pair_on_bridge(cluster: ClusterSpec) -> ClusterSpec:
     """Two cards of a machine that an NVLink bridge joins, as a cluster of their own.
 
-    Examples
-    --------
     >>> pair = pair_on_bridge(load_cluster("a100-pcie-80gb"))
     >>> pair.gpus_per_node, pair.scaleup_bytes_per_s
     (2, 300000000000.0)

@@ -54,15 +54,8 @@ class HubName(NamedTuple):
 def read_hub_name(name: str, known: Callable[[str], bool]) -> HubName | None:
     """Model and format that a name on a hub means; None where no part of it is known.
 
-    Parameters
-    ----------
-    name : str
-        As a hub has it, without the owner.
-    known : callable
-        Whether a shorter name is one of a model.
+    `name`: as a hub has it, without the owner. `known`: whether a shorter name is one of a model.
 
-    Examples
-    --------
     >>> read_hub_name("Qwen3-4B-Instruct-2507-FP8", {"qwen3-4b"}.__contains__)
     HubName(model='qwen3-4b', stored='fp8')
     >>> read_hub_name("Mistral-7B-Instruct-v0.3", {"mistral-7b", "mistral-7b-v0.3"}.__contains__)

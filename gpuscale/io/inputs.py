@@ -55,8 +55,6 @@ class Wires:
         slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
         Raises GpuscaleError if the NICs are changed of a cluster that has none.
 
-        Examples
-        --------
         >>> Wires(nics=2).settings(load_cluster("dgx-h100"))[0]
         ['cluster.nics_per_node=2', 'cluster.node_egress_bytes_per_s=100000000000 B/s']
         """

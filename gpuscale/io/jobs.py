@@ -68,8 +68,6 @@ def make_problem(
     in some families. `settings`: what the run sets itself. `calibration`: overlay of `gpuscale
     calibrate`; its site factor scales every expected step.
 
-    Examples
-    --------
     >>> from gpuscale.core.rules import facts_of
     >>> from gpuscale.io.hardware import load_cluster
     >>> from gpuscale.io.models import load_model

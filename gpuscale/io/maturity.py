@@ -49,8 +49,6 @@ def maturity_of(software: SoftwareSpec, has_experts: bool, name: str | None = No
 
     Of a job of which nobody says it the interval holds the tuned ones too.
 
-    Examples
-    --------
     >>> from gpuscale.io.software import load_software
     >>> maturity_of(load_software("megatron-core"), False).name
     'as-it-comes'

@@ -44,8 +44,6 @@ def load_model(arg: str) -> LoadedModel:
     input (TOML or JSON). Returns: the checked spec. Raises GpuscaleError: one line for everything
     that is wrong with the argument or the file.
 
-    Examples
-    --------
     >>> load_model("llama3-70b").spec.n_layers
     80
     """

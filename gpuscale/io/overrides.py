@@ -41,8 +41,6 @@ def parse_settings(settings: Sequence[str]) -> tuple[Setting, ...]:
 
     Raises GpuscaleError if one has no key or no value, or a key is given twice.
 
-    Examples
-    --------
     >>> parse_settings(["gpu.hbm_bytes=96 GiB"])[0].parts
     ('gpu', 'hbm_bytes')
     """
@@ -83,8 +81,6 @@ def apply_overrides(
     ``cluster.node_egress_bytes_per_s: 400 GB/s -> 800 GB/s (what-if)``. Raises GpuscaleError for a
     key that does not exist (with the closest one) or a value that is not valid.
 
-    Examples
-    --------
     >>> from gpuscale.io.hardware import load_gpu
     >>> gpu, lines = apply_overrides(load_gpu("h100"), "gpu", ["gpu.hbm_bytes=96 GiB"])
     >>> gpu.hbm_bytes, lines

@@ -61,8 +61,6 @@ class Listed:
 def list_presets(kind: str, text: str = "") -> tuple[Listed, ...]:
     """Presets of a kind whose name, alias or title contains `text`.
 
-    Examples
-    --------
     >>> [p.name for p in list_presets("gpu", "h100-s")]
     ['h100-sxm']
     """

@@ -79,8 +79,6 @@ def preset_files(kind: str) -> dict[str, Path]:
 def preset_names(kind: str) -> list[str]:
     """Names of all presets of a kind, sorted, without aliases.
 
-    Examples
-    --------
     >>> "h100-sxm" in preset_names("gpu")
     True
     """
@@ -118,8 +116,6 @@ def _read_aliases(path: Path) -> dict[str, str]:
 def normalised(name: str) -> str:
     """How names are compared: lower case, blanks and underscores as dashes.
 
-    Examples
-    --------
     >>> normalised("DGX_H100")
     'dgx-h100'
     """
@@ -149,8 +145,6 @@ def preset_path(kind: str, name: str) -> Path:
     or alias; case, blanks and underscores do not matter. Raises GpuscaleError if there is none; the
     hint names the closest one.
 
-    Examples
-    --------
     >>> preset_path("gpu", "H100").name
     'h100-sxm.toml'
     """

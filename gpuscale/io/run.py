@@ -79,8 +79,6 @@ def valid(spec: type[S], table: dict[str, Any], where: str) -> S:
 def load_fleet(name: str = "general") -> Fleet:
     """Failure rates of a fleet.
 
-    Examples
-    --------
     >>> round(load_fleet().per_node_day, 6)
     0.0042
     """
@@ -94,8 +92,6 @@ def load_fleet(name: str = "general") -> Fleet:
 def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
     """(Time from a failure until the job runs again, its source).
 
-    Examples
-    --------
     >>> round(recovery_s("requeue", 8192)[0])
     695
     """
@@ -119,8 +115,6 @@ def load_saver(name: str) -> Saver:
 def load_site(name: str, pue: float | None = None) -> Site:
     """Place by country or cloud region, `--pue` laid over it.
 
-    Examples
-    --------
     >>> load_site("france").grid_g_per_kwh
     56.039
     """
@@ -137,8 +131,6 @@ def load_site(name: str, pue: float | None = None) -> Site:
 def load_draw(cluster: ClusterSpec) -> Draw | None:
     """Power of a cluster's nodes at work; None where neither a rating nor a TDP is known.
 
-    Examples
-    --------
     >>> from gpuscale.io.hardware import load_cluster
     >>> round(load_draw(load_cluster("dgx-h100")).work_w)
     7956
@@ -179,8 +171,6 @@ def load_making(gpu: str, life_s: float, utilisation_frac: float) -> Making | No
 def load_switch(arg: str) -> SwitchSpec:
     """Switch by preset name, alias or TOML file.
 
-    Examples
-    --------
     >>> load_switch("QM9700").ports_at(50e9), load_switch("sn5600").ports_at(50e9)
     (64, 128)
     """
@@ -284,8 +274,6 @@ def offers() -> tuple[Offer, ...]:
 def day_of(as_of: str) -> datetime.date | None:
     """First day that a date or month means.
 
-    Examples
-    --------
     >>> day_of("2024-12"), day_of("")
     (datetime.date(2024, 12, 1), None)
     """
@@ -296,8 +284,6 @@ def day_of(as_of: str) -> datetime.date | None:
 def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
     """Median and range of the newest offers of a GPU; None where there is none.
 
-    Examples
-    --------
     >>> rate = rent_of("h100-sxm")
     >>> rate.low_usd < rate.usd_per_gpu_hour < rate.high_usd, rate.as_of
     (True, '2025-10-25')
@@ -329,8 +315,6 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
 def age_text(rate: Rate) -> str:
     """Say how old a price is.
 
-    Examples
-    --------
     >>> from gpuscale.core.run.bill import Rate
     >>> age_text(Rate(1.0, 1.0, 1.0, "spot", "", "2025-10-25", 40))
     '40 days old'

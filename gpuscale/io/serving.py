@@ -119,8 +119,6 @@ def load_framework(
 
     Raises GpuscaleError for an unknown name.
 
-    Examples
-    --------
     >>> load_framework("sglang").mixed
     False
     """

@@ -36,8 +36,6 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     Raises GpuscaleError for an unknown name (with the closest one), or a file that cannot be read
     or understood.
 
-    Examples
-    --------
     >>> load_software("nanotron").flash_generation
     '2'
     """
@@ -56,8 +54,6 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
 
     Raises GpuscaleError if the family names another one that has none.
 
-    Examples
-    --------
     >>> capabilities_of(load_software("nanotron")).schedules
     ('1f1b', 'gpipe')
     """

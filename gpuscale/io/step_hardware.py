@@ -56,8 +56,6 @@ def step_hardware(
     `overlay`: a person's own measurements of products and collectives, as `gpuscale calibrate`
     wrote them; they change the step through the same functions as `matmul-time` and `collective`.
 
-    Examples
-    --------
     >>> from gpuscale.io.hardware import load_cluster
     >>> step_hardware(load_cluster("dgx-h100")).scaleout_bytes_per_s
     50000000000.0

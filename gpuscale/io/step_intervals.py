@@ -23,8 +23,6 @@ def interval_widths() -> dict[str, float]:
 def memory_interval_factor(software: str) -> float:
     """Factor on the expected memory of a framework family that holds 80 % of measured peaks. [1].
 
-    Examples
-    --------
     >>> memory_interval_factor("megatron-core"), memory_interval_factor("my-own")
     (1.08, 1.25)
     """

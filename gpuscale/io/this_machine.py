@@ -113,8 +113,6 @@ def preset_of(name: str) -> str:
 
     Raises GpuscaleError if there is none.
 
-    Examples
-    --------
     >>> preset_of("NVIDIA H100 80GB HBM3"), preset_of("NVIDIA A100-SXM4-40GB")
     ('h100-sxm', 'a100-sxm-40gb')
     >>> preset_of("NVIDIA GeForce RTX 3090 Ti"), preset_of("AMD Instinct MI300X OAM")
@@ -140,8 +138,6 @@ def preset_of(name: str) -> str:
 def said_by_driver(name: str) -> Path | None:
     """Preset of a GPU that somebody copied from a driver's tool; None of any other name.
 
-    Examples
-    --------
     >>> said_by_driver("NVIDIA A100-SXM4-40GB").stem, said_by_driver("RTX 4090 48GB")
     ('a100-sxm-40gb', None)
     """

@@ -14,8 +14,6 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
     Raises GpuscaleError with the line and column of what cannot be read.
 
-    Examples
-    --------
     >>> parse_toml('hidden_size = 4096', "x.toml")
     {'hidden_size': 4096}
     """

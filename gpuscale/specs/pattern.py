@@ -17,8 +17,6 @@ def expand(pattern: str) -> tuple[tuple[str, str], ...]:
 
     Raises ValueError if the pattern does not parse or has more than `MAX_LAYERS` layers.
 
-    Examples
-    --------
     >>> expand("2 x (2 x local+dense, global+dense)")[2:4]
     (('global', 'dense'), ('local', 'dense'))
     """
@@ -32,8 +30,6 @@ def expand(pattern: str) -> tuple[tuple[str, str], ...]:
 def compress(layers: Sequence[tuple[str, str]]) -> str:
     """Shortest-looking pattern of a list of layers; `expand` gives the list back.
 
-    Examples
-    --------
     >>> compress([("a", "m"), ("a", "d"), ("b", "d"), ("a", "d"), ("b", "d"), ("b", "d")])
     'a+m, 2 x (a+d, b+d), b+d'
     """

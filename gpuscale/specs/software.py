@@ -65,6 +65,8 @@ class ExpertsRecipe(Spec):
     architectures: tuple[str, ...]
     formats: tuple[str, ...] = ()  # of the products; none: any
     swiglu: bool = False  # for gated experts without biases alone
+    fabrics: tuple[str, ...] = ("infiniband", "roce")  # that its dispatcher's kernels take (DeepEP,
+    # README: NVSHMEM over InfiniBand, RoCE in theory); inside a rack the network does not matter
     dispatcher: Literal["alltoall", "deepep", "hybridep"]
     moe_kernels: Literal["2025", "2026a", "2026b"] | None = None
     overlap_ep: bool | None = None

@@ -65,8 +65,6 @@ def modules(made: Design, switch_links: int = 2, host_links: int = 1) -> tuple[i
     A switch's modules carry `switch_links` links each, so a switch with an odd number of used
     ports needs one more than half.
 
-    Examples
-    --------
     >>> from gpuscale.core.fabric.clos import design
     >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
     >>> modules(design(Hosts(64, 8, 8), equal_ports(64), Wish()))
@@ -91,8 +89,6 @@ def bill(made: Design, parts: Parts) -> Bill:
 
     `made`: the network. `parts`: prices and powers.
 
-    Examples
-    --------
     >>> from gpuscale.core.fabric.clos import design
     >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
     >>> made = design(Hosts(65536, 1, 1), equal_ports(64), Wish("fat-tree"))

@@ -31,8 +31,6 @@ def clos_cables(made: Design, hosts: Hosts, wish: Wish) -> Iterator[Cable]:
     counts allow it; a spine of a full pod reaches the cores of its own index. Raises ValueError for
     more than three tiers, or a network that is no Clos.
 
-    Examples
-    --------
     >>> from gpuscale.core.fabric.clos import design
     >>> from gpuscale.core.fabric.records import equal_ports
     >>> hosts = Hosts(64, 8, 8)

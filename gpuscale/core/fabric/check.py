@@ -45,8 +45,6 @@ def check_cables(cables: Iterable[Cable], max_ports: int | None = None) -> Cable
     `cables`: the list. `max_ports`: ports of a switch; not checked if not given [1]. Raises
     ValueError if the list is empty.
 
-    Examples
-    --------
     >>> report = check_cables([Cable("h1", "1", "s1", "1", "row"), Cable("h2", "1", "s1", "1", "")])
     >>> [f.detail for f in report.findings if not f.ok]
     ['s1 port 1 has 2 cables']

@@ -56,8 +56,6 @@ def leaf_split(ports: Ports, oversubscription: float = 1.0, cage_links: int = 1)
     least 1 [1]. `cage_links`: host links of one cage that cannot be split [1]. Raises ValueError if
     the oversubscription is below 1 or no port would be left for hosts.
 
-    Examples
-    --------
     >>> leaf_split(Ports(64, 64, 50e9, 50e9)), leaf_split(Ports(64, 64, 50e9, 50e9), 7)
     (Split(down=32, up=32), Split(down=56, up=8))
     >>> leaf_split(Ports(128, 64, 25e9, 50e9))  # 64 x 400G, hosts at 200G: MegaScale
@@ -80,8 +78,6 @@ def spread(least: int, n_uplinks: int) -> int | None:
 
     None where more switches than uplinks would be needed: another tier is.
 
-    Examples
-    --------
     >>> spread(12, 32), spread(16, 72), spread(33, 32)
     (16, 18, None)
     """
@@ -91,8 +87,6 @@ def spread(least: int, n_uplinks: int) -> int | None:
 def tree_reach(splits: Sequence[Split], top_ports: int) -> int:
     """Host links that a tree of these splits under switches of `top_ports` can join. [1].
 
-    Examples
-    --------
     >>> tree_reach([Split(32, 32)], 64), tree_reach([Split(32, 32)] * 2, 64), tree_reach([], 64)
     (2048, 65536, 64)
     """
@@ -110,30 +104,13 @@ def tree(
 ) -> Tree:
     """One fat tree over groups of host links that each need leafs of their own.
 
-    Parameters
-    ----------
-    n_links_of : sequence of int
-        Host links of each group (a rail); a leaf holds links of one group. [1]
-    ports : Ports
-        The switch; tiers above the leaf have all ports at the uplinks' speed.
-    oversubscription : sequence of float
-        Of each tier from the leaf up; 1 where missing. [1]
-    tiers : int, optional
-        Number of tiers; the fewest that reach if not given.
-    rack_links : int, optional
-        Most host links of a leaf.
-    cage_links : int
-        As in `leaf_split`.
-    least_tiers : int
-        Where `tiers` is not given: two where both ToRs of a pair must meet above.
+    `n_links_of`: host links of each group (a rail); a leaf holds links of one group [1]. `ports`:
+    the switch; tiers above the leaf have all ports at the uplinks' speed. `oversubscription`: of
+    each tier from the leaf up; 1 where missing [1]. `tiers`: number of tiers; the fewest that reach
+    if not given. `rack_links`: most host links of a leaf. `cage_links`: as in `leaf_split`.
+    `least_tiers`: where `tiers` is not given: two where both ToRs of a pair must meet above. Raises
+    ValueError if the tiers do not reach, or five are not enough.
 
-    Raises
-    ------
-    ValueError
-        If the tiers do not reach, or five are not enough.
-
-    Examples
-    --------
     >>> tree([96] * 8, Ports(64, 64, 50e9, 50e9)).switches
     (24, 16)
     >>> tree([4096], Ports(64, 64, 50e9, 50e9)).switches
@@ -209,8 +186,6 @@ def design(hosts: Hosts, ports: Ports, wish: Wish) -> Design:
     separate network per rail, as few tiers as reach: traffic across rails goes through the node).
     Raises ValueError for an oversubscription below 1, ports that do not divide, or too many hosts.
 
-    Examples
-    --------
     >>> sheet = design(Hosts(95, 8, 8), Ports(64, 64, 50e9, 50e9), Wish(manager_links=4))
     >>> [t.n_switches for t in sheet.tiers], [g.n_links for g in sheet.links]
     ([24, 16], [764, 768])
@@ -346,8 +321,6 @@ def switches_by_ports(n_links: int, radix: int, n_tiers: int) -> int:
     ``(2 t - 1) N / k``, 5 N / k for three tiers: what cost sheets count with. Whole switches of
     each tier can be a few more.
 
-    Examples
-    --------
     >>> switches_by_ports(32768, 64, 3), switches_by_ports(10560, 40, 3)
     (2560, 1320)
     """

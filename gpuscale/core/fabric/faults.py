@@ -31,8 +31,6 @@ def losses(made: Design, hosts: Hosts, gpus_per_rack: int | None = None) -> tupl
     `made`: a Clos network. `hosts`: as designed. `gpus_per_rack`: GPUs of a rack; a node if not
     given [1].
 
-    Examples
-    --------
     >>> from gpuscale.core.fabric.clos import design
     >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
     >>> hosts = Hosts(128, 8, 8)

@@ -22,8 +22,6 @@ def balanced_dragonfly(n_hosts: int, radix: int) -> tuple[int, int, int, int]:
 
     Raises ValueError if the switches do not reach so many hosts.
 
-    Examples
-    --------
     >>> balanced_dragonfly(261632, 64)
     (16, 32, 16, 511)
     """
@@ -48,24 +46,11 @@ def dragonfly(
 
     ``g a`` switches; ``g a (a-1)/2`` links inside groups and ``g a h/2`` between them.
 
-    Parameters
-    ----------
-    hosts : Hosts
-        Nodes and their NICs.
-    radix : int
-        Ports of a switch. [1]
-    link_bytes_per_s : float
-        Of one link, one direction. [byte/s]
-    shape : tuple of int, optional
-        p hosts and h global links of a switch, a switches of a group, g groups; as (p, a, h, g).
+    `hosts`: nodes and their NICs. `radix`: ports of a switch [1]. `link_bytes_per_s`: of one link,
+    one direction [byte/s]. `shape`: p hosts and h global links of a switch, a switches of a group,
+    g groups; as (p, a, h, g). Raises ValueError if the switch has too few ports, the groups cannot
+    all be joined, or hosts do not fit.
 
-    Raises
-    ------
-    ValueError
-        If the switch has too few ports, the groups cannot all be joined, or hosts do not fit.
-
-    Examples
-    --------
     >>> d = dragonfly(Hosts(261632, 1, 1), 64, 50e9, (16, 32, 16, 511))
     >>> d.n_switches, sum(g.n_links for g in d.links[1:])
     (16352, 384272)
@@ -112,8 +97,6 @@ def dragonfly_plus(
 
     A group has ``k/2`` leafs and ``k/2`` spines, ``(k/2)^2`` hosts; up to ``(k/2)^2 + 1`` groups.
 
-    Examples
-    --------
     >>> dragonfly_plus(Hosts(4096, 1, 1), 64, 50e9).n_switches
     256
     """
@@ -157,8 +140,6 @@ def slim_fly_degree(q: int) -> int:
 
     Raises ValueError if q is no prime power of the form 4 w + d, d in -1, 0, 1.
 
-    Examples
-    --------
     >>> slim_fly_degree(5), slim_fly_degree(19)
     (7, 29)
     """
@@ -176,8 +157,6 @@ def slim_fly(
     `hosts, radix, link_bytes_per_s`: as in `dragonfly`. `q`: prime power; the smallest that reaches
     if not given. `p`: hosts of a switch; ``ceil(k'/2)`` if not given.
 
-    Examples
-    --------
     >>> d = slim_fly(Hosts(10830, 1, 1), 44, 12.5e9, q=19)
     >>> d.n_switches, sum(g.n_links for g in d.links[1:]), dict(d.parameters)["p"]
     (722, 10469, 15)
@@ -230,8 +209,6 @@ def wraps(size: int, every: int) -> bool:
 def torus_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
     """Links of a torus or mesh; an axis of 2 has one link between its two, two if wrapped. [1].
 
-    Examples
-    --------
     >>> torus_links((16, 16, 16), (True,) * 3), torus_links((4, 4), (False, False))
     (12288, 24)
     """
@@ -248,8 +225,6 @@ def torus_bisection_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
 
     ``2 n / max(axis)`` where that axis is wrapped, half of it where it is not.
 
-    Examples
-    --------
     >>> torus_bisection_links((16, 16, 16), (True,) * 3)
     512
     """
@@ -271,22 +246,11 @@ def torus(
 ) -> Design:
     """Torus or mesh of accelerators, each its own router.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Chips along each axis. [1]
-    link_bytes_per_s : float
-        Of one link, one direction. [byte/s]
-    wrapped : sequence of bool, optional
-        Axes closed to rings; all if not given.
-    chips_per_node : int
-        Chips of one host. [1]
-    cube : int, optional
-        Side of a block whose faces go to optical circuit switches: ``side^2`` pairs of opposite
-        face links of each of the three axes share a switch, 48 for cubes of 4 [4]_.
+    `shape`: chips along each axis [1]. `link_bytes_per_s`: of one link, one direction [byte/s].
+    `wrapped`: axes closed to rings; all if not given. `chips_per_node`: chips of one host [1].
+    `cube`: side of a block whose faces go to optical circuit switches: ``side^2`` pairs of opposite
+    face links of each of the three axes share a switch, 48 for cubes of 4 [4]_.
 
-    Examples
-    --------
     >>> pod = torus((16, 16, 16), 45e9, cube=4)
     >>> pod.n_switches, [g.n_links for g in pod.links], pod.bisection[0].bytes_per_s / 1e12
     (48, [9216, 3072], 23.04)

@@ -18,8 +18,6 @@ def dragonfly_pairs(a: int, h: int, g: int) -> Iterator[tuple[int, int]]:
 
     Every two groups get as many links as every other; ports left over go round the groups.
 
-    Examples
-    --------
     >>> sorted(dragonfly_pairs(1, 2, 3))
     [(0, 2), (1, 4), (3, 5)]
     """

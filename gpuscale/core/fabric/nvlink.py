@@ -21,21 +21,11 @@ def nvlink_domain(
 ) -> Design:
     """Scale-up domain of NVLink switches: ``G l / ports`` chips, every GPU joined to all of them.
 
-    Parameters
-    ----------
-    n_gpus : int
-        GPUs of the domain (G). [1]
-    links_per_gpu : int
-        NVLink links of a GPU (l). [1]
-    link_bytes_per_s : float
-        Of one link, one direction; vendors print both added. [byte/s]
-    ports_per_chip : int
-        Ports of a switch chip that GPUs use. [1]
-    n_chips : int, optional
-        Chips as built where more than are needed.
+    `n_gpus`: GPUs of the domain (G) [1]. `links_per_gpu`: NVLink links of a GPU (l) [1].
+    `link_bytes_per_s`: of one link, one direction; vendors print both added [byte/s].
+    `ports_per_chip`: ports of a switch chip that GPUs use [1]. `n_chips`: chips as built where more
+    than are needed.
 
-    Examples
-    --------
     >>> rack = nvlink_domain(72, 18, 50e9, 72)
     >>> rack.n_switches, rack.bisection[0].bytes_per_s_per_gpu
     (18, 900000000000.0)

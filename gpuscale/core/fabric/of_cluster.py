@@ -36,8 +36,6 @@ def slice_shape(n_chips: int, pod: Sequence[int], cube: int | None = None) -> tu
     `n_chips`: chips of the slice [1]. `pod`: axes of the pod [1]. `cube`: axes beyond it are whole
     multiples of it. Raises ValueError if no box of that many chips fits into the pod.
 
-    Examples
-    --------
     >>> slice_shape(512, (16, 16, 16), 4), slice_shape(128, (16, 16)), slice_shape(4096, (16,) * 3)
     ((8, 8, 8), (8, 16), (16, 16, 16))
     """

@@ -36,8 +36,6 @@ class Ports:
 def equal_ports(radix: int, link_bytes_per_s: float = 50e9) -> Ports:
     """Switch whose ports all have one speed.
 
-    Examples
-    --------
     >>> equal_ports(64).up
     64
     """

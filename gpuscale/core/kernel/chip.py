@@ -84,8 +84,6 @@ _SAME_UNITS = {
 def unit_layout(architecture: str) -> UnitLayout | None:
     """Layout of the compute unit of an architecture, None if it is not known.
 
-    Examples
-    --------
     >>> unit_layout("hopper").lanes, unit_layout("Grace Hopper").lanes
     (128, 128)
     """
@@ -96,8 +94,6 @@ def unit_layout(architecture: str) -> UnitLayout | None:
 def cuda_cores(n_units: int, subpartitions: int = 4, lanes: int = 32) -> int:
     """Vector lanes of a chip: units x subpartitions x lanes each.
 
-    Examples
-    --------
     >>> cuda_cores(132), cuda_cores(148)
     (16896, 18944)
     """
@@ -107,8 +103,6 @@ def cuda_cores(n_units: int, subpartitions: int = 4, lanes: int = 32) -> int:
 def tensor_cores(n_units: int, per_unit: int = 4) -> int:
     """Matrix units of a chip.
 
-    Examples
-    --------
     >>> tensor_cores(132), tensor_cores(80, per_unit=8)
     (528, 640)
     """
@@ -120,8 +114,6 @@ def vector_flop_per_s(n_lanes: float, clock_hz: float, flop_per_lane_cycle: floa
 
     `flop_per_lane_cycle` is 1 without fused multiply-add, 2 with it (4 for AMD's packed fp32).
 
-    Examples
-    --------
     >>> vector_flop_per_s(16896, 1.98e9, 1), vector_flop_per_s(16896, 1.98e9, 2)
     (33454080000000.0, 66908160000000.0)
     """
@@ -133,8 +125,6 @@ def clock_from_vector_hz(
 ) -> float:
     """Clock that a vector rate implies. [Hz].
 
-    Examples
-    --------
     >>> round(clock_from_vector_hz(80e12, 18944) / 1e9, 3)
     2.111
     """
@@ -144,8 +134,6 @@ def clock_from_vector_hz(
 def tensor_flop_per_cycle(peak_flop_per_s: float, n_tensor_cores: float, clock_hz: float) -> float:
     """FLOP of one matrix unit in one cycle, from the dense peak.
 
-    Examples
-    --------
     >>> round(tensor_flop_per_cycle(990e12, 528, 1.83e9), 2)
     1024.59
     """
@@ -155,8 +143,6 @@ def tensor_flop_per_cycle(peak_flop_per_s: float, n_tensor_cores: float, clock_h
 def chip_total_bytes(n_units: int, bytes_per_unit: float) -> float:
     """On-chip memory of all units: registers or shared memory. [byte].
 
-    Examples
-    --------
     >>> chip_total_bytes(132, 256 * KIB) / 2**20
     33.0
     """
@@ -166,8 +152,6 @@ def chip_total_bytes(n_units: int, bytes_per_unit: float) -> float:
 def critical_intensity(flop_per_s: float, bytes_per_s: float) -> float:
     """Ridge of the roofline: FLOP per byte above which a kernel is compute-bound. [FLOP/byte].
 
-    Examples
-    --------
     >>> critical_intensity(2250e12, 8e12)
     281.25
     """

@@ -218,59 +218,31 @@ def expected_matmul_time_s(
 ) -> float:
     """Time expected of (m, k) @ (k, n): the analytic form times the measured correction.
 
-    Parameters
-    ----------
-    m, n, k : float
-        Rows, columns and inner dimension, at least 1 (fractions are allowed). [1]
-    dtype : str
-        Format of both inputs: bf16, fp16, fp8, fp8-block, mxfp8, nvfp4 ...
-    arch : ArchCalibration
-        Constants of the GPU's architecture.
-    peak_flop_per_s : float
-        Dense data-sheet peak of that format. [FLOP/s]
-    hbm_bytes_per_s : float
-        Data-sheet memory bandwidth. [byte/s]
-    n_units : int, optional
-        SMs or compute units, for the waves of tiles; left out, waves do not count. [1]
-    l2_bytes : float, optional
-        Last-level cache. [byte]
-    include_quant : bool
-        Add the kernel that quantises bf16 activations of m * k elements.
-    out_bytes : float
-        Bytes moved per output element; 8 where an fp32 gradient is read and written. [byte]
-    warm_l2 : bool
-        Operands may still lie in the L2 cache from the call before, as in a benchmark's loop.
-        Without it the result is never below the roofline.
-    kernels : str
-        Kernel library with constants of its own, such as "te"; "" is the usual one.
-    weight_bytes : float, optional
-        Bytes per element of the (k, n) operand where it is stored more narrowly than it is
-        multiplied (weight-only quantisation); left out, as `dtype`. [byte]
-    products : float
-        Products of this shape in one launch, each with its own operands (batched or grouped); the
-        correction, measured on single products, is left out for more than one. [1]
-
-    Returns
-    -------
-    float
-        Time of the kernel, and of the quantisation where asked. [s]
-
-    Raises
-    ------
-    ValueError
-        If a dimension is below 1 or a rate is not positive.
-
-    Examples
-    --------
-    >>> arch = ArchCalibration("none")
-    >>> t = expected_matmul_time_s(8192, 8192, 8192, "bf16", arch, 989.4e12, 3.35e12, n_units=132)
-    >>> round(1e3 * t, 1)
-    1.7
+    `m, n, k`: rows, columns and inner dimension, at least 1 (fractions are allowed) [1]. `dtype`:
+    format of both inputs: bf16, fp16, fp8, fp8-block, mxfp8, nvfp4 ... `arch`: constants of the
+    GPU's architecture. `peak_flop_per_s`: dense data-sheet peak of that format [FLOP/s].
+    `hbm_bytes_per_s`: data-sheet memory bandwidth [byte/s]. `n_units`: SMs or compute units, for
+    the waves of tiles; left out, waves do not count [1]. `l2_bytes`: last-level cache [byte].
+    `include_quant`: add the kernel that quantises bf16 activations of m * k elements. `out_bytes`:
+    bytes moved per output element; 8 where an fp32 gradient is read and written [byte]. `warm_l2`:
+    operands may still lie in the L2 cache from the call before, as in a benchmark's loop. Without
+    it the result is never below the roofline. `kernels`: kernel library with constants of its own,
+    such as "te"; "" is the usual one. `weight_bytes`: bytes per element of the (k, n) operand where
+    it is stored more narrowly than it is multiplied (weight-only quantisation); left out, as
+    `dtype` [byte]. `products`: products of this shape in one launch, each with its own operands
+    (batched or grouped); the correction, measured on single products, is left out for more than one
+    [1]. Returns: time of the kernel, and of the quantisation where asked [s]. Raises ValueError if
+    a dimension is below 1 or a rate is not positive.
 
     References
     ----------
     .. [1] S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
     .. [2] NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantisation.
+
+    >>> arch = ArchCalibration("none")
+    >>> t = expected_matmul_time_s(8192, 8192, 8192, "bf16", arch, 989.4e12, 3.35e12, n_units=132)
+    >>> round(1e3 * t, 1)
+    1.7
     """
     if not (m >= 1.0 and n >= 1.0 and k >= 1.0):
         raise ValueError(f"m, n and k must be at least 1, got {m}, {n}, {k}")
@@ -307,19 +279,10 @@ def expected_elementwise_time_s(
     ``floor + max(compute, bytes / (memory_eff * bandwidth))``, with the floor and the memory
     efficiency that bf16 products have on the architecture; operands come from memory.
 
-    Parameters
-    ----------
-    moved : float
-        Bytes read and written. [byte]
-    compute_s : float
-        Time on the vector units at their peak. [s]
-    arch : ArchCalibration
-        Constants of the GPU's architecture.
-    hbm_bytes_per_s : float
-        Data-sheet memory bandwidth. [byte/s]
+    `moved`: bytes read and written [byte]. `compute_s`: time on the vector units at their peak [s].
+    `arch`: constants of the GPU's architecture. `hbm_bytes_per_s`: data-sheet memory bandwidth
+    [byte/s].
 
-    Examples
-    --------
     >>> t = expected_elementwise_time_s(12 * 65536, 0.0, ArchCalibration("none"), 3.35e12)
     >>> round(1e6 * t, 2)
     2.57

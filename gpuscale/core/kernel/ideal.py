@@ -46,21 +46,11 @@ def matmul_time(
 ) -> KernelTime:
     """Roofline of (m, k) @ (k, n).
 
-    Parameters
-    ----------
-    m, k, n : int
-        Shape; with `groups`, m is the rows of all groups together. [1]
-    x_dtype, w_dtype, out_dtype : str
-        Number formats of the operands and the result.
-    flop_per_s : float
-        Dense peak in the format that the product runs in. [FLOP/s]
-    bytes_per_s : float
-        Memory bandwidth. [byte/s]
-    batch, groups : int
-        Independent products; weights among which the rows are divided. [1]
+    `m, k, n`: shape; with `groups`, m is the rows of all groups together [1]. `x_dtype, w_dtype,
+    out_dtype`: number formats of the operands and the result. `flop_per_s`: dense peak in the
+    format that the product runs in [FLOP/s]. `bytes_per_s`: memory bandwidth [byte/s]. `batch,
+    groups`: independent products; weights among which the rows are divided [1].
 
-    Examples
-    --------
     >>> t = matmul_time(512, 4096, 8192, "bf16", "bf16", "bf16", 2250e12, 8e12)
     >>> round(t.time_s * 1e6, 3), t.bound, t.smallest_compute_bound_m
     (15.271, 'compute', 314)
@@ -105,22 +95,11 @@ def elementwise_time(
 ) -> KernelTime:
     """Roofline of an elementwise operation on the vector units.
 
-    Parameters
-    ----------
-    op : str
-        A key of `core.roofline.ELEMENTWISE`.
-    n_elements : int
-        Elements of each array. [1]
-    dtype : str
-        Their number format.
-    fma_flop_per_s : float or None
-        Vector rate with a multiply-add counted as 2, as data sheets print it; operations that
-        are not multiply-adds reach half. None: only memory counts. [FLOP/s]
-    bytes_per_s : float
-        Memory bandwidth. [byte/s]
+    `op`: a key of `core.roofline.ELEMENTWISE`. `n_elements`: elements of each array [1]. `dtype`:
+    their number format. `fma_flop_per_s`: vector rate with a multiply-add counted as 2, as data
+    sheets print it; operations that are not multiply-adds reach half. None: only memory counts
+    [FLOP/s]. `bytes_per_s`: memory bandwidth [byte/s].
 
-    Examples
-    --------
     >>> t = elementwise_time("add", 65536, "fp32", 66.9e12, 3.35e12)
     >>> round(t.time_s * 1e6, 4), t.bound, round(t.intensity_flop_per_byte, 4)
     (0.2348, 'memory', 0.0833)

@@ -75,20 +75,9 @@ def mixed_product_time_s(
     transposed one: the same work with the operands swapped. A grouped product is one launch of
     equal products, the rows shared out evenly.
 
-    Parameters
-    ----------
-    product : MixedProduct
-        Shape and formats.
-    compute_dtype : str
-        Format in which it is multiplied.
-    arch : ArchCalibration
-        Constants of the GPU's architecture, with their origin.
-    flop_per_s, hbm_bytes_per_s : float
-        Peaks of the GPU. [FLOP/s, byte/s]
-    n_units : int, optional
-        Compute units. [1]
-    l2_bytes : float, optional
-        L2 cache. [byte]
+    `product`: shape and formats. `compute_dtype`: format in which it is multiplied. `arch`:
+    constants of the GPU's architecture, with their origin. `flop_per_s, hbm_bytes_per_s`: peaks of
+    the GPU [FLOP/s, byte/s]. `n_units`: compute units [1]. `l2_bytes`: L2 cache [byte].
     """
     one = product.single(compute_dtype)
     return expected_matmul_time_s(

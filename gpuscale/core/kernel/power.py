@@ -36,8 +36,6 @@ def clock_frac(board: Board, reference: PowerReference) -> float:
 
     ``(watts of a unit / reference's)^exponent / (rate of a unit / reference's)``
 
-    Examples
-    --------
     >>> sxm = PowerReference(Board(400.0, 108, 312e12), 1 / 3, 1.1, 0.95)
     >>> round(clock_frac(Board(300.0, 108, 312e12), sxm), 2)
     0.91

@@ -34,8 +34,6 @@ def roofline(
     [byte]. `flop_per_s, bytes_per_s`: peaks of the unit that computes and of the memory [FLOP/s],
     [byte/s]. Raises ValueError if a peak is not positive or a count is negative.
 
-    Examples
-    --------
     >>> t = roofline(matmul_flop(64, 4096, 8192), matmul_bytes(64, 4096, 8192), 2250e12, 8e12)
     >>> round(t.time_s * 1e6, 3), t.bound
     (8.585, 'memory')
@@ -62,8 +60,6 @@ def matmul_flop(m: float, k: float, n: float, batch: float = 1) -> float:
 
     A grouped product (rows split over groups with a weight each) has the FLOP of the whole m.
 
-    Examples
-    --------
     >>> matmul_flop(512, 4096, 8192)
     34359738368
     """
@@ -82,19 +78,11 @@ def matmul_bytes(
 ) -> float:
     """Bytes of x (m, k), w (k, n) and the result (m, n), each moved once. [byte].
 
-    Parameters
-    ----------
-    m, k, n : float
-        Shape; with groups, m is the rows of all groups together. [1]
-    x_bytes, w_bytes, out_bytes : float
-        Bytes per element of each operand. [byte]
-    batch : float
-        Independent products, each with its own three operands. [1]
-    groups : float
-        Weights that the rows of x are divided among (a mixture of experts). [1]
+    `m, k, n`: shape; with groups, m is the rows of all groups together [1]. `x_bytes, w_bytes,
+    out_bytes`: bytes per element of each operand [byte]. `batch`: independent products, each with
+    its own three operands [1]. `groups`: weights that the rows of x are divided among (a mixture of
+    experts) [1].
 
-    Examples
-    --------
     >>> matmul_bytes(64, 4096, 8192)
     68681728.0
     """
@@ -114,8 +102,6 @@ def critical_batch(
 
     Solves ``2 m k n = ridge * bytes``. With 2-byte operands: ``1/m = 1/ridge - 1/k - 1/n``.
 
-    Examples
-    --------
     >>> round(critical_batch(4096, 8192, 281.25), 4)
     313.544
     >>> critical_batch(128, 128, 281.25) is None
@@ -130,8 +116,6 @@ def critical_batch(
 def critical_batch_rule(ridge_flop_per_byte: float, w_bytes: float = 2.0) -> float:
     """Rule of thumb for `critical_batch` that counts the weights alone: ``ridge * w_bytes / 2``.
 
-    Examples
-    --------
     >>> critical_batch_rule(281.25)
     281.25
     """
@@ -171,8 +155,6 @@ def elementwise_flop(op: str, n_elements: float) -> float:
 def elementwise_bytes(op: str, n_elements: float, element_size_bytes: float = 4.0) -> float:
     """Bytes that an elementwise operation moves. [byte].
 
-    Examples
-    --------
     >>> elementwise_bytes("add", 65536)
     786432.0
     """

@@ -38,30 +38,14 @@ def limits_board(
 ) -> tuple[LimitRow, ...]:
     """Limits of dp, moe-dp, fsdp, tp, ep, pp and cp for a model laid out on a cluster.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The layers with most FFN weights stand for all.
-    cluster : ClusterSpec
-        Its GPU gives the peak, its levels the links.
-    layout : Layout
-        Degrees, sequence length, micro-batches, precision. Ranks lie in the order tp, cp, ep, dp,
-        pp, innermost first.
-    batch_tokens : float, optional
-        Global batch, where it is no whole number of sequences. [token]
-    flop_per_s : float, optional
-        Peak of one GPU; by default the cluster GPU's in the layout's precision. [FLOP/s]
-
-    Returns
-    -------
-    tuple of LimitRow
-        `ratio` is communication over arithmetic, not overlapped; above 1 the axis is
-        communication-bound. Rows of axes that are not in use tell what they would need.
-
-    Raises
-    ------
-    ValueError
-        If the GPU lacks the precision, the links are not known, or the GPUs do not fit.
+    `model`: the layers with most FFN weights stand for all. `cluster`: its GPU gives the peak, its
+    levels the links. `layout`: degrees, sequence length, micro-batches, precision. Ranks lie in the
+    order tp, cp, ep, dp, pp, innermost first. `batch_tokens`: global batch, where it is no whole
+    number of sequences [token]. `flop_per_s`: peak of one GPU; by default the cluster GPU's in the
+    layout's precision [FLOP/s]. Returns: `ratio` is communication over arithmetic, not overlapped;
+    above 1 the axis is communication-bound. Rows of axes that are not in use tell what they would
+    need. Raises ValueError if the GPU lacks the precision, the links are not known, or the GPUs do
+    not fit.
     """
     case = case_of(model, cluster, layout, batch_tokens, flop_per_s)
     rows = [_dp(case)]

@@ -20,19 +20,10 @@ def ring_attention_times(
     ``4 c^2 h / C`` (causal, balanced: half) against ``4 c h_kv / W`` for c tokens per GPU in
     2-byte elements.
 
-    Parameters
-    ----------
-    tokens_per_gpu : float
-        c, sequence over context-parallel degree. [token]
-    width, kv_width : float
-        Heads times head width of queries and of K (or V). [1]
-    flop_per_s, egress_bytes_per_s : float
-        Of one GPU. [FLOP/s], [byte/s]
-    causal : bool
-        Half of the blocks are masked.
+    `tokens_per_gpu`: c, sequence over context-parallel degree [token]. `width, kv_width`: heads
+    times head width of queries and of K (or V) [1]. `flop_per_s, egress_bytes_per_s`: of one GPU
+    [FLOP/s], [byte/s]. `causal`: half of the blocks are masked.
 
-    Examples
-    --------
     >>> math_s, comm_s = ring_attention_times(2200, 8192, 8192, 990e12, 450e9)
     >>> round(math_s / comm_s, 9)
     1.0
@@ -46,8 +37,6 @@ def ring_attention_min_tokens_per_gpu(
 ) -> float:
     """Tokens per GPU from which ring attention is compute-bound: ``C/W h_kv/h``, causal twice.
 
-    Examples
-    --------
     >>> ring_attention_min_tokens_per_gpu(990e12, 450e9)
     2200.0
     >>> ring_attention_min_tokens_per_gpu(990e12, 50e9)

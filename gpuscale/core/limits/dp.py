@@ -20,23 +20,11 @@ def dp_math_s(
 
     ``2 FLOP * 2 (dX, dW) * n_matrices * k * B D F / (X C)``: 8 B D F / (X C) for two matrices.
 
-    Parameters
-    ----------
-    batch_tokens : float
-        Global batch. [token]
-    hidden_size, ffn_hidden_size : float
-        D and F (of one expert). [1]
-    n_gpus : float
-        X, all GPUs that share the batch's arithmetic. [1]
-    flop_per_s : float
-        Peak of one GPU, dense. [FLOP/s]
-    top_k : float
-        Experts per token. [1]
-    n_matrices : int
-        Weight matrices of the MLP: 2, gated 3. [1]
+    `batch_tokens`: global batch [token]. `hidden_size, ffn_hidden_size`: D and F (of one expert)
+    [1]. `n_gpus`: X, all GPUs that share the batch's arithmetic [1]. `flop_per_s`: peak of one GPU,
+    dense [FLOP/s]. `top_k`: experts per token [1]. `n_matrices`: weight matrices of the MLP: 2,
+    gated 3 [1].
 
-    Examples
-    --------
     >>> round(dp_math_s(4e6, 8192, 28672, 4096, 990e12) * 1e3, 4)  # ms
     1.8535
     """
@@ -57,8 +45,6 @@ def dp_comm_s(
     ``2 bytes * 2 (RS, AG) * n_matrices * E D F / W``: 8 E D F / W; over few nodes times
     ``(X-1)/X``.
 
-    Examples
-    --------
     >>> round(dp_comm_s(8192, 28672, 400e9) * 1e3, 4)  # ms
     4.6976
     """
@@ -80,19 +66,11 @@ def dp_min_tokens_per_gpu(
     ``(E/k) * C/W``; over X nodes times (X-1)/X; divided by the nodes that one model replica spans
     (their links carry the gradient together).
 
-    Parameters
-    ----------
-    flop_per_s, collective_bytes_per_s : float
-        C of one GPU, W of the collective. [FLOP/s], [byte/s]
-    n_experts, top_k : float
-        E and k of a mixture of experts. [1]
-    n_nodes : int or None
-        Nodes (X) the batch is split over, for the exact form; None for many. [1]
-    nodes_spanned : float
-        Nodes of one replica (TP, PP, EP inside). [1]
+    `flop_per_s, collective_bytes_per_s`: C of one GPU, W of the collective [FLOP/s], [byte/s].
+    `n_experts, top_k`: E and k of a mixture of experts [1]. `n_nodes`: nodes (X) the batch is split
+    over, for the exact form; None for many [1]. `nodes_spanned`: nodes of one replica (TP, PP, EP
+    inside) [1].
 
-    Examples
-    --------
     >>> dp_min_tokens_per_gpu(990e12, 400e9), dp_min_tokens_per_gpu(990e12, 400e9, 128, 4)
     (2475.0, 79200.0)
     >>> dp_min_tokens_per_gpu(990e12, 400e9, n_nodes=2)
@@ -116,8 +94,6 @@ def dp_limit_levels(
 
     ``C/W_gpu (D-1)/D`` and ``C/W_node (X-1)/X``.
 
-    Examples
-    --------
     >>> dp_limit_levels(990e12, 450e9, 400e9, 8, 2)
     (1925.0, 1237.5)
     """

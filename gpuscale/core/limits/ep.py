@@ -21,8 +21,6 @@ def ep_math_s(
     Shared experts add theirs without adding communication. `batch_tokens` are the tokens of one
     expert-parallel group, all its GPUs together.
 
-    Examples
-    --------
     >>> round(ep_math_s(1e6, 8, 7168, 2048, 64, 990e12) * 1e3, 4)  # ms
     7.4142
     """
@@ -55,25 +53,12 @@ def ep_comm_s(
     ``(2+2) B D (Z-D)/(Z W_node) min(D k / Z, 1)``. With `node_gpus` 1 and the egress of one GPU
     it is the all-to-all inside a node.
 
-    Parameters
-    ----------
-    batch_tokens : float
-        Tokens of the expert-parallel group. [token]
-    hidden_size : float
-        D. [1]
-    ep, top_k : float
-        Z and k. [1]
-    egress_bytes_per_s : float
-        Out of one node (of `node_gpus` GPUs). [byte/s]
-    node_gpus : int
-        GPUs of a node; inside a node: 1. [1]
-    dispatch_bytes, combine_bytes : float
-        Bytes per element there and back (fp8 dispatch: 1). [byte]
-    max_nodes : int or None
-        Nodes that a router sends a token to at most. [1]
+    `batch_tokens`: tokens of the expert-parallel group [token]. `hidden_size`: D [1]. `ep, top_k`:
+    Z and k [1]. `egress_bytes_per_s`: out of one node (of `node_gpus` GPUs) [byte/s]. `node_gpus`:
+    GPUs of a node; inside a node: 1 [1]. `dispatch_bytes, combine_bytes`: bytes per element there
+    and back (fp8 dispatch: 1) [byte]. `max_nodes`: nodes that a router sends a token to at most
+    [1].
 
-    Examples
-    --------
     >>> round(ep_comm_s(1e6, 7168, 64, 8, 400e9) * 1e3, 4)  # ms
     62.72
     """
@@ -100,8 +85,6 @@ def ep_min_ffn(
     ``C/W (Z-D)/k min(D k / Z, 1)``; parameters as in `ep_comm_s`. 0 within one node of the given
     size.
 
-    Examples
-    --------
     >>> ep_min_ffn(16, 4, 990e12, 400e9), ep_min_ffn(64, 8, 990e12, 400e9)
     (4950.0, 17325.0)
     >>> ep_min_ffn(8, 4, 990e12, 450e9, node_gpus=1)  # inside a node
@@ -121,8 +104,6 @@ def ep_large_min_ffn(
 ) -> float:
     """Expert width for expert parallelism of any size: ``D C/W_node``, exact times (Z-D)/Z. [1].
 
-    Examples
-    --------
     >>> ep_large_min_ffn(990e12, 400e9), ep_large_min_ffn(990e12, 400e9, ep=256)
     (19800.0, 19181.25)
     """
@@ -139,8 +120,6 @@ def ep_max_scaleout(
 ) -> float:
     """Largest degree that stays compute-bound while k >= Z/D: ``D + F k W_node / C``. [1].
 
-    Examples
-    --------
     >>> round(ep_max_scaleout(2048, 8, 990e12, 400e9), 4)
     14.6198
     """

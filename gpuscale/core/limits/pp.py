@@ -18,14 +18,12 @@ def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> floa
     `n_stages, n_micro_batches`: p and m [1]. `vpp`: interleaved model chunks per GPU, v [1].
     Returns: may exceed 1. The share of the whole step is `bubble_frac` [1].
 
-    Examples
-    --------
-    >>> bubble_over_ideal(3, 4), bubble_over_ideal(8, 16, vpp=2)
-    (0.5, 0.21875)
-
     References
     ----------
     .. [1] D. Narayanan et al., SC21, arXiv:2104.04473, section 2.2.
+
+    >>> bubble_over_ideal(3, 4), bubble_over_ideal(8, 16, vpp=2)
+    (0.5, 0.21875)
     """
     check_counts(n_stages, n_micro_batches, vpp)
     return (n_stages - 1) / (vpp * n_micro_batches)
@@ -34,8 +32,6 @@ def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> floa
 def bubble_frac(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
     """Share of the step that a GPU idles: ``(p-1) / (v m + p-1)``. [1].
 
-    Examples
-    --------
     >>> round(bubble_frac(3, 4), 4), bubble_frac(8, 1)
     (0.3333, 0.875)
     """
@@ -46,8 +42,6 @@ def bubble_frac(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
 def hops(n_stages: int, n_micro_batches: int) -> int:
     """Transfers in a row of one forward pass: ``m + p - 2``. [1].
 
-    Examples
-    --------
     >>> hops(8, 16)
     22
     """
@@ -64,21 +58,10 @@ def hop_time_s(
 ) -> float:
     """Time to pass the activations of one micro-batch to the next stage: ``2 B D / (m W)``. [s].
 
-    Parameters
-    ----------
-    n_tokens : float
-        Tokens of one pipeline replica and step. [1]
-    hidden_size : float
-        Model width. [1]
-    n_micro_batches : int
-        Micro-batches. [1]
-    link_bytes_per_s : float
-        What the sending stage owns of the network, one direction. [byte/s]
-    element_bytes : float
-        Bytes of one activation. [byte]
+    `n_tokens`: tokens of one pipeline replica and step [1]. `hidden_size`: model width [1].
+    `n_micro_batches`: micro-batches [1]. `link_bytes_per_s`: what the sending stage owns of the
+    network, one direction [byte/s]. `element_bytes`: bytes of one activation [byte].
 
-    Examples
-    --------
     >>> hop_time_s(4e6, 8192, 16, 400e9)
     0.01024
     """
@@ -98,8 +81,6 @@ def forward_transfer_time_s(
 ) -> float:
     """Transfers of one forward pass, none overlapped: hops x time of one. [s].
 
-    Examples
-    --------
     >>> round(forward_transfer_time_s(4e6, 8192, 8, 16, 400e9), 5)
     0.22528
     """
@@ -120,8 +101,6 @@ def transfer_time_per_layer_s(
     `hops_per_micro_batch` is (m + p - 2) / m; 1.5 stands for p about m/2 (How to Scale Your
     Model, GPU chapter, pipelining).
 
-    Examples
-    --------
     >>> round(transfer_time_per_layer_s(4e6, 8192, 80, 400e9), 6)
     0.003072
     """

@@ -22,8 +22,6 @@ def tp_math_s(
 
     `batch_tokens` are the tokens of one tensor-parallel group.
 
-    Examples
-    --------
     >>> round(tp_math_s(4096, 8192, 28672, 8, 990e12) * 1e6, 2)  # us
     485.9
     """
@@ -35,8 +33,6 @@ def tp_comm_s(
 ) -> float:
     """All-gather and reduce-scatter of the activations: 4 B D / W, exact times (Y-1)/Y. [s].
 
-    Examples
-    --------
     >>> round(tp_comm_s(4096, 8192, 450e9) * 1e6, 2)  # us
     298.26
     """
@@ -49,8 +45,6 @@ def tp_limit(
 ) -> float:
     """Degree below which tensor parallelism is compute-bound: ``F W / C`` (gated 1.5 times). [1].
 
-    Examples
-    --------
     >>> round(tp_limit(28672, 990e12, 450e9), 4), round(tp_limit(28672, 990e12, 400e9), 4)
     (13.0327, 11.5846)
     """
@@ -68,8 +62,6 @@ def tp_max_spanning(
 
     ``F W_gpu / C * D/(D-1)`` and ``D + F W_node / C``; the smaller one binds.
 
-    Examples
-    --------
     >>> [round(x, 2) for x in tp_max_spanning(28672, 990e12, 450e9, 400e9)]
     [14.89, 19.58]
     """
@@ -81,8 +73,6 @@ def tp_max_spanning(
 def tp_max(limit: float, node_gpus: int, divides: Sequence[int] = ()) -> int:
     """Largest degree up to `limit` that divides the node, and the sizes in `divides`.
 
-    Examples
-    --------
     >>> tp_max(13.03, 8), tp_max(11.4688, 72), tp_max(11.4688, 72, (64, 28672))
     (8, 9, 8)
     """

@@ -77,25 +77,12 @@ def fewest_gpus(
     ZeRO stage, context parallelism, offload and recipe stay as in `layout`. Of equal numbers the
     layout with the least memory wins.
 
-    Parameters
-    ----------
-    model, parameters
-        What the memory of a stage is counted from.
-    layout : Layout
-        What stays.
-    facts : Facts
-        What the rules need, with the framework; sizes and batch are those tried.
-    room_bytes : float
-        Memory of a GPU that the expected value may take: what is usable, or less to be safe. [byte]
-    gpus_per_node : int
-        GPUs of a node: its parts and whole nodes are tried. [1]
-    grow_batch : bool
-        Whether the global batch grows to one micro-batch per rank and stage where it is smaller.
-
-    Returns
-    -------
-    Fewest or None
-        None where no number up to `MOST_GPUS` holds it: more GPUs stop helping.
+    `model, parameters`: what the memory of a stage is counted from. `layout`: what stays. `facts`:
+    what the rules need, with the framework; sizes and batch are those tried. `room_bytes`: memory
+    of a GPU that the expected value may take: what is usable, or less to be safe [byte].
+    `gpus_per_node`: GPUs of a node: its parts and whole nodes are tried [1]. `grow_batch`: whether
+    the global batch grows to one micro-batch per rank and stage where it is smaller. Returns: none
+    where no number up to `MOST_GPUS` holds it: more GPUs stop helping.
     """
 
     def best_at(n: int) -> Fewest | None:

@@ -31,39 +31,16 @@ def layer_bytes(
     sequence parallelism), attention and FFN elements (split by TP), score matrices of unfused
     attention, and the copies of the token that experts of this GPU receive.
 
-    Parameters
-    ----------
-    layer : LayerFacts
-        Elements per token.
-    hidden_size : int
-        Model width. [1]
-    software : MemoryParameters
-        Bytes per element of the family.
-    tokens : float
-        Tokens of the micro-batch on this context-parallel rank. [1]
-    context_tokens : float
-        Whole sequence, the length of a row of the score matrix. [1]
-    tp, etp : int
-        Tensor and expert-tensor parallel degree. [1]
-    sequence_parallel : bool
-        Norms and residuals are split along the sequence over TP.
-    unfused_attention : bool
-        Score matrices are stored.
-    recompute : str
-        ``none``, ``selective`` (`modules` recomputed), ``full`` (only the input kept),
-        ``per-op``.
-    modules : tuple of str
-        For ``selective``.
-    eight_bit : bool
-        Inputs of linears are kept in 8 bits (Transformer Engine, fp8 and narrower formats): one
-        byte less for each norm output, FFN input of the down projection, expert input.
-    expert_imbalance : float
-        Tokens of the busiest expert rank over the mean. [1]
-
-    Returns
-    -------
-    float
-        Bytes. [byte]
+    `layer`: elements per token. `hidden_size`: model width [1]. `software`: bytes per element of
+    the family. `tokens`: tokens of the micro-batch on this context-parallel rank [1].
+    `context_tokens`: whole sequence, the length of a row of the score matrix [1]. `tp, etp`: tensor
+    and expert-tensor parallel degree [1]. `sequence_parallel`: norms and residuals are split along
+    the sequence over TP. `unfused_attention`: score matrices are stored. `recompute`: ``none``,
+    ``selective`` (`modules` recomputed), ``full`` (only the input kept), ``per-op``. `modules`: for
+    ``selective``. `eight_bit`: inputs of linears are kept in 8 bits (Transformer Engine, fp8 and
+    narrower formats): one byte less for each norm output, FFN input of the down projection, expert
+    input. `expert_imbalance`: tokens of the busiest expert rank over the mean [1]. Returns: bytes
+    [byte].
 
     References
     ----------

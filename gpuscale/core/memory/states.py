@@ -129,39 +129,21 @@ def sharded_states(
     Stage 0 shards nothing, 1 master weights and optimizer, 2 gradients too, 3 weights too
     (FSDP). HSDP is stage 3 with `n_shards` the size of one shard group.
 
-    Parameters
+    `n_params`: parameters that this GPU's data-parallel group shares, after TP, PP and EP [1].
+    `recipe`: bytes per parameter of each part. `zero_stage`: 0, 1, 2 or 3 [1]. `n_shards`: GPUs
+    that share the states [1]. Returns: bytes on one GPU [byte]. Raises ValueError if `zero_stage`
+    or `n_shards` is out of range.
+
+    References
     ----------
-    n_params : float
-        Parameters that this GPU's data-parallel group shares, after TP, PP and EP. [1]
-    recipe : Recipe
-        Bytes per parameter of each part.
-    zero_stage : int
-        0, 1, 2 or 3. [1]
-    n_shards : int
-        GPUs that share the states. [1]
+    .. [1] S. Rajbhandari et al., ZeRO, SC20, arXiv:1910.02054, figure 1.
 
-    Returns
-    -------
-    StateBytes
-        Bytes on one GPU. [byte]
-
-    Raises
-    ------
-    ValueError
-        If `zero_stage` or `n_shards` is out of range.
-
-    Examples
-    --------
     >>> for stage in range(4):
     ...     print(sharded_states(7.5e9, RECIPES["mixed-adam"], stage, 64).total_bytes / 1e9)
     120.0
     31.40625
     16.640625
     1.875
-
-    References
-    ----------
-    .. [1] S. Rajbhandari et al., ZeRO, SC20, arXiv:1910.02054, figure 1.
     """
     check_zero(zero_stage, n_shards)
     optimizer_shards = n_shards if zero_stage >= 1 else 1

@@ -42,8 +42,6 @@ def model_maps(model: ModelSpec) -> tuple[tuple[int, tuple[Linear, ...]], ...]:
 
     Routers, norms, embeddings and the head are no part of it.
 
-    Examples
-    --------
     >>> from gpuscale.io.models import load_model
     >>> ((n, maps),) = model_maps(load_model("llama3-8b").spec)
     >>> n, [m.name for m in maps], sum(m.params for m in maps)

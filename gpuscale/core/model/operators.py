@@ -34,24 +34,14 @@ def operators(
 ) -> list[Operator]:
     """Matrix products and attention cores of each kind of layer, forward, on one GPU, 16 bits.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The core of a recurrence has no keys and is left out; its products are listed.
-    n_tokens : float
-        Tokens of one pass; when decoding, the sequences, one token each. [1]
-    context_tokens : float
-        Tokens of a sequence. [1]
-    decoding : bool
-        Each token attends to `context_tokens` keys of its own; else causal over the sequence.
+    `model`: the core of a recurrence has no keys and is left out; its products are listed.
+    `n_tokens`: tokens of one pass; when decoding, the sequences, one token each [1].
+    `context_tokens`: tokens of a sequence [1]. `decoding`: each token attends to `context_tokens`
+    keys of its own; else causal over the sequence.
 
-    Notes
-    -----
     An expert sees ``n_tokens top_k / n_experts`` tokens, at least one. A core moves queries, keys,
     values and outputs once (FlashAttention, arXiv:2205.14135).
 
-    Examples
-    --------
     >>> from gpuscale.io.models import load_model
     >>> found = operators(load_model("llama3-70b").spec, 8192.0, 8192.0, False)
     >>> [op.name for op in found]

@@ -71,8 +71,6 @@ def count_params(model: ModelSpec) -> ModelParams:
 
     Returns: totals and the groups of equal layers [1].
 
-    Notes
-    -----
     Conventions: `total_params` counts a tied head once, the vision tower, and no multi-token
     prediction layers. `active_params` counts of each MoE layer the router, the chosen and the
     shared experts; `active_params_excl_embedding` leaves out the input embedding, which is a
@@ -185,8 +183,6 @@ def experts_met_frac(n_experts: float, top_k: float, n_tokens: float) -> float:
 
     ``1 - (1 - k/E)^n``, evenly routed.
 
-    Examples
-    --------
     >>> experts_met_frac(256, 8, 1), round(experts_met_frac(256, 8, 32), 3)
     (0.03125, 0.638)
     """

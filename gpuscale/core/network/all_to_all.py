@@ -26,8 +26,6 @@ def reached_frac(
     k independent draws, the expected share 1 - ((n-1)/n)^k; ``without-replacement``: k distinct
     experts of `n_experts`, 1 - C(E - E/n, k) / C(E, k).
 
-    Examples
-    --------
     >>> reached_frac(8, 4)
     0.5
     >>> round(reached_frac(8, 4, "with-replacement"), 4)
@@ -65,8 +63,6 @@ def approximate_all_to_all_s(
 ) -> float:
     """All-to-all as the documents round it for many ranks: ``reached * array / (n link)``. [s].
 
-    Examples
-    --------
     >>> round(approximate_all_to_all_s(1e9, 2, 400e9) * 1e3, 3)
     1.25
     """
@@ -85,8 +81,6 @@ def torus_bisection_time_s(
     `array_bytes`: the whole array over all chips [byte]. `dims`: sides of the torus [1].
     `link_bytes_per_s`: one link, one direction [byte/s].
 
-    Examples
-    --------
     >>> round(torus_bisection_time_s(1e9, (16, 20, 28), 100e9) * 1e6, 3)  # us
     3.906
     """
@@ -110,21 +104,10 @@ def level_all_to_all_times_s(
     carries the parts of the domain's own ranks; a link above a unit of S ranks carries the share
     of each of them that leaves the unit, (1 - S/n). All-to-all gains nothing from hierarchy.
 
-    Parameters
-    ----------
-    array_bytes : float
-        The whole array over all ranks. [byte]
-    n_ranks : int
-        Ranks. [1]
-    levels : sequence of Level
-        Innermost first.
-    top_k, kind, n_experts
-        As in `reached_frac`.
-    once_per_node : bool
-        A token bound for several ranks of a node crosses the network once (as DeepEP does).
+    `array_bytes`: the whole array over all ranks [byte]. `n_ranks`: ranks [1]. `levels`: innermost
+    first. `top_k, kind, n_experts`: as in `reached_frac`. `once_per_node`: a token bound for
+    several ranks of a node crosses the network once (as DeepEP does).
 
-    Examples
-    --------
     >>> node, net = Level("node", 8, 450e9), Level("network", None, 50e9)
     >>> [round(t * 1e6, 2) for t in level_all_to_all_times_s(1e9, 16, (node, net))]
     [60.76, 625.0]

@@ -21,22 +21,13 @@ def bound_s(
 ) -> float:
     """Roofline of a collective: the slower of the scale-up domain and the network. [s].
 
-    Parameters
-    ----------
-    op : str
-        A name of `core.network.expected.OPS`.
-    size_bytes : float
-        Size as `expected_collective_time_s` counts it. [byte]
-    n_ranks, n_in_domain : float
-        Ranks of the group, and those that share a scale-up domain. [1]
-    scaleup_bytes_per_s, scaleout_bytes_per_s : float
-        Egress of one GPU inside and out of its domain, one direction. [byte/s]
-    in_switch : bool
-        The switches of the domain reduce, so that a buffer crosses a link once instead of
-        2 (n-1)/n times ("How to Scale Your Model", GPU chapter, "In network reductions").
+    `op`: a name of `core.network.expected.OPS`. `size_bytes`: size as `expected_collective_time_s`
+    counts it [byte]. `n_ranks, n_in_domain`: ranks of the group, and those that share a scale-up
+    domain [1]. `scaleup_bytes_per_s, scaleout_bytes_per_s`: egress of one GPU inside and out of its
+    domain, one direction [byte/s]. `in_switch`: the switches of the domain reduce, so that a buffer
+    crosses a link once instead of 2 (n-1)/n times ("How to Scale Your Model", GPU chapter, "In
+    network reductions").
 
-    Examples
-    --------
     >>> round(1e3 * bound_s("all-reduce", 1e9, 8, 8, 450e9, 50e9), 3)  # ms
     3.889
     >>> round(1e3 * bound_s("all-reduce", 1e9, 8, 8, 450e9, 50e9, in_switch=True), 3)

@@ -34,8 +34,6 @@ def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
     says (`core.network.algorithms`). Raises ValueError if `op` or `algorithm` is not known, or
     `n_ranks` < 1.
 
-    Examples
-    --------
     >>> traffic_factor("all-reduce", 8), traffic_factor("all-reduce", 8, "sharp")
     (1.75, 1.0)
     """
@@ -56,8 +54,6 @@ def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
 def approximate_factor(op: str, algorithm: str = "ring") -> float:
     """`traffic_factor` for many ranks, as the documents round it: B/W, or 2B/W for all-reduce.
 
-    Examples
-    --------
     >>> approximate_factor("all-gather"), approximate_factor("all-reduce")
     (1.0, 2.0)
     """
@@ -70,8 +66,6 @@ def latency_steps(op: str, n_ranks: int, algorithm: str = "ring") -> int:
     All-reduce as its algorithm says; ring n-1; broadcast the depth of a binary tree; all-to-all and
     send-recv 1, as all pairs start together.
 
-    Examples
-    --------
     >>> latency_steps("all-reduce", 8), latency_steps("all-reduce", 8, "tree")
     (14, 6)
     """
@@ -90,8 +84,6 @@ def approximate_time_s(
 ) -> float:
     """Time as the documents round it: B/W, all-reduce 2B/W. [s].
 
-    Examples
-    --------
     >>> approximate_time_s("all-gather", 1e9, 400e9)
     0.0025
     """
@@ -104,8 +96,6 @@ def busbw_factor(op: str, n_ranks: int) -> float:
 
     all-reduce 2 (n-1)/n; all-gather, reduce-scatter, all-to-all (n-1)/n; others 1.
 
-    Examples
-    --------
     >>> busbw_factor("all-reduce", 8)
     1.75
     """
@@ -130,8 +120,6 @@ def bandwidths_bytes_per_s(
 ) -> tuple[float, float]:
     """(algbw, busbw) of nccl-tests for a time. [byte/s].
 
-    Examples
-    --------
     >>> algbw, busbw = bandwidths_bytes_per_s("all-reduce", 1e9, 8, 1e9 * 1.75 / 450e9)
     >>> round(busbw / 1e9, 6)
     450.0

@@ -187,53 +187,28 @@ def expected_collective_time_s(
 ) -> float:
     """Time expected of one collective until the last rank has its result.
 
-    Parameters
-    ----------
-    op : str
-        One of `OPS`.
-    size_bytes : float
-        All-gather: the gathered result; reduce-scatter: the input of one rank; all-reduce,
-        broadcast, send-recv: the buffer of one rank; all-to-all, moe-dispatch, moe-combine: what
-        one rank sends, its own part included (for the last two tokens * top_k * hidden_size *
-        bytes; de-duplication per node is `network_frac`'s). [byte]
-    n_ranks : float
-        Ranks of the group. [1]
-    n_in_domain : float
-        Ranks of the group in one scale-up domain, 1 to n_ranks. [1]
-    fabric : FabricCalibration
-        Constants of the links.
-    scaleup_bytes_per_s, scaleout_bytes_per_s : float
-        Egress of one GPU inside and out of its domain, one direction. [byte/s]
-    algorithm : str
-        One of `ALGORITHMS`; "custom" is the small-message kernel of serving libraries.
-    host_launch_s : float
-        Overhead of a call that the host times, such as torch.distributed. [s]
-    network_frac : float
-        All-to-all and moe ops: share of the bytes for other domains that crosses the network,
-        below 1 where a token is sent once per node and fanned out inside, as DeepEP does
-        (`deduplicated_frac`). [1]
-
-    Returns
-    -------
-    float
-        Time; 0 for one rank. [s]
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, fewer ranks than 1, or a missing bandwidth.
-
-    Examples
-    --------
-    >>> from gpuscale.core.network.calibration import GENERAL_FABRIC
-    >>> t = expected_collective_time_s("all-gather", 2**30, 8, 8, GENERAL_FABRIC, 450e9)
-    >>> 2**30 * 7 / 8 / 450e9 < t < 4e-3
-    True
+    `op`: one of `OPS`. `size_bytes`: all-gather: the gathered result; reduce-scatter: the input of
+    one rank; all-reduce, broadcast, send-recv: the buffer of one rank; all-to-all, moe-dispatch,
+    moe-combine: what one rank sends, its own part included (for the last two tokens * top_k *
+    hidden_size * bytes; de-duplication per node is `network_frac`'s) [byte]. `n_ranks`: ranks of
+    the group [1]. `n_in_domain`: ranks of the group in one scale-up domain, 1 to n_ranks [1].
+    `fabric`: constants of the links. `scaleup_bytes_per_s, scaleout_bytes_per_s`: egress of one GPU
+    inside and out of its domain, one direction [byte/s]. `algorithm`: one of `ALGORITHMS`; "custom"
+    is the small-message kernel of serving libraries. `host_launch_s`: overhead of a call that the
+    host times, such as torch.distributed [s]. `network_frac`: all-to-all and moe ops: share of the
+    bytes for other domains that crosses the network, below 1 where a token is sent once per node
+    and fanned out inside, as DeepEP does (`deduplicated_frac`) [1]. Returns: time; 0 for one rank
+    [s]. Raises ValueError for an unknown name, fewer ranks than 1, or a missing bandwidth.
 
     References
     ----------
     .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
     .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
+
+    >>> from gpuscale.core.network.calibration import GENERAL_FABRIC
+    >>> t = expected_collective_time_s("all-gather", 2**30, 8, 8, GENERAL_FABRIC, 450e9)
+    >>> 2**30 * 7 / 8 / 450e9 < t < 4e-3
+    True
     """
     n, n_in = float(n_ranks), float(n_in_domain)
     up, out = scaleup_bytes_per_s, scaleout_bytes_per_s
@@ -363,8 +338,6 @@ def _check(
 def destination_nodes(top_k: float, n_nodes: float, limit: float | None = None) -> float:
     """Mean number of distinct nodes among a token's experts, uniform routing.
 
-    Examples
-    --------
     >>> round(destination_nodes(8, 8), 2)
     5.25
     """
@@ -378,8 +351,6 @@ def deduplicated_frac(top_k: float, n_nodes: float, limit: float | None = None) 
     Libraries such as DeepEP send a token once to each node and fan it out over the scale-up
     links. Uniform routing; 1 for one expert per token.
 
-    Examples
-    --------
     >>> round(deduplicated_frac(8, 4), 3)
     0.45
     """

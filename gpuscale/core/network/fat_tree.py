@@ -15,8 +15,6 @@ from gpuscale.core.fabric.records import equal_ports
 def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
     """Bandwidth between two halves of a node, both directions added. [byte/s].
 
-    Examples
-    --------
     >>> bisection_bytes_per_s(8, 450e9)
     3600000000000.0
     """
@@ -62,8 +60,6 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
     NVIDIA DGX SuperPOD H100 reference architecture, network tables (whose counts leave one node's
     ports to the fabric manager).
 
-    Examples
-    --------
     >>> [(t.n_leaf_switches, t.n_spine_switches, t.n_core_switches)
     ...  for t in map(fat_tree, (1024, 2048, 4096))]
     [(32, 16, 0), (64, 32, 0), (128, 128, 64)]
@@ -96,8 +92,6 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
 def fat_tree_reach(radix: int) -> int:
     """Ports that three tiers of switches join. [1].
 
-    Examples
-    --------
     >>> fat_tree_reach(64)
     65536
     """

@@ -89,8 +89,6 @@ def spans(n_ranks: int, levels: Sequence[Level], inner: int = 1) -> tuple[Span, 
     innermost first. `inner`: GPUs of another axis that lie innermost (Y); levels wholly inside it
     drop out [1].
 
-    Examples
-    --------
     >>> pod = (Level("node", 8, 450e9), Level("leaf", 256, 50e9), Level("spine", None, 50e9))
     >>> [s.n_children for s in spans(1024, pod)], [s.n_children for s in spans(1024, pod, 16)]
     ([8, 32, 4], [1, 16, 4])
@@ -121,30 +119,13 @@ def level_times(
     share their links, and inner sharding (Y) leaves each link 1/Y of the array. SHARP applies on
     levels whose switches reduce; the others use a ring.
 
-    Parameters
-    ----------
-    op : str
-        all-gather, reduce-scatter, all-reduce, broadcast or send-recv.
-    array_bytes : float
-        The full array, before sharding over `inner`. [byte]
-    n_ranks : int
-        GPUs spanned: the collective's ranks times `inner`. [1]
-    levels : sequence of Level
-        Innermost first.
-    algorithm : str
-        ring, tree or sharp, on every level.
-    inner : int
-        Y: ways in which the array is sharded on another axis that lies innermost. [1]
-    hop_s : float
-        Latency of one hop. [s]
+    `op`: all-gather, reduce-scatter, all-reduce, broadcast or send-recv. `array_bytes`: the full
+    array, before sharding over `inner` [byte]. `n_ranks`: GPUs spanned: the collective's ranks
+    times `inner` [1]. `levels`: innermost first. `algorithm`: ring, tree or sharp, on every level.
+    `inner`: Y: ways in which the array is sharded on another axis that lies innermost [1]. `hop_s`:
+    latency of one hop [s]. Raises ValueError if the ranks do not fit under the levels, or `inner`
+    exceeds them.
 
-    Raises
-    ------
-    ValueError
-        If the ranks do not fit under the levels, or `inner` exceeds them.
-
-    Examples
-    --------
     >>> pod = (Level("node", 8, 450e9), Level("leaf", 256, 50e9), Level("spine", None, 50e9))
     >>> times = level_times("all-gather", 1e9, 1024, pod)
     >>> [round(t.bandwidth_bytes_per_s / 1e9, 1) for t in times]
@@ -222,8 +203,6 @@ def hierarchical_time_s(
 ) -> float:
     """Ideal time over all levels, pipelined: the slowest level's bandwidth time. [s].
 
-    Examples
-    --------
     >>> pod = (Level("node", 8, 450e9), Level("leaf", 256, 50e9), Level("spine", None, 50e9))
     >>> hierarchical_time_s("all-gather", 1e9, 1024, pod)
     0.002421875
@@ -247,19 +226,10 @@ def approximate_hierarchical_time_s(
 
     ``max(B / (W_gpu min(Y, D)), B D / (W_node max(D, Y)))``, twice for all-reduce without SHARP.
 
-    Parameters
-    ----------
-    op : str
-        all-gather, reduce-scatter or all-reduce.
-    array_bytes : float
-        The full array, before sharding over `inner` (Y). [byte]
-    gpu_egress_bytes_per_s, node_egress_bytes_per_s : float
-        Out of one GPU, out of one node; one direction. [byte/s]
-    node_gpus : int
-        D. [1]
+    `op`: all-gather, reduce-scatter or all-reduce. `array_bytes`: the full array, before sharding
+    over `inner` (Y) [byte]. `gpu_egress_bytes_per_s, node_egress_bytes_per_s`: out of one GPU, out
+    of one node; one direction [byte/s]. `node_gpus`: D [1].
 
-    Examples
-    --------
     >>> [approximate_hierarchical_time_s("reduce-scatter", 1e9, 450e9, 400e9, inner=y)
     ...  for y in (4, 16)]
     [0.0025, 0.00125]

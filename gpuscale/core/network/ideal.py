@@ -85,30 +85,14 @@ def ideal_collective(
 ) -> CollectiveTime:
     """Ideal time of a collective over the levels of a cluster.
 
-    Parameters
-    ----------
-    op : str
-        A name of `core.collective.OPS`.
-    array_bytes : float
-        The full array: gathered (all-gather), one rank's input (reduce-scatter, all-reduce,
-        broadcast, send-recv), over all ranks (all-to-all). [byte]
-    n_gpus : int
-        GPUs spanned, inner axis included. [1]
-    levels : sequence of Level
-        From `core.hierarchy.network_levels`.
-    algorithm : str
-        ring, tree or sharp, for all-reduce.
-    inner : int
-        Ways in which the array is sharded on another, innermost axis. [1]
-    hop_s : float
-        Latency of one hop; steps follow each other level by level. [s]
-    routing : Routing or None
-        For all-to-all; None is dense.
-    torus : Torus or None
-        Links of a torus, which bound an all-to-all by its bisection.
+    `op`: a name of `core.collective.OPS`. `array_bytes`: the full array: gathered (all-gather), one
+    rank's input (reduce-scatter, all-reduce, broadcast, send-recv), over all ranks (all-to-all)
+    [byte]. `n_gpus`: GPUs spanned, inner axis included [1]. `levels`: from
+    `core.hierarchy.network_levels`. `algorithm`: ring, tree or sharp, for all-reduce. `inner`: ways
+    in which the array is sharded on another, innermost axis [1]. `hop_s`: latency of one hop; steps
+    follow each other level by level [s]. `routing`: for all-to-all; None is dense. `torus`: links
+    of a torus, which bound an all-to-all by its bisection.
 
-    Examples
-    --------
     >>> pod = (Level("node", 8, 450e9), Level("leaf", 256, 50e9), Level("spine", None, 50e9))
     >>> t = ideal_collective("all-gather", 1e9, 1024, pod)
     >>> t.time_s, t.approximate_s, t.binding_level
@@ -257,8 +241,6 @@ def _approximate(
 def sweep_sizes(first_bytes: float, last_bytes: float, factor: float = 4.0) -> tuple[float, ...]:
     """Sizes from the first to the last, each `factor` times the one before, the last included.
 
-    Examples
-    --------
     >>> sweep_sizes(1024.0, 40000.0)
     (1024.0, 4096.0, 16384.0, 40000.0)
     """

@@ -31,8 +31,6 @@ def all_gather_traffic(array_bytes: float, n_nodes: int, gpus_per_node: int) -> 
 
     `array_bytes`: the gathered array, B [byte]. `n_nodes, gpus_per_node`: M and N [1].
 
-    Examples
-    --------
     >>> t = all_gather_traffic(1e9, 32, 8)
     >>> t.node_in_bytes, t.node_out_above_bytes, t.node_out_gpus_bytes, t.top_out_bytes
     (1000000000.0, 31250000.0, 7968750000.0, 31000000000.0)
@@ -70,8 +68,6 @@ class InSwitchAllReduceTraffic:
 def in_switch_all_reduce_traffic(array_bytes: float, n_gpus: int) -> InSwitchAllReduceTraffic:
     """Switch traffic of an in-switch (SHARP) all-reduce among the GPUs of a node.
 
-    Examples
-    --------
     >>> t = in_switch_all_reduce_traffic(1e9, 8)
     >>> t.send_shards_in_bytes, t.in_bytes, t.out_bytes
     (7000000000.0, 8000000000.0, 8000000000.0)

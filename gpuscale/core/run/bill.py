@@ -99,34 +99,12 @@ def charge(
 ) -> Charge:
     """Bill of `time_s` on `n_gpus`; what is not known is None.
 
-    Parameters
-    ----------
-    time_s : float
-        Elapsed time, failures and waits included. [s]
-    n_gpus : float
-        GPUs held, spares included. [1]
-    rate : Rate, optional
-        Price of a GPU-hour.
-    draw : Draw, optional
-        Power of a node.
-    site : Site, optional
-        PUE, carbon of the grid, price of electricity.
-    work_frac : float
-        Of the time at work; the rest draws the idle power. [1]
-    tokens : float, optional
-        Tokens that the time makes.
-    making : Making, optional
-        For embodied carbon.
-    network_w : float
-        Switches and modules, before the site's overhead. [W]
+    `time_s`: elapsed time, failures and waits included [s]. `n_gpus`: GPUs held, spares included
+    [1]. `rate`: price of a GPU-hour. `draw`: power of a node. `site`: PUE, carbon of the grid,
+    price of electricity. `work_frac`: of the time at work; the rest draws the idle power [1].
+    `tokens`: tokens that the time makes. `making`: for embodied carbon. `network_w`: switches and
+    modules, before the site's overhead [W]. Raises ValueError for a negative time or no GPU.
 
-    Raises
-    ------
-    ValueError
-        For a negative time or no GPU.
-
-    Examples
-    --------
     >>> site = Site("us", 369.473, 1.09)
     >>> node = Draw(8 * 700.0, 0.0, 1.0, 1.0, 8)  # the card's own accounting: GPU TDP alone
     >>> run = charge(30.84e6 / 16384 * 3600, 16384, None, node, site)
@@ -178,8 +156,6 @@ def charge(
 def spot_stops_per_s(stops_per_day: float) -> float:
     """Pre-emptions of a spot job, to be added to its failures. [1/s].
 
-    Examples
-    --------
     >>> spot_stops_per_s(24) * 3600
     1.0
     """

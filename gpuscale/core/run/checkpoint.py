@@ -45,8 +45,6 @@ def checkpoint_parts(
     the last two only for what is trained [byte]. `trainable`: trained parameters (adapters); all if
     not given [1].
 
-    Examples
-    --------
     >>> round(checkpoint_parts(8.03e9).total_bytes / 2**30)  # DeepSpeed issue 6598: 105 GiB
     105
     """
@@ -117,23 +115,10 @@ def save_time(
     save blocks for the copy to the host, and a fraction of the write time is lost to the
     bandwidth that it takes.
 
-    Parameters
-    ----------
-    total_bytes : float
-        Of the checkpoint. [byte]
-    n_gpus, n_nodes : int
-        Of the job. [1]
-    saver : Saver
-        The software.
-    store : Store
-        Bandwidths.
-    writers : int, optional
-        GPUs that hold distinct shards; all if not given. [1]
-    replicas : int
-        Data-parallel replicas that each read the checkpoint, where all do. [1]
+    `total_bytes`: of the checkpoint [byte]. `n_gpus, n_nodes`: of the job [1]. `saver`: the
+    software. `store`: bandwidths. `writers`: GPUs that hold distinct shards; all if not given [1].
+    `replicas`: data-parallel replicas that each read the checkpoint, where all do [1].
 
-    Examples
-    --------
     >>> bloom = save_time(2.3e12, 384, 48, Saver("sync", "blocking"), Store(57.5e9, 57.5e9))
     >>> bloom.write_s, bloom.bound
     (40.0, 'store')
@@ -173,8 +158,6 @@ def _positive(blocking_s: float, mtbf_s: float) -> None:
 def young_interval_s(blocking_s: float, mtbf_s: float) -> float:
     """Best interval to first order [1]_, ``sqrt(2 d M)``. [s].
 
-    Examples
-    --------
     >>> round(young_interval_s(40, 7 * 86400) / 3600, 1)  # BLOOM: they used about 3 h
     1.9
     """
@@ -187,8 +170,6 @@ def daly_interval_s(blocking_s: float, mtbf_s: float) -> float:
 
     ``sqrt(2 d M) (1 + sqrt(d/2M)/3 + d/18M) - d`` for ``d < 2 M``.
 
-    Examples
-    --------
     >>> round(daly_interval_s(60, 10_000)), daly_interval_s(60, 20)
     (1056, 20)
     """
@@ -208,8 +189,6 @@ def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
 
     The root of ``ln(1 - x) + x + d/M = 0`` with ``x = tau/M``, by bisection.
 
-    Examples
-    --------
     >>> round(exact_interval_s(60, 10_000))
     1056
     """

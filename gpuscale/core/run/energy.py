@@ -21,19 +21,10 @@ def power_w(
 ) -> float:
     """Power of the GPUs and their hosts, with the data centre's overhead. [W].
 
-    Parameters
-    ----------
-    n_gpus : float
-        GPUs. [1]
-    gpu_power_w : float
-        Power of one GPU; its TDP is the upper bound. [W]
-    host_power_w : float
-        CPUs, switches, NICs and fans of all hosts together. [W]
-    pue : float
-        Power usage effectiveness of the site, 1 or more. [1]
+    `n_gpus`: GPUs [1]. `gpu_power_w`: power of one GPU; its TDP is the upper bound [W].
+    `host_power_w`: CPUs, switches, NICs and fans of all hosts together [W]. `pue`: power usage
+    effectiveness of the site, 1 or more [1].
 
-    Examples
-    --------
     >>> power_w(8, 400)
     3200.0
     """
@@ -45,8 +36,6 @@ def power_w(
 def energy_j(power_w: float, time_s: float) -> float:
     """Energy. [J].
 
-    Examples
-    --------
     >>> energy_j(3200.0, 3600.0) / 3.6e6  # kWh
     3.2
     """
@@ -60,8 +49,6 @@ MOST_LOAD_FRAC = 1.2
 def node_power_w(rated_w: float, load_frac: float) -> float:
     """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W].
 
-    Examples
-    --------
     >>> node_power_w(10_200, 0.78)
     7956.0
     """
@@ -73,8 +60,6 @@ def node_power_w(rated_w: float, load_frac: float) -> float:
 def mean_power_w(work_w: float, idle_w: float, work_frac: float) -> float:
     """Power over a run that works `work_frac` of the time and idles the rest. [W].
 
-    Examples
-    --------
     >>> mean_power_w(8000, 2000, 0.9)
     7400.0
     """
@@ -105,8 +90,6 @@ class Site:
 def carbon_kg(energy_j: float, g_per_kwh: float) -> float:
     """CO2e of electricity. [kg].
 
-    Examples
-    --------
     >>> round(carbon_kg(433.2e3 * 3.6e6, 57) / 1e3, 1)  # BLOOM, arXiv:2211.02001: 24.7 t
     24.7
     """
@@ -120,8 +103,6 @@ def embodied_kg(
 ) -> float:
     """Share of the making of the machines, by the hours used of those of their life. [kg].
 
-    Examples
-    --------
     >>> round(embodied_kg(1e6, 164, 4 * 365.25 * 86400, 0.8))
     5846
     """

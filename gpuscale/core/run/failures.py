@@ -44,8 +44,6 @@ def mtbf_s(n_gpus: float, per_node_day: float, other_per_s: float = 0.0) -> floa
     `other_per_s`: further stops of the whole job: links, switches, pre-emption, software [1/s].
     Raises ValueError for negative rates or no GPU.
 
-    Examples
-    --------
     >>> round(mtbf_s(16384, 6.5e-3) / 3600, 2)  # RSC-1, arXiv:2410.21680: 1.8 h
     1.8
     """
@@ -62,8 +60,6 @@ def network_stops_per_s(
 ) -> float:
     """Count the stops by failing links and switches. [1/s].
 
-    Examples
-    --------
     >>> round(network_stops_per_s(16384, 512, 0.00057, 0.00051) * 86400, 3)  # Alibaba HPN
     0.315
     """
@@ -75,8 +71,6 @@ def network_stops_per_s(
 def interruptions(elapsed_s: float, mtbf_s: float) -> float:
     """Count the stops to expect in a time. [1].
 
-    Examples
-    --------
     >>> round(interruptions(54 * 86400, 24 * 3600 / (2048 * 4.21e-3)))  # Llama 3: 466
     466
     """
@@ -92,8 +86,6 @@ NOTHING_LEFT = 1e-15
 def poisson_quantile(mean: float, quantile: float) -> int:
     """Smallest count that a Poisson number of this mean exceeds with at most 1 - quantile. [1].
 
-    Examples
-    --------
     >>> poisson_quantile(0.18, 0.99), poisson_quantile(0.7, 0.99), poisson_quantile(0.0, 0.99)
     (2, 3, 0)
     """
@@ -119,21 +111,10 @@ def spare_machines(
     The smallest s with ``Poisson(s; n * rate * repair) >= quantile``; at least one domain (the
     machines behind a leaf, a rack, an NVL72), which can fail whole.
 
-    Parameters
-    ----------
-    n_machines : int
-        Machines of the job. [1]
-    per_machine_day : float
-        Failures of one machine. [1/day]
-    repair_s : float
-        Time until a failed machine is back. [s]
-    quantile : float
-        Availability wanted, 0 to 1. [1]
-    domain : int
-        Machines that fail together; 1 asks for none beyond the quantile. [1]
+    `n_machines`: machines of the job [1]. `per_machine_day`: failures of one machine [1/day].
+    `repair_s`: time until a failed machine is back [s]. `quantile`: availability wanted, 0 to 1
+    [1]. `domain`: machines that fail together; 1 asks for none beyond the quantile [1].
 
-    Examples
-    --------
     >>> spare_machines(128, 0.0014, 86400), spare_machines(512, 0.0014, 86400)  # ByteRobust: 2, 3
     (2, 3)
     """

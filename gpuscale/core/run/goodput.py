@@ -29,24 +29,11 @@ def effective_frac(interval_s: float, blocking_s: float, recovery_s: float, mtbf
 
     ``tau / (M e^(R/M) (e^((tau + d)/M) - 1))``
 
-    Parameters
-    ----------
-    interval_s : float
-        Work between two checkpoints, tau. [s]
-    blocking_s : float
-        Wait for one checkpoint, d. [s]
-    recovery_s : float
-        From a failure until work goes on: detect, diagnose, replace, start, load, R. [s]
-    mtbf_s : float
-        Mean time between failures, M. [s]
+    `interval_s`: work between two checkpoints, tau [s]. `blocking_s`: wait for one checkpoint, d
+    [s]. `recovery_s`: from a failure until work goes on: detect, diagnose, replace, start, load, R
+    [s]. `mtbf_s`: mean time between failures, M [s]. Returns: 0 to 1; 0 where a failure always
+    comes first [1].
 
-    Returns
-    -------
-    float
-        0 to 1; 0 where a failure always comes first. [1]
-
-    Examples
-    --------
     >>> round(effective_frac(20 * 60, 20, 600, 2.78 * 3600), 3)
     0.871
     """
@@ -69,8 +56,6 @@ def first_order_frac(
 
     ``(1 - (R + tau/2)/M) / (1 + d/tau)``; parts from the exact form where tau + R > M/5. [1].
 
-    Examples
-    --------
     >>> round(first_order_frac(20 * 60, 20, 600, 2.78 * 3600), 3)
     0.866
     """
@@ -134,8 +119,6 @@ def goodput(met: Conditions) -> Goodput:
     `met`: failures, recovery, saves; without a fixed interval the best one, at least the time that
     a save takes to be safe.
 
-    Examples
-    --------
     >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
     >>> found = goodput(llama3)
     >>> round(found.goodput_frac, 3), round(found.interval_s / 60, 1)
@@ -220,8 +203,6 @@ def outlook(
     `ideal_s`: time without any failure [s]. `met`: as expected. `low_per_node_day,
     high_per_node_day`: range of the failure rate [1/day].
 
-    Examples
-    --------
     >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
     >>> run = outlook(54 * 86400, llama3, 1.6e-3, 8.5e-3)
     >>> [round(s / 86400, 1) for s in (run.low_s, run.expected_s, run.high_s)]

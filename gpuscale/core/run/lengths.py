@@ -10,8 +10,6 @@ def padded_mean(mean_tokens: float, max_tokens: float, n_sequences: int) -> floa
     the mean times the n-th harmonic number (order statistics; Renyi 1953). Raises ValueError if a
     number is not positive, or the mean above the maximum.
 
-    Examples
-    --------
     >>> padded_mean(200.0, 2048.0, 1), round(padded_mean(200.0, 2048.0, 4))
     (200.0, 417)
     """

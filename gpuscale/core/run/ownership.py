@@ -82,8 +82,6 @@ class OwnCost:
 def capital_recovery_frac(interest_frac: float, years: float) -> float:
     """Yearly payment per dollar borrowed, ``i (1+i)^n / ((1+i)^n - 1)``; 1/n without interest. [1].
 
-    Examples
-    --------
     >>> round(capital_recovery_frac(0.08, 4), 4), capital_recovery_frac(0.0, 4)
     (0.3019, 0.25)
     """
@@ -101,8 +99,6 @@ def own_cost(owned: Owned) -> OwnCost:
     ``(CRF * capital - residual annuity + power * PUE * e * 8760 + colo * kW * 12 + staff +
     maintenance) / (8760 * GPUs * utilisation)``
 
-    Examples
-    --------
     >>> cluster = Owned(1024, 310e3, 8, 8e3, 4, 0.8, network_usd=4.35e6, usd_per_kwh=0.1, pue=1.3)
     >>> round(own_cost(cluster).total_usd_per_gpu_hour, 2)
     1.7
@@ -126,8 +122,6 @@ def own_cost(owned: Owned) -> OwnCost:
 def break_even_utilisation(owned: Owned, rent_usd_per_gpu_hour: float) -> float:
     """Share of the hours to be used for owning to cost as much as renting; may exceed 1. [1].
 
-    Examples
-    --------
     >>> cluster = Owned(1024, 310e3, 8, 8e3, 4, 0.8, usd_per_kwh=0.1, pue=1.3)
     >>> round(break_even_utilisation(cluster, 2.5), 2)
     0.49
@@ -143,8 +137,6 @@ def usd_per_million_tokens(usd_per_gpu_hour: float, n_gpus: float, tokens_per_s:
 
     ``p G / (rate * 3600) * 1e6``
 
-    Examples
-    --------
     >>> round(usd_per_million_tokens(2.30, 96, 288e3), 2)  # Kimi K2 on 96 H200: 0.21
     0.21
     """

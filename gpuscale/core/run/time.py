@@ -27,8 +27,6 @@ def training_flop(n_params: float, n_tokens: float) -> float:
     `n_params`: parameters; of a mixture of experts the active ones [1]. `n_tokens`: tokens seen
     [1]. Returns: FLOP of all steps together [FLOP].
 
-    Examples
-    --------
     >>> training_flop(70e9, 15e12)
     6.3e+24
     """
@@ -38,8 +36,6 @@ def training_flop(n_params: float, n_tokens: float) -> float:
 def cluster_flop_per_s(n_gpus: float, peak_flop_per_s: float, mfu_frac: float = 1.0) -> float:
     """Rate of `n_gpus` at a fraction of their peak. [FLOP/s].
 
-    Examples
-    --------
     >>> round(cluster_flop_per_s(4096, 990e12, 0.45) / 1e18, 6)
     1.824768
     """
@@ -51,8 +47,6 @@ def job_time_s(flop: float, flop_per_s: float, utilisation_frac: float = 1.0) ->
 
     Raises ValueError if the rate or the fraction is not positive.
 
-    Examples
-    --------
     >>> job_time_s(1e15, 312e12, 0.5)
     6.410256410256411
     """
@@ -69,21 +63,10 @@ def training_time_s(
 ) -> float:
     """Time to train on `n_tokens`, or of one step when they are the tokens of one batch. [s].
 
-    Parameters
-    ----------
-    n_params : float
-        Parameters; of a mixture of experts the active ones. [1]
-    n_tokens : float
-        Tokens. [1]
-    n_gpus : float
-        GPUs. [1]
-    flop_per_s_per_gpu : float
-        Peak of one GPU, or its achieved rate with `mfu_frac` 1. [FLOP/s]
-    mfu_frac : float
-        Model FLOP utilisation, 0 to 1. [1]
+    `n_params`: parameters; of a mixture of experts the active ones [1]. `n_tokens`: tokens [1].
+    `n_gpus`: GPUs [1]. `flop_per_s_per_gpu`: peak of one GPU, or its achieved rate with `mfu_frac`
+    1 [FLOP/s]. `mfu_frac`: model FLOP utilisation, 0 to 1 [1].
 
-    Examples
-    --------
     >>> round(training_time_s(70e9, 15e12, 4096, 990e12, 0.45) / 86400, 2)  # days
     39.96
     """
@@ -94,8 +77,6 @@ def training_time_s(
 def batch_tokens(seq_len: float, n_sequences: float, n_replicas: float = 1) -> float:
     """Tokens of one step: sequence length x sequences x data-parallel replicas. [1].
 
-    Examples
-    --------
     >>> batch_tokens(8192, 16, 128)
     16777216
     """
@@ -105,8 +86,6 @@ def batch_tokens(seq_len: float, n_sequences: float, n_replicas: float = 1) -> f
 def tokens_per_s(step_tokens: float, step_s: float) -> float:
     """Throughput of a step. [token/s].
 
-    Examples
-    --------
     >>> tokens_per_s(65536, 0.25)
     262144.0
     """
@@ -117,8 +96,6 @@ def tokens_per_s(step_tokens: float, step_s: float) -> float:
 def gpu_hours(n_gpus: float, time_s: float) -> float:
     """GPU time. [GPU-hour].
 
-    Examples
-    --------
     >>> gpu_hours(8, 7200)
     16.0
     """
@@ -128,8 +105,6 @@ def gpu_hours(n_gpus: float, time_s: float) -> float:
 def utilisation(achieved_flop_per_s: float, peak_flop_per_s: float) -> float:
     """Fraction of the peak that a rate is. [1].
 
-    Examples
-    --------
     >>> round(utilisation(400e12, 989e12), 4)
     0.4044
     """
@@ -142,26 +117,11 @@ def mfu(
 ) -> float:
     """Model FLOP utilisation of a measured step: useful FLOP over peak x time.
 
-    Parameters
-    ----------
-    n_params : float
-        Parameters; of a mixture of experts the active ones. [1]
-    step_tokens : float
-        Tokens of the whole step. [1]
-    step_s : float
-        Time of the whole step. [s]
-    n_gpus : float
-        GPUs. [1]
-    peak_flop_per_s : float
-        Dense peak of one GPU. [FLOP/s]
+    `n_params`: parameters; of a mixture of experts the active ones [1]. `step_tokens`: tokens of
+    the whole step [1]. `step_s`: time of the whole step [s]. `n_gpus`: GPUs [1]. `peak_flop_per_s`:
+    dense peak of one GPU [FLOP/s]. Returns: 0 to 1 for a possible step; above 1 the input is wrong
+    (errata E7) [1].
 
-    Returns
-    -------
-    float
-        0 to 1 for a possible step; above 1 the input is wrong (errata E7). [1]
-
-    Examples
-    --------
     >>> round(mfu(13e9, 65536, 0.850, 1, 312e12), 2)  # printed as "measured" in the Q&A
     19.28
     """
@@ -171,8 +131,6 @@ def mfu(
 def share(part: float, *others: float) -> float:
     """Fraction that a part is of the sum of all parts, e.g. communication of a step. [1].
 
-    Examples
-    --------
     >>> share(0.001, 0.015)
     0.0625
     """
@@ -185,8 +143,6 @@ def share(part: float, *others: float) -> float:
 def exposed_s(communication_s: float, hidden_frac: float) -> float:
     """Communication left visible when a fraction is hidden under compute. [s].
 
-    Examples
-    --------
     >>> exposed_s(0.011, 0.5)
     0.0055
     """

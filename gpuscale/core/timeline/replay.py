@@ -37,24 +37,11 @@ def replay(
     A forward pass needs that of the stage before it; a backward pass that of the stage after it,
     or on the last stage its own forward pass; weight gradients follow their input gradients.
 
-    Parameters
-    ----------
-    order : sequence
-        Work of each device, of `orders`.
-    duration : callable
-        Time of a pass. [s]
-    hop_s : float
-        Time from the end of a pass on one device to its use on another. [s]
-    lead : callable, optional
-        Time that the device needs before a pass, whether or not its input is there. [s]
+    `order`: work of each device, of `orders`. `duration`: time of a pass [s]. `hop_s`: time from
+    the end of a pass on one device to its use on another [s]. `lead`: time that the device needs
+    before a pass, whether or not its input is there [s]. Raises ValueError if the lists wait for
+    each other.
 
-    Raises
-    ------
-    ValueError
-        If the lists wait for each other.
-
-    Examples
-    --------
     >>> from gpuscale.core.schedules import orders
     >>> replay(orders("1f1b", 4, 1, 8), lambda op: 1.0 if op.kind == "F" else 2.0).length_s
     33.0
@@ -113,8 +100,6 @@ def stretched(
     The length grows with the time of a transfer, in straight pieces that only get steeper, so
     Newton's method ends in a few steps. A schedule that is longer already is returned as it is.
 
-    Examples
-    --------
     >>> from gpuscale.core.schedules import orders
     >>> run, hop = stretched(orders("1f1b", 4, 1, 8), lambda op: 1.0, 25.0)
     >>> round(run.length_s, 9), round(hop, 9)

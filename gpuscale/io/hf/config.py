@@ -26,24 +26,9 @@ GENERIC_REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "
 def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, list[str]]:
     """Read a Hugging Face config.
 
-    Parameters
-    ----------
-    config : mapping
-        The parsed `config.json`.
-    where : str
-        Name of the file in errors and of the model when the config has no name.
-
-    Returns
-    -------
-    spec : ModelSpec
-        The model.
-    warnings : list of str
-        What was assumed or left out.
-
-    Raises
-    ------
-    GpuscaleError
-        If keys are missing or wrong; one line that names file and key.
+    `config`: the parsed `config.json`. `where`: name of the file in errors and of the model when
+    the config has no name. Returns `spec`: the model. `warnings`: what was assumed or left out.
+    Raises GpuscaleError if keys are missing or wrong; one line that names file and key.
     """
     wrapper_type = _model_type(config, where)
     text, text_type = _text_part(config, wrapper_type, where)

@@ -171,8 +171,6 @@ def low_rank_query(hidden_size: int, rank: int | None, width: int) -> tuple[Line
 def mean_context_tokens(seq_len: int, window_tokens: int | None, causal: bool) -> float:
     """Keys that one query meets, mean over the sequence.
 
-    Examples
-    --------
     >>> mean_context_tokens(4, None, True)  # 1, 2, 3, 4
     2.5
     >>> mean_context_tokens(4, 2, True)  # 1, 2, 2, 2
