@@ -44,6 +44,7 @@ FOLLOWS = {
     "offload_activations": {"recompute"},
     "rl.engine": {"rl.rollout_tp"},
     "rl.prompts": {"rl.updates"},
+    "rl.prompt": {"seq_len"},
     "cp": {"cp_kind"},
 }
 """Field that cannot be said -> those that are other for it."""
@@ -120,6 +121,43 @@ def test_a_fine_tuning_job_is_read_back_as_it_was(job, wrapper):
             assert result.step_s == answer["step_s"]
 
 
+@st.composite
+def rolled_out(draw):
+    framework = draw(st.sampled_from(sorted(RL)))
+    asked = {
+        "model": draw(st.sampled_from(("llama3-8b", "qwen2.5-7b"))),
+        "software": RL[framework],
+        "method": draw(st.sampled_from(("grpo", "dapo", "dpo", "rloo", "ppo"))),
+        "gpus": draw(st.sampled_from((1, 8, 16))),
+        "micro_batch": draw(st.sampled_from((1, 2))),
+        "prompts": draw(st.sampled_from((16, 128))),
+        "seq_len": None,
+        "recompute": draw(st.sampled_from(("none", "full"))),
+        "offload": draw(st.sampled_from((None, "parameters,optimizer"))),
+    }
+    if asked["method"] == "dpo":
+        return framework, asked | {"seq_len": 2048}
+    asked["prompt"] = draw(st.sampled_from((512, 1024)))
+    asked["max_response"] = draw(st.sampled_from((1024, 7168)))
+    if asked["method"] != "ppo":
+        asked["group"] = draw(st.sampled_from((4, 16)))
+    if draw(st.booleans()):
+        asked["rollout_tp"] = draw(st.sampled_from((1, 2)))
+    return framework, asked
+
+
+@settings(max_examples=25, deadline=None)
+@given(rolled_out(), st.sampled_from(("torchrun", "slurm")))
+def test_a_job_of_rl_is_read_back_as_it_was(job, wrapper):
+    framework, asked = job
+    with suppress(GpuscaleError):  # no such job
+        saved = gpuscale.memory(**asked, gpu="h100-sxm").to_dict()["job"]
+        written, name, text = launch_script(launch_of(saved), framework, wrapper)
+        again, _, _ = read_again(written, name, text, saved)
+        assert left_over(saved, again, written.unsaid_fields) == {}, text
+        assert again["model"] == saved["model"]
+
+
 PRETRAINING = {
     "megatron": ("megatron-core", ("llama3-8b", "mixtral-8x7b", "deepseek-v3")),
     "megatron-bridge": ("megatron-bridge", ("llama3-8b", "qwen3-30b-a3b")),
@@ -136,7 +174,7 @@ SAID = {
     "precision": "fp8",
     "sequence_parallel": "sequence parallelism",
     "zero_stage": "ZeRO",
-    "shard_group_size": "shards of|replicas of",
+    "shard_group_size": "shards of|replicas of|ZeRO",
     "offload_optimizer": "on the host|offload",
 }
 """Field of a layout -> what its words hold where a framework has none for it."""
@@ -197,4 +235,4 @@ def test_a_pre_training_layout_is_read_back_as_it_was(job, wrapper):
             if one[key] != two[key] and key not in idle
             and not (key in SAID and re.search(SAID[key], unsaid))
         }  # fmt: skip
-        assert other == {}, (written.unsaid, text)
+        assert other == {}, (other, written.unsaid, text)

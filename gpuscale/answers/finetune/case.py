@@ -313,10 +313,11 @@ def job_of(
     case: Case, job: Job, rl: Mapping[str, Any] | None = None, said: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Keep a job whole, as `launch` reads it; `rl`: fields of a step of RL."""
-    method = job.method
+    method, frozen = job.method, finetune_parameters(case.software).frozen_bytes
+    whole = method.adapts and method.base == "bf16" and frozen == FP32_BYTES
     tuning: dict[str, Any] = {
         "method": method.kind,
-        "base": method.base,
+        "base": "fp32" if whole else method.base,
         "optimizer": job.optimizer.name,
         "tuning.loss": job.loss,
         "tuning.attention": job.attention,

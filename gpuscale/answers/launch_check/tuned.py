@@ -100,6 +100,7 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
     micro = found.micro_batch_size or DEFAULT_MICRO_BATCH.get(found.kind, 1)
     if not found.micro_batch_size:
         found.notes.append(f"micro-batch {micro}, as the files name none")
+    weights = None if found.weights == "fp32" else found.weights  # TRL's own habit
     dp = max(1, n_gpus // (found.tp * found.pp * found.cp))
     batch = found.global_batch_size or micro * dp * (found.accumulation or 1)
     trained = _samples(found, batch) or {"method": method, "global_batch": batch}
@@ -108,7 +109,7 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
         gpus=n_gpus,
         rank=found.lora_rank or DEFAULT_RANK if method != "full" else None,
         targets=_targets(found, model) if method != "full" else (),
-        base="nf4" if method == "qlora" and found.rl else found.weights,
+        base="nf4" if method == "qlora" and found.rl else weights,
         software=software_of(found),
         seq_len=length,
         micro_batch=micro,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def value_of(row: RowSpec, word: Any) -> Any:
     ('full', 'full', None)
     """
     if row.kind == "list":
-        parts = word if isinstance(word, list) else str(word).replace(",", " ").split()
+        parts = word if isinstance(word, list) else re.findall(r"[^\s,\[\]'\"]+", str(word))
         values = [_inverse(row, one) if row.words else str(one) for one in parts]
         return None if any(one is None for one in values) else tuple(values)
     if row.words:
@@ -201,13 +202,13 @@ def _is(got: Any, word: Any) -> bool:
     return any(got == one or _name(got) == _name(one) for one in among)
 
 
-def unsaid(fields: Fields, said: Iterable[str]) -> list[str]:
-    """Fields of a job that nothing says and that are not at rest."""
-    known = set(said)
+def unsaid(fields: Fields, said: Iterable[str], habits: Fields) -> list[str]:
+    """Fields of a job that nothing says, and that the framework's own `habits` are not."""
+    known, rest = set(said), {**REST, **habits}
     if known & {"accumulation", "global_batch_size"} and "micro_batch_size" in known:
         known |= {"accumulation", "global_batch_size"}
     return [
         name
         for name, value in fields.items()
-        if name not in known and value is not None and value != REST.get(name)
+        if name not in known and value is not None and value != rest.get(name)
     ]

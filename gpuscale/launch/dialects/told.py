@@ -36,8 +36,8 @@ def told(job: TrainingLaunch) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if not idle.get(name)}
 
 
-NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps")
-"""Fields that the launcher says."""
+NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps", "software", "lora_alpha")
+"""Fields that the launcher says, or that change nothing here."""
 PHRASES = {
     "tp": "tensor parallelism {}",
     "pp": "pipeline parallelism {}",

@@ -23,6 +23,10 @@ DEGREES = ("tp", "pp", "cp", "ep", "rl.engine")
 """Fields without which a file would start another job on other ranks."""
 
 
+AUTO = dict.fromkeys(("global_batch_size", "micro_batch_size", "accumulation"), "auto")
+"""Batch of a second file where the first one's words are not of the same numbers."""
+
+
 def writes(job: TrainingLaunch, name: str) -> Written:
     """Write a job as a framework's files.
 
@@ -53,11 +57,11 @@ def writes(job: TrainingLaunch, name: str) -> Written:
     for one in way.beside:
         if matches(one.when, fields):
             other = dialect(one.framework)
-            inner, more = _table(other, fields)
+            inner, more = _table(other, fields | (AUTO if "rl.method" in fields else {}))
             files.append(LaunchFile(other.writing[0].file, text_of(other.writing[0].form, inner)))
             said |= more
             table |= {one.option: other.writing[0].file} if one.option else {}
-    left = [n for n in unsaid(fields, said) if n not in (*NEVER_SAID, "software", "lora_alpha")]
+    left = [n for n in unsaid(fields, said, _habits(name, fields)) if n not in NEVER_SAID]
     if degrees := [phrase(n, fields[n]) for n in left if n in DEGREES]:
         raise GpuscaleError(
             f"{framework.title or name} cannot say {', '.join(degrees)}",
@@ -65,6 +69,16 @@ def writes(job: TrainingLaunch, name: str) -> Written:
         )
     because = {n: framework.unsaid.get(n, "") for n in left}
     return _written(framework, way, table, files, {n: fields[n] for n in left}, because)
+
+
+def _habits(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Find what the framework does by itself where nobody says and REST is of another mind."""
+    from gpuscale.io.frameworks import framework_habits
+
+    facts = {"method": str(fields["method"]), "task": str(fields.get("rl.method") or "sft")}
+    facts["devices"] = "one" if fields["n_gpus"] == 1 else "many"
+    found = framework_habits(name, facts)
+    return {key: found[key].value for key in ("recompute",) if key in found}
 
 
 def _table(framework: FrameworkFile, fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.job import Written
-from gpuscale.launch.out.megatron import narrow_states
+from gpuscale.launch.out.megatron import SHARDED_ALONE, narrow_states
 
 if TYPE_CHECKING:
     from gpuscale.launch.job import TrainingLaunch
@@ -83,6 +83,8 @@ def write(job: TrainingLaunch) -> Written:
     given = options(job, unsaid) | _precision(job) | _optimizer(job) | _settings(job)
     if job.layout.schedule not in ("1f1b", "interleaved"):
         unsaid.append(f"the schedule {job.layout.schedule}")
+    if job.layout.zero_stage == 0 and narrow_states(job):
+        unsaid.append(SHARDED_ALONE)
     if job.layout.offload_activations:
         unsaid.append("activations offloaded to the host")
     words = [f"{_forced(key)}={_text(value)}" for key, value in given.items()]

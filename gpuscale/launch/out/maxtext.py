@@ -196,7 +196,9 @@ def _say(job: TrainingLaunch, unsaid: list[str]) -> None:
         unsaid.append("no recomputation: norms and activation functions are computed again")
     if lay.tp > 1 and not lay.sequence_parallel:
         unsaid.append("no sequence parallelism: the tensor axis splits activations too")
-    if lay.dp == lay.ep and lay.zero_stage and lay.dp * lay.cp > 1:
+    if (lay.dp == lay.ep and lay.zero_stage and lay.dp * lay.cp > 1) or (
+        lay.ep > 1 and lay.zero_stage < 3
+    ):
         unsaid.append(f"ZeRO-{lay.zero_stage} over the ranks of experts or of context parallelism")
     if lay.recompute_layers is not None:
         unsaid.append(f"recomputation of {lay.recompute_layers} layers a stage: all are written")

@@ -219,6 +219,8 @@ def _layout(job: TrainingLaunch) -> tuple[list[str], list[str]]:
         flags += _pair("--expert-tensor-parallel-size", lay.etp)
     flags += _stages(job)
     flags += _data_parallel(job)
+    if lay.zero_stage == 0 and narrow_states(job):
+        unsaid.append(SHARDED_ALONE)
     flags += _recompute(job, unsaid)
     if lay.schedule not in ("1f1b", "interleaved"):
         unsaid.append(f"the schedule {lay.schedule}: Megatron runs 1F1B, interleaved with --vpp")
@@ -322,6 +324,9 @@ def _data_parallel(job: TrainingLaunch) -> list[str]:
     if lay.overlap_dp:
         flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
     return flags + _instances(lay)
+
+
+SHARDED_ALONE = "ZeRO-0: the optimizer of these states is sharded (ZeRO-1 is written)"
 
 
 def narrow_states(job: TrainingLaunch) -> bool:

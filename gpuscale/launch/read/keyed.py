@@ -26,6 +26,7 @@ BRIDGE = {
     "sequence_length": "seq_len",
     "num_nodes": "n_nodes",
     "devices": "gpus_per_node",
+    "num_distributed_optimizer_instances": "dp_replicate",
     "gpus_per_node": "gpus_per_node",
 }
 

@@ -256,7 +256,8 @@ def _degrees(table: dict[str, Any], found: Found) -> None:
         found.vpp = _repeats(table, found)
     fsdp = axis("ici", "fsdp", -1), axis("ici", "fsdp_transpose"), axis("dcn", "fsdp")
     sharded = str(table.get("shard_optimizer_over_data", "")).lower() == "true"
-    found.zero_stage = int(sharded) if all(n == 1 for n in fsdp) else 3
+    whole_weights = all(n == 1 for n in fsdp) and found.ep == 1  # `embed` is split over experts
+    found.zero_stage = int(sharded) if whole_weights else 3
     outer = axis("dcn", "data", -1)
     replicas = max(1, outer) * max(1, axis("ici", "data"))
     if found.zero_stage == 3 and replicas > 1:

@@ -118,6 +118,8 @@ def read_accelerate(table: dict[str, Any]) -> Found:
         _accelerate_deepspeed(section(table, "deepspeed_config"), found)
     elif kind == "FSDP":
         _fsdp(section(table, "fsdp_config"), found)
+    elif kind == "MULTI_GPU":  # replicas, where the program is told of no DeepSpeed
+        found.places["launcher"] = "accelerate"
     _parallelism(section(table, "parallelism_config"), found)
     return found
 
@@ -360,6 +362,8 @@ def read_command(words: list[str], table: dict[str, Any]) -> Found:
         found.method = "pretrain"  # from random weights (run_clm.py)
     if ours and table.get("dtype") == "float32":
         found.software = "trl"
+        if found.method in ("lora", "dora"):
+            found.weights = found.weights or "fp32"
     if kind == "trainer":
         found.program, found.options = programs[-1] if programs else "", table
         if NO_TRAINING.search(last) and not TRAINS.search(last):

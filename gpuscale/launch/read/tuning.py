@@ -133,6 +133,7 @@ def _oumi(at: Nested) -> None:
         found.method, found.lora_rank = "qlora" if four_bit else "lora", found.lora_rank or 8
     else:
         found.lora_rank = None
+    found.zero_stage = 0
     if at.true("fsdp.enable_fsdp"):
         found.zero_stage = _sharded(at.text("fsdp.sharding_strategy"))
         found.offload_parameters = at.true("fsdp.cpu_offload")
