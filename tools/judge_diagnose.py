@@ -130,6 +130,7 @@ def _size(row: dict[str, str]) -> float | None:
 def judge_runs(path: Path, show: bool) -> None:
     """Score the diagnosis of each row of `path`."""
     from gpuscale.answers.diagnose import Diagnose
+    from gpuscale.errors import GpuscaleError
 
     counts: Counter[str] = Counter()
     with path.open(encoding="utf-8") as file:
@@ -145,7 +146,13 @@ def judge_runs(path: Path, show: bool) -> None:
                 settings=(row["settings"],) if row["settings"] else (),
                 measured=(row["symptom"],),
             )
-            d = question.answer().result
+            try:
+                d = question.answer().result
+            except GpuscaleError as error:
+                for group in ("weak" if row["quality"] == "weak" else "full", "all"):
+                    counts[f"{group} rows"] += 1
+                print(f"{row['id'][-4:]} refused: {error}")
+                continue
             names = [c.cause for c in d.causes]
             weak = "weak" if row["quality"] == "weak" else "full"
             wanted = row["confirmed_cause"]

@@ -58,6 +58,9 @@ UNITS: dict[str, tuple[str, float]] = {
     "req/s": ("requests/s", 1.0),
     "MHz": ("Hz", 1e6),
     "W": ("W", 1.0),
+    "billion": ("", 1e9),
+    "million": ("", 1e6),
+    "Mpps": ("packets/s", 1e6),
     "C": ("C", 1.0),
 }
 """Unit as printed -> (SI unit, factor)."""

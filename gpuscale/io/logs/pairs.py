@@ -8,47 +8,32 @@ from collections.abc import Iterator, Mapping
 from gpuscale.core.diagnosis.facts import UNITS
 
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[ T]?|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
+_SPACE = re.compile(r"\s{2,}")
 _NUMBER = r"([-+]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+_UNIT = r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*(?![\w/]))"
 _KEYED = re.compile(
-    r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?\s{0,20}[:=]{1,2}\s{0,20}['\"]?"
-    + _NUMBER
-    + r"\s?(%|[A-Za-zµ]+(?:/[A-Za-z]+)*)?"
+    r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?\s?(?:[:=]{1,2}|│)\s?['\"]?" + _NUMBER + rf"\s?{_UNIT}?"
 )
-_BARE = re.compile(_NUMBER + r"\s?(%|[A-Za-zµ]+(?:/[A-Za-z]+)*)")
-WORDS = {
-    "tok/s": "tokens/s",
-    "tok/sec": "tokens/s",
-    "tokens/sec": "tokens/s",
-    "tokens/second": "tokens/s",
-    "token/s": "tokens/s",
-    "t/s": "tokens/s",
-    "samples/sec": "samples/s",
-    "seqs/s": "samples/s",
-    "tflops/s": "TFLOP/s",
-    "tflop/s": "TFLOP/s",
-    "tflop/s/gpu": "TFLOP/s",
-    "tflops/gpu": "TFLOP/s",
-    "tflops": "TFLOP/s",
-    "seconds": "s",
-    "second": "s",
-    "sec": "s",
-    "secs": "s",
-    "msec": "ms",
-    "minutes": "min",
-    "gib": "GiB",
-    "mib": "MiB",
-    "gb": "GB",
-    "mb": "MB",
-    "gbps": "Gbps",
-    "gb/s": "GB/s",
-    "mb/s": "MB/s",
-    "iter/s": "it/s",
-    "its/s": "it/s",
-    "steps/s": "it/s",
-    "iters/s": "it/s",
-    "requests/s": "req/s",
+_BARE = re.compile(rf"{_NUMBER}\)?\s?{_UNIT}")
+_SPAN = re.compile(
+    r"\b(?:(\d+)\s?h(?:ours?)?\s?)?(\d+)\s?m(?:in|inutes?)?\s?(\d+(?:\.\d+)?)\s?s(?:ec|econds)?\b"
+)
+_TIMED = re.compile(r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*)(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_COUNTED = {
+    r"t|tok|tokens?|words?": "tokens/s",
+    r"samples?|examples?|seqs?|sequences|images?|imgs?|rows": "samples/s",
+    r"it|its|iters?|iterations?|steps?|batch(?:es)?": "it/s",
+    r"reqs?|requests?": "req/s",
+    r"t(?:era)?f(?:lops?)?": "TFLOP/s",
+    r"gf(?:lops?)?": "GFLOPS",
 }
-PLAIN = ("B", "m", "h", "C", "W")
+"""What is counted a second -> its unit."""
+_TIMES = {"s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "ms": "ms", "us": "us"}
+_LONE = {"msec": "ms", "minutes": "min", "mins": "min", "hours": "h", "tflops": "TFLOP/s"}
+_SIZED = {u.lower(): u for u in ("KiB", "MiB", "GiB", "TiB", "GB", "MB", "TB", "Gbps")}
+_EACH = ("gpu", "device", "rank", "chip", "card", "user", "s")
+_ENDS = re.compile(r"(?<!per)_(ms|us|gb|gib|mb|mib|gbps|seconds|sec)$")
+PLAIN = ("B", "m", "h", "C")
 """Units that a single letter is too little to be, where a key does not ask for one."""
 
 Pair = tuple[str, float, str, str]
@@ -56,18 +41,52 @@ Pair = tuple[str, float, str, str]
 
 
 def unit_of(word: str) -> str:
-    """Return the unit that a word is; empty for none."""
+    """Return the unit that a word is; empty for none.
+
+    Examples
+    --------
+    >>> unit_of("tok/sec"), unit_of("TF/s/GPU"), unit_of("sec/batch"), unit_of("loss/s")
+    ('tokens/s', 'TFLOP/s', 's', '')
+    """
     if word in UNITS and word not in PLAIN:
         return word
-    return WORDS.get(word.lower(), "")
+    head, *below = word.lower().split("/")
+    if not below:
+        return _TIMES.get(head) or _LONE.get(head) or _SIZED.get(head, "")
+    if below[0] in ("s", "sec", "second") and below[1:] in ([], *([w] for w in _EACH)):
+        size = f"{_SIZED.get(head, '')}/s"
+        counted = (u for names, u in _COUNTED.items() if re.fullmatch(names, head))
+        return size if size in UNITS else next(counted, "")
+    if below[0] in _EACH:  # TFLOPS/GPU
+        return _LONE.get(head, "")
+    steps = re.fullmatch("it|iter|iteration|step|batch", below[0])
+    return _TIMES.get(head, "") if steps and len(below) == 1 else ""
+
+
+def with_spans(text: str) -> str:
+    """Write times of hours and minutes in seconds.
+
+    Examples
+    --------
+    >>> with_spans("step took 1m 25s"), with_spans("train_runtime = 0:20:34.5")
+    ('step took 85 s', 'train_runtime = 1234.5 s')
+    """
+
+    def seconds(h: str | None, m: str, s: str) -> str:
+        return f"{int(h or 0) * 3600 + int(m) * 60 + float(s):.12g} s"
+
+    text = _SPAN.sub(lambda hit: seconds(hit[1], hit[2], hit[3]), text)
+    return _TIMED.sub(lambda hit: hit[1] + seconds(hit[2], hit[3], hit[4]), text)
 
 
 def _of_key(key: str) -> tuple[str, str]:
     """(name, unit) that a key says: ``Mean TPOT (ms)``, ``memory[GB]``, ``step_time_ms``."""
-    hit = re.search(r"[(\[]([^()\[\]]{1,16})[)\]]\s*$", key)
-    unit = unit_of(hit[1]) if hit else ""
-    name = re.sub(r"\W+", "_", (key[: hit.start()] if hit and unit else key).lower()).strip("_")
-    if not unit and (end := re.search(r"_(ms|us|gb|gib|mb|mib|gbps|seconds|sec)$", name)):
+    hit = re.search(r"[(\[]([^()\[\]]{1,16})[)\]]", key)
+    last = key.rsplit(" ", 1)[-1]
+    unit = unit_of(hit[1]) if hit else unit_of(last) if "/" in last else ""
+    rest = key[: hit.start()] + key[hit.end() :] if hit and unit else key
+    name = re.sub(r"\W+", "_", rest.lower()).strip("_")
+    if not unit and not hit and (end := _ENDS.search(name)):
         unit = unit_of(end[1])
         name = name[: end.start()]
     return name, unit
@@ -77,17 +96,21 @@ def pairs_of(text: str, same: Mapping[str, str]) -> Iterator[Pair]:
     """List what a line says by key, then numbers with a unit of their own."""
     if re.match(r"\s*#\s?\w+:", text):  # a comment
         return
-    text = _CLOCK.sub(" ", text[:1_000])
+    text = _SPACE.sub("  ", _CLOCK.sub(" ", text[:1_000])).replace("  ", " ")
     taken: list[tuple[int, int]] = []
     for hit in _KEYED.finditer(text):
         key = hit[1].strip()
-        if re.search(r"\.(py|cc|cpp|cu|go|rs|h)\b|https?|/\w+/", key):
+        if re.search(r"\.(py|cc|cpp|cu|go|rs|h)\b|https?|/\w{3,}/", key):
             continue
         name, asked = _of_key(key)
         name = name[-60:]
         known, _, usual = same.get(name, "").partition(" ")
-        word = unit_of(hit[3] or "") or ("%" if hit[3] == "%" else "")
-        unit = word or asked or (usual if known else "")
+        word = unit_of(hit[3] or "")
+        if not word and hit[3] in ("m", "h") and "time" in name:
+            word = hit[3]
+        strange = "/" in (hit[3] or "") and not word  # a unit that is not known
+        unit = word or ("" if strange else asked or (usual if known else ""))
+        known = "" if strange else known
         value = float(hit[2].replace(",", "").replace("_", ""))
         if known and usual == "frac" and not word:
             unit = "%" if value > 1.5 else "frac"
@@ -95,7 +118,7 @@ def pairs_of(text: str, same: Mapping[str, str]) -> Iterator[Pair]:
         if name:
             yield known or name, value * UNITS[unit][1], unit, hit[2]
     for hit in _BARE.finditer(text):
-        unit = "%" if hit[2] == "%" else unit_of(hit[2])
+        unit = unit_of(hit[2])
         if unit and not any(a <= hit.start(1) < b for a, b in taken):
             name = "of_" + re.sub(r"\W+", "_", unit if unit != "%" else "percent").lower()
             yield (

@@ -108,6 +108,7 @@ class Patterns:
     tables: list[Table] = field(default_factory=list)
     arguments: list[tuple[str, Any]] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
+    sections: dict[str, str] = field(default_factory=dict)  # heading -> what names below end with
     same: dict[str, str] = field(default_factory=dict)  # see `pairs`
 
 
@@ -139,6 +140,7 @@ def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
         "table",
         "arguments",
         "same",
+        "sections",
     }
     if unknown := sorted(set(table) - known):
         raise GpuscaleError(f"presets/log/{name}.toml: unknown key `{unknown[0]}`")
@@ -147,6 +149,7 @@ def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
     all_.software[name] = table.get("software", "")
     all_.starts += table.get("starts", [])
     all_.same |= table.get("same", {})
+    all_.sections |= table.get("sections", {})
     skip = int(table.get("skip", 0))
     for entry in table.get("line", ()):
         finds = tuple(_find(name, text) for text in entry["find"])

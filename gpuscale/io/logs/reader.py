@@ -14,7 +14,7 @@ from typing import IO
 
 from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
 from gpuscale.core.diagnosis.series import Series
-from gpuscale.io.logs.pairs import pairs_of
+from gpuscale.io.logs.pairs import pairs_of, with_spans
 from gpuscale.io.logs.patterns import Line, Patterns, Table, load_patterns
 from gpuscale.io.logs.screen import Screen
 from gpuscale.io.logs.values import cells, made_of
@@ -31,7 +31,11 @@ LARGE = 2 << 20
 """Bytes from which on lines without a literal are passed over at once."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]{0,200}\x07")
 _SIGNS = b"0123456789.,+-:%()[] "
-_PAIR = re.compile(rb"[A-Za-z)\]%'\"] {0,20}[:=] {0,20}'?[-+]?\d|\d ?[A-Za-z%]+/s|\d ?[GM]i?B\b")
+_PAIR = re.compile(
+    rb"[A-Za-z)\]%'\"] {0,60}(?:[:=]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
+    rb"|\d\)? ?(?:[A-Za-z%]+/s|[GM]i?B\b|TFLOPS|[smuM][sHW]?z?[,;) \n]|s$)"
+)
+_TIMED = re.compile(rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d")
 _STEP = re.compile(
     r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)\W{1,4}(\d{1,12})\b", re.IGNORECASE
 )
@@ -109,6 +113,8 @@ class _Reader:
         self.known += [(h.encode(), t) for t in patterns.tables for h in t.has]
         self.dumps = [(h.encode(), search) for h, search in patterns.arguments]
         self.starts = [s.encode() for s in patterns.starts]
+        self.sections = {h.encode(): end for h, end in patterns.sections.items()}
+        self.section = ""  # what names end with below a heading
         self.open: list[tuple[Table, dict[str, str], list[int]]] = []
         self.last_step: dict[tuple[int | None, str], float] = {}
         self.run, self.pending, self.measured = 0, False, False
@@ -134,7 +140,7 @@ class _Reader:
             return range(n)
         if self.screen is None and not self.plain:
             try:
-                literals = {h for h, _ in (*self.known, *self.dumps)} | set(self.starts)
+                literals = {h for h, _ in (*self.known, *self.dumps)} | set(self.starts) | self.sections.keys()
                 self.screen = Screen(literals, whole)
             except ImportError:
                 self.plain = True
@@ -148,6 +154,9 @@ class _Reader:
         if self.open and rows and self._row(raw, number):
             return
         shape = raw[:LONGEST].translate(None, _SIGNS)
+        if (heading := raw.strip()) in self.sections:
+            self.section = self.sections[heading]
+            return
         found = self.shapes[shape] if shape in self.shapes else self._shape(shape, raw)
         if found is None:
             return
@@ -156,7 +165,8 @@ class _Reader:
         if count > MANY and count % (8 if count < VERY_MANY else 64):
             self.log.thinned = max(self.log.thinned, 8 if count < VERY_MANY else 64)
             return
-        self._line(raw[:LONGEST].decode("utf-8", "replace"), number, found)
+        text = raw[:LONGEST].decode("utf-8", "replace")
+        self._line(with_spans(text) if _TIMED.search(raw) else text, number, found)
 
     def _shape(self, shape: bytes, raw: bytes) -> _Shape | None:
         """Tables for a shape of line that was not met before; None where none applies."""
@@ -305,6 +315,7 @@ class _Reader:
         kind: Line,
     ) -> None:
         unit, _, si = units
+        name += self.section
         log = self.log
         log.counts[name] = log.counts.get(name, 0) + 1
         key = (self.run, rank, name)

@@ -20,13 +20,9 @@ def cells(
     elif text is None:
         return
     elif kind == "row":
-        values = sorted(float(v) for v in text.split()[:64])
-        for key, value in (
-            (f"{name}_max", values[-1]),
-            (f"{name}_median", values[len(values) // 2]),
-        ):
-            si, factor = UNITS[rest]
-            yield key, (value * factor, si, f"{value:g} {rest}")
+        si, factor = UNITS[rest]
+        for k, value in enumerate(text.split()[:64]):
+            yield f"{name}_{k}", (float(value) * factor, si, f"{value} {rest}")
     elif kind == "size":
         hit = re.match(r"([\d.]+)\s*(\w+)", text)
         if hit and (hit[2] in UNITS or hit[2] in COUNTS):
