@@ -12,13 +12,13 @@ _SPACE = re.compile(r"\s{2,}")
 _NUMBER = r"([-+]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _UNIT = r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*(?![\w/]))"
 _KEYED = re.compile(
-    r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?\s?(?:[:=]{1,2}|│)\s?['\"]?" + _NUMBER + rf"\s?{_UNIT}?"
+    r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"]?" + _NUMBER + rf"\s?{_UNIT}?"
 )
 _BARE = re.compile(rf"{_NUMBER}\)?\s?{_UNIT}")
 _SPAN = re.compile(
     r"\b(?:(\d+)\s?h(?:ours?)?\s?)?(\d+)\s?m(?:in|inutes?)?\s?(\d+(?:\.\d+)?)\s?s(?:ec|econds)?\b"
 )
-_TIMED = re.compile(r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*)(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_TIMED = re.compile(r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 _COUNTED = {
     r"t|tok|tokens?|words?": "tokens/s",
     r"samples?|examples?|seqs?|sequences|images?|imgs?|rows": "samples/s",
@@ -30,9 +30,10 @@ _COUNTED = {
 """What is counted a second -> its unit."""
 _TIMES = {"s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "ms": "ms", "us": "us"}
 _LONE = {"msec": "ms", "minutes": "min", "mins": "min", "hours": "h", "tflops": "TFLOP/s"}
-_SIZED = {u.lower(): u for u in ("KiB", "MiB", "GiB", "TiB", "GB", "MB", "TB", "Gbps")}
+_SIZED = {u.lower(): u for u in ("KiB", "MiB", "GiB", "TiB", "GB", "MB", "TB", "Gbps", "MHz")}
 _EACH = ("gpu", "device", "rank", "chip", "card", "user", "s")
 _ENDS = re.compile(r"(?<!per)_(ms|us|gb|gib|mb|mib|gbps|seconds|sec)$")
+_EACH_S = (("token", "tokens/s"), ("request", "req/s"), ("sample", "samples/s"))
 PLAIN = ("B", "m", "h", "C")
 """Units that a single letter is too little to be, where a key does not ask for one."""
 
@@ -81,12 +82,15 @@ def with_spans(text: str) -> str:
 
 def _of_key(key: str) -> tuple[str, str]:
     """(name, unit) that a key says: ``Mean TPOT (ms)``, ``memory[GB]``, ``step_time_ms``."""
-    hit = re.search(r"[(\[]([^()\[\]]{1,16})[)\]]", key)
+    hits = list(re.finditer(r"[(\[]([^()\[\]]{1,16})[)\]]", key))
+    said = [(h, u) for h in hits if (u := unit_of(h[1]) or (h[1] if h[1] in PLAIN else ""))]
     last = key.rsplit(" ", 1)[-1]
-    unit = unit_of(hit[1]) if hit else unit_of(last) if "/" in last else ""
-    rest = key[: hit.start()] + key[hit.end() :] if hit and unit else key
+    hit, unit = said[-1] if said else (None, unit_of(last) if "/" in last else "")
+    rest = key[: hit.start()] + key[hit.end() :] if hit else key
     name = re.sub(r"\W+", "_", rest.lower()).strip("_")
-    if not unit and not hit and (end := _ENDS.search(name)):
+    if name.endswith("_per_sec") and not unit:
+        unit = next((u for w, u in _EACH_S if w in name), "")
+    if not unit and not hits and (end := _ENDS.search(name)):
         unit = unit_of(end[1])
         name = name[: end.start()]
     return name, unit
@@ -106,7 +110,7 @@ def pairs_of(text: str, same: Mapping[str, str]) -> Iterator[Pair]:
         name = name[-60:]
         known, _, usual = same.get(name, "").partition(" ")
         word = unit_of(hit[3] or "")
-        if not word and hit[3] in ("m", "h") and "time" in name:
+        if not word and hit[3] in PLAIN and any(w in name for w in ("time", "temp")):
             word = hit[3]
         strange = "/" in (hit[3] or "") and not word  # a unit that is not known
         unit = word or ("" if strange else asked or (usual if known else ""))
@@ -117,13 +121,12 @@ def pairs_of(text: str, same: Mapping[str, str]) -> Iterator[Pair]:
         taken.append(hit.span(2))
         if name:
             yield known or name, value * UNITS[unit][1], unit, hit[2]
+    bare: dict[str, int] = {}
     for hit in _BARE.finditer(text):
         unit = unit_of(hit[2])
         if unit and not any(a <= hit.start(1) < b for a, b in taken):
             name = "of_" + re.sub(r"\W+", "_", unit if unit != "%" else "percent").lower()
-            yield (
-                name,
-                float(hit[1].replace(",", "").replace("_", "")) * UNITS[unit][1],
-                unit,
-                hit[1],
-            )
+            bare[name] = bare.get(name, 0) + 1
+            name += f"_{bare[name]}" if bare[name] > 1 else ""
+            value = float(hit[1].replace(",", "").replace("_", ""))
+            yield name, value * UNITS[unit][1], unit, hit[1]

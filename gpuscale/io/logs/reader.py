@@ -32,7 +32,7 @@ LARGE = 2 << 20
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]{0,200}\x07")
 _SIGNS = b"0123456789.,+-:%()[] "
 _PAIR = re.compile(
-    rb"[A-Za-z)\]%'\"] {0,60}(?:[:=]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
+    rb"[A-Za-z)\]%'\"] {0,60}(?:[:=>]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
     rb"|\d\)? ?(?:[A-Za-z%]+/s|[GM]i?B\b|TFLOPS|[smuM][sHW]?z?[,;) \n]|s$)"
 )
 _TIMED = re.compile(rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d")
