@@ -12,13 +12,17 @@ _SPACE = re.compile(r"\s{2,}")
 _NUMBER = r"([-+]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _UNIT = r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*(?![\w/]))"
 _KEYED = re.compile(
-    r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"]?" + _NUMBER + rf"\s?{_UNIT}?"
+    r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"]?"
+    + _NUMBER
+    + rf"\s?{_UNIT}?"
 )
 _BARE = re.compile(rf"{_NUMBER}\)?\s?{_UNIT}")
 _SPAN = re.compile(
     r"\b(?:(\d+)\s?h(?:ours?)?\s?)?(\d+)\s?m(?:in|inutes?)?\s?(\d+(?:\.\d+)?)\s?s(?:ec|econds)?\b"
 )
-_TIMED = re.compile(r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_TIMED = re.compile(
+    r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)"
+)
 _COUNTED = {
     r"t|tok|tokens?|words?": "tokens/s",
     r"samples?|examples?|seqs?|sequences|images?|imgs?|rows": "samples/s",

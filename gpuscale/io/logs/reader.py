@@ -35,11 +35,15 @@ _PAIR = re.compile(
     rb"[A-Za-z)\]%'\"] {0,60}(?:[:=>]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
     rb"|\d\)? ?(?:[A-Za-z%]+/s|[GM]i?B\b|TFLOPS|[smuM][sHW]?z?[,;) \n]|s$)"
 )
-_TIMED = re.compile(rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d")
+_TIMED = re.compile(
+    rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
+)
 _STEP = re.compile(
     r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)\W{1,4}(\d{1,12})\b", re.IGNORECASE
 )
-MOST_PAIRED = 5_000
+GRAM = 4
+"""First bytes of a literal by which it is looked up."""
+MOST_PAIRED = 3_000
 """Lines read by their keys: of no table, so only for logs of programs that none knows."""
 _OTHER = Line("other", (), ())
 _RANK = re.compile(
@@ -111,6 +115,10 @@ class _Reader:
         self.known: list[tuple[bytes, Line | Table]]
         self.known = [(h.encode(), line) for line in patterns.lines for h in line.has]
         self.known += [(h.encode(), t) for t in patterns.tables for h in t.has]
+        self.order = {id(kind): k for k, (_, kind) in enumerate(self.known)}
+        self.index: dict[bytes, list[tuple[bytes, Line | Table]]] = {}
+        for literal, kind in self.known:
+            self.index.setdefault(literal[:GRAM], []).append((literal, kind))
         self.dumps = [(h.encode(), search) for h, search in patterns.arguments]
         self.starts = [s.encode() for s in patterns.starts]
         self.sections = {h.encode(): end for h, end in patterns.sections.items()}
@@ -140,7 +148,11 @@ class _Reader:
             return range(n)
         if self.screen is None and not self.plain:
             try:
-                literals = {h for h, _ in (*self.known, *self.dumps)} | set(self.starts) | self.sections.keys()
+                literals = (
+                    {h for h, _ in (*self.known, *self.dumps)}
+                    | set(self.starts)
+                    | self.sections.keys()
+                )
                 self.screen = Screen(literals, whole)
             except ImportError:
                 self.plain = True
@@ -174,10 +186,12 @@ class _Reader:
             self.shapes.clear()
         head = raw[:LONGEST]
         kinds: list[Line | Table] = []
-        for literal, kind in self.known:
-            if literal in head and kind not in kinds:
-                kinds.append(kind)
-        kinds.sort(key=lambda k: k.program in ("general", "small-trainers"))
+        grams = {head[k : k + GRAM] for k in range(len(head) - GRAM + 1)}
+        for gram in grams & self.index.keys():
+            for literal, kind in self.index[gram]:
+                if literal in head and not any(kind is k for k in kinds):
+                    kinds.append(kind)
+        kinds.sort(key=lambda k: (k.program in ("general", "small-trainers"), self.order[id(k)]))
         starts = any(s in head for s in self.starts)
         dumps = any(h in head for h, _ in self.dumps)
         remark = head.startswith(b"(") and head.rstrip().endswith(b")")
