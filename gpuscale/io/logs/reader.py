@@ -111,7 +111,9 @@ class _Reader:
         self.screen: Screen | None = None
         self.plain = False  # without numpy every line is looked at
         self.read = self.paired = 0
-        self.told: list[str] = []  # numbers of this line that a table knows
+        self.rank: int | None = None  # of the line
+        self.seen: set[str] = set()  # facts of the line
+        self.told: list[str] = []  # numbers of the line that a table knows
         self.known: list[tuple[bytes, Line | Table]]
         self.known = [(h.encode(), line) for line in patterns.lines for h in line.has]
         self.known += [(h.encode(), t) for t in patterns.tables for h in t.has]
@@ -178,7 +180,7 @@ class _Reader:
             self.log.thinned = max(self.log.thinned, 8 if count < VERY_MANY else 64)
             return
         text = raw[:LONGEST].decode("utf-8", "replace")
-        self._line(with_spans(text) if _TIMED.search(raw) else text, number, found)
+        self._line(with_spans(text) if _TIMED.search(raw) else text, found)
 
     def _shape(self, shape: bytes, raw: bytes) -> _Shape | None:
         """Tables for a shape of line that was not met before; None where none applies."""
@@ -202,7 +204,7 @@ class _Reader:
             self.shapes[shape] = kept
         return kept
 
-    def _line(self, text: str, number: int, shape: _Shape) -> None:
+    def _line(self, text: str, shape: _Shape) -> None:
         if shape.starts and self.measured:
             self.pending = True
         for has, search in self.patterns.arguments if shape.dumps else ():
@@ -211,98 +213,80 @@ class _Reader:
                 self.log.arguments[hit[1]] = hit[2].strip()[:200]
         hit = _RANK.search(text[:200])
         rank = next((int(g) for g in hit.groups() if g), None) if hit else None
-        seen: set[str] = set()
+        self.seen.clear()
         self.told.clear()
         for kind in shape.kinds:
+            self.rank = rank
             if isinstance(kind, Table):
-                self._header(kind, text, number)
+                self._header(kind, text)
             elif not kind.context or shape.remark:
-                self._facts(kind, text, number, rank, seen, shape)
+                self._facts(kind, text, shape)
+        self.rank = rank
         if shape.pairs and self.paired < MOST_PAIRED:
-            self._pairs(text, number, rank, seen)
+            self._pairs(text)
 
-    def _pairs(self, text: str, number: int, rank: int | None, seen: set[str]) -> None:
+    def _pairs(self, text: str) -> None:
         """Read what the line says by keys and no table knows."""
         self.paired += 1
-        step = _STEP.search(text[:400])
-        at = float(step[1]) if step else None
+        hit = _STEP.search(text[:400])
+        step = float(hit[1]) if hit else None
         for name, value, unit, printed in pairs_of(text, self.patterns.same):
+            si = UNITS[unit][0]
             told = any(printed in f for f in self.told)
-            if name in seen or told or value < 0 and UNITS[unit][0]:
-                continue
-            seen.add(name)
-            self._number(
-                name,
-                value=value,
-                units=(unit, printed, UNITS[unit][0]),
-                step=at,
-                line=number,
-                rank=rank,
-                kind=_OTHER,
-            )
+            if name not in self.seen and not told and (value >= 0 or not si):
+                self.seen.add(name)
+                self._number(name, value, unit=unit, si=si, step=step, kind=_OTHER)
 
-    def _facts(
-        self, kind: Line, text: str, number: int, rank: int | None, seen: set[str], shape: _Shape
-    ) -> None:
+    def _facts(self, kind: Line, text: str, shape: _Shape) -> None:
         if kind.rank_search is not None and (own := kind.rank_search(text)):
-            rank = int(own[1])
+            self.rank = int(own[1])
         live = shape.live.setdefault(id(kind), set())
-        finds = kind.finds
-        if shape.count > LEARNT:
-            finds = tuple(f for k, f in enumerate(finds) if k in live)
         found = []
-        for k, find in enumerate(finds):
+        for k, find in enumerate(kind.finds):
+            if shape.count > LEARNT and k not in live:
+                continue
             if made := made_of(find, text):
                 self.told.append(made[2])
-                found.append((find, made))
-                if shape.count <= LEARNT:
-                    live.add(k)
+                found.append((find.name, made))
+                live.add(k)
         if not found:
             return
         hit = kind.step_search(text) if kind.step_search is not None else None
         step = float(hit[1]) if hit else None
         if step is not None:
-            self._restart(rank, step, kind.program)
+            self._restart(step, kind.program)
         programs = self.log.programs
         programs[kind.program] = programs.get(kind.program, 0) + 1
-        for find, (value, unit, printed, si) in found:
-            if find.name in seen:
+        for name, (value, unit, _, si) in found:
+            if name in self.seen:
                 continue
-            seen.add(find.name)
-            if find.name.startswith("event_"):
+            self.seen.add(name)
+            if name.startswith("event_"):
                 if len(self.log.events) < MOST_KEPT:
-                    self.log.events.append((str(value), step or 0.0, number))
+                    self.log.events.append((str(value), step or 0.0, self.read))
             elif isinstance(value, str):
-                self._text(
-                    Fact(
-                        find.name,
-                        value=value,
-                        unit="",
-                        printed=value,
-                        line=number,
-                        program=kind.program,
-                        run=self.run,
-                        rank=rank,
-                    )
-                )
+                self._text(self._fact(name, value, si="", printed=value, program=kind.program))
             else:
-                self._number(
-                    find.name,
-                    value=value,
-                    units=(unit, printed, si),
-                    step=step,
-                    line=number,
-                    rank=rank,
-                    kind=kind,
-                )
+                self._number(name, value, unit=unit, si=si, step=step, kind=kind)
 
-    def _restart(self, rank: int | None, step: float, program: str) -> None:
+    def _fact(self, name: str, value: float | str, si: str, printed: str, program: str) -> Fact:
+        return Fact(
+            name,
+            value=value,
+            unit=si,
+            printed=printed,
+            line=self.read,
+            program=program,
+            run=self.run,
+            rank=self.rank,
+        )
+
+    def _restart(self, step: float, program: str) -> None:
         """Tell a new run: the steps of a rank begin again."""
-        key = (rank, program)
+        key = (self.rank, program)
         last = self.last_step.get(key)
-        again = last is not None and (step <= last if rank is not None else step < last - 2)
-        fresh = self.pending and step is not None
-        if again or fresh:
+        again = last is not None and (step < last - 2 if self.rank is None else step <= last)
+        if self.pending or again:
             self.run += 1
             self.log.runs = self.run + 1
             self.last_step = {}
@@ -319,37 +303,29 @@ class _Reader:
             log.firsts[key] = fact
 
     def _number(
-        self,
-        name: str,
-        value: float,
-        units: tuple[str, str, str],
-        step: float | None,
-        line: int,
-        rank: int | None,
-        kind: Line,
+        self, name: str, value: float, unit: str, si: str, step: float | None, kind: Line
     ) -> None:
-        unit, _, si = units
         name += self.section
         log = self.log
         log.counts[name] = log.counts.get(name, 0) + 1
-        key = (self.run, rank, name)
+        key = (self.run, self.rank, name)
         track = log.tracks.get(key)
         if track is None:
             if len(log.tracks) >= MOST_TRACKS:
                 return
-            track = Track(Series(kind.skip), si, unit, kind.program, line, line)
+            track = Track(Series(kind.skip), si, unit, kind.program, self.read, self.read)
             log.tracks[key] = track
-        track.series.add(step, value, line)
-        track.last_line = line
+        track.series.add(step, value, self.read)
+        track.last_line = self.read
 
-    def _header(self, table: Table, text: str, number: int) -> None:
+    def _header(self, table: Table, text: str) -> None:
         if table.always and (hit := table.match(text)):
-            self._put(table, hit.groupdict(), {}, number)
+            self._put(table, hit.groupdict(), {})
             return
-        said = dict(table.title_search(text).groupdict()) if self._titled(table, text) else {}
+        title = table.title_search(text) if table.title_search is not None else None
+        said = title.groupdict() if title else {}
         if table.row == "|":
-            cells = [c.strip() for c in text.strip().strip("|").split("|")]
-            said = {str(k): c for k, c in enumerate(cells)}
+            said = {str(k): c for k, c in enumerate(_barred(text))}
         held = next((o for o in self.open if o[0].name == table.name), None)
         if held:
             held[1].update(said)
@@ -357,23 +333,22 @@ class _Reader:
         elif not table.always:
             self.open.append((table, said, [0]))
 
-    def _titled(self, table: Table, text: str) -> bool:
-        return table.title_search is not None and table.title_search(text) is not None
-
     def _row(self, raw: bytes, number: int) -> bool:
         """Whether a line is a row of a table that is open."""
         text = raw[:LONGEST].decode("utf-8", "replace")
+        self.rank = None
         for held in list(self.open):
             table, said, quiet = held
             if table.row == "|":
-                cells = [c.strip() for c in text.strip().strip("|").split("|")]
-                if text.lstrip().startswith("|") and len(cells) == len(said):
-                    if not set("".join(cells)) <= set("-: "):
-                        values = {said[str(k)]: c for k, c in enumerate(cells)}
-                        self._put(table, values, {}, number)
+                values = _barred(text)
+                if text.lstrip().startswith("|") and len(values) == len(said):
+                    self.read = number
+                    if not set("".join(values)) <= set("-: "):
+                        self._put(table, dict(zip(said.values(), values, strict=True)), {})
                     return True
             elif hit := table.match(text):
-                self._put(table, hit.groupdict(), said, number)
+                self.read = number
+                self._put(table, hit.groupdict(), said)
                 quiet[0] = 0
                 return True
             quiet[0] += 1
@@ -381,33 +356,21 @@ class _Reader:
                 self.open.remove(held)
         return False
 
-    def _put(self, table: Table, groups: dict[str, str], said: dict[str, str], line: int) -> None:
+    def _put(self, table: Table, groups: dict[str, str], said: dict[str, str]) -> None:
         log = self.log
         row: dict[str, Fact] = {}
         for name, unit, source in table.columns:
-            text = groups.get(source)
-            for key, (value, si, printed) in cells(name, unit, said, text):
-                row[key] = Fact(
-                    key,
-                    value=value,
-                    unit=si,
-                    printed=printed,
-                    line=line,
-                    program=table.program,
-                    run=self.run,
-                )
+            for key, (value, si, printed) in cells(name, unit, said, groups.get(source)):
+                row[key] = self._fact(key, value, si=si, printed=printed, program=table.program)
         for key, word in said.items():
             if not key.isdigit() and word and key not in row and key != "unit":
-                row[key] = Fact(
-                    key,
-                    value=word,
-                    unit="",
-                    printed=word,
-                    line=line,
-                    program=table.program,
-                    run=self.run,
-                )
+                row[key] = self._fact(key, word, si="", printed=word, program=table.program)
         rows = log.tables.setdefault(table.name, [])
         log.programs[table.program] = log.programs.get(table.program, 0) + 1
         if len(rows) < MOST_KEPT:
             rows.append(row)
+
+
+def _barred(text: str) -> list[str]:
+    """Cells of a row between bars."""
+    return [c.strip() for c in text.strip().strip("|").split("|")]
