@@ -108,19 +108,19 @@ def best_tiling(m: float, p: Product, c: MatmulCalibration) -> Tiling:
     The tiles of equal products in one launch share the waves. NVIDIA, "Matrix Multiplication
     Background User's Guide": tile and wave quantisation.
     """
-    best = Tiling(float("inf"), 0, 0, 0.0, 0.0)
-    split = most_split(p.k)
+    best, split = (float("inf"), 0, 0, 0.0, 0.0), most_split(p.k)
     widened = p.weight_bytes is not None and p.weight_bytes < p.in_bytes
+    n, products, area = p.n, p.products, c.tile_area
     for rows, columns in NARROW_TILES + TILES if widened else TILES:
-        tiles = p.products * ceil(m / rows) * ceil(p.n / columns) / p.n_units
+        tiles = products * ceil(m / rows) * ceil(n / columns) / p.n_units
         if tiles <= 1.0:
             waves = 1.0 / min(floor(1.0 / tiles), split)
         else:
             waves = tiles * (ceil(tiles) / tiles) ** c.wave_exponent
-        cost = waves * (rows * columns + c.tile_area)
-        if cost < best.cost:
-            best = Tiling(cost, rows, columns, tiles, waves)
-    return best
+        cost = waves * (rows * columns + area)
+        if cost < best[0]:
+            best = cost, rows, columns, tiles, waves
+    return Tiling(*best)
 
 
 def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MOST_TP, MOST_CP, MOST_PP = 64, 64, 128
 """Largest degrees that are searched: twice what published runs use."""
 
+LEAST_TOKENS = 1024
+"""A sequence is not cut below so many tokens a rank, where its batch alone can fill the GPUs."""
+
 MOST_TOKENS = 1 << 17
 """Largest micro-batch that is searched, where it is more than 16 sequences."""
 
@@ -126,16 +129,20 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
     """Space that is searched where nothing is pinned.
 
     Everything that the framework of `facts` offers: TP up to two scale-up domains, at most 64; CP
-    up to 64; PP every divisor of the GPUs up to the layers; EP every divisor of the experts;
-    micro-batches every divisor of the batch; narrow experts are whole.
+    up to 64 in parts of at least `LEAST_TOKENS`; PP every divisor of the GPUs up to the layers; EP
+    every divisor of the experts; micro-batches every divisor of the batch; narrow experts are
+    whole.
     """
     parts = divisors(facts.n_gpus)
     moe, soft = facts.n_experts > 0, facts.runs_on
     widest = min(MOST_TP, max(8, 2 * domain_gpus))
+    parted = MOST_CP if soft.cp_kinds else 1
+    if facts.n_gpus <= facts.global_batch_size * widest:
+        parted = min(parted, max(1, facts.seq_len // LEAST_TOKENS))
     searched = [s for s in SCHEDULES.values() if s.searched]
     return Space(
         tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
-        cp=tuple(d for d in parts if d in powers_of_two(MOST_CP if soft.cp_kinds else 1)),
+        cp=tuple(d for d in parts if d in powers_of_two(parted)),
         cp_kind=soft.cp_kinds or (DEFAULT_CONTEXT,),
         pp=tuple(
             d for d in parts if d <= min(facts.n_layers, MOST_PP) and not against_pp(d, 1, facts)

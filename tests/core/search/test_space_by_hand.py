@@ -54,7 +54,12 @@ def test_divisors(n, want):
 
 
 def test_a_space_where_nothing_is_pinned():
-    assert SPACE.tp == (1, 2, 4, 8, 16) and SPACE.cp == (1, 2, 4, 8, 16, 32, 64)
+    assert SPACE.tp == (1, 2, 4, 8, 16) and SPACE.cp == (1, 2, 4, 8)  # 1,024 of 8,192 tokens
+    assert default_space(replace(FACTS, seq_len=512), 8).cp == (1,)
+    assert default_space(replace(FACTS, seq_len=1 << 20), 8).cp[-1] == 64
+    few = replace(FACTS, global_batch_size=3)  # 64 GPUs, more than TP 16 of each sequence
+    assert default_space(few, 8).cp == (1, 2, 4, 8, 16, 32, 64)
+    assert default_space(replace(few, global_batch_size=4), 8).cp == (1, 2, 4, 8)
     assert SPACE.pp == (1, 2, 4, 8, 16, 32) and SPACE.ep == (1, 2, 4, 8)
     assert SPACE.etp == (1, AS_TP) and SPACE.micro_batch_size == (1, 2, 4, 8, 16)
     assert SPACE.schedule == tuple(s.name for s in SCHEDULES.values() if s.searched)
