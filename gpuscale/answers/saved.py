@@ -99,7 +99,7 @@ def launch_of(job: Any) -> TrainingLaunch:
             f"the saved layout does not deal the {model.n_layers} layers of {model.name} over "
             f"{layout.pp} stages"
         )
-    if (stages and len(stages) != layout.pp) or layout.pp * layout.vpp > max(model.n_layers, 1):
+    if (stages and len(stages) != layout.pp) or layout.pp * layout.vpp > model.n_layers + 2:
         raise GpuscaleError(f"the saved job has {len(stages)} stages, its layout {layout.pp}")
     made = job_of(model, layout, stages, cluster, str(job["software"]))
     return replace(

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuscale.core.step.interval import RACK_DOMAIN
 from gpuscale.core.step.maturity import Maturity
 from gpuscale.io.software import capabilities_of
 from gpuscale.io.step_intervals import interval_table
@@ -14,6 +15,7 @@ from gpuscale.io.step_intervals import interval_table
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.settings import JobSettings
+    from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -24,12 +26,12 @@ def _swiglu(model: ModelSpec) -> bool:
 
 
 class Degrees(NamedTuple):
-    """What of a layout settings may refuse."""
+    """What of a layout settings may refuse; of one that is to be found, what they refuse least."""
 
-    pp: int
-    vpp: int
-    ep: int
-    recompute: str
+    pp: int = 1
+    vpp: int = 2
+    ep: int = 2
+    recompute: str = "none"
 
     @classmethod
     def of(cls, layout: Layout) -> Degrees:
@@ -69,17 +71,16 @@ def settled(
     settings: JobSettings,
     software: SoftwareSpec,
     model: ModelSpec,
-    architecture: str,
+    cluster: ClusterSpec,
     *,
     precision: str = "bf16",
-    planned: bool = False,
-    degrees: Degrees | None = None,
+    degrees: Degrees,
 ) -> JobSettings:
-    """Fill in what jobs of a maturity set for experts.
+    """Fill in what jobs of a maturity set for experts, where nobody said it.
 
-    `planned`: the layout is to be found, and the dispatcher with it: that of published recipes on
-    the architecture. `degrees`: of the layout, where they are known; settings that they refuse are
-    left out.
+    The dispatcher is that of published recipes on the architecture and network, whether the layout
+    is given or to be found; what a launch file leaves out, its reader says. What is refused by
+    `degrees`, the layout as far as it is known, is left out.
     """
     name = settings.maturity or software.maturity
     if not model.has_experts:
@@ -90,7 +91,8 @@ def settled(
         (
             r
             for r in software.experts
-            if architecture in r.architectures
+            if cluster.gpu.architecture in r.architectures
+            and (cluster.fabric_class in r.fabrics or cluster.scaleup_domain_gpus >= RACK_DOMAIN)
             and (not r.formats or precision in r.formats)
             and (not r.swiglu or _swiglu(model))
         ),
@@ -102,14 +104,10 @@ def settled(
     if name == "tuned":
         kept = ("moe_kernels", "overlap_ep", "cuda_graphs")
         wanted |= {field: getattr(recipe, field) for field in kept}
-    elif not planned:
-        return settings
     soft = capabilities_of(software)
     for field, value in wanted.items():
         more = replace(settings, **{field: value})
-        if getattr(settings, field) is not None or value is None or more.against(soft):
-            continue
-        if degrees is not None and more.refused_by(*degrees):
-            continue
-        settings = more
+        refused = more.against(soft) or more.refused_by(*degrees)
+        if getattr(settings, field) is None and value is not None and not refused:
+            settings = more
     return settings

@@ -7,7 +7,8 @@ from running import invoke
 
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.maturity import MATURITIES, STACKS, WORDS
-from gpuscale.io.maturity import maturity_of, settled
+from gpuscale.io.hardware import load_cluster
+from gpuscale.io.maturity import Degrees, maturity_of, settled
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.io.step_intervals import interval_table
@@ -68,15 +69,40 @@ def test_a_mixture_is_planned_with_the_dispatcher_of_its_recipes():
     assert "DeepEP" in r["tuned"]["settings"]
 
 
-@pytest.mark.parametrize("planned", [True, False])
-def test_a_given_layout_of_experts_keeps_what_the_framework_does(planned):
+@pytest.mark.parametrize(
+    ("cluster", "dispatcher"),
+    [("dgx-h100", "deepep"), ("aws-p5", None), ("gb200-nvl72", "hybridep"), ("dgx-a100", None)],
+)
+def test_experts_exchange_as_the_network_and_the_recipes_have_it(cluster, dispatcher):
     model, software = load_model("mixtral-8x7b").spec, load_software("megatron-core")
-    found = settled(JobSettings(), software, model, "hopper", planned=planned)
-    assert found.dispatcher == ("deepep" if planned else None)
+    place = load_cluster(cluster)
+    found = settled(JobSettings(), software, model, place, degrees=Degrees())
+    assert found.dispatcher == dispatcher
     assert found.balance is not None and found.balance > 1.0
-    forced = settled(JobSettings(balance=1.0), software, model, "hopper")
-    assert forced.balance == 1.0
-    assert settled(JobSettings(), software, load_model("llama3-8b").spec, "hopper") == JobSettings()
+    wide = Degrees(ep=256)  # more ranks than DeepEP takes
+    found = settled(JobSettings(balance=1.0), software, model, place, degrees=wide)
+    assert found.balance == 1.0 and found.dispatcher != "deepep"
+    dense = load_model("llama3-8b").spec
+    assert settled(JobSettings(), software, dense, place, degrees=wide) == JobSettings()
+
+
+def test_the_launch_file_exchanges_as_the_plan_does(tmp_path):
+    """Chunks over the model's layers and its two ends are a layout that is written too."""
+    path = tmp_path / "run.sh"
+    args = ("qwen3-235b-a22b", "--gpus", "256", "--cluster", "dgx-h100", "-o", str(path))
+    assert invoke("plan", *args).returncode == 0
+    assert "--moe-flex-dispatcher-backend deepep" in path.read_text()
+    checked, same = invoke("launch-check", str(path), "--json"), plan(*args[:-2])
+    report = json.loads(checked.stdout)["result"]
+    assert report["step_s"] == pytest.approx(same["step_s"], rel=1e-3)
+    plain = (
+        path.read_text()
+        .replace("--moe-token-dispatcher-type flex", "")
+        .replace("--moe-flex-dispatcher-backend deepep", "")
+    )
+    path.write_text(plain.replace("\n   \\\n", "\n"))
+    slower = json.loads(invoke("launch-check", str(path), "--json").stdout)["result"]
+    assert slower["step_s"] > 1.2 * report["step_s"]
 
 
 def test_the_busiest_rank_of_experts_costs_time_and_memory():

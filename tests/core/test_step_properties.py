@@ -108,6 +108,12 @@ def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):
         assert math.fsum(parts.values()) == pytest.approx(column.total_s, rel=1e-9)
         assert all(value >= -1e-12 and math.isfinite(value) for value in parts.values())
     assert 0.0 < result.roofline_s <= result.expected_s * (1 + 1e-12)
+    expected, ideal = result.expected.parts(), result.roofline.parts()
+    hidden = {name for name in PARTS if name.endswith("comm_s") or name == "offload_s"}
+    assert all(expected[n] >= ideal[n] * (1 - 1e-9) for n in PARTS if n not in hidden)
+    for name in hidden:  # exposed: with the compute that hides it, never below
+        beside = sum(expected[n] - ideal[n] for n in PARTS if n not in hidden)
+        assert expected[name] + beside >= ideal[name] * (1 - 1e-9)
     assert 0.0 < result.mfu <= result.hfu <= 2.2  # fp8 counts against the bf16 peak
 
 

@@ -162,16 +162,15 @@ def _parameters(
     asked: Memory, loaded: Loaded, software: SoftwareSpec, layout: Layout
 ) -> MemoryParameters:
     """Say what the software keeps with the settings of the job."""
-    architecture = loaded.gpu.architecture
     settings = settled(
         asked.job_settings,
         software,
         loaded.model,
-        architecture,
+        loaded.cluster,
         precision=layout.precision,
         degrees=Degrees.of(layout),
     )
-    return parameters_of(software, settings.options, architecture)
+    return parameters_of(software, settings.options, loaded.gpu.architecture)
 
 
 def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:

@@ -115,7 +115,8 @@ def step_table(step: StepResult) -> Table:
         Column("expected_s", "expected", seconds),
         Column("share_frac", "share", percent),
     ]
-    return Table(columns, rows, "Where the step goes (communication: what stays exposed)")
+    title = "Where the step goes (communication: what the compute of its column does not hide)"
+    return Table(columns, rows, title)
 
 
 def _number(value: float) -> str:

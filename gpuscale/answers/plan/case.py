@@ -23,7 +23,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
-from gpuscale.io.maturity import Degrees, settled
+from gpuscale.io.maturity import settled
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
@@ -145,10 +145,9 @@ def make_case(
         request.settings,
         software,
         loaded.model,
-        loaded.gpu.architecture,
+        loaded.cluster,
         precision=names[0],
-        planned=request.planned,
-        degrees=None if request.planned else Degrees(*request.pinned_degrees),
+        degrees=request.pinned_degrees,
     )
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(software))
     facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=settings)

@@ -43,9 +43,8 @@ def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str
             replace(request.settings, maturity=name),
             software,
             model,
-            case.loaded.gpu.architecture,
+            case.cluster,
             precision=case.precision,
-            planned=request.planned,
             degrees=Degrees.of(lay),
         )
         problem = make_problem(

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import DEFAULT_SOFTWARE, Wired, usual_seq_len
+from gpuscale.core.layout import RECOMPUTE
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.maturity import Degrees
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
@@ -115,18 +117,15 @@ class Request:
         return "most" if c.any else ""
 
     @property
-    def planned(self) -> bool:
-        """Whether the layout of experts is looked for, and with it how they exchange tokens."""
-        return not {"tp", "pp", "ep"} <= set(self.pins)
-
-    @property
-    def pinned_degrees(self) -> tuple[int, int, int, str]:
-        """Stages, virtual stages, expert ranks and recomputation of a layout that is given."""
+    def pinned_degrees(self) -> Degrees:
+        """Stages, virtual stages, expert ranks and recomputation, where a single one is given."""
         pins = self.pin_texts
-        pp, vpp, ep = (
-            int(pins[name]) if pins.get(name, "").isdigit() else 1 for name in ("pp", "vpp", "ep")
-        )
-        return pp, vpp, ep, pins.get("recompute", "none")
+        given: dict[str, Any] = {
+            name: int(pins[name]) for name in ("pp", "vpp", "ep") if pins.get(name, "").isdigit()
+        }
+        if pins.get("recompute") in RECOMPUTE:
+            given["recompute"] = pins["recompute"]
+        return Degrees(**given)
 
     @property
     def pin_texts(self) -> dict[str, str]:

@@ -327,7 +327,7 @@ def _job(case: Case, request: Request, r: PlanResult) -> dict[str, Any]:
         case.loaded.specs["software"].name,
         r.layout,
         stage_layers=r.stage_layers,
-        settings=request.settings.said,
+        settings=taken(case.problem.facts.settings, request).said,
         gradients_bytes=case.problem.memory_parameters.gradients_bytes,
         command=plan_command(plain(inputs_of(case, request))),
         estimate=estimate_lines(r.layout, r.peak_bytes, (r.step_s, r.step_low_s, r.step_high_s)),

@@ -62,14 +62,13 @@ def timeline_document(asked: Asked) -> Document:
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
     software = loaded.specs["software"]
-    degrees = Degrees.of(layout)
     settings = settled(
         asked.job_settings,
         software,
         loaded.model,
-        loaded.gpu.architecture,
+        loaded.cluster,
         precision=layout.precision,
-        degrees=degrees,
+        degrees=Degrees.of(layout),
     )
     problem = make_problem(
         loaded.model,

@@ -34,7 +34,7 @@ def put_settings(given: Mapping[str, Any], found: Found) -> None:
     settings = found.settings
     if graphs := _graphs(given, text, on):
         settings["cuda_graphs"] = graphs
-    if dispatcher := _dispatcher(text, on):
+    if dispatcher := _dispatcher(text, on) or _unsaid(given, found):
         settings["dispatcher"] = dispatcher
     if on("overlap_moe_expert_parallel_comm"):
         settings["overlap_ep"] = "on"
@@ -75,6 +75,11 @@ def _dispatcher(text: Any, on: Any) -> str | None:
     if kind == "flex" and backend in BACKENDS:
         return str(backend)
     return "alltoall" if kind in ("alltoall", "allgather") else None
+
+
+def _unsaid(given: Mapping[str, Any], found: Found) -> str | None:
+    """Exchange of Megatron where no flag says one (`arguments.py`: allgather, never flex)."""
+    return "alltoall" if found.kind == "megatron" and given.get("num_experts") else None
 
 
 def _modules(given: Mapping[str, Any], found: Found) -> None:
