@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from gpuscale.answers.plan.request import JOB_KEYS
 from gpuscale.core.model import mixers
 from gpuscale.core.model.mixers import AnyMixer
+from gpuscale.core.plan.pins import FLAGS
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -70,7 +72,6 @@ SPECS = (
         "model",
         ("ModelSpec", *(cls.__name__ for cls in get_args(AnyMixer)), "DenseFfn", "MoeFfn"),
     ),
-    ("A job for `gpuscale plan`", "job", ("JobSpec", "LayoutPins")),
 )
 
 UNIT = {
@@ -94,8 +95,6 @@ UNIT = {
     "tuple[NetworkLevel, ...]": "tables, below",
     "dict[str, Mixer]": "tables by name, see `kind`",
     "dict[str, Ffn]": "tables by name, see `kind`",
-    "LayoutPins": "table, below",
-    "Value": "as the flag",
     "Fraction": "share, 0 to 1",
 }
 
@@ -164,6 +163,12 @@ def keys_page() -> str:
                 parts.append(f"### {shown}")
             parts.append(inspect.cleandoc(cls.__doc__ or ""))
             parts.append(table(("key", "value", "default", "meaning"), _spec_rows(cls)))
+    parts += [
+        "## A job for `gpuscale plan`",
+        "`plan.toml`: every key is the flag of `gpuscale plan` of the same name, with the value as "
+        f"typed behind it: {', '.join(map(code, JOB_KEYS))}. The table `[layout]` pins what is not "
+        f"to be searched: {', '.join(map(code, (*FLAGS, 'pipeline_layout')))}.",
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
@@ -250,16 +251,9 @@ SpecT = TypeVar("SpecT", bound="Spec")
 def _validated(
     model: type[SpecT], kind: str, name: str, general: str, calibration: str | Path | None
 ) -> SpecT:
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
-
     table = merged(_table(kind, name, general, 0), overlay_of(kind, name, calibration))
     table["name"] = name
-    try:
-        return model.model_validate(table)
-    except pydantic.ValidationError as error:
-        raise spec_error(f"{kind}.{name}", error, list(model.model_fields)) from None
+    return checked(model, table, f"{kind}.{name}")
 
 
 def _table(kind: str, name: str, general: str, depth: int) -> dict[str, Any]:

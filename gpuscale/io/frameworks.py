@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.core.habits import Habit, habits_of, version_at
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, looks_like_path, preset_aliases
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
@@ -56,15 +57,9 @@ def load_framework(name: str) -> FrameworkFile | None:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _stamp: int) -> FrameworkFile:
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
     from gpuscale.specs.framework import FrameworkFile
 
-    try:
-        return FrameworkFile.model_validate(read_toml(path))
-    except pydantic.ValidationError as error:
-        raise spec_error(str(path), error, list(FrameworkFile.model_fields)) from None
+    return checked(FrameworkFile, read_toml(path), str(path))
 
 
 def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import STDIN, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
@@ -157,22 +158,13 @@ def check_catalogue(catalogue: str) -> None:
 
 def gpu_from_table(table: dict[str, Any], where: str) -> GpuSpec:
     """Make a GPU of a TOML table; `where` names its origin in errors."""
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
     from gpuscale.specs.gpu import GpuSpec
 
-    try:
-        return GpuSpec.model_validate(table)
-    except pydantic.ValidationError as error:
-        raise spec_error(where, error, list(GpuSpec.model_fields)) from None
+    return checked(GpuSpec, table, where)
 
 
 def cluster_from_table(table: dict[str, Any], where: str, catalogue: str = "vendor") -> ClusterSpec:
     """Make a cluster of a TOML table, whose `gpu` is a preset's name or a table."""
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
     from gpuscale.specs.cluster import ClusterSpec
 
     table = dict(table)
@@ -186,10 +178,7 @@ def cluster_from_table(table: dict[str, Any], where: str, catalogue: str = "vend
             raise GpuscaleError(f"{where}: gpu: {error.message}", error.hint) from None
     elif isinstance(gpu, dict):
         table["gpu"] = gpu_from_table(gpu, f"{where}: gpu")
-    try:
-        return ClusterSpec.model_validate(table)
-    except pydantic.ValidationError as error:
-        raise spec_error(where, error, list(ClusterSpec.model_fields)) from None
+    return checked(ClusterSpec, table, where)
 
 
 def _beside(where: str, gpu: str) -> GpuSpec:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
@@ -21,27 +22,44 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import StepResult
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.job import JobSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
 
-def read_job(path: str) -> JobSpec:
-    """Read a `plan.toml`.
+def read_job(path: str, keys: Sequence[str], pins: Sequence[str]) -> dict[str, str]:
+    """Read a `plan.toml`: keys are the flags of `gpuscale plan`, values as typed behind them.
 
-    Raises GpuscaleError if the file cannot be read, or holds a key or value that is not known.
+    `keys`: of the file, `pins`: of its table `[layout]`; what is absent is left out. Raises
+    GpuscaleError if the file cannot be read, or holds a key or value that is not known.
     """
-    import pydantic
+    from pydantic import BeforeValidator, Field, create_model
 
-    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.io.spec_errors import checked
     from gpuscale.io.toml import read_toml
-    from gpuscale.specs.job import JobSpec, LayoutPins
+    from gpuscale.specs.fields import Spec
 
-    try:
-        return JobSpec.model_validate(read_toml(path))
-    except pydantic.ValidationError as error:
-        known = [*JobSpec.model_fields, *LayoutPins.model_fields]
-        raise spec_error(path, error, known) from None
+    value = Annotated[str | None, BeforeValidator(_typed), Field(max_length=400)]
+
+    def made(name: str, keys: Sequence[str], **more: Any) -> Any:
+        fields = {key: (value, None) for key in keys}
+        return create_model(name, __base__=Spec, **(fields | more))
+
+    layout = made("Layout", pins)
+    job = made("Job", keys, layout=(layout, layout()))
+    said = checked(job, read_toml(path), path, pins).model_dump(exclude_none=True)
+    values: dict[str, str] = said.pop("layout") | said
+    return values
+
+
+def _typed(value: Any) -> Any:
+    """Numbers, booleans and lists as the text that the flag of the same name takes."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        return f"{value:.15g}"
+    if isinstance(value, list) and all(isinstance(v, str | int | bool) for v in value):
+        return ",".join(str(_typed(v)) for v in value)
+    return value
 
 
 def job_toml(job: dict[str, Any], pins: dict[str, int | str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.formats import number_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, looks_like_path, preset_path
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import STDIN, read_text
 from gpuscale.io.toml import parse_toml
 
@@ -156,15 +157,9 @@ def _checked(spec: ModelSpec, warnings: tuple[str, ...], where: str) -> LoadedMo
 
 def model_from_table(table: dict[str, Any], where: str) -> ModelSpec:
     """Make a model of a TOML table; `where` names its origin in errors."""
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
     from gpuscale.specs.model import ModelSpec
 
-    try:
-        return ModelSpec.model_validate(table)
-    except pydantic.ValidationError as error:
-        raise spec_error(where, error, list(ModelSpec.model_fields)) from None
+    return checked(ModelSpec, table, where)
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:

@@ -9,23 +9,38 @@ import statistics
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gpuscale.core.run.bill import Draw, Making, Rate
+from gpuscale.core.run.checkpoint import Saver
+from gpuscale.core.run.energy import Site, node_power_w
+from gpuscale.core.run.failures import Fleet
 from gpuscale.errors import unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
+from gpuscale.specs.run import (
+    EmbodiedRow,
+    FleetRow,
+    LinkRow,
+    ModuleRow,
+    NvlinkRow,
+    OwnedSpec,
+    PartRow,
+    PowerRow,
+    PurchaseRow,
+    RecoveryRow,
+    SaverRow,
+    SiteRow,
+    SwitchSpec,
+)
 
 if TYPE_CHECKING:
-    from gpuscale.core.run.bill import Draw, Making, Rate
-    from gpuscale.core.run.checkpoint import Saver
-    from gpuscale.core.run.energy import Site
-    from gpuscale.core.run.failures import Fleet
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.fields import Spec
-    from gpuscale.specs.run import LinkRow, ModuleRow, NvlinkRow, OwnedSpec, PurchaseRow, SwitchSpec
 
-S = TypeVar("S", bound="Spec")
+S = TypeVar("S")
 
 FRESH_DAYS = 90
 """Age beyond which a snapshot of prices is warned about."""
@@ -61,19 +76,7 @@ def row(table: str, name: str, spec: type[S], noun: str) -> S:
     key = name.strip().lower()
     if key not in rows:
         raise unknown_name(noun, name, rows, f"known: {', '.join(list(rows)[:12])}")
-    return valid(spec, rows[key], f"{table}.toml: {key}")
-
-
-def valid(spec: type[S], table: dict[str, Any], where: str) -> S:
-    """Spec of a table, with errors that name the file."""
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
-
-    try:
-        return spec.model_validate(table)
-    except pydantic.ValidationError as error:
-        raise spec_error(where, error, list(spec.model_fields)) from None
+    return checked(spec, rows[key], f"{table}.toml: {key}")
 
 
 def load_fleet(name: str = "general") -> Fleet:
@@ -82,9 +85,6 @@ def load_fleet(name: str = "general") -> Fleet:
     >>> round(load_fleet().per_node_day, 6)
     0.0042
     """
-    from gpuscale.core.run.failures import Fleet
-    from gpuscale.specs.run import FleetRow
-
     r = row("fleets", name, FleetRow, "fleet")
     return Fleet(name, r.per_1000_node_days / 1e3, r.low / 1e3, r.high / 1e3, r.source)
 
@@ -95,10 +95,6 @@ def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
     >>> round(recovery_s("requeue", 8192)[0])
     695
     """
-    from math import log2
-
-    from gpuscale.specs.run import RecoveryRow
-
     r = row("recovery", name, RecoveryRow, "way to recover")
     restart = r.restart_s + r.per_doubling_s * log2(n_gpus / r.at_gpus)
     return r.detect_s + max(r.least_s, restart), r.source
@@ -106,9 +102,6 @@ def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
 
 def load_saver(name: str) -> Saver:
     """How software saves."""
-    from gpuscale.core.run.checkpoint import Saver
-    from gpuscale.specs.run import SaverRow
-
     return Saver(name, **row("savers", name, SaverRow, "way to save").model_dump())
 
 
@@ -118,9 +111,6 @@ def load_site(name: str, pue: float | None = None) -> Site:
     >>> load_site("france").grid_g_per_kwh
     56.039
     """
-    from gpuscale.core.run.energy import Site
-    from gpuscale.specs.run import SiteRow
-
     r = row("sites", name, SiteRow, "site")
     when = f" ({r.year})" if r.year else ""
     return Site(
@@ -135,10 +125,6 @@ def load_draw(cluster: ClusterSpec) -> Draw | None:
     >>> round(load_draw(load_cluster("dgx-h100")).work_w)
     7956
     """
-    from gpuscale.core.run.bill import Draw
-    from gpuscale.core.run.energy import node_power_w
-    from gpuscale.specs.run import PowerRow
-
     kind = cluster.gpu.architecture
     kind = kind if kind in names("power") else "general"
     r = row("power", kind, PowerRow, "power")
@@ -156,9 +142,6 @@ def load_draw(cluster: ClusterSpec) -> Draw | None:
 
 def load_making(gpu: str, life_s: float, utilisation_frac: float) -> Making | None:
     """Embodied carbon of a GPU, None where no figure is published."""
-    from gpuscale.core.run.bill import Making
-    from gpuscale.specs.run import EmbodiedRow
-
     if gpu not in names("embodied"):
         return None
     r = row("embodied", gpu, EmbodiedRow, "GPU")
@@ -177,7 +160,7 @@ def load_switch(arg: str) -> SwitchSpec:
     from gpuscale.specs.run import SwitchSpec
 
     path = Path(arg) if looks_like_path(arg) else preset_path("switch", arg)
-    return valid(SwitchSpec, read_toml(path), str(path))
+    return checked(SwitchSpec, read_toml(path), str(path))
 
 
 def load_module(name: str) -> ModuleRow | None:
@@ -189,14 +172,14 @@ def load_module(name: str) -> ModuleRow | None:
     modules = _table("parts")["module"]
     if name not in modules:
         raise unknown_name("module", name, modules, f"known: {', '.join(modules)}")
-    return valid(ModuleRow, modules[name], f"parts.toml: module {name}")
+    return checked(ModuleRow, modules[name], f"parts.toml: module {name}")
 
 
 def load_link_price(link_bytes_per_s: float) -> LinkRow | None:
     """Price of an optical link of a speed; None where none is published."""
     from gpuscale.specs.run import LinkRow
 
-    rows = [valid(LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
+    rows = [checked(LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
     return next((r for r in rows if abs(r.link_bytes_per_s / link_bytes_per_s - 1) < 1e-6), None)
 
 
@@ -213,7 +196,7 @@ def load_owned(path: str) -> OwnedSpec:
     """Read the file of `--own`."""
     from gpuscale.specs.run import OwnedSpec
 
-    return valid(OwnedSpec, read_toml(path), path)
+    return checked(OwnedSpec, read_toml(path), path)
 
 
 def load_nvlink(generation: int) -> NvlinkRow | None:
@@ -227,8 +210,6 @@ def load_nvlink(generation: int) -> NvlinkRow | None:
 
 def network_rates() -> tuple[float, float, str]:
     """(Failures of a link a month, of a switch, their source)."""
-    from gpuscale.specs.run import PartRow
-
     link = row("network", "link", PartRow, "part")
     switch = row("network", "switch", PartRow, "part")
     return link.per_month, switch.per_month, link.source
@@ -288,8 +269,6 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
     >>> rate.low_usd < rate.usd_per_gpu_hour < rate.high_usd, rate.as_of
     (True, '2025-10-25')
     """
-    from gpuscale.core.run.bill import Rate
-
     found = [o for o in offers() if o.gpu == gpu and o.term == term]
     if not found:
         return None

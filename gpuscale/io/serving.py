@@ -16,6 +16,7 @@ from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.calibration import load_arch, load_fabric
 from gpuscale.io.presets import preset_roots
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
@@ -54,15 +55,8 @@ def serving_folder() -> Path:
 
 
 def _read(model: type[SpecT], name: str) -> SpecT:
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
-
     path = serving_folder() / f"{name}.toml"
-    try:
-        return pydantic.TypeAdapter(model).validate_python(read_toml(path))
-    except pydantic.ValidationError as error:
-        raise spec_error(str(path), error, list(model.__annotations__)) from None
+    return checked(model, read_toml(path), str(path))
 
 
 @lru_cache(maxsize=32)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import looks_like_path, preset_path
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import SoftwareSpec
 
@@ -94,14 +95,7 @@ def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _load(path: Path, _stamp: int) -> SoftwareSpec:
-    import pydantic
-
-    from gpuscale.io.spec_errors import spec_error
-
-    try:
-        return SoftwareSpec.model_validate(_table(path))
-    except pydantic.ValidationError as error:
-        raise spec_error(str(path), error, list(SoftwareSpec.model_fields)) from None
+    return checked(SoftwareSpec, _table(path), str(path))
 
 
 def _kernels(generation: str, architecture: str, precision: str) -> str:
@@ -147,37 +141,20 @@ def software_record(
     gradients = spec.gradient_bytes
     if precision == "fp16" and spec.gradient_bytes_fp16 is not None:
         gradients = spec.gradient_bytes_fp16
-    values: dict[str, Any] = dict(
-        name=spec.name,
-        attention=spec.attention,
-        flash_factor=flash,
-        gradient_bytes=gradients,
-        bucket_params=spec.bucket_params,
-        bucket_params_per_rank=spec.bucket_params_per_rank,
-        parameter_gather_bytes=spec.parameter_gather_bytes,
-        low_precision_gather=spec.low_precision_gather,
-        quantised_tp_gather=spec.quantised_tp_gather,
-        overlap_gather=spec.overlap_gather,
-        zero1_all_reduce=spec.zero1_all_reduce,
-        outer_shards=spec.outer_shards,
-        stage_split=spec.stage_split,
-        scatter_gather=spec.scatter_gather,
-        deduplicated_all_to_all=spec.deduplicated_all_to_all,
-        fused_cross_entropy=spec.fused_cross_entropy or spec.loss == "fused",
-        compiled=spec.compiled,
-        compiled_loss=spec.compiled_loss,
-        rdma_dispatch=spec.rdma_dispatch,
-        launches_experts=spec.launches_experts,
-        recompute_stops_early=spec.recompute_stops_early,
-        selective_per_op=spec.memory.selective_per_op,
-        host_tp_factor=cal["kernels.host_tp_factor"],
-        moe_kernels=kernels,
-        grouped_factor=cal.get(f"kernels.moe_grouped_{kernels}", 1.0),
-        dispatch_factor=cal.get(f"kernels.moe_dispatch_{kernels}", 1.0),
-        kept=parameters_of(spec, options, architecture),
-    )
-    values["dp_network_exposed_frac"] = fitted["dp_exposed_frac"]
-    values.update(fitted)
     own = {f.name for f in fields(Software)}
-    values.update({name: value for name, value in chosen.items() if name in own})
+    shared = own & set(SoftwareSpec.model_fields) - {"maturity"}
+    values: dict[str, Any] = {name: getattr(spec, name) for name in shared} | {
+        "flash_factor": flash,
+        "gradient_bytes": gradients,
+        "fused_cross_entropy": spec.fused_cross_entropy or spec.loss == "fused",
+        "selective_per_op": spec.memory.selective_per_op,
+        "host_tp_factor": cal["kernels.host_tp_factor"],
+        "moe_kernels": kernels,
+        "grouped_factor": cal.get(f"kernels.moe_grouped_{kernels}", 1.0),
+        "dispatch_factor": cal.get(f"kernels.moe_dispatch_{kernels}", 1.0),
+        "kept": parameters_of(spec, options, architecture),
+        "dp_network_exposed_frac": fitted["dp_exposed_frac"],
+    }
+    values |= fitted
+    values |= {name: value for name, value in chosen.items() if name in own}
     return Software(**values)

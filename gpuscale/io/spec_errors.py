@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of
 
@@ -10,6 +10,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pydantic
+
+T = TypeVar("T")
+
+
+def checked(kind: type[T], table: Any, where: str, more_keys: Sequence[str] = ()) -> T:
+    """Make a spec, or a record whose fields have bounds, of what a file says.
+
+    `kind`: model of pydantic or dataclass. `where`: names the file in errors. `more_keys`: further
+    keys that a misspelt one may mean. Raises GpuscaleError for a key or value that does not hold.
+    """
+    import pydantic
+
+    try:
+        if issubclass(kind, pydantic.BaseModel):
+            return kind.model_validate(table)
+        return pydantic.TypeAdapter(kind).validate_python(table)
+    except pydantic.ValidationError as error:
+        fields = getattr(kind, "model_fields", kind.__annotations__)
+        raise spec_error(where, error, [*fields, *more_keys]) from None
 
 
 def spec_error(

@@ -191,20 +191,15 @@ def with_job(asked: Plan) -> Plan:
     from gpuscale.core.plan.pins import FLAGS
     from gpuscale.io.jobs import read_job
 
-    job = read_job(asked.job)
-    values = {k: getattr(job, k) for k in JOB_KEYS} | {
-        k: getattr(job.layout, k) for k in (*FLAGS, "pipeline_layout")
-    }
+    values = read_job(asked.job, JOB_KEYS, (*FLAGS, "pipeline_layout"))
     if asked.gpu is not None:
-        values["cluster"] = None
+        values.pop("cluster", None)
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
         if getattr(asked, one):
-            values[other] = None
+            values.pop(other, None)
     known = fields_of(type(asked))
-    wanted = {
-        k: v
-        for k, v in values.items()
-        if v is not None and getattr(asked, k) in ((), None, known[k][0].default)
+    wanted: dict[str, Any] = {
+        k: v for k, v in values.items() if getattr(asked, k) in ((), None, known[k][0].default)
     }
     return replace(asked, job=None, **wanted)
 
