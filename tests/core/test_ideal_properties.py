@@ -20,8 +20,8 @@ from gpuscale.core.network.all_to_all import (
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, level_times, spans
 from gpuscale.core.network.ideal import Routing, ideal_collective, sweep_sizes
 from gpuscale.core.network.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
-from gpuscale.textbook import kernels, networks
-from gpuscale.textbook.networks import all_to_all_time_s
+from gpuscale.textbook import formulas as networks
+from gpuscale.textbook.formulas import all_to_all_time_s
 
 SIZES = st.floats(1.0, 1e15)
 RANKS = st.integers(2, 5000)
@@ -255,7 +255,6 @@ def test_sweep_starts_and_ends_where_asked(first, ratio, factor):
         lambda: sweep_sizes(2.0, 1.0),
         lambda: ideal_collective("all-to-all", 1.0, 8, pod(), inner=2),
         lambda: rl.roofline(1.0, 1.0, 0.0, 1.0),
-        lambda: kernels.practical_time_s(1.0, 1.0, 1.0, 1.0, 1.5),
     ],
 )
 def test_bad_input_is_a_value_error(call):

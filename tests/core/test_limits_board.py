@@ -12,7 +12,6 @@ from gpuscale.core.limits.board import limits_board
 from gpuscale.core.model.layer_shape import layer_shape
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
-from gpuscale.textbook import limits as textbook_limits
 
 H100 = load_cluster("dgx-h100", "documents")
 H800 = load_cluster("h800", "documents")
@@ -112,11 +111,7 @@ def test_shapes_of_hybrids_and_mixtures_are_found():
     assert layer_shape(LLAMA).layer_weights * 80 == pytest.approx(68.5e9, rel=0.01)
 
 
-def test_ulysses_and_ring_limits():
-    assert (
-        textbook_limits.ulysses_max_cp(64, 8) == 8
-        and textbook_limits.ulysses_max_cp(64, 8, True) == 64
-    )
+def test_ring_limits():
     math_s, comm_s = limits.ring_attention_times(550, 8192, 1024, 990e12, 450e9, causal=True)
     assert math_s == pytest.approx(comm_s)
 

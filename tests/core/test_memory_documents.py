@@ -1,30 +1,14 @@
 """Memory formulas against the documents' answers and the papers behind them."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.formats import weight_bytes
-from gpuscale.core.memory.states import (
-    RECIPES,
-    RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM,
-    gpus_to_hold,
-    nodes_to_hold,
-    sharded_states,
-)
+from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
 from gpuscale.core.serving.replica import serving_memory
-from gpuscale.textbook.memory import (
-    activations_held,
-    forward_evaluations,
-    hsdp_traffic_bytes,
-    korthikanti_layer_bytes,
-    offload_time_s,
-    step_cost_ratio,
-    zero_saving_bytes,
-    zero_traffic_ratio,
-)
+from gpuscale.textbook.formulas import korthikanti_layer_bytes
+from gpuscale.textbook.quiz.catalogue import rule
 
 STATES = [  # params, recipe, stage, shards, bytes, source
     (7.5e9, "mixed-adam", 0, 64, 120e9, "ZeRO paper, figure 1"),
@@ -55,8 +39,8 @@ def test_states_match_the_documents(params, recipe, stage, shards, want, source)
 def test_recipes_bytes_per_param():
     want = {"mixed-adam": 16, "mixed-adam-nomaster": 12, "book-min": 10, "fp32-adam": 16}
     assert {n: RECIPES[n].bytes_per_param for n in want} == want
-    rule = RECIPES["fp32-adam"].bytes_per_param + RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM
-    assert rule == 24  # FSDP notes: 4 + 20
+    total = RECIPES["fp32-adam"].bytes_per_param + rule("activation-bytes").threshold
+    assert total == 24  # FSDP notes: 4 + 20
 
 
 def test_gpus_for_llama3_70b():
@@ -88,26 +72,6 @@ def test_671b_cards():  # FSDP and deployment notes; errata E25, E34
     assert weight_bytes(671e9, "fp8") / 16 == 41.9375e9
 
 
-def test_zero_savings_and_traffic():
-    recipe = RECIPES["mixed-adam-nomaster"]
-    assert zero_saving_bytes(7.5e9, recipe, 1, 64) == 59.0625e9
-    assert zero_saving_bytes(7.5e9, recipe, 2, 64) == 73.828125e9
-    assert [zero_traffic_ratio(s) for s in (0, 1, 2, 3)] == [1, 1, 1, 1.5]
-    assert hsdp_traffic_bytes(7e9, 8, 16) == (36.75e9, 3.28125e9)
-    assert offload_time_s(8e9, 32e9) == 0.25
-
-
-def test_checkpointing_counts():  # lecture notes; errata E30
-    assert [forward_evaluations(100, m, 10) for m in ("none", "full", "restart", "segment")] == [
-        100,
-        5050,
-        550,
-        200,
-    ]
-    assert activations_held(100, "segment", 10) == 20
-    assert step_cost_ratio() == pytest.approx(4 / 3)
-
-
 def test_korthikanti_gpt3():  # Korthikanti et al. 2022, table 2, GPT-3 shape
     args = (2048, 1, 12288, 96)
     assert korthikanti_layer_bytes(*args) == 2868903936
@@ -132,14 +96,6 @@ def test_more_sharding_never_holds_more(params, recipe, stage, shards):
     )
 
 
-@given(st.integers(1, 512), st.integers(1, 512))
-def test_one_recomputed_segment_costs_one_forward(n, c):
-    c = min(c, n)
-    assert forward_evaluations(n, "segment", c) == 2 * n
-    least = math.ceil(2 * math.sqrt(n))  # Chen et al. 2016 (arXiv:1604.06174): about 2 sqrt(N)
-    assert activations_held(n, "segment", c) >= least - 1
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -149,7 +105,6 @@ def test_one_recomputed_segment_costs_one_forward(n, c):
         lambda: weight_bytes(1e9, "fp7"),
         lambda: korthikanti_layer_bytes(0, 1, 1, 1),
         lambda: korthikanti_layer_bytes(1, 1, 1, 1, recompute="some"),
-        lambda: forward_evaluations(10, "segment", 11),
         lambda: serving_memory(1, 1, -1, 1),
     ],
 )

@@ -7,8 +7,7 @@ import pytest
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.glossary import find_entry, load_glossary
-from gpuscale.textbook.quiz.expression import evaluate
-from gpuscale.textbook.quiz.functions import ARITHMETIC
+from gpuscale.textbook.quiz.expression import ARITHMETIC, evaluate
 from gpuscale.textbook.quiz.registry import is_lookup, resolve
 
 ENTRIES = load_glossary()

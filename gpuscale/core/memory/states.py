@@ -94,9 +94,6 @@ RECIPES: dict[str, Recipe] = {
 }
 """Named recipes; the default of the documents' formulas is `mixed-adam`."""
 
-RULE_OF_THUMB_ACTIVATION_BYTES_PER_PARAM = 8.0
-"""FSDP and deployment notes: "+8" for activations; a coarse stand-in (errata E31)."""
-
 
 @dataclass(frozen=True, slots=True)
 class StateBytes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.kernel.chip import UNIT_LAYOUTS, UnitLayout
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.states import RECIPES, Recipe
 from gpuscale.core.network.hierarchy import Level, network_levels
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.textbook.links import Link
-from gpuscale.textbook.links import link as link_of_catalogue
-from gpuscale.textbook.networks import NVLINK_LINKS
-from gpuscale.textbook.rules_of_thumb import Rule
-from gpuscale.textbook.rules_of_thumb import rule as rule_of_thumb
+from gpuscale.io.models import load_model
+from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import Attention
@@ -23,6 +22,12 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 DOCUMENTS = "documents"
+
+
+@lru_cache(maxsize=1)
+def figures() -> dict[str, Any]:
+    """Figures and rules of the documents that are no preset: `data/figures.toml`."""
+    return read_toml(Path(__file__).parent / "data" / "figures.toml")
 
 
 @lru_cache(maxsize=64)
@@ -43,9 +48,21 @@ def node(name: str) -> ClusterSpec:
     return load_cluster(name, DOCUMENTS)
 
 
-def link(name: str) -> Link:
+def link(name: str) -> SimpleNamespace:
     """Link between devices, one direction."""
-    return link_of_catalogue(name)
+    return SimpleNamespace(**figures()["link"][name])
+
+
+def rule(name: str) -> SimpleNamespace:
+    """Rule of thumb."""
+    found = figures()["rule"][name]
+    return SimpleNamespace(**found | ({"span": tuple(found["span"])} if "span" in found else {}))
+
+
+def nvlink(generation: int) -> tuple[float, int]:
+    """Bandwidth of one NVLink one way [byte/s] and links per GPU."""
+    each, n = figures()["nvlink"][str(generation)]
+    return each, n
 
 
 def pod(name: str) -> tuple[Level, ...]:
@@ -61,19 +78,12 @@ def rate(name: str, dtype: str) -> float | str:
 @lru_cache(maxsize=16)
 def model(name: str) -> ModelSpec:
     """Model preset."""
-    from gpuscale.io.models import load_model
-
     return load_model(name).spec
 
 
 def attention(name: str) -> Attention:
     """Softmax attention of a model preset."""
     return next(m for m in model(name).mixers.values() if m.kind == "attention")
-
-
-def nvlink(generation: int) -> tuple[float, int]:
-    """Bandwidth of one NVLink one way [byte/s] and links per GPU."""
-    return NVLINK_LINKS[generation]
 
 
 def unit_layout(architecture: str) -> UnitLayout:
@@ -84,11 +94,6 @@ def unit_layout(architecture: str) -> UnitLayout:
 def recipe(name: str) -> Recipe:
     """Bytes per parameter of a training recipe."""
     return RECIPES[name]
-
-
-def rule(name: str) -> Rule:
-    """Rule of thumb."""
-    return rule_of_thumb(name)
 
 
 def layout(tp: int = 1, cp: int = 1, pp: int = 1, dp: int = 1, ep: int = 1) -> Layout:

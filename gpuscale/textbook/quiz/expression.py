@@ -7,6 +7,7 @@ says how an answer is computed, and can be printed with the numbers put in.
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,6 +38,22 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+
+
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "max": max,
+    "min": min,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "exp": math.exp,
+    "expm1": math.expm1,
+    "log": math.log,
+    "log2": math.log2,
+    "sqrt": math.sqrt,
+    "sum": sum,
+    "tanh": math.tanh,
+}
+"""Functions that the arithmetic of a `Term` may call."""
 
 
 class ExpressionError(ValueError):

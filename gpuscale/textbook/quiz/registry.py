@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ core.memory.states: gpus_to_hold nodes_to_hold sharded_states
 core.model.flops: six_p_flop_per_token
 core.model.kv_cache: kv_bytes_per_token
 core.network.all_to_all: approximate_all_to_all_s
-core.network.collective: approximate_time_s bandwidths_bytes_per_s
+core.network.collective: approximate_time_s bandwidths_bytes_per_s traffic_factor
 core.network.fat_tree: bisection_bytes_per_s fat_tree
 core.network.hierarchy: approximate_hierarchical_time_s hierarchical_time_s level_times
 core.network.switch_traffic: all_gather_traffic in_switch_all_reduce_traffic
@@ -31,20 +32,8 @@ core.run.energy: power_w
 core.run.time: batch_tokens cluster_flop_per_s exposed_s job_time_s mfu share tokens_per_s
     training_flop training_time_s utilisation
 core.serving.ideal: decode_flop decode_time_s instances prefill_flop serving_layout
-textbook.kernels: matmul_exact_operations practical_time_s register_file_bytes
-    tensor_flop_per_cycle_from_fma vpu_alus
-textbook.limits: layers_per_stage makespan max_mfu spanned_nodes_limit ulysses_max_cp
-textbook.memory: activations_held forward_evaluations hsdp_traffic_bytes korthikanti_layer_bytes
-    offload_time_s step_cost_ratio zero_saving_bytes zero_traffic_ratio
-textbook.networks: all_to_all_time_s bits_to_bytes_per_s coded_bits_per_s collective_time_s
-    in_switch_gain links_bytes_per_s nodes_all_to_all_time_s ring_sent_bytes torus_all_to_all_s
-textbook.number_format: decode_float round_significant si_exponent
-textbook.runs: break_even_usd_per_hour difference energy_usd part_s premium_frac run_time_s
-    saved_frac speed_up strong_scaling_efficiency sync_frequency
-textbook.serving: attention_crossover byte_ratio cards_at_equal_price quantised_speed_up
-    static_batching_efficiency
-textbook.shards: block_of_scales product_shape shard_width tensor_bytes tp_all_reduce_bytes
-textbook.strategy: Requirement binding_level data_parallel_ranks moe_strategy tokens_each
+textbook.formulas: all_to_all_time_s binding_level bound collective_time_s decode_float
+    korthikanti_layer_bytes moe_strategy nodes_all_to_all_time_s product_shape round_significant
 """
 
 MODULE_OF = {
@@ -60,7 +49,7 @@ LOOKUPS = frozenset(
 )
 """Functions of `quiz.catalogue`."""
 
-BUILTINS: dict[str, Callable[..., Any]] = {"max": max, "min": min}
+BUILTINS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "log10": math.log10}
 
 
 def is_lookup(name: str) -> bool:

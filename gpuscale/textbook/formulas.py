@@ -1,0 +1,305 @@
+"""Formulas that only the documents ask for, and that are more than a line of arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuscale.core.limits.ep import ep_min_ffn
+from gpuscale.core.limits.tp import tp_limit, tp_max
+from gpuscale.core.network.all_to_all import reached_frac
+from gpuscale.core.network.collective import check_ranks, latency_steps, traffic_factor
+
+FORMATS: dict[str, tuple[int, int, int]] = {
+    "e4m3": (4, 3, 7),
+    "e5m2": (5, 2, 15),
+    "e3m4": (3, 4, 3),
+    "fp16": (5, 10, 15),
+    "bf16": (8, 7, 127),
+    "e2m1": (2, 1, 1),
+}
+"""Exponent bits, mantissa bits, bias (OCP 8-bit floating point 1.0; OCP Microscaling 1.0)."""
+
+WITHOUT_INFINITY = ("e4m3", "e3m4", "e2m1")
+"""Formats whose top exponent holds numbers too."""
+
+
+def decode_float(bits: str, layout: str) -> float:
+    """Value of a bit pattern: ``(-1)^S 2^(E-bias) (1 + M/2^m)``, subnormal when E is 0.
+
+    `bits`: sign, exponent, mantissa, e.g. ``"0 1011 011"``; blanks do not count. `layout`: a key of
+    `FORMATS`. Returns: the value; not a number and infinity are refused, as no document prints one
+    [1]. Raises ValueError if the layout is not known, the bits do not fit it, or they encode no
+    number.
+
+    Examples
+    --------
+    >>> decode_float("0 1011 011", "e4m3"), decode_float("0 101 1011", "e3m4")
+    (22.0, 6.75)
+    >>> decode_float("0 1111 110", "e4m3")
+    448.0
+    """
+    if layout not in FORMATS:
+        raise ValueError(f"layout must be one of {', '.join(FORMATS)}, got {layout!r}")
+    n_exponent, n_mantissa, bias = FORMATS[layout]
+    digits = bits.replace(" ", "")
+    if len(digits) != 1 + n_exponent + n_mantissa or set(digits) - {"0", "1"}:
+        raise ValueError(f"{bits!r} is not {1 + n_exponent + n_mantissa} bits of {layout}")
+    sign = -1.0 if digits[0] == "1" else 1.0
+    exponent = int(digits[1 : 1 + n_exponent], 2)
+    mantissa = int(digits[1 + n_exponent :], 2)
+    top = exponent == 2**n_exponent - 1
+    if top and layout not in WITHOUT_INFINITY:
+        raise ValueError(f"{bits!r} of {layout} is infinity or not a number")
+    if top and layout == "e4m3" and mantissa == 2**n_mantissa - 1:
+        raise ValueError(f"{bits!r} of {layout} is not a number")
+    if exponent == 0:
+        return sign * math.ldexp(mantissa / 2**n_mantissa, 1 - bias)
+    return sign * math.ldexp(1 + mantissa / 2**n_mantissa, exponent - bias)
+
+
+def round_significant(value: float, digits: int) -> float:
+    """Value rounded to a number of significant digits, as documents print it.
+
+    Examples
+    --------
+    >>> round_significant(989.4e12, 3)
+    989000000000000.0
+    """
+    return float(f"{value:.{digits - 1}e}")
+
+
+def collective_time_s(
+    op: str,
+    array_bytes: float,
+    n_ranks: int,
+    link_bytes_per_s: float,
+    hop_s: float = 0.0,
+    algorithm: str = "ring",
+) -> float:
+    """Ideal time of a collective among ranks with equal links.
+
+    ``steps * hop + factor * array / link``, with `latency_steps` and `traffic_factor`.
+
+    Parameters
+    ----------
+    op : str
+        all-gather, reduce-scatter, all-reduce, broadcast or send-recv.
+    array_bytes : float
+        Bytes of the full array, as the module's docstring says for each operation. [byte]
+    n_ranks : int
+        Ranks; 1 takes no time. [1]
+    link_bytes_per_s : float
+        Bandwidth out of one rank, one direction. [byte/s]
+    hop_s : float
+        Latency of one hop. [s]
+    algorithm : str
+        ring, tree or sharp (all-reduce only; the others have one form).
+
+    Examples
+    --------
+    >>> round(collective_time_s("all-gather", 4096 * 65536 * 2, 8, 450e9) * 1e3, 4)  # ms
+    1.0439
+    >>> round(collective_time_s("all-reduce", 1e9, 8, 450e9, algorithm="sharp") * 1e3, 3)
+    2.222
+    """
+    check_ranks(n_ranks, link_bytes_per_s, array_bytes)
+    latency = latency_steps(op, n_ranks, algorithm) * hop_s
+    return latency + traffic_factor(op, n_ranks, algorithm) * array_bytes / link_bytes_per_s
+
+
+def all_to_all_time_s(
+    array_bytes: float,
+    n_ranks: int,
+    link_bytes_per_s: float,
+    top_k: int | None = None,
+    kind: str = "top-k",
+    n_experts: int | None = None,
+    hop_s: float = 0.0,
+) -> float:
+    """Ideal all-to-all among ranks with equal links and full connection. [s].
+
+    ``hop + reached * array (n-1) / (n^2 link)``
+
+    Examples
+    --------
+    >>> round(all_to_all_time_s(1e9, 8, 450e9) * 1e6, 3)  # us
+    243.056
+    >>> round(all_to_all_time_s(1e9, 8, 450e9, top_k=4) * 1e6, 3)
+    121.528
+    """
+    check_ranks(n_ranks, link_bytes_per_s, array_bytes)
+    if n_ranks == 1:
+        return 0.0
+    reached = reached_frac(n_ranks, top_k, kind, n_experts)
+    return hop_s + reached * array_bytes * (n_ranks - 1) / (n_ranks**2 * link_bytes_per_s)
+
+
+def nodes_all_to_all_time_s(
+    array_bytes: float, n_nodes: int, node_egress_bytes_per_s: float, reached: float = 1.0
+) -> float:
+    """All-to-all over nodes, by the traffic out of one node. [s].
+
+    ``reached * array (M-1) / (M^2 W_node)``
+
+    Examples
+    --------
+    >>> round(nodes_all_to_all_time_s(1e9, 2, 400e9) * 1e6, 3)  # us
+    625.0
+    """
+    check_ranks(n_nodes, node_egress_bytes_per_s, array_bytes)
+    return reached * array_bytes * (n_nodes - 1) / (n_nodes**2 * node_egress_bytes_per_s)
+
+
+def korthikanti_layer_bytes(
+    seq_len: float,
+    micro_batch_size: float,
+    hidden_size: float,
+    n_heads: float,
+    tp: int = 1,
+    *,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+    flash: bool = False,
+) -> float:
+    """Activation bytes of one transformer layer and micro-batch, 16-bit [1]_.
+
+    GPT layer: layer norms with bias, MHA, two-matrix MLP with ffn 4h, dropout masks of one byte.
+
+    Parameters
+    ----------
+    seq_len, micro_batch_size, hidden_size, n_heads : float
+        s [token], b [sequence], h [1], a [1].
+    tp : int
+        Tensor-parallel degree t. [1]
+    sequence_parallel : bool
+        Shard what TP leaves whole along the sequence.
+    recompute : str
+        ``none``; ``selective`` (attention core recomputed: the 5as/h term goes); ``full`` (only
+        the layer's input kept: 2sbh, divided by t with sequence parallelism).
+    flash : bool
+        Flash attention never stores the 5as/h term.
+
+    Returns
+    -------
+    float
+        Bytes on one GPU. [byte]
+
+    Raises
+    ------
+    ValueError
+        If a size is not positive or `recompute` unknown.
+
+    Examples
+    --------
+    >>> korthikanti_layer_bytes(2048, 1, 12288, 96)
+    2868903936.0
+    >>> korthikanti_layer_bytes(2048, 1, 12288, 96, 8, sequence_parallel=True)
+    358612992.0
+    >>> korthikanti_layer_bytes(2048, 1, 12288, 96, 8, sequence_parallel=True,
+    ...                         recompute="selective")
+    106954752.0
+    >>> korthikanti_layer_bytes(2048, 1, 12288, 96, recompute="full")
+    50331648.0
+
+    References
+    ----------
+    .. [1] V. Korthikanti et al., Reducing activation recomputation in large transformer models,
+       arXiv:2205.05198, table 2.
+    """
+    if min(seq_len, micro_batch_size, hidden_size, n_heads, tp) <= 0:
+        raise ValueError("seq_len, micro_batch_size, hidden_size, n_heads and tp must be positive")
+    tokens_by_width = float(seq_len * micro_batch_size * hidden_size)
+    whole = tp if sequence_parallel else 1
+    if recompute == "full":
+        return 2 * tokens_by_width / whole
+    if recompute not in ("none", "selective"):
+        raise ValueError(f"recompute must be none, selective or full, got {recompute!r}")
+    core = 0.0 if flash or recompute == "selective" else 5 * n_heads * seq_len / hidden_size
+    return tokens_by_width * (10 / whole + 24 / tp + core / tp)
+
+
+def product_shape(left: Sequence[str], right: Sequence[str]) -> str:
+    """Shape of a matrix product, in names: rows of the left by columns of the right.
+
+    Raises ValueError if the inner dimensions differ.
+
+    Examples
+    --------
+    >>> product_shape(("N", "D"), ("D", "D"))
+    '[N x D]'
+    """
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+        raise ValueError(f"inner dimensions of {tuple(left)} and {tuple(right)} differ")
+    return f"[{left[0]} x {right[1]}]"
+
+
+def bound(have: float, need: float) -> str:
+    """``compute`` where there is what a roofline needs, else ``communication``.
+
+    Examples
+    --------
+    >>> bound(976, 2475)
+    'communication'
+    """
+    return "compute" if have >= need else "communication"
+
+
+def binding_level(inside_limit: float, over_limit: float) -> str:
+    """Level whose limit is the larger one: ``node`` (scale-up) or ``network``.
+
+    Examples
+    --------
+    >>> binding_level(2500, 625)
+    'node'
+    """
+    return "node" if inside_limit >= over_limit else "network"
+
+
+def moe_strategy(
+    expert_ffn_hidden_size: float,
+    top_k: float,
+    flop_per_s: float,
+    gpu_egress_bytes_per_s: float,
+    node_egress_bytes_per_s: float,
+    node_gpus: int = 8,
+    max_nodes: int = 64,
+) -> str:
+    """Parallelism of a large mixture of experts whose degrees all clear their rooflines.
+
+    TP up to its limit inside a node; EP over as many nodes as its limit allows, else inside one
+    node, else none; the rest PP with ZeRO-1 data parallelism.
+
+    Parameters
+    ----------
+    expert_ffn_hidden_size : float
+        F of one expert. [1]
+    top_k : float
+        Experts per token. [1]
+    flop_per_s : float
+        Dense peak of one GPU. [FLOP/s]
+    gpu_egress_bytes_per_s, node_egress_bytes_per_s : float
+        Out of one GPU, out of one node; one direction. [byte/s]
+    node_gpus, max_nodes : int
+        GPUs of a node; nodes up to which EP is tried. [1]
+
+    Examples
+    --------
+    >>> moe_strategy(2048, 4, 990e12, 450e9, 400e9)
+    'EP 8 inside a node + PP + ZeRO-1 DP'
+    >>> moe_strategy(8192, 8, 990e12, 450e9, 400e9)
+    'TP 2 + EP 32 over 4 nodes + PP + ZeRO-1 DP'
+    """
+    f = expert_ffn_hidden_size
+    tp = tp_max(tp_limit(f, flop_per_s, gpu_egress_bytes_per_s), node_gpus)
+    parts = [f"TP {tp}"] if tp > 1 else []
+    fitting = [
+        n
+        for n in range(2, max_nodes + 1)
+        if f > ep_min_ffn(n * node_gpus, top_k, flop_per_s, node_egress_bytes_per_s, node_gpus)
+    ]
+    if f > ep_min_ffn(node_gpus, top_k, flop_per_s, gpu_egress_bytes_per_s, node_gpus=1):
+        nodes = max(fitting, default=1)
+        where = "inside a node" if nodes == 1 else f"over {nodes} nodes"
+        parts.append(f"EP {nodes * node_gpus} {where}")
+    return " + ".join([*parts, "PP", "ZeRO-1 DP"])
