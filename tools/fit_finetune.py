@@ -102,7 +102,8 @@ def predict(row: FinetuneRow, p: FinetuneParameters) -> float:
 
 def fitted(rows: list[FinetuneRow], start: FinetuneParameters, weak: bool) -> FinetuneParameters:
     """Fit one family."""
-    names = [n for n in MEMORY if getattr(start, n) > 0]
+    traced = {n for n, origin in start.sources.items() if origin.startswith("traced")}
+    names = [n for n in MEMORY if getattr(start, n) > 0 and n not in traced]
     weight = [1.0 if r.classes["quality"] == "good" else WEAK for r in rows]
 
     def at(x: list[float]) -> FinetuneParameters:

@@ -15,6 +15,7 @@ FIELDS = {
     "loss": "kernel of the loss: eager (whole logits), chunked or fused",
     "attention": "kernel of attention: best, flash2, sdpa or eager",
     "optimizer": "optimizer, as --optimizer has it",
+    "fused_optimizer": "AdamW steps in place, without temporaries of all parameters",
     "weights": "format of weights trained in full: fp32 or bf16",
     "zero_stage": "ZeRO stage of data-parallel ranks; FSDP's full shard is 3",
     "offload": "parts on the host",

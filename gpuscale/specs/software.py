@@ -46,6 +46,7 @@ class SoftwareRl(Spec):
     trainer: str = ""  # preset that trains where the layout has TP, PP, CP or EP; "": the same
     engine: Literal["colocated", "split", "async", "hf"] = "colocated"  # its habit
     packs: bool = True  # samples of an update put together without padding
+    response_logits: bool = False  # of the responses alone, where samples are padded
     rollout_factor: Annotated[float, Field(gt=0, le=100)] | None = None
     update_factor: Annotated[float, Field(gt=0, le=100)] | None = None
     longest_over_mean: Annotated[float, Field(ge=1, le=100)] | None = None

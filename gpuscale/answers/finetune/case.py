@@ -158,12 +158,13 @@ def _check_lengths(asked: Tuning, seq_len: int) -> None:
         )
 
 
-def optimizer_of(asked: Tuning, software: SoftwareSpec) -> Any:
-    """Optimizer as asked, or the family's."""
+def optimizer_of(asked: Tuning, software: SoftwareSpec, fused: bool) -> Any:
+    """Optimizer as asked, or the family's; `fused`: AdamW steps without temporaries."""
     habit = software.finetune.optimizer if software.finetune else "adamw"
     name = (asked.optimizer or habit).strip().lower()
     try:
-        return optimizer(name)
+        found = optimizer(name)
+        return replace(found, temporaries=0.0) if fused and found.name == "adamw" else found
     except ValueError:
         raise unknown_name(
             "optimizer", name, OPTIMIZERS, f"known: {', '.join(OPTIMIZERS)}"
@@ -219,14 +220,15 @@ def make_case(
     model = loaded.model
     if software.finetune and software.finetune.offload_all and "parameters" in wanted.moved:
         wanted = replace(wanted, offload=tuple(dict.fromkeys((*wanted.moved, *OFFLOADED_ALL))))
-    seq_len = seq_len_of(asked, wanted, model, software)
+    in_rl = wanted.seq_len if method else None  # of prompt and response
+    seq_len = in_rl or seq_len_of(asked, wanted, model, software)
     _check_lengths(asked, seq_len)
     flash = "flash2" if software.flash_generation == "2" else "best"
     if "attention" in taken and taken["attention"].value == "eager":
         flash = "eager"
     job = Job(
         method=method_of(asked, model, kind, software),
-        optimizer=optimizer_of(asked, software),
+        optimizer=optimizer_of(asked, software, "fused_optimizer" in taken),
         layout=layout_of(asked, wanted, model, software, seq_len, family),
         loss=asked.loss or habits.loss,
         offload=frozenset(offload_of(wanted, habits)),

@@ -59,7 +59,7 @@ def with_habits(
     if "offload" in found:
         update["offload_inputs"] = "activations" in str(found["offload"].value)
     if "weights" in found:
-        each = WEIGHTS[str(found["weights"].value)]
+        each = WEIGHTS[base if base in WEIGHTS else str(found["weights"].value)]
         update |= _weights(each, facts, base)
         if facts["method"] == "full" and family.finetune.step_bytes:  # of a foreach optimizer
             update["step_bytes"] = each

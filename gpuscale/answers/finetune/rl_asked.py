@@ -137,6 +137,7 @@ def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int
         critic_gpus=asked.critic_gpus or 0,
         updates=updates,
         packed=asked.packing or costs.packs,
+        response_logits=costs.response_logits,
         kl=kl and (method == "dpo" or costs.reference or asked.kl),
         reward=not asked.rule_reward,
         offload_states=costs.states_leave,

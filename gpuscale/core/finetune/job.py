@@ -24,6 +24,7 @@ class Job:
     offload: frozenset[str] = frozenset()  # of parameters, gradients, optimizer, activations
     attention: str = "best"  # "best" kernel of the GPU, "flash2" (FlashAttention-2), "eager"
     eval_batch: int = 0  # sequences of an evaluation that runs between the steps; 0: none
+    logits_frac: float = 1.0  # share of the tokens whose logits are made
     compiled: bool = False  # norms and activations fused by a compiler
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.method import counts
-from gpuscale.core.finetune.states import CAST, stage_states
+from gpuscale.core.finetune.states import CAST, casts_weights, stage_states
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import layout_stages
@@ -34,9 +34,17 @@ FP32_COPY_BYTES = 4.0
 `convert_outputs_to_fp32`) and DeepSpeed's fp16 engine does not: 12 against 8 bytes in the tables
 of the Qwen README."""
 
-EVALUATED_LOGIT_BYTES = 6.0
-"""Bytes per logit of an evaluation's forward pass: 16-bit logits and the fp32 copy that the loss is
-taken of (transformers, loss_utils.py: `logits.float()`); nothing is kept for a backward pass."""
+EVALUATED_LOGIT_BYTES = 10.0
+"""Bytes per logit of an evaluation's forward pass: 16-bit logits, the fp32 copy that the loss is
+taken of and its log-softmax, whatever fuses the loss of training (operators of transformers 5.23
+traced, tests/data/traced_memory.csv)."""
+
+NORM_GRADIENT_BYTES = 2.0
+"""Bytes per normed element that the gradient of a norm's own weight needs: its 16-bit output."""
+
+AUTOCAST_NORM_BYTES = 5.0
+"""Bytes per normed hidden element that autocast of fp32 weights keeps more than 16-bit weights: the
+residual stream is fp32, and each map casts its own copy of a norm's output (traced)."""
 
 KEPT_ON_GPU = 2
 """Layers whose offloaded inputs are still, or again, on the GPU: one leaves, one arrives."""
@@ -97,11 +105,13 @@ class FinetuneMemory:
 
 
 def stream_bytes(job: Job, p: FinetuneParameters) -> float:
-    """Bytes of an element between maps: fp32 where PEFT casts what is beside a quantised base.
+    """Bytes of an element between layers: fp32 where weights are, or what is beside a packed base.
 
     Embeddings and norms in fp32 make the residual stream so, and bitsandbytes' maps give back the
     format of their input (nn/modules.py, Linear4bit.forward).
     """
+    if casts_weights(job, p):
+        return 4.0
     cast = job.method.adapts and job.method.base in CAST
     return max(2.0, p.edge_bytes) if cast else 2.0
 
@@ -117,12 +127,17 @@ def layer_token_bytes(
     """
     tp = job.layout.tp
     whole = tp if job.layout.sequence_parallel else 1
-    wide = stream_bytes(job, p) / 2.0
-    norm = p.norm_bytes if kind.rms_norm and not job.fuses_norms(p) else 0.0
-    per_token = (wide * p.hidden_bytes + norm) * max(1, kind.n_norms) * hidden / whole
+    full = not job.method.adapts
+    wide = 1.0 if full else stream_bytes(job, p) / 2.0
+    norm = 0.0
+    if p.norm_bytes and kind.rms_norm and not job.fuses_norms(p):
+        norm = p.norm_bytes + (NORM_GRADIENT_BYTES if full else 0.0)
+    cast = AUTOCAST_NORM_BYTES if casts_weights(job, p) else 0.0
+    per_token = (wide * p.hidden_bytes + norm + cast) * max(1, kind.n_norms) * hidden / whole
+    per_token += norm * facts.mixer.normed / tp
     per_token += wide * 2.0 * (facts.mixer.split / tp + facts.mixer.latent / whole + facts.ffn / tp)
     per_token += wide * 2.0 * facts.top_k * (facts.expert_width + facts.expert_ffn) / tp
-    if not job.method.adapts:
+    if full:
         per_token += 2.0 * kind.trained_inputs / tp
     elif p.adapter_casts:
         per_token += p.adapter_input_bytes * kind.adapter_inputs / tp
@@ -185,7 +200,7 @@ def offloaded_bytes(
 def logits_bytes(model: ModelFacts, job: Job, p: FinetuneParameters) -> float:
     """Logits and what the loss makes of them, of one micro-batch. [byte]."""
     layout = job.layout
-    tokens = layout.micro_batch_size * layout.seq_len / layout.cp
+    tokens = job.logits_frac * layout.micro_batch_size * layout.seq_len / layout.cp
     return bytes_per_logit(job, p) * tokens * model.vocab_size / layout.tp
 
 
@@ -217,12 +232,18 @@ def _moments(
     }
 
 
-def _gathered_bytes(moment: str, states: States, p: FinetuneParameters) -> float:
-    """Shards that are gathered at a moment; the optimizer steps on shards alone. [byte]."""
+def _gathered_bytes(moment: str, states: States, job: Job, p: FinetuneParameters) -> float:
+    """Copies to multiply with: gathered shards, weights cast to 16 bits. [byte].
+
+    The optimizer steps on shards alone.
+    """
     if moment == "optimizer step":
         return 0.0
     share = 1.0 if p.root_gathered else HEAD_OF_EDGES if moment == "loss" else 0.0
-    return states.gathered_bytes + share * states.gathered_edge_bytes
+    kept = job.layout.recompute != "full"
+    cast = moment in ("loss", "evaluation") or (moment == "backward" and kept)
+    held = states.gathered_bytes + share * states.gathered_edge_bytes
+    return held + (states.cast_bytes if cast else 0.0)
 
 
 def fragmentation_of(zero_stage: int, p: FinetuneParameters) -> float:
@@ -261,7 +282,7 @@ def stage_memory(
     logits = logits_bytes(model, job, p) if stage.has_head else 0.0
     one = layout.seq_len / layout.cp * model.vocab_size / layout.tp if stage.has_head else 0.0
     moments = _moments(states, kept, working, logits, one, job)
-    gathers = {name: _gathered_bytes(name, states, p) for name in moments}
+    gathers = {name: _gathered_bytes(name, states, job, p) for name in moments}
     sums = {name: sum(moments[name]) + gathers[name] for name in moments}
     moment = max(sums, key=lambda name: sums[name])
     grads, kept, working, extra = moments[moment]

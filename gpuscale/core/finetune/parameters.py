@@ -46,6 +46,7 @@ class FinetuneParameters:
     sharded_fragmentation: Fragmentation = 1.0  # ZeRO-3: reserved over allocated
     step_group_params: Overhead = 0.0  # ZeRO-3: parameters that are stepped at once; 0: all
     reduce_bucket_bytes: Overhead = 0.0  # ZeRO-1 and 2: buffers that gradients are reduced in
+    autocast: bool = False  # fp32 weights are multiplied as 16-bit copies, cast once a step
     replica_buckets: bool = False  # replicas reduce copies of their gradients (PyTorch DDP)
     # forward and backward
     hidden_bytes: Factor = 2.0  # per hidden element and sublayer: the input of a norm
@@ -60,7 +61,7 @@ class FinetuneParameters:
     pair_logit_bytes: Factor = 0.0  # more at DPO: log-softmax kept, the reference's beside it
     logits_chunked_bytes: Factor = 4.0
     logits_fused_bytes: Factor = 0.1
-    scores_bytes: Factor = 8.0  # attention that is not fused, per head and pair of tokens
+    scores_bytes: Factor = 6.0  # attention that is not fused, per head and pair of tokens
     gathered_layers: Factor = 2.0  # sharded weights: layers gathered at once
     root_gathered: bool = False  # embedding and head stay gathered (FSDP 1, ZeRO-3)
     dequantised_copies: Factor = 1.0  # of the largest map

@@ -38,6 +38,7 @@ class States:
     step_bytes: float  # temporary, at the optimizer step
     head_gradient_bytes: float  # the first gradient to appear
     host_bytes: float
+    cast_bytes: float = 0.0  # 16-bit copies of fp32 weights, from the forward pass on
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,15 @@ def copies_gradients(layout: Layout, p: FinetuneParameters) -> bool:
     section 3.2.3).
     """
     return p.replica_buckets and layout.zero_stage == 0 and layout.dp > 1
+
+
+def casts_weights(job: Job, p: FinetuneParameters) -> bool:
+    """Whether autocast keeps 16-bit copies of fp32 weights.
+
+    They live from their first product to the end of the forward pass, and to their backward pass
+    where nothing is recomputed (torch.autocast's cache of leaves).
+    """
+    return p.autocast and not job.method.adapts and p.full_weights_bytes > 2.0
 
 
 def base_bytes_per_param(job: Job, p: FinetuneParameters) -> tuple[float, float]:
@@ -211,4 +221,5 @@ def _full_states(
         step_bytes=step,
         head_gradient_bytes=min(gradients, p.full_gradients_bytes * here.head * share),
         host_bytes=host,
+        cast_bytes=2.0 * (here.dense + here.experts + here.head) if casts_weights(job, p) else 0.0,
     )

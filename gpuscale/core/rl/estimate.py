@@ -57,6 +57,7 @@ class RlJob:
     lag: int = 1  # async: steps that rollouts may be ahead
     updates: int = 1  # optimizer steps on the samples of a step
     packed: bool = True  # short samples put together; else padded to the longest of a micro-batch
+    response_logits: bool = False  # logits are made of the responses alone
     kl: bool = True
     reward: bool = True  # ppo: a model gives rewards; else a rule does
     offload_states: bool = True  # colocated: training states leave while the engine runs
@@ -146,7 +147,8 @@ def longest_job(job: Job, rl: RlJob) -> Job:
     batch = max(2, -(-rl.samples // ranks)) * ranks
     longest = replace(layout, seq_len=seq, micro_batch_size=micro, global_batch_size=batch)
     loss = "pairs" if pair == 2 and job.loss == "eager" else job.loss
-    return replace(job, layout=longest, loss=loss)
+    frac = rl.max_response_tokens / seq if rl.response_logits and pair == 1 else 1.0
+    return replace(job, layout=longest, loss=loss, logits_frac=min(1.0, frac))
 
 
 def _rollout(

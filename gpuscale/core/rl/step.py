@@ -41,6 +41,7 @@ class RlCosts:
     interval_factor_80: float = 1.7  # holds 80 % of published steps
     engine: str = "colocated"  # where rollouts run
     packs: bool = True  # samples of an update put together without padding
+    response_logits: bool = False  # of the responses alone, where samples are padded
     generate_layer_s: float = 1e-3  # CPU time of one layer and token of `generate`
     generate_batch: int = 0  # sequences of a GPU that `generate` takes at once; 0: all that fit
     longest_over_mean: float = 2.0  # tokens of a response, where only one of them is known

@@ -107,6 +107,7 @@ class Attention(Mixer):
             split=float(q + (q if self.output_gate else 0) + kv + out),
             score_heads=float(self.n_heads),
             window_tokens=float(self.window_tokens or 0),
+            normed=0.0 if self.qk_norm == "none" else float(q + self.n_kv_heads * self.head_dim),
         )
 
     def work(self, hidden_size: int, tp: int = 1) -> Work:

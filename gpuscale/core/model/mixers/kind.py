@@ -27,6 +27,7 @@ class Kept:
     up_projected: float = 0.0  # those of `split` that come from the latents
     score_heads: float = 0.0  # heads with a score matrix, if attention is not fused
     window_tokens: float = 0.0  # 0: the whole sequence
+    normed: float = 0.0  # of q and k, where each has a norm of its own
 
 
 class Linear(NamedTuple):
