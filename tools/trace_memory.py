@@ -134,12 +134,7 @@ def traced(name, targets="", weights="bf16", recompute="none", micro_batch=4, at
 
 CASES = [
     {"recompute": recompute, "micro_batch": micro, **how}
-    for how in (
-        {},
-        {"weights": "fp32"},
-        {"targets": "all-linear"},
-        {"targets": "q_proj,v_proj"},
-    )
+    for how in ({}, {"weights": "fp32"}, {"targets": "all-linear"}, {"targets": "q_proj,v_proj"})
     for recompute, micro in (("none", 4), ("full", 4), ("full", 32))
 ] + [{"targets": "all-linear", "attention": "eager", "recompute": "none", "micro_batch": 8}]
 

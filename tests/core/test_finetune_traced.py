@@ -43,11 +43,7 @@ def peaks(row):
     model = load_model(row["model"]).spec
     found = dict(finetune_memory(model, model_facts(model), job, p).peaks)
     step, evaluation = found.pop("optimizer step"), found.pop("evaluation")
-    return {
-        "pass_bytes": max(found.values()),
-        "step_bytes": step,
-        "evaluation_bytes": evaluation,
-    }
+    return {"pass_bytes": max(found.values()), "step_bytes": step, "evaluation_bytes": evaluation}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: "-".join(list(r.values())[:6]))

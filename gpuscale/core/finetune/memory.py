@@ -233,7 +233,7 @@ def _moments(
 
 
 def _gathered_bytes(moment: str, states: States, job: Job, p: FinetuneParameters) -> float:
-    """Copies to multiply with: gathered shards, weights cast to 16 bits. [byte].
+    """Count copies to multiply with: gathered shards, weights cast to 16 bits. [byte].
 
     The optimizer steps on shards alone.
     """
