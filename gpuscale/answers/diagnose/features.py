@@ -83,8 +83,13 @@ def _figures(case: Case, f: Features) -> None:
         if told("oom_late", text):
             f["oom_late"] = "yes"
     words = case.said
-    if told("regression", words):
-        f["regression"] = "yes"
+    for name in ("regression", "first_run", "worsens"):
+        if told(name, words):
+            f[name] = "yes"
+    if case.figures and {x.quantity.symptom for x in case.figures} == {"mfu"}:
+        f["only_mfu"] = "yes"
+    if told("on_cpu", case.gpu_name):
+        f["on_cpu"] = "yes"
     if hit := re.search(r"(\d+) *% unalloc|(\d+(?:\.\d+)?) *gi?b reserved but unalloc", words):
         total = case.gpu.hbm_bytes / 1e9 if case.gpu is not None else 80.0
         f["unallocated_share"] = float(hit[1]) / 100 if hit[1] else float(hit[2]) / total
@@ -153,7 +158,7 @@ def _model(case: Case, f: Features) -> None:
             f["unforced_quant"] = "yes"  # 4 bits save bytes, not FLOP: the wish is the mistake
     elif case.kind == "serving" and re.search(r"dtype *= *(bf16|fp16|fp32)|bfloat16", words):
         f["quantised"] = "no"
-    if re.search(r"m=n=k|one linear|single linear|hidden *= *(128|256|512)\b", words):
+    if told("tiny_shape", words):
         size = re.search(r"m=n=k *= *(\d+)", words)
         f["small_shape"] = "yes" if not size or int(size[1][:6]) <= 2048 else "no"
 
@@ -251,11 +256,9 @@ def _exchange(case: Case, f: Features) -> None:
     split = case.number("tp")
     expected = str(f.get("expected_text", ""))
     if case.kind == "serving" and (split or case.gpus or 1) > 1:
-        against_one = re.search(
-            r"1 gpu|one gpu|single gpu|\b\d(\.\d)?x\b|tp ?= ?1", expected + words
-        )
-        if against_one and float(f.get("model_params", 0)) < 4e10:
-            f["tp_no_gain"] = "yes"
+        if told("against_one", f"{expected} {words}") and float(f.get("model_params", 0)) < 8e10:
+            f["tp_no_gain"] = "yes"  # the wish is of a split that no small model gives
+            f.pop("ratio", None)
     if told("other_expected", expected):
         f["other_hardware"] = "yes"
     if re.search(r" against | versus | vs\.? ", case.said):

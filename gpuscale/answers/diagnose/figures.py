@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuscale.core.diagnosis.facts import UNITS
 from gpuscale.errors import GpuscaleError
@@ -127,6 +127,8 @@ class Figure:
     unit: str
     expected: float | None = None
     expected_text: str = ""
+    pace: float | None = None  # speed beside what it is compared with, where no value is said
+    expected_pace: float = 1.0
 
     @property
     def quantity(self) -> Quantity:
@@ -136,12 +138,57 @@ class Figure:
     @property
     def ratio(self) -> float | None:
         """How many times worse than expected; below 1 is better."""
+        if self.pace:
+            twice = abs(self.pace * self.expected_pace - 1) < 0.01  # `1/5; expected=5 times`
+            return 1 / self.pace if twice else self.expected_pace / self.pace
         if not self.value or not self.expected:
             return None
-        if re.match(r"\s*1/\d", self.text) and "times" in self.expected_text:
-            return 1 / self.value  # `1/5; expected=5 times` says one thing twice
         worse = self.value / self.expected
         return worse if self.quantity.less_is_better else 1 / worse
+
+
+_PACE = re.compile(
+    r"\b(?:1 ?/ ?(?P<part>\d+)|(?P<times>\d+(?:\.\d+)?) ?(?:x\b|times\b)|(?P<percent>\d+(?:\.\d+)?) ?%"
+    r"(?= (?:of|less|lower|slower|under)\b)|(?P<half>half)\b|(?P<twice>twice|double)\b)"
+    r"(?P<slower>(?: as)? (?:slower|longer|worse|less|lower|under)\b)?"
+)
+_SAME = re.compile(r"\s*(?:no gain|the same|same as|as (?:on|with|one|before)\b)")
+
+
+def pace_of(text: str, quantity: Quantity) -> float | None:
+    """Return the speed that a text names beside another; None where it names none.
+
+    Examples
+    --------
+    >>> rate, time = QUANTITIES["throughput"], QUANTITIES["step_time"]
+    >>> [pace_of(t, rate) for t in ("1/8 of one node", "4 times slower", "as on 1 GPU", "12")]
+    [0.125, 0.25, 1.0, None]
+    >>> pace_of("8 times that of one node", time), pace_of("20 % lower", rate)
+    (0.125, 0.8)
+    """
+    hit = _PACE.search(text.lower())
+    if hit is None:
+        return 1.0 if _SAME.match(text.lower()) else None
+    if hit["percent"]:
+        share = float(hit["percent"]) / 100
+        return max(1e-3, 1 - share if hit["slower"] else share)
+    part = 1 / float(hit["part"]) if hit["part"] and int(hit["part"]) else None
+    times = part or float(hit["times"] or (0.5 if hit["half"] else 2.0)) or 1.0
+    if hit["slower"]:
+        return 1 / max(times, 1.0)
+    return 1 / times if quantity.less_is_better and "faster" not in text.lower() else times
+
+
+MEANT = (
+    (r"ttft|first_token", "ttft"),
+    (r"latenc", "latency"),
+    (r"util", "gpu_util"),
+    (r"bandwidth|_?bw\b", "bandwidth"),
+    (r"mem|vram", "memory"),
+    (r"time|duration|startup", "time"),
+    (r"speed|throughput|rate|per_s\b|efficiency|scaling|slowdown|performance", "throughput"),
+)
+"""What the name of a quantity that is not known means, by its words."""
 
 
 def quantity_name(text: str) -> str | None:
@@ -151,12 +198,18 @@ def quantity_name(text: str) -> str | None:
     --------
     >>> quantity_name("tokens/s/gpu"), quantity_name("TFLOP/s/GPU"), quantity_name("loss")
     ('tokens_per_s_per_gpu', 'tflops_per_gpu', None)
+    >>> quantity_name("prompt tokens/s"), quantity_name("scaling efficiency")
+    ('tokens_per_s', 'throughput')
     """
     name = text.strip().lower().replace("-", "_").replace(" ", "_")
     name = name.replace("/second", "/s").replace("/sec", "/s").replace("/s", "_per_s")
     name = name.replace("/gpu", "_per_gpu").replace("/device", "_per_gpu").replace("/", "_per_")
-    name = ALIASES.get(name, name)
-    return name if name in QUANTITIES else None
+    parts = name.split("_")
+    for k in range(len(parts)):  # its own name, or the longest known end of it
+        end = "_".join(parts[k:])
+        if (end := ALIASES.get(end, end)) in QUANTITIES:
+            return end
+    return next((known for words, known in MEANT if re.search(words, name)), None)
 
 
 def numbers(text: str, usual: str) -> list[tuple[float, str]]:
@@ -254,7 +307,8 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
             values = [(_frac(text), "")] if values else []
         fits = quantity.unit == "" or (values and values[0][1] == quantity.unit)
         value = values[0][0] if values and fits and known != "oom" else None
-        found.append(Figure(known, text, value, quantity.unit))
+        pace = pace_of(text, quantity) if value is None or not quantity.unit else None
+        found.append(Figure(known, text, value, quantity.unit, pace=pace))
     return tuple(_with_expected(found, wishes))
 
 
@@ -290,5 +344,10 @@ def _with_expected(found: list[Figure], wishes: list[str]) -> list[Figure]:
             break
         if used:
             left.remove(used)
-        out.append(Figure(figure.name, figure.text, figure.value, figure.unit, value, text.strip()))
+        pace = pace_of(text, q) or 1.0
+        out.append(
+            replace(
+                figure, expected=value, expected_text=text.strip(), expected_pace=max(pace, 1.0)
+            )
+        )
     return out

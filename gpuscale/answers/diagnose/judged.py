@@ -22,14 +22,13 @@ from gpuscale.answers.diagnose.records import (
     SeriesRead,
     Test,
 )
-from gpuscale.core.diagnosis.causes import Judged, judge, verdict_of, verdicts
+from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.io.causes import load_causes
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
     from gpuscale.core.diagnosis.facts import Log
 
-NAMED = 3
 LEAST = 0.04
 """A cause less likely than this is not named."""
 SURE = 0.45
@@ -61,7 +60,7 @@ def diagnosed(asked: Diagnose) -> Answered:
     model, factors = predicted(case, {c.word: c for c in causes})
     if model is not None:
         features["model_ratio"] = model.ratio
-    ratio, spread = _ratio(case, model)
+    ratio, spread = _ratio(case, model, asked="ratio" in features)
     judged, pairs = judge(
         causes,
         features=features,
@@ -100,11 +99,11 @@ def diagnosed(asked: Diagnose) -> Answered:
     return Answered(asked, case, diagnosis, features, tuple(judged))
 
 
-def _ratio(case: Case, model: Predicted | None) -> tuple[float | None, float]:
+def _ratio(case: Case, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
     """Weigh model and asker: (times worse than it should be, spread of its logarithm)."""
     figure = case.main
     parts: list[tuple[float, float]] = []
-    if figure is not None and figure.ratio is not None and figure.ratio > 0:
+    if figure is not None and figure.ratio is not None and figure.ratio > 0 and asked:
         parts.append((math.log(figure.ratio), ASKER_SPREAD))
     if model is not None and model.ratio > 0:
         wide = math.log(model.high / model.low) / 2 / 1.2816

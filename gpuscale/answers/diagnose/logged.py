@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _lines(case: Case, f: Features) -> None:
 
 def _engine(case: Case, f: Features) -> None:
     n = case.log_number
+    _demand(case, f)
     layers, on = n("layers"), n("gpu_layers")
     if layers and on is not None:
         f["gpu_layer_share"] = on / layers
@@ -63,6 +65,41 @@ def _engine(case: Case, f: Features) -> None:
         a, b = n(over), n(under)
         if a is not None and b:
             f[key] = a / b
+
+
+LEAST_LENGTH = 128.0
+"""Tokens of a request where nobody says them."""
+
+
+def _demand(case: Case, f: Features) -> None:
+    """Tokens that all requests at once hold, over those that the cache has room for."""
+    clients = case.number("clients") or case.number("max_num_seqs")
+    room = case.log_number("kv_tokens") or case.number("kv_tokens") or case.number("kv_cache")
+    if room is None and case.model is not None and case.gpu is not None:
+        room = _cache_tokens(case)
+    if clients and room and case.kind in ("serving", "rl"):
+        said = [case.number(k) for k in ("in", "input_len", "out", "output_len")]
+        f["kv_demand"] = clients * (sum(v for v in said if v) or LEAST_LENGTH) / room
+
+
+def _cache_tokens(case: Case) -> float | None:
+    """Room for the cache in tokens: what the weights leave of the share that the engine takes."""
+    from gpuscale.core.model.kv_cache import kv_bytes_per_token
+    from gpuscale.core.model.params import count_params
+
+    assert case.model is not None and case.gpu is not None
+    each = kv_bytes_per_token(case.model)
+    bytes_each = next((b for b, words in WEIGHTS if re.search(words, case.said)), 2.0)
+    share = case.number("gpu_memory_utilization") or ENGINE_SHARE
+    total = share * case.gpu.hbm_bytes * (case.gpus or 1)
+    left = total - bytes_each * count_params(case.model).total_params
+    return left / each if left > 0 and each > 0 else None
+
+
+WEIGHTS = ((0.56, r"awq|gptq|q4|int4|nvfp4|mxfp4|4-?bit"), (1.0, r"fp8|int8|q8|8-?bit"))
+"""Bytes a weight, by the words for its format."""
+ENGINE_SHARE = 0.9
+"""Share of the card that vLLM takes unless told otherwise (gpu_memory_utilization)."""
 
 
 def _card(case: Case, f: Features) -> None:
@@ -90,10 +127,13 @@ def _step(case: Case, f: Features) -> None:
         f["optimizer_share"] = share
         if share > 0.5:
             f["cpu_optimizer"] = "yes"
-    tokens, peak = n("tokens_per_s_per_gpu"), case.gpu.flop_per_s("bf16") if case.gpu else None
-    if tokens is None and (whole := n("tokens_per_s")) and case.gpus:
+    said = {x.name: x.value for x in case.figures}
+    peak = case.gpu.flop_per_s("bf16") if case.gpu else None
+    tokens = n("tokens_per_s_per_gpu") or said.get("tokens_per_s_per_gpu")
+    whole = n("tokens_per_s") or said.get("tokens_per_s")
+    if tokens is None and whole and case.gpus:
         tokens = whole / case.gpus
-    mfu = n("mfu") or next((x.value for x in case.figures if x.name == "mfu"), None)
+    mfu = n("mfu") or said.get("mfu")
     params = n("params") or f.get("model_params")
     if tokens and peak and mfu and params and f.get("moe") != "yes":
         f["printed_over_own_mfu"] = mfu / (6 * float(params) * tokens / peak)

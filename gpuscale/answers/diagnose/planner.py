@@ -259,7 +259,7 @@ def _serving(case: Case, causes: Mapping[str, Cause]) -> tuple[Predicted | None,
     if name is None:
         return None, {}
     base = _served(case, {})
-    value = _OF_SERVED[name](base)
+    value = getattr(base, _OF_SERVED[name], None)
     if not value:
         return None, {}
     spread = SERVING_SPREAD
@@ -268,7 +268,7 @@ def _serving(case: Case, causes: Mapping[str, Cause]) -> tuple[Predicted | None,
     factors = {}
     if cause := causes.get("cuda-graphs-off"):
         with suppress(*REFUSED):
-            slow = _OF_SERVED[name](_served(case, dict(cause.options)))
+            slow = getattr(_served(case, dict(cause.options)), _OF_SERVED[name], None)
             if slow:
                 factors["cuda-graphs-off"] = max(slow / value, value / slow)
     by = f"gpuscale serve {case.model.name} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
@@ -276,13 +276,14 @@ def _serving(case: Case, causes: Mapping[str, Cause]) -> tuple[Predicted | None,
     return _compared(case, name, value, edges[0], edges[1], by), factors
 
 
-_OF_SERVED: dict[str, Any] = {
-    "tokens_per_s": lambda r: r.output_tokens_per_s,
-    "ttft": lambda r: r.ttft_mean_s,
-    "tpot": lambda r: r.tpot_mean_s,
-    "itl": lambda r: r.tpot_mean_s,
-    "requests_per_s": lambda r: r.requests_per_s,
+_OF_SERVED = {
+    "tokens_per_s": "output_tokens_per_s",
+    "ttft": "ttft_mean_s",
+    "tpot": "tpot_mean_s",
+    "itl": "tpot_mean_s",
+    "requests_per_s": "requests_per_s",
 }
+"""Figure -> field of a served load; an answer that nothing fits has none of them."""
 
 
 def _served(case: Case, changes: dict[str, Any]) -> Any:

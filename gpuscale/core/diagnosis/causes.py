@@ -45,7 +45,8 @@ MOST_OFF = 12.0
 """Square of the deviations beyond which a size says no more: ranges have tails."""
 
 SPEAKING, DOUBT = 8.0, 3.0
-"""Where a fault's own signs are this strong, "nothing is wrong" is that much less likely."""
+"""Where a fault's own signs are this strong, "nothing is wrong" is that much less likely; where
+those of a mistaken figure are, a fault is."""
 
 FLOOR, CEILING = 1e-3, 1e3
 """Signs of one cause together weigh no more than this: wording is never certain."""
@@ -231,12 +232,11 @@ def judge(
         found.append((cause, score, weight, for_, against))
     if not found:
         return [], []
-    if max((f[2] for f in found if f[0].verdict == "fault"), default=0.0) > math.log(SPEAKING):
-        less = math.log(DOUBT)
-        found = [
-            (c, score - less * (c.verdict == "normal"), weight, for_, against)
-            for c, score, weight, for_, against in found
-        ]
+    for speaking, doubted in (("fault", "normal"), ("measurement", "fault")):
+        if max((f[2] for f in found if f[0].verdict == speaking), default=0.0) > math.log(SPEAKING):
+            found = [
+                (f[0], f[1] - math.log(DOUBT) * (f[0].verdict == doubted), *f[2:]) for f in found
+            ]
     found.sort(key=lambda f: -f[1])
     pairs = _pairs(found[:MOST_PAIRED], ratio, spread)
     top = max([found[0][1], *(score for _, score in pairs)])
@@ -286,25 +286,24 @@ def _pairs(
     return pairs
 
 
-CLEAR = 0.25
-"""A first cause at least this likely, and twice the next, decides the verdict."""
+NAMED = 3
+"""Causes that are named, and that decide the verdict."""
 
 
 def verdict_of(judged: list[Judged]) -> tuple[str, float]:
-    """Verdict and its probability: of a clear first cause, else of all causes together.
+    """Verdict of the likeliest causes, and its share among them.
+
+    The many causes of which nothing speaks carry no more than how often they are it.
 
     Examples
     --------
     >>> verdict_of([])
     ('unknown', 0.0)
     """
-    if not judged:
-        return "unknown", 0.0
-    shares = verdicts(judged)
-    top, *rest = judged
-    clear = top.probability >= CLEAR and all(j.probability * 2 <= top.probability for j in rest)
-    word = top.verdict if clear else max(shares, key=lambda v: shares[v])
-    return word, shares[word]
+    shares = verdicts(judged[:NAMED])
+    whole = sum(shares.values())
+    word = max(shares, key=lambda v: shares[v])
+    return (word, shares[word] / whole) if whole else ("unknown", 0.0)
 
 
 def verdicts(judged: list[Judged]) -> dict[str, float]:
