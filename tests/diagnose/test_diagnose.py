@@ -212,3 +212,37 @@ def test_nothing_known_is_nothing_said(tmp_path):
     packed.write_bytes(gzip.compress(b"x" * 9999)[:20])
     done = invoke("diagnose", str(packed))
     assert done.returncode == 2 and "cut or damaged" in done.stderr
+
+
+def judged_rows():
+    """Rows of public threads that were written down after the catalogue: (row, its diagnosis)."""
+    path = Path(__file__).with_name("heldout.csv")
+    named = ("kind", "gpu", "gpus", "cluster", "settings", "version")
+    for row in csv.DictReader(path.open(encoding="utf-8")):
+        said = [f"--{n}={row[n]}" for n in named if row[n]]
+        model = [row["model"]] if row["model"] else []
+        engine = [f"--software={row['framework']}"]
+        yield row, asked(*model, *engine, *said, f"--measured={row['symptom']}")
+
+
+def test_runs_of_other_threads_are_judged_as_they_turned_out():
+    rows = [(r, d) for r, d in judged_rows() if r["quality"] == "full"]
+    right = sum(d["verdict"] == r["verdict"] for r, d in rows)
+    accused = sum(d["verdict"] == "fault" for r, d in rows if r["verdict"] == "normal")
+    three = sum(r["confirmed_cause"] in [c["cause"] for c in d["causes"]] for r, d in rows)
+    assert right >= 0.85 * len(rows) and accused <= 1 and three >= 0.85 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"),
+    [
+        ("throughput=1/8 of one node; expected=2 times one node", 16.0),
+        ("throughput=1/5; expected=5 times", 5.0),
+        ("step_time=8 times longer than on one node", 8.0),
+        ("tokens/s=no gain; expected=4x", 4.0),
+        ("throughput=30 % of the paper", 10 / 3),
+        ("speed=20 % lower", 1.25),
+    ],
+)
+def test_a_pace_in_words_is_a_ratio(text, ratio):
+    assert asked("--measured", text)["ratio"] == pytest.approx(ratio)

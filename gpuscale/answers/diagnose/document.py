@@ -11,15 +11,19 @@ from gpuscale.core.records import Term
 from gpuscale.render.document import Bars, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.diagnose.figures import Figure
     from gpuscale.answers.diagnose.judged import Answered
     from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
     from gpuscale.render.document import Block
 
 SHOWN_FACTS = 14
-LIKELY = 0.6
-"""Probability of a fault from which one is said to be there."""
 SURE = 0.35
 """Below this no cause is said to be it: the list and the question are the answer."""
+OFF = 1.05
+"""Times off what was expected, from which it is said."""
+UNSAID = "no sign of it was told; it is often the cause"
+NAMES = (("tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"), ("_per_gpu", "/GPU"), ("_", " "))
+"""How a quantity's name is written."""
 HEAD = (
     "step_time",
     "tokens_per_s",
@@ -81,7 +85,7 @@ def _summary(a: Answered, d: Diagnosis) -> list[Point]:
     for label, value, note in _figures(a)[:-1]:
         points.append(Point(label, value, note))
     for k, c in enumerate(d.causes):
-        why = "; ".join(c.speaks_for[:3]) or "how often it is the cause"
+        why = "; ".join(c.speaks_for[:3]) or UNSAID
         size = f"explains {_times(c.explains_factor)}; " if c.verdict == "fault" else ""
         points.append(
             Point("or" if k else "cause", f"{c.cause} ({c.probability:.0%})", f"{size}{why}")
@@ -98,7 +102,7 @@ def _summary(a: Answered, d: Diagnosis) -> list[Point]:
         shows = "; ".join(f"{o.cause}: {o.shows}" for o in t.outcomes[:2])
         points.append(Point("test next", t.test, shows))
     if d.asks:
-        points.append(Point("not said", d.asks, "say it with --settings"))
+        points.append(Point("not said", d.asks))
     return points
 
 
@@ -127,45 +131,48 @@ def _test(d: Diagnosis) -> list[Block]:
         title = f"The test to run next ({d.next_test.cost}): {d.next_test.test}"
         blocks.append(Table.of(columns, d.next_test.outcomes, title))
     if d.asks:
-        blocks.append(Text(f"What decides is not said: {d.asks}. Say it with --settings."))
+        blocks.append(Text(f"What decides is not said: {d.asks}."))
     return blocks
 
 
 def _headline(a: Answered) -> str:
+    """Say first what a person needs: is something wrong, what, and how sure that is."""
     d, case = a.diagnosis, a.case
     what = [case.model.name if case.model else case.model_name, case.software]
     if case.gpus and (case.gpu or case.gpu_name):
         what.insert(1, f"on {case.gpus} {case.gpu.name if case.gpu else case.gpu_name}")
     subject = ", ".join(w for w in what if w) or (d.logs[0].name if d.logs else "this run")
-    figure = case.main
-    said = (
-        f"{figure.name.replace('_', ' ')} {_figure(figure.value, figure.unit, figure.name)}"
-        if figure and figure.value
-        else ""
-    )
-    start = f"{subject}: {said}".rstrip(": ") + ". "
-    first = d.causes[0] if d.causes else None
-    times = f" ({d.ratio:.3g} times off what was expected)" if d.ratio and d.ratio > 1.05 else ""
+    main = case.main
+    said = f": {_named(main.name)} {_shown(main)}" if main and main.value else ""
+    start = f"{subject}{said}. "
     if d.predicted is not None:
-        p = d.predicted
-        start += f"As told it should be {_span(p)}. "
+        start += f"As told it should be {_span(d.predicted)}. "
+    if d.ratio and d.ratio > OFF:
+        start += f"{d.ratio:.3g} times off what was expected. "
+    return f"{start}{_verdict(d)}"
+
+
+def _verdict(d: Diagnosis) -> str:
+    """Say the verdict in a sentence; a cause is named as the cause only where it is likely."""
+    of = [c for c in d.causes if c.verdict == d.verdict]
+    if d.verdict == "unknown" or not of:
+        return "Nothing that is known of it tells whether it is normal."
+    lead, *rest = of
+    others = f"; else {' or '.join(c.cause for c in rest)}" if rest else ""
+    told = any(c.speaks_for for c in of)
     if d.verdict == "normal":
-        return f"{start}Normal for such a run{times}, {d.probability:.0%}: {_reach(d)}"
-    if d.verdict == "unknown" or first is None:
-        return f"{start}Nothing that is known of it tells whether it is normal."
-    rest = [c.cause for c in d.causes[1:]]
-    others = f"; else {' or '.join(rest)}" if rest else ""
+        because = (
+            lead.speaks_for[0] if told and lead.speaks_for else "nothing said is a fault's sign"
+        )
+        return f"Normal for such a run ({because}): {_reach(d)}"
     if d.verdict == "measurement":
-        lead = next((c for c in d.causes if c.verdict == "measurement"), first)
-        return f"{start}The figure is in doubt{times}, {d.probability:.0%}: {lead.title}{others}."
-    lead = next((c for c in d.causes if c.verdict == "fault"), first)
-    word = "Something to mend" if d.probability > LIKELY else "Perhaps something to mend"
-    if lead.probability < SURE:
-        names = ", ".join(c.cause for c in d.causes)
-        if not any(c.speaks_for for c in d.causes):
-            return f"{start}Nothing said tells; of such complaints most are a fault: {names}?"
-        return f"{start}{word}{times}, {d.probability:.0%}, but what is not told by this: {names}?"
-    return f"{start}{word}{times}, {d.probability:.0%}: {lead.title}{others}."
+        return f"The figure itself is in doubt: {lead.title} ({lead.probability:.0%}){others}."
+    if lead.probability >= SURE:
+        return f"Something to mend: {lead.title} ({lead.probability:.0%}){others}."
+    names = ", ".join(c.cause for c in of)
+    if told:
+        return f"Probably something to mend; what was said does not tell which of: {names}."
+    return f"What was said tells nothing; most such complaints are a fault, first of {names}."
 
 
 def _reach(d: Diagnosis) -> str:
@@ -197,17 +204,29 @@ def _figure(value: float | None, unit: str, name: str) -> str:
     return f"{value:,.4g} {unit}".strip()
 
 
+def _named(name: str) -> str:
+    for old, new in NAMES:
+        name = name.replace(old, new)
+    return name
+
+
+def _shown(f: Figure) -> str:
+    """Write a figure without the unit that its name says."""
+    shown = _figure(f.value, f.unit, f.name) if f.value is not None else f.text
+    return (
+        shown.removesuffix(f" {f.unit}") if "/s" in _named(f.name) and "B/s" not in shown else shown
+    )
+
+
 def _figures(a: Answered) -> list[tuple[str, str, str]]:
     rows = []
     for f in a.case.figures:
         wanted = f"expected {f.expected_text}" if f.expected_text else ""
-        shown = _figure(f.value, f.unit, f.name) if f.value is not None else f.text
-        rows.append((f.name.replace("_", " "), shown, wanted))
+        rows.append((_named(f.name), _shown(f), wanted))
     d = a.diagnosis
     if d.predicted is not None:
         p = d.predicted
-        note = f"80 % interval; {p.by}"
-        rows.append((f"{p.quantity.replace('_', ' ')}, model", _span(p), note))
+        rows.append((f"{_named(p.quantity)}, model", _span(p), f"80 % interval; {p.by}"))
     shares = ", ".join(f"{v} {p:.0%}" for v, p in d.verdicts.items() if p >= 0.005)
     rows.append(("verdict", d.verdict, shares))
     return rows
@@ -234,7 +253,7 @@ def _causes(causes: Sequence[NamedCause]) -> Table:
 
 def _about(k: int, c: NamedCause) -> str:
     """Say what speaks for a cause and what against, and how to tell."""
-    for_ = "; ".join(c.speaks_for) or "how often it is the cause"
+    for_ = "; ".join(c.speaks_for) or UNSAID
     against = f" Against: {'; '.join(c.speaks_against)}." if c.speaks_against else ""
     size = f" Usually {c.low_factor:g} to {c.high_factor:g} times." if c.verdict == "fault" else ""
     return f"{k}. {c.cause}: {c.title}. For: {for_}.{against}{size} Test: {c.test}."
@@ -281,7 +300,7 @@ def _terms(d: Diagnosis) -> list[Term]:
     """Sizes and probabilities with what they are of."""
     found = []
     for c in d.causes:
-        why = "; ".join((*c.speaks_for, *c.speaks_against)) or "how often it is the cause"
+        why = "; ".join((*c.speaks_for, *c.speaks_against)) or UNSAID
         key = f"causes.{c.cause}"
         found.append(Term(f"{key}.probability", c.probability, "frac", source=why))
         if c.verdict == "fault":

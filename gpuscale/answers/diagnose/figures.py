@@ -148,8 +148,8 @@ class Figure:
 
 
 _PACE = re.compile(
-    r"\b(?:1 ?/ ?(?P<part>\d+)|(?P<times>\d+(?:\.\d+)?) ?(?:x\b|times\b)|(?P<percent>\d+(?:\.\d+)?) ?%"
-    r"(?= (?:of|less|lower|slower|under)\b)|(?P<half>half)\b|(?P<twice>twice|double)\b)"
+    r"\b(?:1 ?/ ?(?P<part>\d+)|(?P<times>\d+(?:\.\d+)?) ?(?:x\b|times\b)"
+    r"|(?P<percent>\d+(?:\.\d+)?) ?%(?= (?:of|less|lower|slower|under)\b)|(?P<half>half)\b|(?P<twice>twice|double)\b)"
     r"(?P<slower>(?: as)? (?:slower|longer|worse|less|lower|under)\b)?"
 )
 _SAME = re.compile(r"\s*(?:no gain|the same|same as|as (?:on|with|one|before)\b)")
@@ -307,7 +307,8 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
             values = [(_frac(text), "")] if values else []
         fits = quantity.unit == "" or (values and values[0][1] == quantity.unit)
         value = values[0][0] if values and fits and known != "oom" else None
-        pace = pace_of(text, quantity) if value is None or not quantity.unit else None
+        pace = pace_of(text, quantity) if quantity.symptom != "mfu" else None
+        value = None if pace else value
         found.append(Figure(known, text, value, quantity.unit, pace=pace))
     return tuple(_with_expected(found, wishes))
 

@@ -202,13 +202,20 @@ def _next_test(judged: list[Judged]) -> Test | None:
 
 
 ASKED = (
-    ("multi_node", "how many nodes the job runs on, and over which network", ("multi_node",)),
-    ("cpu_optimizer", "whether the optimizer runs on the host (offload)", ("cpu_optimizer",)),
-    ("ratio", "what figure is expected, and from where", ("ratio", "model_ratio")),
-    ("attention", "which attention backend the log names", ("attention", "flash_attention")),
-    ("micro_batch", "micro-batch, sequence length and global batch", ("tokens_per_gpu",)),
-    ("gpu_util", "the GPU's utilisation while it is slow", ("gpu_util",)),
+    ("how many nodes the job runs on, and over which network (--cluster)", ("multi_node",)),
+    ("whether the optimizer runs on the host (--settings offload=...)", ("cpu_optimizer",)),
+    ("what figure is expected, and from where (--expected)", ("ratio", "model_ratio")),
+    (
+        "which attention backend the log names (--settings attention=...)",
+        ("attention", "flash_attention"),
+    ),
+    (
+        "micro-batch, sequence length and global batch (--settings, --seq-len, --global-batch)",
+        ("tokens_per_gpu",),
+    ),
+    ("the GPU's utilisation while it is slow (--measured 'gpu_util=...')", ("gpu_util",)),
 )
+"""What can be asked, with the option that says it, and the features that it would give."""
 
 
 def _asks(case: Case, judged: list[Judged], features: Features) -> str:
@@ -216,7 +223,7 @@ def _asks(case: Case, judged: list[Judged], features: Features) -> str:
     if not judged or judged[0].probability >= SURE:
         return ""
     best, words = 0.0, ""
-    for _, text, names in ASKED:
+    for text, names in ASKED:
         if any(n in features for n in names):
             continue
         weight = sum(
