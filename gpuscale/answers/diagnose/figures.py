@@ -149,7 +149,8 @@ class Figure:
 
 _PACE = re.compile(
     r"\b(?:1 ?/ ?(?P<part>\d+)|(?P<times>\d+(?:\.\d+)?) ?(?:x\b|times\b)"
-    r"|(?P<percent>\d+(?:\.\d+)?) ?%(?= (?:of|less|lower|slower|under)\b)|(?P<half>half)\b|(?P<twice>twice|double)\b)"
+    r"|(?P<percent>\d+(?:\.\d+)?) ?%(?= (?:of|less|lower|slower|under)\b)"
+    r"|(?P<half>half)\b|(?P<twice>twice|double)\b)"
     r"(?P<slower>(?: as)? (?:slower|longer|worse|less|lower|under)\b)?"
 )
 _SAME = re.compile(r"\s*(?:no gain|the same|same as|as (?:on|with|one|before)\b)")
