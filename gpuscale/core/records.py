@@ -33,18 +33,22 @@ _NAMES = re.compile(r"[A-Za-z_]\w*(?![\w(])")
 def term_of(name: str, unit: str, formula: str, source: str, *given: object, **more: float) -> Term:
     """Term whose value and inputs are found by their names: in `more`, then in the records given.
 
+    Terms among those given are its children, each an input of its name.
+
     >>> term_of("tokens_per_s", "", "tokens / step_s", "", tokens=8, step_s=2.0, tokens_per_s=4.0)
     Term(name='tokens_per_s', value=4.0, unit='', formula='tokens / step_s', \
 inputs={'tokens': 8.0, 'step_s': 2.0}, source='', children=())
     """
+    children = tuple(g for g in given if isinstance(g, Term))
+    known = {child.name: child.value for child in children} | more
 
     def found(key: str) -> float:
-        if key in more:
-            return float(more[key])
+        if key in known:
+            return float(known[key])
         return float(getattr(next(g for g in given if hasattr(g, key)), key))
 
     inputs = {key: found(key) for key in dict.fromkeys(_NAMES.findall(formula))}
-    return Term(name, found(name), unit, formula, inputs, source)
+    return Term(name, found(name), unit, formula, inputs, source, children)
 
 
 def total_of(

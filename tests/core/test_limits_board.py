@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core import limits
 from gpuscale.core.layout import Layout
+from gpuscale.core.limits import formulas as limits
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.model.layer_shape import layer_shape
 from gpuscale.io.hardware import load_cluster

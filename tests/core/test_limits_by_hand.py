@@ -7,8 +7,8 @@ at most 4 of 8 groups, one shared. H100: 990 TFLOP/s, 450 GB/s, 50 GB/s a GPU ou
 
 import pytest
 
-from gpuscale.core import limits
 from gpuscale.core.layout import Layout
+from gpuscale.core.limits import formulas as limits
 from gpuscale.core.limits import pp
 from gpuscale.core.limits.board import limits_board
 from gpuscale.io.hardware import load_cluster

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpuscale.core import limits
 from gpuscale.core.kernel import chip
 from gpuscale.core.kernel import roofline as rl
+from gpuscale.core.limits import formulas as limits
 from gpuscale.core.network import fat_tree as network
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 from gpuscale.textbook.formulas import all_to_all_time_s, collective_time_s, nodes_all_to_all_time_s

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Tokens per GPU that data parallelism needs."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     experts, k = float(x.experts or 1), float(x.top_k or 1)
     if axis == "moe-dp":
@@ -74,7 +74,7 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
 
 def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> AxisRow:
     """Exact limit of both levels together."""
-    from gpuscale.core.limits import dp_limit_levels
+    from gpuscale.core.limits.formulas import dp_limit_levels
 
     assert links.node is not None and x.nodes is not None
     levels = dp_limit_levels(links.peak, links.gpu, links.node, links.node_gpus, x.nodes)
@@ -100,7 +100,7 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> A
 
 def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Degree to which tensor parallelism is compute-bound."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     ffn = need_of(x.ffn, "--ffn", axis)
     have = float(x.tp) if x.tp else None
@@ -142,7 +142,7 @@ def _tp_over_nodes(
     links: Links, network: float, width: float, have: float | None, judged: float | None
 ) -> list[AxisRow]:
     """Degrees to which a group over several nodes is compute-bound, by each of its levels."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     inside, outside = limits.tp_max_spanning(width, links.peak, links.gpu, network, links.node_gpus)
     found = (("nodes: inside", links.gpu, inside), ("nodes: network", network, outside))
@@ -154,7 +154,7 @@ def _tp_over_nodes(
 
 def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Expert width that expert parallelism needs."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     ep, k = x.ep or x.gpus or 2 * links.node_gpus, x.top_k or 1
     have = float(x.ffn) if x.ffn else None
@@ -208,7 +208,7 @@ def _ep_times_s(
     x: Roofline, peak: float, rate: float, node: int, ep: int, k: int
 ) -> tuple[float, float] | None:
     """Arithmetic and exchange of the experts, where batch and widths are given. [s]."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     if not (x.batch_tokens and x.hidden and x.ffn):
         return None
@@ -238,7 +238,7 @@ def _ep_over_nodes(
     x: Roofline, links: Links, network: float, ep: int, k: int, have: float | None
 ) -> list[AxisRow]:
     """Width that any degree over the network needs, and the largest degree of the width given."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     need = limits.ep_large_min_ffn(links.peak, network, links.node_gpus) * 2 / x.matrices
     rows = [row_of("any degree", network, (need, AT_LEAST, "expert width F"), have)]
@@ -296,7 +296,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
 
 def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     """Tokens of a sequence per GPU that ring attention needs."""
-    from gpuscale.core import limits
+    from gpuscale.core.limits import formulas as limits
 
     share = (x.kv_heads or 1) / x.heads if x.heads and x.kv_heads else 1.0
     have = x.seq_len / (x.cp or 1) if x.seq_len else None

@@ -10,8 +10,8 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_degrees
 from gpuscale.answers.rates import matrix_rate
 from gpuscale.core.layout import Layout
-from gpuscale.core.limits import tp_limit, tp_max
 from gpuscale.core.limits.board import SOURCE, limits_board
+from gpuscale.core.limits.formulas import tp_limit, tp_max
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.model.layer_shape import layer_shape
 from gpuscale.core.quantity import format_count, format_si

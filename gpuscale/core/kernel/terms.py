@@ -30,7 +30,7 @@ from gpuscale.core.kernel.expected import (
     memory_time_s,
     most_split,
 )
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
@@ -84,34 +84,25 @@ def _corrected(m: float, x: _Kernel) -> Term:
     """Analytic form times the measured correction, between two rows of the grid."""
     value, i = corrected_time_s(m, x.p, x.c), bisect_right(ROWS, m) - 1
     if m >= ROWS[-1]:
-        below, own = _largest("below_s", ROWS, x), _row("own_s", m, x)
-        inputs = {"below_s": below.value, "own_s": own.value}
+        parts = _largest("below_s", ROWS, x), _row("own_s", m, x)
         text = "time never falls with the rows"
-        return Term(
-            "kernel_s", value, "s", "max(below_s, own_s)", inputs, text, children=(below, own)
-        )
+        return term_of("kernel_s", "s", "max(below_s, own_s)", text, *parts, kernel_s=value)
     below = _largest("below_s", ROWS[: i + 1], x)
     if m == ROWS[i]:
         text = f"at {m:g} rows the measured correction is held"
-        return Term(
-            "kernel_s", value, "s", "below_s", {"below_s": below.value}, text, children=(below,)
-        )
+        return term_of("kernel_s", "s", "below_s", text, below, kernel_s=value)
     above = _largest("above_s", ROWS[: i + 2], x)
-    inputs = {
-        "below_s": below.value,
-        "above_s": above.value,
-        "m": m,
-        "rows_below": ROWS[i],
-        "rows_above": ROWS[i + 1],
-    }
-    return Term(
-        name="kernel_s",
-        value=value,
-        unit="s",
-        formula="below_s + (m - rows_below) / (rows_above - rows_below) * (above_s - below_s)",
-        inputs=inputs,
-        source="between two rows of the grid on which the measured correction is held",
-        children=(below,) if below.value == above.value else (below, above),
+    return term_of(
+        "kernel_s",
+        "s",
+        "below_s + (m - rows_below) / (rows_above - rows_below) * (above_s - below_s)",
+        "between two rows of the grid on which the measured correction is held",
+        *((below,) if below.value == above.value else (below, above)),
+        kernel_s=value,
+        above_s=above.value,
+        m=m,
+        rows_below=ROWS[i],
+        rows_above=ROWS[i + 1],
     )
 
 
@@ -129,164 +120,101 @@ def _time(m: float, x: _Kernel) -> float:
 
 def _row(name: str, m: float, x: _Kernel) -> Term:
     assert x.c.table is not None
-    analytic = _analytic("analytic_s", m, x)
-    inputs = {"analytic_s": analytic.value, "correction": x.c.table.at(m, x.p.n, x.p.k)}
-    formula = "analytic_s * exp(correction)"
     text = f"at {m:g} rows; correction of measured products, {x.source}"
-    return Term(name, _time(m, x), "s", formula, inputs, text, children=(analytic,))
+    given = {name: _time(m, x), "correction": x.c.table.at(m, x.p.n, x.p.k)}
+    part = _analytic("analytic_s", m, x)
+    return term_of(name, "s", "analytic_s * exp(correction)", text, part, **given)
 
 
 def _analytic(name: str, m: float, x: _Kernel) -> Term:
     """Floor of the kernel, and compute, memory and latency that add up with an exponent."""
-    c = x.c
     parts = (_compute(m, x), _memory(m, x), _latency(x))
-    inputs = {part.name: part.value for part in parts}
-    return Term(
-        name=name,
-        value=analytic_time_s(m, x.p, c),
-        unit="s",
-        formula="floor_s + (compute_s ** blend + memory_s ** blend + k_loop_s ** blend)"
-        " ** (1 / blend)",
-        inputs={"floor_s": c.floor_s, "blend": c.blend} | inputs,
-        source=x.source,
-        children=parts,
+    formula = (
+        "floor_s + (compute_s ** blend + memory_s ** blend + k_loop_s ** blend) ** (1 / blend)"
     )
+    value = {name: analytic_time_s(m, x.p, x.c)}
+    return term_of(name, "s", formula, x.source, *parts, x.c, **value)
 
 
 def _latency(x: _Kernel) -> Term:
-    c = x.c
-    inputs = {"latency_s": c.latency_s, "k": x.p.k, "latency_exponent": c.latency_exponent}
     formula = f"latency_s * (k / {LATENCY_K:g}) ** latency_exponent"
-    value = c.latency_s * (x.p.k / LATENCY_K) ** c.latency_exponent
-    return Term("k_loop_s", value, "s", formula, inputs, x.source)
+    value = x.c.latency_s * (x.p.k / LATENCY_K) ** x.c.latency_exponent
+    return term_of("k_loop_s", "s", formula, x.source, x.c, x.p, k_loop_s=value)
 
 
 def _memory(m: float, x: _Kernel) -> Term:
     p, c = x.p, x.c
-    moved = Term(
+    moved = term_of(
         "moved_bytes",
-        p.products * p.moved_bytes(m),
         "bytes",
         "products * (element_bytes * m * k + weight_bytes * n * k + out_bytes * m * n)",
-        {
-            "products": p.products,
-            "element_bytes": p.in_bytes,
-            "m": m,
-            "k": p.k,
-            "weight_bytes": p.in_bytes if p.weight_bytes is None else p.weight_bytes,
-            "n": p.n,
-            "out_bytes": p.out_bytes,
-        },
         "each operand moved once",
+        p,
+        moved_bytes=p.products * p.moved_bytes(m),
+        element_bytes=p.in_bytes,
+        m=m,
+        weight_bytes=p.in_bytes if p.weight_bytes is None else p.weight_bytes,
     )
-    inputs = {
-        "moved_bytes": moved.value,
-        "hbm_bytes_per_s": p.hbm_bytes_per_s,
-        "memory_eff_frac": c.memory_eff_frac,
-    }
     formula = "moved_bytes / (hbm_bytes_per_s * memory_eff_frac)"
     if p.l2_bytes > 0.0 and c.l2_gain < 1.0:
-        inputs |= {"l2_gain": c.l2_gain, "l2_bytes": p.l2_bytes}
         held = f"1 / (1 + (moved_bytes / ({L2_SHARE:g} * l2_bytes)) ** {L2_EDGE:g})"
         formula += f" / (1 + (l2_gain - 1) * {held})"
-    value = memory_time_s(m, p, c)
-    return Term("memory_s", value, "s", formula, inputs, x.source, children=(moved,))
+    return term_of("memory_s", "s", formula, x.source, moved, p, c, memory_s=memory_time_s(m, p, c))
 
 
 def _compute(m: float, x: _Kernel) -> Term:
     p, c = x.p, x.c
     best = best_tiling(m, p, c)
-    ideal = 2.0 * m * p.n * p.k * p.products / (p.peak_flop_per_s * c.clock_frac)
-    inputs = {
-        "waves": best.waves,
-        "tile_rows": float(best.rows),
-        "tile_columns": float(best.columns),
-        "tile_area": c.tile_area,
-        "units": float(p.n_units),
-        "k": p.k,
-        "ramp_k": c.ramp_k,
-        "flop_per_s": p.peak_flop_per_s,
-        "clock_frac": c.clock_frac,
-        "compute_eff_frac": c.compute_eff_frac,
-        "sustained_slope": c.sustained_slope,
-        "peak_s": ideal,
-    }
+    rates = {"flop_per_s": p.peak_flop_per_s, "clock_frac": c.clock_frac}
+    peak = term_of(
+        "peak_s",
+        "s",
+        "2 * m * n * k * products / (flop_per_s * clock_frac)",
+        "the product at its peak rate, at the clock that the power sustains",
+        p,
+        peak_s=2.0 * m * p.n * p.k * p.products / (p.peak_flop_per_s * c.clock_frac),
+        m=m,
+        **rates,
+    )
     work = (
         f"waves * (tile_rows * tile_columns + tile_area) * {LARGEST_TILE} / ({LARGEST_TILE}"
         " + tile_area) * units * 2 * (k + ramp_k) / (flop_per_s * clock_frac * compute_eff_frac)"
     )
     sag = f"1 + sustained_slope * tanh(log(peak_s / {SUSTAINED_REF_S:g}) / {SUSTAINED_WIDTH:g})"
-    return Term(
-        name="compute_s",
-        value=compute_time_s(m, p, c),
-        unit="s",
-        formula=f"{work} * ({sag})",
-        inputs=inputs,
-        source=x.source,
-        children=(
-            _waves_term(m, x, best),
-            Term(
-                "peak_s",
-                ideal,
-                "s",
-                "2 * m * n * k * products / (flop_per_s * clock_frac)",
-                {
-                    "m": m,
-                    "n": p.n,
-                    "k": p.k,
-                    "products": p.products,
-                    "flop_per_s": p.peak_flop_per_s,
-                    "clock_frac": c.clock_frac,
-                },
-                "the product at its peak rate, at the clock that the power sustains",
-            ),
-        ),
+    tile = {"tile_rows": best.rows, "tile_columns": best.columns, "units": p.n_units}
+    value = compute_time_s(m, p, c)
+    parts = _waves_term(m, x, best, tile), peak
+    formula = f"{work} * ({sag})"
+    return term_of(
+        "compute_s", "s", formula, x.source, *parts, p, c, compute_s=value, **tile, **rates
     )
 
 
-def _waves_term(m: float, x: _Kernel, best: Tiling) -> Term:
+def _waves_term(m: float, x: _Kernel, best: Tiling, tile: dict[str, int]) -> Term:
     """Waves of tiles over the units; below one, K is split as far as it goes."""
-    own = Term(
-        "tiles_per_unit",
-        best.per_unit,
-        "",
-        "products * ceil(m / tile_rows) * ceil(n / tile_columns) / units",
-        {
-            "products": x.p.products,
-            "m": m,
-            "tile_rows": float(best.rows),
-            "n": x.p.n,
-            "tile_columns": float(best.columns),
-            "units": float(x.p.n_units),
-        },
-        "the tile that takes least",
-    )
-    inputs = {"tiles_per_unit": best.per_unit}
-    if best.per_unit <= 1.0:
+    formula = "products * ceil(m / tile_rows) * ceil(n / tile_columns) / units"
+    text, each = "the tile that takes least", best.per_unit
+    own = term_of("tiles_per_unit", "", formula, text, x.p, tiles_per_unit=each, m=m, **tile)
+    if each <= 1.0:
         formula = "1 / min(floor(1 / tiles_per_unit), most_split)"
-        inputs |= {"most_split": most_split(x.p.k)}
     else:
         formula = "tiles_per_unit * (ceil(tiles_per_unit) / tiles_per_unit) ** wave_exponent"
-        inputs |= {"wave_exponent": x.c.wave_exponent}
-    return Term("waves", best.waves, "", formula, inputs, WAVES, children=(own,))
+    split = most_split(x.p.k)
+    return term_of("waves", "", formula, WAVES, own, x.c, waves=best.waves, most_split=split)
 
 
 def elementwise_term(
     moved: float, compute_s: float, arch: ArchCalibration, hbm_bytes_per_s: float, source: str
 ) -> Term:
     """Explain `expected_elementwise_time_s` of the same arguments."""
-    c = arch.for_dtype("bf16")
-    return Term(
+    return term_of(
         "kernel_s",
-        expected_elementwise_time_s(moved, compute_s, arch, hbm_bytes_per_s),
         "s",
         "floor_s + max(compute_s, moved_bytes / (memory_eff_frac * hbm_bytes_per_s))",
-        {
-            "floor_s": c.floor_s,
-            "compute_s": compute_s,
-            "moved_bytes": moved,
-            "memory_eff_frac": c.memory_eff_frac,
-            "hbm_bytes_per_s": hbm_bytes_per_s,
-        },
         source,
+        arch.for_dtype("bf16"),
+        kernel_s=expected_elementwise_time_s(moved, compute_s, arch, hbm_bytes_per_s),
+        compute_s=compute_s,
+        moved_bytes=moved,
+        hbm_bytes_per_s=hbm_bytes_per_s,
     )

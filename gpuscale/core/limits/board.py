@@ -10,10 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.limits import cp as cp_limits
-from gpuscale.core.limits import dp as dp_limits
-from gpuscale.core.limits import ep as ep_limits
-from gpuscale.core.limits import tp as tp_limits
+from gpuscale.core.limits import formulas as f
 from gpuscale.core.limits.pp import bubble_frac, hop_time_s
 from gpuscale.core.limits.records import Case, LimitRow, case_of
 from gpuscale.core.network.hierarchy import hierarchical_time_s
@@ -48,23 +45,50 @@ def limits_board(
     not fit.
     """
     case = case_of(model, cluster, layout, batch_tokens, flop_per_s)
-    rows = [_dp(case)]
-    if case.shape.n_experts > 1:
-        rows.append(_moe_dp(case))
-    rows += [_fsdp(case), _tp(case)]
-    if case.shape.n_experts > 1:
-        rows.append(_ep(case))
+    experts = case.shape.n_experts > 1
+    rows = [_dp(case), *([_moe_dp(case)] if experts else []), _fsdp(case), _tp(case)]
+    rows += [_ep(case)] if experts else []
     rows.append(_pp(case))
-    if case.shape.q_width > 0:
-        rows.append(_cp(case))
+    rows += [_cp(case)] if case.shape.q_width > 0 else []
     return tuple(rows)
 
 
-def _verdict(ratio: float, in_use: bool) -> tuple[str, str]:
-    """(bound, verdict) of communication over arithmetic."""
+def _row(
+    axis: str,
+    degree: int,
+    times_s: tuple[float, float],
+    limit: tuple[str, float, str, float],
+    rule: float | None,
+    note: str,
+    in_use: bool | None = None,
+    unused: str = "",
+) -> LimitRow:
+    """Row from its times (arithmetic, exchange) and its limit (of what, have, relation, need).
+
+    `in_use`: by default a degree above 1. `unused`: the verdict where the axis has one rank only.
+    """
+    math_s, comm_s = times_s
+    quantity, have, relation, need = limit
+    used = degree > 1 if in_use is None else in_use
+    ratio = comm_s / math_s
     bound = "compute" if ratio <= 1 else "communication"
     text = f"{bound}-bound" + (f" {ratio:.2f}x" if ratio > 1 else "")
-    return bound, text if in_use else f"not used; would be {text}"
+    return LimitRow(
+        axis=axis,
+        degree=degree,
+        in_use=used,
+        math_s=math_s,
+        comm_s=comm_s,
+        quantity=quantity,
+        have=have,
+        need=need,
+        relation=relation,
+        rule=rule,
+        bound="-" if unused else bound,
+        ratio=ratio,
+        verdict=unused or (text if used else f"not used; would be {text}"),
+        note=note,
+    )
 
 
 def _gather_s(case: Case, array_bytes: float, span: int, inner: int) -> float:
@@ -81,6 +105,53 @@ def _rule_tokens(case: Case, inner: int) -> float:
     return case.peak * one / case.layout.pp
 
 
+def _weights_row(
+    case: Case,
+    axis: str,
+    *,
+    width: float,
+    n_experts: int,
+    top_k: int,
+    inner: int,
+    chosen: bool,
+    note: str,
+    passes: int = 1,
+    gathers: int = 2,
+    over_backward: float = 1.0,
+) -> LimitRow:
+    """Row of an exchange of weights or gradients: a limit on tokens per GPU.
+
+    `width`: of what is exchanged. `inner`: ranks among which it is split already. `passes`: times
+    in a step. `over_backward`: arithmetic beside it over that of the backward pass. `chosen`: the
+    ZeRO stage is that of the axis.
+    """
+    s, lay = case.shape, case.layout
+    span = lay.tp * lay.cp * lay.dp
+    ranks = max(1, span // inner)
+    math_s = over_backward * f.dp_math_s(
+        case.batch_tokens / passes,
+        s.hidden_size,
+        width,
+        n_gpus=lay.n_gpus,
+        flop_per_s=case.peak,
+        top_k=top_k,
+        n_matrices=s.n_matrices,
+    )
+    layer_bytes = 2 * s.n_matrices * n_experts * s.hidden_size * width
+    comm_s = gathers * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
+    have = case.tokens_per_gpu
+    return _row(
+        axis,
+        ranks,
+        (math_s, comm_s),
+        ("tokens per GPU", have, ">=", have * comm_s / math_s),
+        passes * n_experts / top_k * _rule_tokens(case, inner),
+        note,
+        in_use=ranks > 1 and chosen,
+        unused="not used" if ranks == 1 else "",
+    )
+
+
 def _dp(case: Case) -> LimitRow:
     """Gradient of the dense weights against the backward pass."""
     s, lay = case.shape, case.layout
@@ -89,34 +160,29 @@ def _dp(case: Case) -> LimitRow:
     if s.n_experts > 1:
         width = s.shared_width + s.mixer_weights / (s.n_matrices * s.hidden_size)
         note += "; attention and shared experts"
-    ranks = lay.dp * lay.cp
-    math_s = _backward_s(case, case.batch_tokens, width, 1)
-    layer_bytes = 2 * s.n_matrices * s.hidden_size * width
-    comm_s = 2 * _gather_s(case, layer_bytes, lay.tp * ranks, lay.tp) / lay.pp
-    times_s = math_s, comm_s
-    return _tokens_row(
-        case, "dp", ranks, lay.zero_stage < 3, times_s, rule=_rule_tokens(case, lay.tp), note=note
+    return _weights_row(
+        case,
+        "dp",
+        width=width,
+        n_experts=1,
+        top_k=1,
+        inner=lay.tp,
+        chosen=lay.zero_stage < 3,
+        note=note,
     )
 
 
 def _moe_dp(case: Case) -> LimitRow:
     """Gradient of the experts against their backward pass."""
     s, lay = case.shape, case.layout
-    inner = lay.ep * lay.etp
-    span = lay.tp * lay.cp * lay.dp
-    replicas = max(1, span // inner)
-    math_s = _backward_s(case, case.batch_tokens, s.ffn_hidden_size, s.top_k)
-    layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
-    comm_s = 2 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
-    rule = s.n_experts / s.top_k * _rule_tokens(case, inner)
-    times_s = math_s, comm_s
-    return _tokens_row(
+    return _weights_row(
         case,
         "moe-dp",
-        replicas,
-        lay.zero_stage < 3,
-        times_s,
-        rule=rule,
+        width=s.ffn_hidden_size,
+        n_experts=s.n_experts,
+        top_k=s.top_k,
+        inner=lay.ep * lay.etp,
+        chosen=lay.zero_stage < 3,
         note=f"experts: E/k = {s.n_experts / s.top_k:g}",
     )
 
@@ -124,98 +190,19 @@ def _moe_dp(case: Case) -> LimitRow:
 def _fsdp(case: Case) -> LimitRow:
     """ZeRO-3: two all-gathers and a reduce-scatter of each layer, every micro-batch."""
     s, lay = case.shape, case.layout
-    inner = lay.tp if s.n_experts == 1 else lay.ep * lay.etp
-    span = lay.tp * lay.cp * lay.dp
     m = lay.n_micro_batches
-    math_s = STEP_OVER_BACKWARD * _backward_s(
-        case, case.batch_tokens / m, s.ffn_hidden_size, s.top_k
-    )
-    layer_bytes = 2 * s.n_matrices * s.n_experts * s.hidden_size * s.ffn_hidden_size
-    comm_s = 3 * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
-    rule = m * s.n_experts / s.top_k * _rule_tokens(case, inner)
-    ranks = max(1, span // inner)
-    times_s = math_s, comm_s
-    return _tokens_row(
+    return _weights_row(
         case,
         "fsdp",
-        ranks,
-        lay.zero_stage == 3,
-        times_s,
-        rule=rule,
+        width=s.ffn_hidden_size,
+        n_experts=s.n_experts,
+        top_k=s.top_k,
+        inner=lay.tp if s.n_experts == 1 else lay.ep * lay.etp,
+        chosen=lay.zero_stage == 3,
         note=f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
-    )
-
-
-def _backward_s(case: Case, tokens: float, width: float, top_k: float) -> float:
-    """Backward pass of a layer's FFN, of so many tokens on all GPUs. [s]."""
-    return dp_limits.dp_math_s(
-        tokens,
-        case.shape.hidden_size,
-        ffn_hidden_size=width,
-        n_gpus=case.layout.n_gpus,
-        flop_per_s=case.peak,
-        top_k=top_k,
-        n_matrices=case.shape.n_matrices,
-    )
-
-
-def _tokens_row(
-    case: Case,
-    axis: str,
-    degree: int,
-    chosen: bool,
-    times_s: tuple[float, float],
-    *,
-    rule: float,
-    note: str,
-) -> LimitRow:
-    """Row of a limit on tokens per GPU; `chosen`: the ZeRO stage is that of the axis."""
-    have, (math_s, comm_s) = case.tokens_per_gpu, times_s
-    return _row(
-        axis,
-        degree,
-        times_s,
-        ("tokens per GPU", have, ">=", have * comm_s / math_s),
-        rule=rule,
-        note=note,
-        in_use=degree > 1 and chosen,
-        unused="not used" if degree == 1 else "",
-    )
-
-
-def _row(
-    axis: str,
-    degree: int,
-    times_s: tuple[float, float],
-    limit: tuple[str, float, str, float],
-    *,
-    rule: float | None,
-    note: str,
-    in_use: bool,
-    unused: str,
-) -> LimitRow:
-    """Row from its times (arithmetic, exchange) and its limit (of what, have, relation, need).
-
-    `unused` is the verdict where the axis has one rank only.
-    """
-    math_s, comm_s = times_s
-    quantity, have, relation, need = limit
-    bound, verdict = _verdict(comm_s / math_s, in_use)
-    return LimitRow(
-        axis=axis,
-        degree=degree,
-        in_use=in_use,
-        math_s=math_s,
-        comm_s=comm_s,
-        quantity=quantity,
-        have=have,
-        need=need,
-        relation=relation,
-        rule=rule,
-        bound="-" if unused else bound,
-        ratio=comm_s / math_s,
-        verdict=unused or verdict,
-        note=note,
+        passes=m,
+        gathers=3,
+        over_backward=STEP_OVER_BACKWARD,
     )
 
 
@@ -223,32 +210,26 @@ def _tp(case: Case) -> LimitRow:
     """Activations gathered and scattered against the MLP's forward arithmetic."""
     s, lay = case.shape, case.layout
     group_tokens = case.batch_tokens / (lay.dp * lay.cp)
-    scale = s.n_matrices / 2
     width = s.ffn_hidden_size
-    need = 1 + tp_limits.tp_limit(width, case.peak, case.gpu_egress, s.n_matrices)
+    need = 1 + f.tp_limit(width, case.peak, case.gpu_egress, s.n_matrices)
     if need > case.domain:
-        spanning = tp_limits.tp_max_spanning(
-            width * scale, case.peak, case.gpu_egress, case.domain_egress, case.domain
+        spanning = f.tp_max_spanning(
+            width * s.n_matrices / 2, case.peak, case.gpu_egress, case.domain_egress, case.domain
         )
         need = max(case.domain, min(spanning)) if len(case.levels) > 1 else float(case.domain)
-    inside = lay.tp <= case.domain
-    rule = tp_limits.tp_limit(width, case.peak, case.gpu_egress if inside else case.domain_egress)
-    math_s = tp_limits.tp_math_s(
-        group_tokens, s.hidden_size, width, lay.tp, case.peak, s.n_matrices
-    )
+    egress = case.gpu_egress if lay.tp <= case.domain else case.domain_egress
+    math_s = f.tp_math_s(group_tokens, s.hidden_size, width, lay.tp, case.peak, s.n_matrices)
     comm_s = 2 * _gather_s(case, 2 * group_tokens * s.hidden_size, lay.tp, 1)
     alone = f"compute-bound to {need:.1f}"
     if need < 2:
         alone = "any degree would be communication-bound"
-    note = f"F = {width:,}" + (" of one expert" if s.n_experts > 1 else "")
     return _row(
         "tp",
         lay.tp,
         (math_s, comm_s),
         ("degree", float(lay.tp), "<=", need),
-        rule=rule,
-        note=note,
-        in_use=lay.tp > 1,
+        f.tp_limit(width, case.peak, egress),
+        f"F = {width:,}" + (" of one expert" if s.n_experts > 1 else ""),
         unused=f"not used; {alone}" if lay.tp == 1 else "",
     )
 
@@ -256,14 +237,12 @@ def _tp(case: Case) -> LimitRow:
 def _ep(case: Case) -> LimitRow:
     """Tokens to their experts and back against the experts' forward arithmetic."""
     s, lay = case.shape, case.layout
-    z = lay.ep * lay.etp
-    in_use = lay.ep > 1
-    shown = z if in_use else min(case.domain, s.n_experts)
+    shown = lay.ep * lay.etp if lay.ep > 1 else min(case.domain, s.n_experts)
     inside = shown <= case.domain
     node, egress = (1, case.gpu_egress) if inside else (case.domain, case.domain_egress)
-    max_nodes = s.n_route_groups or None if not inside else None
+    most = None if inside else s.n_route_groups or None
     tokens = case.batch_tokens * shown / (lay.tp * lay.cp * lay.dp)
-    math_s = ep_limits.ep_math_s(
+    math_s = f.ep_math_s(
         tokens,
         s.top_k,
         hidden_size=s.hidden_size,
@@ -273,28 +252,23 @@ def _ep(case: Case) -> LimitRow:
         n_matrices=s.n_matrices,
         shared_ffn_hidden_size=s.shared_width,
     )
-    comm_s = ep_limits.ep_comm_s(
-        tokens, s.hidden_size, shown, s.top_k, egress, node, max_nodes=max_nodes
+    comm_s = f.ep_comm_s(tokens, s.hidden_size, shown, s.top_k, egress, node, max_nodes=most)
+    need = f.ep_min_ffn(
+        shown, s.top_k, case.peak, egress, node, max_nodes=most, n_matrices=s.n_matrices
     )
-    need = ep_limits.ep_min_ffn(
-        shown, s.top_k, case.peak, egress, node, max_nodes=max_nodes, n_matrices=s.n_matrices
-    )
-    rule = ep_limits.ep_min_ffn(shown, s.top_k, case.peak, egress, node)
     note = "inside a node" if inside else f"over {math.ceil(shown / case.domain)} nodes"
-    if not in_use:
+    if lay.ep == 1:
         note += f", at degree {shown}"
-    if max_nodes:
-        note += f", a token goes to {max_nodes} nodes at most"
+    if most:
+        note += f", a token goes to {most} nodes at most"
     need = max(0.0, need - s.shared_width / s.top_k)
     return _row(
         "ep",
         lay.ep,
         (math_s, comm_s),
         ("expert width F", float(s.ffn_hidden_size), ">=", need),
-        rule=rule,
-        note=note,
-        in_use=in_use,
-        unused="",
+        f.ep_min_ffn(shown, s.top_k, case.peak, egress, node),
+        note,
     )
 
 
@@ -302,22 +276,19 @@ def _pp(case: Case) -> LimitRow:
     """Hop of a micro-batch to the next stage against the stage's forward arithmetic."""
     s, lay = case.shape, case.layout
     m, group = lay.n_micro_batches, lay.tp * lay.cp
-    crosses = lay.n_gpus > case.domain
-    link = group * (case.gpu_share if crosses else case.gpu_egress)
+    link = group * (case.gpu_share if lay.n_gpus > case.domain else case.gpu_egress)
     replica_tokens = case.batch_tokens / lay.dp
     layer_s = 2 * s.layer_weights * replica_tokens / m / (group * case.peak)
-    math_s = layer_s * s.n_layers / lay.pp
     comm_s = hop_time_s(replica_tokens, s.hidden_size, m, link)
     need = min(float(s.n_layers), s.n_layers * layer_s / comm_s)
     note = f"{m} micro-batch{'es' * (m > 1)}, bubble {100 * bubble_frac(lay.pp, m, lay.vpp):.1f} %"
     return _row(
         "pp",
         lay.pp,
-        (math_s, comm_s),
+        (layer_s * s.n_layers / lay.pp, comm_s),
         ("stages", float(lay.pp), "<=", need),
-        rule=None,
-        note=note if lay.pp > 1 else "",
-        in_use=lay.pp > 1,
+        None,
+        note if lay.pp > 1 else "",
         unused=f"not used; compute-bound to {need:,.0f}" if lay.pp == 1 else "",
     )
 
@@ -327,21 +298,17 @@ def _cp(case: Case) -> LimitRow:
     s, lay = case.shape, case.layout
     inside = lay.tp * lay.cp <= case.domain
     egress = case.gpu_egress if inside else case.gpu_share
-    tokens = lay.seq_len / lay.cp
-    math_s, comm_s = cp_limits.ring_attention_times(
+    tokens, share = lay.seq_len / lay.cp, s.kv_width / s.q_width
+    times_s = f.ring_attention_times(
         tokens, s.q_width / lay.tp, s.kv_width / lay.tp, case.peak, egress, causal=True
     )
-    share = s.kv_width / s.q_width
-    need = cp_limits.ring_attention_min_tokens_per_gpu(case.peak, egress, share, causal=True)
-    rule = cp_limits.ring_attention_min_tokens_per_gpu(case.peak, egress, share)
-    note = f"ring, causal, {'inside the NVLink domain' if inside else 'over the network'}"
+    need = f.ring_attention_min_tokens_per_gpu(case.peak, egress, share, causal=True)
     return _row(
         "cp",
         lay.cp,
-        (math_s, comm_s),
+        times_s,
         ("tokens of a sequence per GPU", tokens, ">=", need),
-        rule=rule,
-        note=note,
-        in_use=lay.cp > 1,
+        f.ring_attention_min_tokens_per_gpu(case.peak, egress, share),
+        f"ring, causal, {'inside the NVLink domain' if inside else 'over the network'}",
         unused=f"not used; compute-bound to {lay.seq_len / need:,.1f}" if lay.cp == 1 else "",
     )

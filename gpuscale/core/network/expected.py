@@ -134,43 +134,104 @@ def reduces_in_switch(fabric: FabricCalibration, n_in_domain: float) -> bool:
     return "nvls" in fabric.inner.ops and n_in_domain >= NVLS_MIN_RANKS
 
 
-def _all_reduce_s(
-    size_bytes: float,
-    n: float,
-    n_in: float,
-    fabric: FabricCalibration,
-    up: float,
-    out: float,
-    algorithm: str,
-) -> float:
+class Group(NamedTuple):
+    """A collective among ranks, and the links that they have."""
 
-    def timed(traffic: Traffic, kind: str) -> float:
-        return traffic_time_s(
-            traffic,
-            kind,
-            n=n,
-            n_in=n_in,
-            fabric=fabric,
-            scaleup_bytes_per_s=up,
-            scaleout_bytes_per_s=out,
-        )
+    op: str
+    size_bytes: float
+    n: float
+    n_in: float
+    fabric: FabricCalibration
+    up: float  # egress of a GPU inside its domain [byte/s]
+    out: float  # and out of it
+    algorithm: str = "auto"
+    network_frac: float = 1.0
+    source: str = ""
 
-    times: list[float] = []
-    if algorithm in ("auto", "ring", "custom"):
-        times.append(timed(ring_traffic(size_bytes, n, n_in, 2.0), "all-reduce"))
-    switch = reduces_in_switch(fabric, n_in)
-    if algorithm == "nvls" or (algorithm in ("auto", "custom") and switch):
-        times.append(timed(tree_traffic(size_bytes, n, n_in, True), "nvls"))
-    if algorithm == "tree" or (algorithm == "auto" and n_in < n and not switch):
-        tree_s = timed(tree_traffic(size_bytes, n, n_in, False), "all-reduce")
-        times.append(max(tree_s, tree_channels_s(size_bytes, n, n_in, fabric)))
-    if algorithm == "custom" and n_in >= n and n <= fabric.inner.custom_ranks:
-        c = fabric.inner.op("custom")
-        latency_s = c.base_s + c.hop_s * (n - 1.0)
-        one = latency_s + c.transfer_s(size_bytes * (n - 1.0), n, up)
-        two = latency_s * c.bulk_factor + c.transfer_s(2.0 * size_bytes * (n - 1.0) / n, n, up)
-        times += [one, two]
-    return min(times)
+    @property
+    def settled(self) -> Group:
+        """The same with the bridge of a pair, and no link that is missing where none is needed."""
+        x = self._replace(up=self.up or 1.0, out=self.out or 1.0)
+        if x.fabric.bridge is None or x.n_in != 2.0:
+            return x
+        fabric = replace(x.fabric, inner=x.fabric.bridge)
+        return x._replace(fabric=fabric, up=x.fabric.bridge_bytes_per_s)
+
+    @property
+    def in_switch(self) -> bool:
+        """Whether the switches of the domain may reduce."""
+        asked = self.algorithm in ("auto", "custom")
+        return self.algorithm == "nvls" or (asked and reduces_in_switch(self.fabric, self.n_in))
+
+    @property
+    def kind(self) -> str:
+        """Operation whose measurements count, for correction and links."""
+        if self.op == "all-reduce" and self.algorithm == "custom":
+            return "custom"
+        return KIND.get(self.op, self.op)
+
+    @property
+    def correction(self) -> float | None:
+        """Logarithm of what measurements inside one domain add; None where there are none."""
+        table = self.fabric.inner.op(self.kind).table
+        if table is None or self.n_in < self.n or self.size_bytes < 1.0:
+            return None
+        return table.at(self.size_bytes, self.n)
+
+    @property
+    def least_s(self) -> float:
+        """Roofline of the links. [s]."""
+        out, switch = self.out / self.network_frac, self.in_switch
+        return bound_s(self.op, self.size_bytes, self.n, self.n_in, self.up, out, in_switch=switch)
+
+    def way_s(self, traffic: Traffic, kind: str) -> float:
+        """Time of one algorithm's traffic. [s]."""
+        return traffic_time_s(traffic, kind, self.n, self.n_in, self.fabric, self.up, self.out)
+
+
+def ways_of(x: Group) -> dict[str, tuple[Traffic, str]]:
+    """Ways through the links that the library may take: traffic, and kind of its measurements."""
+    size, n, n_in, named = x.size_bytes, x.n, x.n_in, x.algorithm
+    if x.op != "all-reduce":
+        return {"algorithm_s": (traffic_of(x.op, size, n, n_in, x.network_frac), x.kind)}
+    switch = reduces_in_switch(x.fabric, n_in)
+    found: dict[str, tuple[Traffic, str]] = {}
+    if named in ("auto", "ring", "custom"):
+        found["ring_s"] = ring_traffic(size, n, n_in, 2.0), "all-reduce"
+    if named == "nvls" or (named in ("auto", "custom") and switch):
+        found["in_switch_s"] = tree_traffic(size, n, n_in, True), "nvls"
+    if named == "tree" or (named == "auto" and n_in < n and not switch):
+        found["tree_s"] = tree_traffic(size, n, n_in, False), "all-reduce"
+    return found
+
+
+def custom_s(x: Group) -> tuple[float, ...]:
+    """Kernels of serving libraries: every rank reads all, or its part and the sums. [s]."""
+    custom = x.op == "all-reduce" and x.algorithm == "custom"
+    if not custom or x.n_in < x.n or x.n > x.fabric.inner.custom_ranks:
+        return ()
+    c, n = x.fabric.inner.op("custom"), x.n
+    latency_s = c.base_s + c.hop_s * (n - 1.0)
+    one = latency_s + c.transfer_s(x.size_bytes * (n - 1.0), n, x.up)
+    moved = 2.0 * x.size_bytes * (n - 1.0) / n
+    return one, latency_s * c.bulk_factor + c.transfer_s(moved, n, x.up)
+
+
+def group_time_s(given: Group) -> float:
+    """Time expected of a collective among ranks that are put together already. [s]."""
+    _check(given)
+    if given.n == 1.0:
+        return 0.0
+    x = given.settled
+    times = list(custom_s(x))
+    for name, (traffic, kind) in ways_of(x).items():
+        time_s = x.way_s(traffic, kind)
+        if name == "tree_s":
+            time_s = max(time_s, tree_channels_s(x.size_bytes, x.n, x.n_in, x.fabric))
+        times.append(time_s)
+    correction = x.correction
+    time_s = min(times) * (1.0 if correction is None else exp(correction))
+    return max(time_s, x.least_s)
 
 
 def expected_collective_time_s(
@@ -210,78 +271,18 @@ def expected_collective_time_s(
     >>> 2**30 * 7 / 8 / 450e9 < t < 4e-3
     True
     """
-    n, n_in = float(n_ranks), float(n_in_domain)
-    up, out = scaleup_bytes_per_s, scaleout_bytes_per_s
-    _check(
+    x = Group(
         op,
+        size_bytes,
+        float(n_ranks),
+        float(n_in_domain),
+        fabric,
+        scaleup_bytes_per_s,
+        scaleout_bytes_per_s,
         algorithm,
-        size_bytes=size_bytes,
-        n=n,
-        n_in=n_in,
-        up=up,
-        out=out,
-        network_frac=network_frac,
+        network_frac,
     )
-    if n == 1.0:
-        return 0.0
-    up, out = up or 1.0, out or 1.0
-    if fabric.bridge is not None and n_in == 2.0:
-        fabric, up = replace(fabric, inner=fabric.bridge), fabric.bridge_bytes_per_s
-    kind = KIND.get(op, op)
-    if op == "all-reduce":
-        time_s = _all_reduce_s(
-            size_bytes, n, n_in=n_in, fabric=fabric, up=up, out=out, algorithm=algorithm
-        )
-        kind = "custom" if algorithm == "custom" else kind
-    else:
-        traffic = traffic_of(op, size_bytes, n, n_in, network_frac)
-        time_s = traffic_time_s(
-            traffic,
-            kind,
-            n=n,
-            n_in=n_in,
-            fabric=fabric,
-            scaleup_bytes_per_s=up,
-            scaleout_bytes_per_s=out,
-        )
-    table = fabric.inner.op(kind).table
-    if table is not None and n_in >= n and size_bytes >= 1.0:
-        time_s *= exp(table.at(size_bytes, n))
-    in_switch = algorithm == "nvls" or (
-        algorithm in ("auto", "custom") and reduces_in_switch(fabric, n_in)
-    )
-    least_s = bound_s(op, size_bytes, n, n_in, up, out / network_frac, in_switch=in_switch)
-    return max(time_s, least_s) + host_launch_s
-
-
-class Group(NamedTuple):
-    """A collective among ranks, and the links that they have."""
-
-    op: str
-    size_bytes: float
-    n: float
-    n_in: float
-    fabric: FabricCalibration
-    up: float  # egress of a GPU inside its domain [byte/s]
-    out: float  # and out of it
-    algorithm: str
-    network_frac: float
-    source: str
-
-
-def group_time_s(x: Group) -> float:
-    """Time expected of a collective among ranks that are put together already. [s]."""
-    return expected_collective_time_s(
-        x.op,
-        x.size_bytes,
-        n_ranks=x.n,
-        n_in_domain=x.n_in,
-        fabric=x.fabric,
-        scaleup_bytes_per_s=x.up,
-        scaleout_bytes_per_s=x.out,
-        algorithm=x.algorithm,
-        network_frac=x.network_frac,
-    )
+    return group_time_s(x) + (host_launch_s if x.n > 1.0 else 0.0)
 
 
 def traffic_of(
@@ -311,28 +312,19 @@ def traffic_of(
     )
 
 
-def _check(
-    op: str,
-    algorithm: str,
-    size_bytes: float,
-    n: float,
-    n_in: float,
-    up: float,
-    out: float,
-    network_frac: float,
-) -> None:
-    if op not in OPS:
-        raise ValueError(f"unknown collective {op!r}; known: {', '.join(OPS)}")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"unknown algorithm {algorithm!r}; known: {', '.join(ALGORITHMS)}")
-    if not (n >= 1.0 and 1.0 <= n_in <= n and size_bytes >= 0.0):
-        raise ValueError(f"bad group: size {size_bytes}, {n:g} ranks, {n_in:g} in a domain")
-    if n_in > 1.0 and not up > 0.0:
+def _check(x: Group) -> None:
+    if x.op not in OPS:
+        raise ValueError(f"unknown collective {x.op!r}; known: {', '.join(OPS)}")
+    if x.algorithm not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {x.algorithm!r}; known: {', '.join(ALGORITHMS)}")
+    if not (x.n >= 1.0 and 1.0 <= x.n_in <= x.n and x.size_bytes >= 0.0):
+        raise ValueError(f"bad group: size {x.size_bytes}, {x.n:g} ranks, {x.n_in:g} in a domain")
+    if x.n_in > 1.0 and not x.up > 0.0:
         raise ValueError("a scale-up bandwidth is needed")
-    if n_in < n and not out > 0.0:
+    if x.n_in < x.n and not x.out > 0.0:
         raise ValueError("a scale-out bandwidth is needed for a group of several domains")
-    if not 0.0 < network_frac <= 1.0:
-        raise ValueError(f"network_frac must lie in (0, 1], got {network_frac}")
+    if not 0.0 < x.network_frac <= 1.0:
+        raise ValueError(f"network_frac must lie in (0, 1], got {x.network_frac}")
 
 
 def destination_nodes(top_k: float, n_nodes: float, limit: float | None = None) -> float:
