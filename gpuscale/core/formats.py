@@ -277,18 +277,11 @@ def compute_dtype(x: str, w: str) -> str:
 
     Weights stored in 8 or 4 bits are widened on the way to the matrix unit; formats that no unit
     multiplies count as 16 bits.
-
-    >>> compute_dtype("bf16", "fp8"), compute_dtype("fp8", "fp8"), compute_dtype("fp8", "nf4")
-    ('bf16', 'fp8', 'bf16')
     """
     wide = (name if number_format(name).rate else "bf16" for name in (x, w))
     return min(wide, key=RATE_ORDER.index)
 
 
 def is_narrow(dtype: str) -> bool:
-    """Whether an element has 8 bits or fewer.
-
-    >>> is_narrow("mxfp8"), is_narrow("fp16")
-    (True, False)
-    """
+    """Whether an element has 8 bits or fewer."""
     return number_format(dtype).bits <= 8

@@ -106,11 +106,7 @@ class JobSettings:
 
     @property
     def options(self) -> dict[str, object]:
-        """Fields of `Software` and `MemoryParameters` that they set.
-
-        >>> JobSettings(cuda_graphs="layer", moments="bf16").options
-        {'cuda_graphs': 'layer', 'moment_bytes': 4.0}
-        """
+        """Fields of `Software` and `MemoryParameters` that they set."""
         found: dict[str, object] = {}
         for name, value in self.said.items():
             found |= _MEANS[name][value] if name in _MEANS else {_CALLED.get(name, name): value}
@@ -118,11 +114,7 @@ class JobSettings:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is set, in words.
-
-        >>> JobSettings(cuda_graphs="layer", overlap_ep=True, moments="bf16").words
-        ('CUDA graphs of layers', 'expert exchange overlapped', 'moments in bf16')
-        """
+        """What is set, in words."""
         modules = ", ".join(self.recompute_modules or ())
         named = (
             (self.cuda_graphs or "none") != "none" and WORDS["cuda_graphs"][self.cuda_graphs or ""],

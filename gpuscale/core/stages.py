@@ -135,11 +135,7 @@ def splits_by_length(n_layers: int, n_stages: int) -> tuple[LengthSplit, ...]:
 
 
 def split_text(counts: tuple[int, ...]) -> str:
-    """Layers of each stage in words, equal neighbours together.
-
-    >>> split_text((8, 8, 8, 5))
-    '3 x 8, 5'
-    """
+    """Layers of each stage in words, equal neighbours together."""
     runs = [(n, len(list(same))) for n, same in groupby(counts)]
     return ", ".join(f"{times} x {n}" if times > 1 else str(n) for n, times in runs)
 
@@ -149,9 +145,6 @@ def deal(counts: tuple[int, ...], vpp: int) -> tuple[tuple[range, ...], ...]:
 
     Chunks of a stage are as even as whole layers allow; the first stage is short in its first
     chunk, the others in their last.
-
-    >>> deal((3, 4), 2)
-    ((range(0, 1), range(3, 5)), (range(1, 3), range(5, 7)))
     """
     sizes = []
     for stage, count in enumerate(counts):
@@ -168,11 +161,7 @@ def deal(counts: tuple[int, ...], vpp: int) -> tuple[tuple[range, ...], ...]:
 
 
 def dealt_chunks(chunks: tuple[int, ...], pp: int) -> tuple[tuple[range, ...], ...]:
-    """Layer numbers of the chunks of every stage, where the layers of each chunk are given.
-
-    >>> dealt_chunks((3, 4, 4, 2), 2)
-    ((range(0, 3), range(7, 11)), (range(3, 7), range(11, 13)))
-    """
+    """Layer numbers of the chunks of every stage, where the layers of each chunk are given."""
     ends = list(accumulate(chunks, initial=0))
     ranges = [range(a, b) for a, b in pairwise(ends)]
     return tuple(tuple(ranges[stage::pp]) for stage in range(pp))

@@ -45,11 +45,7 @@ class Spread:
     odd_said: float = 0.0  # the same where all are said
 
     def width(self, family_factor_80: float, far: Iterable[str] = ()) -> float:
-        """Width of a job: of its family's interval and of what was measured less. [1].
-
-        >>> round(Spread(0.0, 0.1, {"offload": 0.2}).width(1.0, ("offload",)), 3)
-        0.224
-        """
+        """Width of a job: of its family's interval and of what was measured less. [1]."""
         own = max(self.floor, math.log(max(1.0, family_factor_80)) / Z80)
         known = self.distance or {}
         return math.hypot(own, *(known.get(name, 0.0) for name in set(far)))
@@ -105,11 +101,7 @@ def probability(
 
 
 def ways(settings: Sequence[Open]) -> list[tuple[float, dict[str, str]]]:
-    """(weight, field -> value) of every combination of open settings; what was taken is first.
-
-    >>> [w for w, _ in ways([Open("loss", "--loss", ((0.75, "eager"), (0.25, "fused")))])]
-    [0.75, 0.25]
-    """
+    """(weight, field -> value) of every combination of open settings; what was taken is first."""
     found = []
     for combination in product(*(s.ways for s in settings)):
         weight = math.prod(w for w, _ in combination)

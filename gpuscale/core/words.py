@@ -109,11 +109,7 @@ _SHORT = frozenset("mfu hfu hbm tp pp cp ep dp etp gpu gpus kv bf16 fp8 nccl moe
 
 
 def key_words(key: str) -> str:
-    """Key of a file or an answer in words, for titles and axes.
-
-    >>> key_words("expected.time_s"), key_words("gpu.hbm_bytes_per_s"), key_words("layout.tp")
-    ('expected time', 'GPU HBM bandwidth', 'TP')
-    """
+    """Key of a file or an answer in words, for titles and axes."""
     if key in _KEYS:
         return _KEYS[key]
     text = f"_{key.removeprefix('layout.').replace('-', '_').replace('.', '_')}"

@@ -87,9 +87,6 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
     Of a GPU, products run at the clock that its power allows; of a name, at the measured board's.
 
     `gpu`: a GPU, or the name of its architecture. `calibration`: overlay file (`--calibration`).
-
-    >>> load_arch("hopper").for_dtype("bf16").compute_eff_frac > 0.5
-    True
     """
     if isinstance(gpu, str):
         return _load_arch(gpu, calibration, None)

@@ -45,11 +45,7 @@ def _entry(name: str, topic: str, table: dict[str, Any]) -> Entry:
 
 @lru_cache(maxsize=1)
 def load_glossary() -> dict[str, Entry]:
-    """Read all terms, name -> entry, by topic.
-
-    >>> load_glossary()["ridge"].unit
-    'FLOP/byte'
-    """
+    """Read all terms, name -> entry, by topic."""
     found: dict[str, Entry] = {}
     for topic in TOPICS:
         path = FOLDER / f"{topic}.toml"

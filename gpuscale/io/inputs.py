@@ -54,9 +54,6 @@ class Wires:
         NICs keep their number or speed where not said; what they pass ends at what the GPUs' own
         slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
         Raises GpuscaleError if the NICs are changed of a cluster that has none.
-
-        >>> Wires(nics=2).settings(load_cluster("dgx-h100"))[0]
-        ['cluster.nics_per_node=2', 'cluster.node_egress_bytes_per_s=100000000000 B/s']
         """
         own: list[str] = []
         if self.peer is not None:

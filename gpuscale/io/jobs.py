@@ -85,17 +85,6 @@ def make_problem(
     `core.rules.facts_of`. `precision`: of the linear layers; decides the bytes of reduced gradients
     in some families. `settings`: what the run sets itself. `calibration`: overlay of `gpuscale
     calibrate`; its site factor scales every expected step.
-
-    >>> from gpuscale.core.rules import facts_of
-    >>> from gpuscale.io.hardware import load_cluster
-    >>> from gpuscale.io.models import load_model
-    >>> from gpuscale.io.software import load_software
-    >>> model = load_model("llama3-8b").spec
-    >>> problem = make_problem(
-    ...     model, load_cluster("dgx-h100"), load_software(), facts_of(model, 8192, 512, 64)
-    ... )
-    >>> round(problem.capacity_bytes / 1e9, 1)
-    85.0
     """
     hardware = step_hardware(cluster, overlay=calibration)
     if calibration is not None:

@@ -50,10 +50,6 @@ def maturity_of(software: SoftwareSpec, has_experts: bool, name: str | None = No
     """Median and width of a maturity, over the jobs that the software's parameters are fitted to.
 
     Of a job of which nobody says it the interval holds the tuned ones too.
-
-    >>> from gpuscale.io.software import load_software
-    >>> maturity_of(load_software("megatron-core"), False).name
-    'as-it-comes'
     """
     said, name = name is not None, name or software.maturity
     kind = "moe" if has_experts else software.stack

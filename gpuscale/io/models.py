@@ -44,9 +44,6 @@ def load_model(arg: str) -> LoadedModel:
     a TOML file, of a Hugging Face `config.json` or of a folder that holds one, or `-` for standard
     input (TOML or JSON). Returns: the checked spec. Raises GpuscaleError: one line for everything
     that is wrong with the argument or the file.
-
-    >>> load_model("llama3-70b").spec.n_layers
-    80
     """
     if arg == "-":
         return _loaded(read_text(arg), STDIN, None)

@@ -40,9 +40,6 @@ def parse_settings(settings: Sequence[str]) -> tuple[Setting, ...]:
     """Split `KEY=VALUE` texts.
 
     Raises GpuscaleError if one has no key or no value, or a key is given twice.
-
-    >>> parse_settings(["gpu.hbm_bytes=96 GiB"])[0].parts
-    ('gpu', 'hbm_bytes')
     """
     if len(settings) > MAX_SETTINGS:
         raise GpuscaleError(f"--set: more than {MAX_SETTINGS} changes")

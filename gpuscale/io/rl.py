@@ -27,11 +27,7 @@ def _fitted() -> dict[str, float]:
 
 
 def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
-    """Costs and habits of a framework; what its preset leaves open is the fit of all.
-
-    >>> rl_costs().rollout_factor >= 1.0
-    True
-    """
+    """Costs and habits of a framework; what its preset leaves open is the fit of all."""
     own: dict[str, Any] = dict(_fitted())
     if software is not None:
         own |= software.rl.model_dump(exclude={"trainer", "sources"}, exclude_none=True)

@@ -80,11 +80,7 @@ def row(table: str, name: str, spec: type[S], noun: str) -> S:
 
 
 def load_fleet(name: str = "general") -> Fleet:
-    """Failure rates of a fleet.
-
-    >>> round(load_fleet().per_node_day, 6)
-    0.0042
-    """
+    """Failure rates of a fleet."""
     r = row("fleets", name, FleetRow, "fleet")
     return Fleet(name, r.per_1000_node_days / 1e3, r.low / 1e3, r.high / 1e3, r.source)
 
@@ -106,11 +102,7 @@ def load_saver(name: str) -> Saver:
 
 
 def load_site(name: str, pue: float | None = None) -> Site:
-    """Place by country or cloud region, `--pue` laid over it.
-
-    >>> load_site("france").grid_g_per_kwh
-    56.039
-    """
+    """Place by country or cloud region, `--pue` laid over it."""
     r = row("sites", name, SiteRow, "site")
     when = f" ({r.year})" if r.year else ""
     return Site(
@@ -119,12 +111,7 @@ def load_site(name: str, pue: float | None = None) -> Site:
 
 
 def load_draw(cluster: ClusterSpec) -> Draw | None:
-    """Power of a cluster's nodes at work; None where neither a rating nor a TDP is known.
-
-    >>> from gpuscale.io.hardware import load_cluster
-    >>> round(load_draw(load_cluster("dgx-h100")).work_w)
-    7956
-    """
+    """Power of a cluster's nodes at work; None where neither a rating nor a TDP is known."""
     kind = cluster.gpu.architecture
     kind = kind if kind in names("power") else "general"
     r = row("power", kind, PowerRow, "power")
@@ -292,12 +279,7 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
 
 
 def age_text(rate: Rate) -> str:
-    """Say how old a price is.
-
-    >>> from gpuscale.core.run.bill import Rate
-    >>> age_text(Rate(1.0, 1.0, 1.0, "spot", "", "2025-10-25", 40))
-    '40 days old'
-    """
+    """Say how old a price is."""
     if rate.as_of == "undated":
         return "of no known date"
     return "" if rate.age_days is None else f"{rate.age_days} days old"

@@ -112,9 +112,6 @@ def load_framework(
     """Framework family by name, with its settings for GPUs of so much memory, in a version.
 
     Raises GpuscaleError for an unknown name.
-
-    >>> load_framework("sglang").mixed
-    False
     """
     from gpuscale.specs.serving import FrameworkSpec
 

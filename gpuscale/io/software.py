@@ -36,9 +36,6 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
 
     Raises GpuscaleError for an unknown name (with the closest one), or a file that cannot be read
     or understood.
-
-    >>> load_software("nanotron").flash_generation
-    '2'
     """
     if arg == ANY_SOFTWARE:
         return load_software().model_copy(update={"capabilities": ""})
@@ -54,9 +51,6 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     """Make the record of what a family can run, as the rules of a layout take it.
 
     Raises GpuscaleError if the family names another one that has none.
-
-    >>> capabilities_of(load_software("nanotron")).schedules
-    ('1f1b', 'gpipe')
     """
     from gpuscale.core.capabilities import ANY
 

@@ -55,10 +55,6 @@ def step_hardware(
     `cluster`: GPU, node and network. `calibration`: parameters of a step; default: those shipped.
     `overlay`: a person's own measurements of products and collectives, as `gpuscale calibrate`
     wrote them; they change the step through the same functions as `matmul-time` and `collective`.
-
-    >>> from gpuscale.io.hardware import load_cluster
-    >>> step_hardware(load_cluster("dgx-h100")).scaleout_bytes_per_s
-    50000000000.0
     """
     gpu, cal, domain = cluster.gpu, calibration or load_calibration(), cluster.scaleup_domain_gpus
     fabric_class = cluster.fabric_class

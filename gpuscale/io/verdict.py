@@ -12,11 +12,7 @@ from gpuscale.io.toml import read_toml
 
 @lru_cache(maxsize=1)
 def spread() -> Spread:
-    """Widths of verdicts.
-
-    >>> spread().floor > 0
-    True
-    """
+    """Widths of verdicts."""
     table = read_toml(train_folder() / "verdicts.toml")
     far = {name: float(value["width"]) for name, value in table["distance"].items()}
     odd = table["odd"]

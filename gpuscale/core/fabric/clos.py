@@ -85,11 +85,7 @@ def spread(least: int, n_uplinks: int) -> int | None:
 
 
 def tree_reach(splits: Sequence[Split], top_ports: int) -> int:
-    """Host links that a tree of these splits under switches of `top_ports` can join. [1].
-
-    >>> tree_reach([Split(32, 32)], 64), tree_reach([Split(32, 32)] * 2, 64), tree_reach([], 64)
-    (2048, 65536, 64)
-    """
+    """Host links that a tree of these splits under switches of `top_ports` can join. [1]."""
     return math.prod(s.down for s in splits) * top_ports
 
 

@@ -21,9 +21,6 @@ def balanced_dragonfly(n_hosts: int, radix: int) -> tuple[int, int, int, int]:
     """Hosts per switch, switches per group, global links per switch and groups, ``a = 2p = 2h``.
 
     Raises ValueError if the switches do not reach so many hosts.
-
-    >>> balanced_dragonfly(261632, 64)
-    (16, 32, 16, 511)
     """
     p = (radix + 1) // 4
     a, h = 2 * p, p
@@ -96,9 +93,6 @@ def dragonfly_plus(
     """Dragonfly+: groups are two-tier trees whose spines have half their ports global [2]_.
 
     A group has ``k/2`` leafs and ``k/2`` spines, ``(k/2)^2`` hosts; up to ``(k/2)^2 + 1`` groups.
-
-    >>> dragonfly_plus(Hosts(4096, 1, 1), 64, 50e9).n_switches
-    256
     """
     half = radix // 2
     if half < 1:
@@ -139,9 +133,6 @@ def slim_fly_degree(q: int) -> int:
     """Links of a Slim Fly switch to other switches, ``(3 q - d)/2`` with ``q = 4 w + d``. [1].
 
     Raises ValueError if q is no prime power of the form 4 w + d, d in -1, 0, 1.
-
-    >>> slim_fly_degree(5), slim_fly_degree(19)
-    (7, 29)
     """
     delta = {0: 0, 1: 1, 3: -1}.get(q % 4)
     if delta is None or not _is_prime_power(q):
@@ -207,11 +198,7 @@ def wraps(size: int, every: int) -> bool:
 
 
 def torus_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
-    """Links of a torus or mesh; an axis of 2 has one link between its two, two if wrapped. [1].
-
-    >>> torus_links((16, 16, 16), (True,) * 3), torus_links((4, 4), (False, False))
-    (12288, 24)
-    """
+    """Links of a torus or mesh; an axis of 2 has one link between its two, two if wrapped. [1]."""
     n = math.prod(shape)
     return sum(
         n // size * (size if closed else size - 1)
@@ -224,9 +211,6 @@ def torus_bisection_links(shape: Sequence[int], wrapped: Sequence[bool]) -> int:
     """Links cut by the cheapest halving across one axis. [1].
 
     ``2 n / max(axis)`` where that axis is wrapped, half of it where it is not.
-
-    >>> torus_bisection_links((16, 16, 16), (True,) * 3)
-    512
     """
     n = math.prod(shape)
     cuts = [

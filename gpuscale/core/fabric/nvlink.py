@@ -25,10 +25,6 @@ def nvlink_domain(
     `link_bytes_per_s`: of one link, one direction; vendors print both added [byte/s].
     `ports_per_chip`: ports of a switch chip that GPUs use [1]. `n_chips`: chips as built where more
     than are needed.
-
-    >>> rack = nvlink_domain(72, 18, 50e9, 72)
-    >>> rack.n_switches, rack.bisection[0].bytes_per_s_per_gpu
-    (18, 900000000000.0)
     """
     if min(n_gpus, links_per_gpu, ports_per_chip) < 1:
         raise ValueError("an NVLink domain needs GPUs, links and ports")

@@ -34,11 +34,7 @@ class Ports:
 
 
 def equal_ports(radix: int, link_bytes_per_s: float = 50e9) -> Ports:
-    """Switch whose ports all have one speed.
-
-    >>> equal_ports(64).up
-    64
-    """
+    """Switch whose ports all have one speed."""
     return Ports(radix, radix, link_bytes_per_s, link_bytes_per_s)
 
 

@@ -92,20 +92,12 @@ def unit_layout(architecture: str) -> UnitLayout | None:
 
 
 def cuda_cores(n_units: int, subpartitions: int = 4, lanes: int = 32) -> int:
-    """Vector lanes of a chip: units x subpartitions x lanes each.
-
-    >>> cuda_cores(132), cuda_cores(148)
-    (16896, 18944)
-    """
+    """Vector lanes of a chip: units x subpartitions x lanes each."""
     return n_units * subpartitions * lanes
 
 
 def tensor_cores(n_units: int, per_unit: int = 4) -> int:
-    """Matrix units of a chip.
-
-    >>> tensor_cores(132), tensor_cores(80, per_unit=8)
-    (528, 640)
-    """
+    """Matrix units of a chip."""
     return n_units * per_unit
 
 
@@ -113,9 +105,6 @@ def vector_flop_per_s(n_lanes: float, clock_hz: float, flop_per_lane_cycle: floa
     """Rate of the vector lanes. [FLOP/s].
 
     `flop_per_lane_cycle` is 1 without fused multiply-add, 2 with it (4 for AMD's packed fp32).
-
-    >>> vector_flop_per_s(16896, 1.98e9, 1), vector_flop_per_s(16896, 1.98e9, 2)
-    (33454080000000.0, 66908160000000.0)
     """
     return n_lanes * clock_hz * flop_per_lane_cycle
 
@@ -123,36 +112,20 @@ def vector_flop_per_s(n_lanes: float, clock_hz: float, flop_per_lane_cycle: floa
 def clock_from_vector_hz(
     vector_rate_flop_per_s: float, n_lanes: float, flop_per_lane_cycle: float = 2.0
 ) -> float:
-    """Clock that a vector rate implies. [Hz].
-
-    >>> round(clock_from_vector_hz(80e12, 18944) / 1e9, 3)
-    2.111
-    """
+    """Clock that a vector rate implies. [Hz]."""
     return vector_rate_flop_per_s / (n_lanes * flop_per_lane_cycle)
 
 
 def tensor_flop_per_cycle(peak_flop_per_s: float, n_tensor_cores: float, clock_hz: float) -> float:
-    """FLOP of one matrix unit in one cycle, from the dense peak.
-
-    >>> round(tensor_flop_per_cycle(990e12, 528, 1.83e9), 2)
-    1024.59
-    """
+    """FLOP of one matrix unit in one cycle, from the dense peak."""
     return peak_flop_per_s / (n_tensor_cores * clock_hz)
 
 
 def chip_total_bytes(n_units: int, bytes_per_unit: float) -> float:
-    """On-chip memory of all units: registers or shared memory. [byte].
-
-    >>> chip_total_bytes(132, 256 * KIB) / 2**20
-    33.0
-    """
+    """On-chip memory of all units: registers or shared memory. [byte]."""
     return n_units * bytes_per_unit
 
 
 def critical_intensity(flop_per_s: float, bytes_per_s: float) -> float:
-    """Ridge of the roofline: FLOP per byte above which a kernel is compute-bound. [FLOP/byte].
-
-    >>> critical_intensity(2250e12, 8e12)
-    281.25
-    """
+    """Ridge of the roofline: FLOP per byte above which a kernel is compute-bound. [FLOP/byte]."""
     return flop_per_s / bytes_per_s

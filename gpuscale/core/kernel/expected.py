@@ -238,11 +238,6 @@ def expected_matmul_time_s(
     ----------
     .. [1] S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
     .. [2] NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantisation.
-
-    >>> arch = ArchCalibration("none")
-    >>> t = expected_matmul_time_s(8192, 8192, 8192, "bf16", arch, 989.4e12, 3.35e12, n_units=132)
-    >>> round(1e3 * t, 1)
-    1.7
     """
     if not (m >= 1.0 and n >= 1.0 and k >= 1.0):
         raise ValueError(f"m, n and k must be at least 1, got {m}, {n}, {k}")
@@ -282,10 +277,6 @@ def expected_elementwise_time_s(
     `moved`: bytes read and written [byte]. `compute_s`: time on the vector units at their peak [s].
     `arch`: constants of the GPU's architecture. `hbm_bytes_per_s`: data-sheet memory bandwidth
     [byte/s].
-
-    >>> t = expected_elementwise_time_s(12 * 65536, 0.0, ArchCalibration("none"), 3.35e12)
-    >>> round(1e6 * t, 2)
-    2.57
     """
     if not (hbm_bytes_per_s > 0.0 and moved >= 0.0 and compute_s >= 0.0):
         raise ValueError("bytes and times must not be negative, the bandwidth must be positive")

@@ -59,9 +59,6 @@ def matmul_flop(m: float, k: float, n: float, batch: float = 1) -> float:
     """FLOP of `batch` products (m, k) @ (k, n): 2 m k n each.
 
     A grouped product (rows split over groups with a weight each) has the FLOP of the whole m.
-
-    >>> matmul_flop(512, 4096, 8192)
-    34359738368
     """
     return 2 * m * k * n * batch
 
@@ -82,9 +79,6 @@ def matmul_bytes(
     out_bytes`: bytes per element of each operand [byte]. `batch`: independent products, each with
     its own three operands [1]. `groups`: weights that the rows of x are divided among (a mixture of
     experts) [1].
-
-    >>> matmul_bytes(64, 4096, 8192)
-    68681728.0
     """
     return batch * (x_bytes * m * k + groups * w_bytes * k * n + out_bytes * m * n)
 
@@ -114,11 +108,7 @@ def critical_batch(
 
 
 def critical_batch_rule(ridge_flop_per_byte: float, w_bytes: float = 2.0) -> float:
-    """Rule of thumb for `critical_batch` that counts the weights alone: ``ridge * w_bytes / 2``.
-
-    >>> critical_batch_rule(281.25)
-    281.25
-    """
+    """Rule of thumb for `critical_batch` that counts the weights alone: ``ridge * w_bytes / 2``."""
     return ridge_flop_per_byte * w_bytes / 2
 
 
@@ -153,10 +143,6 @@ def elementwise_flop(op: str, n_elements: float) -> float:
 
 
 def elementwise_bytes(op: str, n_elements: float, element_size_bytes: float = 4.0) -> float:
-    """Bytes that an elementwise operation moves. [byte].
-
-    >>> elementwise_bytes("add", 65536)
-    786432.0
-    """
+    """Bytes that an elementwise operation moves. [byte]."""
     spec = ELEMENTWISE[op]
     return (spec.reads + spec.writes) * element_size_bytes * n_elements

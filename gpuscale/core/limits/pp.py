@@ -40,11 +40,7 @@ def bubble_frac(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
 
 
 def hops(n_stages: int, n_micro_batches: int) -> int:
-    """Transfers in a row of one forward pass: ``m + p - 2``. [1].
-
-    >>> hops(8, 16)
-    22
-    """
+    """Transfers in a row of one forward pass: ``m + p - 2``. [1]."""
     check_counts(n_stages, n_micro_batches)
     return n_micro_batches + n_stages - 2
 
@@ -61,9 +57,6 @@ def hop_time_s(
     `n_tokens`: tokens of one pipeline replica and step [1]. `hidden_size`: model width [1].
     `n_micro_batches`: micro-batches [1]. `link_bytes_per_s`: what the sending stage owns of the
     network, one direction [byte/s]. `element_bytes`: bytes of one activation [byte].
-
-    >>> hop_time_s(4e6, 8192, 16, 400e9)
-    0.01024
     """
     check_counts(1, n_micro_batches)
     if link_bytes_per_s <= 0:
@@ -79,11 +72,7 @@ def forward_transfer_time_s(
     link_bytes_per_s: float,
     element_bytes: float = 2.0,
 ) -> float:
-    """Transfers of one forward pass, none overlapped: hops x time of one. [s].
-
-    >>> round(forward_transfer_time_s(4e6, 8192, 8, 16, 400e9), 5)
-    0.22528
-    """
+    """Transfers of one forward pass, none overlapped: hops x time of one. [s]."""
     one = hop_time_s(n_tokens, hidden_size, n_micro_batches, link_bytes_per_s, element_bytes)
     return hops(n_stages, n_micro_batches) * one
 
@@ -100,9 +89,6 @@ def transfer_time_per_layer_s(
 
     `hops_per_micro_batch` is (m + p - 2) / m; 1.5 stands for p about m/2 (How to Scale Your
     Model, GPU chapter, pipelining).
-
-    >>> round(transfer_time_per_layer_s(4e6, 8192, 80, 400e9), 6)
-    0.003072
     """
     if n_layers < 1:
         raise ValueError(f"n_layers must be at least 1, got {n_layers}")

@@ -166,11 +166,7 @@ def gpus_to_hold(total_bytes: float, usable_bytes_per_gpu: float) -> int:
 
 
 def nodes_to_hold(n_gpus: int, gpus_per_node: int) -> int:
-    """Whole nodes that hold `n_gpus`. [1].
-
-    >>> nodes_to_hold(9, 8)
-    2
-    """
+    """Whole nodes that hold `n_gpus`. [1]."""
     if gpus_per_node < 1:
         raise ValueError(f"gpus_per_node must be at least 1, got {gpus_per_node}")
     return math.ceil(n_gpus / gpus_per_node)

@@ -81,9 +81,6 @@ def six_p_flop_per_token(params: float) -> float:
 
     `params` is the active count; Kaplan et al. 2020 leave the embedding out, Hoffmann et al. 2022
     (Chinchilla, appendix F) count it.
-
-    >>> six_p_flop_per_token(70e9)
-    420000000000.0
     """
     return 6.0 * params
 

@@ -52,11 +52,7 @@ def traffic_factor(op: str, n_ranks: int, algorithm: str = "ring") -> float:
 
 
 def approximate_factor(op: str, algorithm: str = "ring") -> float:
-    """`traffic_factor` for many ranks, as the documents round it: B/W, or 2B/W for all-reduce.
-
-    >>> approximate_factor("all-gather"), approximate_factor("all-reduce")
-    (1.0, 2.0)
-    """
+    """`traffic_factor` for many ranks, as the documents round it: B/W, or 2B/W for all-reduce."""
     return ALGORITHMS[algorithm].sent_by_many if op == "all-reduce" else 1.0
 
 
@@ -82,11 +78,7 @@ def latency_steps(op: str, n_ranks: int, algorithm: str = "ring") -> int:
 def approximate_time_s(
     op: str, array_bytes: float, link_bytes_per_s: float, algorithm: str = "ring"
 ) -> float:
-    """Time as the documents round it: B/W, all-reduce 2B/W. [s].
-
-    >>> approximate_time_s("all-gather", 1e9, 400e9)
-    0.0025
-    """
+    """Time as the documents round it: B/W, all-reduce 2B/W. [s]."""
     check_ranks(1, link_bytes_per_s, array_bytes)
     return approximate_factor(op, algorithm) * array_bytes / link_bytes_per_s
 
@@ -95,9 +87,6 @@ def busbw_factor(op: str, n_ranks: int) -> float:
     """Bus over algorithm bandwidth, as nccl-tests defines it.
 
     all-reduce 2 (n-1)/n; all-gather, reduce-scatter, all-to-all (n-1)/n; others 1.
-
-    >>> busbw_factor("all-reduce", 8)
-    1.75
     """
     if op == "all-reduce":
         return 2 * (n_ranks - 1) / n_ranks
@@ -118,12 +107,7 @@ def nccl_size_bytes(op: str, array_bytes: float, n_ranks: int) -> float:
 def bandwidths_bytes_per_s(
     op: str, array_bytes: float, n_ranks: int, time_s: float
 ) -> tuple[float, float]:
-    """(algbw, busbw) of nccl-tests for a time. [byte/s].
-
-    >>> algbw, busbw = bandwidths_bytes_per_s("all-reduce", 1e9, 8, 1e9 * 1.75 / 450e9)
-    >>> round(busbw / 1e9, 6)
-    450.0
-    """
+    """(algbw, busbw) of nccl-tests for a time. [byte/s]."""
     if time_s <= 0:
         return 0.0, 0.0
     algbw = nccl_size_bytes(op, array_bytes, n_ranks) / time_s

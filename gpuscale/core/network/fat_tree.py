@@ -13,11 +13,7 @@ from gpuscale.core.fabric.records import equal_ports
 
 
 def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
-    """Bandwidth between two halves of a node, both directions added. [byte/s].
-
-    >>> bisection_bytes_per_s(8, 450e9)
-    3600000000000.0
-    """
+    """Bandwidth between two halves of a node, both directions added. [byte/s]."""
     return 2 * (n_gpus // 2) * gpu_egress_bytes_per_s
 
 
@@ -90,9 +86,5 @@ def fat_tree(n_gpus: int, radix: int = 64, port_bytes_per_s: float = 50e9) -> Fa
 
 
 def fat_tree_reach(radix: int) -> int:
-    """Ports that three tiers of switches join. [1].
-
-    >>> fat_tree_reach(64)
-    65536
-    """
+    """Ports that three tiers of switches join. [1]."""
     return radix * (radix // 2) ** 2

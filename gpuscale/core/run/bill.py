@@ -154,11 +154,7 @@ def charge(
 
 
 def spot_stops_per_s(stops_per_day: float) -> float:
-    """Pre-emptions of a spot job, to be added to its failures. [1/s].
-
-    >>> spot_stops_per_s(24) * 3600
-    1.0
-    """
+    """Pre-emptions of a spot job, to be added to its failures. [1/s]."""
     if stops_per_day < 0:
         raise ValueError("pre-emptions cannot be negative")
     return stops_per_day / SECONDS_PER_DAY

@@ -6,9 +6,5 @@ from gpuscale.core.run.time import SECONDS_PER_HOUR
 
 
 def rental_usd(n_gpus: float, time_s: float, usd_per_gpu_hour: float) -> float:
-    """Price of renting GPUs. [USD].
-
-    >>> rental_usd(8, 3600, 2.5)
-    20.0
-    """
+    """Price of renting GPUs. [USD]."""
     return n_gpus * time_s / SECONDS_PER_HOUR * usd_per_gpu_hour

@@ -24,9 +24,6 @@ def power_w(
     `n_gpus`: GPUs [1]. `gpu_power_w`: power of one GPU; its TDP is the upper bound [W].
     `host_power_w`: CPUs, switches, NICs and fans of all hosts together [W]. `pue`: power usage
     effectiveness of the site, 1 or more [1].
-
-    >>> power_w(8, 400)
-    3200.0
     """
     if pue < 1:
         raise ValueError(f"pue must be at least 1, got {pue}")
@@ -34,11 +31,7 @@ def power_w(
 
 
 def energy_j(power_w: float, time_s: float) -> float:
-    """Energy. [J].
-
-    >>> energy_j(3200.0, 3600.0) / 3.6e6  # kWh
-    3.2
-    """
+    """Energy. [J]."""
     return power_w * time_s
 
 
@@ -47,22 +40,14 @@ MOST_LOAD_FRAC = 1.2
 
 
 def node_power_w(rated_w: float, load_frac: float) -> float:
-    """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W].
-
-    >>> node_power_w(10_200, 0.78)
-    7956.0
-    """
+    """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W]."""
     if rated_w <= 0 or not 0 < load_frac <= MOST_LOAD_FRAC:
         raise ValueError("a rating above 0 and a load factor above 0, at most 1.2, are wanted")
     return rated_w * load_frac
 
 
 def mean_power_w(work_w: float, idle_w: float, work_frac: float) -> float:
-    """Power over a run that works `work_frac` of the time and idles the rest. [W].
-
-    >>> mean_power_w(8000, 2000, 0.9)
-    7400.0
-    """
+    """Power over a run that works `work_frac` of the time and idles the rest. [W]."""
     if not 0 <= work_frac <= 1:
         raise ValueError(f"work_frac must be between 0 and 1, got {work_frac}")
     return work_w * work_frac + idle_w * (1 - work_frac)

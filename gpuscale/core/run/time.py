@@ -26,19 +26,12 @@ def training_flop(n_params: float, n_tokens: float) -> float:
 
     `n_params`: parameters; of a mixture of experts the active ones [1]. `n_tokens`: tokens seen
     [1]. Returns: FLOP of all steps together [FLOP].
-
-    >>> training_flop(70e9, 15e12)
-    6.3e+24
     """
     return six_p_flop_per_token(n_params) * n_tokens
 
 
 def cluster_flop_per_s(n_gpus: float, peak_flop_per_s: float, mfu_frac: float = 1.0) -> float:
-    """Rate of `n_gpus` at a fraction of their peak. [FLOP/s].
-
-    >>> round(cluster_flop_per_s(4096, 990e12, 0.45) / 1e18, 6)
-    1.824768
-    """
+    """Rate of `n_gpus` at a fraction of their peak. [FLOP/s]."""
     return n_gpus * peak_flop_per_s * mfu_frac
 
 
@@ -46,9 +39,6 @@ def job_time_s(flop: float, flop_per_s: float, utilisation_frac: float = 1.0) ->
     """Time of a job at a fraction of a rate. [s].
 
     Raises ValueError if the rate or the fraction is not positive.
-
-    >>> job_time_s(1e15, 312e12, 0.5)
-    6.410256410256411
     """
     require_positive(flop_per_s=flop_per_s, utilisation_frac=utilisation_frac)
     return flop / (flop_per_s * utilisation_frac)
@@ -75,39 +65,23 @@ def training_time_s(
 
 
 def batch_tokens(seq_len: float, n_sequences: float, n_replicas: float = 1) -> float:
-    """Tokens of one step: sequence length x sequences x data-parallel replicas. [1].
-
-    >>> batch_tokens(8192, 16, 128)
-    16777216
-    """
+    """Tokens of one step: sequence length x sequences x data-parallel replicas. [1]."""
     return seq_len * n_sequences * n_replicas
 
 
 def tokens_per_s(step_tokens: float, step_s: float) -> float:
-    """Throughput of a step. [token/s].
-
-    >>> tokens_per_s(65536, 0.25)
-    262144.0
-    """
+    """Throughput of a step. [token/s]."""
     require_positive(step_s=step_s)
     return step_tokens / step_s
 
 
 def gpu_hours(n_gpus: float, time_s: float) -> float:
-    """GPU time. [GPU-hour].
-
-    >>> gpu_hours(8, 7200)
-    16.0
-    """
+    """GPU time. [GPU-hour]."""
     return n_gpus * time_s / SECONDS_PER_HOUR
 
 
 def utilisation(achieved_flop_per_s: float, peak_flop_per_s: float) -> float:
-    """Fraction of the peak that a rate is. [1].
-
-    >>> round(utilisation(400e12, 989e12), 4)
-    0.4044
-    """
+    """Fraction of the peak that a rate is. [1]."""
     require_positive(peak_flop_per_s=peak_flop_per_s)
     return achieved_flop_per_s / peak_flop_per_s
 
@@ -129,11 +103,7 @@ def mfu(
 
 
 def share(part: float, *others: float) -> float:
-    """Fraction that a part is of the sum of all parts, e.g. communication of a step. [1].
-
-    >>> share(0.001, 0.015)
-    0.0625
-    """
+    """Fraction that a part is of the sum of all parts, e.g. communication of a step. [1]."""
     whole = part + sum(others)
     if whole <= 0:
         raise ValueError("the parts must add up to more than 0")
@@ -141,11 +111,7 @@ def share(part: float, *others: float) -> float:
 
 
 def exposed_s(communication_s: float, hidden_frac: float) -> float:
-    """Communication left visible when a fraction is hidden under compute. [s].
-
-    >>> exposed_s(0.011, 0.5)
-    0.0055
-    """
+    """Communication left visible when a fraction is hidden under compute. [s]."""
     if not 0 <= hidden_frac <= 1:
         raise ValueError(f"hidden_frac must be between 0 and 1, got {hidden_frac}")
     return communication_s * (1 - hidden_frac)
