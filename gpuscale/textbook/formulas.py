@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuscale.core.limits.ep import ep_min_ffn
-from gpuscale.core.limits.tp import tp_limit, tp_max
+from gpuscale.core.limits.formulas import ep_min_ffn, tp_limit, tp_max
 from gpuscale.core.network.all_to_all import reached_frac
 from gpuscale.core.network.collective import check_ranks, latency_steps, traffic_factor
 
