@@ -48,7 +48,7 @@ inputs={'tokens': 8.0, 'step_s': 2.0}, source='', children=())
         return float(getattr(next(g for g in given if hasattr(g, key)), key))
 
     inputs = {key: found(key) for key in dict.fromkeys(_NAMES.findall(formula))}
-    return Term(name, found(name), unit, formula, inputs, source, children)
+    return Term(name, found(name), unit, formula, inputs, source, children=children)
 
 
 def total_of(

@@ -159,7 +159,9 @@ def _memory(m: float, x: _Kernel) -> Term:
     if p.l2_bytes > 0.0 and c.l2_gain < 1.0:
         held = f"1 / (1 + (moved_bytes / ({L2_SHARE:g} * l2_bytes)) ** {L2_EDGE:g})"
         formula += f" / (1 + (l2_gain - 1) * {held})"
-    return term_of("memory_s", "s", formula, x.source, moved, p, c, memory_s=memory_time_s(m, p, c))
+    return term_of(
+        "memory_s", "s", formula, x.source, moved, *(p, c), memory_s=memory_time_s(m, p, c)
+    )
 
 
 def _compute(m: float, x: _Kernel) -> Term:
@@ -183,11 +185,9 @@ def _compute(m: float, x: _Kernel) -> Term:
     sag = f"1 + sustained_slope * tanh(log(peak_s / {SUSTAINED_REF_S:g}) / {SUSTAINED_WIDTH:g})"
     tile = {"tile_rows": best.rows, "tile_columns": best.columns, "units": p.n_units}
     value = compute_time_s(m, p, c)
-    parts = _waves_term(m, x, best, tile), peak
+    parts = _waves_term(m, x, best, tile), peak, p, c
     formula = f"{work} * ({sag})"
-    return term_of(
-        "compute_s", "s", formula, x.source, *parts, p, c, compute_s=value, **tile, **rates
-    )
+    return term_of("compute_s", "s", formula, x.source, *parts, compute_s=value, **tile, **rates)
 
 
 def _waves_term(m: float, x: _Kernel, best: Tiling, tile: dict[str, int]) -> Term:

@@ -186,7 +186,8 @@ class Group(NamedTuple):
 
     def way_s(self, traffic: Traffic, kind: str) -> float:
         """Time of one algorithm's traffic. [s]."""
-        return traffic_time_s(traffic, kind, self.n, self.n_in, self.fabric, self.up, self.out)
+        links = self.fabric, self.up, self.out
+        return traffic_time_s(traffic, kind, self.n, self.n_in, *links)
 
 
 def ways_of(x: Group) -> dict[str, tuple[Traffic, str]]:
@@ -266,17 +267,8 @@ def expected_collective_time_s(
     .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
     .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
     """
-    x = Group(
-        op,
-        size_bytes,
-        float(n_ranks),
-        float(n_in_domain),
-        fabric,
-        scaleup_bytes_per_s,
-        scaleout_bytes_per_s,
-        algorithm,
-        network_frac,
-    )
+    links = fabric, scaleup_bytes_per_s, scaleout_bytes_per_s
+    x = Group(op, size_bytes, float(n_ranks), float(n_in_domain), *links, algorithm, network_frac)
     return group_time_s(x) + (host_launch_s if x.n > 1.0 else 0.0)
 
 

@@ -75,9 +75,8 @@ def _way(name: str, t: Traffic, kind: str, x: Group) -> Term:
     lat, trans = latency.value, transfer.value
     formula = "latency_s + transfer_s / ll_eff_frac"
     value = {"low_latency_s": lat + trans / c.ll_eff_frac}
-    low = term_of(
-        "low_latency_s", "s", formula, "low-latency protocol", latency, transfer, c, **value
-    )
+    parts = latency, transfer
+    low = term_of("low_latency_s", "s", formula, "low-latency protocol", *parts, c, **value)
     value = {"bulk_s": lat * c.bulk_factor + trans + (c.ramp_s * trans) ** 0.5}
     formula = "latency_s * bulk_factor + transfer_s + sqrt(ramp_s * transfer_s)"
     value |= {"latency_s": lat, "transfer_s": trans}
