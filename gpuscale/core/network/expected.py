@@ -267,8 +267,9 @@ def expected_collective_time_s(
     .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
     .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
     """
-    links = fabric, scaleup_bytes_per_s, scaleout_bytes_per_s
-    x = Group(op, size_bytes, float(n_ranks), float(n_in_domain), *links, algorithm, network_frac)
+    ranks, rates = (float(n_ranks), float(n_in_domain)), (scaleup_bytes_per_s, scaleout_bytes_per_s)
+    x = Group(op, size_bytes, *ranks, fabric, *rates)
+    x = x._replace(algorithm=algorithm, network_frac=network_frac)
     return group_time_s(x) + (host_launch_s if x.n > 1.0 else 0.0)
 
 
