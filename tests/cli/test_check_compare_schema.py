@@ -174,7 +174,6 @@ def test_every_command_has_a_schema_of_its_envelope(name, capsys):
         "plan llama3-8b --gpus 8..32 --tp 2",
         "plan llama3-8b --gpus 64 --deadline 300d --tp 1",
         "plan llama3-8b --gpus 16 --show-job",
-        "plan llama3-8b --serve",
         "plan llama3-405b --gpus 8",
         "roofline chip h100 --compare b200",
         "roofline tp h100 --ffn 28672 --tp 8",

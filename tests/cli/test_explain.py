@@ -90,7 +90,6 @@ FIXED = (
     "plan llama3-8b --gpus 16 --software fsdp --tokens 1T --mtbf 3h --interval 1h",
     "plan llama3-8b --gpus 64 --deadline 60d --tokens 1T --tp 1 --pp 1 --cp 1",
     "plan mixtral-8x7b --gpus 32 --precision fp8 --pp 2 --tp 4",
-    "plan llama3-70b --serve --gpus 8",
     "plan llama3-8b --gpus 8 --gpu h100 --method lora --examples 10000 --mean-len 500",
     "plan llama3-8b --gpu h100 --gpus 16 --method grpo --engine async --rollout-gpus 8 --steps 9",
     "plan llama3-8b --gpu a100-80gb --gpus 8 --method ppo",

@@ -195,17 +195,6 @@ def test_gpt3_on_512_v100_does_not_fit(capsys):
     )
 
 
-@pytest.mark.parametrize("model", ["llama3-8b", "llama3-70b", "mixtral-8x7b", "deepseek-v3"])
-@pytest.mark.parametrize("concurrency", ["1", "64"])
-def test_served_times_are_never_below_their_roofline(capsys, model, concurrency):
-    _, answer = result_of(capsys, model, "--serve", "--concurrency", concurrency)
-    ideal, expected = answer["result"]["times"], answer["result"]["expected"]
-    for key in ("prefill_s", "decode_s"):
-        assert expected[key] >= ideal[key]
-    assert expected["decode_low_s"] < expected["decode_s"] < expected["decode_high_s"]
-    assert expected["tokens_per_s"] <= ideal["tokens_per_s"]
-
-
 def test_recompute_that_tuned_experts_exclude(capsys):
     code, answer = result_of(
         capsys, "qwen3-30b-a3b", "--gpus", "8", "--ep", "8", "--recompute", "full"
@@ -215,19 +204,6 @@ def test_recompute_that_tuned_experts_exclude(capsys):
     assert answer["result"]["layout"]["recompute"] == "full"
     assert "DeepEP" in tuned["settings"]
     assert "expert exchange overlapped" not in tuned["settings"]
-
-
-def test_671b_on_16_cards(capsys):
-    code, answer = result_of(capsys, "deepseek-v3", "--serve", "--gpus", "16")
-    r = answer["result"]
-    assert code == 0
-    assert (r["tp"], r["pp"], r["weights"]) == (8, 2, "fp8")
-    assert r["all_weights_bytes"] == pytest.approx(671e9, rel=0.01)
-    assert r["memory"]["fits"]
-    assert r["times"]["decode_bound"] == "memory"
-    code, answer = result_of(capsys, "deepseek-v3", "--serve", "--gpus", "16", "--weights", "bf16")
-    assert code == 1
-    assert answer["result"]["all_weights_bytes"] == pytest.approx(1342e9, rel=0.01)
 
 
 def test_text_has_all_sections(capsys):
@@ -351,9 +327,8 @@ BAD = [
     (("llama3-70b", "--gpus", "64", "--batch-tokens", "4M", "--global-batch", "8"), "not both"),
     (("llama3-70b", "--gpus", "64", "--cluster", "a,,b"), "an empty name"),
     (("llama3-70b", "--gpus", "1..65536", "--seq-len", "1..65536"), "searches, more than"),
-    (("llama3-70b", "--gpus", "64", "--weights", "fp8"), "--weights needs --serve"),
-    (("llama3-70b", "--serve", "--zero", "3"), "--zero has no meaning with --serve"),
-    (("llama3-70b", "--serve", "--gpus", "12"), "12 GPUs do not fill nodes of 8"),
+    (("llama3-70b", "--gpus", "64", "--weights", "fp8"), "--weights` is an option of memory, serve"),
+    (("llama3-70b", "--serve"), "--serve"),
     (
         ("llama3-70b", "--gpus", "64", "--budget", "5MUSD", "--cluster", "dgx-b300"),
         "no price of dgx-b300 is known",

@@ -1,9 +1,8 @@
-"""`serve`, `memory --serve` and `plan --serve` say the same of one replica."""
+"""`serve` and `memory --serve` say the same of one replica."""
 
 import pytest
 
 from gpuscale.answers.memory import Memory
-from gpuscale.answers.plan import Plan
 from gpuscale.answers.serve import Serve
 
 JOBS = [
@@ -17,12 +16,9 @@ JOBS = [
 
 
 @pytest.mark.parametrize(("model", "cluster", "tp", "context", "formats"), JOBS)
-def test_a_replica_is_the_same_in_all_three(model, cluster, tp, context, formats):
+def test_a_replica_is_the_same_in_both(model, cluster, tp, context, formats):
     same = {"model": model, "cluster": cluster, "tp": tp, "concurrency": 1, **formats}
     memory = Memory(**same, serve=True, context=context).answer().result
-    plan = Plan(**same, serve=True, context=context).answer().result
-    assert (plan.memory, plan.fits, plan.fewest) == (memory.per_gpu, memory.fits, memory.fewest)
-    assert plan.all_weights_bytes == memory.all_weights_bytes
     held = memory.per_gpu
     lengths = {"input": context - 64, "output_len": 64, "context": context}
     served = Serve(**same, gpus=tp, **lengths).answer().result
@@ -31,11 +27,7 @@ def test_a_replica_is_the_same_in_all_three(model, cluster, tp, context, formats
     assert int(served.kv_tokens / context) in (held.max_concurrency, held.max_concurrency + 1)
     assert served.fits == memory.fits
     # a token of one sequence, at its whole context or half its output before it
-    assert served.alone_tpot_s == pytest.approx(plan.expected.decode_s, rel=2e-3)
-    assert plan.times.decode_s <= plan.expected.decode_s
-    assert plan.times.prefill_s <= plan.expected.prefill_s
-    low, high = plan.expected.decode_low_s, plan.expected.decode_high_s
-    assert low <= plan.expected.decode_s <= high
+    assert memory.times.decode_s <= 1.002 * served.alone_tpot_s
 
 
 @pytest.mark.parametrize("weights", ["bf16", "fp8", "mxfp4", "int4"])

@@ -1,6 +1,5 @@
 """A replica under load by the formulas, with passes of round numbers in place of a model's."""
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -204,27 +203,3 @@ def test_sequences_that_have_room(monkeypatch):
     assert (most(0.5), most(0.5, pp=2), most(0.0, pp=2)) == (100.0, 180.0, 200.0)
     room.cache_bytes = -1e9
     assert most(2.0) == 0.0
-
-
-def test_expected_times_of_a_plan(batches, monkeypatch):
-    """Nine sequences over two stages: five at a time in one."""
-    asked = []
-    monkeypatch.setattr(
-        load, "checkpoint_formats", lambda m, stored, kv: asked.append((stored, kv)) or Replica()
-    )
-
-    def made(concurrency, pp, context=1000):
-        job = SimpleNamespace(
-            weights="fp8", kv="bf16", context_tokens=context, concurrency=concurrency
-        )
-        return load.expected_times(None, job, 2, pp, at())
-
-    found = made(9, 2)
-    assert (found.decode_s, found.prefill_s, found.tokens_per_s) == (1.0, 1.0, 9.0)
-    decode, prompt = batches
-    assert (decode.sequences, decode.context) == (5, 1000.0)
-    assert (prompt.prompt_tokens, prompt.prompts) == (1000.0, 1.0)
-    assert asked == [("fp8", "bf16")]
-    assert made(0, 4, 0).tokens_per_s == 1.0
-    assert batches[2].sequences == 1 and batches[2].context == 1.0
-    assert math.isclose(made(8, 1).tokens_per_s, 8.0)

@@ -14,7 +14,7 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.model.kv_cache import kv_cache_bytes
-from gpuscale.core.quantity import format_count
+from gpuscale.core.quantity import format_count, format_time
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.serving.memory_terms import serving_terms
 from gpuscale.core.serving.replica import (
@@ -26,6 +26,7 @@ from gpuscale.core.serving.replica import (
     replica_memory,
     replica_of,
 )
+from gpuscale.core.serving.roofline import ServingTimes, serving_times
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block
+    from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
 
 
@@ -56,6 +58,7 @@ class ServingAnswer:
     per_gpu: ServingMemory
     hbm_bytes: float
     fewest: FewestServing | None
+    times: ServingTimes  # roofline
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +99,46 @@ def serving_document(asked: Memory) -> Document:
         loaded.model, job, device, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine
     )
     replica = replica_of(loaded.model, job, tp, pp, split_kv=split_kv)
+    rate = _rate(loaded.gpu, job.weights)
+    times = serving_times(loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, rate)
     terms = (
+        *_time_terms(times, tp, rate, loaded.gpu.hbm_bytes_per_s),
         *serving_terms(loaded.model, replica, engine, per_gpu),
         usable_term(loaded.gpu.usable_hbm_bytes, hbm, device),
     )
     return _document(
-        asked, loaded, job=job, degrees=(tp, pp), hbm=hbm, m=per_gpu, fewest=fewest, terms=terms
+        asked,
+        loaded,
+        job=job,
+        degrees=(tp, pp),
+        hbm=hbm,
+        m=per_gpu,
+        fewest=fewest,
+        times=times,
+        terms=terms,
+    )
+
+
+def _rate(gpu: GpuSpec, weights: str) -> float:
+    """Matrix rate of the products: in the weights' format where the GPU has it, else 16 bits."""
+    rate = gpu.flop_per_s(weights) if weights in ("fp8", "mxfp8", "nvfp4", "mxfp4") else None
+    rate = rate or gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s
+    if rate is None:
+        raise GpuscaleError(f"{gpu.name} has no matrix rate")
+    return rate
+
+
+def _time_terms(
+    t: ServingTimes, tp: int, flop_per_s: float, hbm_bytes_per_s: float
+) -> tuple[Term, ...]:
+    """Explain the roofline of prefill and decode."""
+    decode = "max(decode_read_bytes / (tp * hbm_bytes_per_s), decode_flop / (tp * flop_per_s))"
+    given = {"tp": float(tp), "flop_per_s": flop_per_s, "hbm_bytes_per_s": hbm_bytes_per_s}
+    source = "roofline: FSDP and deployment notes"
+    prefill = "prefill_flop / (tp * flop_per_s)"
+    return (
+        term_of("decode_s", "s", decode, f"{source}, decoding", t, **given),
+        term_of("prefill_s", "s", prefill, f"{source}, prefill; errata E10", t, **given),
     )
 
 
@@ -122,6 +159,7 @@ def _document(
     hbm: float,
     m: ServingMemory,
     fewest: FewestServing | None,
+    times: ServingTimes,
     terms: tuple[Term, ...],
 ) -> Document:
     tp, pp = degrees
@@ -141,6 +179,7 @@ def _document(
         per_gpu=m,
         hbm_bytes=hbm,
         fewest=fewest,
+        times=times,
     )
     head = (
         f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
@@ -202,7 +241,7 @@ def _laid_out(
 
 def _facts(m: ServingMemory, result: ServingAnswer, job: ServingJob) -> list[tuple[str, str, str]]:
     """Verdict, weights, KV cache and concurrency."""
-    left = m.usable_bytes - m.total_bytes
+    left, t = m.usable_bytes - m.total_bytes, result.times
     return [
         (
             "verdict",
@@ -218,6 +257,12 @@ def _facts(m: ServingMemory, result: ServingAnswer, job: ServingJob) -> list[tup
             f"{job.context_tokens:,.0f} tokens, all GPUs together",
         ),
         ("concurrency", f"{m.max_concurrency:,}", f"sequences fit; {m.concurrency:,} wanted"),
+        (
+            "roofline",
+            format_time(t.decode_s, 3),
+            f"a token of every sequence, {t.decode_bound}-bound; a prompt that long "
+            f"{format_time(t.prefill_s, 3)}",
+        ),
     ]
 
 

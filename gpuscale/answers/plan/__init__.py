@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import (
     PRETRAIN,
-    SERVE,
     TRAIN,
     TUNE,
     Asked,
@@ -67,7 +66,6 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     RESULTS: ClassVar[tuple[str, ...]] = (
         "gpuscale.core.plan.records:PlanResult",
         "gpuscale.answers.plan.scan_document:ScanAnswer",
-        "gpuscale.answers.plan.serve:ServingPlan",
         "gpuscale.answers.plan.answer:JobAnswer",
         "gpuscale.answers.finetune.plan_records:TuningPlan",
         "gpuscale.answers.finetune.rl_records:RlAnswer",
@@ -88,14 +86,9 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         "chosen.n_gpus",
         "chosen.step_s",
         "chosen.mfu",
-        "tp",
-        "pp",
-        "expected.prefill_s",
-        "expected.decode_s",
-        "expected.tokens_per_s",
     )
     GROUP: ClassVar[str] = "machines"
-    OF_TASKS: ClassVar[tuple[str, ...]] = (*TRAIN, *SERVE)
+    OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
     model: Asked[str | None] = options.model()
     _: KW_ONLY
     gpus: options.Sizes = options.sizes(
@@ -186,7 +179,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         least=0,
         most=64,
         group="show",
-        tasks=("pretrain", "serve"),
+        tasks=PRETRAIN,
         instead="the other ways that fit are always shown",
     )
     sensitivity: Asked[bool] = flag("Search again for every changed figure.", **SEARCHED)
@@ -216,11 +209,6 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     scaling: Asked[str | None] = text(
         "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS, **SEARCHED
     )
-    serve: Asked[bool] = options.serve()
-    weights: Asked[str | None] = options.weights()
-    kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.", **options.SERVED)
-    context: Asked[float | None] = options.context()
-    concurrency: Asked[int | None] = options.concurrency()
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -230,7 +218,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         return self.cluster or (self.gpu or options.DEFAULT_CLUSTER,)
 
     def answer(self) -> Document:
-        """Plan training, or serving."""
+        """Plan training."""
         if self.measured:
             from gpuscale.answers.plan.measured import of_plan
 
@@ -239,7 +227,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
             from gpuscale.answers.finetune.plan import tuning_plan
 
             return tuning_plan(self)
-        if self.accumulation is not None and not self.serve:
+        if self.accumulation is not None:
             from gpuscale.answers.finetune.wanted import with_accumulation
             from gpuscale.answers.plan.request import with_job
 
@@ -248,11 +236,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
                 raise GpuscaleError("--accumulation needs one number of --gpus")
             planned: Document = with_accumulation(job, job.gpus[0]).answer()
             return planned
-        refuse_others(self, "serve" if self.serve else "pretrain")
-        if self.serve:
-            from gpuscale.answers.plan.serve import serving_plan
-
-            return serving_plan(self)
+        refuse_others(self, "pretrain")
         from gpuscale.answers.plan.train import training_plan
 
         return training_plan(self)

@@ -27,7 +27,7 @@ def of_plan(asked: Plan) -> Question:
                 value = value[0] if value else None
             if value not in (None, ()) and value != known[name][0].default:
                 given[name] = str(value) if name == "gpus" else value
-    kind = "serving" if asked.serve else None if asked.method else "pretrain"
+    kind = None if asked.method else "pretrain"
     model = (asked.model,) if asked.model else ()
     question: Question = diagnose(model, software=asked.software, kind=kind, **given)
     return question

@@ -10,11 +10,7 @@
   pass times it needs, `queueing` the formula that brackets it.
 
 The roofline of the same replica is `core.serving.roofline.serving_times`; the two are never mixed.
-Two lines give the expected column of a plan::
-
-    site = serving_site(cluster, "trtllm")              # gpuscale.io.serving
-    times = expected_times(model, job, tp, pp, site)    # .load; beside serving_times(...)
-
-and a load's TTFT, TPOT and throughput is
-``closed_loop(model, Replica(tp=8), site, Requests(1024, 1024, 64))``.
+A load's TTFT, TPOT and throughput is
+``closed_loop(model, Replica(tp=8), site, Requests(1024, 1024, 64))`` at the
+``site = serving_site(cluster, "trtllm")`` of `gpuscale.io.serving`.
 """

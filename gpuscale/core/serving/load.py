@@ -6,18 +6,15 @@ Sequences, rate and time are tied by Little's law (J. D. C. Little, Operations R
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.formats import number_format
 from gpuscale.core.serving.forward import layer_time_s, pass_time
-from gpuscale.core.serving.layouts import checkpoint_formats
 from gpuscale.core.serving.memory import cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingLoad
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Requests, ServingSite
-    from gpuscale.core.serving.replica import ServingJob
     from gpuscale.specs.model import ModelSpec
 
 ROUNDS = 16
@@ -215,43 +212,6 @@ def closed_loop(
         decode=steady.decode.parts,
         prefill=prefill,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedTimes:
-    """Expected counterpart of `core.serving.roofline.ServingTimes`."""
-
-    prefill_s: float  # one prompt as long as the context
-    decode_s: float  # one token of every sequence of a pipeline group
-    tokens_per_s: float  # of the replica, decoding only
-    decode: PassTime
-    prefill: PassTime
-
-
-def expected_times(
-    model: ModelSpec, job: ServingJob, tp: int, pp: int, site: ServingSite
-) -> ExpectedTimes:
-    """Compute expected prefill and decode times of a plan's replica.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    job : ServingJob
-        Formats, context, concurrency.
-    tp, pp : int
-        Degrees. [1]
-    site : ServingSite
-        From `gpuscale.io.serving.serving_site(cluster, framework)`.
-    """
-    stored = number_format(job.weights).stored_as or job.weights
-    replica = replace(checkpoint_formats(model, stored, job.kv), tp=tp, pp=pp)
-    context = max(1.0, float(job.context_tokens))
-    group = max(1, math.ceil(job.concurrency / pp))
-    decode = pass_time(model, replica, site, Batch(sequences=group, context=context))
-    prefill = prompt_pass(model, replica, site, context, 1.0)
-    rate = max(1, job.concurrency) / decode.total_s
-    return ExpectedTimes(prefill.total_s, decode.total_s, rate, decode, prefill)
 
 
 def static_batch(
