@@ -327,7 +327,10 @@ BAD = [
     (("llama3-70b", "--gpus", "64", "--batch-tokens", "4M", "--global-batch", "8"), "not both"),
     (("llama3-70b", "--gpus", "64", "--cluster", "a,,b"), "an empty name"),
     (("llama3-70b", "--gpus", "1..65536", "--seq-len", "1..65536"), "searches, more than"),
-    (("llama3-70b", "--gpus", "64", "--weights", "fp8"), "--weights` is an option of memory, serve"),
+    (
+        ("llama3-70b", "--gpus", "64", "--weights", "fp8"),
+        "--weights` is an option of memory, serve",
+    ),
     (("llama3-70b", "--serve"), "--serve"),
     (
         ("llama3-70b", "--gpus", "64", "--budget", "5MUSD", "--cluster", "dgx-b300"),
