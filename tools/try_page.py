@@ -4,23 +4,31 @@
 
 Takes Pyodide from npm (`npm pack`) and the wheels of pydantic from the Python package index, both
 pinned here, and a wheel of this checkout; that Pyodide compiles their modules into one archive,
-which the page checks against its hash.
+which the page checks against its hash. Observable Plot, which draws, is bundled from npm. The
+answers that the page shows first are made here: they need no Python there.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import gzip
 import hashlib
 import json
+import lzma
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "docs" / "try"
+PLOT = "plot, barX, dot, line, pointer, ruleX, ruleY, stackX, text, tip"
 PYODIDE = "314.0.7"
 FILES = (
     "pyodide.mjs",
@@ -75,44 +83,130 @@ const python = await loadPyodide({ indexURL: folder });
 wheels.forEach((file, i) => python.FS.writeFile(`/${i}.whl`, readFileSync(file)));
 python.globals.set("n_wheels", wheels.length);
 python.runPython(readFileSync(0, "utf-8"));
-writeFileSync(out, python.FS.readFile("/out.zip"));
+writeFileSync(out, python.FS.readFile("/out.tar"));
 """
 """For node: gives wheels to the Python that the page will run, and takes an archive from it."""
 
 ARCHIVE = """
-import pathlib, py_compile, zipfile
+import io, marshal, pathlib, tarfile, zipfile
 
-LEFT_OUT = ("pydantic/v1/", "pydantic/mypy.py", ".cyclonedx.json")
-hashed = py_compile.PycInvalidationMode.UNCHECKED_HASH
-with zipfile.ZipFile("/out.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
-    for i in range(n_wheels):
-        wheel = zipfile.ZipFile(f"/{i}.whl")
-        for name in sorted(wheel.namelist()):
-            if any(part in name for part in LEFT_OUT):
-                continue
-            content = wheel.read(name)
-            if name.endswith(".py"):
-                pathlib.Path("/one.py").write_bytes(content)
-                py_compile.compile("/one.py", "/one.pyc", name, True, invalidation_mode=hashed)
-                name, content = name + "c", pathlib.Path("/one.pyc").read_bytes()
-            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            made.writestr(info, content)
+LEFT_OUT = ("pydantic/v1/", "pydantic/mypy.py", "pydantic/_hypothesis", ".cyclonedx.json", ".pyi",
+    "gpuscale/evidence/", "gpuscale/textbook/", "gpuscale/cli/", "gpuscale/data/validation/",
+    "gpuscale/answers/validate/", "gpuscale/answers/calibrate", "gpuscale/answers/study/",
+    "gpuscale/answers/quiz", "RECORD", "licenses/")
+
+def bare(code):
+    "Without the tables of line numbers, and without docstrings where nothing shows them."
+    inner = tuple(bare(c) if hasattr(c, "co_code") else c for c in code.co_consts)
+    return code.replace(co_linetable=b"", co_consts=inner)
+
+with tarfile.open("/out.tar", "w", format=tarfile.USTAR_FORMAT) as made:
+    rows = [(n, zipfile.ZipFile(f"/{i}.whl")) for i in range(n_wheels)
+        for n in zipfile.ZipFile(f"/{i}.whl").namelist()]
+    for name, wheel in sorted(rows, key=lambda row: (row[0].rsplit(".")[-1], row[0])):
+        if any(part in name for part in LEFT_OUT) or name.endswith("/"):
+            continue
+        content = wheel.read(name)
+        if name.endswith(".py"):
+            shown = 1 if "/answers/" in name or "/errors" in name else 2
+            code = bare(compile(content, name, "exec", optimize=shown, dont_inherit=True))
+            import importlib._bootstrap_external as written
+            name, content = name + "c", bytes(written._code_to_hash_pyc(code, b"x" * 8, False))
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        made.addfile(info, io.BytesIO(content))
 """
-"""For that Python: byte code in place of sources, as it starts in half the time."""
+"""For that Python: byte code in place of sources, as it starts in half the time and is smaller."""
+
+STDLIB_LEFT_OUT = re.compile(
+    r"(_pyrepl|unittest|multiprocessing|xml|xmlrpc|wsgiref|http|sqlite3|curses|dbm|idlelib|ensurepip"
+    r"|lib2to3|turtledemo|tkinter|venv|pydoc_data|profiling|concurrent/interpreters)/"
+    r"|encodings/(cp|iso|mac|big5|euc|gb|hz|johab|koi8|kz|ptcp|shift|tis|hp|palmos)"
+    r"|(pdb|doctest|pydoc|imaplib|smtplib|mailbox|optparse|turtle|nntplib|ftplib|poplib|telnetlib"
+    r"|cProfile|profile|pstats|trace|tracemalloc|webbrowser|configparser|pickletools|bdb|cmd"
+    r"|difflib|ssl|socketserver|netrc|plistlib|aifc|wave|sunau|mimetypes|filecmp|fileinput|getpass"
+    r"|rlcompleter|symtable|tabnanny|timeit|this|antigravity|asynchat|xdrlib|_aix_support"
+    r"|_android_support|_apple_support|_ios_support|_osx_support|_strptime_t|zipapp|sched)\.pyc?$"
+)
+
+
+def pack(out: Path, work: Path) -> None:
+    """Pack what a server would send whole: the interpreter, and its library without idle parts."""
+    for name in ("pyodide.asm.wasm",):
+        raw = (out / name).read_bytes()
+        (out / f"{name}.gz").write_bytes(gzip.compress(raw, 9, mtime=0))
+        (out / name).unlink()
+    whole, slim = out / "python_stdlib.zip", work / "slim.zip"
+    with zipfile.ZipFile(whole) as all_of_it, zipfile.ZipFile(slim, "w") as kept:
+        for info in all_of_it.infolist():
+            if not STDLIB_LEFT_OUT.match(info.filename):
+                info.compress_type = zipfile.ZIP_DEFLATED
+                kept.writestr(info, all_of_it.read(info), compresslevel=9)
+    shutil.move(slim, whole)
+    lock = json.loads((out / "pyodide-lock.json").read_text("utf-8"))
+    lock["packages"] = {}
+    (out / "pyodide-lock.json").write_text(json.dumps(lock), "utf-8")
 
 
 def archive(out: Path, work: Path, found: list[Path]) -> str:
     """Write the modules of wheels as one archive; its hash."""
     (work / "compile.mjs").write_text(COMPILE, "utf-8")
-    subprocess.run(
-        ["node", "compile.mjs", str(out / "pyodide"), str(out / "code.zip"), *map(str, found)],
-        cwd=work,
-        input=ARCHIVE,
-        text=True,
-        check=True,
-    )
-    return base64.b64encode(hashlib.sha256((out / "code.zip").read_bytes()).digest()).decode()
+    command = ["node", "compile.mjs", str(out / "pyodide"), str(work / "out.tar"), *map(str, found)]
+    subprocess.run(command, cwd=work, input=ARCHIVE, text=True, check=True)
+    packed = lzma.compress((work / "out.tar").read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+    (out / "code.tar.xz").write_bytes(packed)
+    return base64.b64encode(hashlib.sha256(packed).digest()).decode()
+
+
+def charts(out: Path, work: Path) -> None:
+    """Bundle the parts of Observable Plot that the page draws with."""
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(SOURCE / name, work / name)
+    run("npm", "ci", "--silent", "--no-audit", "--no-fund", cwd=work)
+    (work / "plot-in.js").write_text(f"export {{ {PLOT} }} from '@observablehq/plot';\n", "utf-8")
+    bundle = "--bundle --minify --format=esm --target=es2022 --legal-comments=none"
+    run("npx", "esbuild", "plot-in.js", *bundle.split(), f"--outfile={out / 'plot.js'}", cwd=work)
+
+
+ASKED = """
+import { TASKS, ask, given, questions, values } from "%s";
+const { names, results } = JSON.parse((await import("node:fs")).readFileSync(0, "utf-8"));
+console.log(JSON.stringify(Object.fromEntries(Object.keys(TASKS).map((task) => {
+  const options = given(task, values(task), names);
+  const first = [ask("answer", TASKS[task].command, options)];
+  return [task, results ? questions(task, options, results[task]) : first];
+}))));
+"""
+"""For node: what the page asks for the form of each task as it stands at first."""
+
+
+def first_answers(out: Path, work: Path) -> None:
+    """Answer what the page asks at first: it needs no Python then."""
+    from gpuscale.answers.page import asked_json, kept_json, names_json
+
+    def asked(**known: Any) -> dict[str, list[dict[str, Any]]]:
+        (work / "asked.mjs").write_text(ASKED % (SOURCE / "tasks.js").as_uri(), "utf-8")
+        told = json.dumps({"names": names, **known})
+        command = ["node", "--no-warnings", "asked.mjs"]
+        said = subprocess.run(command, cwd=work, input=told, text=True, check=True, stdout=-1)
+        found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
+        return found
+
+    def answer(question: dict[str, Any]) -> Any:
+        command, given = question["command"], json.dumps(question["given"])
+        if question["what"] == "answer":
+            return json.loads(asked_json(command, given))
+        return json.loads(kept_json(command, given, question["what"]))
+
+    names = json.loads(names_json())
+    results = {task: answer(ask[0])["answer"]["result"] for task, ask in asked().items()}
+    rows = {task: [(q, answer(q)) for q in found] for task, found in asked(results=results).items()}
+    at_once = {"names": names, "answers": rows["train"][:1]}
+    told = json.dumps(at_once, separators=(",", ":")).replace("<", "\\u003c")
+    index = out / "index.html"
+    index.write_text(index.read_text("utf-8").replace(">null<", f">{told}<"), "utf-8")
+    rest = [row for found in rows.values() for row in found]
+    (out / "first.json").write_text(json.dumps(rest, separators=(",", ":")), "utf-8")
 
 
 def build(out: Path) -> None:
@@ -125,8 +219,13 @@ def build(out: Path) -> None:
         pyodide(out / "pyodide", work)
         found = wheels(work)
         digest = archive(out, work, found)
-    for file in (ROOT / "docs" / "try").iterdir():
-        shutil.copy(file, out / file.name)
+        pack(out / "pyodide", work)
+        charts(out, work)
+        for file in SOURCE.iterdir():
+            if not file.name.startswith("package"):
+                shutil.copy(file, out / file.name)
+        first_answers(out, work)
+    shutil.copy(ROOT / "docs" / "pictures" / "timeline.png", out / "preview.png")
     (out / "report.css").write_text(stylesheet(), "utf-8")
     told = {"pyodide": PYODIDE, "wheels": [f.name for f in found], "sha256": digest}
     (out / "manifest.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")

@@ -1,16 +1,38 @@
 // The planner itself: Python in a worker, so that the page stays alive while it computes.
-import { loadPyodide } from "./pyodide/pyodide.mjs";
-
 const said = (message) => self.postMessage(message);
 
+async function got(name) {
+  const answer = await fetch(name);
+  if (!answer.ok) throw new Error(`${name}: ${answer.status} ${answer.statusText}`);
+  return answer;
+}
+
+// Files ending in .gz are packed by us, whatever the server does.
+const plain = async (name) => new Response((await got(name)).body.pipeThrough(new DecompressionStream("gzip")));
+
 const ready = (async () => {
-  const manifest = await (await fetch("manifest.json")).json();
-  const code = fetch("code.zip", { integrity: `sha256-${manifest.sha256}` });
+  const manifest = await (await got("manifest.json")).json();
+  const code = got("code.tar.xz").then((answer) => answer.arrayBuffer());
   said({ state: "Loading Python…" });
+  const wasm = (await plain("pyodide/pyodide.asm.wasm.gz")).arrayBuffer();
+  const direct = self.fetch;
+  self.fetch = async (name, ...rest) =>
+    String(name?.url ?? name).endsWith(".asm.wasm") ? new Response(await wasm, { headers: { "Content-Type": "application/wasm" } }) : direct(name, ...rest);
+  const { loadPyodide } = await import("./pyodide/pyodide.mjs");
   const python = await loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
+  self.fetch = direct;
   said({ state: "Loading the planner…" });
-  python.unpackArchive(await (await code).arrayBuffer(), "zip");
-  python.runPython("from gpuscale.answers.page import asked_json, kept_json, names_json");
+  const packed = await code;
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", packed));
+  if (btoa(String.fromCharCode(...hash)) !== manifest.sha256) throw new Error("code.tar.xz is not the file that this page was built with");
+  python.FS.writeFile("/code.tar.xz", new Uint8Array(packed));
+  python.runPython(`
+import sys, sysconfig, tarfile
+with tarfile.open("/code.tar.xz") as code:
+    code.extractall(sysconfig.get_paths()["purelib"], filter="fully_trusted")
+from gpuscale.answers.page import asked_json, kept_json, names_json
+import gpuscale.answers.plan.train, gpuscale.answers.finetune.plan, gpuscale.answers.serve.document
+`);
   said({ names: JSON.parse(python.globals.get("names_json")()) });
   return python;
 })();
@@ -24,11 +46,10 @@ self.onmessage = async ({ data }) => {
     return;
   }
   const call = (name, ...rest) => JSON.parse(python.globals.get(name)(...rest));
-  const given = JSON.stringify(data.given);
+  const options = JSON.stringify(data.given);
   try {
-    if (data.what) said({ id: data.id, made: call("kept_json", data.command, given, data.what) });
-    else said({ id: data.id, answer: call("asked_json", data.command, given) });
+    said({ id: data.id, made: data.what === "answer" ? call("asked_json", data.command, options) : call("kept_json", data.command, options, data.what) });
   } catch (error) {
-    said({ id: data.id, answer: { error: "the planner failed on this question", hint: String(error).slice(-400) } });
+    said({ id: data.id, made: { error: "the planner failed on this question", hint: String(error).slice(-400) } });
   }
 };

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import question_of
+from gpuscale.core.words import EVENT_KINDS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import preset_names
+from gpuscale.render.data import plain, to_json
+from gpuscale.render.palette import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +49,8 @@ def _asked(name: str, given_json: str) -> Document:
     question = question_of(name)
     given = _given(given_json)
     _refuse_unsaid(question, given)
+    if name == "plan" and "method" not in given:
+        given = {"alternatives": "24"} | given  # for the picture of layouts
     return ask(question(**given))
 
 
@@ -58,18 +63,12 @@ def asked_json(name: str, given_json: str) -> str:
 
     `name`: a command: plan, memory, serve, ... `given_json`: its options as a JSON table of texts;
     empty ones are left out. Returns: JSON: ``command``, and either ``error`` with ``hint`` or
-    ``head``, ``body`` (HTML), ``answer`` (as ``--json``), ``no``, and whether there is a ``launch``
-    file.
+    ``answer`` (as ``--json``, with the summary), ``no``, and whether there is a ``launch`` file.
     """
     made: dict[str, Any] = {"command": command_line(question_of(name), _given(given_json))}
     try:
         document = _asked(name, given_json)
-        from gpuscale.render.data import to_json
-        from gpuscale.render.html_report import body_html, head_html
-
         made |= {
-            "head": head_html(document),
-            "body": body_html(document),
             "answer": json.loads(to_json(document, {})),
             "no": document.answered_no,
             "launch": document.launch is not None,
@@ -80,9 +79,10 @@ def asked_json(name: str, given_json: str) -> str:
 
 
 def kept_json(name: str, given_json: str, what: str) -> str:
-    """Make a file of an answer: its ``page``, its first ``picture`` or its ``launch`` file.
+    """Make something of an answer: one of `MAKE`.
 
-    Returns: JSON: ``file``, ``type`` and ``text``; or ``error``.
+    Returns: JSON: a file with ``file``, ``type`` and ``text``; ``charts``, ``events`` or
+    ``details``; or ``error``.
     """
     try:
         document = _asked(name, given_json)
@@ -92,13 +92,13 @@ def kept_json(name: str, given_json: str, what: str) -> str:
     return json.dumps(made)
 
 
-def _page(document: Document, command: str) -> dict[str, str]:
+def _page(document: Document, command: str) -> dict[str, Any]:
     from gpuscale.render.html_report import to_html
 
     return {"file": "answer.html", "type": "text/html", "text": to_html(document, command)}
 
 
-def _picture(document: Document, _: str) -> dict[str, str]:
+def _picture(document: Document, _: str) -> dict[str, Any]:
     from gpuscale.render.pictures.draw import to_svg
     from gpuscale.render.pictures.known import pictures
 
@@ -108,14 +108,51 @@ def _picture(document: Document, _: str) -> dict[str, str]:
     return {"file": "answer.svg", "type": "image/svg+xml", "text": to_svg(found[0])}
 
 
-def _launch(document: Document, _: str) -> dict[str, str]:
+def _launch(document: Document, _: str) -> dict[str, Any]:
     if document.launch is None:
         raise GpuscaleError("this answer has no launch file")
     text = document.launch("torchrun")
     return {"file": "run.sh", "type": "text/x-shellscript", "text": text}
 
 
-MAKE = {"page": _page, "picture": _picture, "launch": _launch}
+def _charts(document: Document, _: str) -> dict[str, Any]:
+    """Charts as data, the same that notebooks and files draw."""
+    from gpuscale.render.pictures.known import pictures
+
+    found = pictures(document)
+    return {"charts": [{"kind": type(c).__name__.lower(), **plain(c)} for c in found]}
+
+
+def _events(document: Document, _: str) -> dict[str, Any]:
+    """Give the whole step in time: stage, track, kind, start [s], length [s], micro-batch."""
+    if document.timeline is None:
+        return {"events": []}
+    line = document.timeline()
+    rows = [
+        (e.device, e.track, EVENT_KINDS[e.kind], e.start_s, e.duration_s, e.micro_batch)
+        for e in line.events
+    ]
+    return {"events": rows, "total_s": line.total_s}
+
+
+def _details(document: Document, _: str) -> dict[str, Any]:
+    """Give the named details as HTML, then how the numbers come about and the inputs."""
+    from gpuscale.render.html_blocks import folded, sections
+    from gpuscale.render.html_report import written
+
+    named = document.details or {"answer": document.blocks}
+    shown = {name: "".join(written(list(sections(blocks)))) for name, blocks in named.items()}
+    return {"details": shown | {"how": "".join(folded(document))}}
+
+
+MAKE = {
+    "page": _page,
+    "picture": _picture,
+    "launch": _launch,
+    "charts": _charts,
+    "events": _events,
+    "details": _details,
+}
 """What can be made of an answer."""
 
 
@@ -131,6 +168,6 @@ def _refuse_unsaid(question: type[Question], given: Mapping[str, Any]) -> None:
 
 
 def names_json() -> str:
-    """Names that the form offers, as JSON: models, GPUs, clusters."""
+    """Names that the form offers, as JSON: models, GPUs, clusters; and what words mean."""
     kinds = (("models", "model"), ("gpus", "gpu"), ("clusters", "cluster"))
-    return json.dumps({key: preset_names(kind) for key, kind in kinds})
+    return json.dumps({key: preset_names(kind) for key, kind in kinds} | {"words": dict(WORDS)})

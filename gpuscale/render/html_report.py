@@ -61,12 +61,12 @@ def to_html(document: Document, command: str) -> str:
         '<body class="report">',
         "<header>",
         f"<h1>gpuscale {words(document.command)}</h1>",
-        head_html(document),
+        _head(document),
         "</header>",
         _contents(found, document),
         "<main>",
         *_warnings(document),
-        *_written(found),
+        *written(found),
         *folded(document),
         "</main>",
         '<footer aria-label="Where this is from">',
@@ -80,7 +80,7 @@ def to_html(document: Document, command: str) -> str:
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def head_html(document: Document) -> str:
+def _head(document: Document) -> str:
     """Write the answer itself: a sentence, the verdict, memory against the card, the time."""
     sentence, _, more = _lead(document)[0].partition("\n")
     return "".join(
@@ -91,12 +91,6 @@ def head_html(document: Document) -> str:
             *(part for strip in strips_of(document) for part in strip_html(strip)),
         ]
     )
-
-
-def body_html(document: Document) -> str:
-    """Write what stands below the answer: figures, pictures, tables, explanation, inputs."""
-    parts = [*_warnings(document), *_written(_sections(document)), *folded(document)]
-    return "\n".join(part for part in parts if part)
 
 
 def _lead(document: Document) -> tuple[str, list[Block]]:
@@ -135,8 +129,8 @@ def _sections(document: Document) -> list[Section]:
     return found + list(sections(blocks[len(top) :]))
 
 
-def _written(found: list[Section]) -> list[str]:
-    """Write the sections; narrow ones stand side by side where there is room."""
+def written(found: list[Section]) -> list[str]:
+    """Write sections; narrow ones stand side by side where there is room."""
     written, seen = [], set[str]()
     for one in found:
         kind = ' class="whole"' if one.wide else ""

@@ -9,6 +9,7 @@ from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.document import Bars, Document
 from gpuscale.render.pictures import kernels
 from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack, few
+from gpuscale.render.strip import Strip, strips_of
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.stages import StageMemory
@@ -29,7 +30,9 @@ def pictures(document: Document, bars: bool = True) -> list[Chart]:
     if document.pictures is not None:
         found += document.pictures()
     if not found and bars:
-        found = [c for block in document.blocks if isinstance(block, Bars) for c in _bars(block)]
+        found = [_strip(strip) for strip in strips_of(document)] or [
+            c for block in document.blocks if isinstance(block, Bars) for c in _bars(block)
+        ]
     rank = {key: n for n, key in enumerate(FIRST)}
     return sorted(found, key=lambda chart: rank.get(chart.key, len(FIRST)))
 
@@ -81,6 +84,15 @@ def step_stack(step: StepResult, note: str = "") -> Stack:
         limit=None,
         note=note,
     )
+
+
+def _strip(strip: Strip) -> Stack:
+    """Draw memory against its limit, or the time of a step, of an answer without other pictures."""
+    names, values = zip(*strip.parts, strict=True)
+    if strip.limit is None:
+        return Stack("step", strip.title, Axis("time", "s"), names, [("", values)])
+    limit = (strip.limit, f"usable {strip.show(strip.limit)}")
+    return Stack("memory", strip.title, Axis("memory", "bytes"), names, [("", values)], limit)
 
 
 def _bars(block: Bars) -> list[Chart]:
