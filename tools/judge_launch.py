@@ -25,14 +25,14 @@ from typing import Any
 import gpuscale
 from gpuscale.answers.saved import launch_of
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.megatron import narrow_states
+from gpuscale.launch.dialects.write import writes
 from gpuscale.launch.job import TrainingLaunch, Written
-from gpuscale.launch.out.bridge import RECIPES
-from gpuscale.launch.out.megatron import narrow_states
-from gpuscale.launch.out.torchtitan import REGISTRY
-from gpuscale.launch.plan import FRAMEWORKS
 from gpuscale.specs.model import ModelSpec
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "launch"
+RECIPES = dialect("megatron-bridge").names
 SOFTWARE = {
     "megatron": ["megatron-core", "megatron-bridge"],
     "megatron-bridge": ["megatron-bridge"],
@@ -57,7 +57,7 @@ MOE = ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "qwen3-235b-a22b"]
 MODELS = {
     "megatron": DENSE + MOE,
     "megatron-bridge": list(RECIPES),
-    "torchtitan": [m for m in REGISTRY if m != "qwen3-0.6b"],
+    "torchtitan": [m for m in dialect("torchtitan").names if m != "qwen3-0.6b"],
     "deepspeed": DENSE[:5],
     "accelerate": DENSE[:5],
     "maxtext": DENSE + MOE,
@@ -94,7 +94,9 @@ USUAL = {
     ],
 }
 USUAL["maxtext"] = USUAL["megatron"]
-USUAL["megatron-bridge"] = [row for row in USUAL["megatron"] if row[0] in RECIPES]
+USUAL["megatron-bridge"] = [
+    row for row in USUAL["megatron"] if row[0] in dialect("megatron-bridge").names
+]
 USUAL["megatron-bridge"] += [("gpt-oss-20b", 16), ("qwen2.5-14b", 32)]
 USUAL["nanotron"] = [row for row in USUAL["megatron"] if row[0].startswith("llama3-")]
 USUAL["nanotron"] += [(m, n) for m in ("llama2-7b", "llama2-13b") for n in (8, 16, 64)]
@@ -149,7 +151,7 @@ def plans(framework: str, n: int, seed: int) -> list[dict[str, Any]]:
                 alternatives=0,
                 **given,
             ).to_dict()
-            FRAMEWORKS[framework](launch_of(answer["job"]))
+            writes(launch_of(answer["job"]), framework)
         except GpuscaleError:  # no plan, or one that the framework is said not to run
             if not given:  # a usual job
                 raise
@@ -331,7 +333,7 @@ def main() -> int:
     words = [given.python, given.judge] + (["--source", given.source] if given.source else [])
     answers = plans(given.framework, given.n, given.seed)
     jobs = [launch_of(a["job"]) for a in answers]
-    writings = [FRAMEWORKS[given.framework](job) for job in jobs]
+    writings = [writes(job, given.framework) for job in jobs]
     judge = Judge(words, IMPORTS[given.framework])
     verdicts = [ask(judge, *pair) for pair in zip(jobs, writings, strict=True)]
     rows, bad = [], 0

@@ -6,26 +6,16 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from gpuscale.launch.options import known_options
-from gpuscale.launch.out import bridge, maxtext, megatron, nanotron, torchtitan
 from gpuscale.launch.read.torchtitan import MOVED
-
-if TYPE_CHECKING:
-    from gpuscale.launch.job import TrainingLaunch
 
 Options = Mapping[str, Any]
 
-OPTIONS: dict[str, Callable[[TrainingLaunch], dict[str, Any]]] = {
-    "megatron": megatron.options,
-    "megatron-bridge": bridge.options,
-    "torchtitan": torchtitan.options,
-    "maxtext": maxtext.options,
-    "nanotron": nanotron.options,
-}
-"""Kind of file -> what names the options of a layout: those that its exporter writes."""
+KINDS = ("megatron", "megatron-bridge", "torchtitan", "maxtext", "nanotron")
+"""Kinds of files whose options a change is put to: those that their rows write."""
 
 GROUPS = (
     tuple(

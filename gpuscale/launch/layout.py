@@ -45,7 +45,8 @@ def layout_of(
     length = seq_len or found.seq_len or DEFAULT_SEQ_LEN.get(found.kind)
     if not length:
         raise GpuscaleError("the files name no sequence length", "say it with --seq-len")
-    zero = software.zero_stage if found.zero_stage is None else found.zero_stage
+    usual = 0 if found.places.get("launcher") == "accelerate" else software.zero_stage
+    zero = usual if found.zero_stage is None else found.zero_stage
     experts = any(f.kind == "moe" for f in model.ffns.values())
     etp = found.etp or (found.tp if experts and found.kind in MEGATRON[:2] else 1)
     replicas = max(1, found.dp_replicate or 1)

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch import FRAMEWORKS as WRITTEN
-from gpuscale.launch import wrap
+from gpuscale.launch import FRAMEWORKS, wrap
 from gpuscale.launch.dialects.write import writes
 from gpuscale.launch.job import TrainingLaunch, Written
-from gpuscale.launch.out import bridge, maxtext, megatron, nanotron, torchtitan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpuscale.core.layout import Layout
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
-
-FRAMEWORKS: dict[str, Callable[[TrainingLaunch], Written]] = {
-    "megatron": megatron.write,
-    "megatron-bridge": bridge.write,
-    "torchtitan": torchtitan.write,
-    "maxtext": maxtext.write,
-    "nanotron": nanotron.write,
-}
-"""Framework -> what writes its flags or files."""
-
-DIALECTS = tuple(name for name in WRITTEN if name not in FRAMEWORKS)
-"""Frameworks whose rows (`presets/framework`) write them."""
-
-SAY_SETTINGS = ("megatron", "megatron-bridge")
-"""Frameworks whose files hold what a run sets beside its layout."""
 
 OF_SOFTWARE = {
     "megatron-core": "megatron",
@@ -56,10 +36,10 @@ def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:
     Raises GpuscaleError if no file can be written for the software.
     """
     name = asked or OF_SOFTWARE.get(job.software, job.software)
-    if name not in FRAMEWORKS and name not in DIALECTS:
+    if name not in FRAMEWORKS:
         raise GpuscaleError(
             f"no launch file is written for {job.software}",
-            f"--framework takes {', '.join((*FRAMEWORKS, *DIALECTS))}",
+            f"--framework takes {', '.join(FRAMEWORKS)}",
         )
     return name
 
@@ -109,29 +89,9 @@ def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Wr
     Returns: what the framework is told, the usual name of the file, and its text: one file that
     holds all others as here-documents.
     """
-    if framework in DIALECTS:
-        written = writes(job, framework)
-    elif job.tuning:
-        raise GpuscaleError(
-            f"{framework} is written for pre-training alone",
-            f"--framework takes {', '.join(DIALECTS)} for {job.tuning['method']}",
-        )
-    else:
-        written = FRAMEWORKS[framework](job)
-        written = replace(written, unsaid=(*written.unsaid, *_overlaps(job, framework)))
-    if framework in FRAMEWORKS and framework not in SAY_SETTINGS:
-        written = replace(written, unsaid=(*written.unsaid, *job.settings.words))
+    written = writes(job, framework)
     name, text = wrap.script(job, written, wrapper)
     return written, name, text
-
-
-def _overlaps(job: TrainingLaunch, framework: str) -> list[str]:
-    """Say what is planned without overlap, where a framework overlaps by itself."""
-    if framework in SAY_SETTINGS:
-        return []
-    lay = job.layout
-    off = ("tensor", lay.tp > 1 and not lay.overlap_tp), ("data", not lay.overlap_dp)
-    return [f"{word} parallelism without overlap" for word, said in off if said]
 
 
 def estimate_lines(

@@ -44,11 +44,13 @@ class RowSpec(Spec):
     field: str
     option: Names = ()  # none: the words are tables of options
     words: dict[str, Word | tuple[Word, ...] | dict[str, Any]] = Field(default_factory=dict)
+    nearest: dict[str, Any] = Field(default_factory=dict)  # words that are near, and not the same
     kind: Literal["number", "text", "list"] = "number"
     join: str = ""  # what stands between the words of a list that is written as one
     single: bool = False  # a list of one is written without its list
     rest: str = ""  # value for which nothing is written, as the framework does so by itself
     when: dict[str, Names] = Field(default_factory=dict)  # jobs for which it is written
+    also: dict[str, Any] = Field(default_factory=dict)  # options that are written with it
 
 
 class HookSpec(Spec):
@@ -69,15 +71,24 @@ class BesideSpec(Spec):
 class WritingSpec(Spec):
     """How a job of the framework is written down and started."""
 
-    plans: Names = ()  # software presets whose plans it writes, beside the one of its name
     methods: Names = ()  # what it trains: pretrain, full, lora, dora, grpo, ...
     form: Literal["yaml", "json", "toml", "flags", "overrides", "python"]
     file: str = ""  # name of the file; empty: all stands in the command
     launcher: Literal["torchrun", "accelerate", "tune", "ray", "python", "own"] = "torchrun"
     run: Names = ()  # what each process runs
+    ends: dict[str, str] = Field(default_factory=dict)  # option -> prefix of its last words
     when: dict[str, Names] = Field(default_factory=dict)  # jobs that are written so
     fixed: dict[str, Any] = Field(default_factory=dict)  # options that its files have
     beside: tuple[BesideSpec, ...] = ()
+
+
+class EnvironmentSpec(Spec):
+    """A variable that a launch sets; of several of one name the first that is for the job."""
+
+    name: str
+    value: str
+    when: dict[str, Names] = Field(default_factory=dict)
+    unless: dict[str, Names] = Field(default_factory=dict)
 
 
 class FrameworkFile(Spec):
@@ -92,6 +103,7 @@ class FrameworkFile(Spec):
     habit: tuple[HabitSpec, ...] = ()
     rows_like: str = ""  # framework whose rows it has, below its own of the same field
     writing: tuple[WritingSpec, ...] = ()
+    environment: tuple[EnvironmentSpec, ...] = ()
     fixed: dict[str, Any] = Field(default_factory=dict)  # options that every file has
     names: dict[str, str] = Field(default_factory=dict)  # model preset -> its name of the model
     unsaid: dict[str, str] = Field(default_factory=dict)  # field -> why it cannot say it

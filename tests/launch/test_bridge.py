@@ -61,5 +61,5 @@ def test_sharding_is_megatron_fsdp(zero, sharding):
 
 def test_a_model_without_a_recipe_is_refused():
     job = job_of("gpt3-175b", Layout(2048, 64, dp=8), (96,), JobSettings())
-    with pytest.raises(GpuscaleError, match="no recipe of gpt3-175b"):
+    with pytest.raises(GpuscaleError, match="no configuration of gpt3-175b"):
         launch_script(job, "megatron-bridge", "torchrun")

@@ -8,7 +8,8 @@ import pytest
 from running import invoke
 from test_write import DATA, job_of
 
-from gpuscale.launch.edit import OPTIONS, changed
+from gpuscale.launch.dialects.write import options
+from gpuscale.launch.edit import KINDS, changed
 from gpuscale.launch.plan import launch_script
 from gpuscale.launch.read.detect import read_launch
 
@@ -21,7 +22,7 @@ RECORDED = {"megatron-bridge": "megatron"}
 UNKNOWN = {"megatron-bridge": ("gpt3-175b", "mixtral-8x7b")}  # without a recipe
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_file_is_read_as_the_layout_that_was_wanted(kind):
     rows = json.loads((DATA / f"{RECORDED.get(kind, kind)}.json").read_text("utf-8"))["rows"]
     jobs = [job_of(row) for row in sorted(rows, key=lambda row: row["model"])[::3]]
@@ -31,7 +32,7 @@ def test_a_changed_file_is_read_as_the_layout_that_was_wanted(kind):
             continue
         want = replace(want, layout=replace(want.layout, seq_len=have.layout.seq_len))
         _, name, text = launch_script(have, kind, "torchrun")
-        after = changed({name: text}, OPTIONS[kind](have), OPTIONS[kind](want))[name]
+        after = changed({name: text}, options(have, kind), options(want, kind))[name]
         again, own = (
             read_launch({name: t}) for t in (after, launch_script(want, kind, "slurm")[2])
         )

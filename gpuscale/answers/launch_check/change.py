@@ -67,15 +67,16 @@ def change_of_files(
     `layout_of`: lays out what files say. Returns: the change as a unified diff, none where no
     option of the layout can be set; and what the changed files, read again, still have otherwise.
     """
-    from gpuscale.launch.edit import OPTIONS, changed, diff
+    from gpuscale.launch.dialects.write import options as written_options
+    from gpuscale.launch.edit import KINDS, changed, diff
     from gpuscale.launch.plan import job_of
 
-    if found.kind not in OPTIONS:
+    if found.kind not in KINDS:
         return (), ()
 
     def options(layout: Layout, stages: tuple[int, ...]) -> dict[str, Any]:
         job = job_of(case.problem.model, layout, stages, case.cluster, found.software)
-        return OPTIONS[found.kind](job)
+        return written_options(job, found.kind)
 
     try:
         now, wanted = options(layout_of(found), ()), options(best.layout, best.stage_layers)

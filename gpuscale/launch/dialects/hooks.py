@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpuscale.launch.dialects import megatron, meshes
+
 Fields = Mapping[str, Any]
 
 
@@ -203,7 +205,7 @@ def write_litgpt(fields: Fields) -> tuple[dict[str, Any], set[str]]:
     return table, said
 
 
-HOOKS: dict[str, Callable[[Fields], tuple[dict[str, Any], set[str]]]] = {
+HOOKS: dict[str, Callable[[Fields], Any]] = {
     "accelerate": write_accelerate,
     "torchtune": write_torchtune,
     "trl": write_trl,
@@ -211,8 +213,15 @@ HOOKS: dict[str, Callable[[Fields], tuple[dict[str, Any], set[str]]]] = {
     "openrlhf": write_openrlhf,
     "nemo_rl": write_nemo_rl,
     "litgpt": write_litgpt,
+    "megatron.model": megatron.model,
+    "megatron.flags": megatron.flags,
+    "megatron.overrides": megatron.overrides,
+    "meshes.maxtext": meshes.maxtext,
+    "meshes.torchtitan": meshes.torchtitan,
+    "meshes.nanotron": meshes.nanotron,
 }
-"""Name of a hook -> what writes its fields: the options, and the fields that they say."""
+"""Name of a hook -> what writes its fields: the options, the fields that they say, and words for
+what else the framework cannot say."""
 
 
 def script_of(framework: str, table: Fields) -> str:

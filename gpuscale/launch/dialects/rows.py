@@ -119,14 +119,14 @@ def write(framework: FrameworkFile, fields: Fields) -> tuple[dict[str, Any], set
             said.add(row.field)
             continue
         word = words_of(row, value)
-        if word is None:
+        said |= set() if word is None else {row.field}
+        if word is None and (word := row.nearest.get(_name(value))) is None:
             continue
-        said.add(row.field)
         if isinstance(word, Mapping):
             table |= {key: one[0] if isinstance(one, list) else one for key, one in word.items()}
         else:
             alone = isinstance(word, list) and row.single and len(word) == 1
-            table[row.option[0]] = _joined(row, word[0] if alone else word)
+            table |= {row.option[0]: _joined(row, word[0] if alone else word), **row.also}
     return table, said
 
 

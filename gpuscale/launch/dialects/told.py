@@ -17,6 +17,10 @@ def told(job: TrainingLaunch) -> dict[str, Any]:
     for name in ("shard_group_size", "stage_layers", "dp"):
         fields.pop(name)
     fields |= {
+        "job": job,
+        "software": job.software,
+        "experts": model.has_experts,
+        "gpu_arch": job.gpu_arch,
         "model": model.hub or model.name,
         "method": "pretrain",
         "accumulation": lay.n_micro_batches,
@@ -36,7 +40,12 @@ def told(job: TrainingLaunch) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if not idle.get(name)}
 
 
-NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps", "software", "lora_alpha")
+NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps", "software") + (
+    "lora_alpha",
+    "job",
+    "experts",
+    "gpu_arch",
+)
 """Fields that the launcher says, or that change nothing here."""
 PHRASES = {
     "tp": "tensor parallelism {}",

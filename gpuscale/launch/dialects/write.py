@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.launch.job import TrainingLaunch
-    from gpuscale.specs.framework import FrameworkFile, WritingSpec
+    from gpuscale.specs.framework import EnvironmentSpec, FrameworkFile, WritingSpec
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "rl.engine")
@@ -32,87 +32,122 @@ def writes(job: TrainingLaunch, name: str) -> Written:
 
     Raises GpuscaleError if the framework does not train so, or does not have the model.
     """
-    framework, fields = dialect(name), told(job)
-    fields["software"] = job.software
-    if framework.names:
-        if job.model.name not in framework.names:
-            known = ", ".join(framework.names)
-            raise GpuscaleError(
-                f"{framework.title or name} has no configuration of {job.model.name}",
-                f"it has {known}; `--framework megatron` writes any dense or MoE model",
-            )
-        fields["model"] = framework.names[job.model.name]
-    method = str(fields.get("rl.method") or fields["method"])
-    ways = [w for w in framework.writing if method in w.methods and matches(w.when, fields)]
-    if not ways:
-        known = ", ".join(dict.fromkeys(m for w in framework.writing for m in w.methods))
-        raise GpuscaleError(
-            f"{framework.title or name} trains no {method} as it is planned here",
-            f"it trains {known}; --framework takes another",
-        )
-    way = ways[0]
-    table, said = _table(framework, fields)
-    table = {**way.fixed, **table}
+    framework = dialect(name)
+    fields = _fields(job, framework)
+    way, table, said, left_too = _way(framework, fields)
     files = []
     for one in way.beside:
         if matches(one.when, fields):
             other = dialect(one.framework)
-            inner, more = _table(other, fields | (AUTO if "rl.method" in fields else {}))
+            inner, more, _ = _table(other, fields | (AUTO if "rl.method" in fields else {}))
             files.append(LaunchFile(other.writing[0].file, text_of(other.writing[0].form, inner)))
             said |= more
             table |= {one.option: other.writing[0].file} if one.option else {}
-    left = [n for n in unsaid(fields, said, _habits(name, fields)) if n not in NEVER_SAID]
+    left = [n for n in unsaid(fields, said, _habits(framework, fields)) if n not in NEVER_SAID]
     if degrees := [phrase(n, fields[n]) for n in left if n in DEGREES]:
         raise GpuscaleError(
             f"{framework.title or name} cannot say {', '.join(degrees)}",
             "plan without, or --framework takes another",
         )
-    because = {n: framework.unsaid.get(n, "") for n in left}
-    return _written(framework, way, table, files, {n: fields[n] for n in left}, because)
-
-
-def _habits(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Find what the framework does by itself where nobody says and REST is of another mind."""
-    from gpuscale.io.frameworks import framework_habits
-
-    facts = {"method": str(fields["method"]), "task": str(fields.get("rl.method") or "sft")}
-    facts["devices"] = "one" if fields["n_gpus"] == 1 else "many"
-    found = framework_habits(name, facts)
-    return {key: found[key].value for key in ("recompute",) if key in found}
-
-
-def _table(framework: FrameworkFile, fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Options of a job by rows and hooks, and the fields that they say."""
-    table, said = write(framework, fields)
-    for hook in framework.hook:
-        more, told_of = hooks.HOOKS[hook.python](fields)
-        table |= more
-        said |= told_of
-    return table, said
-
-
-def _written(
-    framework: FrameworkFile,
-    way: WritingSpec,
-    table: dict[str, Any],
-    files: list[LaunchFile],
-    left: Mapping[str, Any],
-    because: Mapping[str, str],
-) -> Written:
-    words = list(way.run)
+    words = [word.format(model=str(fields["model"]).split()) for word in way.run]
+    ends = [prefix + str(table.pop(key)) for key, prefix in way.ends.items()]
     if way.form in ("flags", "overrides"):
         words += words_of_command(way.form, table)
     elif way.form == "python":
         files.insert(0, LaunchFile(way.file, hooks.script_of(framework.name, table)))
     else:
         files.insert(0, LaunchFile(way.file, text_of(way.form, table)))
-    said = (phrase(n, v) + (f": {because[n]}" if because[n] else "") for n, v in left.items())
+    because = {n: f": {framework.unsaid[n]}" if n in framework.unsaid else "" for n in left}
+    wanted = [e for e in framework.environment if _is_for(e, fields)]
     return Written(
         framework=framework.name,
         version=f"{framework.title or framework.name} {framework.version}".strip(),
         files=tuple(files),
-        train=tuple(words),
-        unsaid=tuple(said),
+        train=(*words, *ends),
+        unsaid=(*(phrase(n, fields[n]) + because[n] for n in left), *left_too),
+        environment=tuple({e.name: e.value for e in reversed(wanted)}.items()),
         unsaid_fields=tuple(left),
         launcher=way.launcher,
     )
+
+
+def options(job: TrainingLaunch, name: str) -> dict[str, Any]:
+    """List the options of a job as they stand in a framework's files: a flag alone is True.
+
+    Raises GpuscaleError as `writes` does.
+    """
+    way, table, _, _ = _way(dialect(name), _fields(job, dialect(name)))
+    flags = way.form == "flags"
+    return {
+        f"--{key}" if flags and "." not in key else key.lstrip("+"): value
+        for key, value in table.items()
+    }
+
+
+def _fields(job: TrainingLaunch, framework: FrameworkFile) -> dict[str, Any]:
+    """Fields of a job, its model by the framework's own name."""
+    fields = told(job)
+    if framework.names:
+        if job.model.name not in framework.names:
+            known = ", ".join(framework.names)
+            raise GpuscaleError(
+                f"{framework.title or framework.name} has no configuration of {job.model.name}",
+                f"it has {known}; `--framework megatron` writes any dense or MoE model",
+            )
+        fields["model"] = framework.names[job.model.name]
+    return fields
+
+
+def _way(
+    framework: FrameworkFile, fields: Mapping[str, Any]
+) -> tuple[WritingSpec, dict[str, Any], set[str], list[str]]:
+    """(how it is written, its options, the fields that they say, what else they cannot say)."""
+    method = str(fields.get("rl.method") or fields["method"])
+    ways = [w for w in framework.writing if method in w.methods and matches(w.when, fields)]
+    if not ways:
+        known = ", ".join(dict.fromkeys(m for w in framework.writing for m in w.methods))
+        raise GpuscaleError(
+            f"{framework.title or framework.name} trains no {method} as it is planned here",
+            f"it trains {known}; --framework takes another",
+        )
+    table, said, left = _table(framework, fields)
+    return ways[0], {**ways[0].fixed, **table}, said, left
+
+
+def _is_for(one: EnvironmentSpec, fields: Mapping[str, Any]) -> bool:
+    return matches(one.when, fields) and not (one.unless and matches(one.unless, fields))
+
+
+def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Find what the framework does by itself where nobody says and REST is of another mind."""
+    from gpuscale.io.frameworks import framework_habits
+
+    facts = {"method": str(fields["method"]), "task": str(fields.get("rl.method") or "sft")}
+    facts["devices"] = "one" if fields["n_gpus"] == 1 else "many"
+    found = framework_habits(framework.name, facts)
+    near = [r.field for r in framework.row if str(fields.get(r.field)).lower() in r.nearest]
+    own = {key: found[key].value for key in ("recompute",) if key in found}
+    return own | dict.fromkeys(near)
+
+
+def _table(
+    framework: FrameworkFile, fields: Mapping[str, Any]
+) -> tuple[dict[str, Any], set[str], list[str]]:
+    """Options of a job by rows and hooks, the fields that they say, and what else they cannot."""
+    table, said = write(framework, fields)
+    left: list[str] = []
+    for hook in framework.hook:
+        more, told_of, *rest = hooks.HOOKS[hook.python](fields)
+        table |= more
+        said |= told_of
+        left += rest[0] if rest else []
+    return {key: _null(value) for key, value in table.items()}, said, left
+
+
+def _null(value: Any) -> Any:
+    """Value of a table of TOML, which has no null."""
+    if isinstance(value, dict):
+        return {key: _null(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_null(one) for one in value]
+    return None if value == "null" else value

@@ -8,12 +8,12 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from gpuscale.launch.out.bridge import RECIPES
+from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import read_bridge, value_of
 
-RECIPE_MODELS = {stem: model for model, stem in RECIPES.items()}
+RECIPE_MODELS = {stem: model for model, stem in dialect("megatron-bridge").names.items()}
 """Stem of a recipe -> model preset."""
 
 PERFORMANCE = {

@@ -1,1 +1,0 @@
-"""One file a framework: a `TrainingLaunch` as that framework's flags or configuration."""
