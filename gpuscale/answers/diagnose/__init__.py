@@ -10,10 +10,13 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
 from gpuscale.answers.layout_options import Pins
 
+RL_METHODS = ("ppo", "grpo", "rloo", "dapo", "gspo", "reinforce++")
+
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 KINDS = ("pretrain", "finetune", "rl", "serving", "network")
+METHODS = (*"sft full lora dora qlora dpo orpo kto simpo".split(), *RL_METHODS)
 
 
 @dataclass
@@ -79,8 +82,12 @@ class Diagnose(Pins, Question):
     )
     seq_len: Asked[int | None] = options.seq_len()
     global_batch: Asked[int | None] = whole("Sequences of a step.", most=1e9)
-    precision: Asked[str | None] = text(f"{options.PRECISIONS}.")
-    method: Asked[str | None] = text("Fine-tuning or RL method: full, lora, qlora, dpo, grpo, ...")
+    precision: Asked[str | None] = text(
+        f"{options.PRECISIONS}.", known=("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4")
+    )
+    method: Asked[str | None] = text(
+        "Fine-tuning or RL method: full, lora, qlora, dpo, grpo, ...", known=METHODS
+    )
     save: Asked[str | None] = text(
         "Write what was measured as a calibration, for --calibration of plan.", metavar="FILE"
     )

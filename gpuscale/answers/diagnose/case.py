@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
 from gpuscale.core.diagnosis.facts import Log
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.causes import told
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def read_case(asked: Diagnose) -> Case:
     Raises GpuscaleError for a file that cannot be read, a quantity that is not known, or where
     nothing at all is given.
     """
+    _check_words(asked)
     logs, names = _logs(asked)
     for word in filter(None, (asked.model, asked.gpu, asked.cluster)):
         if re.search(FILE_NAME, word) and not os.path.isfile(word):
@@ -141,7 +142,7 @@ def read_case(asked: Diagnose) -> Case:
             "--measured 'tokens/s/gpu=3100'",
         )
     gpu_name = asked.gpu or _of_logs(logs, "gpu") or settings.get("gpu", "")
-    texts = [asked.kind, software, asked.version, model_name, gpu_name, asked.cluster]
+    texts = [software, asked.version, model_name, gpu_name, asked.cluster]
     texts += [f"{f.name} {f.text} {f.expected_text}" for f in figures]
     texts += [*asked.settings, *(asked.method and [asked.method] or [])]
     texts += [f.printed for log in logs for (n, _), f in log.firsts.items() if n in ("env",)]
@@ -157,6 +158,18 @@ def read_case(asked: Diagnose) -> Case:
     )
     _known(case, asked)
     return case
+
+
+def _check_words(asked: Diagnose) -> None:
+    """Refuse a word of a layout that no framework has."""
+    from gpuscale.core.plan.pins import NAMES, SWITCHES
+
+    known = {**NAMES, **dict.fromkeys(SWITCHES, ("on", "off")), "zero": ("0", "1", "2", "3")}
+    for name, value in asked.pinned.items():
+        words = known.get(name, (str(value),))
+        if str(value) not in words:
+            option = f"value of --{name.replace('_', '-')}"
+            raise unknown_name(option, str(value), words, f"known: {', '.join(words)}")
 
 
 FILE_NAME = r"\.(log|txt|out|err|jsonl?|toml|ya?ml|csv|gz|md|html?)$|^\.{0,2}/"
@@ -291,11 +304,12 @@ def _program(logs: list[Log]) -> str:
 def _kind(asked: Diagnose, logs: list[Log], figures: tuple[Figure, ...], software: str) -> str:
     if asked.kind:
         return asked.kind
+    from gpuscale.answers.diagnose import RL_METHODS
     from gpuscale.io.logs.patterns import load_patterns
 
     names = {f.name for f in figures}
     method = (asked.method or "").lower()
-    if method in ("ppo", "grpo", "rloo", "dapo", "gspo"):
+    if method in RL_METHODS:
         return "rl"
     if method:
         return "finetune"

@@ -314,6 +314,13 @@ def _warnings(a: Answered) -> list[str]:
     found = []
     if not a.case.figures:
         found.append("no figure is known to judge: say one with --measured")
+    case = a.case
+    for word, name, spec in (
+        ("model", case.model_name, case.model),
+        ("GPU", case.gpu_name, case.gpu),
+    ):
+        if name and spec is None:
+            found.append(f"the {word} `{name[:60]}` is not known: nothing is computed for it")
     if a.case.logs and not any(log.programs for log in a.case.logs):
         found.append("no line of the log is of a program that is known")
     return found

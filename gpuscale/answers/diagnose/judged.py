@@ -73,10 +73,11 @@ def diagnosed(asked: Diagnose) -> Answered:
     shares = verdicts(judged)
     named = _named(case, judged, model, factors)
     verdict, share = verdict_of(judged)
-    if not case.figures and not any(j.speaks_for for j in judged):
+    told = any(j.speaks_for for j in (judged[:NAMED] if case.figures else judged))
+    if not (told or ratio is not None or any(f.expected_text for f in case.figures)):
         verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
         named = ()
-    test = _next_test(judged)
+    test = _next_test(judged) if verdict != "unknown" else None
     together = next((p.words for p in pairs if p.probability > 0.2), ())
     figure = case.main
     diagnosis = Diagnosis(

@@ -62,6 +62,8 @@ def predicted(case: Case, causes: Mapping[str, Cause]) -> tuple[Predicted | None
             return _collective(case), {}
         if case.kind == "serving":
             return _serving(case, causes)
+        if case.kind in ("finetune", "rl"):
+            return _tuning(case), {}
         if case.kind == "pretrain":
             return _training(case, causes)
     return None, {}
@@ -247,6 +249,53 @@ def _usable(name: str, value: str) -> bool:
 
 def _software(case: Case) -> str | None:
     return next((n for n, words in SOFTWARE if re.search(words, case.software)), None)
+
+
+# --- fine-tuning and RL --------------------------------------------------------------------------
+
+TUNING_SPREAD = 0.35
+"""Half width of ln(step time) of fine-tuning, 80 %, where the answer gives none."""
+
+
+def _tuning(case: Case) -> Predicted | None:
+    """Step, rates or peak of a fine-tuning or RL job whose method, rows and batch are known."""
+    from gpuscale.answers.memory import Memory
+
+    said = re.search(r"qlora|dora|lora|full|dpo|ppo|grpo|rloo", case.settings.get("method", ""))
+    each = case.number("micro_batch") or case.number("batch")
+    length, steps = case.number("seq_len"), case.number("accumulation") or 1.0
+    if said is None or case.model is None or case.gpu is None or not (each and length):
+        return None
+    n = case.gpus or 1
+    job = Memory(
+        case.model.name,
+        method=said[0],
+        gpu=case.gpu.name,
+        gpus=n if n > 1 else None,
+        seq_len=int(length),
+        micro_batch=int(each),
+    )
+    r: Any = job.answer().result
+    if not (step_s := getattr(r, "step_s", None)):
+        return None
+    once = step_s * (steps if case.kind == "finetune" else 1.0)
+    tokens_per_s = r.tokens_per_s
+    values = {
+        "step_time": once,
+        "steps_per_s": 1 / once,
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_gpu": tokens_per_s / n,
+        "samples_per_s": tokens_per_s / length,
+        "memory": r.peak_bytes,
+    }
+    name = next((f.name for f in case.figures if f.value and f.name in values), None)
+    if name is None:
+        return None
+    spread = math.log(r.memory_interval_factor_80) if name == "memory" else TUNING_SPREAD
+    value, by = values[name], f"gpuscale memory {case.model.name} --method {said[0]}"
+    by += f" --gpu {case.gpu.name} --seq-len {length:g} --micro-batch {each:g}"
+    low, high = value * math.exp(-spread), value * math.exp(spread)
+    return _compared(case, name, value, low, high, by)
 
 
 # --- serving -----------------------------------------------------------------------------------
