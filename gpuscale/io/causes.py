@@ -29,16 +29,21 @@ def load_causes() -> tuple[Cause, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=1)
-def load_words() -> dict[str, str]:
-    """Read the words by which a run's description is understood."""
+@lru_cache(maxsize=4)
+def load_table(name: str) -> dict[str, Any]:
+    """Read a table beside the causes: `_words`, by which descriptions are understood, or others."""
     from gpuscale.io.presets import preset_roots
 
     for root in preset_roots():
-        path = root / "cause" / "_words.toml"
+        path = root / "cause" / f"{name}.toml"
         if path.is_file():
-            return {k: str(v) for k, v in read_toml(path).items()}
-    raise GpuscaleError("presets/cause/_words.toml is missing: install gpuscale again")
+            return read_toml(path)
+    raise GpuscaleError(f"presets/cause/{name}.toml is missing: install gpuscale again")
+
+
+def first_of(table: dict[str, str], text: str) -> str | None:
+    """Return the first name of a table whose words stand in a text."""
+    return next((name for name, words in table.items() if re.search(words, text)), None)
 
 
 def told(name: str, text: str) -> re.Match[str] | None:
@@ -47,7 +52,7 @@ def told(name: str, text: str) -> re.Match[str] | None:
     >>> told("serving", "vLLM 0.9") is not None, told("moe", "llama-7b") is not None
     (True, False)
     """
-    return re.search(load_words()[name], text, re.IGNORECASE)
+    return re.search(load_table("_words")[name], text, re.IGNORECASE)
 
 
 def _cause(name: str, table: dict[str, Any], entry: dict[str, Any]) -> Cause:

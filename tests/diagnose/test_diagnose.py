@@ -14,7 +14,7 @@ from running import invoke
 
 from gpuscale.core.diagnosis.causes import Cause, Sign, judge, verdicts
 from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls
-from gpuscale.io.causes import load_causes, load_words
+from gpuscale.io.causes import load_causes, load_table
 
 WORDS = """wrong-peak wrong-flop-count wrong-config timing-mistake message-too-small expected-normal
 flash-attention-off missing-kernel-build unfused-kernels eager-moe misaligned-shape fp8-overhead
@@ -46,8 +46,9 @@ def test_the_catalogue_is_whole():
         for sign in cause.signs:
             assert 1e-4 < sign.ratio < 1e3 and sign.ratio != 0
             re.compile(sign.condition)
-    for pattern in load_words().values():
-        re.compile(pattern)
+    for words in load_table("_words").values():
+        for pattern in words.values() if isinstance(words, dict) else [words]:
+            re.compile(pattern)
 
 
 def cause(word, often=1.0, size=(1.0, 2.0), signs=(), verdict="fault"):

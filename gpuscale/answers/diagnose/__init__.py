@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
+from gpuscale.answers.diagnose.records import RL_METHODS
 from gpuscale.answers.layout_options import Pins
-
-RL_METHODS = ("ppo", "grpo", "rloo", "dapo", "gspo", "reinforce++")
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document

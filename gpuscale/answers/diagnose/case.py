@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
+from gpuscale.answers.diagnose.records import RL_METHODS
 from gpuscale.core.diagnosis.facts import Log
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.causes import told
+from gpuscale.io.causes import load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
@@ -23,41 +25,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 MOST_LOGS = 64
-NAMED = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "context_parallel_size": "cp",
-    "expert_model_parallel_size": "ep",
-    "data_parallel_size": "dp",
-    "world_size": "gpus",
-    "seq_length": "seq_len",
-    "max_position_embeddings": "max_position",
-    "micro_batch_size": "micro_batch",
-    "global_batch_size": "global_batch",
-    "recompute_granularity": "recompute",
-    "tensor_parallel_size": "tp",
-    "pipeline_parallel_size": "pp",
-    "expert_parallel_size": "ep",
-    "gbs": "global_batch",
-    "mbs": "micro_batch",
-    "seq": "seq_len",
-    "sequence_length": "seq_len",
-    "batch_size": "batch",
-    "gradient_checkpointing": "recompute",
-    "activation_checkpointing": "recompute",
-    "torch_dtype": "dtype",
-    "algorithm": "method",
-    "concurrency": "clients",
-    "enforce_eager": "enforce_eager",
-    "attn_implementation": "attention",
-    "attn": "attention",
-    "compile": "compiled",
-    "torch_compile": "compiled",
-    "num_ctx": "context",
-    "max_model_len": "context",
-}
-"""Names that programs give to a setting -> ours."""
-
 LOG_SETTINGS = (
     "tp pp cp ep dp gpus nodes gpus_per_node micro_batch global_batch accumulation seq_len zero "
     "params max_model_len gpu_memory_utilization max_num_seqs concurrency request_rate input_len "
@@ -183,23 +150,23 @@ def _logs(asked: Diagnose) -> tuple[list[Log], list[str]]:
         looks = "/" in word or re.search(FILE_NAME, word)
         if there:
             files.append(word)
-        elif looks and not _is_model(word):
-            raise GpuscaleError(f"{word[:200]}: no such file", "give a log, or the model's name")
         else:
+            if looks:
+                _model(word)
             names.append(word)
     if len(files) > MOST_LOGS:
         raise GpuscaleError(f"{len(files)} logs, more than {MOST_LOGS}")
     return [_log(name) for name in dict.fromkeys(files)], names
 
 
-def _is_model(word: str) -> bool:
+def _model(name: str) -> ModelSpec:
     from gpuscale.io.models import load_model
 
     try:
-        load_model(word)
+        return load_model(name).spec
     except GpuscaleError:
-        return False
-    return True
+        hint = "give a log, or the model's name"
+        raise GpuscaleError(f"{name[:200]}: no such file", hint) from None
 
 
 def _log(name: str) -> Log:
@@ -219,47 +186,35 @@ def _log(name: str) -> Log:
         progress.clear()
 
 
-class _opened:
-    """A log as bytes, unpacked where it is gzip."""
+@contextmanager
+def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
+    """Open a log as bytes, with its size: unpacked where it is gzip."""
+    if name == "-":
+        yield sys.stdin.buffer, 1 << 60
+    elif name.endswith(".gz"):
+        import gzip
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> tuple[IO[bytes], int]:
-        if self.name == "-":
-            import sys
-
-            self.stream: IO[bytes] = sys.stdin.buffer
-            return self.stream, 1 << 60
-        size = Path(self.name).stat().st_size
-        if self.name.endswith(".gz"):
-            import gzip
-
-            self.stream = gzip.open(self.name)  # type: ignore[assignment]
-            return self.stream, 12 * size
-        self.stream = open(self.name, "rb")
-        return self.stream, size
-
-    def __exit__(self, *_: Any) -> None:
-        if self.name != "-":
-            self.stream.close()
+        with gzip.open(name) as packed:
+            yield packed, 12 * Path(name).stat().st_size  # type: ignore[misc]
+    else:
+        with open(name, "rb") as stream:
+            yield stream, Path(name).stat().st_size
 
 
 def _settings(asked: Diagnose, logs: list[Log]) -> dict[str, str]:
     """Gather the settings of a run: what logs say under what a person says."""
+    ours = load_table("_words")["settings"]
+    names = {theirs: name for name, words in ours.items() for theirs in words.split()}
     found: dict[str, str] = {}
     for log in logs:
-        for key, value in log.arguments.items():
-            found[NAMED.get(key, key)] = value
+        found |= {names.get(key, key): value for key, value in log.arguments.items()}
         for name in LOG_SETTINGS:
-            number = log.number(name)
-            if number is not None:
-                found[NAMED.get(name, name)] = f"{number:.12g}"
+            if (number := log.number(name)) is not None:
+                found[names.get(name, name)] = f"{number:.12g}"
         for (_, name), fact in log.texts.items():
             found.setdefault(name, str(fact.value))
     for text in asked.settings:
-        for key, value in _said_settings(text):
-            found[NAMED.get(key, key)] = value
+        found |= {names.get(key, key): value for key, value in _said_settings(text)}
     for name in ("seq_len", "global_batch", "precision", "method", "gpus", *_pins(asked)):
         if (given := getattr(asked, name)) is not None:
             found[name] = str(given)
@@ -304,7 +259,6 @@ def _program(logs: list[Log]) -> str:
 def _kind(asked: Diagnose, logs: list[Log], figures: tuple[Figure, ...], software: str) -> str:
     if asked.kind:
         return asked.kind
-    from gpuscale.answers.diagnose import RL_METHODS
     from gpuscale.io.logs.patterns import load_patterns
 
     names = {f.name for f in figures}
@@ -372,11 +326,10 @@ def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
 def _known(case: Case, asked: Diagnose) -> None:
     """Find the presets that are meant, where there are such."""
     from gpuscale.io.hardware import load_cluster, load_gpu
-    from gpuscale.io.models import load_model
 
     with suppress(GpuscaleError):
         if case.model_name:
-            case.model = load_model(_short(case.model_name)).spec
+            case.model = _model(_short(case.model_name))
     where = asked.cluster or case.log_text("machine") or ""
     for name in (where, case.gpu_name):
         if name and case.cluster is None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from gpuscale.core.diagnosis.facts import UNITS
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.causes import first_of, load_table
+from gpuscale.io.logs.pairs import unit_of
 
 MOST_TEXT = 4_000
 
@@ -23,94 +25,19 @@ class Quantity:
     usual: str = ""  # unit where none is written
 
 
-QUANTITIES = {
-    q.name: q
-    for q in (
-        Quantity("step_time", "speed", True, "s", "s"),
-        Quantity("time", "speed", True, "s", "s"),
-        Quantity("latency", "latency", True, "s", "s"),
-        Quantity("ttft", "latency", True, "s", "s"),
-        Quantity("tpot", "latency", True, "s", "ms"),
-        Quantity("itl", "latency", True, "s", "ms"),
-        Quantity("load_time", "latency", True, "s", "s"),
-        Quantity("tokens_per_s", "speed", False, "tokens/s", "tokens/s"),
-        Quantity("tokens_per_s_per_gpu", "speed", False, "tokens/s", "tokens/s"),
-        Quantity("samples_per_s", "speed", False, "samples/s", "samples/s"),
-        Quantity("steps_per_s", "speed", False, "steps/s", "it/s"),
-        Quantity("requests_per_s", "speed", False, "requests/s", "req/s"),
-        Quantity("throughput", "speed", False, "", ""),
-        Quantity("speed", "speed", False, "", ""),
-        Quantity("tflops_per_gpu", "tflops", False, "FLOP/s", "TFLOP/s"),
-        Quantity("mfu", "mfu", False, "", "%"),
-        Quantity("hfu", "mfu", False, "", "%"),
-        Quantity("busbw", "network", False, "byte/s", "GB/s"),
-        Quantity("algbw", "network", False, "byte/s", "GB/s"),
-        Quantity("bandwidth", "network", False, "byte/s", "GB/s"),
-        Quantity("memory", "memory", True, "byte", "GB"),
-        Quantity("reserved", "memory", True, "byte", "GB"),
-        Quantity("active", "memory", True, "byte", "GB"),
-        Quantity("allocated", "memory", True, "byte", "GB"),
-        Quantity("gpu_memory", "memory", True, "byte", "GB"),
-        Quantity("oom", "memory", True, "", ""),
-        Quantity("gpu_util", "", False, "", "%"),
-    )
-}
-ALIASES = {
-    "step": "step_time",
-    "iteration_time": "step_time",
-    "time_per_step": "step_time",
-    "time_per_iteration": "step_time",
-    "s_per_step": "step_time",
-    "tokens_s": "tokens_per_s",
-    "tok_per_s": "tokens_per_s",
-    "tps": "tokens_per_s",
-    "tokens_per_sec": "tokens_per_s",
-    "tokens_per_second": "tokens_per_s",
-    "tok_per_s_per_gpu": "tokens_per_s_per_gpu",
-    "tgs": "tokens_per_s_per_gpu",
-    "tflops": "tflops_per_gpu",
-    "tflop_per_s_per_gpu": "tflops_per_gpu",
-    "tflops_per_s_per_gpu": "tflops_per_gpu",
-    "tflop_per_s": "tflops_per_gpu",
-    "tflops_per_s": "tflops_per_gpu",
-    "it_per_s": "steps_per_s",
-    "its": "steps_per_s",
-    "iter_per_s": "steps_per_s",
-    "req_per_s": "requests_per_s",
-    "sequences_per_s": "samples_per_s",
-    "bus_bandwidth": "busbw",
-    "bus_bw": "busbw",
-    "alg_bw": "algbw",
-    "bw": "bandwidth",
-    "peak_memory": "memory",
-    "vram": "gpu_memory",
-    "gpu_utilization": "gpu_util",
-    "gpu_utilisation": "gpu_util",
-    "utilization": "gpu_util",
-    "out_of_memory": "oom",
-    "error": "oom",
-    "fails": "oom",
-    "inter_token_latency": "itl",
-    "time_to_first_token": "ttft",
-}
-WORDS_OF_UNIT = {
-    "seconds": "s",
-    "sec": "s",
-    "secs": "s",
-    "minutes": "min",
-    "tok/s": "tokens/s",
-    "t/s": "tokens/s",
-    "tflops": "TFLOP/s",
-    "tflop/s": "TFLOP/s",
-    "gb": "GB",
-    "gib": "GiB",
-    "mb": "MB",
-    "mib": "MiB",
-    "gb/s": "GB/s",
-    "gbps": "Gbps",
-    "gbit/s": "Gb/s",
-    "samples/sec": "samples/s",
-}
+def _quantities() -> tuple[dict[str, Quantity], dict[str, str]]:
+    """Read the quantities of `presets/cause`: by name, and their other names."""
+    found: dict[str, Quantity] = {}
+    other: dict[str, str] = {}
+    for name, row in load_table("_quantities").items():
+        if name != "meant":
+            symptom, better, unit, usual, names = row
+            found[name] = Quantity(name, symptom, better == "less", unit, usual)
+            other |= dict.fromkeys(names.split(), name)
+    return found, other
+
+
+QUANTITIES, ALIASES = _quantities()
 _NUMBER = re.compile(
     r"(?<![\w.])(\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)(?:\s*-\s*(\d[\d,]*\.?\d*))?\s*"
     r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*)?"
@@ -180,18 +107,6 @@ def pace_of(text: str, quantity: Quantity) -> float | None:
     return 1 / times if quantity.less_is_better and "faster" not in text.lower() else times
 
 
-MEANT = (
-    (r"ttft|first_token", "ttft"),
-    (r"latenc", "latency"),
-    (r"util", "gpu_util"),
-    (r"bandwidth|_?bw\b", "bandwidth"),
-    (r"mem|vram", "memory"),
-    (r"time|duration|startup", "time"),
-    (r"speed|throughput|rate|per_s\b|efficiency|scaling|slowdown|performance", "throughput"),
-)
-"""What the name of a quantity that is not known means, by its words."""
-
-
 def quantity_name(text: str) -> str | None:
     """Name of a quantity as this program calls it; None for what is none.
 
@@ -210,7 +125,7 @@ def quantity_name(text: str) -> str | None:
         end = "_".join(parts[k:])
         if (end := ALIASES.get(end, end)) in QUANTITIES:
             return end
-    return next((known for words, known in MEANT if re.search(words, name)), None)
+    return first_of(load_table("_quantities")["meant"], name)
 
 
 def numbers(text: str, usual: str) -> list[tuple[float, str]]:
@@ -231,7 +146,7 @@ def numbers(text: str, usual: str) -> list[tuple[float, str]]:
         if hit[2]:
             value = (value + float(hit[2].replace(",", ""))) / 2
         word = hit[3] or ""
-        unit = word if word in UNITS else WORDS_OF_UNIT.get(word.lower(), "")
+        unit = word if word in UNITS else unit_of(word)
         if word and not unit and word.lower() in ("gpu", "gpus", "k", "m", "fp", "v"):
             continue
         si, factor = UNITS[unit or usual]

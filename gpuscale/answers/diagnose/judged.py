@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import predicted, with_figure
 from gpuscale.answers.diagnose.records import (
     Diagnosis,
-    FactRead,
     LogRead,
     NamedCause,
     Outcome,
@@ -23,7 +21,7 @@ from gpuscale.answers.diagnose.records import (
     Test,
 )
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
-from gpuscale.io.causes import load_causes
+from gpuscale.io.causes import first_of, load_causes, load_table
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
@@ -152,29 +150,11 @@ def _named(
     return tuple(found)
 
 
-FAMILIES = (
-    ("ollama", r"ollama"),
-    ("llama-cpp", r"llama\.?-?cpp"),
-    ("vllm", r"vllm"),
-    ("sglang", r"sglang"),
-    ("axolotl", r"axolotl"),
-    ("llama-factory", r"llama-?factory"),
-    ("torchtune", r"torchtune"),
-    ("torchtitan", r"torchtitan"),
-    ("megatron", r"megatron|nemo|bridge|primus"),
-    ("deepspeed", r"deepspeed"),
-    ("hf", r"trl|transformers|trainer|peft|swift|\bhf\b|unsloth|accelerate"),
-    ("small-trainers", r"nanogpt"),
-)
-
-
 def _remedy(case: Case, j: Judged) -> str:
     """Remedy, in the framework's own words where they are known."""
-    words = j.cause.words
-    for family, pattern in FAMILIES:
-        if family in words and re.search(pattern, case.said):
-            return f"{words[family]} ({j.cause.remedy})"
-    return j.cause.remedy
+    families = load_table("_words")["families"]
+    family = first_of({f: w for f, w in families.items() if f in j.cause.words}, case.said)
+    return f"{j.cause.words[family]} ({j.cause.remedy})" if family else j.cause.remedy
 
 
 def _next_test(judged: list[Judged]) -> Test | None:
@@ -238,19 +218,6 @@ def _asks(case: Case, judged: list[Judged], features: Features) -> str:
 
 
 def _log(log: Log) -> LogRead:
-    facts = tuple(
-        FactRead(
-            f.name,
-            value=f.value,
-            unit=f.unit,
-            printed=f.printed,
-            line=f.line,
-            program=f.program,
-            run=f.run,
-            rank=f.rank,
-        )
-        for f in log.all()
-    )
     series = []
     for (run, rank, name), track in log.tracks.items():
         s = track.series
@@ -280,6 +247,6 @@ def _log(log: Log) -> LogRead:
         n_bytes=log.bytes_,
         n_runs=log.runs,
         repeated_lines_read_1_in=log.thinned,
-        facts=facts,
+        facts=tuple(log.all()),
         series=tuple(series),
     )

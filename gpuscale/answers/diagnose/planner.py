@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.records import Predicted
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.causes import first_of, load_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,18 +23,6 @@ PLAN_FIELDS = (
     "tp pp vpp cp ep etp zero micro_batch recompute sequence_parallel schedule attention loss "
     "overlap_dp overlap_tp"
 ).split()
-SOFTWARE = (
-    ("megatron-bridge", r"bridge"),
-    ("megatron-core", r"megatron|nemo|primus"),
-    ("torchtitan", r"torchtitan|titan"),
-    ("nanotron", r"nanotron"),
-    ("jax", r"maxtext|jax|levanter"),
-    ("litgpt", r"lit-?gpt"),
-    ("deepspeed-zero3", r"deepspeed"),
-    ("fsdp", r"fsdp|olmo|llm-foundry|composer"),
-    ("pytorch", r"nanogpt|nanochat|pytorch|llm\.c"),
-)
-ENGINES = (("sglang", r"sglang"), ("trtllm", r"trt|tensorrt"), ("llama.cpp", r"llama\.?cpp|ollama"))
 SERVING_SPREAD = 0.35
 """Half width of ln(tokens/s) of a serving prediction, 80 %, where the answer gives none."""
 NETWORK_SPREAD = 0.22
@@ -224,7 +213,7 @@ def _plan_case(case: Case, changes: dict[str, Any], layout: Any = None) -> Any:
         case.model.name,
         gpus=case.gpus,
         cluster=case.cluster.name,
-        software=_software(case),
+        software=first_of(load_table("_words")["software"], case.software),
         set=sets,
         fit="expected",
         **given,
@@ -245,10 +234,6 @@ def _usable(name: str, value: str) -> bool:
     if name in ("overlap_dp", "overlap_tp", "sequence_parallel"):
         return value.lower() in ("on", "off")
     return bool(re.fullmatch(r"\d+", value)) or name in ("schedule", "loss")
-
-
-def _software(case: Case) -> str | None:
-    return next((n for n, words in SOFTWARE if re.search(words, case.software)), None)
 
 
 # --- fine-tuning and RL --------------------------------------------------------------------------
@@ -346,8 +331,7 @@ def _served(case: Case, changes: dict[str, Any]) -> Any:
         "requests": max(16, 3 * int(running)),
     }
     words = case.said
-    engine = next((n for n, w in ENGINES if re.search(w, words)), "vllm")
-    given["engine"] = engine
+    given["engine"] = first_of(load_table("_words")["engines"], words) or "vllm"
     for name, said, short in (("input", "input_len", "in"), ("output_len",) * 2 + ("out",)):
         if (value := case.number(said) or case.number(short)) is not None:
             given[name] = str(int(value))

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuscale.core.diagnosis.facts import Fact
 
 
-@dataclass(frozen=True, slots=True)
-class FactRead:
-    """A fact of a log; `value` in SI."""
-
-    name: str
-    value: float | str
-    unit: str
-    printed: str
-    line: int
-    program: str
-    run: int
-    rank: int | None
+RL_METHODS = ("ppo", "grpo", "rloo", "dapo", "gspo", "reinforce++")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ class LogRead:
     n_bytes: int
     n_runs: int
     repeated_lines_read_1_in: int
-    facts: tuple[FactRead, ...]
+    facts: tuple[Fact, ...]
     series: tuple[SeriesRead, ...]
 
 
