@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import CAST, casts_weights, stage_states
 from gpuscale.core.memory.peak import recomputed_frac
+from gpuscale.core.memory.stages import Counted
 from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import layout_stages
 
@@ -51,57 +52,31 @@ KEPT_ON_GPU = 2
 
 
 @dataclass(frozen=True, slots=True)
-class FinetuneMemory:
+class FinetuneMemory(Counted):
     """Peak of one GPU by part, at the moment that decides. [byte]."""
 
     stage: int
-    moment: str  # loss | backward | end of backward | optimizer step | loading
-    base_bytes: float  # weights: frozen, or those trained in full
-    adapter_bytes: float  # adapters and saved modules, with their gradients
-    gradients_bytes: float
-    optimizer_bytes: float  # states and master weights
-    kept_bytes: float  # activations kept for the backward pass
-    working_bytes: float  # the layer at work
-    logits_bytes: float
-    gathered_bytes: float  # gathered shards, unpacked matrices, copies of the optimizer step
-    workspace_bytes: float
-    fragmentation_bytes: float
-    context_bytes: float
-    host_bytes: float  # on the host, of this GPU
+    moment: str  # loss | backward | end of backward | optimizer step | evaluation | loading
+    base_bytes: float = 0.0  # weights: frozen, or those trained in full
+    adapter_bytes: float = 0.0  # adapters and saved modules, with their gradients
+    gradients_bytes: float = 0.0
+    optimizer_bytes: float = 0.0  # states and master weights
+    kept_bytes: float = 0.0  # activations kept for the backward pass
+    working_bytes: float = 0.0  # the layer at work
+    logits_bytes: float = 0.0
+    gathered_bytes: float = 0.0  # gathered shards, unpacked matrices, optimizer's copies
+    workspace_bytes: float = 0.0
+    fragmentation_bytes: float = 0.0
+    context_bytes: float = 0.0
+    host_bytes: float = 0.0  # on the host, of this GPU
     peaks: Mapping[str, float] = field(default_factory=dict)  # moment -> what the device shows
 
     @property
     def allocated_bytes(self) -> float:
         """What tensors and workspaces take. [byte]."""
-        return (
-            self.base_bytes
-            + self.adapter_bytes
-            + self.gradients_bytes
-            + self.optimizer_bytes
-            + self.kept_bytes
-            + self.working_bytes
-            + self.logits_bytes
-            + self.gathered_bytes
-            + self.workspace_bytes
-        )
-
-    @property
-    def reserved_bytes(self) -> float:
-        """Allocated and fragmentation: what the allocator holds. [byte]."""
-        return self.allocated_bytes + self.fragmentation_bytes
-
-    @property
-    def total_bytes(self) -> float:
-        """Reserved and context: what the device shows (nvidia-smi). [byte]."""
-        return self.reserved_bytes + self.context_bytes
-
-    def kind_bytes(self, kind: str) -> float:
-        """Bytes in one way of counting: allocated, reserved or nvidia-smi. [byte]."""
-        return {
-            "allocated": self.allocated_bytes,
-            "reserved": self.reserved_bytes,
-            "nvidia-smi": self.total_bytes,
-        }[kind]
+        held = self.base_bytes + self.adapter_bytes + self.optimizer_bytes + self.workspace_bytes
+        passing = self.gradients_bytes + self.kept_bytes + self.working_bytes
+        return held + passing + self.logits_bytes + self.gathered_bytes
 
 
 def stream_bytes(job: Job, p: FinetuneParameters) -> float:
@@ -215,35 +190,53 @@ def bytes_per_logit(job: Job, p: FinetuneParameters) -> float:
 
 
 def _moments(
-    states: States, kept: float, working: float, logits: float, logits_of_one: float, job: Job
-) -> dict[str, tuple[float, float, float, float]]:
-    """Moment -> (gradients, kept, working, logits and temporaries) that compete for the peak."""
-    grads = states.gradients_bytes
-    looked = EVALUATED_LOGIT_BYTES * job.eval_batch * logits_of_one
+    states: States,
+    kept: float,
+    working: float,
+    logits: float,
+    logits_of_one: float,
+    job: Job,
+    p: FinetuneParameters,
+) -> dict[str, dict[str, float]]:
+    """Moment -> what competes for the peak there, by field of `FinetuneMemory`. [byte].
+
+    At the loss all kept activations and the logits are there, but only the gradients of earlier
+    micro-batches; in the first layer's backward pass (the last to run) all gradients are; the
+    optimizer steps on shards alone.
+    """
+    grads, again = states.gradients_bytes, job.layout.recompute == "full"
     early = grads if job.accumulates and not job.optimizer.in_backward else 0.0
     copies = 2.0 if job.loss == "chunked" else 1.0  # one of a chunk beside the sum so far
     first = max(early, copies * states.head_gradient_bytes)
-    return {
-        "loss": (first, kept, 0.0, logits),
-        "backward": (max(first, min(grads, 2 * states.head_gradient_bytes)), kept, working, 0.0),
-        "end of backward": (grads, 0.0, working, 0.0),
-        "optimizer step": (grads, 0.0, 0.0, states.step_bytes),
-        **({"evaluation": (0.0, 0.0, 0.0, looked)} if job.eval_batch else {}),
+    then = max(first, min(grads, 2.0 * states.head_gradient_bytes))
+    edge = states.gathered_edge_bytes
+    gathered = states.gathered_bytes + (edge if p.root_gathered else 0.0)
+    at_loss = states.gathered_bytes + (1.0 if p.root_gathered else HEAD_OF_EDGES) * edge
+    cast = states.cast_bytes
+    found = {
+        "loss": {
+            "gradients_bytes": first,
+            "kept_bytes": kept,
+            "logits_bytes": logits,
+            "gathered_bytes": at_loss + cast,
+        },
+        "backward": {
+            "gradients_bytes": then,
+            "kept_bytes": kept,
+            "working_bytes": working,
+            "gathered_bytes": gathered + (0.0 if again else cast),
+        },
+        "end of backward": {
+            "gradients_bytes": grads,
+            "working_bytes": working,
+            "gathered_bytes": gathered,
+        },
+        "optimizer step": {"gradients_bytes": grads, "gathered_bytes": states.step_bytes},
     }
-
-
-def _gathered_bytes(moment: str, states: States, job: Job, p: FinetuneParameters) -> float:
-    """Count copies to multiply with: gathered shards, weights cast to 16 bits. [byte].
-
-    The optimizer steps on shards alone.
-    """
-    if moment == "optimizer step":
-        return 0.0
-    share = 1.0 if p.root_gathered else HEAD_OF_EDGES if moment == "loss" else 0.0
-    kept = job.layout.recompute != "full"
-    cast = moment in ("loss", "evaluation") or (moment == "backward" and kept)
-    held = states.gathered_bytes + share * states.gathered_edge_bytes
-    return held + (states.cast_bytes if cast else 0.0)
+    if job.eval_batch:
+        looked = EVALUATED_LOGIT_BYTES * job.eval_batch * logits_of_one
+        found["evaluation"] = {"logits_bytes": looked, "gathered_bytes": gathered + cast}
+    return found
 
 
 def fragmentation_of(zero_stage: int, p: FinetuneParameters) -> float:
@@ -269,53 +262,37 @@ def stage_memory(
 ) -> FinetuneMemory:
     """Assemble the peak of one stage: the largest of the moments of a step.
 
-    At the loss all kept activations and the logits are there, but only the gradients of earlier
-    micro-batches; in the first layer's backward pass (the last to run) all gradients are; at the
-    optimizer step no activations. Loading a model that is then sharded may need more than all.
+    Loading a model that is then sharded may need more than all of them.
     """
     states = stage_states(stage, index, whole, job, p)
     kept, working = stage_activations(model, stage, whole, job, p)
     layout = job.layout
     schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
     held = in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
-    kept *= held
     logits = logits_bytes(model, job, p) if stage.has_head else 0.0
     one = layout.seq_len / layout.cp * model.vocab_size / layout.tp if stage.has_head else 0.0
-    moments = _moments(states, kept, working, logits, one, job)
-    gathers = {name: _gathered_bytes(name, states, job, p) for name in moments}
-    sums = {name: sum(moments[name]) + gathers[name] for name in moments}
-    moment = max(sums, key=lambda name: sums[name])
-    grads, kept, working, extra = moments[moment]
-    at_step = moment == "optimizer step"
-    static = states.base_bytes + states.adapter_bytes + states.optimizer_bytes
-    gathered = extra if at_step else gathers[moment]
-    workspace = p.overhead_bytes + bucket_bytes(layout, p)
-    allocated = static + grads + kept + working + gathered + workspace
-    allocated += 0.0 if at_step else extra
-    frag = fragmentation_of(layout.zero_stage, p)
-    peaks = {n: frag * (static + workspace + b) + p.context_bytes for n, b in sums.items()}
+    moments = _moments(states, held * kept, working, logits, one, job, p)
+    static = {
+        "base_bytes": states.base_bytes,
+        "adapter_bytes": states.adapter_bytes,
+        "optimizer_bytes": states.optimizer_bytes,
+        "workspace_bytes": p.overhead_bytes + bucket_bytes(layout, p),
+    }
+    always = sum(static.values())
     loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0
-    if loading > allocated and layout.dp > 1:
-        moment, gathered = "loading", gathered + loading - allocated
-        peaks["loading"] = frag * loading + p.context_bytes
-        allocated = loading
+    if layout.dp > 1 and loading > always:
+        moments["loading"] = {"gathered_bytes": loading - always}
+    sums = {name: always + sum(parts.values()) for name, parts in moments.items()}
+    moment = max(sums, key=lambda name: sums[name])
+    frag = fragmentation_of(layout.zero_stage, p)
     return FinetuneMemory(
         stage=index,
         moment=moment,
-        base_bytes=states.base_bytes,
-        adapter_bytes=states.adapter_bytes,
-        gradients_bytes=grads,
-        optimizer_bytes=states.optimizer_bytes,
-        kept_bytes=kept,
-        working_bytes=working,
-        logits_bytes=0.0 if at_step else extra,
-        gathered_bytes=gathered,
-        workspace_bytes=workspace,
-        fragmentation_bytes=(frag - 1.0) * allocated,
+        **static,
+        **moments[moment],
+        fragmentation_bytes=(frag - 1.0) * sums[moment],
         context_bytes=p.context_bytes,
-        peaks=peaks
-        if moment != "loading"
-        else {"loading": frag * loading + p.context_bytes, **peaks},
+        peaks={name: frag * held_bytes + p.context_bytes for name, held_bytes in sums.items()},
         host_bytes=states.host_bytes + held * offloaded_bytes(model, stage, whole, job, p),
     )
 

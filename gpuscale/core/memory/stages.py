@@ -6,8 +6,42 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
+class Counted:
+    """Memory of a GPU in the three ways of counting it; what it is made of is its own."""
+
+    __slots__ = ()
+    fragmentation_bytes: float
+    context_bytes: float
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What tensors and workspaces take. [byte]."""
+        raise NotImplementedError
+
+    @property
+    def reserved_bytes(self) -> float:
+        """Allocated and fragmentation: what the allocator holds. [byte]."""
+        return self.allocated_bytes + self.fragmentation_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """Reserved and context: what the device shows (nvidia-smi). [byte]."""
+        return self.reserved_bytes + self.context_bytes
+
+    def kind_bytes(self, kind: str) -> float:
+        """Bytes in one way of counting: allocated, reserved or nvidia-smi. [byte]."""
+        by_kind = {
+            "allocated": self.allocated_bytes,
+            "reserved": self.reserved_bytes,
+            "nvidia-smi": self.total_bytes,
+        }
+        if kind not in by_kind:
+            raise ValueError(f"memory kind must be one of {', '.join(by_kind)}, got {kind!r}")
+        return by_kind[kind]
+
+
 @dataclass(frozen=True, slots=True)
-class StageMemory:
+class StageMemory(Counted):
     """Memory of one GPU of a pipeline stage at its peak, by part. [byte]."""
 
     SHOWN: ClassVar[tuple[str, ...]] = ("total_bytes",)  # properties that answers hold too
@@ -35,24 +69,3 @@ class StageMemory:
     def allocated_bytes(self) -> float:
         """What the framework's allocator has handed out. [byte]."""
         return self.states_bytes + self.activations_bytes + self.logits_bytes + self.working_bytes
-
-    @property
-    def reserved_bytes(self) -> float:
-        """Allocated and fragmentation: what the allocator holds. [byte]."""
-        return self.allocated_bytes + self.fragmentation_bytes
-
-    @property
-    def total_bytes(self) -> float:
-        """Reserved and context: what the device shows (nvidia-smi). [byte]."""
-        return self.reserved_bytes + self.context_bytes
-
-    def kind_bytes(self, kind: str) -> float:
-        """Bytes in one way of counting: allocated, reserved or nvidia-smi. [byte]."""
-        by_kind = {
-            "allocated": self.allocated_bytes,
-            "reserved": self.reserved_bytes,
-            "nvidia-smi": self.total_bytes,
-        }
-        if kind not in by_kind:
-            raise ValueError(f"memory kind must be one of {', '.join(by_kind)}, got {kind!r}")
-        return by_kind[kind]
