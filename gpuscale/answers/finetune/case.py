@@ -348,13 +348,3 @@ def job_of(
         command="" if rl else " ".join(words),
         estimate=said,
     )
-
-
-def with_offloads(job: Job, moved: Sequence[str]) -> Job:
-    """Return the job with these parts on the host."""
-    layout = replace(
-        job.layout,
-        offload_optimizer="optimizer" in moved,
-        offload_activations="activations" in moved,
-    )
-    return replace(job, offload=frozenset(moved), layout=layout)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.finetune.case import with_offloads
 from gpuscale.answers.finetune.words import short_of_host
 from gpuscale.core.finetune.bench import host_bytes_per_node
 from gpuscale.core.finetune.search import Space, best_by_count
@@ -76,7 +75,9 @@ def best_on(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
     for bench in benches:
         got = [
             best_by_count(
-                bench, with_offloads(case.job, moved), replace(space, offloads=(frozenset(moved),))
+                bench,
+                case.job.on_host(frozenset(moved)),
+                replace(space, offloads=(frozenset(moved),)),
             )
             for moved in FALLBACKS
         ]

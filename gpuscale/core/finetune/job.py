@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.method import Method
@@ -35,3 +35,12 @@ class Job:
     def fuses_norms(self, p: FinetuneParameters) -> bool:
         """Norms and activations run fused: by a compiler, or by what fuses the loss (Liger)."""
         return self.compiled or (self.loss == "fused" and p.fused_loss_norms)
+
+    def on_host(self, moved: frozenset[str]) -> Job:
+        """Return the job with these parts on the host."""
+        layout = replace(
+            self.layout,
+            offload_optimizer="optimizer" in moved,
+            offload_activations="activations" in moved,
+        )
+        return replace(self, offload=moved, layout=layout)

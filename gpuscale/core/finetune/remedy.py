@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,114 +29,87 @@ class Remedy:
     fits: bool
 
 
-def _loss(job: Job) -> Job:
-    return replace(job, loss="fused")
-
-
-def _checkpoint(job: Job) -> Job:
-    return replace(job, layout=replace(job.layout, recompute="full"))
-
-
-def _offload_activations(job: Job) -> Job:
-    layout = replace(job.layout, recompute="full", offload_activations=True)
-    return replace(job, layout=layout, offload=job.offload | {"activations"})
-
-
-def _one_sequence(job: Job) -> Job:
-    return with_micro_batch(job, 1)
-
-
-def _shard(job: Job) -> Job:
-    return replace(job, layout=replace(job.layout, zero_stage=3))
-
-
-def _eight_bit(job: Job) -> Job:
-    name = "adamw-8bit" + ("+in-backward" if job.optimizer.in_backward else "")
-    found = OPTIMIZERS[name.removesuffix("+in-backward")]
-    return replace(job, optimizer=replace(found, in_backward=job.optimizer.in_backward))
-
-
-def _narrower(job: Job) -> Job:
-    if not job.method.adapts:
-        return replace(job, method=replace(job.method, kind="lora", frozen_layers=0))
-    return replace(job, method=replace(job.method, base="nf4")) if not job.method.quantised else job
-
-
-def _offload_optimizer(job: Job) -> Job:
-    layout = replace(job.layout, offload_optimizer=True)
-    return replace(job, layout=layout, offload=job.offload | {"optimizer", "gradients"})
-
-
-def _offload_parameters(job: Job) -> Job:
-    layout = replace(job.layout, zero_stage=3)
-    return replace(job, layout=layout, offload=job.offload | {"parameters"})
-
-
-def _half_length(job: Job) -> Job:
-    return with_seq_len(job, max(1, job.layout.seq_len // 2))
-
-
-def _twice_the_gpus(job: Job) -> Job:
-    return sharded(job, 2 * job.layout.n_gpus, 3)
-
-
-CHANGES: tuple[tuple[str, str, Callable[[Job], Job]], ...] = (
-    ("loss", "fused cross entropy (Liger, cut-CE): --loss fused", _loss),
-    ("recompute", "activation checkpointing: --recompute full", _checkpoint),
-    ("micro-batch", "one sequence at a time: --micro-batch 1", _one_sequence),
-    ("shard", "shard over the GPUs (ZeRO-3, FSDP): --zero 3", _shard),
-    (
-        "offload activations",
-        "layer inputs to the host: --offload activations",
-        _offload_activations,
-    ),
-    ("optimizer", "8-bit optimizer states: --optimizer adamw-8bit", _eight_bit),
-    ("method", "", _narrower),
-    ("offload optimizer", "optimizer on the host: --offload optimizer", _offload_optimizer),
-    ("offload parameters", "weights on the host too: --offload parameters", _offload_parameters),
-    ("length", "half the sequence length", _half_length),
-    ("gpus", "twice the GPUs, sharded", _twice_the_gpus),
-)
+CHANGES = {
+    "loss": "fused cross entropy (Liger, cut-CE): --loss fused",
+    "recompute": "activation checkpointing: --recompute full",
+    "micro-batch": "one sequence at a time: --micro-batch 1",
+    "shard": "shard over the GPUs (ZeRO-3, FSDP): --zero 3",
+    "offload activations": "layer inputs to the host: --offload activations",
+    "optimizer": "8-bit optimizer states: --optimizer adamw-8bit",
+    "method": "adapters instead of all weights: --method lora",
+    "offload optimizer": "optimizer on the host: --offload optimizer",
+    "offload parameters": "weights on the host too: --offload parameters",
+    "length": "half the sequence length",
+    "gpus": "twice the GPUs, sharded",
+}
 """Changes in the order in which they are usually tried: what costs least first."""
 
+FOUR_BITS = "base weights in 4 bits: --method qlora"
+"""What `method` changes of a job that trains adapters already."""
 
 SHARDS = ("shard", "offload parameters", "gpus")
 """Changes that shard the base."""
 
 
-def _words(name: str, words: str, job: Job) -> str:
-    if name != "method":
-        return words
-    if job.method.adapts:
-        return "base weights in 4 bits: --method qlora"
-    return "adapters instead of all weights: --method lora"
+def _changed(job: Job, name: str) -> Job:
+    """Job with a change, the same where it has it."""
+    layout, method = job.layout, job.method
+    if name == "loss":
+        return replace(job, loss="fused")
+    if name == "recompute":
+        return replace(job, layout=replace(layout, recompute="full"))
+    if name == "micro-batch":
+        return with_micro_batch(job, 1)
+    if name == "shard":
+        return replace(job, layout=replace(layout, zero_stage=3))
+    if name == "offload activations":
+        checkpointed = replace(job, layout=replace(layout, recompute="full"))
+        return checkpointed.on_host(job.offload | {"activations"})
+    if name == "optimizer":
+        eight = replace(OPTIMIZERS["adamw-8bit"], in_backward=job.optimizer.in_backward)
+        return replace(job, optimizer=eight)
+    if name == "method":
+        if not method.adapts:
+            return replace(job, method=replace(method, kind="lora", frozen_layers=0))
+        return job if method.quantised else replace(job, method=replace(method, base="nf4"))
+    if name == "offload optimizer":
+        return job.on_host(job.offload | {"optimizer", "gradients"})
+    if name == "offload parameters":
+        sharded_job = replace(job, layout=replace(layout, zero_stage=3))
+        return sharded_job.on_host(job.offload | {"parameters"})
+    if name == "length":
+        return with_seq_len(job, max(1, layout.seq_len // 2))
+    return sharded(job, 2 * layout.n_gpus, 3)
 
 
-def enough(bench: Bench, trial: Trial) -> Remedy | None:
-    """Return the first change that makes a job fit alone; None where none does."""
-    for name, words, change in CHANGES:
-        if name == "length" or (name in SHARDS and not trial.job.method.shardable):
-            continue
-        made = change(trial.job)
-        if made == trial.job or not bench.legal(made.layout):
-            continue
-        if bench.memory(made).total_bytes <= bench.usable_bytes:
-            tried = bench.trial(made)
-            said = _words(name, words, trial.job).partition(": ")[2] or words
-            return _remedy(name, said, trial, tried)
-    return None
-
-
-def _remedy(name: str, words: str, at: Trial, tried: Trial) -> Remedy:
-    return Remedy(
+def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:
+    """Return a change and the job with it; None where there is nothing to change, or no way to."""
+    if name in SHARDS and not at.job.method.shardable:
+        return None
+    made = _changed(at.job, name)
+    if made == at.job or not bench.legal(made.layout):
+        return None
+    tried = bench.trial(made)
+    remedy = Remedy(
         name=name,
-        words=words,
+        words=FOUR_BITS if name == "method" and at.job.method.adapts else CHANGES[name],
         saved_bytes=at.memory.total_bytes - tried.memory.total_bytes,
         total_bytes=tried.memory.total_bytes,
         step_s=tried.step.step_s,
         lost_s=tried.step.step_s - at.step.step_s,
         fits=tried.fits,
     )
+    return remedy, tried
+
+
+def enough(bench: Bench, trial: Trial) -> Remedy | None:
+    """Return the first change that makes a job fit alone; None where none does."""
+    for name in CHANGES:
+        found = _tried(bench, trial, name) if name != "length" else None
+        if found and found[0].fits:
+            words = found[0].words
+            return replace(found[0], words=words.partition(": ")[2] or words)
+    return None
 
 
 def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
@@ -148,21 +120,13 @@ def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
     """
     found: list[Remedy] = []
     at = trial
-    for _ in range(2):  # a full method may become adapters, and these get a 4-bit base
-        for name, words, change in CHANGES:
-            if at.fits:
-                return tuple(found)
-            if name in SHARDS and not at.job.method.shardable:
-                continue
-            if name in ("length", "gpus") and len(found) and found[-1].name == name:
-                continue
-            made = change(at.job)
-            if made == at.job or not bench.legal(made.layout):
-                continue
-            tried = bench.trial(made)
-            saved = at.memory.total_bytes - tried.memory.total_bytes
-            if saved < SAVES_LITTLE * bench.usable_bytes:
-                continue
-            found.append(_remedy(name, _words(name, words, at.job), at, tried))
-            at = tried
+    for name in (*CHANGES, *CHANGES):  # a full method becomes adapters, and these get 4 bits
+        if at.fits:
+            break
+        if found and found[-1].name == name and name in ("length", "gpus"):
+            continue
+        change = _tried(bench, at, name)
+        if change and change[0].saved_bytes >= SAVES_LITTLE * bench.usable_bytes:
+            found.append(change[0])
+            at = change[1]
     return tuple(found)

@@ -29,15 +29,6 @@ class Space:
     offloads: tuple[frozenset[str], ...] = (frozenset(),)
 
 
-def _offloaded(job: Job, moved: frozenset[str]) -> Job:
-    layout = replace(
-        job.layout,
-        offload_optimizer="optimizer" in moved,
-        offload_activations="activations" in moved,
-    )
-    return replace(job, offload=moved, layout=layout)
-
-
 def micro_batches(layout: Layout) -> tuple[int, ...]:
     """Micro-batches worth trying: powers of two, and what divides the sequences of a rank.
 
@@ -62,7 +53,7 @@ def candidates(job: Job, space: Space) -> Iterator[Job]:
                 for moved in space.offloads:
                     at = sharded(job, n, stage)
                     at = replace(at, layout=replace(at.layout, recompute=recompute))
-                    at = _offloaded(at, moved)
+                    at = at.on_host(moved)
                     for micro in space.micro_batches or micro_batches(at.layout):
                         batch = at.layout.global_batch_size
                         if micro > 1 and at.layout.dp * micro > max(
