@@ -27,7 +27,6 @@ from gpuscale.answers.finetune.wanted import Wanted, one, wanted_of
 from gpuscale.answers.finetune.words import (
     head_text,
     part_rows,
-    recompute_words,
     time_text,
     trained_words,
     verdict_text,
@@ -233,27 +232,6 @@ def _option(
     )
 
 
-def chosen_text(asked: Plan, trial: Trial) -> str:
-    """Say which dimensions the plan chose by itself, and how they are pinned."""
-    layout = trial.job.layout
-    free = {
-        "micro_batch": f"micro-batch {layout.micro_batch_size}",
-        "recompute": recompute_words(layout),
-        "global_batch": f"{layout.global_batch_size} sequences a step",
-    }
-    if layout.recompute_layers:
-        del free["recompute"]
-    if layout.n_gpus > 1:
-        free["zero"] = f"ZeRO {layout.zero_stage}"
-    if trial.job.offload:
-        free["offload"] = f"offload of {', '.join(sorted(trial.job.offload))}"
-    open_ = {n: w for n, w in free.items() if getattr(asked, n) in (None, ())}
-    if not open_:
-        return ""
-    flags = ", ".join("--" + n.replace("_", "-") for n in open_)
-    return f"\nchosen, the fastest that fits: {'; '.join(open_.values())} ({flags} pin them)"
-
-
 CHOSEN = ("recompute", "micro_batch")
 """Settings that a plan chooses and tells."""
 
@@ -338,7 +316,6 @@ def _document(asked: Plan, case: Case, trial: Trial, r: TuningPlan, told: str) -
     head = f"{_answer(case, trial, r)}\n{head_text(case, trial.job)}"
     if r.taken:
         head += "\ntaken: " + "; ".join(r.taken)
-    head += chosen_text(asked, trial)
     head += "".join(f"\n{p.key}, {p.value}; {p.note}" for p in passed_over_points(r))
     rows = part_rows(trial.memory)
     bars = Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory")

@@ -11,9 +11,7 @@ from gpuscale.answers.finetune.words import states_text, time_text
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.core.records import Term, term_of, total_of
-from gpuscale.core.run.time import SECONDS_PER_DAY
-from gpuscale.core.words import gb
-from gpuscale.io.run import load_fleet
+from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Column, Table
 
 if TYPE_CHECKING:
@@ -21,47 +19,20 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Trial
 
 
-LEAST_STOPS = 0.01
-"""Interruptions of a run below which none is spoken of."""
-
-
-def interruptions(n_gpus: int, gpus_per_node: int, run_s: float) -> float:
-    """Count the failures to expect in a run, by the published rate of all fleets. [1].
-
-    >>> round(interruptions(8, 8, 10 * 86400.0), 3)
-    0.042
-    """
-    nodes = -(-n_gpus // gpus_per_node)
-    return load_fleet().per_node_day * nodes * run_s / SECONDS_PER_DAY
-
-
 def plan_facts(
     case: Case, trial: Trial, r: TuningPlan, *, told: str, host_bytes: float | None
 ) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
-    c, step = r.chosen, trial.step
-    hold = r.memory_interval_factor_80
+    c, step, hold = r.chosen, trial.step, r.memory_interval_factor_80
     which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
+    room = f"of {gb(c.capacity_bytes)} usable" if c.fits else f"does not fit {gb(c.capacity_bytes)}"
+    between = f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
+    rate = f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}"
     rows = [
-        (
-            "memory",
-            gb(c.peak_bytes),
-            f"of {gb(c.capacity_bytes)} usable"
-            if c.fits
-            else f"does not fit {gb(c.capacity_bytes)}",
-        ),
+        ("memory", gb(c.peak_bytes), room),
         ("", "", f"80 % interval {c.peak_bytes / hold / 1e9:,.1f} to {gb(c.peak_bytes * hold)}"),
-        (
-            "step",
-            time_text(c.step_s),
-            f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}, "
-            f"{c.global_batch_size} sequences",
-        ),
-        (
-            "tokens/s",
-            f"{c.tokens_per_s:,.0f}",
-            f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}",
-        ),
+        ("step", time_text(c.step_s), f"{between}, {c.global_batch_size} sequences"),
+        ("tokens/s", f"{c.tokens_per_s:,.0f}", rate),
         ("run", time_text(c.run_s), told),
     ]
     if c.cost_usd is not None:
@@ -69,9 +40,6 @@ def plan_facts(
         rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
     else:
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
-    stops = interruptions(c.n_gpus, case.bench.gpus_per_node, c.run_s)
-    if stops >= LEAST_STOPS:
-        rows.append(("interruptions", f"{stops:.2g}", "in the run by published rates, not in it"))
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
     rows.append(("states", *states_text(trial.job, case.bench.site(trial.job)[2])))
     has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
@@ -79,27 +47,14 @@ def plan_facts(
     return rows
 
 
+OFFLOADED = {**STEP_PARTS, "offload_s": "offload"}
+"""Parts of a step in words, whatever is offloaded."""
+
+
 def time_table(r: TuningPlan) -> Table:
     """Where the step goes."""
-    words = {
-        "matmul_s": "matrix products, adapters",
-        "attention_s": "attention",
-        "elementwise_s": "norms, activations, loss",
-        "moe_s": "routing of experts",
-        "recompute_s": "recomputation",
-        "host_s": "launches",
-        "bubble_s": "pipeline bubble",
-        "tp_comm_s": "tensor parallelism",
-        "cp_comm_s": "context parallelism",
-        "ep_comm_s": "expert parallelism",
-        "pp_comm_s": "pipeline transfers",
-        "dp_comm_s": "gathering and reducing",
-        "optimizer_s": "optimizer",
-        "straggler_s": "stragglers",
-        "untuned_s": "not tuned",
-    }
-    rows = [(words[k], v) for k, v in r.breakdown.parts().items() if v > 5e-4 * r.step_s]
-    rows += [("offload", r.offload_s)] if r.offload_s > 5e-4 * r.step_s else []
+    parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
+    rows = [(OFFLOADED[k], v) for k, v in parts.items() if v > 5e-4 * r.step_s]
     return Table(
         (
             Column("part", "step by part", right=False),

@@ -266,15 +266,6 @@ def _bill(asking: Asking, case: Case, e: RlEstimate, time_s: float, price: float
     )
 
 
-def _longest_step_s(asking: Asking, case: Case, rl: RlJob) -> float | None:
-    """Time of a step were all responses the longest; None where their mean is given."""
-    asked = asking.asked
-    if rl.method == "dpo" or asked.response is not None or asked.mean_len is not None:
-        return None
-    longest = replace(rl, response_tokens=rl.max_response_tokens)
-    return asking.estimate(case, longest).step.step_s
-
-
 def _document(
     asking: Asking,
     command: str,
@@ -301,7 +292,6 @@ def _document(
         step_s=e.step.step_s,
         step_low_s=e.step.step_s / width,
         step_high_s=e.step.step_s * width,
-        longest_step_s=_longest_step_s(asking, case, rl),
         tokens_per_s=e.tokens_per_s,
         samples_per_s=rl.samples / e.step.step_s,
         bound=e.step.bound,

@@ -43,15 +43,10 @@ def phase_table(e: RlEstimate) -> Table:
 
 def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[str, str, str]]:
     """Answer in figures: step, rollout, memory, run and its bill."""
-    low, high = r.step_low_s, r.step_high_s
+    between = f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
     rows = [
         ("step", time_text(r.step_s), f"bound by the {r.bound}"),
-        ("80 % interval", f"{time_text(low)} to {time_text(high)}", "of published steps"),
-    ]
-    if r.longest_step_s is not None:
-        words = f"were all responses {rl.max_response_tokens:,.0f} tokens: --response says the mean"
-        rows.append(("step at the longest", time_text(r.longest_step_s), words))
-    rows += [
+        ("80 % interval", between, "of published steps"),
         ("tokens/s", f"{r.tokens_per_s:,.0f}", "prompts and responses, all GPUs"),
         ("samples/s", f"{r.samples_per_s:,.2f}", f"{rl.samples:,} a step"),
     ]
@@ -63,11 +58,8 @@ def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[st
         rows.append(("rollout", f"{e.rollout.sequences:,.0f} at once", words))
     verdict = said(r.fits_probability).removeprefix("is ")
     rows.append(("memory", gb(r.peak_bytes), f"of {gb(r.capacity_bytes)} usable: {verdict}"))
-    if asked.host_memory is None:
-        rows.append(("host memory", gb(e.memory.host_bytes_per_node), "per node"))
-    else:
-        has = f"per node, of {gb(asked.host_memory)}"
-        rows.append(("host memory", gb(e.memory.host_bytes_per_node), has))
+    has = f"per node, of {gb(asked.host_memory)}" if asked.host_memory else "per node"
+    rows.append(("host memory", gb(e.memory.host_bytes_per_node), has))
     if r.fewest_gpus is not None or not r.fits:
         rows.append(("fewest GPUs", f"{r.fewest_gpus or 'none'}", "as asked, doubled in turn"))
     if r.run_s is not None and r.steps is not None:

@@ -31,7 +31,6 @@ class RlAnswer:
     step_s: float
     step_low_s: float  # 80 % interval
     step_high_s: float
-    longest_step_s: float | None  # were all responses the longest; None where their mean is given
     tokens_per_s: float
     samples_per_s: float
     bound: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.finetune.plan_blocks import OFFLOADED
 from gpuscale.answers.finetune.rl_blocks import PHASES
 from gpuscale.answers.finetune.words import PARTS, layout_words, method_words, time_text
 from gpuscale.answers.summary import (
@@ -14,7 +15,7 @@ from gpuscale.answers.summary import (
     memory_point,
     taken_points,
 )
-from gpuscale.core.words import STEP_PARTS, gb
+from gpuscale.core.words import gb
 from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def plan_summary(case: Case, trial: Trial, r: TuningPlan, said: str, told: str) 
         found.append(Point("run", time_text(r.run_s), told))
         found += cost_points(r.bill)
         parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
-        found.append(bottleneck(parts, {**STEP_PARTS, "offload_s": "offload"}, r.step_s))
+        found.append(bottleneck(parts, OFFLOADED, r.step_s))
     else:
         found += _remedy_points(r.remedies)
     found += passed_over_points(r)
