@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.asked import DEFAULT_RANK, DEFAULT_SEQ_LEN
+from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN
 from gpuscale.answers.finetune.habits import job_facts, with_habits
 from gpuscale.answers.finetune.wanted import Wanted, layout_of, offload_of
 from gpuscale.answers.legal import is_legal
@@ -27,8 +27,9 @@ from gpuscale.io.software import load_software
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuscale.answers.ask import WhatIf
     from gpuscale.answers.finetune.asked import Tuning
+    from gpuscale.core.finetune.optimizers import Optimizer
+    from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.habits import Habit
     from gpuscale.io.finetune import Site
     from gpuscale.io.inputs import Loaded
@@ -102,7 +103,7 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     return software
 
 
-def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec) -> Method:
+def method_of(asked: Tuning, model: ModelSpec, kind: str, habits: FinetuneParameters) -> Method:
     """Read the method as asked, refused where no framework can run it."""
     if kind == "full":
         for name in ("rank", "targets", "train_embeddings"):
@@ -121,12 +122,10 @@ def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec
         raise GpuscaleError(
             f"--freeze {frozen[:40]!r}: neither `embeddings` nor a number of layers"
         )
-    habits = software.finetune
-    targets = asked.targets or (habits.targets if habits else ("all-linear",))
     method = Method(
         kind="lora" if kind == "qlora" else kind,
-        rank=asked.rank or (habits.rank if habits else DEFAULT_RANK),
-        targets=tuple(map(canonical, targets)),
+        rank=asked.rank or habits.rank,
+        targets=tuple(map(canonical, asked.targets or habits.targets)),
         base=base,
         train_embeddings=asked.train_embeddings,
         frozen_layers=0 if frozen == "embeddings" else int(frozen[:9]),
@@ -142,9 +141,9 @@ def method_of(asked: Tuning, model: ModelSpec, kind: str, software: SoftwareSpec
     return method
 
 
-def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec, software: SoftwareSpec) -> int:
+def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec, habits: FinetuneParameters) -> int:
     """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
-    habit = (software.finetune.seq_len if software.finetune else 0) or DEFAULT_SEQ_LEN
+    habit = habits.seq_len or DEFAULT_SEQ_LEN
     if asked.max_len is not None and wanted.seq_len not in (None, asked.max_len):
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
     return asked.max_len or wanted.seq_len or min(habit, model.max_position or habit)
@@ -158,10 +157,9 @@ def _check_lengths(asked: Tuning, seq_len: int) -> None:
         )
 
 
-def optimizer_of(asked: Tuning, software: SoftwareSpec, fused: bool) -> Any:
+def optimizer_of(asked: Tuning, habits: FinetuneParameters, fused: bool) -> Optimizer:
     """Optimizer as asked, or the family's; `fused`: AdamW steps without temporaries."""
-    habit = software.finetune.optimizer if software.finetune else "adamw"
-    name = (asked.optimizer or habit).strip().lower()
+    name = (asked.optimizer or habits.optimizer).strip().lower()
     try:
         found = optimizer(name)
         return replace(found, temporaries=0.0) if fused and found.name == "adamw" else found
@@ -186,19 +184,13 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Sit
 
 
 def make_case(
-    asked: Tuning,
-    question: WhatIf,
-    where: str,
-    wanted: Wanted,
-    catalogue: str,
-    method: str | None = None,
+    asked: Any, where: str, wanted: Wanted, catalogue: str, method: str | None = None
 ) -> Case:
     """Read a question about one kind of GPU; `method` is that of an RL method's policy.
 
     Raises GpuscaleError for names that are not known, and jobs that no framework can run.
     """
-    name = getattr(question, "model", None)
-    if name is None:
+    if asked.model is None:
         raise GpuscaleError(
             "give a model", "for example `gpuscale memory llama3-8b --method qlora --gpu rtx-3090`"
         )
@@ -208,27 +200,27 @@ def make_case(
     facts = job_facts(kind, asked.method, wanted.n_gpus)
     tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
     loaded = load_inputs(
-        question,
+        asked,
         cluster=where,
-        model=name,
+        model=asked.model,
         catalogue=catalogue,
         others={"software": tuned},
-        wires=question.wires if isinstance(question, Wired) else None,
+        wires=asked.wires if isinstance(asked, Wired) else None,
     )
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)
     model = loaded.model
-    if software.finetune and software.finetune.offload_all and "parameters" in wanted.moved:
+    if habits.offload_all and "parameters" in wanted.moved:
         wanted = replace(wanted, offload=tuple(dict.fromkeys((*wanted.moved, *OFFLOADED_ALL))))
     in_rl = wanted.seq_len if method else None  # of prompt and response
-    seq_len = in_rl or seq_len_of(asked, wanted, model, software)
+    seq_len = in_rl or seq_len_of(asked, wanted, model, habits)
     _check_lengths(asked, seq_len)
     flash = "flash2" if software.flash_generation == "2" else "best"
     if "attention" in taken and taken["attention"].value == "eager":
         flash = "eager"
     job = Job(
-        method=method_of(asked, model, kind, software),
-        optimizer=optimizer_of(asked, software, "fused_optimizer" in taken),
+        method=method_of(asked, model, kind, habits),
+        optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
         layout=layout_of(asked, wanted, model, software, seq_len, family),
         loss=asked.loss or habits.loss,
         offload=frozenset(offload_of(wanted, habits)),
@@ -236,24 +228,26 @@ def make_case(
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
     )
-    bench = _bench(asked, loaded, software, family)
-    assumed = _assumed(asked, wanted, job, software, family.name)
-    unsaid = _unsaid(asked, wanted)
-    named = bool(getattr(question, "software", None))
-    taken = {name: habit for name, habit in taken.items() if name in unsaid}
-    return Case(loaded, software, bench, job, assumed, habits=taken, unsaid=unsaid, named=named)
-
-
-def _bench(asked: Tuning, loaded: Loaded, software: SoftwareSpec, judge: SoftwareSpec) -> Bench:
-    return Bench(
-        model=loaded.model,
-        facts=model_facts(loaded.model),
+    bench = Bench(
+        model=model,
+        facts=model_facts(model),
         site=site_of(loaded.cluster, software),
         usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
         packed=asked.packing,
-        legal=partial(is_legal, loaded.model, judge),
+        legal=partial(is_legal, model, family),
+    )
+    unsaid = _unsaid(asked, wanted)
+    return Case(
+        loaded,
+        software,
+        bench,
+        job,
+        assumed=_assumed(asked, wanted, job, software, family.name),
+        habits={name: habit for name, habit in taken.items() if name in unsaid},
+        unsaid=unsaid,
+        named=bool(asked.software),
     )
 
 

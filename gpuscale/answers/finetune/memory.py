@@ -118,7 +118,7 @@ def tuning_memory(asked: Memory) -> Document:
 
 def case_of(asked: Memory, family: str | None) -> Case:
     """Read a question about one software family, sharded where only that fits."""
-    case = make_case(asked, asked, asked.where, _wanted(asked, family), asked.catalogue)
+    case = make_case(asked, asked.where, _wanted(asked, family), asked.catalogue)
     return case if asked.zero is not None or asked.max else _sharded_if_it_must(case)
 
 

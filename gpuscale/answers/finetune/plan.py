@@ -143,7 +143,7 @@ def _rl_plan(asked: Plan) -> Document:
 def case_of(asked: Plan, where: str, n_gpus: int) -> Case:
     """Case of a question on a number of GPUs of one kind."""
     wanted = _wanted(asked, n_gpus)
-    return make_case(asked, asked, where, wanted, asked.catalogue or "vendor")
+    return make_case(asked, where, wanted, asked.catalogue or "vendor")
 
 
 def _wanted(asked: Plan, n_gpus: int) -> Wanted:

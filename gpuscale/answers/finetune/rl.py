@@ -106,14 +106,7 @@ class Asking:
         if wanted.tp > 1 and wanted.seq_len:  # rows are padded to what the ranks split
             each = wanted.tp * wanted.cp
             wanted = replace(wanted, seq_len=-(-wanted.seq_len // each) * each)
-        case = make_case(
-            self.asked,
-            self.asked,
-            self.where,
-            wanted,
-            catalogue=self.catalogue,
-            method=self.trained,
-        )
+        case = make_case(self.asked, self.where, wanted, self.catalogue, self.trained)
         kept = ("rank", "optimizer", "software", "figures")
         said = tuple(a for a in case.assumed if a.startswith(kept))
         return replace(case, assumed=said)

@@ -30,25 +30,20 @@ def open_settings(case: Case) -> tuple[Open, ...]:
     What a framework does by itself weighs more than what is taken where no framework is named;
     the weights are priors.
     """
-    job, layout, found = case.job, case.job.layout, []
-
-    def weight(field: str, script: float) -> float:
-        return TAKEN if field in case.habits or not case.named else script
-
-    if "recompute" in case.unsaid:
-        w, other = weight("recompute", 0.7), OTHER.get(layout.recompute, "none")
-        ways_ = ((w, layout.recompute), (1.0 - w, other))
-        found.append(Open("recompute", "--recompute", ways_))
-    if "loss" in case.unsaid:
-        w = weight("loss", 0.75)
-        found.append(Open("loss", "--loss", ((w, job.loss), (1.0 - w, OTHER[job.loss]))))
-    if "micro_batch" in case.unsaid:
-        micro = layout.micro_batch_size
-        w, other = weight("micro_batch", 0.7), str(1 if micro > 1 else 4)
-        found.append(Open("micro_batch", "--micro-batch", ((w, str(micro)), (1.0 - w, other))))
-    if "seq_len" in case.unsaid:
-        found.append(Open("seq_len", "--seq-len", LENGTHS))
-    return tuple(found)
+    job, layout = case.job, case.job.layout
+    micro = layout.micro_batch_size
+    others = (  # field, weight of what a script around an engine takes, taken, other
+        ("recompute", 0.7, layout.recompute, OTHER.get(layout.recompute, "none")),
+        ("loss", 0.75, job.loss, OTHER[job.loss]),
+        ("micro_batch", 0.7, str(micro), "1" if micro > 1 else "4"),
+    )
+    found = []
+    for field, script, taken, other in others:
+        w = TAKEN if field in case.habits or not case.named else script
+        ways_ = ((w, taken), (1.0 - w, other))
+        found.append(Open(field, "--" + field.replace("_", "-"), ways_))
+    found.append(Open("seq_len", "--seq-len", LENGTHS))
+    return tuple(s for s in found if s.field in case.unsaid)
 
 
 def as_set(job: Job, values: Mapping[str, str]) -> Job:
@@ -63,11 +58,10 @@ def as_set(job: Job, values: Mapping[str, str]) -> Job:
         micro_batch_size=micro,
         global_batch_size=max(1, layout.n_micro_batches) * layout.dp * micro,
     )
-    offload = job.offload
+    made = replace(job, layout=layout, loss=values.get("loss", job.loss))
     if layout.recompute != "full" and job.layout.recompute == "full":
-        layout = replace(layout, offload_activations=False)
-        offload = offload - {"activations"}
-    return replace(job, layout=layout, loss=values.get("loss", job.loss), offload=offload)
+        return made.on_host(job.offload - {"activations"})
+    return made
 
 
 def far_from_measured(case: Case, job: Job, rl: bool) -> list[str]:
@@ -114,17 +108,18 @@ def _decides(
     usable_bytes: float,
 ) -> str:
     """Name the open setting that turns the verdict alone, with what it decides."""
-    taken, peak = cases[0][1], cases[0][2]
+    _, taken, peak = cases[0]
+    names = {
+        "recompute": "recomputation",
+        "micro_batch": "the micro-batch",
+        "loss": "the loss kernel",
+    }
     for s in settings:
-        if s.field == "seq_len":
-            continue
-        for _, values, other in cases[1:]:
-            alone = {f for f in values if values[f] != taken[f]} == {s.field}
-            if alone and (peak <= usable_bytes) != (other <= usable_bytes):
-                names = {"recompute": "recomputation", "micro_batch": "the micro-batch"}
-                name = names.get(s.field, f"the {s.field} kernel")
-                return (
-                    f"{name} decides: {gb(peak)} with {taken[s.field]}, {gb(other)} with "
-                    f"{values[s.field]}; say {s.option}"
-                )
+        value = s.ways[1][1]
+        other = next(b for _, values, b in cases if values == {**taken, s.field: value})
+        if s.field in names and (peak <= usable_bytes) != (other <= usable_bytes):
+            return (
+                f"{names[s.field]} decides: {gb(peak)} with {taken[s.field]}, {gb(other)} with "
+                f"{value}; say {s.option}"
+            )
     return ""

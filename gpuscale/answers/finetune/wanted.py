@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp")
+"""Degrees beside data parallelism, 1 where they are not said."""
+
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 
 
@@ -133,13 +136,8 @@ def wanted_of(
     together = word("sequence_parallel", ("on", "off"))
     return Wanted(
         n_gpus=n_gpus,
-        tp=one(asked, "tp", 1),
-        pp=one(asked, "pp", 1),
-        vpp=one(asked, "vpp", 1),
-        cp=one(asked, "cp", 1),
+        **{name: one(asked, name, 1) for name in DEGREES},
         cp_kind=word("cp_kind", tuple(CONTEXT_KINDS)),
-        ep=one(asked, "ep", 1),
-        etp=one(asked, "etp", 1),
         zero=None if asked.zero is None else one(asked, "zero", 0),
         micro_batch=one(asked, "micro_batch", 0) or None,
         global_batch=global_batch,
@@ -195,9 +193,8 @@ def _recompute_of(wanted: Wanted, habits: FinetuneParameters, software: Software
     return kind
 
 
-def _usual_micro(wanted: Wanted, dp: int, software: SoftwareSpec) -> int:
+def _usual_micro(wanted: Wanted, dp: int, habit: int) -> int:
     """Micro-batch of the framework, no larger than the batch that was asked for."""
-    habit = software.finetune.micro_batch if software.finetune else 1
     each = max(1, (wanted.global_batch or habit * dp) // dp)
     return next(n for n in range(min(habit, each), 0, -1) if each % n == 0)
 
@@ -227,7 +224,7 @@ def layout_of(
     if wanted.n_gpus % split:
         raise GpuscaleError(f"--gpus {wanted.n_gpus} is no multiple of tp*pp*cp = {split}")
     dp = wanted.n_gpus // split
-    micro = wanted.micro_batch or _usual_micro(wanted, dp, software)
+    micro = wanted.micro_batch or _usual_micro(wanted, dp, habits.micro_batch)
     batch = wanted.global_batch or dp * micro * wanted.pp
     if batch % (dp * micro):
         raise GpuscaleError(
@@ -236,27 +233,20 @@ def layout_of(
         )
     zero = wanted.zero
     if zero is None:  # context parallelism of such frameworks comes with shards
-        with_shards = wanted.cp > 1 and software.finetune and software.finetune.sharded
-        zero = 3 if with_shards else habits.zero_stage
+        zero = 3 if wanted.cp > 1 and habits.sharded else habits.zero_stage
         zero = min(zero, 2) if asked.base in GPTQ else zero
     together = wanted.sequence_parallel
     together = software.sequence_parallel if together is None else together
     offload = offload_of(wanted, habits)
-    parameters = "parameters" in offload
     kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
     kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
     layout = Layout(
         seq_len=seq_len,
         global_batch_size=batch,
         micro_batch_size=micro,
-        tp=wanted.tp,
-        pp=wanted.pp,
-        cp=wanted.cp,
-        ep=wanted.ep,
-        etp=wanted.etp,
-        vpp=wanted.vpp,
         dp=dp,
-        zero_stage=3 if parameters and wanted.zero is None else zero,
+        **{name: getattr(wanted, name) for name in DEGREES},
+        zero_stage=3 if "parameters" in offload and wanted.zero is None else zero,
         sequence_parallel=together and wanted.tp > 1,
         recompute=_recompute_of(wanted, habits, software),
         recompute_layers=wanted.recompute_layers,
