@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob
     from gpuscale.core.rl.step import RlCosts
-    from gpuscale.core.run.bill import Bill
     from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
@@ -248,17 +247,6 @@ def _fewest(asking: Asking, rl: RlJob) -> int | None:
     return None
 
 
-def _bill(asking: Asking, case: Case, e: RlEstimate, time_s: float, price: float | None) -> Bill:
-    return bill_of(
-        asking.asked,
-        case.loaded.cluster,
-        time_s,
-        e.n_gpus,
-        given=price,
-        tokens=e.tokens * time_s / e.step.step_s,
-    )
-
-
 def _document(
     asking: Asking,
     command: str,
@@ -273,12 +261,15 @@ def _document(
     steps = steps_of(asking.asked, rl)
     run_s = steps * e.step.step_s if steps else None
     time_s = run_s or e.step.step_s
-    bill = _bill(asking, case, e, time_s, price) if command == "plan" else None
+    tokens, cluster = e.tokens * time_s / e.step.step_s, case.loaded.cluster
+    bill = None
+    if command == "plan":
+        bill = bill_of(asking.asked, cluster, time_s, e.n_gpus, given=price, tokens=tokens)
     short = short_of_host(e.memory.host_bytes_per_node, asking.asked.host_memory)
     verdict = asking.verdict(case, rl)
     width = asking.costs.interval_factor_80
     r = RlAnswer(
-        fits=verdict.fits and rolls_out(e) and not short,
+        fits=verdict.fits and e.rolls_out and not short,
         fits_probability=verdict.probability,
         n_gpus=e.n_gpus,
         layout=case.job.layout,
@@ -330,11 +321,6 @@ def _laid_out(
     )
 
 
-def rolls_out(e: RlEstimate) -> bool:
-    """Whether the engine has room for a sequence."""
-    return e.rollout is None or e.rollout.fits
-
-
 def _inputs(case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
     names = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     return {**names, "n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)}
@@ -358,7 +344,7 @@ def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> st
         width=r.memory_interval_factor_80,
         chance=r.fits_probability,
         n_gpus=e.n_gpus,
-        short=bool(short) or not rolls_out(e),
+        short=bool(short) or not e.rolls_out,
     )
     if not r.fits:
         return f"{said}{short}."

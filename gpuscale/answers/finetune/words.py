@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.optimizers import state_bytes
+from gpuscale.core.quantity import format_time
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 
@@ -211,15 +212,5 @@ def peaks_text(memory: FinetuneMemory) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Time in a unit that people use.
-
-    >>> time_text(0.25), time_text(5400), time_text(3e5)
-    ('0.250 s', '1.50 h', '3.5 days')
-    """
-    if seconds < 120:
-        return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds:.3f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.2f} h"
-    return f"{seconds / 86400:.1f} days"
+    """Time to three digits, in a unit that people use."""
+    return format_time(seconds, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -138,17 +139,8 @@ def largest_micro_batch(bench: Bench, job: Job) -> int:
 
 
 def _largest(holds: Callable[[int], bool], most: int) -> int:
-    """Largest n up to `most` that holds, memory growing with n."""
-    if not holds(1):
-        return 0
-    low = 1
-    while low < most and holds(min(2 * low, most)):
-        low = min(2 * low, most)
-    high = min(2 * low, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    """Largest n up to `most` that holds, memory growing with n; 0 if 1 does not."""
+    return bisect_left(range(1, most + 1), True, key=lambda n: not holds(n))
 
 
 def sharded(job: Job, n_gpus: int, zero_stage: int | None = None) -> Job:

@@ -107,17 +107,9 @@ def _as_routed(
     """
     layout = job.layout
     if layout.ep > 1:
-        busy = p.expert_imbalance
-        return (
-            mlp._replace(
-                linear_fwd_s=busy * mlp.linear_fwd_s,
-                linear_bwd_s=busy * mlp.linear_bwd_s,
-                dispatch_fwd_s=busy * mlp.dispatch_fwd_s,
-                dispatch_bwd_s=busy * mlp.dispatch_bwd_s,
-                dispatched_bytes=busy * mlp.dispatched_bytes,
-            ),
-            sw,
-        )
+        names = ("linear_fwd_s", "linear_bwd_s", "dispatch_fwd_s", "dispatch_bwd_s")
+        busy = {n: p.expert_imbalance * getattr(mlp, n) for n in (*names, "dispatched_bytes")}
+        return mlp._replace(**busy), sw
     each = p.expert_launch_s
     if layout.zero_stage == 3 and layout.dp > 1:
         each += p.expert_gather_s

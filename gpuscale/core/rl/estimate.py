@@ -113,6 +113,11 @@ class RlEstimate:
     tokens: float  # of prompts and responses, one step
 
     @property
+    def rolls_out(self) -> bool:
+        """Whether the engine has room for a sequence."""
+        return self.rollout is None or self.rollout.fits
+
+    @property
     def tokens_per_s(self) -> float:
         """Tokens of prompts and responses per second, all GPUs. [1/s]."""
         return self.tokens / self.step.step_s
@@ -224,19 +229,12 @@ def rl_memory(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """Passes over the samples of a step. [s]."""
-
-    update_s: float
-    forward_s: float  # log-probabilities, without gradients
-
-
-def _passes(bench: Bench, job: Job, rl: RlJob, slow: float) -> _Passes:
+def _passes(bench: Bench, job: Job, rl: RlJob, slow: float) -> tuple[float, float]:
+    """(update, log-probabilities without gradients) over the samples of a step. [s]."""
     learned = update_job(job, rl)
     once = replace(learned, layout=replace(learned.layout, recompute="none"))
     forward = slow * FORWARD_FRAC * rl.updates * bench.step(once).step_s
-    return _Passes(slow * rl.updates * bench.step(learned).step_s, forward)
+    return slow * rl.updates * bench.step(learned).step_s, forward
 
 
 def _apart(job: Job, rl: RlJob) -> Job:
@@ -296,10 +294,10 @@ def rl_estimate(
     """
     held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl, reward=rl.reward)
     lengths = responses(rl.response_tokens, rl.max_response_tokens)
-    own = _passes(bench, job, rl, costs.update_factor)
-    other = own
+    update, forward = other_update, other_forward = _passes(bench, job, rl, costs.update_factor)
     if critic or rl.critic_gpus:
-        other = _passes(critic or bench, _apart(job, rl), rl, costs.update_factor)
+        apart = critic or bench, _apart(job, rl)
+        other_update, other_forward = _passes(*apart, rl, costs.update_factor)
     found, roll_s, sync, switch = None, 0.0, 0.0, 0.0
     if engine is not None:
         found, sync, switch = _engine_times(bench, job, rl, engine, lengths, costs)
@@ -308,11 +306,11 @@ def rl_estimate(
     refers = held.reference or (rl.kl and job.method.adapts)
     step = RlStep(
         rollout_s=roll_s,
-        logprob_s=own.forward_s if rl.method != "dpo" else 0.0,
-        reference_s=own.forward_s if refers else 0.0,
-        reward_s=other.forward_s if held.reward else 0.0,
-        critic_s=other.update_s + other.forward_s if held.critic else 0.0,
-        train_s=own.update_s,
+        logprob_s=forward if rl.method != "dpo" else 0.0,
+        reference_s=forward if refers else 0.0,
+        reward_s=other_forward if held.reward else 0.0,
+        critic_s=other_update + other_forward if held.critic else 0.0,
+        train_s=update,
         sync_s=sync,
         switch_s=switch,
         overhead_s=costs.step_overhead_s if held.rollout else 0.0,
