@@ -22,7 +22,7 @@ from gpuscale.core.finetune.method import Method, counts
 from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.finetune.remedy import remedies
-from gpuscale.core.finetune.search import Space, best_by_count, candidates
+from gpuscale.core.finetune.search import Space, candidates, fastest
 from gpuscale.core.finetune.states import held, layer_params
 from gpuscale.core.finetune.step import _adapter_s, _as_routed, _trained, host_update_s, loss_time
 from gpuscale.core.layout import Layout
@@ -140,36 +140,35 @@ def test_rows_are_padded_to_the_longest_of_a_micro_batch(known):
 
 def test_candidates_of_a_small_space():
     """A batch of two: twice two rows of two ranks are more, one GPU has nothing to shard."""
-    space = Space((1, 2, 3), (0, 3), (1, 2), ("none",))
-    assert [shape(j) for j in candidates(job(global_batch_size=2), space)] == [
+    space = Space((0, 3), (1, 2), ("none",))
+    found = [shape(j) for n in (1, 2, 3) for j in candidates(job(global_batch_size=2, dp=n), space)]
+    assert found == [
         (1, 0, 1, 2), (1, 0, 2, 2), (2, 0, 1, 2), (2, 3, 1, 2), (3, 0, 1, 3), (3, 3, 1, 3),
     ]  # fmt: skip
-    large = [shape(j) for j in candidates(job(global_batch_size=4), Space((2,), (0,), (1, 2, 4)))]
+    four = job(global_batch_size=4, dp=2)
+    large = [shape(j) for j in candidates(four, Space((0,), (1, 2, 4)))]
     assert large == [(2, 0, 1, 4), (2, 0, 2, 4)] * 2  # none recomputed and all
-    assert [j.layout.recompute for j in candidates(job(), Space((1,), (0,), (1,)))] == [
+    assert [j.layout.recompute for j in candidates(job(), Space((0,), (1,)))] == [
         "none", "full",
     ]  # fmt: skip
-    halves = list(candidates(job(tp=2), Space((1, 2, 3, 4), (0,), (1,), ("none",))))
-    assert [j.layout.n_gpus for j in halves] == [2, 4]
-    deep = candidates(job(pp=2, cp=3), Space((2, 3, 6), (0,), (1,), ("none",)))
+    deep = candidates(job(pp=2, cp=3), Space((0,), (1,), ("none",)))
     assert [j.layout.n_gpus for j in deep] == [6]
-    moved = (frozenset({"optimizer"}), frozenset({"activations"}))
-    away = list(candidates(job(), Space((1,), (0, 3), (1,), ("none",), moved)))
-    assert [
-        (j.layout.zero_stage, j.layout.offload_optimizer, j.layout.offload_activations)
-        for j in away
-    ] == [(0, True, False), (0, False, True), (3, True, False), (3, False, True)]
-    assert [j.offload for j in away] == list(moved) * 2
+    for moved in (frozenset({"optimizer"}), frozenset({"activations"})):
+        away = list(candidates(job(), Space((0, 3), (1,), ("none",), moved)))
+        assert [j.layout.zero_stage for j in away] == [0, 3]
+        assert all(j.offload == moved for j in away)
+        assert all(j.layout.offload_optimizer == ("optimizer" in moved) for j in away)
 
 
-def test_the_fastest_that_fits_of_each_count():
+def test_the_fastest_that_fits():
     def trial(j):
-        speed = 10 * j.layout.dp - abs(j.layout.micro_batch_size - 2)
-        return SimpleNamespace(job=j, step=SimpleNamespace(tokens_per_s=speed))
+        return SimpleNamespace(
+            job=j, step=SimpleNamespace(tokens_per_s=10 - abs(j.layout.micro_batch_size - 2))
+        )
 
     fake = SimpleNamespace(fits=lambda j: j.layout.dp != 2, legal=lambda _: True, trial=trial)
-    found = best_by_count(fake, job(global_batch_size=8), Space((4, 2, 1), (0,)))
-    assert [shape(t.job)[::2] for t in found] == [(1, 2), (4, 2)]
+    found = [fastest(fake, job(global_batch_size=8, dp=n), Space((0,))) for n in (4, 2, 1)]
+    assert [t and shape(t.job)[::2] for t in found] == [(4, 2), None, (1, 2)]
 
 
 # --- remedies ------------------------------------------------------------------------------------

@@ -169,6 +169,13 @@ def optimizer_of(asked: Tuning, habits: FinetuneParameters, fused: bool) -> Opti
         ) from None
 
 
+def _attention_of(software: SoftwareSpec, taken: Mapping[str, Habit]) -> str:
+    """Kernel of attention, by the framework's habit."""
+    if "attention" in taken and taken["attention"].value == "eager":
+        return "eager"
+    return "flash2" if software.flash_generation == "2" else "best"
+
+
 def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Site]:
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
     known: dict[tuple[str, bool, str, str], Site] = {}
@@ -215,16 +222,13 @@ def make_case(
     in_rl = wanted.seq_len if method else None  # of prompt and response
     seq_len = in_rl or seq_len_of(asked, wanted, model, habits)
     _check_lengths(asked, seq_len)
-    flash = "flash2" if software.flash_generation == "2" else "best"
-    if "attention" in taken and taken["attention"].value == "eager":
-        flash = "eager"
     job = Job(
         method=method_of(asked, model, kind, habits),
         optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
         layout=layout_of(asked, wanted, model, software, seq_len, family),
         loss=asked.loss or habits.loss,
         offload=frozenset(offload_of(wanted, habits)),
-        attention=asked.attention or flash,
+        attention=asked.attention or _attention_of(software, taken),
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
     )

@@ -62,6 +62,12 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
         "fragmentation_bytes": True,
     }
     more = {
+        "n_layers": model.n_layers,
+        "hidden_size": model.hidden_size,
+        "vocab_size": model.vocab_size,
+        "adapter_params": whole.adapter_params,
+        "adapter_weights_bytes": p.adapter_weights_bytes,
+        "adapter_gradients_bytes": p.adapter_gradients_bytes,
         "bytes_per_linear": linear,
         "linear_params": linears,
         "bytes_per_other": edge,
@@ -73,7 +79,7 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
         "reserved_over_allocated": fragmentation_of(layout.zero_stage, p),
     }
     children = tuple(
-        term_of(name, "bytes", formula, source, memory, whole, model, p, **more)
+        term_of(name, "bytes", formula, source, memory, **more)
         for name, (formula, source) in FORMULAS.items()
         if shown[name]
     )

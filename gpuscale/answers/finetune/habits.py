@@ -9,7 +9,7 @@ from gpuscale.answers.finetune.asked import RL
 from gpuscale.io.frameworks import framework_habits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gpuscale.core.habits import Habit
     from gpuscale.core.rl.step import RlCosts
@@ -77,18 +77,18 @@ def _weights(each: float, facts: Mapping[str, str], base: str | None) -> dict[st
     return {} if base else {"frozen_bytes": each}
 
 
+RL_OWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "engine": ("engine", str),
+    "engine_frac": ("engine_share", float),
+    "engine_sleeps": ("engine_sleeps", lambda value: value == "all"),
+    "states_leave": ("states_leave", lambda value: value == "all"),
+    "reference": ("reference", bool),
+    "group": ("group", int),
+}
+"""Field of `RlCosts` -> (habit, how it is read)."""
+
+
 def with_rl_habits(costs: RlCosts, habits: Mapping[str, Habit]) -> RlCosts:
     """Costs and habits of an RL framework, with those of the version that was named."""
-
-    def own(field: str, default: Any) -> Any:
-        return habits[field].value if field in habits else default
-
-    return replace(
-        costs,
-        engine=own("engine", costs.engine),
-        engine_frac=float(own("engine_share", costs.engine_frac)),
-        engine_sleeps=own("engine_sleeps", "all") == "all",
-        states_leave=own("states_leave", "all") == "all",
-        reference=bool(own("reference", costs.reference)),
-        group=int(own("group", costs.group)),
-    )
+    own = {k: read(habits[h].value) for k, (h, read) in RL_OWN.items() if h in habits}
+    return replace(costs, **own)

@@ -12,6 +12,8 @@ from gpuscale.answers.finetune.case import default_software, make_case
 from gpuscale.answers.finetune.memory import inputs_of, kept_job, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
+    Option,
+    TuningPlan,
     compared,
     compared_text,
     option_table,
@@ -19,7 +21,6 @@ from gpuscale.answers.finetune.plan_blocks import (
     plan_terms,
     time_table,
 )
-from gpuscale.answers.finetune.plan_records import Option, TuningPlan
 from gpuscale.answers.finetune.summary import passed_over_points, plan_summary
 from gpuscale.answers.finetune.tried import best_on, bolder
 from gpuscale.answers.finetune.verdict import verdict_of
@@ -68,7 +69,8 @@ def tuning_plan(asked: Plan) -> Document:
         for n in _counts(asked):
             case = case_of(asked, where, n)
             cases.append(case)
-            found += [(case, t) for t in best_on(asked, case, n)]
+            if best := best_on(asked, case):
+                found.append((case, best))
     usd = _prices(asked, cases)
     if found:
         case, trial = min(found, key=lambda f: _rank(f, usd, asked))
@@ -276,7 +278,7 @@ def _result(
         return found.probability
 
     alone = len(found) == 1 and len(_places(asked)) == 1
-    bold = bolder(asked, case, chosen.n_gpus, trial) if alone else None
+    bold = bolder(asked, case, trial) if alone else None
     return TuningPlan(
         fits=trial.fits,
         fits_probability=chance(trial.job),

@@ -8,20 +8,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import job_of, make_case
-from gpuscale.answers.finetune.degrees import by_trainer, degrees
 from gpuscale.answers.finetune.habits import job_facts, with_rl_habits
-from gpuscale.answers.finetune.rl_asked import rl_job, steps_of
+from gpuscale.answers.finetune.rl_asked import by_trainer, degrees, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
+    RlAnswer,
+    Split,
     head_lines,
     memory_table,
     phase_table,
     rl_facts,
     rl_fields,
+    rl_terms,
     split_table,
     taken_of,
 )
-from gpuscale.answers.finetune.rl_records import RlAnswer, Split
-from gpuscale.answers.finetune.rl_terms import rl_terms
 from gpuscale.answers.finetune.summary import rl_summary
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import Wanted

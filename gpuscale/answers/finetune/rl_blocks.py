@@ -1,19 +1,65 @@
-"""Tables, facts and terms of an answer about RL."""
+"""An answer about RL: what it says as data, its tables, facts and terms."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.words import head_text, time_text
 from gpuscale.answers.money import bill_rows
+from gpuscale.answers.run_terms import Held, bill_terms
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.terms import usable_term
+from gpuscale.core.records import Term
+from gpuscale.core.rl.estimate import RlEstimate
+from gpuscale.core.run.bill import Bill
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
-    from gpuscale.answers.finetune.rl_records import RlAnswer, Split
-    from gpuscale.core.rl.estimate import RlEstimate, RlJob
+    from gpuscale.core.rl.estimate import RlJob
+    from gpuscale.specs.gpu import GpuSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A split of the GPUs between rollout and training."""
+
+    train_gpus: int
+    rollout_gpus: int
+    step_s: float
+    bound: str
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RlAnswer:
+    """A step of RL and its memory."""
+
+    fits: bool
+    fits_probability: float
+    n_gpus: int
+    layout: Layout  # of training
+    step_s: float
+    step_low_s: float  # 80 % interval
+    step_high_s: float
+    tokens_per_s: float
+    samples_per_s: float
+    bound: str
+    peak_bytes: float
+    capacity_bytes: float
+    memory_interval_factor_80: float
+    estimate: RlEstimate
+    steps: int | None  # of the run
+    run_s: float | None
+    cost_usd: float | None
+    bill: Bill | None  # of the run, or of a step where no steps are given; None for `memory`
+    fewest_gpus: int | None  # None: not asked for, or no number holds it
+    splits: tuple[Split, ...]
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
+
 
 PHASES = (
     ("rollout", "rollout_s"),
@@ -151,3 +197,72 @@ def taken_of(asked: Any, case: Case, rl: RlJob, e: RlEstimate) -> tuple[str, ...
     if e.rollout_tp and not asked.rollout_tp and rl.engine != "hf":
         taken.append(f"rollout TP {e.rollout_tp}, the fastest that fits (--rollout-tp)")
     return tuple(taken)
+
+
+def rl_terms(rl: RlJob, e: RlEstimate, r: RlAnswer, gpu: GpuSpec) -> tuple[Term, ...]:
+    """Explain step, throughput, memory, run and bill."""
+    terms = [
+        _step(e),
+        Term(
+            "tokens_per_s",
+            r.tokens_per_s,
+            "",
+            "tokens / step_s",
+            {"tokens": e.tokens, "step_s": r.step_s},
+            "prompts and responses of a step, all GPUs",
+        ),
+        *_memory(rl, e, r),
+        usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, r.capacity_bytes),
+    ]
+    if r.run_s is not None and r.steps is not None:
+        run = {"steps": float(r.steps), "step_s": r.step_s}
+        terms.append(Term("run_s", r.run_s, "s", "steps * step_s", run, "steps of the run"))
+    if r.bill is not None:
+        terms += bill_terms(r.bill, Held(r.run_s or r.step_s, float(e.n_gpus)))
+    return tuple(terms)
+
+
+def _step(e: RlEstimate) -> Term:
+    parts = {key: getattr(e.step, key) for _, key in PHASES}
+    formula = " + ".join(parts)
+    if e.step.engine == "async" or e.step.critic_apart:
+        policy, critic = "logprob_s + reference_s + train_s + switch_s", "reward_s + critic_s"
+        learn = f"max({policy}, {critic})" if e.step.critic_apart else f"{policy} + {critic}"
+        both = f"max(rollout_s, {learn})" if e.step.engine == "async" else f"rollout_s + {learn}"
+        formula = f"{both} + sync_s + overhead_s"
+    source = "rollout by the serving model, the rest by the training model; presets/run/rl.toml"
+    return Term("step_s", e.step.step_s, "s", formula, parts, source)
+
+
+def _memory(rl: RlJob, e: RlEstimate, r: RlAnswer) -> tuple[Term, ...]:
+    m = e.memory
+    beside = {
+        "policy_bytes": m.policy.total_bytes,
+        "reference_bytes": m.reference_bytes,
+        "critic_bytes": m.critic_bytes,
+        "engine_bytes": m.engine_bytes,
+    }
+    formula = " + ".join(beside)
+    text = "policy at its training peak, the frozen reference, critic and reward model"
+    if m.rollout_bytes and rl.offload_states:  # the reference comes in for its own pass alone
+        p = m.policy
+        states = p.base_bytes + p.gradients_bytes + p.optimizer_bytes + p.adapter_bytes
+        beside["policy_states_bytes"] = states
+        formula = (
+            "max(policy_bytes + critic_bytes, policy_states_bytes + reference_bytes + critic_bytes)"
+            " + engine_bytes"
+        )
+        text += "; the reference is on the GPU for its own forward pass alone"
+    training = Term("train_bytes", m.train_bytes, "bytes", formula, beside, text)
+    moments = {"train_bytes": m.train_bytes, "rollout_bytes": m.rollout_bytes}
+    return (
+        Term(
+            name="peak_bytes",
+            value=r.peak_bytes,
+            unit="bytes",
+            formula="max(train_bytes, rollout_bytes)",
+            inputs=moments,
+            source="the larger of the two moments of a step",
+            children=(training,),
+        ),
+    )

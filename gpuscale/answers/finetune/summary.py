@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.finetune.memory import TuningMemory
-    from gpuscale.answers.finetune.plan_records import TuningPlan
-    from gpuscale.answers.finetune.rl_records import RlAnswer
+    from gpuscale.answers.finetune.plan_blocks import TuningPlan
+    from gpuscale.answers.finetune.rl_blocks import RlAnswer
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.remedy import Remedy

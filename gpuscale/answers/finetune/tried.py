@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.words import short_of_host
 from gpuscale.core.finetune.bench import host_bytes_per_node
-from gpuscale.core.finetune.search import Space, best_by_count
+from gpuscale.core.finetune.search import Space, fastest
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
 
 
-def _stages(asked: Plan, job: Job, n: int) -> tuple[tuple[int, ...], ...]:
+def _stages(asked: Plan, job: Job) -> tuple[tuple[int, ...], ...]:
     """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
     habit = job.layout.zero_stage
-    if asked.zero is not None or n == 1 or not job.method.shardable:
+    if asked.zero is not None or job.layout.n_gpus == 1 or not job.method.shardable:
         return ((habit,),)
     if habit == 1:
         return (1,), (3,)
@@ -28,16 +28,14 @@ def _stages(asked: Plan, job: Job, n: int) -> tuple[tuple[int, ...], ...]:
     return (tuple(dict.fromkeys((habit, *also, 3))),)
 
 
-def _space(asked: Plan, case: Case, stages: tuple[int, ...], n: int) -> Space:
-    layout = case.job.layout
-    pinned = asked.micro_batch is not None
+def _space(asked: Plan, job: Job, stages: tuple[int, ...], offload: frozenset[str]) -> Space:
+    layout = job.layout
     told = asked.recompute is not None or asked.recompute_layers is not None
     return Space(
-        n_gpus=(n,),
         zero_stages=stages,
-        micro_batches=(layout.micro_batch_size,) if pinned else None,
+        micro_batches=None if asked.micro_batch is None else (layout.micro_batch_size,),
         recomputes=(layout.recompute,) if told else ("none", "full"),
-        offloads=(case.job.offload,),
+        offload=offload,
     )
 
 
@@ -45,9 +43,9 @@ ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
 """Ends of the memory interval that must fit, in turn, by --fit."""
 
 FALLBACKS = (
-    ("optimizer", "gradients"),
-    ("parameters", "optimizer", "gradients"),
-    ("parameters", "optimizer", "gradients", "activations"),
+    frozenset({"optimizer", "gradients"}),
+    frozenset({"parameters", "optimizer", "gradients"}),
+    frozenset({"parameters", "optimizer", "gradients", "activations"}),
 )
 """Offloads tried, in turn, where nothing fits without or more room may pay."""
 
@@ -59,31 +57,23 @@ WORTH_SAYING = 1.03
 """Speed over the chosen way's from which one that fits less surely is named beside it."""
 
 
-def best_on(asked: Plan, case: Case, n: int) -> tuple[Trial, ...]:
-    """Best way on n GPUs, offloading where it must or where the room that it makes is worth it."""
-    turns = _stages(asked, case.job, n)
+def best_on(asked: Plan, case: Case) -> Trial | None:
+    """Best way on the GPUs, offloading where it must or where the room that it makes pays."""
+    job = case.job
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
     tried = (
-        best_by_count(bench, case.job, _space(asked, case, stages, n))
-        for bench, stages in product(benches, turns)
+        fastest(bench, job, _space(asked, job, stages, job.offload))
+        for bench, stages in product(benches, _stages(asked, job))
     )
-    own = next((found for found in tried if found), ())
-    space = _space(asked, case, (3,), n)
+    own = next((found for found in tried if found), None)
     pinned = asked.offload is not None or asked.zero not in (None, 3)
-    if pinned or (own and (not asked.gpus or not _cramped(own[0], space))):
+    if pinned or (own and (not asked.gpus or not _cramped(asked, own))):
         return own  # where the number of GPUs is free, more of them come before the host
     for bench in benches:
-        got = [
-            best_by_count(
-                bench,
-                case.job.on_host(frozenset(moved)),
-                replace(space, offloads=(frozenset(moved),)),
-            )
-            for moved in FALLBACKS
-        ]
-        if got := [t for t in got if t and not _host_is_short(asked, case, t[0])]:
-            best = max(got, key=lambda t: t[0].step.tokens_per_s)
-            gain = best[0].step.tokens_per_s / own[0].step.tokens_per_s if own else WORTH_MOVING
+        ways = (fastest(bench, job, _space(asked, job, (3,), moved)) for moved in FALLBACKS)
+        if got := [t for t in ways if t and not _host_is_short(asked, case, t)]:
+            best = max(got, key=lambda t: t.step.tokens_per_s)
+            gain = best.step.tokens_per_s / own.step.tokens_per_s if own else WORTH_MOVING
             return best if gain >= WORTH_MOVING else own
     return own
 
@@ -92,19 +82,20 @@ USUAL_HOST_BYTES = 256e9
 """Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
 
 
-def bolder(asked: Plan, case: Case, n: int, chosen: Trial) -> Trial | None:
+def bolder(asked: Plan, case: Case, chosen: Trial) -> Trial | None:
     """Fastest way whose memory fits if it is what is expected, where the safe one is slower."""
     if asked.fit is not None or not chosen.fits:
         return None
-    found = best_on(replace(asked, fit="expected"), case, n)
+    found = best_on(replace(asked, fit="expected"), case)
     least = chosen.step.tokens_per_s * WORTH_SAYING
-    return found[0] if found and found[0].step.tokens_per_s > least else None
+    return found if found and found.step.tokens_per_s > least else None
 
 
-def _cramped(trial: Trial, space: Space) -> bool:
+def _cramped(asked: Plan, trial: Trial) -> bool:
     """Whether more room might pay: for a larger micro-batch, or less recompute."""
-    larger = space.micro_batches is None and trial.job.layout.n_micro_batches > 1
-    return larger or trial.job.layout.recompute != space.recomputes[0]
+    layout, told = trial.job.layout, asked.recompute is not None or asked.recompute_layers
+    larger = asked.micro_batch is None and layout.n_micro_batches > 1
+    return larger or (not told and layout.recompute != "none")
 
 
 def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:

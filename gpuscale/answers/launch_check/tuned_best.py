@@ -74,8 +74,7 @@ def _best(plan: Plan, have: Trial) -> Trial | None:
 
     def best(zero: int | None, offload: int | str | None) -> Trial | None:
         asked = replace(free, zero=zero, offload=offload)
-        found = best_on(asked, case_of(asked, plan.cluster[0], n_gpus), n_gpus)
-        return found[0] if found else None
+        return best_on(asked, case_of(asked, plan.cluster[0], n_gpus))
 
     parts = have.job.offload, have.job.offload - {"activations"}  # which go with recomputation
     ways = {",".join(sorted(moved)) or "none" for moved in parts}  # nor what a habit would move

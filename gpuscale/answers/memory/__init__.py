@@ -32,7 +32,7 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
         "gpuscale.answers.memory.serve:WeightsAnswer",
         "gpuscale.answers.memory.params:StatesAnswer",
         "gpuscale.answers.finetune.memory:TuningMemory",
-        "gpuscale.answers.finetune.rl_records:RlAnswer",
+        "gpuscale.answers.finetune.rl_blocks:RlAnswer",
     )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
     HEADLINES: ClassVar[tuple[str, ...]] = (

@@ -67,8 +67,8 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         "gpuscale.core.plan.records:PlanResult",
         "gpuscale.answers.plan.scan_document:ScanAnswer",
         "gpuscale.answers.plan.answer:JobAnswer",
-        "gpuscale.answers.finetune.plan_records:TuningPlan",
-        "gpuscale.answers.finetune.rl_records:RlAnswer",
+        "gpuscale.answers.finetune.plan_blocks:TuningPlan",
+        "gpuscale.answers.finetune.rl_blocks:RlAnswer",
         "gpuscale.answers.diagnose.records:Diagnosis",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"

@@ -191,9 +191,9 @@ def bytes_per_logit(job: Job, p: FinetuneParameters) -> float:
 
 def _moments(
     states: States,
-    kept: float,
-    working: float,
+    activations: tuple[float, float],
     logits: float,
+    *,
     logits_of_one: float,
     job: Job,
     p: FinetuneParameters,
@@ -204,6 +204,7 @@ def _moments(
     micro-batches; in the first layer's backward pass (the last to run) all gradients are; the
     optimizer steps on shards alone.
     """
+    kept, working = activations
     grads, again = states.gradients_bytes, job.layout.recompute == "full"
     early = grads if job.accumulates and not job.optimizer.in_backward else 0.0
     copies = 2.0 if job.loss == "chunked" else 1.0  # one of a chunk beside the sum so far
@@ -271,7 +272,7 @@ def stage_memory(
     held = in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
     logits = logits_bytes(model, job, p) if stage.has_head else 0.0
     one = layout.seq_len / layout.cp * model.vocab_size / layout.tp if stage.has_head else 0.0
-    moments = _moments(states, held * kept, working, logits, one, job, p)
+    moments = _moments(states, (held * kept, working), logits, logits_of_one=one, job=job, p=p)
     static = {
         "base_bytes": states.base_bytes,
         "adapter_bytes": states.adapter_bytes,
