@@ -214,12 +214,14 @@ def _moments(
     gathered = states.gathered_bytes + (edge if p.root_gathered else 0.0)
     at_loss = states.gathered_bytes + (1.0 if p.root_gathered else HEAD_OF_EDGES) * edge
     cast = states.cast_bytes
+    # recomputed, the copies go with the forward pass, before the gradient of the logits comes
+    grown = logits * max(0.0, 1.0 - EVALUATED_LOGIT_BYTES / max(bytes_per_logit(job, p), 1e-9))
     found = {
         "loss": {
             "gradients_bytes": first,
             "kept_bytes": kept,
             "logits_bytes": logits,
-            "gathered_bytes": at_loss + cast,
+            "gathered_bytes": at_loss + (max(0.0, cast - grown) if again else cast),
         },
         "backward": {
             "gradients_bytes": then,
