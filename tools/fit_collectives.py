@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gpuscale.core.kernel.residual_table import PlaneTable  # noqa: E402
 from gpuscale.core.network.calibration import (  # noqa: E402
     GENERAL_FABRIC,
     GENERAL_NETWORK_OP,
@@ -28,13 +29,19 @@ from gpuscale.core.network.calibration import (  # noqa: E402
     OpCalibration,
 )
 from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
+    LENGTH,
+    NOISE,
     PRIORS,
     RANK_AXIS,
+    RANK_SCALE,
     SIZE_AXIS,
+    SPREAD,
+    Fitted,
     Job,
     fit_ops,
     log_errors,
 )
+from gpuscale.evidence.fit.least_squares import smooth  # noqa: E402
 from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
 from gpuscale.evidence.score.gemm import read_gemm  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402
@@ -42,6 +49,7 @@ from gpuscale.io.calibration import link_spec  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "collectives.csv"
 OUT = ROOT / "presets" / "fabric"
+CLIP = 0.5  # largest log residual that a table follows
 ORIGIN = "tools/fit_collectives.py on gpuscale/data/validation/collectives.csv"
 
 NEAREST = {  # without measurements of their own: whose constants serve, and why
@@ -98,13 +106,33 @@ def grouped(rows: Sequence[CollectiveRow]) -> dict[Key, list[CollectiveRow]]:
     return {key: found[key] for key in sorted(found, key=order)}
 
 
+def fit_table(
+    rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration], job: Job, ops: Fitted
+) -> PlaneTable:
+    """Smooth what the constants leave over the log space of size and ranks."""
+    rows = [r for r in rows if r.time_s]
+    points = [(math.log(r.size_bytes), RANK_SCALE * math.log(r.n_ranks)) for r in rows]
+    left = [min(CLIP, max(-CLIP, -e)) for e in log_errors(rows, links, job, ops)]
+    mean = smooth(points, left, LENGTH, SPREAD, NOISE)
+    values = tuple(
+        mean(math.log(size), RANK_SCALE * math.log(n))
+        for size in SIZE_AXIS.points()
+        for n in RANK_AXIS.points()
+    )
+    return PlaneTable(SIZE_AXIS, RANK_AXIS, values)
+
+
 def fit_all(rows: Sequence[CollectiveRow]) -> dict[str, LinkCalibration]:
     """Constants of every link, the domains before the networks around them."""
     links: dict[str, LinkCalibration] = {}
     for key, group in grouped(rows).items():
         job = job_of(key)
         old = links.get(job.link) or replace(link_spec(job.link).to_core(), ops={})
-        links[job.link] = replace(old, ops={**old.ops, **fit_ops(group, links, job)})
+        ops = fit_ops(group, links, job)
+        if not job.one_port:
+            first = job.kinds[0]
+            ops[first] = replace(ops[first], table=fit_table(group, links, job, ops))
+        links[job.link] = replace(old, ops={**old.ops, **ops})
     return links
 
 

@@ -12,23 +12,17 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuscale.core.kernel.calibration import MatmulCalibration  # noqa: E402
-from gpuscale.evidence.fit.gemm_fit import (  # noqa: E402
-    AXES,
-    PRIORS,
-    fit_constants,
-    fit_rows,
-    log_errors,
-    rounded,
-)
-from gpuscale.evidence.fit.least_squares import Vector  # noqa: E402
+from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCalibration  # noqa: E402
+from gpuscale.core.kernel.residual_table import ResidualTable, tabulate  # noqa: E402
+from gpuscale.evidence.fit.gemm_fit import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
+from gpuscale.evidence.fit.least_squares import Vector, fit, smooth  # noqa: E402
 from gpuscale.evidence.score.gemm import GemmRow, parse_row, read_gemm  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402
 from gpuscale.io.calibration import arch_spec  # noqa: E402
@@ -52,6 +46,83 @@ NEAREST = {  # without enough measurements of their own
     "cdna2": "cdna3",
 }
 ORIGIN = "tools/fit_gemm.py on gpuscale/data/validation/gemm.csv"
+
+
+ERROR_SCALE = 0.08  # log error beyond which a row counts linearly
+CLIP = 0.5  # largest log residual that the table follows
+
+
+def to_vector(c: MatmulCalibration) -> Vector:
+    """Free parameters of a calibration, on the scales of `PRIORS`."""
+    out = []
+    for name, (scale, _) in PRIORS.items():
+        value = float(getattr(c, name))
+        if scale == "log":
+            value = math.log(value)
+        elif scale == "log-1":
+            value = math.log(value - 1.0)
+        out.append(value)
+    return out
+
+
+def from_vector(x: Sequence[float]) -> MatmulCalibration:
+    """Inverse of `to_vector`; exponents are held to their range."""
+    values: dict[str, Any] = {}
+    for (name, (scale, _)), v in zip(PRIORS.items(), x, strict=True):
+        if scale == "log":
+            v = math.exp(v)
+        elif scale == "log-1":
+            v = 1.0 + math.exp(min(v, 4.0))
+        elif scale == "unit":
+            v = min(1.0, max(0.0, v))
+        values[name] = v
+    return MatmulCalibration(**values)
+
+
+def log_errors(rows: Sequence[GemmRow], c: MatmulCalibration) -> Vector:
+    """log(expected / measured) of each row."""
+    archs: dict[tuple[str, str], ArchCalibration] = {}
+    for row in rows:
+        archs.setdefault((row.dtype, row.kernels), ArchCalibration("fit", {row.dtype: c}))
+    return [
+        math.log(row.expected_s(archs[row.dtype, row.kernels]) / row.time_s)
+        for row in rows
+        if row.time_s
+    ]
+
+
+def fit_constants(rows: Sequence[GemmRow], start: MatmulCalibration = GENERAL) -> MatmulCalibration:
+    """Physical constants by robust least squares on log times, with the priors of `PRIORS`."""
+    x = fit(
+        lambda x: log_errors(rows, from_vector(x)),
+        to_vector(start),
+        to_vector(GENERAL),
+        [spread for _, spread in PRIORS.values()],
+        ERROR_SCALE,
+    )
+    return from_vector(x)
+
+
+def fit_table(rows: Sequence[GemmRow], c: MatmulCalibration) -> ResidualTable:
+    """Smooth what the constants leave over the log space of (m, n, k)."""
+    points = [(math.log(r.m), math.log(r.n), math.log(r.k)) for r in rows]
+    left = [min(CLIP, max(-CLIP, -e)) for e in log_errors(rows, replace(c, table=None))]
+    mean = smooth(points, left, LENGTH, SPREAD, NOISE)
+    return tabulate(AXES, lambda m, n, k: mean(math.log(m), math.log(n), math.log(k)))
+
+
+def fit_rows(rows: Sequence[GemmRow], start: MatmulCalibration = GENERAL) -> MatmulCalibration:
+    """Constants and table from measured rows of one format and architecture."""
+    constants = rounded(fit_constants(rows, start))
+    return replace(constants, table=fit_table(rows, constants))
+
+
+def rounded(c: MatmulCalibration, digits: int = 4) -> MatmulCalibration:
+    """Constants to a few digits, as they are written to TOML."""
+    values = {
+        f.name: float(f"{getattr(c, f.name):.{digits}g}") for f in fields(c) if f.name in PRIORS
+    }
+    return replace(c, **values)  # type: ignore[arg-type]
 
 
 def groups() -> dict[tuple[str, str], list[GemmRow]]:

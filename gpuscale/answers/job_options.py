@@ -148,23 +148,12 @@ class JobOptions(KernelOptions):
     @property
     def job_settings(self) -> JobSettings:
         """What is set, as one record."""
+        from gpuscale.core.records import made_of
         from gpuscale.core.settings import JobSettings
 
-        return JobSettings(
-            cuda_graphs=self.cuda_graphs,
-            dispatcher=self.dispatcher,
+        return made_of(
+            JobSettings,
+            self,
             overlap_ep=None if self.overlap_ep is None else self.overlap_ep == "on",
-            moe_kernels=self.moe_kernels,
-            recompute_modules=self.recompute_modules,
-            offload_layers=self.offload_layers,
-            moments=self.moments,
-            gradients=self.gradients,
-            fp8_param_gather=None
-            if self.fp8_param_gather is None
-            else self.fp8_param_gather == "on",
-            recipe=self.recipe,
-            attention=self.attention,
-            loss=self.loss,
-            balance=self.balance,
-            maturity=self.maturity,
+            fp8_param_gather=self.fp8_param_gather and self.fp8_param_gather == "on",
         )

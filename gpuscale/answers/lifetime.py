@@ -125,16 +125,16 @@ def conditions_of(
     asked: Failing, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
 ) -> Conditions:
     """Say what a run meets: stops by the fleet's rate and `other_per_s` more, recovery, saves."""
+    from gpuscale.core.records import made_of
     from gpuscale.core.run.goodput import Conditions
     from gpuscale.io.run import recovery_s
 
-    return Conditions(
+    return made_of(
+        Conditions,
+        saved,
         n_gpus=n_gpus,
         per_node_day=fleet_of(asked, n_gpus).per_node_day,
         recovery_s=recovery_s(asked.recovery, n_gpus)[0],
-        load_s=saved.load_s,
-        blocking_s=saved.blocking_s,
-        write_s=saved.write_s,
         interval_s=asked.interval,
         other_per_s=other_per_s,
         straggler_frac=asked.stragglers,

@@ -133,30 +133,18 @@ def _counted(
     from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
     from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
     from gpuscale.core.model.params import count_params
+    from gpuscale.core.records import made_of
     from gpuscale.render.document import Document, Text
 
     spec = loaded.model
     params = count_params(spec)
     flops = flop_per_token(spec, tokens)
     groups = _groups(spec, params)
-    result = ModelAnswer(
-        name=spec.name,
-        n_layers=spec.n_layers,
-        hidden_size=spec.hidden_size,
-        vocab_size=spec.vocab_size,
+    result = made_of(
+        ModelAnswer,
+        spec,
+        params,
         params=params.total_params,
-        active_params=params.active_params,
-        active_params_excl_embedding=params.active_params_excl_embedding,
-        embedding_params=params.embedding_params,
-        head_params=params.head_params,
-        mixer_params=params.mixer_params,
-        ffn_params=params.ffn_params,
-        norm_params=params.norm_params,
-        extra_params=params.extra_params,
-        vision_params=params.vision_params,
-        mtp_params=params.mtp_params,
-        published_params=spec.published_params,
-        published_active_params=spec.published_active_params,
         forward_flop_per_token=flops.forward_flop,
         training_flop_per_token=flops.training_flop,
         attention_flop_per_token=flops.attention_flop,
@@ -164,11 +152,8 @@ def _counted(
         kv_bytes_per_token=kv_bytes_per_token(spec, element),
         kv_cache_bytes=kv_cache_bytes(spec, tokens, element),
         state_bytes=state_bytes(spec, element),
-        weight_bits=spec.weight_bits,
-        layers=spec.layers,
         groups=groups,
         sources=dict(spec.sources),
-        notes=spec.notes,
     )
     table = _layer_table(groups)
     title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
@@ -186,14 +171,14 @@ def _counted(
 
 
 def _groups(spec: ModelSpec, params: ModelParams) -> tuple[Group, ...]:
+    from gpuscale.core.records import made_of
+
     return tuple(
-        Group(
-            n_layers=g.n_layers,
+        made_of(
+            Group,
+            g,
             mixer=f"{g.mixer_name}: {spec.mixers[g.mixer_name].words()}",
             ffn=f"{g.ffn_name}: {_ffn_text(spec.ffns[g.ffn_name])}",
-            layer_params=g.layer_params,
-            active_layer_params=g.active_layer_params,
-            params=g.params,
         )
         for g in params.groups
     )

@@ -157,6 +157,7 @@ def owned_of(
     Raises GpuscaleError if the price of a machine, its power or that of electricity is nowhere
     said.
     """
+    from gpuscale.core.records import made_of
     from gpuscale.core.run.ownership import Owned
     from gpuscale.io.run import load_draw, load_purchase
 
@@ -174,21 +175,18 @@ def owned_of(
     ):
         if value is None:
             raise GpuscaleError(f"--own: `{key}` is not known", f'write {key} = "{example}"')
-    return Owned(
+    return made_of(
+        Owned,
+        spec,
         n_gpus=n_gpus,
         node_usd=node_usd or 0.0,
         gpus_per_node=cluster.gpus_per_node,
         node_power_w=power or 0.0,
-        life_years=spec.life_years,
         utilisation_frac=spec.utilisation,
         network_usd=spec.network_usd or 0.0,
-        facility_usd=spec.facility_usd,
         interest_frac=spec.interest,
-        residual_usd=spec.residual_usd,
         pue=spec.pue or pue,
         usd_per_kwh=price or 0.0,
-        colocation_usd_per_kw_month=spec.colocation_usd_per_kw_month,
-        staff_usd_per_year=spec.staff_usd_per_year,
         maintenance_frac=spec.maintenance,
     )
 

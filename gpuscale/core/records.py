@@ -1,10 +1,15 @@
-"""Records shared by all commands: terms of an explanation."""
+"""Records shared by all commands: terms of an explanation; records made of others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from inspect import signature
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +67,22 @@ def total_of(
     """Term of a sum of parts."""
     formula = " + ".join(parts)
     return Term(name, value, unit, formula, dict(parts), source, children=children)
+
+
+@lru_cache(maxsize=256)
+def _arguments(kind: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(signature(kind).parameters)
+
+
+def made_of(kind: Callable[..., T], *given: object, **more: Any) -> T:
+    """Call with arguments found by their names: in `more`, then in the first record that has each.
+
+    What none of them has is left to its default.
+
+    >>> made_of(Term, Term("a", 1.0, "s", source="b"), name="c")
+    Term(name='c', value=1.0, unit='s', formula='', inputs={}, source='b', children=())
+    """
+    for name in _arguments(kind):
+        if name not in more and (owner := next((g for g in given if hasattr(g, name)), None)):
+            more[name] = getattr(owner, name)
+    return kind(**more)

@@ -185,20 +185,18 @@ def _case(asked: Collective) -> Case:
 
 def _used(asked: Collective, case: Case) -> Used:
     from gpuscale.answers.collective.document import Used
+    from gpuscale.core.records import made_of
 
-    return Used(
-        op=asked.op,
+    return made_of(
+        Used,
+        asked,
+        case,
         cluster=case.spec.name,
-        catalogue=asked.catalogue,
-        n_gpus=case.n_gpus,
-        inner=asked.inner,
         algorithm=case.algorithm,
         hop_latency_s=asked.hop_latency,
-        oversubscription=asked.oversubscription,
         top_k=case.routing.top_k,
         routing=case.routing.kind,
         n_experts=case.routing.n_experts,
-        once_per_node=asked.once_per_node,
         changed=case.loaded.changes,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -11,7 +11,7 @@ from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import busbw_factor, traffic_factor
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
@@ -73,8 +73,8 @@ def _with(
     ring_s: float | None = None,
     switch_bytes: dict[str, float] | None = None,
 ) -> CollectiveAnswer:
-    given = {f.name: getattr(found, f.name) for f in fields(found)}
-    return CollectiveAnswer(**given, expected=expected, ring_s=ring_s, switch_bytes=switch_bytes)
+    more = {"expected": expected, "ring_s": ring_s, "switch_bytes": switch_bytes}
+    return made_of(CollectiveAnswer, found, **more)
 
 
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:

@@ -175,30 +175,21 @@ def _parameters(
 
 def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
     """Build the bare formulas with the recipe and settings of the job."""
-    return replace(
-        ideal,
-        weights_bytes=p.weights_bytes,
-        gradients_bytes=p.gradients_bytes,
-        gradients_bytes_fp16=p.gradients_bytes_fp16,
-        master_bytes=p.master_bytes,
-        optimizer_bytes=p.optimizer_bytes,
-        sharded_weights_bytes=p.sharded_weights_bytes,
-        fused_cross_entropy=p.fused_cross_entropy,
-        loss=p.loss,
-        fused_linear_ce=p.fused_linear_ce,
-        logits_bytes=min(ideal.logits_bytes, p.logits_bytes),
-        fused_logits_bytes=min(ideal.fused_logits_bytes, p.fused_logits_bytes),
-        hidden_bytes=min(ideal.hidden_bytes, p.hidden_bytes),
-        ffn_bytes=min(ideal.ffn_bytes, p.ffn_bytes),
-        per_op_frac=p.per_op_frac,
-        selective_per_op=p.selective_per_op,
-        quantised_inputs=p.quantised_inputs,
-        narrow_weights=p.narrow_weights,
-        fp8_orientations=p.fp8_orientations,
-        unfused_attention=p.unfused_attention,
-        stage_split=p.stage_split,
-        expert_imbalance=p.expert_imbalance,
-    )
+    kept = {name: getattr(p, name) for name in OF_JOB}
+    least = {name: min(getattr(ideal, name), getattr(p, name)) for name in LEAST}
+    return replace(ideal, **kept, **least)
+
+
+OF_JOB = (
+    "weights_bytes gradients_bytes gradients_bytes_fp16 master_bytes optimizer_bytes "
+    "sharded_weights_bytes fused_cross_entropy loss fused_linear_ce per_op_frac selective_per_op "
+    "quantised_inputs narrow_weights fp8_orientations unfused_attention stage_split "
+    "expert_imbalance"
+).split()
+"""Parameters of the recipe and the settings, which the bare formulas take too."""
+
+LEAST = "logits_bytes fused_logits_bytes hidden_bytes ffn_bytes".split()
+"""Parameters that settings can lower below the bare formula's."""
 
 
 def _document(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import fields_of
@@ -11,7 +11,7 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.roofline.axes import AXES
 from gpuscale.answers.roofline.records import AxisRow, Limit, Links
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Table, Text
 
@@ -129,7 +129,7 @@ def axis_document(
     exceeded = any(r.verdict.startswith("communication") for r in judged)
     if axis in ("dp", "fsdp", "moe-dp") and judged:
         exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
-    shown = tuple(Limit(*(getattr(r, f.name) for f in fields(Limit))) for r in rows)
+    shown = tuple(made_of(Limit, r) for r in rows)
     return Document(
         command="roofline",
         inputs={

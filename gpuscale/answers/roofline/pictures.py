@@ -10,6 +10,7 @@ from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.model.operators import Operator, operators
 from gpuscale.core.quantity import format_count
+from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_arch
 from gpuscale.render.pictures.roofline import limits_over_gpus, operator_roofline
@@ -47,17 +48,9 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
         roof = min(peak, op.intensity * hbm)
         if not op.m:
             return roof
-        time_s = expected_matmul_time_s(
-            op.m,
-            op.n,
-            k=op.k,
-            dtype=dtype,
-            arch=arch,
-            peak_flop_per_s=peak,
-            hbm_bytes_per_s=hbm,
-            n_units=gpu.n_compute_units,
-            l2_bytes=gpu.l2_bytes,
-        )
+        more = {"dtype": dtype, "arch": arch, "peak_flop_per_s": peak}
+        units = gpu.n_compute_units
+        time_s = made_of(expected_matmul_time_s, op, gpu, n_units=units, **more)
         return min(roof, op.flop / time_s)
 
     groups: dict[str, list[tuple[str, float, float]]] = {}

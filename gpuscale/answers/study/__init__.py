@@ -25,16 +25,13 @@ class Study(Question):
     _: KW_ONLY
     jobs: Asked[int | None] = whole("Processes. [default: one per core]", most=1024)
     out: Asked[str | None] = text(
-        "Answers, .csv or .parquet. [default: the study's name with .csv]", metavar="FILE"
+        "Answers, a .csv file. [default: the study's name with .csv]", metavar="FILE"
     )
     fresh: Asked[bool] = flag("Start over; else what is in the file is not asked again.")
     rank: Asked[str | None] = text(
         "Key to rank by, smallest first; with a leading - largest first. [default: the file's]"
     )
     top: Asked[int] = whole("Best jobs to show.", 10, most=1000)
-    dask: Asked[str | None] = text(
-        "Address of a Dask scheduler to run on, instead of own processes (extra `dask`)."
-    )
 
     def known_keys(self) -> tuple[str, ...]:
         """Keys that its answer may have, for a requirement on it."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study.jobs import Job, StudyFile, answer_job, read_study
-from gpuscale.answers.study.table import Rows, to_parquet
+from gpuscale.answers.study.table import Rows
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.save import check_target, is_stream
 
@@ -58,11 +57,10 @@ def study_document(asked: Study) -> Document:
     study = read_study(asked.file)
     columns, rank = _columns(asked, study)
     out = asked.out or Path(asked.file).with_suffix(".csv").name
-    target = check_target(out, "--out", (".csv", ".parquet"))
+    target = check_target(out, "--out", (".csv",))
     if is_stream(target):
         raise GpuscaleError(f"--out {out}: a study goes on in its file: name a regular one")
-    kept_in = target if target.suffix == ".csv" else target.with_suffix(".parquet.csv")
-    rows = Rows(kept_in, columns, asked.fresh)
+    rows = Rows(target, columns, asked.fresh)
     left = [job for job in study.jobs if job.key not in rows.done]
     n_kept = len(study.jobs) - len(left)
     interrupted = False
@@ -72,8 +70,6 @@ def study_document(asked: Study) -> Document:
         interrupted = True
     finally:
         rows.close()
-    if target != kept_in and not interrupted:
-        to_parquet(kept_in, target)
     return _document(
         asked, study, rows=rows, rank=rank, n_kept=n_kept, target=target, interrupted=interrupted
     )
@@ -90,43 +86,17 @@ def _headlines(question: str) -> tuple[str, ...]:
     return found
 
 
-@contextmanager
-def executor_of(asked: Study, n_left: int) -> Iterator[tuple[Executor | None, int]]:
-    """(Executor, its width): own processes, a Dask cluster, or none for one process."""
-    if asked.dask is not None:
-        try:
-            from distributed import Client  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise GpuscaleError(
-                "--dask needs the package distributed", "install gpuscale with the extra `dask`"
-            ) from None
-        try:
-            client = Client(asked.dask, timeout="10s")
-        except (OSError, TimeoutError, ValueError) as error:
-            raise GpuscaleError(f"--dask {asked.dask}: cannot be reached: {error}") from None
-        try:
-            yield client.get_executor(), max(1, sum(client.nthreads().values()))
-        finally:
-            client.close()
-        return
-    n = min(asked.jobs or os.cpu_count() or 1, max(1, n_left))
-    if n == 1:
-        yield None, 1
-        return
-    with ProcessPoolExecutor(n) as pool:
-        yield pool, n
-
-
 def _run(asked: Study, study: StudyFile, left: list[Job], rows: Rows) -> None:
     """Answer what is left; every answer is in the file before the next is waited for."""
     progress = JobsProgress(len(left))
     show = tuple(c for c in rows.columns if c not in ("key", "answer", "note", *study.varied))
-    with executor_of(asked, len(left)) as (pool, width):
-        if pool is None:
-            for job in left:
-                _keep(rows, job, answer_job(study.question, job.fields, show))
-                progress.step()
-        else:
+    width = min(asked.jobs or os.cpu_count() or 1, len(left))
+    if width <= 1:
+        for job in left:
+            _keep(rows, job, answer_job(study.question, job.fields, show))
+            progress.step()
+    else:
+        with ProcessPoolExecutor(width) as pool:
             _on_pool(
                 pool,
                 AHEAD * width,

@@ -78,19 +78,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
     return str(csv_cell(line(value))) if isinstance(value, str) else str(value)
-
-
-def to_parquet(rows: Path, target: Path) -> None:
-    """Write the rows as Parquet, numbers as numbers.
-
-    Raises GpuscaleError where pyarrow (the extra `parquet`) is not installed.
-    """
-    try:
-        from pyarrow import csv as arrow  # type: ignore[import-not-found,unused-ignore]
-        from pyarrow import parquet
-    except ImportError:
-        raise GpuscaleError(
-            f"{target.name}: Parquet needs pyarrow",
-            "install gpuscale with the extra `parquet`, or write .csv",
-        ) from None
-    parquet.write_table(arrow.read_csv(rows), target)

@@ -10,7 +10,7 @@ from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, made_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.timeline.build import timeline
 from gpuscale.core.timeline.records import DeviceTime
@@ -114,16 +114,13 @@ def _document(
     blocks.append(_table(line))
     blocks += changed(loaded)
     least = min(line.devices, key=lambda d: d.bubble_s)
-    result = TimelineResult(
+    result = made_of(
+        TimelineResult,
+        line,
         step_s=line.total_s,
-        window_s=line.window_s,
-        schedule_s=line.schedule_s,
         transfer_wait_s=line.wait_s,
         pass_time_scale=line.scale,
         bubble_frac=least.bubble_s / line.total_s,
-        n_micro_batches=line.n_micro_batches,
-        n_drawn_micro_batches=line.n_drawn_micro_batches,
-        schedule=line.schedule,
         stages=line.devices,
     )
     inputs = {

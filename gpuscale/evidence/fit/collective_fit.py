@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuscale.core.kernel.residual_table import Axis, PlaneTable
+from gpuscale.core.kernel.residual_table import Axis
 from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,
     GENERAL_OP,
@@ -15,7 +15,7 @@ from gpuscale.core.network.calibration import (
     LinkCalibration,
     OpCalibration,
 )
-from gpuscale.evidence.fit.least_squares import Vector, fit, smooth
+from gpuscale.evidence.fit.least_squares import Vector, fit
 from gpuscale.evidence.score.collectives import CollectiveRow
 
 PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation)
@@ -32,7 +32,6 @@ PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation)
 ERROR_SCALE = 0.1
 LENGTH, SPREAD, NOISE = 2.0, 0.2, 0.08  # natural logarithms of size; of the correction
 RANK_SCALE = 2.0  # a factor e in ranks counts as this many in size
-CLIP = 0.5
 SIZE_AXIS, RANK_AXIS = Axis(8, 2, 14), Axis(1, 1, 3)  # 256 B .. 16 GiB, 2 .. 8 ranks
 
 Fitted = Mapping[str, OpCalibration]
@@ -45,6 +44,11 @@ class Job:
     link: str
     kinds: tuple[str, ...]
     inner: bool  # inside the domain, or on the network
+
+    @property
+    def one_port(self) -> bool:
+        """Whether all ranks share a port, whatever the group."""
+        return not self.inner or self.link.startswith("pcie")
 
 
 def to_vector(c: OpCalibration) -> Vector:
@@ -109,11 +113,11 @@ def fit_ops(
     job: Job,
     start: OpCalibration | None = None,
 ) -> dict[str, OpCalibration]:
-    """Constants of the job's kinds, by robust least squares with priors; then its table.
+    """Constants of the job's kinds, by robust least squares with priors.
 
     The priors lie around `start`, by default the general constants.
     """
-    shared = not job.inner or job.link.startswith("pcie")  # one port, whatever the group
+    shared = job.one_port
     if start is None:
         start = GENERAL_OP if job.inner else GENERAL_NETWORK_OP
         start = replace(start, small_group_loss=0.0) if shared else start
@@ -135,27 +139,7 @@ def fit_ops(
         ERROR_SCALE,
         40,
     )
-    ops = {k: rounded(c) for k, c in split(x).items()}
-    if not shared:
-        first = job.kinds[0]
-        ops[first] = replace(ops[first], table=fit_table(rows, links, job, ops))
-    return ops
-
-
-def fit_table(
-    rows: Sequence[CollectiveRow], links: Mapping[str, LinkCalibration], job: Job, ops: Fitted
-) -> PlaneTable:
-    """Smooth what the constants leave over the log space of size and ranks."""
-    rows = [r for r in rows if r.time_s]
-    points = [(math.log(r.size_bytes), RANK_SCALE * math.log(r.n_ranks)) for r in rows]
-    left = [min(CLIP, max(-CLIP, -e)) for e in log_errors(rows, links, job, ops)]
-    mean = smooth(points, left, LENGTH, SPREAD, NOISE)
-    values = tuple(
-        mean(math.log(size), RANK_SCALE * math.log(n))
-        for size in SIZE_AXIS.points()
-        for n in RANK_AXIS.points()
-    )
-    return PlaneTable(SIZE_AXIS, RANK_AXIS, values)
+    return {k: rounded(c) for k, c in split(x).items()}
 
 
 def rounded(c: OpCalibration, digits: int = 4) -> OpCalibration:

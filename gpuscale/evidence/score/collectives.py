@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
+from gpuscale.core.records import made_of
 from gpuscale.evidence.score.gemm import measured_gpu, read_gemm, short_source
 from gpuscale.evidence.score.records import ScoredRow
 
@@ -82,17 +83,7 @@ class CollectiveRow:
         """Predicted time with given constants."""
         if fabric.nics_per_gpu != self.nics_per_gpu:
             fabric = replace(fabric, nics_per_gpu=self.nics_per_gpu)
-        return expected_collective_time_s(
-            self.op,
-            self.size_bytes,
-            n_ranks=self.n_ranks,
-            n_in_domain=self.n_in_domain,
-            fabric=fabric,
-            scaleup_bytes_per_s=self.scaleup_bytes_per_s,
-            scaleout_bytes_per_s=self.scaleout_bytes_per_s,
-            algorithm=self.algorithm,
-            host_launch_s=self.host_launch_s,
-        )
+        return made_of(expected_collective_time_s, self, fabric=fabric)
 
 
 def network_of(fabric: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.score.records import ScoredRow
 
@@ -109,22 +110,7 @@ class GemmRow:
 
     def expected_s(self, arch: ArchCalibration) -> float:
         """Predicted time; the operands may be in the cache, as in the benchmarks' loops."""
-        return expected_matmul_time_s(
-            self.m,
-            self.n,
-            k=self.k,
-            dtype=self.dtype,
-            arch=arch,
-            peak_flop_per_s=self.peak_flop_per_s,
-            hbm_bytes_per_s=self.hbm_bytes_per_s,
-            n_units=self.n_units,
-            l2_bytes=self.l2_bytes,
-            include_quant=self.include_quant,
-            out_bytes=self.out_bytes,
-            warm_l2=True,
-            kernels=self.kernels,
-            weight_bytes=self.weight_bytes,
-        )
+        return made_of(expected_matmul_time_s, self, arch=arch, warm_l2=True)
 
 
 @lru_cache(maxsize=64)
