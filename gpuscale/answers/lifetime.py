@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.answers.ask import PRETRAIN, Asked, Question, amount, text
+from gpuscale.answers.ask import PRETRAIN, Asked, Converted, Question, amount, text
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from gpuscale.core.run.failures import Fleet
     from gpuscale.core.run.goodput import Conditions, Outlook
     from gpuscale.specs.cluster import ClusterSpec
+
+def _store(value: Any, label: str) -> float | str:
+    """Kind of a store, or a bandwidth. [byte/s]."""
+    from gpuscale.answers import values
+    from gpuscale.io.run import names
+
+    if isinstance(value, str) and value.strip().lower() in names("stores"):
+        return value.strip().lower()
+    return values.quantity(value, "bytes_per_s", label)
+
 
 SMALL_GPUS = 2048
 """Below this, jobs also die of causes that no machine rate counts (RSC, arXiv:2410.21680)."""
@@ -40,8 +50,12 @@ class Failing(Question):
     saver: Asked[str] = text(
         "How it saves: sync, async, dcp-async, memory, memory-overlapped.", "async"
     )
-    store: Asked[float | None] = amount(
-        "Bandwidth of the store for all nodes together. [default: 1 GB/s a node]", "bytes_per_s"
+    store: Converted[float | str | None, float | str] = Converted(
+        "Where it saves: lustre, object, nvme, 3fs, or the bandwidth for all nodes together. "
+        "[default: 1 GB/s a node, 0.22 to 3.4]",
+        None,
+        _store,
+        metavar="KIND|BANDWIDTH",
     )
     interval: Asked[float | None] = amount(
         "Time between checkpoints. [default: the best]", "s", most=1e12
@@ -50,6 +64,12 @@ class Failing(Question):
         "Part of the time lost to slow machines beyond what the step counts.",
         "frac",
         0.0,
+        most=0.9,
+        zero=True,
+    )
+    debugging: Asked[float | None] = amount(
+        "Part of the time lost to people: debugging, restarts by hand. [default: 0 to 27 %]",
+        "frac",
         most=0.9,
         zero=True,
     )
@@ -84,33 +104,39 @@ def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
     return load_fleet(asked.fleet)
 
 
-def store_of(asked: Failing, cluster: ClusterSpec, n_nodes: int, n_gpus: int) -> Store:
-    """Store of a job: as given, else the published share of each 8 GPUs."""
+def store_of(
+    asked: Failing, cluster: ClusterSpec, n_nodes: int, n_gpus: int, end: str = "write"
+) -> Store:
+    """Store of a job: as given, else what 8 GPUs have of its kind; `end`: write, low or high."""
     from gpuscale.core.run.checkpoint import Store
     from gpuscale.core.run.failures import GPUS_PER_NODE
     from gpuscale.io.run import row
     from gpuscale.specs.run import StoreRow
 
-    default = row("stores", "general", StoreRow, "store")
-    shares = max(1.0, n_gpus / GPUS_PER_NODE)
+    bandwidth = asked.store
+    if not isinstance(bandwidth, float):
+        share = row("stores", bandwidth or "general", StoreRow, "store")
+        bandwidth = max(1.0, n_gpus / GPUS_PER_NODE) * getattr(share, f"{end}_bytes_per_s")
     node = cluster.node_egress_bytes_per_s or float("inf")
-    return Store(
-        asked.store or shares * default.write_bytes_per_s_per_node,
-        asked.store or shares * default.read_bytes_per_s_per_node,
-        node,
-        cluster.gpu.pcie_bytes_per_s or 32e9,
-    )
+    if asked.store == "nvme":
+        node = float("inf")
+    return Store(bandwidth, bandwidth, node, cluster.gpu.pcie_bytes_per_s or 32e9)
 
 
 def save_of(
-    asked: Failing, cluster: ClusterSpec, total_bytes: float, n_gpus: int, writers: int | None
+    asked: Failing,
+    cluster: ClusterSpec,
+    total_bytes: float,
+    n_gpus: int,
+    writers: int | None,
+    end: str = "write",
 ) -> SaveTime:
-    """Time of one checkpoint of a job."""
+    """Time of one checkpoint of a job; `end`: that of its store, as of `store_of`."""
     from gpuscale.core.run.checkpoint import save_time
     from gpuscale.io.run import load_saver
 
     n_nodes = -(-n_gpus // cluster.gpus_per_node)
-    store = store_of(asked, cluster, n_nodes, n_gpus)
+    store = store_of(asked, cluster, n_nodes, n_gpus, end)
     return save_time(total_bytes, n_gpus, n_nodes, load_saver(asked.saver), store, writers)
 
 
@@ -122,44 +148,63 @@ def restart_s(asked: Failing, n_gpus: int, saved: SaveTime) -> float:
 
 
 def conditions_of(
-    asked: Failing, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
+    asked: Failing, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0, end: str = ""
 ) -> Conditions:
-    """Say what a run meets: stops by the fleet's rate and `other_per_s` more, recovery, saves."""
+    """Say what a run meets: stops by the fleet's rate and `other_per_s` more, recovery, saves.
+
+    `end`: "", or "low" or "high" of what is lost, of what nobody said.
+    """
     from gpuscale.core.records import made_of
     from gpuscale.core.run.goodput import Conditions
-    from gpuscale.io.run import recovery_s
+    from gpuscale.io.run import recovery_s, row
+    from gpuscale.specs.run import PeopleRow
 
+    people = row("people", "debugging", PeopleRow, "loss")
+    given = asked.debugging is not None
     return made_of(
         Conditions,
         saved,
         n_gpus=n_gpus,
-        per_node_day=fleet_of(asked, n_gpus).per_node_day,
+        per_node_day=getattr(fleet_of(asked, n_gpus), f"{end}_per_node_day".lstrip("_")),
         recovery_s=recovery_s(asked.recovery, n_gpus)[0],
         interval_s=asked.interval,
         other_per_s=other_per_s,
         straggler_frac=asked.stragglers,
+        debug_frac=(asked.debugging or 0.0) if given else getattr(people, end or "frac"),
     )
 
 
-def outlook_of(
-    asked: Failing, ideal_s: float, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0
-) -> Outlook:
-    """How long a run takes with failures, and what would help.
+def life_of(
+    asked: Failing,
+    cluster: ClusterSpec,
+    total_bytes: float,
+    ideal_s: float,
+    n_gpus: int,
+    writers: int | None,
+    other_per_s: float = 0.0,
+) -> tuple[SaveTime, Outlook]:
+    """One checkpoint of a run, how long it takes with failures, and what would help.
 
-    `asked`: rates, recovery, interval. `ideal_s`: time without failures [s]. `n_gpus`: GPUs of the
-    job [1]. `saved`: of one checkpoint. `other_per_s`: further stops, as pre-emptions [1/s].
+    `asked`: rates, recovery, interval. `total_bytes`: of a checkpoint [byte]. `ideal_s`: time
+    without failures [s]. `n_gpus`: GPUs of the job [1]. `writers`: those with distinct shards [1].
+    `other_per_s`: further stops, as pre-emptions [1/s].
     """
     from gpuscale.core.run.goodput import outlook
 
-    fleet, met = fleet_of(asked, n_gpus), conditions_of(asked, n_gpus, saved, other_per_s)
-    found = outlook(ideal_s, met, fleet.low_per_node_day, fleet.high_per_node_day)
+    quick, saved, slow = (
+        save_of(asked, cluster, total_bytes, n_gpus, writers, end)
+        for end in ("high", "write", "low")
+    )
+    met = conditions_of(asked, n_gpus, saved, other_per_s)
+    best = conditions_of(asked, n_gpus, quick, other_per_s, "low")
+    found = outlook(ideal_s, met, best, conditions_of(asked, n_gpus, slow, other_per_s, "high"))
     if not isfinite(found.high_s):
         raise GpuscaleError(
             f"with a stop every {met.mtbf_s:.3g} s and {met.restart_s:.3g} s to come back the run "
             "never ends",
             "--recovery hot comes back sooner; --mtbf and --failure-rate say how often it stops",
         )
-    return found
+    return saved, found
 
 
 def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:
@@ -171,7 +216,7 @@ def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:
     stops = f"{_count(found.n_interruptions)} interruptions"
     range_ = f"{_count(found.n_interruptions_low)} to {_count(found.n_interruptions_high)}"
     rows = [
-        ("time, expected", format_time(found.expected_s), f"{span} by published failure rates"),
+        ("time, expected", format_time(found.expected_s), f"{span} by published runs and stores"),
         (
             "goodput",
             f"{100 * g.goodput_frac:.1f} %",
@@ -186,7 +231,7 @@ def outlook_rows(found: Outlook, n_gpus: int) -> list[tuple[str, str, str]]:
         "work done again": g.rework_frac,
         "recovery": g.recovery_frac,
         "slow machines": g.straggler_frac,
-        "planned stops": g.planned_frac,
+        "debugging": g.debug_frac,
     }
     text_ = ", ".join(f"{name} {100 * v:.1f} %" for name, v in lost.items() if v >= 5e-4)
     if text_:

@@ -52,9 +52,9 @@ def outlook_terms(found: Outlook, met: Conditions) -> tuple[Term, ...]:
 
 def _goodput(found: Outlook, met: Conditions) -> Term:
     g = found.goodput
-    rest = {"straggler_frac": met.straggler_frac, "planned_frac": met.planned_frac}
+    rest = {"straggler_frac": met.straggler_frac, "debug_frac": met.debug_frac}
     waits = {"interval_s": g.interval_s, "blocking_s": met.blocking_s}
-    share = " * (1 - straggler_frac) * (1 - planned_frac)"
+    share = " * (1 - straggler_frac) * (1 - debug_frac)"
     if isinf(g.mtbf_s):
         never = isinf(g.interval_s)
         useful = "1" if never else "interval_s / (interval_s + blocking_s)"
@@ -102,13 +102,17 @@ def _interval(found: Outlook, met: Conditions) -> Term:
     g = found.goodput
     if met.interval_s:
         return Term("interval_s", g.interval_s, "s", source="as given: --interval")
+    if not met.blocking_s:
+        inputs = {"mtbf_s": g.mtbf_s, "write_s": met.write_s}
+        formula = f"max(mtbf_s / {MOST_SAVES:g}, write_s)"
+        return Term("interval_s", g.interval_s, "s", formula, inputs, "saves that cost nothing")
     best = {"best_interval_s": exact_interval_s(met.blocking_s, g.mtbf_s)}
     return Term(
         name="interval_s",
         value=g.interval_s,
         unit="s",
-        formula=f"max(best_interval_s, write_s, mtbf_s / {MOST_SAVES:g})",
-        inputs=best | {"write_s": met.write_s, "mtbf_s": g.mtbf_s},
+        formula="max(best_interval_s, write_s)",
+        inputs=best | {"write_s": met.write_s},
         source="the best, not below the time until a save is safe",
         children=(
             Term(

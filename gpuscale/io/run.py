@@ -89,11 +89,11 @@ def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
     """(Time from a failure until the job runs again, its source).
 
     >>> round(recovery_s("requeue", 8192)[0])
-    695
+    875
     """
     r = row("recovery", name, RecoveryRow, "way to recover")
     restart = r.restart_s + r.per_doubling_s * log2(n_gpus / r.at_gpus)
-    return r.detect_s + max(r.least_s, restart), r.source
+    return r.detect_s + r.hang_frac * r.hang_s + max(r.least_s, restart), r.source
 
 
 def load_saver(name: str) -> Saver:

@@ -38,7 +38,6 @@ KERNELS = (
     "scan_eff",
     "optimizer_bytes_per_param",
     "scaleup_latency_factor",
-    "all_to_all_frac",
     "expert_launch_s",
     "p2p_latency_s",
     "straggler_per_log2_hosts",

@@ -88,6 +88,8 @@ class RecoveryRow(Row):
     at_gpus: PositiveInt
     per_doubling_s: Seconds
     least_s: Seconds
+    hang_frac: Fraction  # of the stops
+    hang_s: Seconds  # until one is seen
     source: str
 
 
@@ -103,10 +105,20 @@ class SaverRow(Row):
 
 
 class StoreRow(Row):
-    """Bandwidth of a store, per node that uses it."""
+    """Bandwidth of a store, both ways, per 8 GPUs that use it."""
 
-    write_bytes_per_s_per_node: BytesPerS
-    read_bytes_per_s_per_node: BytesPerS
+    write_bytes_per_s: BytesPerS
+    low_bytes_per_s: BytesPerS
+    high_bytes_per_s: BytesPerS
+    source: str
+
+
+class PeopleRow(Row):
+    """Share of the time that people cost, with its range."""
+
+    frac: Share
+    low: Share
+    high: Share
     source: str
 
 

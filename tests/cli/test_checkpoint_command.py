@@ -26,7 +26,7 @@ def test_llama3_run(capsys):
     assert r["n_interruptions_by_clock"] == pytest.approx(466, rel=0.01)
     assert r["outlook"]["goodput"]["goodput_frac"] > 0.90
     days = [r["outlook"][k] / 86400 for k in ("low_s", "expected_s", "high_s")]
-    assert days == pytest.approx([56, 59, 65], abs=0.6)
+    assert days == pytest.approx([56.3, 59.6, 90.0], abs=0.6)
     assert r["checkpoint_bytes"] == pytest.approx(5.67e12, rel=0.01)
 
 

@@ -13,6 +13,7 @@ import pytest
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.model.mixers.kind import Scan, Softmax
+from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.step.attention import (
     MixerTime,
     _scan_s,
@@ -475,7 +476,7 @@ def test_collectives_are_bytes_over_links():
 
 def test_links_of_a_step_are_those_alone_slowed():
     hw = replace(H100, scaleup_frac=1.0, scaleout_frac=1.0)
-    even = replace(hw, scaleup_latency_factor=1.0, scaleout_latency_factor=1.0, all_to_all_frac=1.0)
+    even = replace(hw, scaleup_latency_factor=1.0, scaleout_latency_factor=1.0)
     one = gather_s(even, 8, 1, 1e9)
     assert close(gather_s(even, 8, 1, 3e9, calls=3), 3 * one)
     late = replace(even, scaleup_latency_factor=5.0)
@@ -486,9 +487,22 @@ def test_links_of_a_step_are_those_alone_slowed():
     out = replace(even, scaleout_frac=0.5)
     assert gather_s(out, 8, 1, 1e9) == one
     assert 1.8 < gather_s(out, 8, 8, 1e9) / gather_s(even, 8, 8, 1e9) < 2.0
-    thin = replace(even, all_to_all_frac=0.5)
-    assert 1.8 < all_to_all_s(thin, 8, 1, 1e9) / all_to_all_s(even, 8, 1, 1e9) < 2.0
-    assert gather_s(thin, 8, 1, 1e9) == one
+
+
+def test_an_all_to_all_of_a_step_is_that_of_a_collective_over_its_links():
+    hw = replace(H100, scaleup_frac=1.0, scaleout_frac=1.0)
+    hw = replace(hw, scaleup_latency_factor=1.0, scaleout_latency_factor=1.0)
+    for n_ranks in (8, 64):
+        want = expected_collective_time_s(
+            "all-to-all",
+            1e8,
+            n_ranks=n_ranks,
+            n_in_domain=8,
+            fabric=hw.fabric,
+            scaleup_bytes_per_s=hw.scaleup_bytes_per_s,
+            scaleout_bytes_per_s=hw.scaleout_bytes_per_s,
+        )
+        assert close(all_to_all_s(hw, n_ranks, 1, 1e8), want)
 
 
 # --- data parallelism ----------------------------------------------------------------------------
@@ -874,6 +888,9 @@ def test_exchanges_of_a_layer_behind_its_operators():
     window = 460 + PASSES, 945 + PASSES
     found = bare_layer(parts(long, "moe"), hw, sw, ep).time
     assert close(found.ep_comm_s, 1e3 * sent - 0.6 * sum(window))
+    both = bare_layer(parts(long, "moe"), hw, sw, ep._replace(cp=2, micro_batch_size=2)).time
+    assert close(both.cp_comm_s, 0.2 * 3 * ring)  # what hides the ring hides no experts
+    assert close(both.ep_comm_s, 1e3 * sent - 0.6 * (sum(window) - 0.8 * 3 * ring))
 
 
 def test_launches_are_a_floor_under_a_layer():

@@ -2,12 +2,15 @@
 
 import csv
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscale.answers.checkpoint import Checkpoint
+from gpuscale.answers.lifetime import life_of, save_of
 from gpuscale.core.run.bill import Draw, Rate, charge
 from gpuscale.core.run.checkpoint import (
     Saver,
@@ -37,10 +40,13 @@ def rows(name):
 FAILURES, CHECKPOINTS = rows("failures"), rows("checkpoints")
 
 
-def expected(n_gpus, fleet, way="requeue", blocking_s=2.0):
+def expected(n_gpus, fleet, way="requeue", blocking_s=1.0):
     f = load_fleet(fleet)
     met = Conditions(n_gpus, f.per_node_day, recovery_s(way, n_gpus)[0], 30.0, blocking_s, 30.0)
-    return outlook(54 * DAY, met, f.low_per_node_day, f.high_per_node_day)
+    few, many = (
+        replace(met, per_node_day=rate) for rate in (f.low_per_node_day, f.high_per_node_day)
+    )
+    return outlook(54 * DAY, met, few, many)
 
 
 @pytest.mark.parametrize(("case", "per_day"), [("l3-all", 4.21e-3), ("l3-unexp", 3.79e-3)])
@@ -89,6 +95,44 @@ def test_bloom_loses_more_than_the_best_interval_would():
 def test_a_minute_of_blocking_is_out_of_reach_at_llama3_scale():
     mean = 2.78 * HOUR
     assert 1 - effective_frac(exact_interval_s(60, mean), 60, 0, mean) == pytest.approx(0.109, 0.05)
+
+
+CHRONICLES = [  # GPUs, fleet, days of computing, days that it took
+    (384, "bloom-a100", 103.4, 117.5),  # 366B tokens at 150 TFLOP/s; 1,082,990 hours of 384 A100
+    (992, "opt-a100", 33.0, 60.0),  # arXiv:2205.01068, section 2.4
+    (16384, "llama3-h100", 48.6, 54.0),  # more than 90 % of 54 days
+    (9600, "byterobust-hopper", 88.3, 91.0),  # up to 0.97 of three months
+]
+
+
+def test_the_range_holds_what_published_chronicles_lost():
+    """All but OPT-175B, which lost more than nine in ten did: the range is an 80 % one."""
+    missed = []
+    for n_gpus, fleet, computed, took in CHRONICLES:
+        asked = Checkpoint(params=175e9, gpus=n_gpus, fleet=fleet)
+        ideal_s = computed * DAY
+        _, found = life_of(asked, load_cluster("dgx-a100"), 175e9 * 14, ideal_s, n_gpus, None)
+        missed += [] if found.low_s * 0.99 <= took * DAY <= found.high_s else [fleet]
+        without = life_of(
+            replace(asked, debugging=0.0), load_cluster("dgx-a100"), 1e12, ideal_s, n_gpus, None
+        )[1]
+        assert without.high_s < found.high_s and without.expected_s <= found.expected_s
+    assert missed == ["opt-a100"]
+
+
+def test_the_store_is_a_range_by_kind_unless_it_is_said():
+    cluster, asked = load_cluster("dgx-h100"), Checkpoint(params=70e9, gpus=64)
+    ends = [save_of(asked, cluster, 1e12, 64, None, e).write_s for e in ("high", "write", "low")]
+    assert ends == sorted(ends) and ends[2] > 3 * ends[1]
+    given = replace(asked, store="8 GB/s")
+    assert {save_of(given, cluster, 1e12, 64, None, e).write_s for e in ("high", "low")} == {
+        save_of(asked, cluster, 1e12, 64, None).write_s
+    }
+    kinds = [
+        save_of(replace(asked, store=kind), cluster, 1e12, 64, None).write_s
+        for kind in ("3fs", "nvme", "lustre", "general", "object")
+    ]
+    assert kinds == sorted(kinds)
 
 
 def test_rsc_condition_either_lever_is_enough():
@@ -173,7 +217,7 @@ def test_first_order_meets_the_exact_form_where_failures_are_rare(interval, bloc
 @settings(max_examples=40, deadline=None)
 def test_parts_of_the_time_add_up(gpus, rate, recovery, blocking):
     g = goodput(Conditions(gpus, rate, recovery, 10, blocking, blocking, straggler_frac=0.02))
-    parts = (g.saving_frac, g.rework_frac, g.recovery_frac, g.straggler_frac, g.planned_frac)
+    parts = (g.saving_frac, g.rework_frac, g.recovery_frac, g.straggler_frac, g.debug_frac)
     assert min(parts) >= -1e-9
     assert g.goodput_frac + sum(parts) == pytest.approx(1.0)
 

@@ -161,11 +161,11 @@ FAULTLESS = Conditions(8, 0.0, 100.0, 50.0, 10.0, 20.0)
 
 def test_a_run_that_never_fails_waits_for_its_saves_alone():
     assert goodput(FAULTLESS) == Goodput(1.0, math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0)
-    hourly = goodput(replace(FAULTLESS, interval_s=90.0, straggler_frac=0.1, planned_frac=0.5))
+    hourly = goodput(replace(FAULTLESS, interval_s=90.0, straggler_frac=0.1, debug_frac=0.5))
     assert hourly.goodput_frac == pytest.approx(0.9 * 0.9 * 0.5)
     assert hourly.saving_frac == pytest.approx(0.1 * 0.5)
     assert hourly.straggler_frac == pytest.approx(0.9 * 0.1 * 0.5)
-    assert (hourly.planned_frac, hourly.interval_s, hourly.rework_frac) == (0.5, 90.0, 0.0)
+    assert (hourly.debug_frac, hourly.interval_s, hourly.rework_frac) == (0.5, 90.0, 0.0)
 
 
 def test_where_the_time_of_a_failing_run_goes():
@@ -177,7 +177,7 @@ def test_where_the_time_of_a_failing_run_goes():
     assert found.saving_frac == pytest.approx(useful * 0.1)
     assert found.recovery_frac == pytest.approx(150 / DAY)
     assert found.rework_frac == pytest.approx(1 - useful * 1.1 - 150 / DAY)
-    part = goodput(replace(met, straggler_frac=0.2, planned_frac=0.25))
+    part = goodput(replace(met, straggler_frac=0.2, debug_frac=0.25))
     assert part.goodput_frac == pytest.approx(useful * 0.8 * 0.75)
     assert part.saving_frac == pytest.approx(useful * 0.1 * 0.75)
     assert part.recovery_frac == pytest.approx(150 / DAY * 0.75)
@@ -187,17 +187,20 @@ def test_where_the_time_of_a_failing_run_goes():
     assert lost.recovery_frac == pytest.approx(1 - lost.goodput_frac * 1.1)
 
 
-def test_no_shorter_interval_than_a_save_or_a_thousandth():
+def test_no_shorter_interval_than_a_save_and_a_thousandth_where_saves_cost_nothing():
     met = Conditions(16, 0.5, 0.0, 0.0, 1.0, 7000.0)  # the best would be sqrt(2 x 86400) = 416 s
     assert goodput(met).interval_s == 7000.0
     assert goodput(replace(met, blocking_s=0.0, write_s=0.0)).interval_s == DAY / 1000
     assert goodput(replace(met, write_s=0.0)).interval_s == exact_interval_s(1.0, DAY)
+    cheap = replace(met, blocking_s=0.01, write_s=0.0)  # sqrt(2 x 0.01 x 86400) = 42 s
+    assert goodput(cheap).interval_s == exact_interval_s(0.01, DAY) < DAY / 1000
 
 
 def test_outlook_by_hand():
     """Failures a half and twice as often; what is spared is against the same run."""
     met = Conditions(16, 0.5, 100.0, 50.0, 360.0, 20.0, None, 1e-5, 0.1, 0.2)
-    run = outlook(1e6, met, 0.25, 1.0)
+    ends = [replace(met, per_node_day=rate) for rate in (0.25, 1.0)]
+    run = outlook(1e6, met, *ends)
     low, middle, high = (goodput(replace(met, per_node_day=rate)) for rate in (0.25, 0.5, 1.0))
     assert (run.low_s, run.expected_s, run.high_s) == tuple(
         1e6 / g.goodput_frac for g in (low, middle, high)
@@ -212,7 +215,7 @@ def test_outlook_by_hand():
         "half the time to recover": {"recovery_s": 50.0, "load_s": 25.0},
         "half the wait for a save": {"blocking_s": 180.0},
         "no slow machines": {"straggler_frac": 0.0},
-        "no planned stops": {"planned_frac": 0.0},
+        "half the debugging": {"debug_frac": 0.1},
     }
     found = {h.lever: (h.goodput_frac, h.saved_s) for h in run.helps}
     for lever, change in changed.items():
@@ -221,10 +224,10 @@ def test_outlook_by_hand():
     assert not found
     saved = [h.saved_s for h in run.helps]
     assert saved == sorted(saved, reverse=True)
-    never = outlook(1e6, replace(met, recovery_s=1e9), 0.25, 1.0)  # no headway
+    never = outlook(1e6, replace(met, recovery_s=1e9), *ends)  # no headway
     assert never.expected_s == math.inf and never.helps == ()
-    assert outlook(1e6, FAULTLESS, 0.0, 0.0).helps == ()
-    assert len(outlook(1.0, met, 0.25, 1.0).helps) == 5  # of less than a second
+    assert outlook(1e6, FAULTLESS, FAULTLESS, FAULTLESS).helps == ()
+    assert len(outlook(1.0, met, *ends).helps) == 5  # of less than a second
 
 
 # --- time, power, carbon, money ------------------------------------------------------------------
@@ -337,7 +340,7 @@ REFUSED = [
     (lambda: first_order_frac(0.0, 1.0, 1.0, 1.0), "must be positive"),
     (lambda: first_order_frac(1.0, 1.0, 1.0, 0.0), "must be positive"),
     (lambda: replace(FAULTLESS, interval_s=0.0), "interval must be positive, got 0"),
-    (lambda: replace(FAULTLESS, planned_frac=-0.1), "planned_frac"),
+    (lambda: replace(FAULTLESS, debug_frac=-0.1), "debug_frac"),
     (lambda: padded_mean(0.0, 1.0, 1), "must be positive"),
     (lambda: padded_mean(1.0, 1.0, 0), "must be positive"),
     (lambda: padded_mean(2.0, 1.0, 1), "above the maximum"),

@@ -8,14 +8,7 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.checkpoint.recipe import saved_recipe
 from gpuscale.answers.checkpoint.records import CheckpointAnswer
 from gpuscale.answers.checkpoint.terms import checkpoint_terms
-from gpuscale.answers.lifetime import (
-    fleet_of,
-    outlook_of,
-    outlook_rows,
-    restart_s,
-    save_of,
-    store_of,
-)
+from gpuscale.answers.lifetime import fleet_of, life_of, outlook_rows, restart_s, store_of
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.answers.summary import cost_points
 from gpuscale.core.model.params import count_params
@@ -42,6 +35,7 @@ if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block
     from gpuscale.render.pictures.chart import Chart
+    from gpuscale.specs.cluster import ClusterSpec
 
 
 def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
@@ -62,9 +56,8 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
     n_gpus = asked.gpus or cluster.gpus_per_node
     n_nodes = -(-n_gpus // cluster.gpus_per_node)
     n, trained, parts = _parts(asked, loaded)
-    total = parts.total_bytes
-    saved = save_of(asked, cluster, total, n_gpus, asked.writers)
-    found = outlook_of(asked, asked.time, n_gpus, saved, stops_per_s(asked))
+    total, stops = parts.total_bytes, stops_per_s(asked)
+    saved, found = life_of(asked, cluster, total, asked.time, n_gpus, asked.writers, stops)
     g, mean = found.goodput, found.goodput.mtbf_s
     store = store_of(asked, cluster, n_nodes, n_gpus)
     fleet = fleet_of(asked, n_gpus)
@@ -125,7 +118,7 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     time_rows.append(("spares", str(r.spares), spare))
     details: dict[str, list[Block]] = {
         "size": [Text(title), *changed(loaded), _size_table(r)],
-        "save": [Facts(_save_rows(asked, r), "save and load")],
+        "save": [Facts(_save_rows(asked, loaded.cluster, r), "save and load")],
         "run": [Facts(time_rows, "a run with failures")],
         "bill": [Facts(bill_rows(r.bill), "bill of the run")],
     }
@@ -164,7 +157,7 @@ def _summary(asked: Checkpoint, title: str, r: CheckpointAnswer) -> list[Point]:
             f"until it is safe; the job waits "
             f"{t(r.save.blocking_s, 3)} each time; loaded in {t(r.save.load_s, 3)}",
         ),
-        Point("interval", t(r.interval_s, 3), "given" if asked.interval else "the best"),
+        Point("interval", t(r.interval_s, 3), _used(asked, r)),
         Point(
             "run",
             t(o.expected_s),
@@ -211,20 +204,35 @@ def _size_table(r: CheckpointAnswer) -> Table:
     return Table(columns, shown, "size")
 
 
-def _used(r: CheckpointAnswer) -> str:
+def _used(asked: Checkpoint, r: CheckpointAnswer) -> str:
     """Say why the interval is as it is."""
+    if asked.interval:
+        return "given"
     if r.interval_s <= 1.001 * r.exact_s:
-        return "used: the best"
+        return "the best"
     if r.interval_s <= 1.001 * r.save.write_s:
-        return "used: a save must be safe before the next one begins"
-    return f"used: at most {MOST_SAVES:,.0f} saves from one failure to the next"
+        return "a save must be safe before the next one begins"
+    return f"{MOST_SAVES:,.0f} saves from one failure to the next: they cost nothing"
 
 
-def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, str]]:
+def _rate(bytes_per_s: float) -> str:
+    return format_si(bytes_per_s, "bytes_per_s", 3)
+
+
+def _save_rows(
+    asked: Checkpoint, cluster: ClusterSpec, r: CheckpointAnswer
+) -> list[tuple[str, str, str]]:
     s = r.save
-    origin = "given" if asked.store else "published share: 1 GB/s for every 8 GPUs"
+    kind = asked.store or "general"
+    low, high = (
+        store_of(asked, cluster, r.n_nodes, r.n_gpus, end).write_bytes_per_s
+        for end in ("low", "high")
+    )
+    origin = "given"
+    if isinstance(kind, str):
+        origin = f"{kind}, {_rate(low)} to {_rate(high)} (--store)"
     return [
-        ("store", format_si(r.store_write_bytes_per_s, "bytes_per_s"), origin),
+        ("store", _rate(r.store_write_bytes_per_s), origin),
         ("per GPU", format_si(s.bytes_per_gpu, "bytes"), "distinct shards"),
         ("save", t(s.write_s, 3), f"until it is safe; bound by the {s.bound}"),
         ("job waits", t(s.blocking_s, 3), f"for each save ({asked.saver})"),
@@ -234,7 +242,7 @@ def _save_rows(asked: Checkpoint, r: CheckpointAnswer) -> list[tuple[str, str, s
             t(r.exact_s, 3),
             f"exact; Young {t(r.young_s, 3)}, Daly {t(r.daly_s, 3)}",
         ),
-        ("interval", t(r.interval_s, 3), "given" if asked.interval else _used(r)),
+        ("interval", t(r.interval_s, 3), _used(asked, r)),
         ("written a day", format_si(r.bytes_per_day, "bytes"), f"{r.n_saves:,.0f} saves in all"),
         ("lost to saving", f"{100 * r.saving_frac:.2f} %", "of the time"),
     ]

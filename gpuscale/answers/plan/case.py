@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.legal import refusal, refuse_settings
-from gpuscale.answers.lifetime import outlook_of, save_of
+from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
 from gpuscale.core.layout import PRECISIONS
 from gpuscale.core.model.params import count_params
@@ -296,9 +296,15 @@ def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None
     if tokens is None:
         return None
     writers = case.n_gpus if layout.zero_stage else layout.tp * layout.pp
-    saved = save_of(asked, case.cluster, checkpoint_bytes(case), case.n_gpus, writers)
-    ideal_s = tokens / case.batch_tokens * step_s
-    outlook = outlook_of(asked, ideal_s, case.n_gpus, saved, stops_per_s(asked))
+    saved, outlook = life_of(
+        asked,
+        case.cluster,
+        checkpoint_bytes(case),
+        tokens / case.batch_tokens * step_s,
+        case.n_gpus,
+        writers,
+        stops_per_s(asked),
+    )
     bill = bill_of(
         asked,
         case.cluster,

@@ -18,7 +18,7 @@ from gpuscale.core.run.failures import mtbf_s
 from gpuscale.core.run.time import SECONDS_PER_DAY
 
 MOST_SAVES = 1000.0
-"""Saves between two failures at most: a save that costs nothing is not made all the time (form)."""
+"""Saves between two failures where a save costs nothing: not made all the time (form)."""
 
 OVERFLOW = 700.0
 """Exponent beyond which e^x is no double; a run that fails so often makes no headway."""
@@ -78,11 +78,11 @@ class Conditions:
     interval_s: float | None = None  # fixed by hand; None: the best
     other_per_s: float = 0.0  # further stops of the job
     straggler_frac: float = 0.0  # of the time, lost to slow machines
-    planned_frac: float = 0.0  # of the time, planned stops
+    debug_frac: float = 0.0  # of the time: hangs seen late, debugging, restarts by hand
 
     def __post_init__(self) -> None:
         """Refuse fractions that leave nothing."""
-        for name in ("straggler_frac", "planned_frac"):
+        for name in ("straggler_frac", "debug_frac"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1")
         if self.interval_s is not None and self.interval_s <= 0:
@@ -110,7 +110,7 @@ class Goodput:
     rework_frac: float  # work done again after a failure
     recovery_frac: float  # detecting, restarting, loading
     straggler_frac: float
-    planned_frac: float
+    debug_frac: float  # hangs, debugging, restarts by hand
 
 
 def goodput(met: Conditions) -> Goodput:
@@ -131,22 +131,22 @@ def goodput(met: Conditions) -> Goodput:
             ettr = effective_frac(interval, met.blocking_s, restart, mean)
         saving, recovering, rework = 1 - ettr, 0.0, 0.0
     else:
-        shortest = max(met.write_s, mean / MOST_SAVES)
-        interval = met.interval_s or max(exact_interval_s(met.blocking_s, mean), shortest)
+        best = exact_interval_s(met.blocking_s, mean) or mean / MOST_SAVES
+        interval = met.interval_s or max(best, met.write_s)
         ettr = effective_frac(interval, met.blocking_s, restart, mean)
         saving = ettr * met.blocking_s / interval
         recovering = min(1 - ettr - saving, restart / mean)
         rework = 1 - ettr - saving - recovering
-    rest = (1 - met.straggler_frac) * (1 - met.planned_frac)
+    rest = (1 - met.straggler_frac) * (1 - met.debug_frac)
     return Goodput(
         goodput_frac=ettr * rest,
         mtbf_s=mean,
         interval_s=interval,
-        saving_frac=saving * (1 - met.planned_frac),
-        rework_frac=rework * (1 - met.planned_frac),
-        recovery_frac=recovering * (1 - met.planned_frac),
-        straggler_frac=ettr * met.straggler_frac * (1 - met.planned_frac),
-        planned_frac=met.planned_frac,
+        saving_frac=saving * (1 - met.debug_frac),
+        rework_frac=rework * (1 - met.debug_frac),
+        recovery_frac=recovering * (1 - met.debug_frac),
+        straggler_frac=ettr * met.straggler_frac * (1 - met.debug_frac),
+        debug_frac=met.debug_frac,
     )
 
 
@@ -190,31 +190,28 @@ LEVERS: dict[str, Callable[[Conditions], Conditions]] = {
     ),
     "half the wait for a save": lambda met: replace(met, blocking_s=met.blocking_s / 2),
     "no slow machines": lambda met: replace(met, straggler_frac=0.0),
-    "no planned stops": lambda met: replace(met, planned_frac=0.0),
+    "half the debugging": lambda met: replace(met, debug_frac=met.debug_frac / 2),
 }
 """What can be changed about a run."""
 
 
-def outlook(
-    ideal_s: float, met: Conditions, low_per_node_day: float, high_per_node_day: float
-) -> Outlook:
-    """Time of a run with failures, over the range of failure rates of published fleets.
+def outlook(ideal_s: float, met: Conditions, best: Conditions, worst: Conditions) -> Outlook:
+    """Time of a run with failures, and its range.
 
-    `ideal_s`: time without any failure [s]. `met`: as expected. `low_per_node_day,
-    high_per_node_day`: range of the failure rate [1/day].
+    `ideal_s`: time without any failure [s]. `met`: as expected. `best, worst`: ends of the range,
+    as published fleets and chronicles have them.
 
     >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
-    >>> run = outlook(54 * 86400, llama3, 1.6e-3, 8.5e-3)
+    >>> few, many = (replace(llama3, per_node_day=rate) for rate in (1.6e-3, 8.5e-3))
+    >>> run = outlook(54 * 86400, llama3, few, many)
     >>> [round(s / 86400, 1) for s in (run.low_s, run.expected_s, run.high_s)]
     [55.9, 58.5, 62.9]
     >>> run.helps[0].lever
     'half the failures'
     """
-    middle = goodput(met)
-    best = goodput(replace(met, per_node_day=low_per_node_day))
-    worst = goodput(replace(met, per_node_day=high_per_node_day))
+    low, middle, high = (goodput(each) for each in (best, met, worst))
     times = [
-        ideal_s / g.goodput_frac if g.goodput_frac > 0 else math.inf for g in (best, middle, worst)
+        ideal_s / g.goodput_frac if g.goodput_frac > 0 else math.inf for g in (low, middle, high)
     ]
     helps = []
     for lever, change in LEVERS.items():
@@ -222,15 +219,15 @@ def outlook(
         saved = times[1] - ideal_s / changed.goodput_frac if changed.goodput_frac else 0.0
         if saved > 0:
             helps.append(Help(lever, changed.goodput_frac, saved))
-    counts = [t / g.mtbf_s for t, g in zip(times, (best, middle, worst), strict=True)]
+    counts = [t / g.mtbf_s for t, g in zip(times, (low, middle, high), strict=True)]
     return Outlook(
         ideal_s=ideal_s,
         expected_s=times[1],
         low_s=times[0],
         high_s=times[2],
         goodput=middle,
-        goodput_low_frac=worst.goodput_frac,
-        goodput_high_frac=best.goodput_frac,
+        goodput_low_frac=high.goodput_frac,
+        goodput_high_frac=low.goodput_frac,
         n_interruptions=counts[1],
         n_interruptions_low=counts[0],
         n_interruptions_high=counts[2],

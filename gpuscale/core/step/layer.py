@@ -149,8 +149,10 @@ def bare_layer(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape) -> B
     cp_f = exposed_s(mix.core_fwd_s, comm.cp_fwd_s, c_cp)
     cp_b = exposed_s(mix.core_bwd_s, comm.cp_bwd_s, c_cp)
     c_ep = ep_exposed_frac(hw, sw, shape)
-    ep_f = exposed_s(gpu_f, comm.ep_fwd_s, c_ep)
-    ep_b = exposed_s(gpu_b, comm.ep_bwd_s, c_ep)
+    hidden_f = comm.tp_fwd_s - tp_f + comm.cp_fwd_s - cp_f  # beside compute that hides no more
+    hidden_b = comm.tp_bwd_s - tp_b + comm.cp_bwd_s - cp_b
+    ep_f = exposed_s(max(0.0, gpu_f - hidden_f), comm.ep_fwd_s, c_ep)
+    ep_b = exposed_s(max(0.0, gpu_b - hidden_b), comm.ep_bwd_s, c_ep)
     host_f = host_s(hw, sw, shape.tp, ffn_kind == "moe", n_parts, shape.pp_crosses)
     host_f += expert_launch_s(hw, sw, mlp.local_experts, shape.precision)
     busy_f, busy_b = gpu_f + tp_f + cp_f + ep_f, gpu_b + tp_b + cp_b + ep_b

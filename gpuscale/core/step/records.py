@@ -74,7 +74,6 @@ class Hardware:
     fabric: FabricCalibration | None = None
     scaleup_frac: float = 1.0  # bandwidth in a step over the collective alone
     scaleout_frac: float = 1.0
-    all_to_all_frac: float = 1.0  # the same of an all-to-all, on top
     scaleup_latency_factor: float = 1.0  # latency in a step over the collective alone
     scaleout_latency_factor: float = 1.0
     p2p_latency_s: float = 0.0
