@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuscale.core.run.goodput import Conditions, Outlook
     from gpuscale.specs.cluster import ClusterSpec
 
+
 def _store(value: Any, label: str) -> float | str:
     """Kind of a store, or a bandwidth. [byte/s]."""
     from gpuscale.answers import values
