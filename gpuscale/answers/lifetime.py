@@ -181,6 +181,7 @@ def life_of(
     total_bytes: float,
     ideal_s: float,
     n_gpus: int,
+    *,
     writers: int | None,
     other_per_s: float = 0.0,
 ) -> tuple[SaveTime, Outlook]:

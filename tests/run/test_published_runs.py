@@ -111,10 +111,17 @@ def test_the_range_holds_what_published_chronicles_lost():
     for n_gpus, fleet, computed, took in CHRONICLES:
         asked = Checkpoint(params=175e9, gpus=n_gpus, fleet=fleet)
         ideal_s = computed * DAY
-        _, found = life_of(asked, load_cluster("dgx-a100"), 175e9 * 14, ideal_s, n_gpus, None)
+        _, found = life_of(
+            asked, load_cluster("dgx-a100"), 175e9 * 14, ideal_s, n_gpus, writers=None
+        )
         missed += [] if found.low_s * 0.99 <= took * DAY <= found.high_s else [fleet]
         without = life_of(
-            replace(asked, debugging=0.0), load_cluster("dgx-a100"), 1e12, ideal_s, n_gpus, None
+            replace(asked, debugging=0.0),
+            load_cluster("dgx-a100"),
+            1e12,
+            ideal_s,
+            n_gpus,
+            writers=None,
         )[1]
         assert without.high_s < found.high_s and without.expected_s <= found.expected_s
     assert missed == ["opt-a100"]

@@ -56,8 +56,16 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
     n_gpus = asked.gpus or cluster.gpus_per_node
     n_nodes = -(-n_gpus // cluster.gpus_per_node)
     n, trained, parts = _parts(asked, loaded)
-    total, stops = parts.total_bytes, stops_per_s(asked)
-    saved, found = life_of(asked, cluster, total, asked.time, n_gpus, asked.writers, stops)
+    total = parts.total_bytes
+    saved, found = life_of(
+        asked,
+        cluster,
+        total,
+        asked.time,
+        n_gpus,
+        writers=asked.writers,
+        other_per_s=stops_per_s(asked),
+    )
     g, mean = found.goodput, found.goodput.mtbf_s
     store = store_of(asked, cluster, n_nodes, n_gpus)
     fleet = fleet_of(asked, n_gpus)

@@ -302,8 +302,8 @@ def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None
         checkpoint_bytes(case),
         tokens / case.batch_tokens * step_s,
         case.n_gpus,
-        writers,
-        stops_per_s(asked),
+        writers=writers,
+        other_per_s=stops_per_s(asked),
     )
     bill = bill_of(
         asked,
