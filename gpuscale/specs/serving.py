@@ -103,7 +103,6 @@ class FrameworkSpec(Spec):
     mixed: bool = _S.mixed
     gathers_prompts: bool = _S.gathers_prompts
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
-    burst_frac: float = Field(default=_S.burst_frac, ge=0, le=1)
     max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)
     memory: EngineMemorySpec = Field(default_factory=lambda: EngineMemorySpec())
     origin: dict[str, str] = Field(default_factory=dict)

@@ -5,12 +5,10 @@
 - `mixers`: one mixer on some tokens: projections, prefill core, decode core (cache traffic).
 - `ffns`: dense MLPs, experts met by a small batch, their exchange.
 - `forward`: one pass over prompt tokens and decoding sequences; `PassTime` by part.
-- `load`: closed loop of a concurrency, offline and static batches: TTFT, TPOT, throughput.
+- `load`: decode passes with drafts, prompts in chunks, the sequences that have room.
 - `traffic`, `simulator`, `percentiles`: an engine under load, from pass to pass; `tables` has the
-  pass times it needs, `queueing` the formula that brackets it.
+  pass times it needs, `queueing` the formula that brackets it, `service` and `disaggregated` make
+  a replica or two pools of it.
 
 The roofline of the same replica is `core.serving.roofline.serving_times`; the two are never mixed.
-A load's TTFT, TPOT and throughput is
-``closed_loop(model, Replica(tp=8), site, Requests(1024, 1024, 64))`` at the
-``site = serving_site(cluster, "trtllm")`` of `gpuscale.io.serving`.
 """

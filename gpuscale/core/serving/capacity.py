@@ -39,9 +39,6 @@ FIRST_SHARE = 0.6
 LEAST_SHARE = 0.05
 """Least part of the bracket that a trial cuts off at either end."""
 
-LOWEST_STEP, HIGHEST_STEP = 0.7, 0.97
-"""Next rate over the last where the queue grew: as answered, but within these."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -82,6 +79,9 @@ class Loaded(Protocol):
     def open(self, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
         """Simulate `n` requests at a rate."""
 
+    def full(self, seed: int = 0) -> LoadResult:
+        """Simulate as many requests in flight as have room."""
+
     def most_rate(self, ttft_s: float = ..., tpot_s: float = ...) -> float:
         """Highest rate by formula."""
 
@@ -121,15 +121,16 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
     nearly a straight line over the rate r: the next rate to try is where the line through the
     bracket's ends crosses 1. All rates see the same random numbers.
 
-    `service`: a replica or pools. `limits`: without any, the rate is that at which the queue begins
-    to grow. `seed`: of the requests.
+    `service`: a replica or pools. `limits`: without any, the rate is that of as many requests in
+    flight as have room. `seed`: of the requests.
     """
     top = formula_bound(service, limits)
     if top <= 0.0:
         return Capacity(0.0, NOTHING, "cache")
-    trial = Trial(service, limits, seed)
     if limits == Limits():
-        return _stable(trial, top / SLACK)
+        load = service.full(seed)
+        return Capacity(load.requests_per_s, load, "throughput")
+    trial = Trial(service, limits, seed)
     idle = LOW_FRAC * top
     low, low_spare = idle, trial.spare(idle, FIRST_REQUESTS)
     if low_spare < 0.0:
@@ -149,16 +150,6 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
         if 0.0 <= spare < PRECISION or high < (1.0 + PRECISION) * low:
             break
     return Capacity(low, kept, used)
-
-
-def _stable(trial: Trial, rate: float) -> Capacity:
-    """Find the highest rate without a growing queue, downwards from the formula's."""
-    for _ in range(MOST_TRIALS):
-        if trial.spare(rate, REQUESTS) > 0.0:
-            break
-        answered = trial.load.requests_per_s
-        rate = max(LOWEST_STEP * rate, min(HIGHEST_STEP * rate, answered))
-    return Capacity(rate, trial.load, trial.binding)
 
 
 class Trial:

@@ -6,25 +6,21 @@ Zhong et al. 2024 (DistServe, arXiv:2401.09670), sections 3 and 4.
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.memory import cache_bytes_per_sequence
-from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
 from gpuscale.core.serving.scheduler import Simulated
-from gpuscale.core.serving.service import Demand, Service, Tuning
-from gpuscale.core.serving.traffic import Lengths, Traffic, draw
+from gpuscale.core.serving.service import Demand, Service, Tuning, UnderLoad
+from gpuscale.core.serving.simulator import Engine
+from gpuscale.core.serving.traffic import Lengths, Traffic
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, ServingSite
     from gpuscale.specs.model import ModelSpec
 
 ONE_TOKEN = Lengths("fixed", 1)
-
-
-HALVINGS = 40
-"""Halvings of the rate: a millionth of a millionth of it."""
 
 
 def prefill_worker(
@@ -54,19 +50,16 @@ def transfer_s(prefill: Service, decode: Service, n_gpus: int) -> float:
     return held / prefill.model.n_layers / link
 
 
-LEAST_SIMULATED, MOST_SIMULATED = 3_000, 300_000
-"""Requests of a simulated closed loop: three rounds of those in flight, so that it settles."""
-
-
-class PooledService:
+class PooledService(UnderLoad):
     """`n_prefill` workers that read and `n_decode` that decode.
 
     A prompt waits for and is read by one of the first, its cache is sent, it waits for a place in
-    one of the second and gets its first token there one pass later. Requests are given to workers
-    at random, so one worker of each kind stands for all.
+    one of the second and gets its first token there one pass later. A request goes to the worker
+    that has the fewest.
     """
 
     def __init__(self, prefill: Service, n_prefill: int, decode: Service, n_decode: int) -> None:
+        super().__init__(decode.demand)
         self.prefill, self.n_prefill = prefill, n_prefill
         self.decode, self.n_decode = decode, n_decode
         self.n_gpus = n_prefill * prefill.n_gpus + n_decode * decode.n_gpus
@@ -88,93 +81,98 @@ class PooledService:
         first = self.n_prefill * self.prefill.most_rate(max(0.0, ttft_s - after))
         return min(first, self.n_decode * self.decode.most_rate(math.inf, tpot_s))
 
-    def open(self, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
-        """Simulate `n` requests that come at random."""
-        return summarise(self.came(rate_per_s, n, seed), warm_up_frac=WARM_UP_FRAC)
-
-    def came(self, rate_per_s: float, n: int, seed: int = 0) -> Simulated:
-        """Moments of `n` requests that come at random."""
-        read = self.prefill.came(rate_per_s / self.n_prefill, n, seed)
-        made = self.decode.came(rate_per_s / self.n_decode, n, seed)
-        arrivals = [i * 1.0 / rate_per_s for i in range(n)]
-        first, end = [], []
-        more = self.transfer_s + self.decode.pass_s(1.0) - self.decode.scheduler.request_s
-        for i, arrival in enumerate(arrivals):
-            wait = made.first_s[i] - made.arrival_s[i]
-            after = arrival + read.end_s[i] - read.arrival_s[i] + wait + more
-            first.append(after)
-            end.append(after + made.end_s[i] - made.first_s[i])
-        return Simulated(
-            arrival_s=arrivals,
-            first_s=first,
-            end_s=end,
-            inputs=list(read.inputs),
-            outputs=list(made.outputs),
-            n_preempted=made.n_preempted,
-            n_refused=read.n_refused + made.n_refused,
-            n_passes=made.n_passes,
-            busy_s=made.busy_s,
-            sequence_s=made.sequence_s * self.n_decode,
-            most_sequences=made.most_sequences,
+    def simulated(self, traffic: Traffic) -> Simulated:
+        """Simulate any traffic through both pools."""
+        shared = Traffic([], [], [], prefix_frac=traffic.prefix_frac)
+        read, made = (
+            [Worker(Engine(one.table, one.scheduler, shared)) for _ in range(n)]
+            for one, n in ((self.prefill, self.n_prefill), (self.decode, self.n_decode))
         )
+        return _Chain(read, made, traffic, self.transfer_s, self.decode.pass_s(1.0)).run()
 
-    def burst(self, n: int, seed: int = 0) -> LoadResult:
-        """Simulate `n` requests that all come at once, each worker its share."""
-        demand = self.decode.demand
-        rng = random.Random(f"sizes {seed}")
-        inputs, outputs = draw(demand.inputs, n, rng), draw(demand.outputs, n, rng)
-        first, end = [0.0] * n, [0.0] * n
-        for worker in range(self.n_prefill):
-            mine = range(worker, n, self.n_prefill)
-            if mine:
-                read = self.prefill.simulated(
-                    Traffic([inputs[i] for i in mine], [1] * len(mine), [0.0] * len(mine))
-                )
-                for at, i in enumerate(mine):
-                    first[i] = read.end_s[at] + self.transfer_s
-        order = sorted(range(n), key=first.__getitem__)
-        made_runs = []
-        for worker in range(self.n_decode):
-            part = order[worker :: self.n_decode]
-            if part:
-                made = self.decode.simulated(
-                    Traffic(
-                        [inputs[i] for i in part],
-                        [outputs[i] for i in part],
-                        [first[i] for i in part],
-                    )
-                )
-                made_runs.append(made)
-                step, request = self.decode.pass_s(1.0), self.decode.scheduler.request_s
-                for at, i in enumerate(part):
-                    first[i] = made.first_s[at] - request + step
-                    end[i] = made.end_s[at] - request + step
-        return summarise(
-            Simulated(
-                [0.0] * n,
-                first,
-                end,
-                inputs,
-                outputs,
-                sum(m.n_preempted for m in made_runs),
-                busy_s=max(m.busy_s for m in made_runs),
-                sequence_s=sum(m.sequence_s for m in made_runs),
-                most_sequences=max(m.most_sequences for m in made_runs),
-            )
+
+class Worker:
+    """An engine, and which requests it was given."""
+
+    __slots__ = ("engine", "given")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.given = engine, list[int]()
+
+    @property
+    def inside(self) -> int:
+        """Requests that it has not answered yet."""
+        return len(self.given) - self.engine.decoded
+
+
+class _Chain:
+    """Two pools in step: always the worker moves that is furthest behind in time."""
+
+    def __init__(
+        self,
+        read: list[Worker],
+        made: list[Worker],
+        traffic: Traffic,
+        transfer_s: float,
+        after_s: float,
+    ) -> None:
+        self.pools, self.traffic = (read, made), traffic
+        self.transfer_s, self.after_s = transfer_s, after_s
+        n = len(traffic.inputs)
+        arrivals = list(traffic.arrivals_s) or [0.0] * min(n, traffic.concurrency)
+        nan = [math.nan] * n
+        self.out = Simulated(
+            arrivals, nan, list(nan), list(traffic.inputs), list(traffic.outputs)
         )
+        self.coming = [(at, 0, i) for i, at in enumerate(arrivals)]  # time, pool, request
+        self.left = n
 
-    def closed(self, concurrency: int, n: int | None = None, seed: int = 0) -> LoadResult:
-        """Load of `concurrency` requests in flight: the rate at which as many are inside (Little).
+    def run(self) -> Simulated:
+        """Run to the last request."""
+        read, made = self.pools
+        workers, coming = [*read, *made], self.coming
+        while self.left:
+            first = min(workers, key=lambda w: w.engine.next_s)
+            if coming and coming[0][0] <= first.engine.next_s:
+                self._enter(*heappop(coming))
+                continue
+            engine = first.engine
+            if first in made:
+                sooner = min(w.engine.next_s for w in read) + self.transfer_s
+                engine.horizon_s = min(sooner, coming[0][0] if coming else math.inf)
+            engine.step()
+            for i in engine.ended:
+                self._leave(first, i, last=first in made)
+            engine.ended.clear()
+        out = self.out
+        for w in made:
+            out.n_preempted += w.engine.out.n_preempted
+            out.busy_s += w.engine.out.busy_s / len(made)
+            out.sequence_s += w.engine.out.sequence_s
+            out.most_sequences = max(out.most_sequences, w.engine.out.most_sequences)
+        return out
 
-        The rate is found by the formula, its latencies by simulation.
-        """
-        low, high = 0.0, self.most_rate()
-        more = self.decode.demand.outputs.mean - 1.0
-        for _ in range(HALVINGS):
-            rate = 0.5 * (low + high)
-            read = self.prefill.steady(rate / self.n_prefill)
-            made = self.decode.steady(rate / self.n_decode)
-            inside = rate * (read.ttft_s + self.transfer_s + (more + 1.0) * made.tpot_s)
-            low, high = (low, rate) if inside > concurrency else (rate, high)
-        rounds = min(MOST_SIMULATED, max(LEAST_SIMULATED, 3 * concurrency))
-        return self.open(0.5 * (low + high), n or rounds, seed)
+    def _enter(self, at_s: float, pool: int, i: int) -> None:
+        """Give a request to the worker of a pool that has the fewest."""
+        worker = min(self.pools[pool], key=lambda w: w.inside)
+        worker.given.append(i)
+        worker.engine.add(self.out.inputs[i], self.out.outputs[i] if pool else 1, at_s)
+
+    def _leave(self, worker: Worker, at: int, *, last: bool) -> None:
+        """Send a read prompt on; note the times of an answered request, and let the next come."""
+        i, found, out = worker.given[at], worker.engine.out, self.out
+        end_s = found.end_s[at]
+        refused = end_s != end_s
+        if not last and not refused:
+            heappush(self.coming, (end_s + self.transfer_s, 1, i))
+            return
+        if refused:
+            out.n_refused += 1
+            end_s = worker.engine.now
+        else:
+            out.first_s[i], out.end_s[i] = found.first_s[at] + self.after_s, end_s + self.after_s
+        self.left -= 1
+        following = len(out.arrival_s)
+        if self.traffic.concurrency and following < len(out.inputs):
+            out.arrival_s.append(end_s + self.after_s)
+            heappush(self.coming, (end_s + self.after_s, 0, following))

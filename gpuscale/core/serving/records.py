@@ -114,7 +114,6 @@ class Kernels:
     stream_passes: Passes = 10.0  # hidden-sized tensors read or written around the products
     all_reduce_factor: Spread = 1.0  # over the isolated collective
     crossing_s: Seconds = 2e-5  # more of a collective between machines: proxy, synchronisation
-    queue_factor: Factor = 1.0  # waiting prompts over those of independent arrivals
     host_blend: Spread = 3.0  # exponent with which host and GPU, side by side, add up
     exchange_overlap: Share = 0.7  # of the shorter hidden, where two batches take turns
 
@@ -151,7 +150,6 @@ class ServingSoftware:
     gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
     max_sequences: float = 2048.0  # decoding sequences of one attention group
-    burst_frac: float = 0.1  # of the requests arrive in waves, as usual with its load generator
     memory: EngineMemory = EngineMemory()
 
 
@@ -247,19 +245,3 @@ class Requests:
     input_tokens: float
     output_tokens: float
     concurrency: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ServingLoad:
-    """What a replica delivers under a load. Field names are the JSON keys."""
-
-    ttft_s: float
-    tpot_s: float
-    tokens_per_s: float  # output tokens, whole replica
-    decoding_sequences: float  # mean
-    concurrency: float  # in the replica at a time; below the asked one where memory is short
-    decode_pass_s: float
-    prefill_s: float  # one prompt alone
-    fits: bool
-    decode: PassTime
-    prefill: PassTime

@@ -34,6 +34,7 @@ class Scheduler:
     mixed: bool = True  # prompt tokens share a pass with decoding
     reserve_output: bool = False  # a request is let in when its whole answer has room
     tokens_per_pass: float = 1.0  # decoded per sequence: more than 1 with drafts
+    pace_spread: float = 0.0  # of the logarithm of these, from request to request
     stages: int = 1  # pipeline stages: as many prompts are read at a time
     request_s: float = 0.0  # of a request outside the engine: HTTP, tokeniser
     intake_s: float = 0.0  # of one after another at the server's door

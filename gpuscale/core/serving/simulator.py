@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.scheduler import Scheduler, Simulated, StepTimes
@@ -34,6 +35,11 @@ WATERMARK_FRAC = 0.01
 (vLLM, `BlockSpaceManager`, watermark)."""
 
 
+NORMAL = NormalDist()
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+"""Its multiples fill the unit interval evenly (Knuth 1998, volume 3, section 6.4)."""
+
+
 class Engine:
     """State of the simulation; `simulate` runs it."""
 
@@ -44,10 +50,13 @@ class Engine:
         "decoded",
         "door",
         "due",
+        "each",
+        "ended",
         "ends",
         "gen",
         "held",
         "hit",
+        "horizon_s",
         "late",
         "left",
         "n_arrived",
@@ -74,6 +83,7 @@ class Engine:
         skip = traffic.prefix_frac
         self.hit: list[float] = [*traffic.hits] or [skip * tokens for tokens in traffic.inputs]
         self.gen, self.budget = scheduler.tokens_per_pass, scheduler.token_budget
+        self.each = [self._pace(i) for i in range(n)] if scheduler.pace_spread else [self.gen] * n
         self.now = self.held = self.context = 0.0
         self.steps = self.n_arrived = self.decoded = 0
         self.waiting: deque[int] = deque()
@@ -90,31 +100,68 @@ class Engine:
         )
         self.door = 0.0  # when the server's door is free
         self.due = [self._enters(t) for t in arrivals]
+        self.ended: list[int] = []  # requests answered or refused since somebody looked
+        self.horizon_s = NEVER  # until when nothing comes that is not known yet
+
+    @property
+    def next_s(self) -> float:
+        """When it can do something: now, at the next arrival, or never."""
+        if self.running or self.waiting or self.partial >= 0:
+            return self.now
+        return max(self.now, self.due[self.n_arrived]) if self.n_arrived < len(self.due) else NEVER
+
+    def add(self, prompt: int, output: int, at_s: float) -> None:
+        """Let one more request come, not before those that are known."""
+        self.prompt.append(prompt)
+        self.left.append(output - 1)
+        self.each.append(self._pace(len(self.each)))
+        self.late.append(0.0)
+        self.hit.append(self.traffic.prefix_frac * prompt)
+        out = self.out
+        out.arrival_s.append(at_s)
+        out.first_s.append(math.nan)
+        out.end_s.append(math.nan)
+        out.inputs.append(prompt)
+        out.outputs.append(output)
+        self.due.append(self._enters(at_s))
 
     def run(self, progress: Callable[[int], None] | None = None) -> Simulated:
         """Run to the last request: a sequence that is started over has one token less to come."""
         n, told = len(self.prompt), REPORT_EVERY
         while self.decoded < n:
-            due = self.due
-            while self.n_arrived < len(due) and due[self.n_arrived] <= self.now:
-                self._arrive(self.n_arrived)
-                self.n_arrived += 1
-            if not ((self.partial >= 0 or self.waiting) and not self._waits() and self._read()):
-                if self.running:
-                    self._jump()
-                elif self.n_arrived < len(due):
-                    self.now = max(self.now, due[self.n_arrived])
+            self.step()
             if progress is not None and self.decoded >= told:
                 told += REPORT_EVERY
                 progress(self.decoded)
         return self.out
+
+    def step(self) -> None:
+        """Do one thing: a pass with prompts, decode passes up to the next event, or wait."""
+        due = self.due
+        while self.n_arrived < len(due) and due[self.n_arrived] <= self.now:
+            self._arrive(self.n_arrived)
+            self.n_arrived += 1
+        if (self.partial >= 0 or self.waiting) and not self._waits() and self._read():
+            return
+        if self.running:
+            self._jump()
+        elif self.n_arrived < len(due):
+            self.now = max(self.now, due[self.n_arrived])
+
+    def _pace(self, i: int) -> float:
+        """Tokens that a request decodes in a pass: its own text is drafted well or badly."""
+        spread = self.s.pace_spread
+        if not spread:
+            return self.gen
+        share = (i * GOLDEN) % 1.0  # even in (0, 1) whatever the number of requests
+        return max(1.0, self.gen * math.exp(spread * NORMAL.inv_cdf(0.001 + 0.998 * share)))
 
     def _arrive(self, i: int) -> None:
         """Queue a request; one that can never fit is refused."""
         s = self.s
         if self.prompt[i] + self.left[i] + 1 + s.sequence_tokens > s.cache_tokens:
             self.out.n_refused += 1
-            self._gone()
+            self._gone(i)
         else:
             if not self.waiting:
                 self.wait_until = self.steps + s.wait_passes
@@ -137,9 +184,10 @@ class Engine:
                 return False
         return True
 
-    def _gone(self) -> None:
+    def _gone(self, i: int) -> None:
         """One request less; in a closed loop the next one comes."""
         self.decoded += 1
+        self.ended.append(i)
         out = self.out
         if self.traffic.concurrency and len(out.arrival_s) < len(self.prompt):
             out.arrival_s.append(self.now)
@@ -214,7 +262,7 @@ class Engine:
         if left[i] <= 0:
             self._finish(i, self.prompt[i])
             return
-        last = self.steps + math.ceil(left[i] / self.gen)
+        last = self.steps + math.ceil(left[i] / self.each[i])
         self.running[i] = last
         heappush(self.ends, (last, i))
         self.context += self.prompt[i]
@@ -265,7 +313,11 @@ class Engine:
         if waits:
             k = min(k, self.wait_until - self.steps)
         if (waits or not self.waiting) and self.n_arrived < len(self.due):
-            gap = self.due[self.n_arrived] - self.now
+            comes_s = min(self.due[self.n_arrived], self.horizon_s)
+        else:
+            comes_s = NEVER if self.waiting and not waits else self.horizon_s
+        if comes_s < NEVER:
+            gap = comes_s - self.now
             if k * (one + more * (k - 1)) > gap:
                 k = min(k, passes_until(gap, one, more))
         time_s = k * (one + more * (k - 1))
@@ -288,7 +340,7 @@ class Engine:
             last, i = heappop(ends)
             if running.get(i) == last:
                 del running[i]
-                grown = self.gen * math.ceil(self.left[i] / self.gen)
+                grown = self.gen * math.ceil(self.left[i] / self.each[i])
                 self.context -= self.prompt[i] + grown
                 self._finish(i, self.prompt[i] + grown)
 
@@ -299,14 +351,14 @@ class Engine:
         self.held -= (
             self._room(i) if s.reserve_output else (tokens - self.hit[i] + s.sequence_tokens)
         )
-        self._gone()
+        self._gone(i)
 
     def _make_room(self, grow: float) -> bool:
         """Pre-empt the sequences that came last until the next pass has room; they start over."""
         before = self.out.n_preempted
         while self.held + grow > self.s.cache_tokens and len(self.running) > 1:
             i, last = self.running.popitem()
-            passes = math.ceil(self.left[i] / self.gen) - (last - self.steps)
+            passes = math.ceil(self.left[i] / self.each[i]) - (last - self.steps)
             tokens = self.prompt[i] + passes * self.gen
             self.context -= tokens
             self.held -= tokens - self.hit[i] + self.s.sequence_tokens

@@ -30,6 +30,10 @@ request waits for half of them in the mean."""
 
 MANY = 16.0
 
+BALANCED_WAIT = 60
+"""Passes that a prompt waits at most until every attention rank has one (TensorRT-LLM,
+`attention_dp_config.timeout_iters`)."""
+
 
 def tuning_of(
     row: Mapping[str, str], model: ModelSpec, framework: str, ask: Requests
@@ -39,9 +43,10 @@ def tuning_of(
         return None
     if "disagg" in row.get("mode", "").lower():
         return None
+    ranks = int(row.get("dp_attention") or 1)
     latent = any(m.kind == "mla" for m in model.mixers.values())
     if framework == "trtllm":
-        return _tensorrt(row, ask.concurrency, latent)
+        return _tensorrt(row, ask.concurrency, latent, ranks)
     if (
         framework == "sglang"
         and latent
@@ -51,7 +56,7 @@ def tuning_of(
     return None
 
 
-def _tensorrt(row: Mapping[str, str], concurrency: float, latent: bool) -> Tuning:
+def _tensorrt(row: Mapping[str, str], concurrency: float, latent: bool, ranks: int) -> Tuning:
     """Token budget, and how long prompts wait to be read together."""
     printed = float(row.get("input_len") or 0.0), float(row.get("output_len") or 0.0)
     short = printed == (1024.0, 1024.0)
@@ -62,6 +67,8 @@ def _tensorrt(row: Mapping[str, str], concurrency: float, latent: bool) -> Tunin
     version = re.search(r"(\d+)\.(\d+)", row.get("framework", ""))
     if version and (int(version[1]), int(version[2])) >= ROOMY_SINCE:
         budget = max(ROOMY, budget)
-        if short and concurrency >= 64:
+        if short and concurrency >= 64 and ranks == 1:
             return Tuning(budget, None, 40, 0.8)
+    if ranks > 1:  # until every rank has a prompt
+        return Tuning(budget, None, BALANCED_WAIT, min(1.0, printed[0] / budget))
     return Tuning(budget)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.serving.maturity import SETTLED, Maturity
-from gpuscale.core.serving.pools import Pool, Pools
 from gpuscale.core.serving.records import Drafts, Replica, Requests
 from gpuscale.evidence.rows.measurements import number, whole
 from gpuscale.evidence.rows.served_names import (
@@ -27,6 +26,12 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 Row = Mapping[str, str]
+
+Pool = tuple[Replica, int]
+"""Workers of one kind: layout, number."""
+
+Pools = tuple[Pool, Pool]
+"""A prefill and a decode pool."""
 
 MLPERF_LIMITS = {  # model -> scenario -> (TTFT, TPOT) of the 99th percentile [s]
     "llama2-70b": {"server": (2.0, 0.2), "interactive": (0.45, 0.04)},
@@ -291,19 +296,15 @@ def _pools(text: str, model: ModelSpec, dtypes: Mapping[str, Any]) -> tuple[Pool
     if set(found) != {"prefill", "decode"}:
         return ()
     choices = [_pool(found[name], dtypes) for name in ("prefill", "decode")]
-    return tuple(
-        Pools(replace(one, replica=replace(one.replica, drafts=None)), two)
-        for one in choices[0]
-        for two in choices[1]
-    )
+    return tuple((one, two) for one in choices[0] for two in choices[1])
 
 
 def _pool(printed: tuple[str, ...], dtypes: Mapping[str, Any]) -> list[Pool]:
     workers, tp, ep, gpus = (int(printed[i]) for i in (0, 1, 2, 4))
     if workers < 1:  # how many workers share the GPUs is not printed
         sizes = [n for n in (4, 8, 16) if gpus % n == 0] or [gpus]
-        return [Pool(Replica(n, 1, 1, 1, **dtypes), gpus // n) for n in sizes]
+        return [(Replica(n, 1, 1, 1, **dtypes), gpus // n) for n in sizes]
     each = max(1, gpus // workers)
     if printed[3] == "true":
-        return [Pool(Replica(1, 1, each, max(ep, each if tp == 1 else ep), **dtypes), workers)]
-    return [Pool(Replica(each, 1, 1, ep if ep > 1 else 1, **dtypes), workers)]
+        return [(Replica(1, 1, each, max(ep, each if tp == 1 else ep), **dtypes), workers)]
+    return [(Replica(each, 1, 1, ep if ep > 1 else 1, **dtypes), workers)]

@@ -6,17 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.capacity import Limit, Limits, capacity
-from gpuscale.core.serving.load import closed_loop, decode_step, most_sequences, static_batch
+from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.percentiles import LoadResult
-from gpuscale.core.serving.pools import Pool, disaggregated_loop, prefill_pool
 from gpuscale.core.serving.power import gpu_power_w, rates_of, use_frac
-from gpuscale.core.serving.service import Demand, Service
+from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.core.serving.traffic import CHAT, Lengths
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.pools import Pools
-    from gpuscale.core.serving.records import Replica, ServingLoad, ServingSite
-    from gpuscale.evidence.rows.serving import ServedRow
+    from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.evidence.rows.serving import Pools, ServedRow
 
 ROUNDS = 10
 """Requests of a closed loop over its concurrency, as the public load generators take."""
@@ -25,9 +23,6 @@ MOST_REQUESTS = 2_500
 """Requests from which fewer rounds are replayed, at least `FEWEST_ROUNDS`."""
 
 FEWEST_ROUNDS = 3
-
-FIRST_WAVE = 0.1
-"""Share of the requests that all start at once: the first of ten waves."""
 
 Predicted = tuple[dict[str, float], bool]
 
@@ -55,69 +50,96 @@ class Harness:
 
     def one(self, row: ServedRow, replica: Replica, site: ServingSite) -> Predicted:
         """Predict one layout."""
-        copies = max(1, row.n_gpus // replica.n_gpus)
-        ask = row.requests
-        if row.kind == "static":
-            load = static_batch(row.model, replica, site, ask)
-            return _of_formula(load, load.tokens_per_s * copies)
-        if row.kind == "prefill":
-            pool = prefill_pool(row.model, Pool(replica, copies), site, ask.input_tokens)
-            return {"ttft_ms": pool.alone_s * 1e3, "throughput_tok_s": pool.tokens_per_s}, True
-        if row.kind == "decode":
-            return _decode_pool(row, replica, site, copies)
-        service = self.service(row, replica, site)
-        if not service.fits:
-            return _unlimited(row, replica, site, copies)
-        if row.kind == "burst":
-            found = service.burst(max(1, round((row.at_once or 1000.0) / copies)))
-            return _of_result(row, found, found.output_tokens_per_s * copies)
+        copies, ask = max(1, row.n_gpus // replica.n_gpus), row.requests
         each = max(1, round((ask.concurrency or 1.0) / copies))
-        made = row.n_requests // copies if row.n_requests else ROUNDS * each
-        n = min(made, max(self.most_requests, FEWEST_ROUNDS * each))
-        found = service.closed(each, max(2, n))
-        values, fits = _of_result(row, found, found.output_tokens_per_s * copies)
-        if row.power:
+        if row.kind == "prefill":
+            return self.prefill(row, replica, site, copies)
+        service = self.service(row, replica, site)
+        fits = service.fits
+        if row.kind == "decode":
+            service = decode_worker(row.model, replica, site, service.demand, Tuning())
+            step_s = service.pass_s(each) / service.scheduler.tokens_per_pass
+            values = {"tpot_ms": step_s * 1e3, "throughput_tok_s": copies * each / step_s}
+            return values, service.sequences_with_room >= each
+        if not fits:  # as if it did
+            service = self.service(row, replica, replace(site, hbm_bytes=UNLIMITED_BYTES))
+        if row.kind in ("burst", "static"):
+            at_once = each if row.kind == "static" else round((row.at_once or 1000.0) / copies)
+            found = service.burst(max(1, at_once))
+        else:
+            found = service.closed(each, self.requests(row, each, copies))
+        values = _of_result(row, found, copies)
+        if row.power and fits:
             values["power_w"] = _power_w(row, replica, site, found)
         return values, fits
 
+    def requests(self, row: ServedRow, each: int, copies: int = 1) -> int:
+        """Requests of a closed loop that are replayed."""
+        made = row.n_requests // copies if row.n_requests else ROUNDS * each
+        return max(2, min(made, max(self.most_requests, FEWEST_ROUNDS * each)))
+
+    def prefill(
+        self, row: ServedRow, replica: Replica, site: ServingSite, copies: int
+    ) -> Predicted:
+        """Predict workers that read prompts, passes full."""
+        worker = prefill_worker(row.model, replica, site, _demand(row), Tuning())
+        together = max(1, int(worker.scheduler.token_budget // row.requests.input_tokens))
+        alone_s = worker.prompt_s(0.0)
+        each_s = min(alone_s, worker.prompt_s(0.0, together))
+        rate = copies * row.requests.input_tokens / each_s
+        return {"ttft_ms": alone_s * 1e3, "throughput_tok_s": rate}, True
+
     def service(self, row: ServedRow, replica: Replica, site: ServingSite) -> Service:
         """Make or find the service of a row's layout and lengths."""
-        ask = row.requests
-        demand = Demand(_lengths(row, ask.input_tokens, 0), _lengths(row, ask.output_tokens, 1))
+        demand = _demand(row)
         key = (site, row.model.name, replica, demand, row.tuning)
+        if site.hbm_bytes == UNLIMITED_BYTES:
+            return Service(row.model, replica, site, demand, row.tuning)
         if key not in self.services:
             self.services[key] = Service(row.model, replica, site, demand, row.tuning)
         return self.services[key]
 
     def pools(self, row: ServedRow, pools: Pools, site: ServingSite) -> Predicted:
-        """Predict a prefill and a decode pool: steady state, and the first wave in the mean."""
-        load = disaggregated_loop(row.model, pools, site, row.requests)
-        values, fits = _of_formula(load, load.tokens_per_s)
-        if row.statistic == "mean":
-            first = prefill_pool(row.model, pools.prefill, site, row.requests.input_tokens)
-            wave_s = (row.requests.concurrency or 1.0) / first.prompts_per_s / 2.0
-            values["ttft_ms"] += FIRST_WAVE * wave_s * 1e3
-        return values, fits
+        """Predict a prefill and a decode pool."""
+        service = _pooled(row, pools, site)
+        fits = service.fits
+        if not fits:  # as if it did
+            service = _pooled(row, pools, replace(site, hbm_bytes=UNLIMITED_BYTES))
+        each = max(1, round(row.requests.concurrency or service.sequences_with_room))
+        found = service.closed(each, self.requests(row, each))
+        return _of_result(row, found), fits
 
     def offline(self, row: ServedRow, site: ServingSite) -> Predicted:
-        """Predict as many requests as fit, or the highest rate within a scenario's limits."""
-        found = []
+        """Predict the highest rate, within a scenario's limits where it has some."""
+        limits = Limits()
+        if row.limits is not None and self.limits:
+            limits = Limits(*(Limit("p99", most_s) for most_s in row.limits))
+        found: list[Predicted] = []
         for replica in row.replicas:
-            copies = max(1, row.n_gpus // replica.n_gpus)
-            load = closed_loop(row.model, replica, site, row.requests)
-            found.append((load.fits, load.tokens_per_s * copies, replica, load))
-        found.sort(key=lambda one: one[:2], reverse=True)
-        fits, rate, _, load = found[0]
-        if row.limits is None or not (fits and self.limits):
-            return _of_formula(load, rate)
-        ttft_s, tpot_s = row.limits
-        limits = Limits(Limit("p99", ttft_s), Limit("p99", tpot_s))
-        best = 0.0
-        for _, _, replica, _ in found[:2]:
             service = self.service(row, replica, site)
-            most = capacity(service, limits).rate_per_s * row.requests.output_tokens
-            best = max(best, most * max(1, row.n_gpus // replica.n_gpus))
-        return {**_of_formula(load, rate)[0], "throughput_tok_s": best or rate}, True
+            copies = max(1, row.n_gpus // replica.n_gpus)
+            most = capacity(service, limits)
+            values = _of_result(row, most.load, copies)
+            if limits != Limits():
+                values["throughput_tok_s"] = most.rate_per_s * row.requests.output_tokens * copies
+            found.append((values, service.fits))
+        return max(found, key=lambda one: (one[1], one[0]["throughput_tok_s"]))
+
+
+UNLIMITED_BYTES = 1e15
+"""Memory of a GPU that holds what a row says that it held."""
+
+
+def _pooled(row: ServedRow, pools: Pools, site: ServingSite) -> PooledService:
+    (first, n_first), (second, n_second) = pools
+    parts = (site, _demand(row), Tuning())
+    read = prefill_worker(row.model, first, *parts)
+    return PooledService(read, n_first, decode_worker(row.model, second, *parts), n_second)
+
+
+def _demand(row: ServedRow) -> Demand:
+    ask = row.requests
+    return Demand(_lengths(row, ask.input_tokens, 0), _lengths(row, ask.output_tokens, 1))
 
 
 def _lengths(row: ServedRow, mean: float, which: int) -> Lengths:
@@ -131,23 +153,6 @@ def _lengths(row: ServedRow, mean: float, which: int) -> Lengths:
     return Lengths("uniform", low * top, high * top)
 
 
-def _unlimited(row: ServedRow, replica: Replica, site: ServingSite, copies: int) -> Predicted:
-    """Predict a row that does not fit by the memory's count, as if it did."""
-    each = max(1.0, (row.requests.concurrency or row.at_once or 1.0) / copies)
-    ask = replace(row.requests, concurrency=each)
-    load = closed_loop(row.model, replica, site, ask)
-    return _of_formula(load, load.tokens_per_s * copies)[0], False
-
-
-def _decode_pool(row: ServedRow, replica: Replica, site: ServingSite, copies: int) -> Predicted:
-    each = (row.requests.concurrency or 1.0) / copies
-    context = row.requests.input_tokens + row.requests.output_tokens / 2.0
-    step = decode_step(row.model, replica, site, each, context)
-    fits = most_sequences(row.model, replica, site, context) >= each
-    rate = copies * each / step.per_token_s
-    return {"tpot_ms": step.per_token_s * 1e3, "throughput_tok_s": rate}, fits
-
-
 def _power_w(row: ServedRow, replica: Replica, site: ServingSite, found: LoadResult) -> float:
     """Power of one GPU under a simulated load. [W]."""
     from gpuscale.io.serving import load_power
@@ -157,18 +162,10 @@ def _power_w(row: ServedRow, replica: Replica, site: ServingSite, found: LoadRes
     return gpu_power_w(row.cluster.gpu.tdp_w or 0.0, use, load_power(), found.busy_frac)
 
 
-def _of_formula(load: ServingLoad, tokens_per_s: float) -> Predicted:
-    values = {
-        "ttft_ms": load.ttft_s * 1e3,
-        "tpot_ms": load.tpot_s * 1e3,
-        "throughput_tok_s": tokens_per_s,
-    }
-    return values, load.fits
-
-
-def _of_result(row: ServedRow, found: LoadResult, tokens_per_s: float) -> Predicted:
+def _of_result(row: ServedRow, found: LoadResult, copies: int = 1) -> dict[str, float]:
     """Predict in the row's own statistic and by its own definition of the throughput."""
     ttft_s, tpot_s = found.ttft.at(row.statistic), found.tpot.at(row.statistic)
+    tokens_per_s = found.output_tokens_per_s * copies
     if row.derived_rate:
         o = row.nominal_output
         tokens_per_s = (row.requests.concurrency or 1.0) * o / (ttft_s + (o - 1.0) * tpot_s)
@@ -178,4 +175,4 @@ def _of_result(row: ServedRow, found: LoadResult, tokens_per_s: float) -> Predic
         "p99_ttft_ms": found.ttft.p99_s * 1e3,
         "p99_tpot_ms": found.tpot.p99_s * 1e3,
         "throughput_tok_s": tokens_per_s,
-    }, True
+    }
