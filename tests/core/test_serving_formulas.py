@@ -5,12 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.serving import pools, service
-from gpuscale.core.serving.load import DecodeStep
+from gpuscale.core.serving import service
 from gpuscale.core.serving.percentiles import summarise
-from gpuscale.core.serving.pools import Pool, Pools, PrefillPool
 from gpuscale.core.serving.queueing import NO_END, Steady
-from gpuscale.core.serving.records import PassTime, Replica, Requests
+from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.core.serving.traffic import Lengths
@@ -84,48 +82,6 @@ def test_the_highest_rate_of_a_formula(monkeypatch):
 CASES = [  # prompts a second, workers, room of one, requests
     (50.0, 1, 100.0, 16.0), (2.0, 1, 100.0, 64.0), (50.0, 4, 100.0, 64.0), (50.0, 2, 8.0, 64.0),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("prompts", "workers", "room", "c"), CASES)
-def test_a_loop_of_two_pools_obeys_its_rates(monkeypatch, prompts, workers, room, c):
-    """The softest of three: requests over their stay, prompts read, room over the decoding."""
-    monkeypatch.setattr(pools, "prefill_pool", lambda *a: PrefillPool(0.3, prompts, 0.0))
-    monkeypatch.setattr(pools, "transfer_s", lambda *a: 0.2)
-    monkeypatch.setattr(pools, "most_sequences", lambda *a: room)
-    monkeypatch.setattr(pools, "prompt_pass", lambda *a: PassTime(linear_s=0.3))
-    monkeypatch.setattr(
-        pools, "decode_step", lambda *a: DecodeStep(PassTime(linear_s=0.03), 0.0, 1.5)
-    )
-    monkeypatch.setattr(pools, "TOLERANCE", 0.0)
-    site = SimpleNamespace(software=SimpleNamespace(request_s=0.5))
-    found = pools.disaggregated_loop(
-        None, Pools(Pool(Replica(), 1), Pool(Replica(), workers)), site, Requests(1000, 101, c)
-    )
-    stay = 0.5 + 0.3 + 0.2 + 0.03 + 100 * 0.02
-    rates = (c / stay, prompts, room * workers / (100 * 0.02))
-    rate = sum(r**-8 for r in rates) ** (-1 / 8)
-    assert found.tokens_per_s == pytest.approx(rate * 101)
-    assert found.ttft_s == pytest.approx(c / rate - 2.0)
-    assert found.tpot_s == pytest.approx(0.02) and found.decode_pass_s == 0.03
-    assert found.decoding_sequences == pytest.approx(max(min(c, workers), rate * 2.0))
-    assert (found.concurrency, found.prefill_s, found.fits) == (c, 0.3, True)
-
-
-def test_a_prefill_pool_reads_full_chunks(monkeypatch):
-    """A chunk of 3,000 takes three prompts of a rank; twice as long a pass for six."""
-    monkeypatch.setattr(
-        pools, "prompt_pass", lambda m, r, s, tokens, n: PassTime(linear_s=0.1 + 0.1 * n)
-    )
-    site = SimpleNamespace(software=SimpleNamespace(chunk_tokens=3000.0))
-
-    def made(tokens, workers=1, **layout):
-        return pools.prefill_pool(None, Pool(Replica(**layout), workers), site, tokens)
-
-    assert made(1000.0) == PrefillPool(0.2, pytest.approx(3 / 0.4), pytest.approx(7500.0))
-    assert made(1000.0, 2).prompts_per_s == pytest.approx(2 * 3 / 0.4)
-    assert made(1000.0, dp_attention=2).prompts_per_s == pytest.approx(6 / 0.7)
-    assert made(1000.0, pp=2).prompts_per_s == pytest.approx(2 * 3 / 0.4)
-    assert made(5000.0).prompts_per_s == pytest.approx(1 / 0.2)
 
 
 # --- nothing to count ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A replica under load by the formulas, with passes of round numbers in place of a model's."""
+"""Prompts in chunks, drafts and room, with passes of round numbers in place of a model's."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -6,138 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.serving import load
-from gpuscale.core.serving.load import DecodeStep, Steady
-from gpuscale.core.serving.records import (
-    Drafts,
-    Kernels,
-    PassTime,
-    Replica,
-    Requests,
-    ServingSoftware,
-)
+from gpuscale.core.serving.records import Drafts, Kernels, PassTime, Replica, ServingSoftware
 
-SOFT = ServingSoftware("x", request_s=0.5, chunk_tokens=1e6, max_sequences=100.0, burst_frac=0.1)
-D, A = 0.01, 1e-4  # seconds of a decode pass, of a prompt token
+SOFT = ServingSoftware("x", request_s=0.5, chunk_tokens=1e6, max_sequences=100.0)
 
 
 def at(**more):
-    return SimpleNamespace(
-        software=replace(SOFT, **more), kernels=Kernels(queue_factor=0.8), hbm_bytes=80e9
-    )
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    """A pass takes 10 ms, a prompt token 0.1 ms; what is decoded along takes its pass."""
-
-    def prompt(model, replica, site, tokens, prompts, decoding=0.0, context=0.0):
-        ranks = max(1.0, min(replica.dp_attention, prompts))
-        passes = max(1.0, tokens * prompts / ranks / site.software.chunk_tokens)
-        return PassTime(linear_s=A * tokens * prompts + (passes * D if decoding else 0.0))
-
-    monkeypatch.setattr(load, "prompt_pass", prompt)
-    monkeypatch.setattr(
-        load, "decode_step", lambda m, r, s, n, context: DecodeStep(PassTime(linear_s=D), 0.0, 1.0)
-    )
-    monkeypatch.setattr(load, "most_sequences", lambda m, r, s, tokens: 4000.0 / tokens)
-
-
-def steady(n, o, concurrency, replica=None, **soft):
-    wanted = Requests(n, o, concurrency)
-    return load.steady_state(None, replica or Replica(), at(**soft), wanted, concurrency)
-
-
-@pytest.mark.parametrize("mixed", [True, False])
-def test_one_request_meets_no_other(plain, mixed):
-    """Half a pass, its prompt, then a pass a token."""
-    found = steady(200, 101, 1.0, mixed=mixed)
-    assert found.ttft_s == pytest.approx(0.5 + D / 2 + 200 * A)
-    assert found.tpot_s == D and found.decoding == pytest.approx(1.0)
-    assert steady(200, 1, 1.0).tpot_s == D
-
-
-CROWDS = [  # prompt, answer, requests, replica, software, passes of a prompt, share of its time
-    (200, 101, 16, {}, {"mixed": False}, 0, 1.0),
-    (200, 101, 16, {}, {}, 1, 1.0),
-    (2000, 301, 64, {}, {}, 1, 1.0),
-    (2000, 301, 64, {"dp_attention": 4}, {}, 1, 1.0),
-    (2000, 301, 2, {}, {"mixed": False}, 0, 1.0),
-    (2000, 301, 32, {}, {"chunk_tokens": 500.0}, 4, 1.0),  # one at a time, in four chunks
-    (2000, 301, 32, {"pp": 2}, {"mixed": False}, 0, 0.5),  # two stages read two
-    (200, 101, 16, {}, {"mixed": False, "burst_frac": 1.0}, 0, 1.0),
-]
-
-
-@pytest.mark.parametrize(("n", "o", "c", "layout", "soft", "passes", "share"), CROWDS)
-def test_requests_in_flight_obey_littles_law(
-    plain, monkeypatch, n, o, c, layout, soft, passes, share
-):
-    """Of what is found at last: those that wait, that decode and the time of a token agree."""
-    monkeypatch.setattr(load, "ROUNDS", 200)
-    monkeypatch.setattr(load, "TOLERANCE", 0.0)
-    found = steady(n, o, float(c), Replica(**layout), **soft)
-    burst, cycle = soft.get("burst_frac", 0.1), found.ttft_s + (o - 1) * found.tpot_s
-    assert found.decoding == pytest.approx(c * (1 - found.ttft_s / cycle), rel=1e-6)
-    stall = A * n * share * found.decoding * (c - 1) / c * (1 - burst / 2) / (o - 1)
-    assert found.tpot_s == pytest.approx(D + stall, rel=1e-6)
-    reading = found.ttft_s - 0.5 - D / 2
-    if share == 1.0:
-        waiting = (reading - passes * D) / (A * n) - 1
-        queue = 0.8 * (c - 1) * min(1.0, reading / cycle)
-        assert waiting == pytest.approx(min(c - 1, queue + burst * (c - 1) / 2), rel=1e-6)
-
-
-def test_a_closed_loop_waits_for_room(plain, monkeypatch):
-    """Room for four of 1,000 tokens: the other six of ten wait for one and a half stays."""
-    made = Steady(2.0, 0.1, 3.0, DecodeStep(PassTime(linear_s=D), 0.0, 1.0))
-    inside = []
-    monkeypatch.setattr(load, "steady_state", lambda m, r, s, asked, n: inside.append(n) or made)
-
-    def loop(n, o, c):
-        return load.closed_loop(None, Replica(), at(), Requests(n, o, c))
-
-    found = loop(900, 201, 10.0)
-    room, stay = 4000 / 1000.5, 2.0 + 200 * 0.1
-    queue = (10 - room) * stay / room
-    assert inside.pop() == found.concurrency == pytest.approx(room)
-    assert found.ttft_s == pytest.approx(2.0 + queue) and found.tpot_s == 0.1
-    assert found.tokens_per_s == pytest.approx(10 * 201 / (stay + queue))
-    assert (found.fits, found.decoding_sequences, found.decode_pass_s) == (True, 3.0, D)
-    assert found.prefill_s == pytest.approx(900 * A)
-    few = loop(900, 201, 2.0)
-    assert (few.concurrency, few.ttft_s) == (2.0, 2.0)
-    assert few.tokens_per_s == pytest.approx(2 * 201 / 22)
-    full = loop(900, 201, None)
-    assert full.concurrency == pytest.approx(room) and full.ttft_s == pytest.approx(2.0)
-    tight = loop(4000, 201, 3.0)
-    assert (tight.fits, tight.concurrency, tight.ttft_s) == (False, 3.0, 2.0)
-    assert loop(4000, 201, None).concurrency == 1.0
-    assert loop(3900, 200, 1.0).fits and not loop(3900.5, 200, 1.0).fits  # 4,000 tokens
-    assert loop(1, 1, 1.0).tokens_per_s == 0.5
-    for bad in ((0.5, 1, 1.0), (1, 0.5, 1.0), (1, 1, 0.5)):
-        with pytest.raises(ValueError, match="at least 1"):
-            loop(*bad)
-
-
-def test_a_static_batch_is_read_then_decoded(plain, monkeypatch):
-    """Four of 200 + 101 tokens: the room for 4,000 is that of 13."""
-    found = load.static_batch(None, Replica(), at(), Requests(200, 101, 4.0))
-    total = 800 * A + 100 * D
-    assert (found.ttft_s, found.tpot_s) == (pytest.approx(800 * A), D)
-    assert found.tokens_per_s == pytest.approx(4 * 101 / total)
-    assert (found.concurrency, found.decoding_sequences, found.fits) == (4.0, 4.0, True)
-    assert load.static_batch(None, Replica(), at(), Requests(200, 101)).concurrency == 1.0
-    keys = []
-    monkeypatch.setattr(
-        load,
-        "decode_step",
-        lambda m, r, s, n, context: keys.append((n, context)) or DecodeStep(PassTime(), 0.0, 1.0),
-    )
-    load.static_batch(None, Replica(), at(), Requests(200, 100, 4.0))
-    load.steady_state(None, Replica(pp=4), at(), Requests(200, 100, 4.0), 8.0)
-    assert keys[:2] == [(4.0, 250.0), (2.0, 250.0)]
-    assert load.static_batch(None, Replica(), at(), Requests(900, 100, 4.0)).fits
-    assert not load.static_batch(None, Replica(), at(), Requests(901, 100, 4.0)).fits
+    return SimpleNamespace(software=replace(SOFT, **more), kernels=Kernels(), hbm_bytes=80e9)
 
 
 @pytest.fixture

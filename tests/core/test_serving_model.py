@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.serving.forward import pass_time
-from gpuscale.core.serving.load import closed_loop, most_sequences, static_batch
-from gpuscale.core.serving.records import Batch, PassTime, Replica, Requests
+from gpuscale.core.serving.load import most_sequences
+from gpuscale.core.serving.records import Batch, PassTime, Replica
 from gpuscale.core.serving.replica import ServingJob
 from gpuscale.core.serving.roofline import serving_times
+from gpuscale.core.serving.service import Demand, Service
+from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.serving import load_framework, serving_site
@@ -103,48 +105,15 @@ def test_few_tokens_meet_few_experts(site):
     assert 10 * one < many < 64 * one
 
 
-def test_closed_loop_obeys_littles_law_and_slows_with_load(site):
-    model, found = spec("llama3.1-70b"), []
-    for c in (1, 8, 64):
-        load = closed_loop(model, EIGHT, site, Requests(1000, 500, c))
-        stay = load.ttft_s + 499 * load.tpot_s
-        assert load.tokens_per_s == pytest.approx(c * 500 / stay)
-        assert load.tpot_s >= load.decode_pass_s and load.ttft_s >= load.prefill_s
-        found.append(load)
-    assert [x.tpot_s for x in found] == sorted(x.tpot_s for x in found)
-    assert [x.ttft_s for x in found] == sorted(x.ttft_s for x in found)
-    assert [x.tokens_per_s for x in found] == sorted(x.tokens_per_s for x in found)
-
-
-def test_requests_beyond_the_memory_wait(site):
-    model = spec("llama3.1-70b")
-    room = most_sequences(model, EIGHT, site, 30_500)
-    full = closed_loop(model, EIGHT, site, Requests(30_000, 1000))
-    more = closed_loop(model, EIGHT, site, Requests(30_000, 1000, 3 * room))
-    assert full.concurrency == pytest.approx(room) and more.concurrency == pytest.approx(room)
-    assert more.tokens_per_s == pytest.approx(full.tokens_per_s)
-    assert more.ttft_s > full.ttft_s + 1.5 * 999 * full.tpot_s
-    large = spec("llama3.1-405b")
-    assert more.fits and not closed_loop(large, Replica(), site, Requests(100, 10, 1)).fits
-
-
 def test_pipeline_and_data_parallel_attention(site):
     model = spec("deepseek-v3")
     formats = {"ffn_format": "fp8-block", "attention_format": "fp8-block", "kv_format": "fp8"}
     tp, dp = Replica(tp=8, **formats), Replica(1, 1, 8, 8, **formats)
     # the latent cache has one copy per GPU: data-parallel attention holds far more sequences
     assert most_sequences(model, dp, site, 8000) > 3 * most_sequences(model, tp, site, 8000)
-    two = closed_loop(model, Replica(tp=4, pp=2, **formats), site, Requests(1000, 500, 64))
-    assert two.tokens_per_s > 0 and two.tpot_s > 0
-
-
-def test_static_batch_and_bad_loads(site):
-    model = spec("llama3.1-8b")
-    load = static_batch(model, Replica(), site, Requests(128, 8, 64))
-    assert load.tokens_per_s == pytest.approx(64 * 8 / (load.ttft_s + 7 * load.tpot_s))
-    for bad in (Requests(0, 10, 1), Requests(10, 0, 1), Requests(10, 10, 0.5)):
-        with pytest.raises(ValueError, match="at least 1"):
-            closed_loop(model, Replica(), site, bad)
+    demand = Demand(Lengths("fixed", 1000), Lengths("fixed", 500))
+    two = Service(model, Replica(tp=4, pp=2, **formats), site, demand).closed(64, 128)
+    assert two.output_tokens_per_s > 0 and two.tpot.mean_s > 0
 
 
 def test_frameworks_differ_in_chunks():

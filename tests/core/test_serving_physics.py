@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.model.params import count_params
+from gpuscale.core.serving.disaggregated import prefill_worker
 from gpuscale.core.serving.exchange import exchange_s
 from gpuscale.core.serving.forward import exposed_s, pass_time, side_by_side_s
-from gpuscale.core.serving.load import closed_loop, decode_step
+from gpuscale.core.serving.load import decode_step
 from gpuscale.core.serving.memory import (
     EngineMemory,
     cache_bytes_per_sequence,
     cache_room,
     replica_weight_bytes,
 )
-from gpuscale.core.serving.pools import Pool, Pools, disaggregated_loop, prefill_pool
 from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu_power_w
-from gpuscale.core.serving.records import Batch, Drafts, Replica, Requests
+from gpuscale.core.serving.records import Batch, Drafts, Replica
+from gpuscale.core.serving.service import Demand, Tuning
+from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.serving import load_power, load_serving_kernels, serving_site
@@ -47,13 +49,6 @@ def cache_tokens(model, replica, engine, device_bytes, tokens=8192.0):
 
 
 # --- one pass ------------------------------------------------------------------------------------
-
-
-def test_a_single_user_pays_for_no_prompt_of_others():
-    site = serving_site(load_cluster("dgx-h100"), "vllm")
-    model = spec("llama3.1-8b")
-    load = closed_loop(model, Replica(), site, Requests(128_000, 128, 1))
-    assert load.tpot_s == pytest.approx(load.decode_pass_s)
 
 
 @given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.floats(1.0, 20.0))
@@ -121,26 +116,6 @@ def test_drafts_speed_up_one_stream_and_help_less_in_a_large_batch(h100):
 
 
 # --- pools ---------------------------------------------------------------------------------------
-
-
-def test_pools_obey_littles_law_and_the_slower_pool_binds():
-    site = serving_site(load_cluster("gb200-nvl72"), "sglang")
-    model = spec("deepseek-v3")
-    read, decode = Replica(1, 1, 4, 4, **FP8), Replica(1, 1, 16, 16, **FP8)
-    pools = Pools(Pool(read, 1), Pool(decode, 1))
-    found = [
-        disaggregated_loop(model, pools, site, Requests(8192, 1024, c)) for c in (8, 64, 512, 4096)
-    ]
-    for c, load in zip((8, 64, 512, 4096), found, strict=True):
-        stay = load.ttft_s + 1023 * load.tpot_s
-        assert load.tokens_per_s == pytest.approx(c * 1024 / stay, rel=0.01)
-    rates = [x.tokens_per_s / 1024 for x in found]
-    most = prefill_pool(model, pools.prefill, site, 8192).prompts_per_s
-    assert rates == sorted(rates) and rates[-1] <= most
-    more = Pools(Pool(read, 8), Pool(decode, 1))
-    assert (
-        disaggregated_loop(model, more, site, Requests(8192, 1024, 4096)).ttft_s < found[-1].ttft_s
-    )
 
 
 # --- power ---------------------------------------------------------------------------------------
@@ -260,8 +235,10 @@ def test_data_parallel_attention_repeats_weights_and_splits_the_cache():
 def test_published_prefill_of_experts_over_four_nodes(name, gpu, measured):
     layout = Replica(dp_attention=32, ep=32, ffn_format="fp8-block", attention_format="fp8-block")
     site = serving_site(load_cluster(gpu), "sglang")
-    found = prefill_pool(load_model(name).spec, Pool(layout, 1), site, 2000.0)
-    assert found.tokens_per_s == pytest.approx(measured, rel=0.3)
+    demand = Demand(Lengths("fixed", 2000), Lengths("fixed", 1))
+    worker = prefill_worker(load_model(name).spec, layout, site, demand, Tuning())
+    each_s = worker.prompt_s(0.0, int(worker.scheduler.token_budget // 2000))
+    assert 2000.0 / each_s == pytest.approx(measured, rel=0.3)
 
 
 def test_kernels_that_unpack_weights_lose_on_datacenter_blackwell_alone():

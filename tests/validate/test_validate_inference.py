@@ -2,7 +2,6 @@ from collections import Counter
 
 import pytest
 
-from gpuscale.core.serving.pools import Pool
 from gpuscale.evidence.rows.served_names import drafts_of, formats, framework_of, served_model
 from gpuscale.evidence.rows.serving import served_row
 from gpuscale.evidence.score.inference import own_inference, predict_inference_rows
@@ -129,9 +128,10 @@ def test_pools_of_a_disaggregated_row():
         "prefill_layout": text + " (32 GPUs)",
     }
     (pools,) = served_row(row, 1).pools
-    assert isinstance(pools.prefill, Pool) and pools.n_gpus == 48
-    assert (pools.prefill.replica.dp_attention, pools.prefill.workers) == (8, 2)
-    assert (pools.decode.replica.tp, pools.decode.replica.ep) == (32, 32)
+    (prefill, n_prefill), (decode, n_decode) = pools
+    assert n_prefill * prefill.n_gpus + n_decode * decode.n_gpus == 48
+    assert (prefill.dp_attention, n_prefill) == (8, 2)
+    assert (decode.tp, decode.ep) == (32, 32)
     assert "pools are not printed" in served_row({**row, "prefill_layout": ""}, 1)
 
 

@@ -121,9 +121,7 @@ class _Chain:
         n = len(traffic.inputs)
         arrivals = list(traffic.arrivals_s) or [0.0] * min(n, traffic.concurrency)
         nan = [math.nan] * n
-        self.out = Simulated(
-            arrivals, nan, list(nan), list(traffic.inputs), list(traffic.outputs)
-        )
+        self.out = Simulated(arrivals, nan, list(nan), list(traffic.inputs), list(traffic.outputs))
         self.coming = [(at, 0, i) for i, at in enumerate(arrivals)]  # time, pool, request
         self.left = n
 

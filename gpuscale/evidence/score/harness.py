@@ -74,7 +74,7 @@ class Harness:
         return values, fits
 
     def requests(self, row: ServedRow, each: int, copies: int = 1) -> int:
-        """Requests of a closed loop that are replayed."""
+        """Count the requests of a closed loop that are replayed."""
         made = row.n_requests // copies if row.n_requests else ROUNDS * each
         return max(2, min(made, max(self.most_requests, FEWEST_ROUNDS * each)))
 
