@@ -101,6 +101,7 @@ class FrameworkSpec(Spec):
     whole_prompts: bool = _S.whole_prompts
     chunks_beyond: float = Field(default=_S.chunks_beyond, ge=1)
     mixed: bool = _S.mixed
+    reserve_output: bool = _S.reserve_output
     gathers_prompts: bool = _S.gathers_prompts
     chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
     max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)

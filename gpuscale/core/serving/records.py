@@ -147,6 +147,7 @@ class ServingSoftware:
     whole_prompts: bool = False  # a pass reads the longest context that is promised in one
     chunks_beyond: float = 32768.0  # unless that is longer: then chunks, and mixed
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
+    reserve_output: bool = False  # a request waits until its longest answer has room
     gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
     chunk_tokens: float = 8192.0  # prompt tokens of one pass
     max_sequences: float = 2048.0  # decoding sequences of one attention group

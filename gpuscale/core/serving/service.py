@@ -244,6 +244,7 @@ class Service(UnderLoad):
             cache_tokens=tokens,
             sequence_tokens=beside,
             mixed=soft.mixed,
+            reserve_output=soft.reserve_output,
             tokens_per_pass=1.0 + (drafts.accepted if drafts else 0.0),
             pace_spread=ACCEPTED_SPREAD if drafts else 0.0,
             stages=self.replica.pp,
