@@ -55,7 +55,7 @@ def serve_document(asked: Serve) -> Document:
         return _several(asked)
     case = cases.case_of(asked)
     found = cases.candidates(asked, case)
-    if not asked.memory_frac and all(not c.what.fits for c in found):
+    if all(not c.what.fits for c in found) and not (asked.memory_frac or asked.context):
         case = cases.tightened(case)
         found = cases.candidates(asked, case)
     wanted = cases.wanted_of(asked, case, found)

@@ -37,6 +37,7 @@ class NoRoom:
     missing_bytes: float
     smallest_format: str | None  # that fits the same GPUs
     fewest_gpus: int | None  # of the same format
+    tighter: str  # settings of the engine with which it fits; empty where none do
 
 
 def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
@@ -65,6 +66,7 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
         missing_bytes=needed - memory.cache_bytes,
         smallest_format=_smaller_format(case, service),
         fewest_gpus=_fewest(case, service),
+        tighter=_tighter(asked, case, service),
     )
     rows = [
         ("weights", memory.weights_bytes),
@@ -103,6 +105,8 @@ def _hints(r: NoRoom) -> list[str]:
         hints.append(
             f"the cache left holds {r.kv_tokens:,.0f} tokens: so long a --context would fit"
         )
+    if r.tighter:
+        hints.append(f"the engine by itself refuses; with {r.tighter} it fits")
     if r.smallest_format:
         hints.append(f"--weights {r.smallest_format} fits")
     if r.fewest_gpus:
@@ -143,6 +147,19 @@ def _smaller_format(case: Case, service: Service) -> str | None:
         if element_bytes(name) < now and Service(case.model, one, service.site, case.demand).fits:
             return name
     return None
+
+
+def _tighter(asked: Serve, case: Case, service: Service) -> str:
+    """Settings that leave more for the cache than the engine's own, where they are enough."""
+    from gpuscale.answers.serve.case import TIGHT_FRAC, tightened
+
+    if asked.memory_frac or case.tight:
+        return ""
+    site = tightened(case).sites[service.site.software.name]
+    one = Service(case.model, service.replica, site, case.demand, service.tuning)
+    chunk = f" --chunk {one.scheduler.token_budget // one.replica.dp_attention}"
+    words = f"--memory-frac {TIGHT_FRAC:g}{'' if asked.chunk else chunk}"
+    return words if one.fits else ""
 
 
 def _fewest(case: Case, service: Service) -> int | None:
