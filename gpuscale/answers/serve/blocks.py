@@ -288,9 +288,6 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
                 f"the first after {ms(r.alone_ttft_s)} ms",
             )
         )
-    if r.roofline_tpot_s and r.roofline_prompt_s:
-        least = f"TPOT {ms(r.roofline_tpot_s)} ms"
-        rows.append(("roofline", least, f"a prompt {ms(r.roofline_prompt_s)} ms, one user alone"))
     if r.time_s is not None:
         rows.append(("all requests", f"{figure(r.time_s)} s", f"{r.n_requests:,} simulated"))
     rows.append(

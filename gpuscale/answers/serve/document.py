@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import case as cases
-from gpuscale.answers.serve.figures import kv_tokens, memory_line, roofline, widths
+from gpuscale.answers.serve.figures import kv_tokens, memory_line, widths
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import (
     FINAL_REQUESTS,
@@ -190,7 +190,6 @@ def _answer(
     service = what.decode if isinstance(what, PooledService) else what
     replica = None if isinstance(what, PooledService) else service.replica
     alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
-    ideal = None if alone is None else roofline(service, row.weights)
     ttft_width, tpot_width = widths(case, best, wanted)
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
     meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
@@ -214,8 +213,6 @@ def _answer(
         end_to_end_mean_s=load.end_to_end.mean_s if load else None,
         alone_ttft_s=alone.ttft.mean_s if alone else None,
         alone_tpot_s=alone.tpot.mean_s if alone else None,
-        roofline_prompt_s=ideal.prefill_s if ideal else None,
-        roofline_tpot_s=ideal.decode_s if ideal else None,
         ttft_error_frac=load.ttft_error_frac if load else None,
         tpot_error_frac=load.tpot_error_frac if load else None,
         time_s=load.time_s if load and wanted.rate_per_s is None and _closed(wanted) else None,

@@ -10,7 +10,6 @@ from gpuscale.answers.serve.records import MemoryLine
 if TYPE_CHECKING:
     from gpuscale.answers.serve.case import Case
     from gpuscale.core.serving.choose import Found, Wanted
-    from gpuscale.core.serving.roofline import ServingTimes
     from gpuscale.core.serving.service import Service
 
 
@@ -26,20 +25,6 @@ def kv_tokens(service: Service) -> float:
     tokens = demand.most_context or max(demand.mean_context, service.model.max_position or 0.0)
     each = cache_bytes_per_sequence(service.model, service.replica, tokens)
     return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
-
-
-def roofline(service: Service, weights: str) -> ServingTimes:
-    """Least time of a token and of a prompt of one request, by the data sheet."""
-    from gpuscale.core.serving.products import multiplied_in
-    from gpuscale.core.serving.replica import ServingJob
-    from gpuscale.core.serving.roofline import serving_times
-
-    site, r, demand = service.site, service.replica, service.demand
-    job = ServingJob(weights, r.kv_format, demand.mean_context, 1)
-    rate = site.peaks[multiplied_in(site, r.ffn_format)]
-    return serving_times(
-        service.model, job, r.group, r.pp, site.hbm_bytes_per_s, rate, demand.inputs.mean
-    )
 
 
 def memory_line(service: Service) -> MemoryLine:

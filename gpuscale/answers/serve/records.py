@@ -92,8 +92,6 @@ class ServeAnswer:
     end_to_end_mean_s: float | None
     alone_ttft_s: float | None  # of a request that meets no other
     alone_tpot_s: float | None
-    roofline_prompt_s: float | None  # of a prompt alone, by the data sheet
-    roofline_tpot_s: float | None
     ttft_error_frac: float | None  # of the 95th percentile, one standard error of the simulation
     tpot_error_frac: float | None
     time_s: float | None  # of all requests of a closed loop or burst

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ServingTimes:
     """Roofline times of one replica."""
 
-    prefill_flop: float  # of one prompt
+    prefill_flop: float  # of one prompt as long as the context
     prefill_s: float
     decode_flop: float  # of one token of every sequence of a pipeline group
     decode_read_bytes: float  # weights met and cache read for it, all GPUs
@@ -58,13 +58,7 @@ def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:
 
 
 def serving_times(
-    model: ModelSpec,
-    job: ServingJob,
-    tp: int,
-    pp: int,
-    hbm_bytes_per_s: float,
-    flop_per_s: float,
-    prompt_tokens: float | None = None,
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, hbm_bytes_per_s: float, flop_per_s: float
 ) -> ServingTimes:
     """Compute times of a replica of `tp` x `pp` GPUs.
 
@@ -81,14 +75,11 @@ def serving_times(
         Degrees. [1]
     hbm_bytes_per_s, flop_per_s : float
         Peaks of one GPU. [byte/s], [FLOP/s]
-    prompt_tokens : float, optional
-        Of the prompt that is read; the whole context by default. [1]
     """
     context = max(1, int(job.context_tokens))
-    prompt = max(1, int(prompt_tokens or context))
     group = max(1, math.ceil(job.concurrency / pp))
-    each = flop_per_token(model, prompt)
-    prefill = prompt * (each.forward_flop - each.head_flop) + each.head_flop
+    each = flop_per_token(model, context)
+    prefill = context * (each.forward_flop - each.head_flop) + each.head_flop
     full = flop_per_token(model, context, causal=False).forward_flop * group
     weights = weights_read_bytes(model, job.weights, group)
     cache = group * kv_cache_bytes(model, context, weight_bytes(1.0, job.kv))
