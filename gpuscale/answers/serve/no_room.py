@@ -150,7 +150,7 @@ def _smaller_format(case: Case, service: Service) -> str | None:
 
 
 def _tighter(asked: Serve, case: Case, service: Service) -> str:
-    """Settings that leave more for the cache than the engine's own, where they are enough."""
+    """Name settings that leave more for the cache than the engine's own, if they are enough."""
     from gpuscale.answers.serve.case import TIGHT_FRAC, tightened
 
     if asked.memory_frac or case.tight:
