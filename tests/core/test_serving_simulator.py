@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, batch_error_frac, latency, summarise
 from gpuscale.core.serving.queueing import OpenLoad, open_load
-from gpuscale.core.serving.scheduler import Scheduler, Simulated
-from gpuscale.core.serving.simulator import passes_until, simulate
+from gpuscale.core.serving.scheduler import Scheduler, Simulated, passes_until
+from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.traffic import (
     Lengths,
     Traffic,

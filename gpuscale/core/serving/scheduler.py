@@ -42,6 +42,13 @@ class Scheduler:
     wait_passes: int = 0  # decode passes that prompts wait for more of them, to be read together
     wait_frac: float = 1.0  # of the token budget, at which they wait no longer
 
+    def __post_init__(self) -> None:
+        """Refuse limits that let nothing through."""
+        if min(self.token_budget, self.max_sequences, self.stages) < 1:
+            raise ValueError("token_budget, max_sequences and stages must be at least 1")
+        if not self.tokens_per_pass >= 1.0:
+            raise ValueError(f"tokens_per_pass must be at least 1, got {self.tokens_per_pass}")
+
 
 @dataclass(slots=True)
 class Simulated:
@@ -58,3 +65,17 @@ class Simulated:
     busy_s: float = 0.0  # passes, all together
     sequence_s: float = 0.0  # integral of the decoding sequences over the time
     most_sequences: int = 0
+
+
+def passes_until(gap_s: float, one_s: float, more_s: float) -> int:
+    """Fewest passes that last `gap_s`, the first of `one_s`, k of them ``k (one + more (k-1))``.
+
+    >>> passes_until(3.5, 1.0, 0.0), passes_until(0.1, 1.0, 0.5), passes_until(4.5, 1.0, 0.5)
+    (4, 1, 3)
+    """
+    if gap_s <= one_s:
+        return 1
+    if more_s * gap_s < 1e-9 * one_s * one_s:
+        return math.ceil(gap_s / one_s)
+    b = one_s - more_s
+    return max(1, math.ceil((math.sqrt(b * b + 4.0 * more_s * gap_s) - b) / (2.0 * more_s)))

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.scheduler import Scheduler, Simulated, StepTimes
+from gpuscale.core.serving.scheduler import Scheduler, Simulated, StepTimes, passes_until
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.traffic import Traffic
@@ -370,20 +370,6 @@ class Engine:
         return self.out.n_preempted > before
 
 
-def passes_until(gap_s: float, one_s: float, more_s: float) -> int:
-    """Fewest passes that last `gap_s`, the first of `one_s`, k of them ``k (one + more (k-1))``.
-
-    >>> passes_until(3.5, 1.0, 0.0), passes_until(0.1, 1.0, 0.5), passes_until(4.5, 1.0, 0.5)
-    (4, 1, 3)
-    """
-    if gap_s <= one_s:
-        return 1
-    if more_s * gap_s < 1e-9 * one_s * one_s:
-        return math.ceil(gap_s / one_s)
-    b = one_s - more_s
-    return max(1, math.ceil((math.sqrt(b * b + 4.0 * more_s * gap_s) - b) / (2.0 * more_s)))
-
-
 def simulate(
     times: StepTimes,
     scheduler: Scheduler,
@@ -408,23 +394,5 @@ def simulate(
     ValueError
         If lengths, arrivals and scheduler do not make a load: empty, unsorted, below 1.
     """
-    n = len(traffic.inputs)
-    if n == 0 or len(traffic.outputs) != n:
-        raise ValueError("a traffic needs as many answers as prompts, and at least one")
-    if min(traffic.inputs) < 1 or min(traffic.outputs) < 1:
-        raise ValueError("lengths must be at least 1")
-    if not traffic.concurrency and len(traffic.arrivals_s) != n:
-        raise ValueError("an open load needs one arrival for every request")
-    if any(a > b for a, b in zip(traffic.arrivals_s, traffic.arrivals_s[1:], strict=False)):
-        raise ValueError("arrivals must be in order")
-    if len(traffic.hits) not in (0, n) or any(
-        not 0 <= h < i for h, i in zip(traffic.hits, traffic.inputs, strict=False)
-    ):
-        raise ValueError("hits must be those of each prompt, at least 0 and below its length")
-    if not 0.0 <= traffic.prefix_frac < 1.0:
-        raise ValueError(f"prefix_frac must be in [0, 1), got {traffic.prefix_frac}")
-    if min(scheduler.token_budget, scheduler.max_sequences, scheduler.stages) < 1:
-        raise ValueError("token_budget, max_sequences and stages must be at least 1")
-    if not scheduler.tokens_per_pass >= 1.0:
-        raise ValueError(f"tokens_per_pass must be at least 1, got {scheduler.tokens_per_pass}")
+    traffic.check()
     return Engine(times, scheduler, traffic).run(progress)

@@ -185,6 +185,24 @@ class Traffic:
     prefix_frac: float = 0.0  # of each prompt whose cache is already there
     hits: Sequence[int] = ()  # tokens of each prompt whose cache is already there, where known
 
+    def check(self) -> None:
+        """Raise ValueError where it is no load: empty, not in order, lengths below 1."""
+        n = len(self.inputs)
+        if n == 0 or len(self.outputs) != n:
+            raise ValueError("a traffic needs as many answers as prompts, and at least one")
+        if min(self.inputs) < 1 or min(self.outputs) < 1:
+            raise ValueError("lengths must be at least 1")
+        if not self.concurrency and len(self.arrivals_s) != n:
+            raise ValueError("an open load needs one arrival for every request")
+        if any(a > b for a, b in zip(self.arrivals_s, self.arrivals_s[1:], strict=False)):
+            raise ValueError("arrivals must be in order")
+        if len(self.hits) not in (0, n) or any(
+            not 0 <= h < i for h, i in zip(self.hits, self.inputs, strict=False)
+        ):
+            raise ValueError("hits must be those of each prompt, at least 0 and below its length")
+        if not 0.0 <= self.prefix_frac < 1.0:
+            raise ValueError(f"prefix_frac must be in [0, 1), got {self.prefix_frac}")
+
 
 def open_traffic(
     inputs: Lengths,
