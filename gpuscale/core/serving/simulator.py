@@ -35,7 +35,7 @@ WATERMARK_FRAC = 0.01
 (vLLM, `BlockSpaceManager`, watermark)."""
 
 
-NORMAL = NormalDist()
+NORMAL, EDGE = NormalDist(), 1e-3  # share of the worst and of the best that is left out
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 """Its multiples fill the unit interval evenly (Knuth 1998, volume 3, section 6.4)."""
 
@@ -154,7 +154,9 @@ class Engine:
         if not spread:
             return self.gen
         share = (i * GOLDEN) % 1.0  # even in (0, 1) whatever the number of requests
-        return max(1.0, self.gen * math.exp(spread * NORMAL.inv_cdf(0.001 + 0.998 * share)))
+        return max(
+            1.0, self.gen * math.exp(spread * NORMAL.inv_cdf(EDGE + (1.0 - 2.0 * EDGE) * share))
+        )
 
     def _arrive(self, i: int) -> None:
         """Queue a request; one that can never fit is refused."""
