@@ -1,11 +1,11 @@
-"""Option names that a framework's own parser knows, kept as data with the version they are from."""
+"""Facts of frameworks kept as data: options of their own parsers, engines, kinds of files."""
 
 from __future__ import annotations
 
 import json
 from functools import lru_cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Options(NamedTuple):
@@ -30,3 +30,12 @@ def known_options(framework: str) -> Options:
     table = json.loads(text)
     arity = {name: n for n, names in table["options"].items() for name in names.split()}
     return Options(table["version"], arity)
+
+
+@lru_cache(maxsize=8)
+def launch_table(name: str) -> dict[str, Any]:
+    """Table of a TOML file of `gpuscale/launch/data`."""
+    from gpuscale.io.toml import parse_toml
+
+    file = resources.files("gpuscale.launch").joinpath("data", f"{name}.toml")
+    return parse_toml(file.read_text("utf-8"), file.name)

@@ -3,7 +3,8 @@
 import pytest
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.detect import DIALECTS, read_launch
+from gpuscale.launch.read.detect import read_launch
+from gpuscale.launch.read.kinds import KINDS
 
 SHAPE = "hidden_size: 512, num_hidden_layers: 4, num_attention_heads: 8, intermediate_size: 1024"
 NEOX = """{
@@ -226,7 +227,7 @@ def test_a_table_is_read(name, text, kind, wanted):
 
 
 def test_every_dialect_has_a_file_here():
-    assert {kind for _, _, kind, _ in CASES} == {dialect.kind for dialect in DIALECTS}
+    assert {kind for _, _, kind, _ in CASES} == {dialect.kind for dialect in KINDS}
 
 
 @pytest.mark.parametrize(

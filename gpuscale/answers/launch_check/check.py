@@ -17,7 +17,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.guard import bounded
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.text import shown_name
-from gpuscale.launch.read.detect import DIALECTS
+from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.together import last_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deeps
 )
 """Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
 
-OF_TABLES = tuple(dialect.kind for dialect in DIALECTS)
+OF_TABLES = tuple(one.kind for one in KINDS)
 """Kinds that tune a model or pre-train one, as their file says."""
 
 ADAPTED = ("lora", "qlora", "dora")

@@ -9,8 +9,8 @@ from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
 from gpuscale.answers.summary import chance_tone
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
-from gpuscale.launch.read.detect import DIALECTS
 from gpuscale.launch.read.engines import ENGINES
+from gpuscale.launch.read.kinds import KINDS
 from gpuscale.render.document import Column, Document, Drawn, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ FRAMEWORK = {
     "colossalai": "ColossalAI job",
     **{name: engine.title for name, engine in ENGINES.items()},
     "trtllm-checkpoint": "TensorRT-LLM checkpoint",
-    **{dialect.kind: dialect.title for dialect in DIALECTS},
+    **{one.kind: one.title for one in KINDS},
     "program": "Job of a program whose options are not known here",
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ class Heard(dict[str, Any]):
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """(keys that say how a job runs, those of them without effect, paths of what is read apart)."""
-    from gpuscale.io.toml import parse_toml
-
-    text = resources.files("gpuscale.launch").joinpath("data", "keys.toml").read_text("utf-8")
-    table = parse_toml(text, "keys.toml")
+    table = launch_table("keys")
     telling, idle, apart = (re.compile("|".join(table[n])) for n in ("telling", "idle", "apart"))
     return telling, idle, apart
 
@@ -92,8 +89,6 @@ def _leaves(
 @lru_cache(maxsize=16)
 def known_keys(framework: str) -> set[str]:
     """All keys that a framework has, by its own classes; empty where they are not kept here."""
-    from gpuscale.launch.options import known_options
-
     try:
         return set(known_options(framework).arity)
     except FileNotFoundError:

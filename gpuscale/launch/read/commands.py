@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from gpuscale.launch.read.found import UNSET, Found, named_model
+from gpuscale.launch.read.kinds import kind_of
 from gpuscale.launch.read.nested import Nested, nest, precision_of
 from gpuscale.launch.read.program import options_in
 from gpuscale.launch.read.rl import put_rl
-from gpuscale.launch.read.tuning import TUNING
 
 FRONTS = {
     "llamafactory-cli": ("llama-factory", ("train",)),
@@ -42,8 +42,8 @@ def started(words: list[str]) -> Found | None:
     if not file:
         return None
     found = Found(kind, software=kind)
-    if dialect := next((d for d in TUNING if d.kind == kind), None):
-        found.software = dialect.software
+    if table := kind_of(kind):
+        found.software = table.software
     found.beside.append(file)
     found.options = {k: v for k, v in map(_pair, rest) if k}
     if any("single_device" in w for w in rest):

@@ -8,9 +8,8 @@ from typing import Any
 from gpuscale.launch.dialects.data import dialect as framework
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.nested import Dialect, Nested, nest
-from gpuscale.launch.read.pretraining import PRETRAINING
-from gpuscale.launch.read.tuning import TUNING
+from gpuscale.launch.read.kinds import kind_of
+from gpuscale.launch.read.nested import Nested, nest
 
 PROGRAMS = {
     "nanotron": r"(^|/)(run_train|train_mamba|train_doremi)\.py$",
@@ -22,21 +21,15 @@ PROGRAMS = {
 """Kind -> a word of the command that starts its program."""
 
 
-def _dialect(kind: str) -> Dialect:
-    return next(d for d in (*PRETRAINING, *TUNING) if d.kind == kind)
-
-
 def read_configured(words: list[str]) -> Found | None:
     """Read a command that starts such a program; None for any other."""
     if "litgpt" in words[:6]:
         return _litgpt(words[words.index("litgpt") + 1 :])
     kind = next((k for k, p in PROGRAMS.items() if any(re.search(p, w) for w in words)), "")
     named = [w.partition("=")[2] or w for w in words if w.endswith((".yaml", ".yml"))]
-    if not kind or not named:
+    if not named or (table := kind_of(kind)) is None:
         return None
-    dialect = _dialect(kind)
-    found = Found(kind, software=dialect.software)
-    found.method = "full" if dialect.tunes else "pretrain"
+    found = Found(kind, software=table.software, method=table.method)
     put(framework(kind), Nested(found, nest(overrides(words))))
     name = re.split("[/}]", named[0])[-1]
     found.beside.append(named[0] if UNSET not in name else "its YAML")
@@ -90,7 +83,8 @@ def _litgpt(words: list[str]) -> Found | None:
                 table.setdefault("devices", "1")
         if task == "finetune_lora" and not named:
             table.setdefault("lora_r", "8")
-        found = _dialect("litgpt").found(table)
+        litgpt = kind_of("litgpt")
+        found = litgpt.found(table) if litgpt else Found("litgpt")
         found.beside += [str(named)] if named else []
         return found if task else None
     return None

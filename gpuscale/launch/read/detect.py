@@ -39,15 +39,14 @@ from gpuscale.launch.read.files import (
 )
 from gpuscale.launch.read.found import Found, main_of
 from gpuscale.launch.read.gpus import gpu_of_file, number_of_file
+from gpuscale.launch.read.kinds import KINDS as OF_TABLES
+from gpuscale.launch.read.kinds import of_table
 from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
-from gpuscale.launch.read.pretraining import PRETRAINING, neox_keys, of_table
+from gpuscale.launch.read.pretraining import neox_keys
 from gpuscale.launch.read.primus import read_primus
 from gpuscale.launch.read.program_text import ANY_YAML
-from gpuscale.launch.read.rl_tables import RL_TABLES
 from gpuscale.launch.read.tables import as_flags, llama_factory_v1, swapped, yaml_tables
-from gpuscale.launch.read.tuning import TUNING
 
-DIALECTS = (*RL_TABLES, *PRETRAINING, *TUNING)
 KINDS = (
     "megatron",
     "megatron-bridge",
@@ -68,7 +67,7 @@ KINDS = (
     "lmdeploy",
     "ollama",
     "tabbyapi",
-    *(dialect.kind for dialect in DIALECTS),
+    *(one.kind for one in OF_TABLES),
     "colossalai",
     "unsloth",
     "program",
@@ -203,7 +202,7 @@ def _toml(name: str, text: str) -> Found:
     from gpuscale.io.toml import parse_toml
 
     tables = parse_toml(text, name)
-    if not {"parallelism", "training"} & set(tables) and (found := of_table(tables, TUNING)):
+    if not {"parallelism", "training"} & set(tables) and (found := of_table(tables, "hub")):
         return found
     if not any(isinstance(tables.get(key), dict) for key in ("training", "parallelism", "model")):
         raise NoLaunch(f"{name}: not a torchtitan configuration", "[training] is missing")
@@ -265,7 +264,7 @@ def _table(table: dict[str, Any]) -> Found | None:
         "--num-layers" in arguments or "--tensor-model-parallel-size" in arguments
     ):
         return megatron.read(["pretrain_gpt.py", *as_flags(arguments)], "model")
-    if found := of_table(table, RL_TABLES) or of_table(neox_keys(table), (*PRETRAINING, *TUNING)):
+    if found := of_table(table, "rl") or of_table(neox_keys(table), "shape", "hub"):
         return found
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
         return trainer.read_deepspeed(table)

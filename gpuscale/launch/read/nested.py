@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import known_keys, put_unheard
-from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
 
@@ -102,36 +98,6 @@ def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
             at = inner if isinstance(inner, dict) else {}
         at[last] = value
     return table
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """A framework's way to write a job as one table: by what it is told, and how it is read."""
-
-    kind: str  # as `Found.kind`
-    title: str  # what an answer calls such a file
-    software: str  # preset of the framework family
-    told_by: tuple[str, ...]  # alternatives; of one all paths (apart by spaces) must be there
-    read: Callable[[Nested], None]  # what is no plain number
-    tunes: bool = True  # of a model of the hub; False: pre-training of a shape
-    beside: str = field(default="")  # key that names another file of the same kind
-
-    def is_of(self, table: Mapping[str, Any]) -> bool:
-        """Whether a table is such a configuration."""
-        at = Nested(Found(""), table)
-        return any(all(at.get(path) is not None for path in one.split()) for one in self.told_by)
-
-    def found(self, table: Mapping[str, Any]) -> Found:
-        """Read a configuration."""
-        found = Found(self.kind, software=self.software)
-        found.method = "full" if self.tunes else "pretrain"
-        at = Nested(found, table)
-        put(dialect(self.kind), at)
-        self.read(at)
-        put_unheard(found, table, at.heard, known_keys(self.kind))
-        if self.beside and (other := at.text(self.beside)):
-            found.beside.append(other)
-        return found
 
 
 def precision_of(word: str) -> str | None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape
+from gpuscale.launch.read.nested import Nested, precision_of, put_shape
 from gpuscale.launch.read.pretraining_fsdp import foundry, levanter, lingua, olmo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from gpuscale.launch.read.found import Found
 
 
 def _neox(at: Nested) -> None:
@@ -145,79 +143,18 @@ def _internevo(at: Nested) -> None:
     put_shape(found, at.text("JOB_NAME") or "internlm", dims, gated=True, rms=rms)
 
 
-PRETRAINING = (
-    Dialect(
-        "gpt-neox",
-        "GPT-NeoX configuration",
-        "megatron-deepspeed",
-        (
-            "pipe_parallel_size",
-            "model_parallel_size",
-            "num_layers hidden_size num_attention_heads pos_emb",
-        ),
-        _neox,
-        tunes=False,
-    ),
-    Dialect(
-        "nanotron",
-        "nanotron configuration",
-        "nanotron",
-        ("parallelism tokens.micro_batch_size",),
-        _nanotron,
-        tunes=False,
-    ),
-    Dialect(
-        "llm-foundry",
-        "llm-foundry configuration",
-        "fsdp",
-        ("train_loader model", "global_train_batch_size tokenizer.name model.name"),
-        foundry,
-        tunes=False,
-    ),
-    Dialect(
-        "olmo",
-        "OLMo configuration",
-        "fsdp",
-        ("model.d_model device_train_microbatch_size", "model.d_model global_train_batch_size"),
-        olmo,
-        tunes=False,
-    ),
-    Dialect(
-        "lingua",
-        "Lingua configuration",
-        "pytorch",
-        ("distributed.fsdp_type model data.seq_len", "model.dim data.root_dir"),
-        lingua,
-        tunes=False,
-    ),
-    Dialect(
-        "levanter",
-        "Levanter configuration",
-        "jax",
-        ("trainer.train_batch_size", "trainer.fsdp_axis", "trainer.mp model.type"),
-        levanter,
-        tunes=False,
-    ),
-    Dialect(
-        "internevo",
-        "InternEvo configuration",
-        "megatron-core",
-        ("parallel data.micro_bsz",),
-        _internevo,
-        tunes=False,
-    ),
-)
-"""Frameworks whose files hold a shape."""
+READERS = {
+    "gpt-neox": _neox,
+    "nanotron": _nanotron,
+    "llm-foundry": foundry,
+    "olmo": olmo,
+    "lingua": lingua,
+    "levanter": levanter,
+    "internevo": _internevo,
+}
+"""Framework -> what reads what its rows do not say."""
 
 
 def neox_keys(table: Mapping[str, Any]) -> dict[str, Any]:
     """Write keys of a GPT-NeoX file with underscores, as it does itself."""
     return {str(key).replace("-", "_"): value for key, value in table.items()}
-
-
-def of_table(table: Mapping[str, Any], dialects: tuple[Dialect, ...]) -> Found | None:
-    """Read a table by the first dialect that it is of."""
-    for one in dialects:
-        if one.is_of(table):
-            return one.found(table)
-    return None

@@ -15,15 +15,14 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.kinds import of_table
 from gpuscale.launch.read.nested import precision_of
-from gpuscale.launch.read.pretraining import PRETRAINING, of_table
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, dotted, nowhere, unwarned
 from gpuscale.launch.read.python_servers import read_servers
 from gpuscale.launch.read.recipe_scripts import read_recipe_script
 from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
 from gpuscale.launch.read.trainer import TOLD, read_arguments, read_deepspeed
-from gpuscale.launch.read.tuning import TUNING
 
 
 def read_python(
@@ -40,7 +39,7 @@ def read_python(
         program = Program(tree, given=given, look=look)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = of_table(program.names, (*PRETRAINING, *TUNING)) or _script(program) or _loop(program)
+    found = of_table(program.names, "shape", "hub") or _script(program) or _loop(program)
     return found or read_recipe_script(tree) or read_servers(program)
 
 

@@ -6,7 +6,7 @@ import math
 import re
 
 from gpuscale.launch.read.found import MEGATRON_KEYS, named_model
-from gpuscale.launch.read.nested import Dialect, Nested, precision_of
+from gpuscale.launch.read.nested import Nested, precision_of
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
 
 DEGREES = {name: key for name, key in MEGATRON_KEYS.items() if name != "vpp"}
@@ -188,36 +188,5 @@ def _skyrl(at: Nested) -> None:
 TENSOR_PARALLEL = "generator.inference_engine_tensor_parallel_size"
 
 
-RL_TABLES = (
-    Dialect(
-        "nemo-rl",
-        "NeMo-RL configuration",
-        "nemo-rl",
-        (
-            "policy.model_name",
-            "defaults policy",
-            "defaults grpo",
-            "defaults dpo",
-            "defaults sft",
-            "defaults distillation",
-        ),
-        _nemo_rl,
-        beside="defaults",
-    ),
-    Dialect(
-        "roll",
-        "ROLL configuration",
-        "verl",
-        ("actor_train actor_infer", "actor_train pretrain"),
-        _roll,
-    ),
-    Dialect("skyrl", "SkyRL job", "skyrl", ("trainer.policy.model.path",), _skyrl),
-    Dialect(
-        "areal",
-        "AReaL configuration",
-        "areal",
-        ("actor.path", "allocation_mode", "gconfig actor", "model.path train_dataset"),
-        _areal,
-    ),
-)
-"""Frameworks of RL that a table configures."""
+READERS = {"nemo-rl": _nemo_rl, "roll": _roll, "skyrl": _skyrl, "areal": _areal}
+"""Framework -> what reads what its rows do not say."""

@@ -6,7 +6,7 @@ import re
 
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
 from gpuscale.launch.read.adapters import targets_of
-from gpuscale.launch.read.nested import Dialect, Nested, precision_of, put_shape
+from gpuscale.launch.read.nested import Nested, precision_of, put_shape
 from gpuscale.launch.read.rl import put_rl
 
 
@@ -249,65 +249,15 @@ def _prime_rl(at: Nested) -> None:
     found.global_batch_size = batch or found.global_batch_size
 
 
-TUNING = (
-    Dialect(
-        "torchtune",
-        "torchtune recipe",
-        "torchtune",
-        ("model._component_", "policy_model._component_"),
-        _torchtune,
-    ),
-    Dialect(
-        "litgpt",
-        "LitGPT configuration",
-        "litgpt",
-        ("train.micro_batch_size checkpoint_dir", "train.micro_batch_size model_name"),
-        _litgpt,
-    ),
-    Dialect(
-        "veomni",
-        "VeOmni configuration",
-        "fsdp",
-        ("model.model_path data.max_seq_len", "model.model_path train", "model.config_path train"),
-        _veomni,
-    ),
-    Dialect(
-        "oumi",
-        "oumi configuration",
-        "hf-trainer",
-        ("training.trainer_type", "model.model_name training.per_device_train_batch_size"),
-        _oumi,
-    ),
-    Dialect(
-        "fairseq2", "fairseq2 recipe", "fsdp", ("regime dataset", "regime model trainer"), _fairseq2
-    ),
-    Dialect(
-        "xtuner",
-        "XTuner configuration",
-        "hf-trainer",
-        ("accumulative_counts model.llm", "pretrained_model_name_or_path model.llm"),
-        _xtuner,
-    ),
-    Dialect(
-        "nemo-automodel",
-        "NeMo Automodel recipe",
-        "nemo-automodel",
-        ("step_scheduler model",),
-        _automodel,
-    ),
-    Dialect(
-        "mistral-finetune",
-        "mistral-finetune configuration",
-        "fsdp",
-        ("model_id_or_path lora", "model_id_or_path seq_len"),
-        _mistral,
-    ),
-    Dialect(
-        "prime-rl",
-        "prime-rl configuration",
-        "prime-rl",
-        ("orchestrator", "deployment model.name", "model.name data.seq_len"),
-        _prime_rl,
-    ),
-)
-"""Frameworks whose files name a model of the hub."""
+READERS = {
+    "torchtune": _torchtune,
+    "litgpt": _litgpt,
+    "veomni": _veomni,
+    "oumi": _oumi,
+    "fairseq2": _fairseq2,
+    "xtuner": _xtuner,
+    "nemo-automodel": _automodel,
+    "mistral-finetune": _mistral,
+    "prime-rl": _prime_rl,
+}
+"""Framework -> what reads what its rows do not say."""

@@ -1,0 +1,67 @@
+"""Frameworks that one nested table configures: which a table is of, and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.heard import known_keys, put_unheard
+from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.options import launch_table
+from gpuscale.launch.read import pretraining, rl_tables, tuning
+from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.nested import Nested
+
+READERS = {**rl_tables.READERS, **pretraining.READERS, **tuning.READERS}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A framework's way to write a job as one table: by what it is told."""
+
+    kind: str  # as `Found.kind`
+    title: str  # what an answer calls such a file
+    software: str  # preset of the framework family
+    group: str  # rl, shape (it trains one of its own), hub (it tunes a model of the hub)
+    told_by: tuple[str, ...]  # alternatives; of one all paths (apart by spaces) must be there
+    beside: str = ""  # key that names another file of the same kind
+
+    @property
+    def method(self) -> str:
+        """What its files train where they do not say."""
+        return "pretrain" if self.group == "shape" else "full"
+
+    def is_of(self, table: Mapping[str, Any]) -> bool:
+        """Whether a table is such a configuration."""
+        at = Nested(Found(""), table)
+        return any(all(at.get(path) is not None for path in one.split()) for one in self.told_by)
+
+    def found(self, table: Mapping[str, Any]) -> Found:
+        """Read a configuration."""
+        found = Found(self.kind, software=self.software, method=self.method)
+        at = Nested(found, table)
+        put(dialect(self.kind), at)
+        READERS[self.kind](at)
+        put_unheard(found, table, at.heard, known_keys(self.kind))
+        if self.beside and (other := at.text(self.beside)):
+            found.beside.append(other)
+        return found
+
+
+KINDS = tuple(
+    Kind(**{**one, "told_by": tuple(one["told_by"])}) for one in launch_table("kinds")["kind"]
+)
+"""Kinds in the order in which a table is asked."""
+
+
+def of_table(table: Mapping[str, Any], *groups: str) -> Found | None:
+    """Read a table by the first kind of some groups that it is of."""
+    chosen = (one for one in KINDS if one.group in groups and one.is_of(table))
+    return next((one.found(table) for one in chosen), None)
+
+
+def kind_of(name: str) -> Kind | None:
+    """Kind of a name; None where no table configures it."""
+    return next((one for one in KINDS if one.kind == name), None)
