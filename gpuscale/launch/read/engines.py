@@ -38,6 +38,8 @@ PAIRS: dict[tuple[str, ...], str] = {tuple(k.split()): v for k, v in _TABLE["pai
 """A program and its first argument -> engine."""
 IMAGES: dict[str, str] = _TABLE["images"]
 """Part of an image's name -> the program that it starts with the arguments that it is given."""
+FORMATS: dict[str, str] = _TABLE["formats"]
+"""An engine's word for a quantisation -> format of the weights; others leave them as published."""
 DEVICES: dict[str, str] = _TABLE["devices"]
 """`--device` of the engines -> machines that no preset answers for."""
 
@@ -56,7 +58,7 @@ def weights_of(word: str, engine: str) -> str | None:
     name = re.sub(r"[\s_]+", "-", word.strip().lower())
     if name == "bitsandbytes":  # TGI's is LLM.int8(), the others' 4 bits
         return "int8" if engine == "tgi" else "nf4"
-    return _TABLE["formats"].get(name)
+    return FORMATS.get(name)
 
 
 def cache_of(word: str) -> str | None:
