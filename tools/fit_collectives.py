@@ -45,7 +45,7 @@ from gpuscale.evidence.fit.least_squares import smooth  # noqa: E402
 from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
 from gpuscale.evidence.score.gemm import read_gemm  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402
-from gpuscale.io.calibration import link_spec  # noqa: E402
+from gpuscale.io.calibration import load_link  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "collectives.csv"
 OUT = ROOT / "presets" / "fabric"
@@ -127,7 +127,7 @@ def fit_all(rows: Sequence[CollectiveRow]) -> dict[str, LinkCalibration]:
     links: dict[str, LinkCalibration] = {}
     for key, group in grouped(rows).items():
         job = job_of(key)
-        old = links.get(job.link) or replace(link_spec(job.link).to_core(), ops={})
+        old = links.get(job.link) or replace(load_link(job.link), ops={})
         ops = fit_ops(group, links, job)
         if not job.one_port:
             first = job.kinds[0]
@@ -200,16 +200,16 @@ def op_toml(kind: str, c: OpCalibration, n: int, sources: str) -> list[str]:
 
 def facts_toml(link: str) -> list[str]:
     """Lines of what is known of a link without a fit."""
-    spec, lines = link_spec(link), []
+    spec, lines = load_link(link), []
     if spec.shared_bytes_per_s:
         lines.append(f'shared_bytes_per_s = "{spec.shared_bytes_per_s / 1e9:g} GB/s"')
-    if "custom_ranks" in spec.model_fields_set:
+    if spec.custom_ranks != LinkCalibration("").custom_ranks:
         lines.append(f"custom_ranks = {spec.custom_ranks}")
-    if spec.nic_eff_frac:
+    if spec.nic_eff_frac != 1.0:
         lines.append(f"nic_eff_frac = {spec.nic_eff_frac:g}")
     if spec.mesh_ranks:
         lines.append(f"mesh_ranks = {spec.mesh_ranks}")
-    if spec.tree_channel_bytes_per_s:
+    if any(spec.tree_channel_bytes_per_s):
         two, more = (f'"{v / 1e9:g} GB/s"' for v in spec.tree_channel_bytes_per_s)
         lines.append(f"tree_channel_bytes_per_s = [{two}, {more}]")
     if spec.notes:
@@ -237,7 +237,7 @@ def main() -> None:
         sources = ", ".join(sorted({r.source for r in group}))
         for kind in job.kinds:
             c = links[job.link].ops[kind]
-            old = link_spec(job.link).ops.get(job.kinds[0])
+            old = load_link(job.link).ops.get(job.kinds[0])
             low, high = (old.low_frac, old.high_frac) if old else (0.7, 1.4)
             if key in found:
                 low, high = found[key][:2]

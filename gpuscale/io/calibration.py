@@ -13,13 +13,9 @@ from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.calibration import ArchCalibration
-    from gpuscale.core.kernel.power import Board
+    from gpuscale.core.kernel.calibration import ArchCalibration, Board
     from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration
-    from gpuscale.specs.arch import ArchSpec
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.fabric import LinkSpec
-    from gpuscale.specs.fields import Spec
     from gpuscale.specs.gpu import GpuSpec
 
 GENERAL_ARCH = "general"
@@ -90,7 +86,7 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
     """
     if isinstance(gpu, str):
         return _load_arch(gpu, calibration, None)
-    from gpuscale.core.kernel.power import Board
+    from gpuscale.core.kernel.calibration import Board
 
     rate = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
     known = gpu.tdp_w and gpu.n_compute_units and rate
@@ -102,34 +98,23 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
 def _load_arch(name: str, calibration: str | Path | None, board: Board | None) -> ArchCalibration:
     from gpuscale.core.kernel.power import at_power
 
-    spec = arch_spec(name, calibration)
-    if spec.power is None or board is None:
-        return spec.to_core()
-    return at_power(spec.to_core(), board, spec.power.to_core())
+    found = arch_spec(name, calibration)
+    return at_power(found, board, found.power) if board and found.power else found
 
 
-def arch_spec(name: str, calibration: str | Path | None = None) -> ArchSpec:
-    """Spec of an architecture with its `nearest` one's tables and the overlay merged in."""
-    from gpuscale.specs.arch import ArchSpec
+def arch_spec(name: str, calibration: str | Path | None = None) -> ArchCalibration:
+    """Architecture with its `nearest` one's tables and the overlay merged in, on any board."""
+    from gpuscale.core.kernel.calibration import ArchCalibration
 
-    return _validated(ArchSpec, "arch", name, GENERAL_ARCH, calibration)
-
-
-def link_spec(name: str, calibration: str | Path | None = None) -> LinkSpec:
-    """Spec of a class of link with its `nearest` one's constants and the overlay merged in."""
-    from gpuscale.specs.fabric import LinkSpec
-
-    return _validated(LinkSpec, "fabric", name, GENERAL_LINK, calibration)
-
-
-def load_link(name: str, calibration: str | Path | None = None) -> LinkCalibration:
-    """Calibration of a class of link by name: nvlink4, infiniband, efa ..."""
-    return _load_link(name, calibration)
+    return _validated(ArchCalibration, "arch", name, GENERAL_ARCH, calibration)
 
 
 @lru_cache(maxsize=64)
-def _load_link(name: str, calibration: str | Path | None) -> LinkCalibration:
-    return link_spec(name, calibration).to_core()
+def load_link(name: str, calibration: str | Path | None = None) -> LinkCalibration:
+    """Class of link by name: nvlink4, infiniband, efa ...; its `nearest` and the overlay merged."""
+    from gpuscale.core.network.calibration import LinkCalibration
+
+    return _validated(LinkCalibration, "fabric", name, GENERAL_LINK, calibration)
 
 
 def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> FabricCalibration:
@@ -242,12 +227,12 @@ def scaleup_class(link: str) -> str:
     return GENERAL_LINK
 
 
-SpecT = TypeVar("SpecT", bound="Spec")
+T = TypeVar("T")
 
 
 def _validated(
-    model: type[SpecT], kind: str, name: str, general: str, calibration: str | Path | None
-) -> SpecT:
+    model: type[T], kind: str, name: str, general: str, calibration: str | Path | None
+) -> T:
     table = merged(_table(kind, name, general, 0), overlay_of(kind, name, calibration))
     table["name"] = name
     return checked(model, table, f"{kind}.{name}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.calibration import link_spec
+from gpuscale.io.calibration import load_link
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings
 
@@ -71,7 +71,7 @@ class Wires:
             raise GpuscaleError(f"{cluster.name} has no network of its own", "give --link too")
         passed, told = nics * link, list[str]()
         slot, n_gpus = cluster.gpu.pcie_bytes_per_s, self.gpus_per_node or cluster.gpus_per_node
-        slot = (slot or 0.0) * (link_spec("pcie").nic_eff_frac or 1.0)
+        slot = (slot or 0.0) * load_link("pcie").nic_eff_frac
         if 0.0 < slot * n_gpus < passed and (cluster.egress_bytes_per_s_per_gpu or 0.0) <= slot:
             shown = f"{n_gpus} GPU{'s' * (n_gpus > 1)}"
             told = [

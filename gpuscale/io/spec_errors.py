@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of
@@ -25,10 +26,19 @@ def checked(kind: type[T], table: Any, where: str, more_keys: Sequence[str] = ()
     try:
         if issubclass(kind, pydantic.BaseModel):
             return kind.model_validate(table)
-        return pydantic.TypeAdapter(kind).validate_python(table)
+        value: T = _adapter(kind).validate_python(table)  # type: ignore[arg-type]
+        return value
     except pydantic.ValidationError as error:
-        fields = getattr(kind, "model_fields", kind.__annotations__)
+        made: Any = kind
+        fields = made.model_fields if hasattr(kind, "model_fields") else made.__dataclass_fields__
         raise spec_error(where, error, [*fields, *more_keys]) from None
+
+
+@lru_cache(maxsize=64)
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    import pydantic
+
+    return pydantic.TypeAdapter(kind)
 
 
 def spec_error(

@@ -9,7 +9,9 @@ from gpuscale.core.kernel import chip
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
+    Board,
     MatmulCalibration,
+    PowerReference,
     matmul_interval_s,
     measured_format,
 )
@@ -29,7 +31,7 @@ from gpuscale.core.kernel.expected import (
 )
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.kernel.mixed import MixedProduct, Single, mixed_product_time_s
-from gpuscale.core.kernel.power import Board, PowerReference, at_power, clock_frac
+from gpuscale.core.kernel.power import at_power, clock_frac
 from gpuscale.core.kernel.residual_table import Axis, PlaneTable, ResidualTable, tabulate
 from gpuscale.core.kernel.roofline import (
     critical_batch,
@@ -434,7 +436,9 @@ def test_terms_below_and_between_the_rows_of_the_grid():
 
 # --- power ---------------------------------------------------------------------------------------
 
-SXM = PowerReference(Board(400.0, 100, 100.0), 0.5, 1.2, 0.95)
+SXM = PowerReference(
+    tdp_w=400.0, n_units=100, flop_per_s=100.0, exponent=0.5, headroom=1.2, most_eff_frac=0.95
+)
 
 
 @pytest.mark.parametrize(
@@ -455,7 +459,7 @@ def test_clock_of_a_board(board, frac):
 def test_products_at_another_power():
     c = replace(BARE, compute_eff_frac=0.8, sustained_slope=0.1)
     arch = ArchCalibration("toy", {"bf16": c})
-    assert at_power(arch, SXM.board, SXM) is arch
+    assert at_power(arch, SXM, SXM) is arch
     less = at_power(arch, Board(100.0, 100, 100.0), SXM).matmul["bf16"]
     assert (less.clock_frac, less.compute_eff_frac, less.sustained_slope) == (0.5, 0.8, 0.1)
     more = at_power(arch, Board(900.0, 100, 100.0), SXM).matmul["bf16"]

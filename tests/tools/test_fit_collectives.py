@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.io.calibration import link_spec
+from gpuscale.io.calibration import load_link
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "fit_collectives.py"
 spec = importlib.util.spec_from_file_location("fit_collectives", SCRIPT)
@@ -17,7 +17,7 @@ def test_shipped_constants_come_from_the_script():
     links = fit_collectives.fit_all(fit_collectives.measured())
     assert len(links) >= 8
     for name, link in links.items():
-        shipped = link_spec(name).ops
+        shipped = load_link(name).ops
         assert shipped.keys() == link.ops.keys()
         for kind, c in link.ops.items():
             for field in fit_collectives.PRIORS:

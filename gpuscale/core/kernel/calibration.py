@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from gpuscale.core.bounds import STRICT, Fraction, NonNegativeInt, Seconds, Share, Spread, Within
+from gpuscale.core.bounds import (
+    STRICT,
+    Fraction,
+    Measured,
+    NonNegativeInt,
+    Seconds,
+    Share,
+    Spread,
+    Within,
+)
 from gpuscale.core.formats import number_format
 from gpuscale.core.kernel.residual_table import ResidualTable
 
@@ -53,12 +62,38 @@ class MatmulCalibration:
 
 
 @dataclass(frozen=True, slots=True)
+class Board:
+    """What decides the clock that a GPU sustains; see `core.kernel.power`."""
+
+    tdp_w: Annotated[float, Measured("w")]
+    n_units: Annotated[float, Within(0, 1e6, above=True)]
+    flop_per_s: Annotated[float, Measured("flop_per_s")]  # data-sheet bf16 rate, dense
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerReference(Board):
+    """Board on which an architecture's products were measured."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    exponent: Fraction  # of the clock over the watts of a unit
+    headroom: Spread  # times the clock from which on the limit is no longer felt less
+    most_eff_frac: Fraction  # of the data-sheet rate that products reach at full clock
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ArchCalibration:
-    """What is calibrated for one GPU architecture."""
+    """What is calibrated for one GPU architecture, as presets/arch/*.toml holds it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str
     matmul: Mapping[str, MatmulCalibration] = field(default_factory=dict)
     source: str = ""
+    nearest: str = ""  # architecture that has what is absent here
+    notes: str = ""
+    power: PowerReference | None = None  # without it products are as fast on every board
 
     __hash__ = object.__hash__
 

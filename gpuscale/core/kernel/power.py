@@ -7,28 +7,14 @@ an SXM (400 W) print one peak; an H100 PCIe has half the watts, fewer units and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """What decides the clock that a GPU sustains."""
-
-    tdp_w: float
-    n_units: float
-    flop_per_s: float  # data-sheet bf16 rate, dense
-
-
-@dataclass(frozen=True, slots=True)
-class PowerReference:
-    """Board on which an architecture's products were measured."""
-
-    board: Board
-    exponent: float  # of the clock over the watts of a unit
-    headroom: float  # times the clock from which on the limit is no longer felt less
-    most_eff_frac: float  # of the data-sheet rate that products reach at full clock
+from gpuscale.core.kernel.calibration import (
+    ArchCalibration,
+    Board,
+    MatmulCalibration,
+    PowerReference,
+)
 
 
 def clock_frac(board: Board, reference: PowerReference) -> float:
@@ -36,15 +22,15 @@ def clock_frac(board: Board, reference: PowerReference) -> float:
 
     ``(watts of a unit / reference's)^exponent / (rate of a unit / reference's)``
 
-    >>> sxm = PowerReference(Board(400.0, 108, 312e12), 1 / 3, 1.1, 0.95)
+    >>> limit = dict(exponent=1 / 3, headroom=1.1, most_eff_frac=0.95)
+    >>> sxm = PowerReference(400.0, 108, 312e12, **limit)
     >>> round(clock_frac(Board(300.0, 108, 312e12), sxm), 2)
     0.91
     >>> clock_frac(Board(450.0, 108, 312e12), sxm)
     1.0
     """
-    ref = reference.board
-    watts = board.tdp_w / board.n_units / (ref.tdp_w / ref.n_units)
-    clock = board.flop_per_s / board.n_units / (ref.flop_per_s / ref.n_units)
+    watts = board.tdp_w / board.n_units / (reference.tdp_w / reference.n_units)
+    clock = board.flop_per_s / board.n_units / (reference.flop_per_s / reference.n_units)
     frac = float(watts**reference.exponent / clock)
     return frac if frac <= 1.0 else max(1.0, frac / reference.headroom)
 

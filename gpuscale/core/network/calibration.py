@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Annotated, Any, ClassVar
 
-from gpuscale.core.bounds import STRICT, Fraction, NonNegativeInt, Seconds, Spread, Within
+from gpuscale.core.bounds import STRICT, Fraction, Measured, NonNegativeInt, Seconds, Spread, Within
 from gpuscale.core.kernel.residual_table import PlaneTable
+
+Rate = Annotated[float, Measured("bytes_per_s")]
 
 PROTOCOL_BLEND = 8.0
 """Exponent of the smooth minimum of two protocols (form)."""
@@ -56,16 +58,21 @@ class OpCalibration:
 
 @dataclass(frozen=True, slots=True)
 class LinkCalibration:
-    """Constants of one class of link: nvlink4, infiniband, efa ..."""
+    """One class of link (nvlink4, infiniband, efa ...), as presets/fabric/*.toml holds it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str
     ops: Mapping[str, OpCalibration] = field(default_factory=dict)
     source: str = ""
-    mesh_ranks: int = 0  # full mesh of so many: a smaller group uses only the links among it
+    nearest: str = ""  # class that has what is absent here
+    notes: str = ""
+    mesh_ranks: NonNegativeInt = 0  # full mesh: a smaller group uses only the links among it
     # most that one channel of a tree over nodes carries: between two nodes, between more; 0: no cap
-    tree_channel_bytes_per_s: tuple[float, float] = (0.0, 0.0)
-    shared_bytes_per_s: float = 0.0  # most that all ranks send together; 0: no such limit
-    custom_ranks: int = 1024  # most ranks for which serving libraries use a kernel of their own
+    tree_channel_bytes_per_s: tuple[Rate, Rate] = (0.0, 0.0)
+    shared_bytes_per_s: Rate = 0.0  # most that all ranks send together; 0: no such limit
+    nic_eff_frac: Fraction = 1.0  # of a slot's rate, to a NIC
+    custom_ranks: NonNegativeInt = 1024  # most for a serving library's own all-reduce
 
     __hash__ = object.__hash__
 
