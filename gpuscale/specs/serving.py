@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from gpuscale.core.bounds import STRICT
 from gpuscale.core.habits import Habit
 from gpuscale.core.serving.memory import EngineMemory
 from gpuscale.core.serving.records import Kernels, ServingSoftware
-from gpuscale.specs.fields import Bytes, Seconds, Spec
+from gpuscale.specs.fields import Spec
 
 WARP_LEVEL = ("blackwell-geforce", "blackwell-gb202")
 """Parts whose matrix units have warp-level instructions alone. On datacenter Blackwell those, which
 kernels that unpack weights are written in (Marlin), reach a fraction of the rate."""
 
-_S, _M = ServingSoftware(""), EngineMemory()
 Efficiency = Annotated[float, Field(gt=0, le=1)]
 Factor = Annotated[float, Field(ge=1, le=10)]
 
@@ -47,22 +47,6 @@ class KernelsSpec(Kernels):
         return Kernels(**{**values, **own})
 
 
-class EngineMemorySpec(Spec):
-    """How an engine divides the memory; see `core.serving.memory.EngineMemory`."""
-
-    rule: Literal["device", "static", "free", "all"] = "device"
-    utilisation_frac: Efficiency = _M.utilisation_frac
-    context_bytes: Bytes = _M.context_bytes
-    collective_bytes: float = Field(default=_M.collective_bytes, ge=0, le=1e11)
-    embedding_on_host: bool = _M.embedding_on_host
-    source: str = ""
-
-    def to_core(self, chunk_tokens: float, sequences: float) -> EngineMemory:
-        """Record for the formulas."""
-        values = self.model_dump(exclude={"source"})
-        return EngineMemory(**values, chunk_tokens=chunk_tokens, sampler_sequences=sequences)
-
-
 class MaturitySpec(Spec):
     """How long engines take to settle on an architecture; see `core.serving.maturity`."""
 
@@ -75,54 +59,41 @@ class MaturitySpec(Spec):
     source: str = ""
 
 
-class FrameworkSpec(Spec):
-    """One framework family; see `core.serving.records.ServingSoftware`."""
+@dataclass(frozen=True, slots=True)
+class EngineMemorySpec(EngineMemory):
+    """How an engine divides the memory, with its source."""
 
-    name: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkSpec(ServingSoftware):
+    """One framework family: what differs between frameworks, and where it is from."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
     notes: str = ""
-    host_s: Seconds = _S.host_s
-    host_per_sequence_s: Seconds = _S.host_per_sequence_s
-    step_s: Seconds = _S.step_s
-    linear_factor: float = Field(default=_S.linear_factor, ge=0.5, le=10)
-    grouped_factor: float = Field(default=_S.grouped_factor, ge=0.3, le=10)
-    small_factor: float = Field(default=_S.small_factor, ge=0.1, le=10)
-    adds_experts: bool = _S.adds_experts
-    vector_rows: float = Field(default=_S.vector_rows, ge=0, le=1024)
-    vector_rate: float = Field(default=_S.vector_rate, ge=0, le=100)
-    ramp_factor: float = Field(default=_S.ramp_factor, ge=0.01, le=10)
-    vector_factor: float = Field(default=_S.vector_factor, ge=0.001, le=10)
     integer_eff: Efficiency = 0.3
-    integer_over_fp32: dict[str, float] = Field(default_factory=dict)  # by architecture
-    prompt_layer_s: Seconds = _S.prompt_layer_s
-    prompt_expert_layer_s: Seconds = _S.prompt_expert_layer_s
-    request_s: Seconds = _S.request_s
-    intake_s: Seconds = _S.intake_s
-    serial_host: bool = _S.serial_host
-    whole_prompts: bool = _S.whole_prompts
-    chunks_beyond: float = Field(default=_S.chunks_beyond, ge=1)
-    mixed: bool = _S.mixed
-    reserve_output: bool = _S.reserve_output
-    gathers_prompts: bool = _S.gathers_prompts
-    chunk_tokens: float = Field(default=_S.chunk_tokens, ge=1, le=1e7)
-    max_sequences: float = Field(default=_S.max_sequences, ge=1, le=1e6)
-    memory: EngineMemorySpec = Field(default_factory=lambda: EngineMemorySpec())
-    origin: dict[str, str] = Field(default_factory=dict)
+    integer_over_fp32: Mapping[str, float] = field(default_factory=dict)  # by architecture
+    memory: EngineMemorySpec = EngineMemorySpec()
+    origin: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
 
     def with_habits(self, habits: Mapping[str, Habit]) -> FrameworkSpec:
         """Return the settings with those that a version has by habit."""
-        found = {k: h.value for k, h in habits.items() if k in type(self).model_fields}
+        own = {f.name for f in fields(self)}
+        found: dict[str, Any] = {k: h.value for k, h in habits.items() if k in own}
         if "async_scheduling" in habits:
             found["serial_host"] = not habits["async_scheduling"].value
-        memory = self.memory
         if "memory_share" in habits:
             share = float(str(habits["memory_share"].value))
-            memory = memory.model_copy(update={"utilisation_frac": share})
-        return self.model_copy(update={**found, "memory": memory})
+            found["memory"] = replace(self.memory, utilisation_frac=share)
+        return replace(self, **found)
 
     def to_core(self, architecture: str = "") -> ServingSoftware:
         """Record for the formulas."""
-        values = self.model_dump(include=set(ServingSoftware.__slots__) - {"memory"})
+        values = {f.name: getattr(self, f.name) for f in fields(ServingSoftware)}
         values["integer_rate"] = self.integer_eff * self.integer_over_fp32.get(architecture, 0.0)
-        memory = self.memory.to_core(values["chunk_tokens"], values["max_sequences"])
-        return ServingSoftware(**values, memory=memory)
+        memory = {f.name: getattr(self.memory, f.name) for f in fields(EngineMemory)}
+        memory |= {"chunk_tokens": self.chunk_tokens, "sampler_sequences": self.max_sequences}
+        return ServingSoftware(**(values | {"memory": EngineMemory(**memory)}))

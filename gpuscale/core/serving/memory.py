@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from gpuscale.core.bounds import Among, Fraction, Measured
 from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
 from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.model.params import (
@@ -43,6 +44,9 @@ vLLM issue 10517 prints the cache at two lengths: 7,584 tokens less for a pass o
 kB a token of Llama 3.1 8B, 2.98 copies beside the MLP."""
 
 
+Bytes = Annotated[float, Measured("bytes")]
+
+
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
     """How an engine divides the memory of a GPU.
@@ -53,10 +57,10 @@ class EngineMemory:
     weights and the profiled peak leave), "all" (llama.cpp: no reserve).
     """
 
-    rule: str = "device"
-    utilisation_frac: float = 0.9
-    context_bytes: float = 0.55e9  # CUDA context and libraries, outside of the engine's pool
-    collective_bytes: float = 0.65e9  # buffers of the communication library, a TP group of 2
+    rule: Annotated[str, Among(("device", "static", "free", "all"))] = "device"
+    utilisation_frac: Fraction = 0.9
+    context_bytes: Bytes = 0.55e9  # CUDA context and libraries, outside of the engine's pool
+    collective_bytes: Bytes = 0.65e9  # buffers of the communication library, a TP group of 2
     sampler_sequences: float = 256.0
     chunk_tokens: float = 8192.0
     apart: bool = False  # the sampler's logits come after a pass of its largest size: no sum

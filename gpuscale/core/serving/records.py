@@ -118,39 +118,41 @@ class Kernels:
     exchange_overlap: Share = 0.7  # of the shorter hidden, where two batches take turns
 
 
+Relative = Annotated[float, Within(0.001, 10)]
+FromOne = Annotated[float, Within(1, 1e12)]
+
+
 @dataclass(frozen=True, slots=True)
 class ServingSoftware:
     """What differs between frameworks."""
 
     name: str
-    host_s: float = 1e-3  # host time of one iteration, beside the GPU's
-    host_per_sequence_s: float = 5e-6  # more of it, for each sequence of one scheduler
-    step_s: float = 2e-4  # of one iteration during which the GPU waits
-    linear_factor: float = 1.0  # products over those of the kernels record
-    small_factor: float = 1.0  # small kernels over those of the kernels record
+    host_s: Seconds = 1e-3  # host time of one iteration, beside the GPU's
+    host_per_sequence_s: Seconds = 5e-6  # more of it, for each sequence of one scheduler
+    step_s: Seconds = 2e-4  # of one iteration during which the GPU waits
+    linear_factor: Relative = 1.0  # products over those of the kernels record
+    small_factor: Relative = 1.0  # small kernels over those of the kernels record
     adds_experts: bool = False  # scores, choice and sums of experts are kernels of their own each
-    grouped_factor: float = 1.0  # time of products grouped by expert over the kernels record's
-    vector_rows: float = 0.0  # rows up to which products run without tiles, on the vector units
-    vector_rate: float = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
-    integer_rate: float = (
-        0.0  # of products of narrow weights in 8-bit integers, over the same; 0: no
-    )
+    grouped_factor: Relative = 1.0  # time of products grouped by expert over the kernels record's
+    vector_rows: Factor = 0.0  # rows up to which products run without tiles, on the vector units
+    vector_rate: Factor = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
+    integer_rate: float = 0.0  # of narrow weights multiplied in 8-bit integers, over the same
     kernels_factor: float = 1.0  # attention, experts, small kernels over a settled architecture's
-    ramp_factor: float = 1.0  # rows of an expert at half the rate, over the kernels record's
-    vector_factor: float = 1.0  # FLOP of grouped products for one of the vector units, likewise
-    prompt_layer_s: float = 5e-4  # host time to launch one layer of a pass with prompt tokens
-    prompt_expert_layer_s: float = 5e-4  # the same, more for one with experts
-    eager_layer_s: float = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
-    request_s: float = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
-    intake_s: float = 2e-3  # of it, during which the server takes no other: one process reads them
+    ramp_factor: Relative = 1.0  # rows of an expert at half the rate, over the kernels record's
+    vector_factor: Relative = 1.0  # FLOP of grouped products for one of the vector units, likewise
+    prompt_layer_s: Seconds = 5e-4  # host time to launch one layer of a pass with prompt tokens
+    prompt_expert_layer_s: Seconds = 5e-4  # the same, more for one with experts
+    eager_layer_s: Seconds = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
+    request_s: Seconds = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
+    intake_s: Seconds = 2e-3  # of it, during which the server takes no other: one reader
     serial_host: bool = False  # the GPU waits while the host prepares a pass
     whole_prompts: bool = False  # a pass reads the longest context that is promised in one
-    chunks_beyond: float = 32768.0  # unless that is longer: then chunks, and mixed
+    chunks_beyond: FromOne = 32768.0  # unless that is longer: then chunks, and mixed
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     reserve_output: bool = False  # a request waits until its longest answer has room
     gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
-    chunk_tokens: float = 8192.0  # prompt tokens of one pass
-    max_sequences: float = 2048.0  # decoding sequences of one attention group
+    chunk_tokens: FromOne = 8192.0  # prompt tokens of one pass
+    max_sequences: FromOne = 2048.0  # decoding sequences of one attention group
     memory: EngineMemory = EngineMemory()
 
 
