@@ -43,10 +43,26 @@ class Filled(NamedTuple):
         return {**handler(source), "min_length": 1}
 
 
+class Several(NamedTuple):
+    """A tuple of which one alone may stand without its brackets."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Give pydantic its schema."""
+
+        def read(value: Any) -> Any:
+            return (value,) if isinstance(value, (str, int, float)) else value
+
+        wrapped = {"type": "no-info", "function": read}
+        return {"type": "function-before", "function": wrapped, "schema": handler(source)}
+
+
 class Measured(NamedTuple):
-    """An amount of at least 0 that may be text with a unit: `12 M`, `3 us`."""
+    """An amount that may be text with a unit: `12 M`, `3 us`."""
 
     dim: str
+    least: float = 0.0
+    most: float = MAX_ABS
+    above: bool = False  # beyond `least`
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Give pydantic its schema."""
@@ -56,10 +72,13 @@ class Measured(NamedTuple):
                 raise ValueError("a number with a unit is wanted, not true/false")
             return parse(value, self.dim) if isinstance(value, str) else value
 
+        steps = [{"type": "float", "gt": 0}] if self.least > 0 else []  # the plainer thing to say
+        bounds = Within(self.least, self.most, self.above)
+        steps.append(bounds.__get_pydantic_core_schema__(source, handler))
         return {
             "type": "function-before",
             "function": {"type": "no-info", "function": read},
-            "schema": {**handler(source), "ge": 0, "le": MAX_ABS},
+            "schema": {"type": "chain", "steps": steps},
         }
 
 

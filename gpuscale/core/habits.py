@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from gpuscale.core.bounds import STRICT, Among, Filled, Several
 
 FIELDS = {
     "seq_len": "tokens of the longest row",
@@ -52,6 +55,7 @@ FIELDS = {
 }
 """What a habit may be of, in the words of a job."""
 
+Names = Annotated[tuple[str, ...], Several()]
 Value = bool | int | float | str | tuple[str, ...]
 
 
@@ -59,13 +63,15 @@ Value = bool | int | float | str | tuple[str, ...]
 class Habit:
     """One setting as a framework has it from a version on, where its conditions hold."""
 
-    field: str
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    field: Annotated[str, Among(tuple(FIELDS))]
     value: Value
-    source: str  # package==version class.field, or repository@commit path
+    source: Annotated[str, Filled()]  # package==version class.field, or repository@commit path
     since: str = ""  # first version that has it; "": from the start
     before: str = ""  # first version that has it no more; "": to this day
     date: str = ""  # ISO date of `since`
-    when: Mapping[str, tuple[str, ...]] | None = None  # fact of the job -> values that it may have
+    when: Mapping[str, Names] | None = None  # fact of the job -> values that it may have
     note: str = ""
     said: str = ""  # the value as the source has it, for re-reading
 

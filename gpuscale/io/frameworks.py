@@ -82,7 +82,7 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
         return {}
     day = version if _DATE.fullmatch(version) else own.dates.get(version, "")
     at = version_at(own.dates, version) if _DATE.fullmatch(version) else version
-    found = habits_of((h.to_core() for h in own.habit), facts, at)
+    found = habits_of(own.habit, facts, at)
     if not own.like:
         return found
     base = framework_habits(f"{own.like}:{day}" if day else own.like, facts)

@@ -6,15 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from gpuscale.specs.fields import (
-    BytesPerS,
-    Name,
-    NonNegativeInt,
-    PositiveInt,
-    Spec,
-    UsdPerHour,
-    Watts,
-)
+from gpuscale.core.bounds import NonNegativeInt, PositiveInt
+from gpuscale.specs.fields import BytesPerS, Name, Spec, UsdPerHour, Watts
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.network import NetworkSpec
 

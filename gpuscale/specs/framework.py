@@ -4,37 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from gpuscale.core.habits import FIELDS, Habit
-from gpuscale.specs.fields import Spec, one_of
-
-
-class HabitSpec(Spec):
-    """What the framework does when nobody says; see `core.habits.Habit`."""
-
-    field: Annotated[str, one_of(FIELDS)]
-    value: bool | int | float | str | tuple[str, ...]
-    source: str = Field(min_length=5)
-    since: str = ""
-    before: str = ""
-    date: str = ""
-    when: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
-    note: str = ""
-    said: str = ""
-
-    def to_core(self) -> Habit:
-        """Record for choosing."""
-        when = {k: (v,) if isinstance(v, str) else v for k, v in self.when.items()}
-        return Habit(**{**self.model_dump(exclude={"when"}), "when": when})
-
-
-def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, (str, int, float)) else value
-
+from gpuscale.core.bounds import Several
+from gpuscale.core.habits import Habit
+from gpuscale.specs.fields import Spec
 
 Word = bool | int | float | str
-Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
+Names = Annotated[tuple[str, ...], Several()]
 """One name, or several of which the first is written and all are read."""
 
 
@@ -100,7 +77,7 @@ class FrameworkFile(Spec):
     version: str = ""  # that was read
     like: str = ""  # framework whose habits it has where it has none of its own
     releases: dict[str, str] = Field(default_factory=dict)  # version -> ISO date
-    habit: tuple[HabitSpec, ...] = ()
+    habit: tuple[Habit, ...] = ()
     rows_like: str = ""  # framework whose rows it has, below its own of the same field
     writing: tuple[WritingSpec, ...] = ()
     environment: tuple[EnvironmentSpec, ...] = ()

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from gpuscale.core.bounds import PositiveInt
 from gpuscale.core.formats import FORMATS
-from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, PositiveInt, Spec, Watts
+from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec, Watts
 
 
 class GpuSpec(Spec):

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
 from gpuscale.core.model.mixers import AnyMixer
-from gpuscale.specs.fields import Count, Name, NonNegativeInt, PositiveInt, Spec, Tokens
+from gpuscale.specs.fields import Name, Spec, Tokens
 from gpuscale.specs.pattern import expand
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from gpuscale.core.bounds import NonNegativeInt, PositiveInt, Within
+from gpuscale.specs.fields import BytesPerS, Spec
 
-from gpuscale.specs.fields import BytesPerS, NonNegativeInt, PositiveInt, Spec
-
-Oversubscription = Annotated[float, Field(ge=1.0, le=1000.0)]
+Oversubscription = Annotated[float, Within(1, 1000)]
 
 Topology = Literal[
     "fat-tree", "rail-optimised", "rail-only", "dragonfly", "dragonfly+", "slim-fly", "torus"

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within
 from gpuscale.core.quantity import MAX_ABS, parse
-from gpuscale.specs.fields import BytesPerS, Fraction, PositiveInt, Seconds, Spec, Watts
+from gpuscale.specs.fields import BytesPerS, Fraction, Spec, Watts
 
 
 def _priced(dim: str) -> BeforeValidator:
@@ -25,12 +26,9 @@ def _priced(dim: str) -> BeforeValidator:
 
 Usd = Annotated[float, _priced("usd"), Field(ge=0, le=MAX_ABS)]
 UsdPerKwh = Annotated[float, _priced("usd_per_kwh"), Field(ge=0, le=1000)]
-Share = Annotated[
-    float,
-    BeforeValidator(lambda v: parse(v, "frac") if isinstance(v, str) else v),
-    Field(ge=0, le=1),
-]
-NonNegative = Annotated[float, Field(ge=0, le=MAX_ABS)]
+Share = Annotated[float, Measured("frac", 0.0, 1.0)]
+NonNegative = Annotated[float, Within(0, MAX_ABS)]
+Pue = Annotated[float, Within(1, 10)]
 
 
 class Row(Spec):
@@ -99,7 +97,7 @@ class SaverRow(Row):
     kind: str
     fixed_s: Seconds = 0.0
     host_copy_frac: Fraction = 0.5
-    interference_frac: Annotated[float, Field(ge=0, le=1)] = 0.0
+    interference_frac: Share = 0.0
     readers: str = "one"
     source: str
 
@@ -137,7 +135,7 @@ class SiteRow(Row):
 
     grid_g_per_kwh: NonNegative
     year: str = ""
-    pue: Annotated[float, Field(ge=1, le=10)]
+    pue: Pue
     usd_per_kwh: UsdPerKwh | None = None
     market_g_per_kwh: NonNegative | None = None
     place: str = ""
@@ -204,7 +202,7 @@ class OwnedSpec(Row):
     interest: Share = 0.0
     utilisation: Fraction = 0.8
     node_power_w: Watts | None = None
-    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    pue: Pue | None = None
     usd_per_kwh: UsdPerKwh | None = None
     colocation_usd_per_kw_month: Usd = 0.0
     staff_usd_per_year: Usd = 0.0
