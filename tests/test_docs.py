@@ -15,6 +15,7 @@ import pytest
 from running import shown as shown_by
 
 from gpuscale.answers.table import COMMANDS
+from gpuscale.cli.help import OTHERS
 from gpuscale.cli.options import SHOWN
 from gpuscale.core.model.mixers import AnyMixer
 
@@ -56,7 +57,7 @@ def test_python_of_the_pages_runs():
 def test_commands_named_in_the_text_exist():
     for page in DOCS.rglob("*.md"):
         for name in re.findall(r"`gpuscale ([a-z-]+)", page.read_text("utf-8")):
-            assert name in (*COMMANDS, "mcp"), f"{page.name}: gpuscale {name}"
+            assert name in (*COMMANDS, *OTHERS), f"{page.name}: gpuscale {name}"
 
 
 def test_reference_has_every_command_and_option():

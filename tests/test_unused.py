@@ -16,8 +16,10 @@ HOOKS = {
     "to_dict",
     "to_frame",
     "summary",
+    "compose",
+    "check_action",
 }
-"""What typer, notebooks and people call."""
+"""What typer, notebooks, textual and people call."""
 
 
 def name_of(path):
@@ -124,7 +126,7 @@ def test_every_method_is_used(package):
         for method in owner.body
         if isinstance(method, ast.FunctionDef)
         and method.name not in read | HOOKS
-        and not method.name.startswith(("__", "visit_"))
+        and not method.name.startswith(("__", "visit_", "on_", "action_"))
         and not any("model_validator" in ast.unparse(d) for d in method.decorator_list)
     ]
     assert unused == []

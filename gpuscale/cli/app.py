@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
 
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.cli.help import EXAMPLE, MCP, print_help
+from gpuscale.cli.help import EXAMPLE, OTHERS, print_help
 from gpuscale.cli.quick import CONTEXT, Quick
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 
@@ -23,19 +23,19 @@ class LazyGroup(Quick, TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in help order."""
-        return [*COMMANDS, MCP[0]]
+        return [*COMMANDS, *OTHERS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Make the command of a question; no other is imported."""
         if cmd_name in COMMANDS:
             return _made(cmd_name)
-        if cmd_name == MCP[0]:
-            self.commands[cmd_name] = _mcp()
+        if cmd_name in OTHERS:
+            self.commands[cmd_name] = _other(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; an unknown name gets the closest one as a hint."""
-        if not ctx.resilient_parsing and args[0] not in (*COMMANDS, MCP[0]):
+        if not ctx.resilient_parsing and args[0] not in (*COMMANDS, *OTHERS):
             raise unknown_name("command", args[0], COMMANDS, "list them with `gpuscale --help`")
         return super().resolve_command(ctx, args)
 
@@ -48,17 +48,32 @@ def _made(name: str) -> Any:
     return command_of(question_of(name))
 
 
-def _mcp() -> Any:
-    """Make the one command that is no question."""
+def _other(name: str) -> Any:
+    """Make a command that is no question."""
     small = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-    @small.command(MCP[0], help=MCP[1], epilog="\b\nExample:\n  gpuscale mcp < /dev/null")
+    @small.command("mcp", help=OTHERS["mcp"], epilog="\b\nExample:\n  gpuscale mcp < /dev/null")
     def mcp() -> None:
         from gpuscale.cli.mcp import serve
 
         serve()
 
-    return typer.main.get_command(small)
+    @small.command(
+        "explore",
+        help=OTHERS["explore"],
+        epilog="\b\nExample:\n  gpuscale explore llama3-70b --gpus 512 --gpu h100",
+    )
+    def explore(
+        model: str = typer.Argument("llama3.1-8b", help="Model to begin with."),
+        gpu: str = typer.Option("h100", "--gpu", help="GPU to begin with."),
+        gpus: str = typer.Option("16", "--gpus", help="Number of GPUs to begin with."),
+        task: str = typer.Option("pretrain", "--task", help="pretrain, fine-tune or serve."),
+    ) -> None:
+        from gpuscale.cli.explore import begin
+
+        begin(task, {"model": model, "gpu": gpu, "gpus": gpus})
+
+    return cast(Any, typer.main.get_command(small)).commands[name]
 
 
 app = typer.Typer(

@@ -24,7 +24,11 @@ SCREEN = 60
 """Lines of a first help, at most."""
 
 NARROWEST, WIDEST = 80, 100
-MCP = ("mcp", "Serve the commands as tools of an assistant (MCP) over standard input and output.")
+OTHERS = {
+    "explore": "Walk through models, machines and layouts in the terminal, the answer redrawn.",
+    "mcp": "Serve the commands as tools of an assistant (MCP) over standard input and output.",
+}
+"""Commands that are no question, and their lines."""
 EXAMPLE = "gpuscale plan llama3-70b --gpus 4096"
 
 FORMATS = ("text", "json", "csv", "markdown")
@@ -213,7 +217,7 @@ def _shown(question: type[Question]) -> Iterator[Line]:
 
 
 def _all_commands(width: int) -> str:
-    rows = [*((name, line) for name, (_, line) in COMMANDS.items()), MCP]
+    rows = [*((name, line) for name, (_, line) in COMMANDS.items()), *OTHERS.items()]
     head = "Capacity planner for training and serving large language models on GPU clusters."
     options = [
         ("--version", "Show the version and exit."),

@@ -1,0 +1,187 @@
+"""The job that is explored: its dimensions, their values, its answer; nothing here draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.answer import ask
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.page import command_line
+from gpuscale.answers.table import question_of
+from gpuscale.core.quantity import format_time
+from gpuscale.core.words import gb
+from gpuscale.io.presets import preset_names
+from gpuscale.render.data import plain
+
+if TYPE_CHECKING:
+    from gpuscale.render.document import Document
+
+DOUBLED = tuple(str(2**k) for k in range(18))
+DEGREES = ("", *DOUBLED[:8])
+MACHINE = ("model", "gpu", "gpus")
+LAYOUT = {
+    "tp": "tp",
+    "pp": "pp",
+    "cp": "cp",
+    "ep": "ep",
+    "vpp": "vpp",
+    "zero": "zero_stage",
+    "micro_batch": "micro_batch_size",
+    "recompute": "recompute",
+}
+"""Options that pin a layout -> the field of the layout."""
+
+VALUES: Mapping[str, Sequence[str]] = {
+    "gpus": DOUBLED,
+    "method": ("lora", "qlora", "dora", "full"),
+    **dict.fromkeys(("tp", "pp", "cp", "ep", "vpp", "micro_batch"), DEGREES),
+    "zero": ("", "0", "1", "2", "3"),
+    "recompute": ("", "none", "selective", "full"),
+    "precision": ("", "bf16", "fp8", "mxfp8", "nvfp4"),
+    "seq_len": ("", *DOUBLED[9:]),
+    "input": DOUBLED[7:],
+    "output_len": DOUBLED[5:13],
+    "concurrency": ("", *DOUBLED[:11]),
+    "weights": ("", "bf16", "fp8", "nvfp4", "awq"),
+}
+"""Dimension -> what the arrow keys walk through; empty is what the planner takes."""
+
+TASKS: Mapping[str, tuple[str, Sequence[str], Mapping[str, str]]] = {
+    "pretrain": ("plan", (*LAYOUT, "precision", "seq_len"), {}),
+    "fine-tune": (
+        "plan",
+        ("method", "micro_batch", "zero", "recompute", "seq_len"),
+        {"method": "lora"},
+    ),
+    "serve": (
+        "serve",
+        ("tp", "input", "output_len", "concurrency", "weights"),
+        {"input": "1024", "output_len": "256"},
+    ),
+}
+"""Task -> its command, its dimensions beside model and machine, and where these begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is asked: a task and the texts of its options."""
+
+    task: str
+    given: Mapping[str, str]
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Options under the cursor keys."""
+        return (*MACHINE, *TASKS[self.task][1])
+
+    @property
+    def line(self) -> str:
+        """Command line that asks the same."""
+        return command_line(question_of(TASKS[self.task][0]), self._said())
+
+    def about(self, name: str) -> str:
+        """Say what a dimension means, in the words of its option."""
+        return fields_of(question_of(TASKS[self.task][0]))[name][0].help
+
+    def with_(self, **changed: str) -> Job:
+        """Return the job with other options; an empty one is left to the planner."""
+        return replace(self, given={**self.given, **changed})
+
+    def released(self) -> Job:
+        """Return the job with no layout pinned."""
+        return self.with_(**dict.fromkeys(LAYOUT, ""))
+
+    def stepped(self, name: str, by: int) -> Job:
+        """Take the next value of a dimension, or the one before."""
+        known = preset_names(name) if name in ("model", "gpu") else VALUES[name]
+        now = self.given.get(name, "")
+        at = known.index(now) if now in known else _place(now, known)
+        return self.with_(**{name: known[min(max(at + by, 0), len(known) - 1)]})
+
+    def as_task(self, task: str) -> Job:
+        """Ask another task of the same model and machine."""
+        stays = {name: self.given[name] for name in MACHINE}
+        return Job(task, {**stays, **TASKS[task][2]})
+
+    def answer(self) -> Document:
+        """Answer it; the last answers are kept."""
+        more = {"alternatives": "16"} if self.task == "pretrain" else {}
+        return _answered(TASKS[self.task][0], tuple((more | self._said()).items()))
+
+    def _said(self) -> dict[str, str]:
+        known = self.dimensions
+        return {name: v for name, v in self.given.items() if v and name in known}
+
+
+def _place(now: str, known: Sequence[str]) -> int:
+    """Where a number that is none of the values stands among them."""
+    if not now.isdigit():
+        return 0
+    return max((i for i, v in enumerate(known) if v.isdigit() and int(v) <= int(now)), default=0)
+
+
+@lru_cache(maxsize=64)
+def _answered(command: str, given: tuple[tuple[str, str], ...]) -> Document:
+    return ask(question_of(command)(**dict(given)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One layout that can be pinned."""
+
+    cells: tuple[str, ...]
+    pins: Mapping[str, str]
+
+
+HEADERS = {
+    "pretrain": ("layout", "step", "memory", "MFU", "why"),
+    "fine-tune": ("software", "layout", "step", "memory"),
+    "serve": ("layout", "at most", "tok/s/user", "tok/s/GPU", "USD/Mtok"),
+}
+
+
+def rows(job: Job, document: Document) -> list[Row]:
+    """Layouts of an answer: the chosen one, then the others."""
+    result = plain(document.result)
+    if job.task == "serve":
+        return [_served(r) for r in result.get("rows") or ()]
+    if job.task == "fine-tune":
+        return [_tuned(r) for r in result.get("options") or ()]
+    chosen = [result | {"why": "chosen"}] if result.get("layout") else []
+    found = (*chosen, *(result.get("alternatives") or ()))
+    return [_trained(r) for r in found if r.get("layout")]
+
+
+def _trained(r: Mapping[str, Any]) -> Row:
+    lay = r["layout"]
+    degrees = [f"{k.upper()} {lay[k]}" for k in ("tp", "cp", "ep", "pp", "dp") if lay[k] > 1]
+    chunks = f" x{lay['vpp']}" if lay["vpp"] > 1 else ""
+    name = f"{' x '.join(degrees) or 'DP 1'}{chunks}, ZeRO {lay['zero_stage']}"
+    name += f", mb {lay['micro_batch_size']}, recompute {lay['recompute']}"
+    memory = gb(r["peak_bytes"])
+    cells = (name, format_time(r["step_s"], 3), memory, f"{100 * r['mfu']:.1f} %", r["why"])
+    return Row(cells, {pin: str(lay[key]) for pin, key in LAYOUT.items()})
+
+
+def _tuned(r: Mapping[str, Any]) -> Row:
+    layout = f"{r['n_gpus']} GPUs, ZeRO {r['zero_stage']}, mb {r['micro_batch_size']}"
+    cells = (r["software"], layout, format_time(r["step_s"], 3), gb(r["peak_bytes"]))
+    pins = {"micro_batch": str(r["micro_batch_size"]), "zero": str(r["zero_stage"])}
+    return Row(cells, pins | {"recompute": r["recompute"]})
+
+
+def _served(r: Mapping[str, Any]) -> Row:
+    numbers = (f"{r[k]:,.3g}" for k in ("tokens_per_s_per_user", "tokens_per_s_per_gpu"))
+    usd = r["usd_per_million_output_tokens"]
+    cells = (
+        r["layout"],
+        f"{r['at_most_per_s'] or 0.0:.3g}/s",
+        *numbers,
+        f"{usd:.3g}" if usd else "-",
+    )
+    at = r["layout"].split()
+    pins = {"tp": at[at.index("TP") + 1]} if "TP" in at[:-1] else {}
+    return Row(cells, pins)
