@@ -11,14 +11,14 @@ from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.page import command_line
 from gpuscale.answers.table import question_of
-from gpuscale.core.quantity import format_time
-from gpuscale.core.words import gb
 from gpuscale.io.presets import preset_names
 from gpuscale.render.data import plain
+from gpuscale.render.pictures.chart import Axis
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
+TIME, MEMORY = Axis("step", "s"), Axis("memory", "bytes")
 DOUBLED = tuple(str(2**k) for k in range(18))
 DEGREES = ("", *DOUBLED[:8])
 MACHINE = ("model", "gpu", "gpus")
@@ -161,14 +161,14 @@ def _trained(r: Mapping[str, Any]) -> Row:
     chunks = f" x{lay['vpp']}" if lay["vpp"] > 1 else ""
     name = f"{' x '.join(degrees) or 'DP 1'}{chunks}, ZeRO {lay['zero_stage']}"
     name += f", mb {lay['micro_batch_size']}, recompute {lay['recompute']}"
-    memory = gb(r["peak_bytes"])
-    cells = (name, format_time(r["step_s"], 3), memory, f"{100 * r['mfu']:.1f} %", r["why"])
+    memory = MEMORY.text(r["peak_bytes"], 3)
+    cells = (name, TIME.text(r["step_s"], 3), memory, f"{100 * r['mfu']:.1f} %", r["why"])
     return Row(cells, {pin: str(lay[key]) for pin, key in LAYOUT.items()})
 
 
 def _tuned(r: Mapping[str, Any]) -> Row:
     layout = f"{r['n_gpus']} GPUs, ZeRO {r['zero_stage']}, mb {r['micro_batch_size']}"
-    cells = (r["software"], layout, format_time(r["step_s"], 3), gb(r["peak_bytes"]))
+    cells = (r["software"], layout, TIME.text(r["step_s"], 3), MEMORY.text(r["peak_bytes"], 3))
     pins = {"micro_batch": str(r["micro_batch_size"]), "zero": str(r["zero_stage"])}
     return Row(cells, pins | {"recompute": r["recompute"]})
 
