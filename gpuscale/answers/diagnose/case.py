@@ -114,7 +114,7 @@ def read_case(asked: Diagnose) -> Case:
     texts += [*asked.settings, *(asked.method and [asked.method] or [])]
     texts += [f.printed for log in logs for (n, _), f in log.firsts.items() if n in ("env",)]
     case = Case(
-        _kind(asked, logs, figures, software),
+        _kind(asked, logs, figures, software, settings),
         figures=figures or _own_figures(logs),
         settings=settings,
         said="; ".join(t for t in texts if t).lower(),
@@ -256,7 +256,13 @@ def _program(logs: list[Log]) -> str:
     return ranked[0] if ranked else ""
 
 
-def _kind(asked: Diagnose, logs: list[Log], figures: tuple[Figure, ...], software: str) -> str:
+def _kind(
+    asked: Diagnose,
+    logs: list[Log],
+    figures: tuple[Figure, ...],
+    software: str,
+    settings: dict[str, str],
+) -> str:
     if asked.kind:
         return asked.kind
     from gpuscale.io.logs.patterns import load_patterns
@@ -281,9 +287,12 @@ def _kind(asked: Diagnose, logs: list[Log], figures: tuple[Figure, ...], softwar
         return "rl"
     if told("tuners", words):
         return "finetune"
-    return "pretrain" if software else ""
+    told_so = names & {"mfu", "tflops_per_gpu"} or OF_TRAINING & set(settings)
+    return "pretrain" if software or told_so else ""
 
 
+OF_TRAINING = frozenset(("recompute", "zero", "micro_batch", "global_batch", "vpp", "schedule"))
+"""Settings that only a training job has."""
 OWN = (
     "step_time",
     "tokens_per_s_per_gpu",

@@ -161,10 +161,11 @@ def _verdict(d: Diagnosis) -> str:
     others = f"; else {' or '.join(c.cause for c in rest)}" if rest else ""
     told = any(c.speaks_for for c in of)
     if d.verdict == "normal":
-        because = (
-            lead.speaks_for[0] if told and lead.speaks_for else "nothing said is a fault's sign"
-        )
-        return f"Normal for such a run ({because}): {_reach(d)}"
+        plain = next((c for c in of if c.gain_frac == 0.0), lead)
+        because = plain.speaks_for[0] if plain.speaks_for else "nothing said is a fault's sign"
+        costs = [f"{c.cause} costs {c.explains_factor:.2g}x" for c in of if c.gain_frac > 0.0]
+        layout = f" Of its layout {', '.join(costs)}." if costs else ""
+        return f"Normal for such a run ({because}): {_reach(d)}{layout}"
     if d.verdict == "measurement":
         return f"The figure itself is in doubt: {lead.title} ({lead.probability:.0%}){others}."
     if lead.probability >= SURE:

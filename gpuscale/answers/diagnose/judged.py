@@ -36,6 +36,10 @@ COSTS = {"arithmetic": 0.2, "line": 0.4, "unit": 1.5, "run": 1.5}
 ASKER_SPREAD = 0.35
 """Standard deviation of ln of what people expect."""
 NO_FIGURE = 0.6
+AS_TOLD = 1.3
+"""Times worse than the planner says up to which a run is as it was told to be."""
+COUNTED = ("mfu", "tflops_per_gpu")
+"""Figures with a count of FLOP in them: that the planner agrees speaks for figure and count."""
 MOST_SHOWN = 64
 
 
@@ -58,6 +62,8 @@ def diagnosed(asked: Diagnose) -> Answered:
     model, factors = predicted(case, {c.word: c for c in causes})
     if model is not None:
         features["model_ratio"] = model.ratio
+        if model.quantity not in COUNTED:
+            features["model_time_ratio"] = model.ratio
     ratio, spread = _ratio(case, model, asked="ratio" in features)
     judged, pairs = judge(
         causes,
@@ -67,6 +73,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         ratio=ratio,
         spread=spread,
         models=factors,
+        as_told="ratio" not in features and model is not None and _as_told(model),
     )
     shares = verdicts(judged)
     named = _named(case, judged, model, factors)
@@ -96,6 +103,11 @@ def diagnosed(asked: Diagnose) -> Answered:
         headline="",
     )
     return Answered(asked, case, diagnosis, features, tuple(judged))
+
+
+def _as_told(p: Predicted) -> bool:
+    """Say whether a run does what the planner says of it as it was told."""
+    return p.ratio < AS_TOLD and p.low <= p.measured <= p.high
 
 
 def _ratio(case: Case, model: Predicted | None, asked: bool) -> tuple[float | None, float]:

@@ -198,6 +198,7 @@ def judge(
     ratio: float | None = None,
     spread: float = 0.3,
     models: Mapping[str, float] | None = None,
+    as_told: bool = False,
 ) -> tuple[list[Judged], list[Pair]]:
     """Judge every cause for what is known: the likeliest first, and the likeliest pairs.
 
@@ -217,6 +218,9 @@ def judge(
         Standard deviation of ln(ratio).
     models : mapping, optional
         Word of a cause -> factor that the planner's counterfactual gives it.
+    as_told : bool
+        The planner expects the figure of the job as it was told: what its layout costs
+        was asked for.
     """
     found: list[tuple[Cause, float, float, tuple[str, ...], tuple[str, ...]]] = []
     for cause in causes:
@@ -256,7 +260,10 @@ def judge(
             explained(cause, ratio, spread, (models or {}).get(cause.word)),
             for_,
             against,
-            "normal" if any(s.holds(features) for s in cause.normal_if) else cause.verdict,
+            "normal"
+            if (as_told and cause.group == "layout")
+            or any(s.holds(features) for s in cause.normal_if)
+            else cause.verdict,
         )
         for cause, _, _, for_, against in found
     ]
