@@ -42,8 +42,8 @@ from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
     log_errors,
 )
 from gpuscale.evidence.fit.least_squares import smooth  # noqa: E402
+from gpuscale.evidence.rows.words import rows_of  # noqa: E402
 from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
-from gpuscale.evidence.score.gemm import read_gemm  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402
 from gpuscale.io.calibration import load_link  # noqa: E402
 
@@ -69,7 +69,7 @@ Key = tuple[bool, str, str]  # inside a domain, link, kind
 def measured() -> list[CollectiveRow]:
     """All rows with a time."""
     rows = []
-    for index, row in enumerate(read_gemm(DATA), 1):
+    for index, row in enumerate(rows_of(DATA), 1):
         parsed = parse_row(row, index)
         if isinstance(parsed, str):
             raise SystemExit(f"row {index}: {parsed}")

@@ -23,7 +23,8 @@ from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCal
 from gpuscale.core.kernel.residual_table import ResidualTable, tabulate  # noqa: E402
 from gpuscale.evidence.fit.gemm_fit import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
 from gpuscale.evidence.fit.least_squares import Vector, fit, smooth  # noqa: E402
-from gpuscale.evidence.score.gemm import GemmRow, parse_row, read_gemm  # noqa: E402
+from gpuscale.evidence.rows.words import rows_of  # noqa: E402
+from gpuscale.evidence.score.gemm import GemmRow, parse_row  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402
 from gpuscale.io.calibration import arch_spec  # noqa: E402
 
@@ -128,7 +129,7 @@ def rounded(c: MatmulCalibration, digits: int = 4) -> MatmulCalibration:
 def groups() -> dict[tuple[str, str], list[GemmRow]]:
     """(architecture, key of the matmul table) -> measured rows."""
     found: dict[tuple[str, str], list[GemmRow]] = {}
-    for index, row in enumerate(read_gemm(DATA), 1):
+    for index, row in enumerate(rows_of(DATA), 1):
         parsed = parse_row(row, index)
         if isinstance(parsed, str) or not parsed.time_s:
             raise SystemExit(f"row {index}: {parsed}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.memory import Memory
@@ -12,11 +11,11 @@ from gpuscale.answers.validate.tuned_rows import rl_asked, tuned_row
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import gpu_preset
 from gpuscale.evidence.rows.measurements import number
+from gpuscale.evidence.rows.words import rows_of
 from gpuscale.evidence.score.records import ScoredRow, Summary, summarise
-from gpuscale.io.tables import read_rows
 
 if TYPE_CHECKING:
-    from gpuscale.evidence.score.runs import Rows
+    from gpuscale.evidence.rows.words import Rows
 
 QUANTITIES = ("peak_memory_bytes", "step_time_s", "rl_step_s")
 
@@ -34,9 +33,8 @@ def predict_finetune_rows(rows: Rows) -> list[ScoredRow]:
     ``fits`` (1 or 0) where the row says that a run did not fit, or ran on a known GPU: what
     `gpuscale memory` answers to what the row states. What cannot be predicted says why.
     """
-    found = read_rows(rows) if isinstance(rows, str | Path) else list(rows)
     scored: list[ScoredRow] = []
-    for index, row in enumerate(found, 1):
+    for index, row in enumerate(rows_of(rows), 1):
         gpu = gpu_preset(row.get("gpu", ""))
         base = {
             "id": row.get("id") or f"row-{index}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.evidence.rows.words import meaning
@@ -13,7 +12,7 @@ from gpuscale.io.presets import find_preset
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
 
-Row = Mapping[str, str]
+from gpuscale.evidence.rows.words import Row
 
 CARD = re.compile(r"\([^)]*\)|nvidia|geforce|instinct|\bamd\b")
 """What stands around the name of a card."""

@@ -27,10 +27,9 @@ from gpuscale.evidence.rows.settings import (
     shard_group_of,
     zero_stage_of,
 )
+from gpuscale.evidence.rows.words import Row
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
-
-Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from gpuscale.evidence.rows.words import Row
 from gpuscale.io.presets import preset_names
 from gpuscale.specs.model import ModelSpec
-
-Row = Mapping[str, str]
 
 
 def _int(row: Row, key: str) -> int:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.layouts import cache_format
 from gpuscale.core.serving.records import Drafts, drafts_of_mean
 from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.words import Row, meaning
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
-
-Row = Mapping[str, str]
-
-ENGINES = (  # words -> engine family
-    (r"sglang", "sglang"),
-    (r"vllm|llm-d", "vllm"),
-    (r"llama\.?cpp|ollama|gguf|lm studio|koboldcpp", "llamacpp"),
-    (r"trt|tensorrt|nim\b", "trtllm"),
-)
-NEAREST_ENGINE = (  # engines without parameters of their own -> the nearest one that has
-    (r"exllama|mlx|mlc|ipex", "llamacpp"),
-    (r"atom|rocm|tgi|text-generation|lmdeploy|deepspeed|friendli", "vllm"),
-)
 
 DECORATIONS = re.compile(
     r"(instruct|chat|base|it|hf|preview|thinking|reasoning|turbo|gguf|awq|gptq|fp8|fp4|nvfp4|mxfp4"
@@ -34,16 +21,6 @@ DECORATIONS = re.compile(
     r"|q\d(_?\w)*|i?q\d|k|m|s|kl|v\d(\.\d+)?|\d{4}|\d+(\.\d+)?bpw|mtp|eagle\d?)"
 )
 """What may follow a model's name without changing its shape: variants, formats, dates."""
-
-DISTILLED = {
-    "qwen-1.5b": "qwen2.5-1.5b",
-    "qwen-7b": "qwen2.5-7b",
-    "qwen-14b": "qwen2.5-14b",
-    "qwen-32b": "qwen2.5-32b",
-    "llama-8b": "llama3.1-8b",
-    "llama-70b": "llama3.1-70b",
-}
-"""Shapes of the DeepSeek-R1 distills: its model card, section 3."""
 
 
 def framework_of(text: str) -> tuple[str, str]:
@@ -56,13 +33,10 @@ def framework_of(text: str) -> tuple[str, str]:
     >>> framework_of("atom (ROCm)")
     ('vllm', 'engine taken as vllm')
     """
-    lowered = text.lower()
-    for words, name in ENGINES:
-        if re.search(words, lowered):
-            return name, ""
-    for words, name in NEAREST_ENGINE:
-        if re.search(words, lowered):
-            return name, f"engine taken as {name}"
+    if own := meaning("engine", text):
+        return own, ""
+    if near := meaning("nearest_engine", text):
+        return near, f"engine taken as {near}"
     return "trtllm", f"engine {text[:30]!r} taken as trtllm" if text else "engine not printed"
 
 
@@ -80,7 +54,7 @@ def served_model(name: str) -> tuple[ModelSpec | None, str]:
     tail = re.sub(r"^(meta-|nvidia-)", "", tail)
     distilled = re.search(r"distill-(qwen|llama)-[\d.]+b", tail)
     if distilled:
-        return load_model(DISTILLED[distilled[0][8:]]).spec, ""
+        return load_model(meaning("distilled", distilled[0][8:]) or tail).spec, ""
     words = tail.split("-")
     for n in range(len(words), 0, -1):
         try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-Row = Mapping[str, str]
+from gpuscale.evidence.rows.words import Row
 
 Pool = tuple[Replica, int]
 """Workers of one kind: layout, number."""

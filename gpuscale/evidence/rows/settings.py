@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-Row = Mapping[str, str]
-
-_FAMILIES = (
-    (r"megatron.?deepspeed", "megatron-deepspeed"),
-    (r"deepspeed|zero-?3|zero-?infinity", "deepspeed-zero3"),
-    (r"bridge", "megatron-bridge"),
-    (r"nanotron|picotron", "nanotron"),
-    (r"maxtext|pax|t5x|jax|levanter|xla|tensorflow|tpu|gspmd|easylm", "jax"),
-    (r"torchtitan|fsdp2|kempner|autoparallel", "torchtitan"),
-    (
-        r"fsdp|composer|foundry|pytorch|torch|lingua|olmo|lit-?gpt|accelerate|axolotl|huggingface|"
-        r"metaseq|fairscale|unsloth|transformers",
-        "fsdp",
-    ),
-    (r"\b20(19|20|21|22|23)\b|meta internal|colossal|alpa", "megatron-lm-2021"),
-    (r"megatron|nemo|primus|mcore|hai-llm|transformer engine|modellink|megascale", "megatron-core"),
-)
+from gpuscale.evidence.rows.words import Row, meaning
 
 
 def family_of(row: Row) -> str:
@@ -31,7 +15,7 @@ def family_of(row: Row) -> str:
     notes = row.get("notes", "").lower()
     if "overlap off" in notes and ("megatron" in text or "nemo" in text):
         return "megatron-no-overlap"
-    name = next((n for p, n in _FAMILIES if re.search(p, text)), "megatron-core")
+    name = meaning("framework", text) or "megatron-core"
     if name == "megatron-core" and "mlperf" in source:
         return "mlperf-submission"
     old_gpu = re.search(r"a100|v100", row.get("gpu", "").lower())
@@ -42,31 +26,13 @@ def family_of(row: Row) -> str:
 
 def precision_of(text: str) -> str:
     """Read the number format of the linear layers: a member of `core.layout.PRECISIONS`."""
-    text = text.lower()
-    for pattern, name in (
-        (r"nvfp4|mxfp4|fp4", "nvfp4"),
-        (r"mxfp8|fp8.?mx|mx.?fp8", "mxfp8"),
-        (r"fp8|float8|int8", "fp8"),
-        (r"fp16|float16|half", "fp16"),
-    ):
-        if re.search(pattern, text):
-            return name
-    return "bf16"
+    return meaning("linears", text) or "bf16"
 
 
 def zero_stage_of(text: str, family: str) -> int:
     """ZeRO stage of a `dp_sharding` or `zero_stage` cell; the family's habit when blank."""
-    text = text.lower().strip()
-    if text in ("0", "1", "2", "3"):
-        return int(text)
-    for pattern, stage in (
-        (r"shard_grad_op|zero-?2", 2),
-        (r"distributed optimizer|zero-?1", 1),
-        (r"fsdp|zero-?3|hsdp|fully sharded", 3),
-        (r"none|ddp|zero-?0|plain", 0),
-    ):
-        if re.search(pattern, text):
-            return stage
+    if (stage := meaning("sharding", text.strip())) is not None:
+        return int(stage)
     if family in ("fsdp", "torchtitan", "jax", "deepspeed-zero3"):
         return 3
     return 0 if family == "megatron-lm-2021" else 1
@@ -194,12 +160,7 @@ def _like_before(row: Row, read: dict[tuple[str, ...], list[tuple[tuple[int, ...
 
 def schedule_of(row: Row) -> str:
     """Read the pipeline schedule: a member of `core.schedules.SCHEDULES`."""
-    text = row.get("pp_schedule", "").lower()
-    if "dual" in text:
-        return "dualpipe"
-    if "zero" in text or "zb" in text or text.startswith("v-"):
-        return "zb-h1"
-    return "gpipe" if "gpipe" in text or "afab" in text else "1f1b"
+    return meaning("schedule", row.get("pp_schedule", "")) or "1f1b"
 
 
 def shard_group_of(row: Row, n_ranks: int) -> int | None:

@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.records import made_of
-from gpuscale.evidence.score.gemm import measured_gpu, read_gemm, short_source
+from gpuscale.evidence.rows.measurements import number, whole
+from gpuscale.evidence.rows.words import Row, Rows, meaning, rows_of
+from gpuscale.evidence.score.gemm import line_of, measured_gpu
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
-
-Row = Mapping[str, str]
-Rows = str | Path | Sequence[Row]
-
-OP_NAMES = {
-    "alltoall": "all-to-all",
-    "all-to-all": "all-to-all",
-    "sendrecv": "send-recv",
-    "send-recv": "send-recv",
-    "p2p": "send-recv",
-    "all-gather": "all-gather",
-    "allgather": "all-gather",
-    "reduce-scatter": "reduce-scatter",
-    "reducescatter": "reduce-scatter",
-    "all-reduce": "all-reduce",
-    "allreduce": "all-reduce",
-    "broadcast": "broadcast",
-    "reduce": "broadcast",
-    "moe-dispatch": "moe-dispatch",
-    "moe-combine": "moe-combine",
-}
-
-NETWORKS = (  # word in the printed fabric -> fabric preset of the scale-out network
-    ("efa", "efa"),
-    ("tcpx", "tcpx"),
-    ("fastrak", "tcpx"),
-    ("roce", "roce"),
-    ("ib ", "infiniband"),
-    ("slingshot", "slingshot"),
-    ("omni", "omni-path"),
-    ("infiniband", "infiniband"),
-    ("ndr", "infiniband"),
-    ("hdr", "infiniband"),
-    ("rdma", "roce"),
-    ("ethernet", "ethernet"),
-    ("tcp", "ethernet"),
-)
 
 TORCH_LAUNCH_S = 2e-5
 """What a call through torch.distributed, timed on the host, adds (H200 and B200 rows of
@@ -94,8 +58,7 @@ def network_of(fabric: str) -> str:
     >>> network_of("EFA 32x100G per node (400G/GPU)"), network_of("NVLink4")
     ('efa', '')
     """
-    text = fabric.lower() + " "
-    return next((name for word, name in NETWORKS if word in text), "")
+    return meaning("network", fabric + " ") or ""
 
 
 def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, float]:
@@ -117,11 +80,10 @@ def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, flo
 
 def parse_row(row: Row, index: int) -> CollectiveRow | str:
     """Read one row; a text tells why it cannot be predicted."""
-    from gpuscale.evidence.rows.measurements import number, whole
     from gpuscale.io.calibration import inner_link, network_class
     from gpuscale.io.hardware import load_cluster
 
-    op = OP_NAMES.get(row.get("op", "").lower().replace("_", "-"))
+    op = meaning("collective", row.get("op", "").replace("_", "-"))
     if op is None:
         return f"unknown collective {row.get('op', '')[:40]!r}"
     gpu = measured_gpu(row.get("gpu", ""))
@@ -186,8 +148,6 @@ def _algorithm(text: str) -> str:
 
 def _size(row: Row) -> float | None:
     """Find the printed size; else that of the tokens in the note, 1 (dispatch) or 2 bytes each."""
-    from gpuscale.evidence.rows.measurements import number
-
     size = number(row.get("size_bytes"))
     if size is not None:
         return size
@@ -207,58 +167,29 @@ def predict_collective_rows(
     time_us, algorithm, note, source. `calibration`: overlay that `gpuscale calibrate` wrote.
     Returns: quantity `time_us`; classes op, fabric, span, size, algorithm, source.
     """
-    from gpuscale.evidence.rows.measurements import number
     from gpuscale.io.calibration import load_link
 
     scored = []
-    for index, row in enumerate(read_gemm(path_or_rows), 1):
+    for index, row in enumerate(rows_of(path_or_rows), 1):
         parsed = parse_row(row, index)
-        classes = {
-            "op": row.get("op", ""),
-            "fabric": row.get("fabric", ""),
-            "algorithm": row.get("algorithm", ""),
-            "source": short_source(row.get("source", "")),
-        }
+        base, classes = line_of(row, index)
+        classes = {key: row.get(key, "") for key in ("op", "fabric", "algorithm")} | classes
         if isinstance(parsed, str):
-            scored.append(
-                ScoredRow(
-                    id=row.get("id") or f"row-{index}",
-                    gpu=row.get("gpu", ""),
-                    quantity="time_us",
-                    measured=number(row.get("time_us")),
-                    reason=parsed,
-                    classes=classes,
-                )
-            )
+            scored.append(ScoredRow(**base, reason=parsed, classes=classes))
             continue
-        fabric = FabricCalibration(
-            load_link(parsed.inner, calibration), load_link(parsed.outer, calibration)
-        )
+        inside, outside = (load_link(link, calibration) for link in (parsed.inner, parsed.outer))
+        fabric = FabricCalibration(inside, outside)
+        span = "one domain" if parsed.n_in_domain >= parsed.n_ranks else "network"
+        base["classes"] = classes | {"span": span, "size": size_class(parsed.size_bytes)}
         try:
-            expected_s, reason = parsed.expected_s(fabric), ""
-            low_s, high_s = collective_interval_s(
-                expected_s, parsed.op, parsed.n_ranks, parsed.n_in_domain, fabric, parsed.algorithm
-            )
-            predicted: tuple[float | None, ...] = (expected_s * 1e6, low_s * 1e6, high_s * 1e6)
+            expected_s = parsed.expected_s(fabric)
         except ValueError as error:
-            predicted, reason = (None, None, None), str(error)
-        scored.append(
-            ScoredRow(
-                id=parsed.id,
-                gpu=parsed.gpu,
-                quantity="time_us",
-                measured=None if parsed.time_s is None else parsed.time_s * 1e6,
-                predicted=predicted[0],
-                low=predicted[1],
-                high=predicted[2],
-                reason=reason or ("" if parsed.time_s else "no measured time"),
-                classes={
-                    **classes,
-                    "span": "one domain" if parsed.n_in_domain >= parsed.n_ranks else "network",
-                    "size": size_class(parsed.size_bytes),
-                },
-            )
-        )
+            scored.append(ScoredRow(**base, reason=str(error)))
+            continue
+        low_s, high_s = made_of(collective_interval_s, parsed, time_s=expected_s, fabric=fabric)
+        reason = "" if parsed.time_s else "no measured time"
+        times: dict[str, Any] = {"predicted": expected_s * 1e6, "low": low_s * 1e6}
+        scored.append(ScoredRow(**base, **times, high=high_s * 1e6, reason=reason))
     return scored
 
 

@@ -2,73 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.measurements import number
+from gpuscale.evidence.rows.words import Row, Rows, meaning, rows_of
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:
     from gpuscale.specs.gpu import GpuSpec
-
-Row = Mapping[str, str]
-Rows = str | Path | Sequence[Row]
-
-DTYPES = {
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "fp16": "fp16",
-    "tf32": "tf32",
-    "float32": "fp32",
-    "fp32": "fp32",
-    "fp8": "fp8",
-    "fp8_e4m3": "fp8",
-    "float8": "fp8",
-    "fp8_static": "fp8",
-    "fp8_ootb": "fp8",
-    "fp8_block": "fp8-block",
-    "fp8-block": "fp8-block",
-    "mxfp8": "mxfp8",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "fp4": "nvfp4",
-    "int8": "int8",
-    "w8a8": "int8",
-    "sq": "int8",
-    "int4": "int4",
-    "int8_wo": "bf16",
-    "int4_wo": "bf16",
-}
-"""Format names of the measurements -> formats of the model; weight-only ones compute in bf16."""
-
-WEIGHT_ONLY = {
-    "int8_wo": "int8",
-    "int4_wo": "int4",
-    "w4a16": "int4",
-    "w8a16": "int8",
-    "w4a16_mxfp4": "mxfp4",
-}
-"""Names of the measurements -> format in which the weights are read."""
-
-ALIKE = (  # part of a name that the list lacks -> format
-    ("a16", "bf16"),
-    ("_wo", "bf16"),
-    ("fp8_block", "fp8-block"),
-    ("fp8", "fp8"),
-    ("mxfp4", "mxfp4"),
-    ("fp4", "nvfp4"),
-    ("int8", "int8"),
-    ("bf16", "bf16"),
-)
 
 
 def number_format(name: str) -> str | None:
@@ -79,10 +28,7 @@ def number_format(name: str) -> str | None:
     >>> number_format("bfloat16"), number_format("fp8_ootb"), number_format("w4afp8")
     ('bf16', 'fp8', 'fp8')
     """
-    name = name.strip().lower()
-    if name in DTYPES:
-        return DTYPES[name]
-    return next((dtype for part, dtype in ALIKE if part in name), None)
+    return meaning("dtype", name.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +74,6 @@ def measured_gpu(name: str) -> GpuSpec | None:
 
 def parse_row(row: Row, index: int) -> GemmRow | str:
     """Read one row; a text tells why it cannot be predicted."""
-    from gpuscale.evidence.rows.measurements import number
-
     dims = [number(row.get(c)) for c in ("m", "n", "k")]
     if any(d is None or d < 1 for d in dims):
         return "m, n or k is missing or below 1"
@@ -143,7 +87,7 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
     peak = gpu.flop_per_s("fp8" if dtype == "fp8-block" else dtype)
     if peak is None:
         return f"{gpu.name} offers no {dtype}"
-    library = row.get("kernel", "")
+    library, narrow = row.get("kernel", ""), meaning("weights", row.get("dtype", ""))
     time_us = number(row.get("time_us"))
     return GemmRow(
         id=row.get("id") or f"row-{index}",
@@ -163,22 +107,8 @@ def parse_row(row: Row, index: int) -> GemmRow | str:
         time_s=None if time_us is None else time_us * 1e-6,
         source=row.get("source", ""),
         library=library,
-        weight_bytes=_weight_only_bytes(row.get("dtype", "").lower()),
+        weight_bytes=element_bytes(narrow) if narrow else None,
     )
-
-
-def _weight_only_bytes(name: str) -> float | None:
-    """Bytes of a stored weight where only the weights are narrow. [byte]."""
-    return element_bytes(WEIGHT_ONLY[name]) if name in WEIGHT_ONLY else None
-
-
-def read_gemm(rows: Rows) -> list[Row]:
-    """Rows of a CSV file, or the rows themselves."""
-    if isinstance(rows, (str, Path)):
-        from gpuscale.io.tables import read_rows
-
-        return list(read_rows(rows))
-    return list(rows)
 
 
 def predict_gemm_rows(path_or_rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
@@ -191,51 +121,37 @@ def predict_gemm_rows(path_or_rows: Rows, calibration: str | Path | None = None)
     from gpuscale.io.calibration import load_arch
 
     scored = []
-    for index, row in enumerate(read_gemm(path_or_rows), 1):
+    for index, row in enumerate(rows_of(path_or_rows), 1):
         parsed = parse_row(row, index)
+        base, classes = line_of(row, index)
         if isinstance(parsed, str):
-            scored.append(_unpredicted(row, index, parsed))
+            more = {key: row.get(key, "") for key in ("dtype", "kernel")}
+            scored.append(ScoredRow(**base, reason=parsed, classes=classes | more))
             continue
-        arch = load_arch(measured_gpu(row.get("gpu", "")) or parsed.architecture, calibration)
+        arch = load_arch(measured_gpu(parsed.gpu) or parsed.architecture, calibration)
         expected_s = parsed.expected_s(arch)
         low_s, high_s = matmul_interval_s(expected_s, parsed.dtype, arch, parsed.kernels)
+        more = {"dtype": parsed.dtype, "architecture": parsed.architecture}
+        more |= {"kernel": parsed.library, "size": size_class(parsed)}
         scored.append(
             ScoredRow(
-                id=parsed.id,
-                gpu=parsed.gpu,
-                quantity="time_us",
-                measured=None if parsed.time_s is None else parsed.time_s * 1e6,
+                **base,
                 predicted=expected_s * 1e6,
                 low=low_s * 1e6,
                 high=high_s * 1e6,
                 reason="" if parsed.time_s else "no measured time",
-                classes={
-                    "dtype": parsed.dtype,
-                    "architecture": parsed.architecture,
-                    "kernel": parsed.library,
-                    "size": size_class(parsed),
-                    "source": short_source(parsed.source),
-                },
+                classes=more | classes,
             )
         )
     return scored
 
 
-def _unpredicted(row: Row, index: int, reason: str) -> ScoredRow:
-    from gpuscale.evidence.rows.measurements import number
-
-    return ScoredRow(
-        id=row.get("id") or f"row-{index}",
-        gpu=row.get("gpu", ""),
-        quantity="time_us",
-        measured=number(row.get("time_us")),
-        reason=reason,
-        classes={
-            "dtype": row.get("dtype", ""),
-            "kernel": row.get("kernel", ""),
-            "source": short_source(row.get("source", "")),
-        },
-    )
+def line_of(row: Row, index: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Make what the line of a timed row holds, predicted or not, and its source."""
+    base = {"id": row.get("id") or f"row-{index}", "gpu": row.get("gpu", "")}
+    base |= {"quantity": "time_us"}
+    measured = {"measured": number(row.get("time_us"))}
+    return {**base, **measured}, {"source": short_source(row.get("source", ""))}
 
 
 def size_class(row: GemmRow) -> str:

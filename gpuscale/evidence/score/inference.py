@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpuscale.evidence.rows.measurements import number
 from gpuscale.evidence.rows.serving import ServedRow, served_row
+from gpuscale.evidence.rows.words import Rows, rows_of
 from gpuscale.evidence.score.harness import Harness
 from gpuscale.evidence.score.records import ScoredRow
-from gpuscale.evidence.score.runs import Rows
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import ServingSite
@@ -69,12 +69,10 @@ def predict_inference_rows(rows: Rows, calibration: str | Path | None = None) ->
     interval; what cannot be predicted says why.
     """
     from gpuscale.io.serving import serving_intervals
-    from gpuscale.io.tables import read_rows
 
-    found = read_rows(rows) if isinstance(rows, str | Path) else list(rows)
     site_of, widths, harness = site_loader(calibration), serving_intervals(), Harness()
     scored: list[ScoredRow] = []
-    for index, row in enumerate(found, 1):
+    for index, row in enumerate(rows_of(rows), 1):
         parsed = served_row(row, index)
         if isinstance(parsed, str):
             scored += _lines(row, index, {}, parsed, widths, None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import correlation, fmean
 
 from gpuscale.evidence.rows.measurements import TrainingRun
+from gpuscale.evidence.rows.words import Rows
 from gpuscale.evidence.score.records import ScoredRow
-from gpuscale.evidence.score.runs import Rows, is_stalled, predicted_memory, read_runs, step_seconds
+from gpuscale.evidence.score.runs import is_stalled, predicted_memory, read_runs, step_seconds
 from gpuscale.io.step_calibration import Calibration
 
 """MFU at which a step is taken to compute when an unexplained stall is looked for."""
@@ -99,13 +100,8 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     >>> spearman([1.0, 2.0, 3.0], [10.0, 20.0, 15.0])
     0.5
     """
-    if len(a) < 2:
-        return 1.0
     x, y = ranks(a), ranks(b)
-    mx, my = fmean(x), fmean(y)
-    over = sum((p - mx) * (q - my) for p, q in zip(x, y, strict=True))
-    under = (sum((p - mx) ** 2 for p in x) * sum((q - my) ** 2 for q in y)) ** 0.5
-    return over / under if under > 0.0 else 1.0
+    return correlation(x, y) if min(len({*x}), len({*y})) > 1 else 1.0
 
 
 def group_choice(name: str, rows: Sequence[ScoredRow]) -> Choice:

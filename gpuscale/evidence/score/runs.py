@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,16 +11,15 @@ from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
-from gpuscale.evidence.rows.measurements import Row, TrainingRun, training_run
+from gpuscale.evidence.rows.measurements import TrainingRun, training_run
 from gpuscale.evidence.rows.settings import with_recipes
+from gpuscale.evidence.rows.words import Rows, rows_of
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import Calibration
 from gpuscale.io.step_hardware import step_hardware
 from gpuscale.io.step_intervals import interval_widths
-from gpuscale.io.tables import read_rows
 
-Rows = str | Path | Sequence[Row]
 MEMORY_COLUMNS = ("measured_memory_bytes", "predicted_memory_bytes")
 
 
@@ -32,8 +30,7 @@ def own_copy(name: str) -> Path:
 
 def read_runs(rows: Rows) -> list[TrainingRun]:
     """Read the runs of a CSV file, or of rows already read."""
-    found = read_rows(rows) if isinstance(rows, (str, Path)) else rows
-    return [training_run(row, i) for i, row in enumerate(with_recipes(found), 1)]
+    return [training_run(row, i) for i, row in enumerate(with_recipes(rows_of(rows)), 1)]
 
 
 def records_of(
