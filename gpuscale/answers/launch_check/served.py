@@ -26,9 +26,13 @@ CONTEXTS = {"ollama": 4096}
 
 
 def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> Checked:
-    """Check a serving line: does it start, how long a context, at which speed for one user."""
+    """Check a serving line: does it start, how long a context, at which speed for all its users."""
     question = _question(asked, found, model, n_gpus)
     answer = question.answer()
+    alone = answer.result
+    at_once = _users(found, question, alone) if alone.fits else 0
+    if at_once > (question.concurrency or 1):
+        answer = _question(asked, found, model, n_gpus, at_once).answer()
     own = found.kind == "vllm" and not question.context and model.max_position
     if own and answer.result.fits and answer.result.kv_tokens < model.max_position:
         found.notes.append(
@@ -42,45 +46,40 @@ def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> C
     lines = getattr(answer.result, "launch", ()), getattr(answer.result, "benchmark", "")
     again = "\n".join((*lines[0], lines[1]))  # the file itself is the launch
     blocks = [b for b in answer.blocks if not (isinstance(b, Text) and b.text == again)]
-    if (
-        "disagg" not in found.serves
-        and answer.result.fits
-        and (rows := _full(asked, found, model, n_gpus, answer.result))
-    ):
+    length = question.context or model.max_position
+    if alone.fits and (rows := _longest(found, question, alone, length)):
         blocks.append(Facts(rows))
     report = empty_report(found, model, n_gpus, found.kind, fits=answer.result.fits)
     return Checked(report, asked, answer.warnings, blocks, answer.terms)
 
 
-def _full(
-    asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, alone: ServeAnswer
+def _users(found: Found, question: Serve, room: ServeAnswer) -> int:
+    """Users that a server has at once: as many as its line and its cache let in."""
+    if "disagg" in found.serves or found.kind in ONE_CONTEXT:
+        return 0
+    held = int(room.kv_tokens // USUAL) * (question.dp_attention or 1)
+    return min(MOST_AT_ONCE, min(held, found.max_seqs or held) * (question.concurrency or 1))
+
+
+def _longest(
+    found: Found, question: Serve, room: ServeAnswer, length: float | None
 ) -> list[tuple[str, str, str]]:
-    """Say how many users a server holds at its longest, and its speed with all it runs at once."""
-    question = _question(asked, found, model, n_gpus)
+    """Say how many requests of the longest context a server holds; nothing where none is known."""
+    if not length or found.kind in ONE_CONTEXT or room.kv_tokens > MOST_TOKENS:
+        return []
     copies = question.concurrency or 1
-    ranks = copies * (question.dp_attention or 1)
-    length = question.context or model.max_position
-    rows = []
-    if length and found.kind not in ONE_CONTEXT and alone.kv_tokens < MOST_TOKENS:
-        held = int(alone.kv_tokens // length) * ranks
-        most = (found.max_seqs or held) * copies
-        why = "the sequences that the line allows" if most < held else "what the cache holds"
-        rows.append(("longest", f"{min(held, most):,} at a time", f"of {length:,} tokens: {why}"))
-    at_once = min(MOST_AT_ONCE, int(alone.sequences_with_room) * copies)
-    if at_once <= copies:
-        return rows
-    full = _question(asked, found, model, n_gpus, at_once).answer().result
-    if full.output_tokens_per_s and full.tokens_per_s_per_user:
-        each = f"{full.tokens_per_s_per_user:,.0f} to each of {at_once:,} users"
-        size = f"{question.prompts.mean:,.0f} + {question.output_len.mean:,.0f} tokens"
-        rows.append(("full", f"{full.output_tokens_per_s:,.0f} tokens/s", f"{each}, of {size}"))
-    return rows
+    held = int(room.kv_tokens // length) * copies * (question.dp_attention or 1)
+    most = (found.max_seqs or held) * copies
+    why = "the sequences that the line allows" if most < held else "what the cache holds"
+    return [("longest", f"{min(held, most):,} at a time", f"of {length:,} tokens: {why}")]
 
 
 ONE_CONTEXT = ("llamacpp", "ollama", "tabbyapi")
 """Engines whose context is the cache of all their users together."""
 MOST_AT_ONCE = 256
 """Most users of the line on a full server: vLLM's own limit on smaller GPUs."""
+ROUNDS = 5
+"""Requests of each of them."""
 MOST_TOKENS = 1e12
 """Tokens of a cache that has no limit."""
 
@@ -90,7 +89,7 @@ def _question(
 ) -> Serve:
     """Ask `serve` for the layout, the formats and the limits that a line names.
 
-    A request is of the usual length, or of what the context holds; `at_once`: of a closed loop.
+    Alone a request takes what the context holds; those of `at_once` users are of usual length.
     """
     from gpuscale.answers.serve import Serve
 
@@ -111,11 +110,12 @@ def _question(
     degrees: dict[str, Any] = {"tp": tp, "pp": found.pp, "ep": found.ep}
     if attention > 1:
         degrees["dp_attention"] = attention
-    if length and length < USUAL:  # a request takes what the context holds
-        answer = max(1, length // 5)
-        said |= {"input": str(max(1, length - answer)), "output_len": str(answer)}
+    if length and (at_once or length < USUAL):
+        answer = max(1, min(length, USUAL) // 5)
+        prompt = max(1, min(length, USUAL) - answer)
+        said = {"input": str(prompt), "output_len": str(answer), **said}
     if at_once:
-        said["requests"] = 2 * at_once
+        said["requests"] = ROUNDS * at_once
     version = said.pop("version", "")
     return Serve(
         asked.model or found.model_name or "",

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.service import Service
 
 
+SHARED_MEMORY = math.sqrt(2.0)
+"""Width of a GPU that shares its memory with the host over another one's that was not measured:
+two things are unknown, as uncertain each, its kernels and who else uses the bandwidth."""
+
+
 def kv_tokens(service: Service) -> float:
     """Tokens that the cache of one attention rank holds, as engines print it. [1].
 
@@ -59,6 +64,8 @@ def widths(case: Case, found: Found, wanted: Wanted) -> tuple[float, float]:
         names = (f"{kind}{drafts}/{shape}/{quantity}", f"closed{drafts}/{shape}/{quantity}")
         width = next((known[name] for name in names if name in known), known["unknown"])
         if not case.measured:
-            width = max(width, known["unseen-architecture"])
+            shared = case.loaded.gpu.memory_kind.startswith("LPDDR")
+            unseen = known["unseen-architecture"] * (SHARED_MEMORY if shared else 1.0)
+            width = max(width, unseen)
         out.append(width)
     return out[0], out[1]

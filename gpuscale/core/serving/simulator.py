@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.traffic import Traffic
 
 NEVER = math.inf
-
 REPORT_EVERY = 4096
 """Requests between two reports of progress."""
 
