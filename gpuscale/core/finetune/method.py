@@ -36,31 +36,19 @@ GPTQ = ("int4-g128",)
 ALL = "all-linear"
 
 SYNONYMS = {
-    "query": "q",
-    "key": "k",
-    "value": "v",
-    "projection": "o",
-    "proj": "o",
-    "out": "o",
-    "output": "o",
-    "dense": "o",
-    "wq": "q",
-    "wk": "k",
-    "wv": "v",
-    "wo": "o",
-    "w1": "gate",
-    "w2": "down",
-    "w3": "up",
-    "linear_proj": "o",
-    "linear_qkv": "qkv",
-    "query_key_value": "qkv",
-    "c_attn": "qkv",
-    "w_pack": "qkv",
-    "attention_qkv": "qkv",
-    "linear_fc1": "gate_up",
-    "linear_fc2": "down",
-    "fc1": "up",
-    "fc2": "down",
+    word: name
+    for name, words in {
+        "q": "query wq",
+        "k": "key wk",
+        "v": "value wv",
+        "o": "projection proj out output dense wo linear_proj",
+        "gate": "w1",
+        "up": "w3 fc1",
+        "down": "w2 linear_fc2 fc2",
+        "qkv": "linear_qkv query_key_value c_attn w_pack attention_qkv",
+        "gate_up": "linear_fc1",
+    }.items()
+    for word in words.split()
 }
 """Names of maps in frameworks and checkpoints -> the names here (beside `*_proj`)."""
 

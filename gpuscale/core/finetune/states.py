@@ -6,7 +6,7 @@ arXiv:2305.14314), section 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.optimizers import matrix_state_bytes, state_bytes
@@ -94,7 +94,14 @@ def stage_states(
     """States of one stage on one GPU: a frozen base with adapters, or weights trained in full."""
     here = held(stage, index, whole, job.layout)
     make = _adapter_states if job.method.adapts else _full_states
-    return make(stage, here, whole, job, p)
+    made = make(stage, here, whole, job, p)
+    if "parameters" in job.offload:
+        made = replace(made, host_bytes=made.host_bytes + made.base_bytes, base_bytes=0.0)
+    if "optimizer" in job.offload:
+        host = made.host_bytes + made.optimizer_bytes
+        step = made.step_bytes if job.method.adapts else 0.0
+        made = replace(made, host_bytes=host, optimizer_bytes=0.0, step_bytes=step)
+    return made
 
 
 def copies_gradients(layout: Layout, p: FinetuneParameters) -> bool:
@@ -144,11 +151,6 @@ def _adapter_states(
         gathered, edge = p.gathered_layers * linear_bytes * largest, 2.0 * here.edges
     if method.quantised:
         gathered += 2.0 * p.dequantised_copies * here.largest_matrix
-    host = 0.0
-    if "parameters" in job.offload:
-        host, base = host + base, 0.0
-    if "optimizer" in job.offload:
-        host, states = host + states, 0.0
     return States(
         base_bytes=base,
         adapter_bytes=adapter,
@@ -158,7 +160,7 @@ def _adapter_states(
         gathered_edge_bytes=edge,
         step_bytes=p.step_bytes * opt.temporaries * adapters,
         head_gradient_bytes=0.0,
-        host_bytes=host,
+        host_bytes=0.0,
     )
 
 
@@ -204,13 +206,9 @@ def _full_states(
     copied = max(0.0, p.step_gradients_bytes - left)
     step = 0.0 if opt.in_backward else (copied + p.step_bytes * opt.temporaries) * stepped
     host = 0.0
-    if "parameters" in job.offload:
-        host, base = host + base, 0.0
     if "gradients" in job.offload or ("optimizer" in job.offload and p.offload_gradients):
         host += gradients * max(1.0, p.step_gradients_bytes / max(p.full_gradients_bytes, 1.0))
         gradients = min(gradients, p.full_gradients_bytes * max(layer, here.head))
-    if "optimizer" in job.offload:
-        host, held_states, step = host + held_states, 0.0, 0.0
     return States(
         base_bytes=base,
         adapter_bytes=0.0,

@@ -16,9 +16,8 @@ from gpuscale.core.finetune.states import base_bytes_per_param
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.stages import layout_stages
-from gpuscale.core.step.attention import mixer_s
-from gpuscale.core.step.layer import LayerParts, assemble_layer, head_time
-from gpuscale.core.step.moe import FfnTime, ffn_s
+from gpuscale.core.step.layer import assemble_layer, head_time, layer_parts
+from gpuscale.core.step.moe import FfnTime
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
@@ -133,29 +132,8 @@ def layer_time(
     """
     mixer, ffn = model.mixers[names[0]], model.ffns[names[1]]
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
-    precision = shape.precision
-    mix = mixer_s(
-        mixer,
-        model.hidden_size,
-        hw,
-        sw,
-        tokens=tokens,
-        seq_len=shape.seq_len,
-        tp=shape.tp,
-        precision=precision,
-        rounds=shape.rounds,
-    )
-    mlp = ffn_s(
-        ffn,
-        model.hidden_size,
-        hw,
-        sw,
-        tokens=tokens,
-        tp=shape.tp,
-        ep=shape.ep,
-        etp=shape.etp,
-        precision=precision,
-    )
+    parts = layer_parts(mixer, ffn, model.hidden_size, hw, sw, shape=shape)
+    mix, mlp = parts.mix, parts.mlp
     if ffn.kind == "moe":
         mlp, sw = _as_routed(mlp, sw, ffn.n_experts, job, p)
     if job.method.adapts:
@@ -167,7 +145,7 @@ def layer_time(
             linear_bwd_s=mlp.linear_bwd_s * INPUT_GRADIENT_SHARE + unpack + 2.0 * adapters,
         )
         sw = replace(sw, host_layer_s=sw.host_layer_s + kind.n_adapted * p.adapter_launch_s)
-    return assemble_layer(LayerParts.of(mixer, ffn, model.hidden_size, mix, mlp), hw, sw, shape)
+    return assemble_layer(parts._replace(mix=mix, mlp=mlp), hw, sw, shape)
 
 
 def loss_time(model: ModelSpec, job: Job, hw: Hardware, sw: Software, shape: Shape) -> LayerTime:

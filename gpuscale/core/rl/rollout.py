@@ -40,14 +40,8 @@ class Rollout:
 
     def shared(self, n_steps: int) -> Rollout:
         """Give each of `n_steps` steps its share of responses generated together."""
-        return replace(
-            self,
-            time_s=self.time_s / n_steps,
-            prefill_s=self.prefill_s / n_steps,
-            full_s=self.full_s / n_steps,
-            tail_s=self.tail_s / n_steps,
-            tokens=self.tokens / n_steps,
-        )
+        names = ("time_s", "prefill_s", "full_s", "tail_s", "tokens")
+        return replace(self, **{name: getattr(self, name) / n_steps for name in names})
 
 
 def rollout(

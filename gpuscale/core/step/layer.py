@@ -53,6 +53,32 @@ def layer_time(
     LayerTime
         Seconds; the parts add to `fwd_s + bwd_s`.
     """
+    parts = layer_parts(mixer, ffn, hidden_size, hw, sw, shape=shape)
+    return assemble_layer(parts, hw, sw, shape)
+
+
+class LayerParts(NamedTuple):
+    """Mixer and FFN of a layer with their times, and what of the model they are put together by."""
+
+    mix: MixerTime
+    mlp: FfnTime
+    has_mixer: bool
+    ffn_kind: str
+    top_k: int  # experts of a token; 0: not routed
+    hidden_size: int
+
+    @classmethod
+    def of(
+        cls, mixer: AnyMixer, ffn: AnyFfn, hidden_size: int, mix: MixerTime, mlp: FfnTime
+    ) -> LayerParts:
+        """Take a mixer and an FFN of a model, and the times found for them."""
+        return cls(mix, mlp, mixer.kind != "none", ffn.kind, getattr(ffn, "top_k", 0), hidden_size)
+
+
+def layer_parts(
+    mixer: AnyMixer, ffn: AnyFfn, hidden_size: int, hw: Hardware, sw: Software, *, shape: Shape
+) -> LayerParts:
+    """Find the times of a layer's mixer and FFN, forward and backward."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
     mix = mixer_s(
         mixer,
@@ -76,25 +102,7 @@ def layer_time(
         etp=shape.etp,
         precision=shape.precision,
     )
-    return assemble_layer(LayerParts.of(mixer, ffn, hidden_size, mix, mlp), hw, sw, shape)
-
-
-class LayerParts(NamedTuple):
-    """Mixer and FFN of a layer with their times, and what of the model they are put together by."""
-
-    mix: MixerTime
-    mlp: FfnTime
-    has_mixer: bool
-    ffn_kind: str
-    top_k: int  # experts of a token; 0: not routed
-    hidden_size: int
-
-    @classmethod
-    def of(
-        cls, mixer: AnyMixer, ffn: AnyFfn, hidden_size: int, mix: MixerTime, mlp: FfnTime
-    ) -> LayerParts:
-        """Take a mixer and an FFN of a model, and the times found for them."""
-        return cls(mix, mlp, mixer.kind != "none", ffn.kind, getattr(ffn, "top_k", 0), hidden_size)
+    return LayerParts.of(mixer, ffn, hidden_size, mix, mlp)
 
 
 def assemble_layer(parts: LayerParts, hw: Hardware, sw: Software, shape: Shape) -> LayerTime:
