@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Block
 
 
+MOST_CARDS = 8
+"""GPUs that `--smallest-gpu` lists."""
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """A GPU that holds the job alone."""
@@ -165,7 +169,7 @@ def _result(
     verdict: Verdict,
 ) -> TuningMemory:
     bench, job, model = case.bench, case.job, case.loaded.model
-    memory = trial.memory
+    memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
     return TuningMemory(
         fits=verdict.fits and not short_of_host(host_bytes, asked.host_memory),
@@ -181,7 +185,7 @@ def _result(
         allocated_bytes=memory.allocated_bytes,
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
-        ideal_total_bytes=finetune_memory(model, bench.facts, job, IDEAL).total_bytes,
+        ideal_total_bytes=ideal.total_bytes,
         host_bytes_per_node=host_bytes,
         trained_params=counts(model, job.method).trained_params,
         seq_len=job.layout.seq_len,
@@ -191,7 +195,7 @@ def _result(
         step_s=trial.step.step_s,
         tokens_per_s=trial.step.tokens_per_s,
         expected=memory,
-        ideal=finetune_memory(model, bench.facts, job, IDEAL),
+        ideal=ideal,
         fewest_gpus=fewest.layout.n_gpus if fewest else None,
         remedies=remedies(bench, trial),
         cards=_cards(case, trial) if asked.smallest_gpu else (),
@@ -202,32 +206,22 @@ def _result(
 
 def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
     """GPUs that hold the job, the smallest memory first."""
-    found = []
-    for name in preset_names("gpu"):
-        gpu = load_gpu(name)
+    gpus = [gpu for gpu in map(load_gpu, preset_names("gpu")) if gpu.vendor in ("NVIDIA", "AMD")]
+    gpus.sort(key=lambda gpu: (gpu.hbm_bytes, -gpu.hbm_bytes_per_s))
+    cards: list[Card] = []
+    for gpu in gpus:
         usable = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
-        if gpu.vendor in ("NVIDIA", "AMD") and usable >= trial.memory.total_bytes:
-            found.append((gpu.hbm_bytes, gpu.hbm_bytes_per_s, name, usable))
-    cards = []
-    for hbm, _, name, usable in sorted(found, key=lambda f: (f[0], -f[1]))[:8]:
-        own = replace(case.bench, site=site_of(load_cluster(name), case.software))
-        step = own.step(trial.job)
-        cards.append(Card(name, hbm, usable, step.step_s, step.tokens_per_s))
+        if usable >= trial.memory.total_bytes and len(cards) < MOST_CARDS:
+            own = replace(case.bench, site=site_of(load_cluster(gpu.name), case.software))
+            step = own.step(trial.job)
+            cards.append(Card(gpu.name, gpu.hbm_bytes, usable, step.step_s, step.tokens_per_s))
     return tuple(cards)
 
 
 def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory, short: str) -> Document:
     table = _parts_table(case, r)
-    said = verdict_text(
-        case,
-        trained_words(trial.job),
-        total_bytes=r.peak_bytes,
-        usable_bytes=r.capacity_bytes,
-        width=r.memory_interval_factor_80,
-        chance=r.fits_probability,
-        n_gpus=trial.job.layout.n_gpus,
-        short=bool(short),
-    )
+    words, n_gpus = trained_words(trial.job), r.layout.n_gpus
+    said = verdict_text(case, words, r, n_gpus, short=bool(short))
     said += f"; {enough_text(r.enough)}" if r.enough and not r.fits else ""
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
     head += "".join(f"\n{line}" for line in (habit_text(case, trial.job), r.decides) if line)

@@ -239,15 +239,7 @@ CHOSEN = ("recompute", "micro_batch")
 
 
 def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
-    said = verdict_text(
-        case,
-        trained_words(trial.job),
-        total_bytes=r.peak_bytes,
-        usable_bytes=trial.usable_bytes,
-        width=trial.interval_factor_80,
-        chance=r.fits_probability,
-        n_gpus=trial.job.layout.n_gpus,
-    )
+    said = verdict_text(case, trained_words(trial.job), r, r.n_gpus)
     if not r.fits:
         return f"{said}."
     cost = f" and {format_si(r.cost_usd, 'usd', 3)}" if r.cost_usd else ""
@@ -303,15 +295,10 @@ def _result(
         options=options,
         against=compared(options),
         remedies=remedies(case.bench, trial),
-        taken=taken_of(case),
+        taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
         passed_over=_option(case, bold, tokens, usd) if bold else None,
         passed_over_fits_probability=chance(bold.job) if bold else None,
     )
-
-
-def taken_of(case: Case) -> tuple[str, ...]:
-    """List what nobody said, the software apart, which a plan chooses."""
-    return tuple(a for a in case.assumed if not a.startswith("software"))
 
 
 def _document(asked: Plan, case: Case, trial: Trial, r: TuningPlan, told: str) -> Document:

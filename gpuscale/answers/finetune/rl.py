@@ -336,16 +336,8 @@ def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]
 
 
 def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
-    said = verdict_text(
-        case,
-        rl.method.upper(),
-        total_bytes=r.peak_bytes,
-        usable_bytes=r.capacity_bytes,
-        width=r.memory_interval_factor_80,
-        chance=r.fits_probability,
-        n_gpus=e.n_gpus,
-        short=bool(short) or not e.rolls_out,
-    )
+    cannot = bool(short) or not e.rolls_out
+    said = verdict_text(case, rl.method.upper(), r, r.n_gpus, short=cannot)
     if not r.fits:
         return f"{said}{short}."
     run = f", {r.steps:,} steps {time_text(r.run_s)}" if r.steps and r.run_s else ""

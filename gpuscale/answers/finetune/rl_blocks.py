@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.words import head_text, time_text
@@ -10,7 +10,7 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.terms import usable_term
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 from gpuscale.core.rl.estimate import RlEstimate
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.verdict import said
@@ -201,28 +201,21 @@ def taken_of(asked: Any, case: Case, rl: RlJob, e: RlEstimate) -> tuple[str, ...
 
 def rl_terms(rl: RlJob, e: RlEstimate, r: RlAnswer, gpu: GpuSpec) -> tuple[Term, ...]:
     """Explain step, throughput, memory, run and bill."""
+    data = "prompts and responses of a step, all GPUs"
     terms = [
-        _step(e),
-        Term(
-            "tokens_per_s",
-            r.tokens_per_s,
-            "",
-            "tokens / step_s",
-            {"tokens": e.tokens, "step_s": r.step_s},
-            "prompts and responses of a step, all GPUs",
-        ),
-        *_memory(rl, e, r),
+        _step_term(e),
+        term_of("tokens_per_s", "", "tokens / step_s", data, r, tokens=e.tokens),
+        _memory_term(rl, e, r),
         usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, r.capacity_bytes),
     ]
-    if r.run_s is not None and r.steps is not None:
-        run = {"steps": float(r.steps), "step_s": r.step_s}
-        terms.append(Term("run_s", r.run_s, "s", "steps * step_s", run, "steps of the run"))
+    if r.run_s is not None:
+        terms.append(term_of("run_s", "s", "steps * step_s", "steps of the run", r))
     if r.bill is not None:
         terms += bill_terms(r.bill, Held(r.run_s or r.step_s, float(e.n_gpus)))
     return tuple(terms)
 
 
-def _step(e: RlEstimate) -> Term:
+def _step_term(e: RlEstimate) -> Term:
     parts = {key: getattr(e.step, key) for _, key in PHASES}
     formula = " + ".join(parts)
     if e.step.engine == "async" or e.step.critic_apart:
@@ -234,35 +227,29 @@ def _step(e: RlEstimate) -> Term:
     return Term("step_s", e.step.step_s, "s", formula, parts, source)
 
 
-def _memory(rl: RlJob, e: RlEstimate, r: RlAnswer) -> tuple[Term, ...]:
-    m = e.memory
-    beside = {
-        "policy_bytes": m.policy.total_bytes,
-        "reference_bytes": m.reference_bytes,
-        "critic_bytes": m.critic_bytes,
-        "engine_bytes": m.engine_bytes,
-    }
-    formula = " + ".join(beside)
+def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
+    m, p = e.memory, e.memory.policy
+    formula = "policy_bytes + reference_bytes + critic_bytes + engine_bytes"
     text = "policy at its training peak, the frozen reference, critic and reward model"
     if m.rollout_bytes and rl.offload_states:  # the reference comes in for its own pass alone
-        p = m.policy
-        states = p.base_bytes + p.gradients_bytes + p.optimizer_bytes + p.adapter_bytes
-        beside["policy_states_bytes"] = states
-        formula = (
-            "max(policy_bytes + critic_bytes, policy_states_bytes + reference_bytes + critic_bytes)"
-            " + engine_bytes"
-        )
+        states = "policy_states_bytes + reference_bytes + critic_bytes"
+        formula = f"max(policy_bytes + critic_bytes, {states}) + engine_bytes"
         text += "; the reference is on the GPU for its own forward pass alone"
-    training = Term("train_bytes", m.train_bytes, "bytes", formula, beside, text)
-    moments = {"train_bytes": m.train_bytes, "rollout_bytes": m.rollout_bytes}
-    return (
-        Term(
-            name="peak_bytes",
-            value=r.peak_bytes,
-            unit="bytes",
-            formula="max(train_bytes, rollout_bytes)",
-            inputs=moments,
-            source="the larger of the two moments of a step",
-            children=(training,),
-        ),
+    training = term_of(
+        "train_bytes",
+        "bytes",
+        formula,
+        text,
+        m,
+        policy_bytes=p.total_bytes,
+        policy_states_bytes=p.base_bytes + p.gradients_bytes + p.optimizer_bytes + p.adapter_bytes,
     )
+    larger = term_of(
+        "peak_bytes",
+        "bytes",
+        "max(train_bytes, rollout_bytes)",
+        "the larger of the two moments of a step",
+        m,
+        r,
+    )
+    return replace(larger, children=(training,))

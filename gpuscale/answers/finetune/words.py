@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.finetune.optimizers import state_bytes
 from gpuscale.core.quantity import format_time
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.memory import FinetuneMemory
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.remedy import Remedy
-    from gpuscale.core.layout import Layout
 
 PARTS = (
     ("base weights", "base_bytes"),
@@ -69,26 +68,18 @@ def states_text(job: Job, p: FinetuneParameters) -> tuple[str, str]:
     else:
         weight, gradient = p.full_weights_bytes, p.full_gradients_bytes
         master, states = p.full_master_bytes, state_bytes(opt, p.full_moment_bytes)
-    kept = 0.0 if opt.in_backward else gradient
     words = [f"weight {NAMES.get(weight, weight)}", f"gradient {NAMES.get(gradient, gradient)}"]
     if opt.in_backward:
-        words[1] = "gradient gone layer by layer"
+        words[1], gradient = "gradient gone layer by layer", 0.0
     words += [f"master {NAMES.get(master, master)}"] if master else []
-    where = " outside the allocator" if opt.paged else ""
     how = "factored" if opt.factored else "projected" if opt.projected else f"{states:.3g}"
-    words.append(f"{opt.name} states {how}{where}")
-    total = weight + kept + master + (0.0 if opt.paged else states)
+    words.append(f"{opt.name} states {how}{' outside the allocator' if opt.paged else ''}")
+    total = weight + gradient + master + (0.0 if opt.paged else states)
     return f"{total:.3g} bytes", f"a trained parameter: {', '.join(words)}"
 
 
 NAMES = {2.0: "bf16", 4.0: "fp32"}
 """Bytes of a number -> its format, as training keeps it."""
-
-
-def recompute_words(at: Layout) -> str:
-    """Say what is recomputed."""
-    some = f" of {at.recompute_layers} layers a stage" if at.recompute_layers else ""
-    return f"recompute {at.recompute}{some}"
 
 
 def layout_words(job: Job) -> str:
@@ -101,11 +92,12 @@ def layout_words(job: Job) -> str:
         how = {0: "replicas", 1: "ZeRO 1", 2: "ZeRO 2", 3: "sharded (ZeRO 3)"}[at.zero_stage]
         degrees.append(f"DP {at.dp} {how}")
     moved = ", ".join(sorted(job.offload))
+    some = f" of {at.recompute_layers} layers a stage" if at.recompute_layers else ""
     return ", ".join(
         [
             *degrees,
             f"micro-batch {at.micro_batch_size} x {at.seq_len:,} tokens",
-            recompute_words(at),
+            f"recompute {at.recompute}{some}",
             f"{job.loss} loss",
             job.optimizer.name + (" in backward" if job.optimizer.in_backward else ""),
             *([f"offload {moved}"] if moved else []),
@@ -113,27 +105,18 @@ def layout_words(job: Job) -> str:
     )
 
 
-def verdict_text(
-    case: Case,
-    what: str,
-    *,
-    total_bytes: float,
-    usable_bytes: float,
-    width: float,
-    chance: float,
-    n_gpus: int,
-    short: bool = False,
-) -> str:
+def verdict_text(case: Case, what: str, r: Any, n_gpus: int, *, short: bool = False) -> str:
     """Begin an answer: whether it fits, in one sentence without its end.
 
-    `chance`: probability that it fits. `width`: a factor, of the 80 % interval of the memory. It is
-    shown where the limit may be inside. `short`: the hosts' memory is.
+    `r`: the answer's record. The interval is shown where the limit may be inside. `short`: the
+    hosts' memory is, or an engine's.
     """
     where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
-    low, high = total_bytes / width, total_bytes * width
-    verdict = "does not fit" if short else said(chance)
-    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if low < usable_bytes < high else ""
-    room = f"{gb(total_bytes)}{between} of {gb(usable_bytes)} a GPU"
+    peak, usable, width = r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80
+    low, high = peak / width, peak * width
+    verdict = "does not fit" if short else said(r.fits_probability)
+    between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if low < usable < high else ""
+    room = f"{gb(peak)}{between} of {gb(usable)} a GPU"
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
 
 

@@ -130,8 +130,12 @@ def layer_token_bytes(
 
 def stage_activations(
     model: ModelFacts, stage: StageParams, whole: Counts, job: Job, p: FinetuneParameters
-) -> tuple[float, float]:
-    """(kept for the backward pass, the layer at work) of one micro-batch on one stage. [byte]."""
+) -> tuple[float, float, float]:
+    """(Kept for the backward pass, the layer at work, waiting on the host) of a stage. [byte].
+
+    Of one micro-batch. What is offloaded are the inputs of the layers with full recomputation, else
+    all that they keep.
+    """
     layout = job.layout
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
     sizes = [
@@ -139,37 +143,18 @@ def stage_activations(
         for k, n in stage.layers
     ]
     largest = max((b for _, b in sizes), default=0.0)
-    split = layout.tp if layout.sequence_parallel else 1
-    inputs = stream_bytes(job, p) * model.hidden_size * tokens / split
-    every = p.kept_factor * sum(n * b for n, b in sizes)
+    kept = p.kept_factor * sum(n * b for n, b in sizes)
+    working = max(0.0, p.working_factor - p.kept_factor) * largest
     if layout.recompute == "full":
         again = recomputed_frac(stage.n_layers, layout)
-        layers = again * stage.n_layers
-        n = min(KEPT_ON_GPU, layers) if layout.offload_activations else layers
-        return n * inputs + (1.0 - again) * every, p.working_factor * largest
-    kept = every * (1.0 - offloaded_frac(stage.n_layers, layout))
-    return kept, max(0.0, p.working_factor - p.kept_factor) * largest
-
-
-def offloaded_frac(n_layers: int, layout: Layout) -> float:
-    """Share of what is kept for the backward pass that waits on the host instead. [1]."""
-    return max(0.0, 1.0 - KEPT_ON_GPU / max(1, n_layers)) if layout.offload_activations else 0.0
-
-
-def offloaded_bytes(
-    model: ModelFacts, stage: StageParams, whole: Counts, job: Job, p: FinetuneParameters
-) -> float:
-    """Activations of one micro-batch that wait on the host, of one stage and GPU. [byte].
-
-    With full recomputation the inputs of the layers, else all that the layers keep.
-    """
-    layout = job.layout
+        split = layout.tp if layout.sequence_parallel else 1
+        inputs = stream_bytes(job, p) * model.hidden_size * tokens / split
+        kept = again * stage.n_layers * inputs + (1.0 - again) * kept
+        working = p.working_factor * largest
     if not layout.offload_activations:
-        return 0.0
-    there = replace(job, layout=replace(layout, offload_activations=False))
-    return stage_activations(model, stage, whole, there, p)[0] * offloaded_frac(
-        stage.n_layers, layout
-    )
+        return kept, working, 0.0
+    away = kept * max(0.0, 1.0 - KEPT_ON_GPU / max(1, stage.n_layers))
+    return kept - away, working, away
 
 
 def logits_bytes(model: ModelFacts, job: Job, p: FinetuneParameters) -> float:
@@ -268,7 +253,7 @@ def stage_memory(
     Loading a model that is then sharded may need more than all of them.
     """
     states = stage_states(stage, index, whole, job, p)
-    kept, working = stage_activations(model, stage, whole, job, p)
+    kept, working, away = stage_activations(model, stage, whole, job, p)
     layout = job.layout
     schedule = "interleaved" if layout.vpp > 1 and layout.schedule == "1f1b" else layout.schedule
     held = in_flight(schedule, index, layout.pp, layout.vpp, layout.n_micro_batches)
@@ -296,7 +281,7 @@ def stage_memory(
         fragmentation_bytes=(frag - 1.0) * sums[moment],
         context_bytes=p.context_bytes,
         peaks={name: frag * held_bytes + p.context_bytes for name, held_bytes in sums.items()},
-        host_bytes=states.host_bytes + held * offloaded_bytes(model, stage, whole, job, p),
+        host_bytes=states.host_bytes + held * away,
     )
 
 

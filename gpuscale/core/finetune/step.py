@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.memory import offloaded_bytes
+from gpuscale.core.finetune.memory import stage_activations
 from gpuscale.core.finetune.method import GPTQ, counts
 from gpuscale.core.finetune.optimizers import state_bytes
 from gpuscale.core.finetune.states import base_bytes_per_param
@@ -214,7 +214,7 @@ def offload_time_s(
     if layout.offload_activations:
         facts, whole = model_facts(model), counts(model, job.method)
         stages = layout_stages(facts.weights, "even", layout)
-        moved = 2.0 * max(offloaded_bytes(facts, s, whole, job, p) for s in stages)
+        moved = 2.0 * max(stage_activations(facts, s, whole, job, p)[2] for s in stages)
         time += exposed_s(
             compute_s, moved / hw.host_link_bytes_per_s, hw.form.activations_exposed_frac
         )

@@ -184,25 +184,20 @@ def _rollout(
     return together.shared(ahead)
 
 
-def _on_gpu(job: Job) -> Job:
-    """Return the job without offload."""
-    return replace(job, offload=frozenset())
-
-
 def rl_memory(
     bench: Bench, job: Job, rl: RlJob, held: Roles, engine: Engine | None, critic: Bench | None
 ) -> RlMemory:
     """Memory of a training GPU: policy, the models beside it, and a colocated engine."""
-    own = bench.memory(longest_job(job, rl))
+    longest = longest_job(job, rl)
+    own = weights = bench.memory(longest)
     each = bench.site(job)[2].full_weights_bytes  # adapters have no reference
-    weights = (
-        own if "parameters" not in job.offload else bench.memory(_on_gpu(longest_job(job, rl)))
-    )
+    if "parameters" in job.offload:
+        weights = bench.memory(replace(longest, offload=frozenset()))
     frozen = weights.base_bytes * 2.0 / each if held.reference else 0.0
     reference = 0.0 if "parameters" in job.offload else frozen
     beside = 0.0
     if held.critic and not rl.critic_gpus:
-        other = (critic or bench).memory(longest_job(job, rl))
+        other = (critic or bench).memory(longest)
         copies = 2.0 if held.reward else 1.0
         beside = other.base_bytes * copies + other.gradients_bytes + other.optimizer_bytes
         beside += other.adapter_bytes
