@@ -122,27 +122,14 @@ def _answer(asked: Quiz) -> Document:
 
 
 def _row(answer: Answer) -> dict[str, Any]:
+    from dataclasses import fields
+
     from gpuscale.textbook.quiz.show import note_text
 
     q = answer.question
-    return {
-        "id": q.id,
-        "document": q.document,
-        "section": q.section,
-        "question": q.question,
-        "quantity": q.quantity,
-        "stated": q.stated,
-        "stated_unit": q.stated_unit or None,
-        "stated_in_unit": q.stated_si,
-        "exact": answer.exact,
-        "unit": q.unit,
-        "matched": answer.matched,
-        "expected": answer.expected,
-        "tolerance_frac": answer.tolerance_frac,
-        "verdict": q.verdict,
-        "note": note_text(q),
-        "error": answer.error or None,
-    }
+    held = {f.name: getattr(q, f.name, getattr(answer, f.name, None)) for f in fields(QuizRow)}
+    more = {"stated_unit": q.stated_unit or None, "stated_in_unit": q.stated_si}
+    return {**held, **more, "note": note_text(q), "error": answer.error or None}
 
 
 def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document:
@@ -155,20 +142,19 @@ def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document
     counts = {v: sum(a.question.verdict == v for a in answers) for v in ONLY}
     matched = sum(a.matched for a in answers)
     columns = [Column(key, key, right=False) for key in rows[0]]
+    blocks = _blocks(answers, matched, dict(counts))
     return Document(
         command="quiz",
         inputs={"catalogue": "documents", **inputs},
         result=QuizAnswer(
             total=len(answers),
             matched=matched,
-            agrees=counts["agrees"],
-            rounded=counts["rounded"],
-            wrong_in_document=counts["wrong"],
-            ambiguous=counts["ambiguous"],
+            wrong_in_document=counts.pop("wrong"),
+            **counts,
             documents=_sources(questions),
             answers=tuple(QuizRow(**row) for row in rows),
         ),
-        blocks=_blocks(answers, matched, counts),
+        blocks=blocks,
         answered_no=matched < len(answers),
         csv_table=Table(columns, [list(r.values()) for r in rows]),
     )
@@ -208,16 +194,8 @@ def _section(title: str, answers: list[Answer]) -> list[Block]:
     from gpuscale.render.document import Column, Facts, Table
     from gpuscale.textbook.quiz.show import exact_text, note_text, stated_text
 
-    columns = [
-        Column(key, key, right=right)
-        for key, right in (
-            ("id", False),
-            ("question", False),
-            ("stated", True),
-            ("exact", True),
-            ("verdict", False),
-        )
-    ]
+    names = ("id", "question", "stated", "exact", "verdict")
+    columns = [Column(key, key, right=key in ("stated", "exact")) for key in names]
     rows = []
     for a in answers:
         q = a.question
@@ -286,10 +264,7 @@ def _explained(question: Question) -> Document:
         inputs={"catalogue": "documents", "id": question.id},
         result=QuizExplained(
             **_row(answer),
-            title=question.title,
-            source=question.source,
-            formula=question.formula,
-            compute=question.compute,
+            **{key: getattr(question, key) for key in ("title", "source", "formula", "compute")},
             figures=tuple(found.figures),
             steps=tuple(found.steps),
         ),

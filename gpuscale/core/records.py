@@ -83,6 +83,7 @@ def made_of(kind: Callable[..., T], *given: object, **more: Any) -> T:
     Term(name='c', value=1.0, unit='s', formula='', inputs={}, source='b', children=())
     """
     for name in _arguments(kind):
-        if name not in more and (owner := next((g for g in given if hasattr(g, name)), None)):
+        owner = next((g for g in given if hasattr(g, name)), None)
+        if name not in more and owner is not None:
             more[name] = getattr(owner, name)
     return kind(**more)

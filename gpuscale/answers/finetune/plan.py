@@ -37,6 +37,7 @@ from gpuscale.answers.saved import launched
 from gpuscale.core.finetune.bench import host_bytes_per_node
 from gpuscale.core.finetune.remedy import remedies
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
@@ -211,21 +212,17 @@ def _option(
     layout = trial.job.layout
     price, origin = usd[case.loaded.cluster.name]
     run_s = tokens / trial.step.tokens_per_s
-    return Option(
+    return made_of(
+        Option,
+        layout,
+        trial,
+        trial.step,
         gpu=case.loaded.gpu.name,
         cluster=case.loaded.cluster.name,
-        n_gpus=layout.n_gpus,
         software=case.software.name,
-        zero_stage=layout.zero_stage,
-        micro_batch_size=layout.micro_batch_size,
-        global_batch_size=layout.global_batch_size,
-        recompute=layout.recompute,
         offload=tuple(sorted(trial.job.offload)),
-        fits=trial.fits,
         peak_bytes=trial.memory.total_bytes,
         capacity_bytes=trial.usable_bytes,
-        step_s=trial.step.step_s,
-        tokens_per_s=trial.step.tokens_per_s,
         run_s=run_s,
         usd_per_gpu_hour=price,
         price_origin=origin,

@@ -13,6 +13,7 @@ from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.plan.records import Alternative, PassedOver, PlanResult
 from gpuscale.core.plan.why import why_worse
+from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.io.jobs import job_toml, step_interval
@@ -110,37 +111,28 @@ def plan_result(
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     ahead = prospect_of(case, request, best)
     times = by_maturity(case, request, best, ahead.run if ahead else None)
-    return PlanResult(
-        fits=best.fits,
+    return made_of(
+        PlanResult,
+        best,
+        step,
         n_gpus=case.n_gpus,
         layout=lay,
-        stage_layers=best.stage_layers,
-        family=best.family,
         step_s=step.expected_s,
-        roofline_s=step.roofline_s,
         step_low_s=low_s,
         step_high_s=high_s,
         passed_over=passed_over(case, result, best),
         maturity=case.problem.software.maturity.name,
         tuned=times.get("tuned"),
         as_it_comes=times.get("as_it_comes"),
-        mfu=step.mfu,
-        hfu=step.hfu,
         model_flop_per_s_per_gpu=step.model_flop / step.expected_s / lay.n_gpus,
-        tokens_per_s=step.tokens_per_s,
-        tokens_per_s_per_gpu=step.tokens_per_s_per_gpu,
         batch_tokens=case.batch_tokens,
         asked_batch_tokens=case.batch.asked_tokens,
         tokens_per_gpu=case.batch.asked_tokens / case.n_gpus,
         tokens_per_dp_rank=case.batch.asked_tokens / (lay.dp * lay.cp),
-        peak_bytes=best.peak_bytes,
-        capacity_bytes=best.capacity_bytes,
         hbm_bytes=case.problem.hardware.hbm_bytes,
-        headroom_bytes=best.headroom_bytes,
         memory_interval_factor_80=memory_interval_factor(software),
         **{name: getattr(ahead, name, None) for name in ("run", "outlook", "bill", "checkpoint")},
         step=step,
-        memory=best.memory,
         limits=board_of(case, lay),
         alternatives=alternatives_of(case, result, best, n_next, unfit),
         slow_families=slow,

@@ -25,6 +25,7 @@ from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
+from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -292,21 +293,16 @@ def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
     per_usd = None
     if price:
         per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus)
-    row = ScanRow(
+    row = made_of(
+        ScanRow,
+        best,
+        best.step,
+        case.problem.facts,
         cluster=case.cluster.name,
         n_gpus=case.n_gpus,
-        seq_len=case.problem.facts.seq_len,
-        global_batch_size=case.problem.facts.global_batch_size,
         fits=best.peak_bytes <= best.room_bytes,
         meets=True,
-        layout=best.layout,
         step_s=best.step_s,
-        roofline_s=best.step.roofline_s,
-        mfu=best.step.mfu,
-        tokens_per_s=best.step.tokens_per_s,
-        tokens_per_s_per_gpu=best.step.tokens_per_s_per_gpu,
-        peak_bytes=best.peak_bytes,
-        capacity_bytes=best.capacity_bytes,
         ideal_days=run.days if run else None,
         days=run.expected_days if run else None,
         gpu_hours=run.gpu_hours if run else None,

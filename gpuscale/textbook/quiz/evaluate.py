@@ -15,7 +15,7 @@ DATA = Path(__file__).parent / "data"
 DOCUMENTS = ("000", "001", "002", "003", "004")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One checkable statement of a document; `compute` says how its answer is computed."""
 
@@ -26,14 +26,14 @@ class Question:
     section: str
     question: str
     quantity: str
-    stated: Any  # number, text, range, or None where the document gives none
-    stated_unit: str
-    stated_si: float | None  # the stated number in `unit`
+    stated: Any = None  # number, text, range, or None where the document gives none
+    stated_unit: str = ""
+    stated_si: float | None = None  # the stated number in `unit`
     unit: str  # of the answer, SI
     compute: str
     formula: str
     verdict: str  # on the document: agrees, rounded, wrong or ambiguous
-    note: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +59,8 @@ def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]
     found = []
     for document in documents:
         table = json.loads((DATA / f"{document}.json").read_text(encoding="utf-8"))
-        found += [
-            Question(
-                id=row["id"],
-                document=document,
-                title=table["title"],
-                source=table["source"],
-                section=row["section"],
-                question=row["question"],
-                quantity=row["quantity"],
-                stated=row.get("stated"),
-                stated_unit=row.get("stated_unit", ""),
-                stated_si=row.get("stated_si"),
-                unit=row["unit"],
-                compute=row["compute"],
-                formula=row["formula"],
-                verdict=row["verdict"],
-                note=row.get("note", ""),
-            )
-            for row in table["answers"]
-        ]
+        of = {key: table[key] for key in ("document", "title", "source")}
+        found += [Question(**of, **row) for row in table["answers"]]
     return tuple(found)
 
 
