@@ -8,26 +8,15 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.launch import FRAMEWORKS, wrap
 from gpuscale.launch.dialects.write import writes
 from gpuscale.launch.job import TrainingLaunch, Written
+from gpuscale.launch.options import launch_table
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-OF_SOFTWARE = {
-    "megatron-core": "megatron",
-    "megatron-bridge": "megatron-bridge",
-    "megatron-lm-2021": "megatron",
-    "megatron-no-overlap": "megatron",
-    "mlperf-submission": "megatron",
-    "torchtitan": "torchtitan",
-    **dict.fromkeys(("hf-peft", "hf-deepspeed", "hf-fsdp", "hf-trainer", "fsdp-qlora"), "trl"),
-    "fsdp": "accelerate",
-    "deepspeed-zero3": "deepspeed",
-    "jax": "maxtext",
-    "nanotron": "nanotron",
-}
-"""Software preset -> the framework whose file starts it; others have that of their name."""
+_WORDS = launch_table("words")["plan"]
+OF_SOFTWARE: dict[str, str] = _WORDS["of_software"]
 
 
 def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:

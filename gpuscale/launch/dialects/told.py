@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.options import launch_table
+
 if TYPE_CHECKING:
     from gpuscale.launch.job import TrainingLaunch
 
@@ -47,41 +49,8 @@ NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps", "software"
     "gpu_arch",
 )
 """Fields that the launcher says, or that change nothing here."""
-PHRASES = {
-    "tp": "tensor parallelism {}",
-    "pp": "pipeline parallelism {}",
-    "vpp": "{} chunks of a stage",
-    "cp": "context parallelism {}",
-    "ep": "expert parallelism {}",
-    "etp": "expert tensor parallelism {}",
-    "cp_kind": "context parallelism by {}",
-    "dp_replicate": "{} replicas of the shards",
-    "zero_stage": "ZeRO-{}",
-    "sequence_parallel": "sequence parallelism",
-    "recompute": "recomputation of kind {}",
-    "recompute_layers": "recomputation of {} layers a stage",
-    "stage_layers": "stages of {} layers",
-    "schedule": "the schedule {}",
-    "precision": "{} products",
-    "order": "the order of ranks {}",
-    "offload_optimizer": "the optimizer's states on the host",
-    "offload_parameters": "parameters on the host",
-    "offload_gradients": "gradients on the host",
-    "offload_activations": "activations on the host",
-    "base": "frozen weights in {}",
-    "targets": "adapters on {}",
-    "lora_rank": "rank {}",
-    "optimizer": "the optimizer {}",
-    "tuning.loss": "the {} loss",
-    "tuning.attention": "{} attention",
-    "train_embeddings": "embedding and head trained beside the adapters",
-    "frozen_layers": "{} layers left as they are",
-    "embeddings_frozen": "embeddings left as they are",
-    "seq_len": "sequences of {} tokens",
-    "overlap_tp": "tensor parallelism without overlap",
-    "overlap_dp": "data parallelism without overlap",
-    "overlap_pp": "pipeline sends without overlap",
-}
+_WORDS = launch_table("words")["told"]
+PHRASES: dict[str, str] = _WORDS["phrases"]
 
 
 def phrase(name: str, value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.kinds import kind_of
 from gpuscale.launch.read.nested import Nested, nest, precision_of
@@ -86,19 +87,8 @@ def _llama_recipes(table: dict[str, Any]) -> Found:
     return found
 
 
-COLOSSALAI = {
-    "batch_size": "micro_batch_size",
-    "accumulation_steps": "accumulation",
-    "gradient_accumulation_steps": "accumulation",
-    "max_length": "seq_len",
-    "max_len": "seq_len",
-    "tp": "tp",
-    "tp_size": "tp",
-    "pp": "pp",
-    "sp": "cp",
-    "lora_rank": "lora_rank",
-}
-"""Option of ColossalAI's training scripts -> field."""
+_WORDS = launch_table("words")["commands"]
+COLOSSALAI: dict[str, str] = _WORDS["colossalai"]
 
 
 def read_colossalai(words: list[str], table: dict[str, Any]) -> Found:

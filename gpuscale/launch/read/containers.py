@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script, read_text
 from gpuscale.launch.read.engines import ENGINES, program_of
 from gpuscale.launch.read.found import UNSET
@@ -136,12 +137,8 @@ def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
     return f"{program} {said}".strip()
 
 
-ONLY = {
-    "--gpu-memory-utilization": "vllm serve",
-    "--max-model-len": "vllm serve",
-    "--mem-fraction-static": "sglang serve",
-}
-"""Option that only one engine has -> its program, where the image is not said."""
+_WORDS = launch_table("words")["containers"]
+ONLY: dict[str, str] = _WORDS["only"]
 
 
 def _options_of(one: dict[str, Any], program: str) -> str:

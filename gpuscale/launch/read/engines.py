@@ -71,13 +71,5 @@ def cache_of(word: str) -> str | None:
     return "fp8" if re.match(r"fp8|q[458]|iq4|int[48]|[48]$|nvfp4", name) else None
 
 
-SERVER = tuple(
-    "--host --port --api --uvicorn --ssl --allow --chat-template --enable-auto-tool --tool "
-    "--served --root-path --middleware --lora-modules --disable-frontend --enable-log "
-    "--disable-log "
-    "--enable-request --headless --log --response-role --disable-uvicorn --no- --reasoning "
-    "--enable-server --is-prefill --is-decode --disaggregation --connector --enable-multimodal "
-    "--multimodal --migration --custom-jinja --dyn --store-kv --disable-access --disable-fastapi "
-    "--h11 --return-tokens --prompt-adapters --max-log-len --endpoint --request-plane".split()
-)
-"""Beginnings of the options of the HTTP server, or of Dynamo, that say nothing of the engine."""
+_WORDS = launch_table("words")["engines"]
+SERVER = tuple(_WORDS["server"])

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.engines import IMAGES, program_of
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.windows import of_batch, of_powershell
@@ -128,30 +129,8 @@ def _exec(text: str) -> str:
     return " ".join(json.dumps(str(w)) if " " in str(w) else str(w) for w in words)
 
 
-LATEST = {
-    "llama2": "7b",
-    "llama3": "8b",
-    "llama3.1": "8b",
-    "llama3.2": "3b",
-    "llama3.3": "70b",
-    "mistral": "7b",
-    "mixtral": "8x7b",
-    "mistral-nemo": "12b",
-    "codellama": "7b",
-    "gemma": "7b",
-    "gemma2": "9b",
-    "gemma3": "4b",
-    "phi3": "3.8b",
-    "phi4": "14b",
-    "qwen2": "7b",
-    "qwen2.5": "7b",
-    "qwen2.5-coder": "7b",
-    "qwen3": "8b",
-    "qwen3-coder": "30b",
-    "deepseek-r1": "8b",
-    "gpt-oss": "20b",
-}
-"""Model of Ollama's library -> its size without a tag (ollama.com/library, `latest`)."""
+_WORDS = launch_table("words")["files"]
+LATEST: dict[str, str] = _WORDS["latest"]
 
 
 def read_modelfile(text: str) -> Found | None:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import re
 
+from gpuscale.launch.options import launch_table
+
 _NAMES = re.compile(
     r"(?i)(?:(?<![a-z0-9])|(?<=gpu))(?:\d+x)?(gb[23]00|gh200|b[23]00|h[12]00|h800|h20|a100|a800"
     r"|a10g|a40|l40s|l40|l4|v100|t4"
     r"|mi[23]\d\dx|rtx[-_ ]?\d{4}|tpu7x|v6e|v5p|v5e|v5-lite)(?!(?!x\d)[a-z0-9]\w)"
     r"(?:[-_: ]*(\d+)\s*g(?:b|ib)?\b)?"
 )
-_MACHINES = {
-    "a2-?ultra": "gcp-a2-ultra",
-    "a2-?high": "gcp-a2-high",
-    "a3-?u(ltra)?": "gcp-a3-ultra",
-    "a3-?m(ega)?": "gcp-a3-mega",
-    "a3-?high": "gcp-a3-high",
-    "a4x": "gcp-a4x",
-    "a4": "gcp-a4",
-    "p4d": "aws-p4d",
-    "p4de": "aws-p4de",
-    "p5": "aws-p5",
-    "p5e": "aws-p5e",
-    "p5en": "aws-p5en",
-}
-"""Types of machines in the clouds -> cluster preset; of AWS only with the size behind it."""
+_WORDS = launch_table("words")["gpus"]
+_MACHINES: dict[str, str] = _WORDS["machines"]
 _TPUS = {"tpu7x": "tpu-v7x", "v5-lite": "tpu-v5e"}
 
 

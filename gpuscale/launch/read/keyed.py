@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import layout_chunks
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found, Values
 from gpuscale.launch.read.megatron import read
 from gpuscale.launch.read.megatron_model import model_of
@@ -155,45 +156,13 @@ def _peft(leaves: dict[str, Any], found: Found) -> None:
 
 NO_TRAINING = r"infer|_eval(_|$|\.)|generat|logits|quantiz|_ptq|serve_reward|export|convert"
 """Parts of the names of programs of NeMo and its Aligner that train nothing."""
-OTHERS = tuple(
-    "mm_cfg patch_dim unet_config vision vision_pretrained freeze_vision_model "
-    "class_token_length mcore_bert bert_binary_head masked_lm_prob share_token_embeddings "
-    "decoder_seq_length retro block_types griffin recurrent_layers".split()
-)
-"""Sections and keys of models that are no decoder-only language models."""
+_WORDS = launch_table("words")["keyed"]
+OTHERS = tuple(_WORDS["others"])
 OTHER_NAMES = (
     r"(?:^|[_-])(m?t5|bert|bart|ul2|retro|griffin|neva|clip|vit|imagen|sdxl|hiddens)(?:[_-]|$)"
 )
-ALIGNED = (
-    "knowledge_distillation",
-    "dpo",
-    "rm",
-    "ppo",
-    "rs",
-    "reinforce",
-    "spin",
-    "kto",
-    "self_rewarding",
-)
-"""Sections of a trainer of NeMo-Aligner."""
-LONG = {
-    "num_layers": "--num-layers",
-    "hidden_size": "--hidden-size",
-    "num_attention_heads": "--num-attention-heads",
-    "ffn_hidden_size": "--ffn-hidden-size",
-    "kv_channels": "--kv-channels",
-    "num_query_groups": "--num-query-groups",
-    "override_vocab_size": "--vocab-size",
-    "padded_vocab_size": "--vocab-size",
-    "vocab_size": "--vocab-size",
-    "make_vocab_size_divisible_by": "--make-vocab-size-divisible-by",
-    "num_experts": "--num-experts",
-    "num_moe_experts": "--num-experts",
-    "moe_router_topk": "--moe-router-topk",
-    "moe_ffn_hidden_size": "--moe-ffn-hidden-size",
-    "window_size": "--window-size",
-}
-"""Key of NeMo's model section -> flag of Megatron that says the same."""
+ALIGNED = tuple(_WORDS["aligned"])
+LONG: dict[str, str] = _WORDS["long"]
 
 
 def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.gpus import gpu_named
 
@@ -14,61 +15,19 @@ if TYPE_CHECKING:
 
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 NODES = ("--nnodes", "--num_nodes", "--num-nodes", "--nodes", "-N", "--num_machines")
-PER_NODE = (
-    "--nproc_per_node",
-    "--nproc-per-node",
-    "--nproc",
-    "--num_gpus",
-    "--gpus-per-node",
-    "--ntasks-per-node",
-    "--gpus-per-task",
-)
+_WORDS = launch_table("words")["launchers"]
+PER_NODE = tuple(_WORDS["per_node"])
 TOTAL = ("--num_processes", "--ntasks", "-n", "-np", "--gpus", "-G")
-LAUNCHERS = (
-    "torchrun",
-    "deepspeed",
-    "accelerate",
-    "accelerate.commands.launch",
-    "srun",
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "mpirun",
-    "mpiexec",
-    "mason.py",
-    "colossalai",
-    "composer",
-)
+LAUNCHERS = tuple(_WORDS["launchers"])
 MOVES = re.compile(r"(?<!\S)(rsync|cp|rm|mkdir|sbcast|hostname|nvidia-smi|tar|df|ls)\s")
 """Programs of a step that moves files or asks the nodes."""
-NODE_VARIABLES = (
-    "NNODES",
-    "NUM_NODES",
-    "N_NODES",
-    "num_nodes",
-    "NODE_COUNT",
-    "SLURM_NNODES",
-    "SLURM_JOB_NUM_NODES",
-    "NODES",
-)
-GPU_VARIABLES = (
-    "GPUS_PER_NODE",
-    "NPROC_PER_NODE",
-    "N_GPUS_PER_NODE",
-    "NUM_GPUS_PER_NODE",
-    "GPU_PER_NODE",
-    "SLURM_GPUS_ON_NODE",
-)
+NODE_VARIABLES = tuple(_WORDS["node_variables"])
+GPU_VARIABLES = tuple(_WORDS["gpu_variables"])
 COUNTS = ("NUM_GPUS", "N_GPUS", "num_gpus", "n_gpus", "NGPUS", "NUM_PROCESSES", "WORLD_SIZE")
 """Variables that count the GPUs of a node in some scripts and those of the job in others."""
 MOST_A_NODE = 8
 
-OF_THE_MACHINE = frozenset(
-    "0 ? USER HOME PWD RANDOM HOSTNAME SCRATCH IFS PATH PYTHONPATH LD_LIBRARY_PATH MASTER_ADDR "
-    "MASTER_PORT NODE_RANK RANK LOCAL_RANK SLURM_JOB_ID SLURM_JOBID SLURM_PROCID SLURM_NODEID "
-    "SLURM_LOCALID SLURM_JOB_NODELIST SLURM_NODELIST SLURM_SUBMIT_DIR SLURM_CPUS_PER_TASK "
-    "SLURM_ARRAY_TASK_ID SLURM_JOB_NAME CONDA_PREFIX HF_TOKEN WANDB_API_KEY".split()
-)
-"""Variables of the machine and the moment, which say nothing of a job's size."""
+OF_THE_MACHINE = frozenset(_WORDS["of_the_machine"])
 
 
 def outside_variables(text: str) -> dict[str, str]:

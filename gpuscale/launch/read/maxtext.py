@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import put_numbers, whole
@@ -17,81 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIELDS = {"max_target_length": "seq_len", "gradient_accumulation_steps": "accumulation"}
-AXES = {
-    "tp": ("tensor", "tensor_transpose", "tensor_sequence"),
-    "pp": ("pipeline",),
-    "cp": ("context", "sequence"),
-    "ep": ("expert",),
-}
-"""Degree -> axes of the mesh whose product it is: in a slice (`ici_`), over slices (`dcn_`)."""
-BASE = {"max_target_length": 2048, "per_device_batch_size": 12.0, "remat_policy": "full"}
-"""What `base.yml` has where nothing else is said (MaxText 0.2.2)."""
-FIRST = {"max_target_length": 1024, "per_device_batch_size": 32.0, "remat_policy": "minimal"}
-"""What that of the first releases of 2023 has."""
+_WORDS = launch_table("words")["maxtext"]
+AXES: dict[str, list[str]] = _WORDS["axes"]
+BASE: dict[str, Any] = _WORDS["base"]
+FIRST: dict[str, Any] = _WORDS["first"]
 FIRST_KEYS = {"scale", "base_num_heads"}
 """Keys that they alone know."""
-MODELS = {
-    "deepseek3-671b": "deepseek-v3",
-    "deepseek3-671b-2dfsdp": "deepseek-v3",
-    "deepseek2-16b": "deepseek-v2-lite",
-    "deepseek2-236b": "deepseek-v2",
-    "llama4-17b-16e": "llama4-scout",
-    "llama4-17b-128e": "llama4-maverick",
-    "kimi-k2-1t": "kimi-k2",
-    "deepseek-v2-16b": "deepseek-v2-lite",
-}
-"""MaxText's name of a model -> preset, where they differ."""
+MODELS: dict[str, str] = _WORDS["models"]
 QKV = ("query_proj", "key_proj", "value_proj")
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
-KEPT = {
-    "full": (),
-    "minimal": DOTS,
-    "minimal_flash": (*DOTS, "context"),
-    "minimal_with_context": (*DOTS, "context"),
-    "minimal_with_quantization": DOTS,
-    "minimal_with_context_and_quantization": (*DOTS, "context"),
-    "save_dot_with_context_except_mlp": (*QKV, "context", "out_proj"),
-    "save_dot_except_mlpwi": (*QKV, "out_proj", "mlpwo"),
-    "save_dot_except_mlp": (*QKV, "out_proj"),
-    "save_qkv_proj": QKV,
-    "proj": QKV,
-    "save_out_proj": (),
-    "qkv_proj_offloaded": QKV,
-    "minimal_offloaded": (),
-}
-"""Policy -> products that it keeps (layers/decoders.py); on the host is as good as not kept."""
-SHAPE = {
-    "layers": "base_num_decoder_layers",
-    "hidden": "base_emb_dim",
-    "heads": "base_num_query_heads base_num_heads",
-    "kv": "base_num_kv_heads",
-    "ffn": "base_mlp_dim",
-    "vocab": "vocab_size",
-    "head_dim": "head_dim",
-    "experts": "num_experts",
-    "top_k": "num_experts_per_tok",
-    "expert_ffn": "base_moe_mlp_dim",
-}
-"""Dimension of `nested.put_shape` -> keys that say it."""
-BASE_SHAPE = {
-    "layers": 16,
-    "hidden": 2048,
-    "heads": 16,
-    "kv": 16,
-    "ffn": 7168,
-    "vocab": 32_000,
-    "head_dim": 128,
-}
-"""The model of `base.yml`."""
-FIRST_SHAPE = {
-    "layers": 16,
-    "hidden": 2048,
-    "heads": 8,
-    "ffn": 8192,
-    "vocab": 32_768,
-    "head_dim": 256,
-}
-"""That of the first releases of 2023, with as many keys as queries, no gate and one `scale`."""
+KEPT: dict[str, list[str]] = _WORDS["kept"]
+SHAPE: dict[str, str] = _WORDS["shape"]
+BASE_SHAPE: dict[str, int] = _WORDS["base_shape"]
+FIRST_SHAPE: dict[str, int] = _WORDS["first_shape"]
 SHAPE_KEYS = tuple(k for keys in SHAPE.values() for k in keys.split() if k.startswith("base_"))
 BLOCKS = ("", "default", "llama2", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt3")
 """Decoder blocks that its keys describe; others are models of their own."""
@@ -220,7 +159,7 @@ def _scales(table: dict[str, Any]) -> dict[str, int]:
 def _remat(table: dict[str, Any], found: Found) -> None:
     """Put what is computed again on the record: all but the products that the policy keeps."""
     policy = str(table.get("remat_policy", "full"))
-    kept = KEPT.get(policy)
+    kept: Sequence[str] | None = KEPT.get(policy)
     if policy == "custom":  # each product by itself: remat, device or offload
         kept = tuple(n for n in (*DOTS, "mlpwi_0", "context") if table.get(n) == "device")
     found.offload_activations = policy == "custom" and table.get("decoder_layer_input") == "offload"

@@ -6,58 +6,24 @@ import re
 
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.layout import layout_chunks
-from gpuscale.launch.options import known_options
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.megatron_settings import put_settings
 
 CP_KIND = {k.said_as["megatron"]: k.name for k in CONTEXT_KINDS.values() if "megatron" in k.said_as}
 CP_KIND["a2a+p2p"] = "ulysses"
-OLD = (
-    "--checkpoint-activations",
-    "--activations-checkpoint-method",
-    "--moe-expert-parallel-size",
-    "--pad-vocab-size-to",
-    "--noop-layers",
-    "--first-k-dense-replace",
-    "--expert-interval",
-    "--topk",
-    "--position-embedding-type",
-    "--attention-head-type",
-    "--no-cuda",
-    "--allow-padding-num-layers",
-    "--hybrid-attention-ratio",
-    "--hybrid-mlp-ratio",
-    "--tokenizer-name-or-path",
-    "--data-impl",
-    "--moe-expert-model-parallelism",
-    "--num-layer-list",
-)
-"""Options of older releases and forks that are read all the same."""
+_WORDS = launch_table("words")["megatron"]
+OLD = tuple(_WORDS["old"])
 
-FORKS = {
-    "--moe-num-experts": "--num-experts",  # MegaBlocks
-    "--moe-top-k": "--moe-router-topk",
-    "--batch-size": "--micro-batch-size",  # Megatron-LM until 2.0: of one replica
-    "--model-parallel-size": "--tensor-model-parallel-size",
-    "--overlapped-distributed-optimizer": "--use-distributed-optimizer",  # FlagScale, Holmes
-    "--n-head-kv": "--num-query-groups",  # Pai-Megatron-Patch
-    "--num-key-value-heads": "--num-query-groups",  # Megatron-DeepSpeed
-    "--layernorm-epsilon": "--norm-epsilon",
-}
-"""Option of forks and of old releases -> Megatron's."""
+FORKS: dict[str, str] = _WORDS["forks"]
 
 OTHER_PROGRAM = (
     r"pretrain_(bert|t5|vision|ict|retro|vlm|\w*omni|\w*_vl)"
     r"|(train|run)_\w*(vlm|clip|text_gen)|evaluate"
     r"|(^|/)tasks/|ptq|trtllm|quantiz|generat|infer|merge_|retriev|(^|/)chat"
 )
-OTHER_OPTIONS = ("--freeze-LM", "--freeze-ViT", "--retro-add-retriever") + (
-    "--vision-model-type",
-    "--disable-vision-class-token",
-    "--patch-dim",
-)
-"""What trains another thing than a decoder-only language model, or a part of one."""
+OTHER_OPTIONS = tuple(_WORDS["other_options"])
 
 DEGREES = {
     "tp": "--tensor-model-parallel-size",
@@ -194,17 +160,7 @@ def _pipeline(values: Values) -> None:
     found.schedule = "interleaved" if found.vpp > 1 else "1f1b"
 
 
-UNEVEN = (
-    "--pipeline-model-parallel-layout",
-    "--account-for-embedding-in-pipeline-split",
-    "--account-for-loss-in-pipeline-split",
-    "--allow-padding-num-layers",
-    "--hybrid-layer-pattern",
-    "--hybrid-override-pattern",
-    "--noop-layers",
-    "--num-layer-list",
-)
-"""Options with which layers need not divide into the stages (`get_num_layers_to_build`)."""
+UNEVEN = tuple(_WORDS["uneven"])
 
 
 def _layout_string(found: Found, layout: str, layers: int | None) -> None:

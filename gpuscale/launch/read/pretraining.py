@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.nested import Nested, precision_of, put_shape
 from gpuscale.launch.read.pretraining_fsdp import foundry, levanter, lingua, olmo
 
@@ -102,15 +103,8 @@ def _nanotron(at: Nested) -> None:
     )
 
 
-HUGGING_FACE = {
-    "layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "kv": "num_key_value_heads",
-    "ffn": "intermediate_size",
-    "vocab": "vocab_size",
-    "head_dim": "head_dim",
-}
+_WORDS = launch_table("words")["pretraining"]
+HUGGING_FACE: dict[str, str] = _WORDS["hugging_face"]
 
 
 def _internevo(at: Nested) -> None:

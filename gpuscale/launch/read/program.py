@@ -6,6 +6,7 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.launchers import LAUNCHERS
 from gpuscale.launch.read.nested import Nested
@@ -106,16 +107,8 @@ def of_script(script: Script) -> tuple[Found, list[str]] | None:
     return None
 
 
-SAID = {
-    "seq_len": "seq_len seq_length sequence_length max_seq_len max_seq_length max_length "
-    "context_length block_size max_context_width cutoff_len model_max_length",
-    "micro_batch_size": "per_device_train_batch_size micro_batch_size train_micro_batch_size",
-    "accumulation": "gradient_accumulation_steps grad_accum grad_acc_steps accumulation_steps",
-    "tp": "tp tp_size tensor_parallel_size tensor_model_parallel_size",
-    "pp": "pp pp_size pipeline_parallel_size pipeline_model_parallel_size",
-    "lora_rank": "lora_r lora_rank lora_config.r",
-}
-"""Field -> options that mean it in whatever program has them."""
+_WORDS = launch_table("words")["program"]
+SAID: dict[str, str] = _WORDS["said"]
 MODELS = "model_name_or_path model_name base_model model_id hf_model model_path model"
 ENDINGS = (".yaml", ".yml", ".toml", ".json", ".py")
 CONFIGURES = r"conf|cfg|recipe|arg|train|param|setting|sft|tune"
@@ -179,11 +172,4 @@ def options_in(words: list[str]) -> dict[str, Any]:
     return table
 
 
-LIBRARIES = frozenset(
-    "torch transformers trl peft datasets accelerate unsloth numpy pandas os sys json re math yaml "
-    "typing dataclasses pathlib argparse logging wandb bitsandbytes tqdm random time functools "
-    "collections evaluate sklearn nltk huggingface_hub modelscope swanlab vllm omegaconf hydra "
-    "deepspeed fire click typer dotenv matplotlib requests subprocess __future__ abc copy gc "
-    "itertools shutil warnings contextlib enum datetime tempfile io string types traceback".split()
-)
-"""Modules that are looked for nowhere near."""
+LIBRARIES = frozenset(_WORDS["libraries"])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import read_bridge
 from gpuscale.launch.read.program_text import Program
@@ -135,23 +136,8 @@ BUILT = {"ConfigContainer", "MegatronStrategy"}
 """Classes that hold a job: of Megatron-Bridge, and of NeMo 2."""
 
 
-PERFORMANCE = {
-    "num_nodes": "num_nodes",
-    "num_gpus_per_node": "devices",
-    "mbs": "micro_batch_size",
-    "gbs": "global_batch_size",
-    "tp_size": "tensor_model_parallel_size",
-    "pp_size": "pipeline_model_parallel_size",
-    "vp_size": "virtual_pipeline_model_parallel_size",
-    "cp_size": "context_parallel_size",
-    "ep_size": "expert_model_parallel_size",
-    "etp_size": "expert_tensor_parallel_size",
-    "use_mcore_fsdp": "use_megatron_fsdp",
-    "enable_cuda_graphs": "enable_cuda_graph",
-    "recompute_modules": "recompute_modules",
-    "compute_dtype": "mixed_precision",
-}
-"""Arguments of what NeMo's performance scripts call -> the key that they set."""
+_WORDS = launch_table("words")["recipe_scripts"]
+PERFORMANCE: dict[str, str] = _WORDS["performance"]
 
 
 def _imported(imports: set[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested
@@ -16,17 +17,8 @@ from gpuscale.launch.read.nested import Nested
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ESTIMATORS = {
-    "gae": "ppo",
-    "reinforce": "reinforce++",
-    "reinforce_baseline": "reinforce++",
-    "reinforce_plus_plus": "reinforce++",
-    "reinforce_plus_plus_baseline": "reinforce++",
-    "group_norm": "grpo",
-    "dr_grpo": "dr-grpo",
-    "gigpo": "grpo",  # groups within groups of the advantage (verl-agent)
-}
-"""Estimator of the advantage -> method of `memory`, where their words differ."""
+_WORDS = launch_table("words")["rl"]
+ESTIMATORS: dict[str, str] = _WORDS["estimators"]
 
 METHODS = ("ppo", "grpo", "rloo", "reinforce++", "dr-grpo", "dapo", "gspo", "dpo", "orpo", "simpo")
 
@@ -51,14 +43,7 @@ def put_rl(found: Found, rl: Mapping[str, Any]) -> None:
         found.seq_len = prompt + response
 
 
-TRAINERS = {
-    "train_sft": "",
-    "train_dpo": "dpo",
-    "train_rm": "reward",
-    "train_kto": "kto",
-    "train_prm": "reward",
-}
-"""Program of OpenRLHF -> its method; the other ones, `train_ppo*`, name an estimator."""
+TRAINERS: dict[str, str] = _WORDS["trainers"]
 
 
 def read_openrlhf(words: Sequence[str], table: Mapping[str, Any]) -> Found:
@@ -135,13 +120,7 @@ def _openrlhf_placement(get: Reader, tp: int) -> None:
     found.notes.append("GPUs of the reference and of the reward model alone are not counted")
 
 
-SLIME = {
-    "prompts": "rollout_batch_size",
-    "group": "n_samples_per_prompt",
-    "max_response": "rollout_max_response_len",
-    "rollout_tp": "rollout_num_gpus_per_engine",
-}
-"""Sample of RL -> option of slime, whose other options are Megatron's."""
+SLIME: dict[str, str] = _WORDS["slime"]
 
 
 def is_slime(words: Sequence[str]) -> bool:
@@ -184,14 +163,7 @@ GRPO_KEYS = ("num_generations", "max_completion_length", "max_prompt_length", "r
 """Keys that only a GRPO trainer of TRL has; any two of them say so."""
 
 
-OPEN_INSTRUCT = {
-    "prompts": "num_unique_prompts_rollout",
-    "group": "num_samples_per_prompt_rollout",
-    "prompt": "max_prompt_token_length",
-    "max_response": "response_length",
-    "rollout_tp": "vllm_tensor_parallel_size",
-}
-"""Sample of RL -> option of open-instruct's `grpo_fast.py`."""
+OPEN_INSTRUCT: dict[str, str] = _WORDS["open_instruct"]
 
 
 def put_trainer(table: Mapping[str, Any], found: Found) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.launch.options import known_options
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.nested import Nested
@@ -39,22 +39,8 @@ def _as_options(table: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- engines' own YAML -------------------------------------------------------------------------
 
-CONFIGS = {
-    "vllm": (
-        "gpu-memory-utilization max-model-len tensor-parallel-size max-num-seqs "
-        "max-num-batched-tokens enforce-eager enable-prefix-caching kv-cache-dtype "
-        "served-model-name enable-expert-parallel tool-call-parser reasoning-parser "
-        "async-scheduling speculative-config kv-transfer-config enable-auto-tool-choice "
-        "data-parallel-size limit-mm-per-prompt compilation-config max-cudagraph-capture-size "
-        "pipeline-parallel-size quantization"
-    ),
-    "sglang": (
-        "model-path tp-size mem-fraction-static chunked-prefill-size context-length "
-        "max-running-requests attention-backend served-model-name kv-cache-dtype "
-        "enable-dp-attention cuda-graph-max-bs moe-runner-backend disable-radix-cache"
-    ),
-}
-"""Engine -> options of which a file for its `--config` has two, or one and only its options."""
+_WORDS = launch_table("words")["served_tables"]
+CONFIGS: dict[str, str] = _WORDS["configs"]
 
 
 def _config(table: dict[str, Any]) -> Found | None:
@@ -126,27 +112,8 @@ def _of(table: dict[str, Any], key: str) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
-TRTLLM_OPTIONS = {
-    "--tp-size": "tensor_parallel_size tp_size",
-    "--pp-size": "pipeline_parallel_size pp_size",
-    "--ep-size": "moe_expert_parallel_size ep_size",
-    "--max-batch-size": "max_batch_size build_config.max_batch_size",
-    "--max-num-tokens": "max_num_tokens build_config.max_num_tokens",
-    "--max-seq-len": "max_seq_len build_config.max_seq_len",
-    "--kv-cache-dtype": "kv_cache_config.dtype",
-    "--kv-cache-free-gpu-memory-fraction": "kv_cache_config.free_gpu_memory_fraction",
-}
-"""Option of `trtllm-serve` -> keys of the YAML for `--extra_llm_api_options` that say the same."""
-TRTLLM_KEYS = {"enable_attention_dp", "kv_cache_config", "cuda_graph_config"} | {
-    "pytorch_backend_config",
-    "disable_overlap_scheduler",
-    "cache_transceiver_config",
-    "enable_chunked_prefill",
-    "llm_api_args",
-    "moe_expert_parallel_size",
-    "print_iter_log",
-    "cuda_graph_batch_sizes",
-}
+TRTLLM_OPTIONS: dict[str, str] = _WORDS["trtllm_options"]
+TRTLLM_KEYS = frozenset(_WORDS["trtllm_keys"])
 
 
 def _trtllm_options(table: dict[str, Any]) -> Found | None:
@@ -169,16 +136,7 @@ def _trtllm_options(table: dict[str, Any]) -> Found | None:
 
 # --- operators of Kubernetes -------------------------------------------------------------------
 
-STACK = {
-    "tensorParallelSize": "--tensor-parallel-size",
-    "pipelineParallelSize": "--pipeline-parallel-size",
-    "maxModelLen": "--max-model-len",
-    "maxNumSeqs": "--max-num-seqs",
-    "gpuMemoryUtilization": "--gpu-memory-utilization",
-    "dtype": "--dtype",
-    "kvCacheDtype": "--kv-cache-dtype",
-}
-"""Key of `vllmConfig` in the Helm chart of vLLM's production stack -> vLLM's option."""
+STACK: dict[str, str] = _WORDS["stack"]
 
 
 def _stack(table: dict[str, Any]) -> Found | None:
@@ -227,12 +185,7 @@ def _resource(table: dict[str, Any]) -> Found | None:
     return _line("vllm", _hub(at.text("spec.predictor.model.storageUri")), {}, words)
 
 
-DEGREES = {
-    "tensor": "--tensor-parallel-size",
-    "pipeline": "--pipeline-parallel-size",
-    "data": "--data-parallel-size",
-}
-"""Key of KServe's `parallelism` -> vLLM's option."""
+DEGREES: dict[str, str] = _WORDS["degrees"]
 TRUSS = {
     "tensor_parallel_count": "--tp-size",
     "max_seq_len": "--max-seq-len",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from gpuscale.launch.options import known_options
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.engines import (
     DEVICES,
     ENGINES,
@@ -17,13 +17,8 @@ from gpuscale.launch.read.engines import (
 )
 from gpuscale.launch.read.found import UNSET, Found, main_of, named_model
 
-WRAPPERS = tuple(
-    "nohup exec sudo env time nice numactl taskset stdbuf setsid screen tmux srun mpirun uv poetry "
-    "conda pixi docker podman nerdctl singularity apptainer shifter timeout nsys ncu rocprof "
-    "accelerate ray python python3 xargs bash sh then do else ! { ( trtllm-llmapi-launch "
-    "ExecStart ssh kubectl torchrun dynamo mpiexec".split()
-)
-"""Commands that start the command behind them."""
+_WORDS = launch_table("words")["serving"]
+WRAPPERS = tuple(_WORDS["wrappers"])
 REDIRECTION = re.compile(r"(\d|&)?(>>?|<)(&\d|.*)$|\|\|?$|&$")
 
 
@@ -87,21 +82,7 @@ def _runs(words: list[str], i: int) -> bool:
     return "=" in first or pair in PAIRS
 
 
-STOPPERS = (
-    "systemctl",
-    "service",
-    "journalctl",
-    "pkill",
-    "pgrep",
-    "killall",
-    "kill",
-    "ps",
-    "which",
-    "command",
-    "man",
-    "type",
-)
-"""Commands about a process or a program that do not start it."""
+STOPPERS = tuple(_WORDS["stoppers"])
 
 
 PLACEHOLDER = re.compile(r"(__\w+__|<.*>|\{\{.*\}\}|\[.*\]|your[ _-].*|\.\.\.)$", re.I)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.options import known_options
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import put_shape
 from gpuscale.launch.read.registry import Registry, known_configurations
@@ -13,65 +13,15 @@ from gpuscale.launch.read.registry import Registry, known_configurations
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-FIELDS = {
-    "training.seq_len": "seq_len",
-    "training.max_context_length": "seq_len",
-    "training.local_batch_size": "micro_batch_size",
-    "training.batch_size": "micro_batch_size",
-    "training.global_batch_size": "global_batch_size",
-    "parallelism.tensor_parallel_degree": "tp",
-    "parallelism.pipeline_parallel_degree": "pp",
-    "parallelism.context_parallel_degree": "cp",
-    "parallelism.expert_parallel_degree": "ep",
-    "parallelism.data_parallel_replicate_degree": "dp_replicate",
-    "parallelism.data_parallel_shard_degree": "dp",
-}
+_WORDS = launch_table("words")["torchtitan"]
+FIELDS: dict[str, str] = _WORDS["fields"]
 ENDS = ("first", "last")
-MOVED = {
-    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
-    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
-    "training.enable_loss_parallel": "parallelism.enable_loss_parallel",
-    "training.fsdp_reshard_after_forward": "parallelism.fsdp_reshard_after_forward",
-    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
-    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
-    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
-    "experimental.pipeline_parallel_microbatches": "parallelism.pipeline_parallel_microbatches",
+MOVED: dict[str, str] = _WORDS["moved"]
+OLD = frozenset(_WORDS["old"])
+MODELS: dict[tuple[str, ...], str] = {tuple(k.split()): v for k, v in _WORDS["models"].items()}
+SHAPES: dict[tuple[str, ...], dict[str, Any]] = {
+    tuple(k.split()): v for k, v in _WORDS["shapes"].items()
 }
-"""Keys of releases of 2024 -> where they stand since."""
-OLD = frozenset(
-    "job model comm compile experimental fault_tolerance float8 mx quantize validation "
-    "activation_checkpoint checkpoint lr_scheduler metrics optimizer parallelism profiling "
-    "training memory_estimation".split()
-)
-"""Sections of the TOML files of releases before 0.3."""
-MODELS = {
-    ("llama3", "8b"): "llama3.1-8b",
-    ("llama3", "70b"): "llama3.1-70b",
-    ("llama3", "405b"): "llama3.1-405b",
-    ("deepseek_v3", "671b"): "deepseek-v3",
-    ("deepseek_v3", "16b"): "deepseek-v2-lite",
-    ("gpt_oss", "20b"): "gpt-oss-20b",
-    ("gpt_oss", "120b"): "gpt-oss-120b",
-    ("llama4", "17bx16e"): "llama4-scout",
-    ("llama4", "17bx128e"): "llama4-maverick",
-}
-"""(module, flavor in small letters) -> model preset; qwen3 flavors name themselves."""
-SHAPES: dict[tuple[str, str], dict[str, int | None]] = {
-    ("llama3", "debugmodel"): dict(layers=6, hidden=256, heads=16, ffn=768, vocab=2048),
-    ("llama2", "debugmodel"): dict(layers=8, hidden=256, heads=16, ffn=768, vocab=2000),
-    ("llama2", "271m"): dict(layers=16, hidden=1024, heads=8, ffn=2816, vocab=32_000),
-    ("llama2", "1b"): dict(layers=18, hidden=2048, heads=16, ffn=5632, vocab=32_000),
-    ("llama2", "26b"): dict(layers=80, hidden=5120, heads=40, ffn=13_824, vocab=32_000),
-    ("qwen3", "debugmodel_moe"): dict(
-        layers=8, hidden=256, heads=16, kv=8, head_dim=128, ffn=768, vocab=2048, experts=64, top_k=8
-    ),
-    ("qwen3", "debugmodel"): dict(
-        layers=8, hidden=256, heads=16, kv=8, head_dim=128, ffn=3072, vocab=2048
-    ),
-}
-"""(module, flavor) -> shape of models that only torchtitan has (models/*/__init__.py)."""
 OTHERS = ("flux", "wan", "vlm")
 """Modules of models that are no decoder-only language models."""
 
@@ -228,18 +178,11 @@ def _leave_unsaid(found: Found, flat: dict[str, Any]) -> None:
     """Leave to the file beside what the options do not say."""
     said = {key.rsplit(".", 1)[-1] for key in flat}
     for field, keys in SAID_BY.items():
-        if not said & keys:
+        if not said & set(keys):
             setattr(found, field, None)
 
 
-SAID_BY = {
-    "recompute": {"mode"},
-    "zero_stage": {"data_parallel_shard_degree", "fsdp_reshard_after_forward"},
-    "sequence_parallel": {"enable_sequence_parallel"},
-    "schedule": {"pipeline_parallel_schedule"},
-    "precision": {"converters", "enable_float8_linear"},
-}
-"""Field -> the keys that say it."""
+SAID_BY: dict[str, list[str]] = _WORDS["said_by"]
 
 
 def preset_of(module: str, flavor: str) -> str | None:

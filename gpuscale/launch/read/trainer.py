@@ -8,25 +8,14 @@ from typing import Any
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
-from gpuscale.launch.options import known_options
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import rl
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.program import NO_TRAINING, TRAINS
 
-DEEPSPEED_KEYS = frozenset(
-    "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps optimizer "
-    "scheduler communication_data_type seq_parallel_communication_data_type fp16 bf16 bfloat16 "
-    "gradient_clipping prescale_gradients gradient_predivide_factor zero_optimization "
-    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer steps_per_print "
-    "wall_clock_breakdown dump_state flops_profiler activation_checkpointing aio tensorboard "
-    "wandb csv_monitor comet comms_logger compression_training data_efficiency autotuning "
-    "elasticity checkpoint data_types pipeline sequence_parallel_size tensor_parallel compile "
-    "hybrid_engine memory_breakdown disable_allgather eigenvalue progressive_layer_drop "
-    "quantize_training sparse_attention monitor_config timers graph_harvesting "
-    "use_node_local_storage torch_autocast dataloader_drop_last".split()
-)
-"""Top-level keys of DeepSpeed 0.19.8; it ignores others without a word."""
+_WORDS = launch_table("words")["trainer"]
+DEEPSPEED_KEYS = frozenset(_WORDS["deepspeed_keys"])
 REFUSED = ("amp", "sparse_gradients", "curriculum_learning")
 """Keys of older releases that DeepSpeed 0.19.8 refuses."""
 
@@ -90,11 +79,7 @@ def _device(zero: dict[str, Any], key: str) -> bool:
     return section(zero, key).get("device") in ("cpu", "nvme")
 
 
-ACCELERATE_FILE_KEYS = frozenset(
-    "distributed_type use_cpu tpu_env debug fsdp_config enable_cpu_affinity gpu_ids "
-    "command_file commands tpu_name tpu_zone tpu_use_cluster tpu_use_sudo".split()
-)
-"""Keys of a configuration file that are no option of the launcher (accelerate, config_args.py)."""
+ACCELERATE_FILE_KEYS = frozenset(_WORDS["accelerate_file_keys"])
 
 
 def read_accelerate(table: dict[str, Any]) -> Found:
@@ -198,34 +183,14 @@ def _parallelism(section: dict[str, Any], found: Found) -> None:
 
 HALVES = ("source_max_len", "target_max_len"), ("max_source_length", "max_target_length")
 """Arguments that together are the length: of the prompt, of the answer."""
-TOLD = frozenset(
-    "per_device_train_batch_size gradient_accumulation_steps micro_batch_size grad_accum "
-    "grad_accum_steps max_seq_length max_seq_len max_length model_max_length block_size lora_r "
-    "lora_rank lora_dim bf16 fp16 gradient_checkpointing optim".split()
-) | {*HALVES[0], *HALVES[1]}
-"""Arguments whose defaults in a program of one's own are taken."""
+TOLD = frozenset(_WORDS["told"])
 
 
-AXOLOTL = frozenset(
-    "datasets sequence_len micro_batch_size adapter load_in_8bit load_in_4bit flash_attention "
-    "val_set_size sample_packing lora_r pretraining_dataset chat_template".split()
-)
-"""Keys that a configuration of axolotl has beside its `base_model`."""
+AXOLOTL = frozenset(_WORDS["axolotl"])
 OTHER_TASKS = ("infer_backend", "export_dir", "do_predict", "do_eval")
 """Arguments of LLaMA-Factory and of trainers that say another task than training."""
-RECIPE = frozenset(
-    "learning_rate num_train_epochs max_steps use_peft gradient_checkpointing dataset_name "
-    "max_seq_length max_length output_dir gradient_accumulation_steps".split()
-) | {*OTHER_TASKS}
-"""Arguments that a recipe of a trainer has beside its model."""
-VISION = (
-    "medusa_num_heads",
-    "vision_tower",
-    "mm_projector_type",
-    "tune_mm_mlp_adapter",
-    "vision_model_name_or_path",
-)
-"""Arguments of trainers of models with images."""
+RECIPE = frozenset(_WORDS["recipe"])
+VISION = tuple(_WORDS["vision"])
 
 TWO_STACKS = re.compile(
     r"(?i)(?:^|[/_-])(?:m|by|code|flan-|u)?(?:t5|m?bart|pegasus|whisper)(?:[v_-]|$)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.adapters import targets_of
 from gpuscale.launch.read.nested import Nested, precision_of, put_shape
 from gpuscale.launch.read.rl import put_rl
@@ -67,14 +68,8 @@ def _torchtune(at: Nested) -> None:
         found.beyond.append("teacher_model: distillation from a second model is not predicted")
 
 
-TORCHTUNE_SHAPE = {
-    "layers": "num_layers",
-    "hidden": "embed_dim",
-    "heads": "num_heads",
-    "kv": "num_kv_heads",
-    "ffn": "intermediate_dim",
-    "vocab": "vocab_size",
-}
+_WORDS = launch_table("words")["tuning"]
+TORCHTUNE_SHAPE: dict[str, str] = _WORDS["torchtune_shape"]
 LITGPT_MAPS = {"query": True, "key": False, "value": True, "projection": False, "mlp": False}
 LITGPT_TARGETS = {"query": "q", "key": "k", "value": "v", "projection": "o", "mlp": "gate up down"}
 """Flags of LitGPT's adapters, with their habit (finetune/lora.py) -> maps."""

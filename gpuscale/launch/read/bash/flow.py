@@ -6,6 +6,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash import builtins
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure
@@ -14,18 +15,8 @@ from gpuscale.launch.read.bash.words import Script, read_text, summed, words_of
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.launchers import LAUNCHERS
 
-FRONTS = (
-    "litgpt",
-    "llamafactory-cli",
-    "axolotl",
-    "tune",
-    "swift",
-    "megatron",
-    "vllm",
-    "trl",
-    "oumi",
-)
-"""Programs that train or serve by a word."""
+_WORDS = launch_table("words")["flow"]
+FRONTS = tuple(_WORDS["fronts"])
 MOST_ROUNDS = 256
 MOST_WAITS = 32
 """Rounds of a `while`, which mostly waits for something."""
