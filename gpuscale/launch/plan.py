@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch import FRAMEWORKS, wrap
-from gpuscale.launch.dialects.write import writes
 from gpuscale.launch.job import TrainingLaunch, Written
 from gpuscale.launch.options import launch_table
 
@@ -15,16 +14,14 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-_WORDS = launch_table("words")["plan"]
-OF_SOFTWARE: dict[str, str] = _WORDS["of_software"]
-
 
 def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:
     """Framework of a plan's software, or the one asked for.
 
     Raises GpuscaleError if no file can be written for the software.
     """
-    name = asked or OF_SOFTWARE.get(job.software, job.software)
+    of_software = launch_table("words")["plan"]["of_software"]
+    name = asked or of_software.get(job.software, job.software)
     if name not in FRAMEWORKS:
         raise GpuscaleError(
             f"no launch file is written for {job.software}",
@@ -78,6 +75,8 @@ def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Wr
     Returns: what the framework is told, the usual name of the file, and its text: one file that
     holds all others as here-documents.
     """
+    from gpuscale.launch.dialects.write import writes
+
     written = writes(job, framework)
     name, text = wrap.script(job, written, wrapper)
     return written, name, text

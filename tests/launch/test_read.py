@@ -103,7 +103,7 @@ CASES = [
             "recompute": "full",
             "zero_stage": 1,
             "sequence_parallel": True,
-            "not_understood": ["--tensr-parallel"],
+            "asked": {"tensr_parallel": "3"},
         },
     ),
     (

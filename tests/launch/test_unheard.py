@@ -3,6 +3,7 @@
 import pytest
 
 from gpuscale.cli.app import run
+from gpuscale.launch.read.detect import read_launch
 
 QLORA = (
     "accelerate launch --num_processes 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B "
@@ -55,3 +56,17 @@ def test_a_key_that_its_framework_does_not_have_is_shown(tmp_path, capsys):
     run(["launch-check", str(tmp_path / "a.yaml"), "--gpus", "8"])
     out = capsys.readouterr().out
     assert "cutof_len" in out and "logging_steps" not in out and "neat_packing" not in out
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "asked"),
+    [
+        ("a.sh", "torchrun pretrain_gpt.py --num-layers 2 --tensor-model-parallel-size 2 "
+         "--hybrid-context-parallel --fp8-margin 0 --ckpt-fully-parallel-save",
+         {"hybrid_context_parallel": "True"}),
+        ("a.toml", "[training]\nseq_len = 8\n[parallelism]\ntensor_parallel_degree = 2\n"
+         "shard_experts_degree = 4\n", {"parallelism.shard_experts_degree": "4"}),
+    ],
+)  # fmt: skip
+def test_keys_of_pre_training_that_nobody_reads_stop_the_verdict(file, text, asked):
+    assert read_launch({file: text}).asked == asked

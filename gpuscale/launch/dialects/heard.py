@@ -14,7 +14,22 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
 
 NEUTRAL = frozenset(
-    ("", "false", "none", "null", "no", "off", "0", "0.0", "1", "-1", "auto", "default", "disabled")
+    (
+        "",
+        "false",
+        "none",
+        "null",
+        "no",
+        "off",
+        "0",
+        "0.0",
+        "1",
+        "1.0",
+        "-1",
+        "auto",
+        "default",
+        "disabled",
+    )
 )
 """Values with which a key changes nothing."""
 DEEPEST = 12
@@ -59,20 +74,33 @@ def put_unheard(found: Found, table: Mapping[str, Any], heard: set[str], known: 
     recomputation, offload, batch or samples is asked for, another is shown where the framework
     does not have it.
     """
-    telling, idle, apart = _patterns()
-    launcher = known_keys("accelerate")
+    apart, launcher = _patterns()[2], known_keys("accelerate")
     for path, value in _leaves(table):
         last = path.rpartition(".")[2].lower()
         if path in heard or last in ("enabled", "enable") or last in launcher:
             continue
-        if idle.search(last) or apart.search(path):
+        if (tells := says_how(last, value)) is None or apart.search(path):
             continue
-        text = str(value).strip()
-        if telling.search(last):
-            if text.lower() not in NEUTRAL and "/" not in text and UNSET not in text:
-                found.asked[path] = text[:40]
-        elif known and path not in known and last not in known:
+        if tells:
+            found.asked[path] = str(value).strip()[:40]
+        elif tells is False and known and path not in known and last not in known:
             found.not_understood.append(path)
+
+
+def says_how(key: str, value: Any) -> bool | None:
+    """Whether a key and its value say how a job runs; None for a key that is known to be idle.
+
+    >>> says_how("hybrid_context_parallel", True), says_how("lr", 1), says_how("eval_batch_size", 4)
+    (True, False, None)
+    """
+    telling, idle, _ = _patterns()
+    text = str(value).strip().lower()
+    if idle.search(key):
+        return None
+    if not telling.search(key):
+        return False
+    rest = text in NEUTRAL or "/" in text or UNSET in text
+    return None if rest or (key.endswith("_dtype") and "32" in text) else True
 
 
 def _leaves(

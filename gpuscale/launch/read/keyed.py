@@ -207,7 +207,7 @@ def read_job(table: dict[str, Any]) -> Found:
     given = {f"--{key.replace('_', '-')}": v for key, v in flat(table) if key and v is not None}
     given = {key: v for key, v in given.items() if "${" not in str(v)}
     found = read(["pretrain_gpt.py", *as_flags(given)], "model")
-    found.version, found.not_understood = "FlagScale", []
+    found.version, found.not_understood, found.asked = "FlagScale", [], {}
     return found
 
 

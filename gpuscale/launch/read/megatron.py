@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.layout import layout_chunks
+from gpuscale.launch.dialects.heard import Heard, says_how
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
@@ -71,7 +73,8 @@ def read(words: list[str], name: str) -> Found:
         shown = f"{script} {other}".replace(UNSET, "").strip()
         found.beyond.append(f"{shown}: not the training of a decoder-only language model")
     found.software = "megatron-deepspeed" if deepspeed else found.software
-    values = Values(found, _flags(words[start + 1 :], found, known.arity))
+    given = Heard(_flags(words[start + 1 :], found, known.arity))
+    values = Values(found, given)
     for field, flag in (DEGREES | BATCH).items():
         number = values.whole(flag, field)
         if number is not None and (number > 0 or not found.beyond):
@@ -93,10 +96,14 @@ def read(words: list[str], name: str) -> Found:
         found.overlap_dp = "--overlap-grad-reduce" in values
     if "--no-cuda" in values:
         found.other_machine = "processors without a GPU"
-    named = {k[2:].replace("-", "_"): v or True for k, v in values.given.items()}
+    named = Heard({k[2:].replace("-", "_"): v or True for k, v in dict(given).items()})
     put_settings(named, found)
     found.model = None if found.beyond else model_of(values, name, script)
     found.model_name = name if found.model else None
+    heard = {option[2:].replace("-", "_") for option in given.asked} | named.asked
+    for key, said in dict(named).items():
+        if key not in heard and says_how(key, " ".join(said) if said is not True else said):
+            found.asked[key] = str(said)[:40]
     return found
 
 
@@ -112,9 +119,13 @@ def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, l
         name, equals, value = word.partition("=")
         name = FORKS.get(name, name)
         if name not in arity and name not in OLD and name not in FORKS.values():
-            found.not_understood.append(name)
-            while i < len(words) and not words[i].startswith("--"):
-                i += 1
+            after = list(takewhile(lambda w: not w.startswith("--"), words[i:]))
+            key, said = name[2:].replace("-", "_"), value or " ".join(after) or True
+            if says_how(key, said):
+                found.asked[key] = str(said)[:40]
+            else:
+                found.not_understood.append(name)
+            i += len(after)
             continue
         values = [value] if equals else []
         if not equals and arity.get(name, "*") != "0":

@@ -132,6 +132,7 @@ def read_slime(found: Found, table: Mapping[str, Any]) -> Found:
     """Put what slime adds to Megatron's options on their record."""
     get = Reader(found, table)
     found.kind = found.software = found.version = "slime"
+    found.asked = {}
     found.not_understood = [name for name in found.not_understood if name[2:4] == "no"]
     found.wrong = [one for one in found.wrong if "do not divide" not in one]  # its own split
     found.n_nodes = get.number("actor_num_nodes", "n_nodes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.heard import known_keys
 from gpuscale.launch.read import megatron
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.rl import put_trainer
@@ -84,6 +85,8 @@ def _over_megatron(table: dict[str, Any]) -> Found:
     found.kind = "ms-swift"
     found.version = "ms-swift over Megatron-Core"
     found.not_understood.clear()  # ms-swift's own options are no list of ours
+    own = known_keys("ms-swift")
+    found.asked = {key: value for key, value in found.asked.items() if key not in own}
     named = table.get("model") or re.sub(r"[-_]mcore\b.*$", "", str(table.get("load") or ""))
     found.model_name = str(named) if named and UNSET not in str(named) else None
     found.seq_len = megatron_length(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.heard import Heard, put_unheard
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import put_shape
@@ -208,8 +209,8 @@ def _plain(flavor: str) -> str:
     return re.sub(rf"_({ways})(_.*)?$", "", flavor.lower())
 
 
-def _read(flat: dict[str, Any]) -> Found:
-    found = Found("torchtitan", software="torchtitan")
+def _read(given: dict[str, Any]) -> Found:
+    found, flat = Found("torchtitan", software="torchtitan"), Heard(given)
     for key, field in FIELDS.items():
         number = _whole(flat.get(key))
         if number is not None and not (number == -1):
@@ -244,6 +245,8 @@ def _read(flat: dict[str, Any]) -> Found:
     found.schedule = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}.get(
         schedule.lower(), schedule
     )
+    told = {k: v for k, v in given.items() if k not in flat.asked and "converters" not in k}
+    put_unheard(found, told, set(), set())
     return found
 
 
