@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Tier
 
@@ -59,31 +59,17 @@ def dragonfly(
         raise ValueError(f"p + (a-1) + h = {p + a - 1 + h} is more than {radix} ports")
     if g > a * h + 1:
         raise ValueError(f"{g} groups cannot all be joined: at most a*h + 1 = {a * h + 1}")
-    _room(hosts.n_links, g * a * p)
     inside, between = g * a * (a - 1) // 2, g * a * h // 2 if g > 1 else 0
-    rate = _per_gpu(hosts, link_bytes_per_s)
     middle = (g // 2) * math.ceil(g / 2) * (a * h / (g - 1)) if g > 1 else inside / 2
-    whole = min(hosts.n_links / 2, middle) * link_bytes_per_s
-    links = [("host", "switch", hosts.n_links), ("switch", "group", inside)]
-    return Design(
-        topology="dragonfly",
-        n_gpus=hosts.n_gpus,
-        n_nodes=hosts.n_nodes,
-        n_host_links=hosts.n_links,
-        n_tiers=2,
-        n_networks=1,
-        tiers=(Tier("switch", g * a, p, a - 1 + h, p / h),),
-        links=tuple(
-            Links(lower, upper, n, link_bytes_per_s, n)
-            for lower, upper, n in [*links, ("group", "group", between)]
-            if n
-        ),
-        bisection=(
-            _group(hosts, a * p, link_bytes_per_s),
-            Bisection("network", hosts.n_gpus, min(rate, 2 * whole / hosts.n_gpus), whole),
-        ),
-        reach_gpus=_gpus_of(hosts, (a * h + 1) * a * p),
-        parameters=(("p", p), ("a", a), ("h", h), ("g", g)),
+    return _switched(
+        "dragonfly",
+        hosts,
+        link_bytes_per_s,
+        (Tier("switch", g * a, p, a - 1 + h, p / h),),
+        [("switch", "group", inside), ("group", "group", between)],
+        ports=(g * a * p, (a * h + 1) * a * p),
+        halves=(a * p, middle),
+        parameters={"p": p, "a": a, "h": h, "g": g},
     )
 
 
@@ -101,31 +87,17 @@ def dragonfly_plus(
     g = groups or math.ceil(hosts.n_links / size)
     if not 1 <= g <= size + 1:
         raise ValueError(f"{g} groups cannot all be joined: at most (k/2)^2 + 1 = {size + 1}")
-    _room(hosts.n_links, g * size)
-    rate = _per_gpu(hosts, link_bytes_per_s)
     between = g * size // 2 if g > 1 else 0
     middle = (g // 2) * math.ceil(g / 2) * size / (g - 1) if g > 1 else size / 2
-    whole = min(hosts.n_links / 2, middle) * link_bytes_per_s
-    rows = [
-        ("host", "leaf", hosts.n_links),
-        ("leaf", "spine", g * size),
-        ("spine", "spine", between),
-    ]
-    return Design(
-        topology="dragonfly+",
-        n_gpus=hosts.n_gpus,
-        n_nodes=hosts.n_nodes,
-        n_host_links=hosts.n_links,
-        n_tiers=2,
-        n_networks=1,
-        tiers=(Tier("leaf", g * half, half, half, 1.0), Tier("spine", g * half, half, half, 1.0)),
-        links=tuple(Links(a, b, n, link_bytes_per_s, n) for a, b, n in rows if n),
-        bisection=(
-            _group(hosts, size, link_bytes_per_s),
-            Bisection("network", hosts.n_gpus, min(rate, 2 * whole / hosts.n_gpus), whole),
-        ),
-        reach_gpus=_gpus_of(hosts, (size + 1) * size),
-        parameters=(("k", radix), ("g", g)),
+    return _switched(
+        "dragonfly+",
+        hosts,
+        link_bytes_per_s,
+        (Tier("leaf", g * half, half, half, 1.0), Tier("spine", g * half, half, half, 1.0)),
+        [("leaf", "spine", g * size), ("spine", "spine", between)],
+        ports=(g * size, (size + 1) * size),
+        halves=(size, middle),
+        parameters={"k": radix, "g": g},
     )
 
 
@@ -165,27 +137,61 @@ def slim_fly(
         if q or 2 * each * each * hosts_each >= hosts.n_links:
             if degree + hosts_each > radix:
                 raise ValueError(f"{degree} + {hosts_each} ports are more than {radix}")
-            return _slim_fly(hosts, link_bytes_per_s, each, degree, hosts_each)
+            n = 2 * each * each
+            return _switched(
+                "slim-fly",
+                hosts,
+                link_bytes_per_s,
+                (Tier("switch", n, hosts_each, degree, hosts_each / degree),),
+                [("switch", "switch", n * degree // 2)],
+                ports=(n * hosts_each, n * hosts_each),
+                parameters={"q": each, "k'": degree, "p": hosts_each},
+            )
     raise ValueError(f"a Slim Fly of {radix}-port switches does not reach {hosts.n_links} hosts")
 
 
-def _slim_fly(hosts: Hosts, rate: float, q: int, degree: int, p: int) -> Design:
-    n = 2 * q * q
-    _room(hosts.n_links, n * p)
-    between = n * degree // 2
-    rows = [("host", "switch", hosts.n_links), ("switch", "switch", between)]
+def _switched(
+    topology: str,
+    hosts: Hosts,
+    rate: float,
+    tiers: tuple[Tier, ...],
+    rows: Sequence[tuple[str, str, int]],
+    *,
+    ports: tuple[int, int],
+    halves: tuple[int, float] | None = None,
+    parameters: Mapping[str, int],
+) -> Design:
+    """Design of switches that are joined directly, the hosts on the first tier.
+
+    `rate`: of every link [byte/s]. `rows`: lower and upper end and number of links between
+    switches. `ports`: host ports that there are, and could be. `halves`: host links of a group, and
+    links between two halves of all; None where the bisection has no closed form.
+    """
+    if hosts.n_links > ports[0]:
+        raise ValueError(f"{hosts.n_links} host links do not fit {ports[0]} host ports")
+    each = hosts.n_links * rate / hosts.n_gpus
+    bisection: tuple[Bisection, ...] = ()
+    if halves:
+        group, middle = halves
+        whole = min(hosts.n_links / 2, middle) * rate
+        gpus = min(_gpus_of(hosts, group), hosts.n_gpus)
+        bisection = (
+            Bisection("group", gpus, each, group / 2 * rate),  # half of it to its other half
+            Bisection("network", hosts.n_gpus, min(each, 2 * whole / hosts.n_gpus), whole),
+        )
+    rows = [("host", tiers[0].name, hosts.n_links), *rows]
     return Design(
-        topology="slim-fly",
+        topology=topology,
         n_gpus=hosts.n_gpus,
         n_nodes=hosts.n_nodes,
         n_host_links=hosts.n_links,
         n_tiers=2,
         n_networks=1,
-        tiers=(Tier("switch", n, p, degree, p / degree),),
-        links=tuple(Links(a, b, m, rate, m) for a, b, m in rows),
-        bisection=(),  # the graph's bisection has no closed form
-        reach_gpus=_gpus_of(hosts, n * p),
-        parameters=(("q", q), ("k'", degree), ("p", p)),
+        tiers=tiers,
+        links=tuple(Links(a, b, n, rate, n) for a, b, n in rows if n),
+        bisection=bisection,
+        reach_gpus=_gpus_of(hosts, ports[1]),
+        parameters=tuple(parameters.items()),
     )
 
 
@@ -270,24 +276,8 @@ def torus(
     )
 
 
-def _room(n_links: int, n_ports: int) -> None:
-    if n_links > n_ports:
-        raise ValueError(f"{n_links} host links do not fit {n_ports} host ports")
-
-
 def _gpus_of(hosts: Hosts, n_links: int) -> int:
     return n_links * hosts.n_gpus // hosts.n_links
-
-
-def _per_gpu(hosts: Hosts, link_bytes_per_s: float) -> float:
-    return hosts.n_links * link_bytes_per_s / hosts.n_gpus
-
-
-def _group(hosts: Hosts, n_links: int, link_bytes_per_s: float) -> Bisection:
-    """Half of a group of so many host links to its other half."""
-    gpus = min(_gpus_of(hosts, n_links), hosts.n_gpus)
-    rate = _per_gpu(hosts, link_bytes_per_s)
-    return Bisection("group", gpus, rate, n_links / 2 * link_bytes_per_s)
 
 
 def _is_prime_power(q: int) -> bool:

@@ -57,6 +57,15 @@ class LevelTime:
     time_s: float
 
 
+def level_time(
+    level: Level, span: Span, bandwidth: float, algorithm: str, *, steps: int, time_s: float
+) -> LevelTime:
+    """Time of a level with how the ranks lie on it; `bandwidth` of array bytes [byte/s]."""
+    rate = level.bytes_per_s_per_gpu
+    lies = level.name, span.n_children, span.gpus_below, rate
+    return LevelTime(*lies, bandwidth, algorithm, steps=steps, time_s=time_s)
+
+
 def network_levels(cluster: ClusterSpec) -> tuple[Level, ...]:
     """Levels of a cluster, innermost (the scale-up domain) first.
 
@@ -144,18 +153,8 @@ def level_times(
         factor = traffic_factor(op, span.n_children, used)
         link = span.gpus_below * level.bytes_per_s_per_gpu
         steps = latency_steps(op, span.n_children, used)
-        found.append(
-            LevelTime(
-                name=level.name,
-                n_children=span.n_children,
-                gpus_below=span.gpus_below,
-                bytes_per_s_per_gpu=level.bytes_per_s_per_gpu,
-                bandwidth_bytes_per_s=link / factor,
-                algorithm=used,
-                steps=steps,
-                time_s=array_bytes * factor / link + steps * hop_s,
-            )
-        )
+        time_s = array_bytes * factor / link + steps * hop_s
+        found.append(level_time(level, span, link / factor, used, steps=steps, time_s=time_s))
     return tuple(found)
 
 
@@ -178,18 +177,8 @@ def _send_levels(
     for level, span in reversed(list(zip(levels, spans(n_ranks, levels), strict=True))):
         if span.n_children > 1:
             rate = level.bytes_per_s_per_gpu
-            return (
-                LevelTime(
-                    name=level.name,
-                    n_children=2,
-                    gpus_below=1,
-                    bytes_per_s_per_gpu=rate,
-                    bandwidth_bytes_per_s=rate,
-                    algorithm="direct",
-                    steps=1,
-                    time_s=array_bytes / rate + hop_s,
-                ),
-            )
+            time_s = array_bytes / rate + hop_s
+            return (level_time(level, Span(2, 1), rate, "direct", steps=1, time_s=time_s),)
     return ()
 
 

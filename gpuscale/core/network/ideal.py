@@ -21,8 +21,10 @@ from gpuscale.core.network.collective import (
 from gpuscale.core.network.hierarchy import (
     Level,
     LevelTime,
+    Span,
     approximate_hierarchical_time_s,
     check_span,
+    level_time,
     level_times,
     spans,
 )
@@ -156,16 +158,9 @@ def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> Leve
         dims = (ceil(n ** (1 / len(dims)) - 1e-9),) * (len(dims) - 1)
         dims = (*dims, ceil(n / prod(dims)))
     time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
-    return LevelTime(
-        name="torus",
-        n_children=n,
-        gpus_below=1,
-        bytes_per_s_per_gpu=torus.link_bytes_per_s,
-        bandwidth_bytes_per_s=array_bytes / time_s if time_s > 0 else 0.0,
-        algorithm="direct",
-        steps=1,
-        time_s=time_s + hop_s,
-    )
+    rate = array_bytes / time_s if time_s > 0 else 0.0
+    level = Level("torus", None, torus.link_bytes_per_s)
+    return level_time(level, Span(n, 1), rate, "direct", steps=1, time_s=time_s + hop_s)
 
 
 def _all_to_all_levels(
@@ -183,19 +178,11 @@ def _all_to_all_levels(
     found = []
     for level, span, time_s in zip(levels, spans(n, levels), times, strict=True):
         if span.n_children > 1:
-            steps = latency_steps("all-to-all", span.n_children)
-            found.append(
-                LevelTime(
-                    name=level.name,
-                    n_children=span.n_children,
-                    gpus_below=span.gpus_below,
-                    bytes_per_s_per_gpu=level.bytes_per_s_per_gpu,
-                    bandwidth_bytes_per_s=array_bytes / time_s if time_s > 0 else 0.0,
-                    algorithm="direct",
-                    steps=steps,
-                    time_s=time_s + steps * hop_s,
-                )
-            )
+            steps, rate = latency_steps("all-to-all", span.n_children), 0.0
+            if time_s > 0:
+                rate = array_bytes / time_s
+            whole = time_s + steps * hop_s
+            found.append(level_time(level, span, rate, "direct", steps=steps, time_s=whole))
     return tuple(found)
 
 
