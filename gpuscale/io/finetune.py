@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_calibration import load_calibration
+from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.step_hardware import step_hardware
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.step.records import Hardware, Software
-    from gpuscale.io.step_calibration import Calibration
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.software import SoftwareSpec
 

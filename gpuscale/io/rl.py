@@ -9,12 +9,11 @@ from gpuscale.core.rl.step import RlCosts
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_roots
 from gpuscale.io.toml import read_toml
-from gpuscale.specs.software import Calibrated
+from gpuscale.specs.software import Calibrated, SoftwareSpec
 
 if TYPE_CHECKING:
     from gpuscale.core.rl.estimate import Engine
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.software import SoftwareSpec
 
 
 @lru_cache(maxsize=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pydantic
 
 T = TypeVar("T")

@@ -11,7 +11,12 @@ from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.kernel.calibration import GENERAL, measured_format
+from gpuscale.core.kernel.calibration import (
+    GENERAL,
+    ArchCalibration,
+    MatmulCalibration,
+    measured_format,
+)
 from gpuscale.core.kernel.expected import (
     L2_EDGE,
     L2_SHARE,
@@ -33,7 +38,6 @@ from gpuscale.core.kernel.expected import (
 from gpuscale.core.records import Term, term_of
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.calibration import ArchCalibration, MatmulCalibration
     from gpuscale.core.kernel.mixed import MixedProduct
 
 WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"

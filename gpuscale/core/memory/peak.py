@@ -6,25 +6,21 @@ States by Rajbhandari et al. 2019 (ZeRO, arXiv:1910.02054), activations by Korth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import is_narrow
-from gpuscale.core.layout import meant_recompute
-from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.layout import Layout, meant_recompute
+from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.layer import layer_bytes
-from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.memory.parameters import MemoryParameters, parameters_of
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.schedules import in_flight, schedule_of
 from gpuscale.core.stages import StageParams, layout_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import ModelFacts
-    from gpuscale.core.memory.parameters import MemoryParameters
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 

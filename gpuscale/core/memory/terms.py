@@ -14,14 +14,13 @@ from gpuscale.core.memory.peak import (
     state_rules,
 )
 from gpuscale.core.records import Term
-from gpuscale.core.stages import layout_stages
+from gpuscale.core.stages import StageParams, layout_stages
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
     from gpuscale.core.memory.parameters import MemoryParameters
     from gpuscale.core.memory.stages import StageMemory
-    from gpuscale.core.stages import StageParams
 
 ZERO = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
 KORTHIKANTI = "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer"

@@ -7,9 +7,8 @@ et al. (arXiv:2507.04786).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from gpuscale.core.network.calibration import PROTOCOL_BLEND, SMALLEST_EFF
+from gpuscale.core.network.calibration import PROTOCOL_BLEND, SMALLEST_EFF, LinkCalibration
 from gpuscale.core.network.expected import (
     LEVEL_BLEND,
     Group,
@@ -21,9 +20,6 @@ from gpuscale.core.network.expected import (
     ways_of,
 )
 from gpuscale.core.records import Term, term_of
-
-if TYPE_CHECKING:
-    from gpuscale.core.network.calibration import LinkCalibration
 
 
 def collective_term(given: Group) -> Term:

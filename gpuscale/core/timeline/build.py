@@ -14,7 +14,7 @@ from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, Pass, orders
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
-from gpuscale.core.step.step import breakdown, model_stages, shape_of
+from gpuscale.core.step.step import Stage, breakdown, model_stages, shape_of
 from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
 from gpuscale.core.timeline.replay import Placing, Replay, placed, replay, stretched
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuscale.core.memory.parameters import MemoryParameters
     from gpuscale.core.memory.stages import StageMemory
     from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Software
-    from gpuscale.core.step.step import Stage
     from gpuscale.specs.model import ModelSpec
 
 MOST_PASSES = 10_000
