@@ -42,6 +42,10 @@ _IEEE = "IEEE 754"
 _MX = "OCP Microscaling Formats 1.0, section 5: one 8-bit scale per 32 elements"
 _GGUF = "llama.cpp, quantize README, bits per weight of Llama 2 7B"
 _GGUF3 = "llama.cpp, tools/quantize/README.md, bits per weight of Llama 3.1 8B"
+_V3 = "DeepSeek-V3 report, section 3.3.2: an fp32 scale per 128 x 128"
+_GPTQ = "GPTQ, AWQ: an fp16 scale per 128 weights, and with 4 bits a 4-bit zero point"
+_QLORA = "QLoRA, arXiv:2305.14314, sections 2 and 3: an fp32 constant per 64 weights, or 0.127 bit"
+_INT8 = ("fp8", "fp8-block", "bf16")
 _EIGHT = ("fp8-block", "fp8", "bf16")
 
 
@@ -63,110 +67,65 @@ def _gguf(name: str, per_weight: float, source: str = _GGUF3) -> Format:
     )
 
 
-FORMATS: dict[str, Format] = {
-    f.name: f
-    for f in (
-        Format("fp64", 64, 0, "fp64", (), _IEEE),
-        Format("fp32", 32, 0, "fp32", (), _IEEE),
-        Format("tf32", 32, 0, "tf32", ("bf16",), "stored as fp32; 19 bits are multiplied"),
-        Format("bf16", 16, 0, "bf16", (), "upper half of IEEE 754 single precision"),
-        Format("fp16", 16, 0, "fp16", ("bf16",), _IEEE),
-        Format(
-            "int8", 8, 0, "int8", ("fp8", "fp8-block", "bf16"), "a scale per channel: below 0.1 %"
-        ),
-        Format(
-            "fp8",
-            8,
-            0,
-            "fp8",
-            ("fp8-block", "bf16"),
-            "OCP 8-bit Floating Point 1.0; a scale per tensor",
-        ),
-        Format(
-            "fp8-block",
-            8,
-            32 / 128**2,
-            "fp8",
-            ("fp8", "bf16"),
-            "DeepSeek-V3 report, section 3.3.2: fp32 per 128 x 128",
-        ),
-        Format("mxfp8", 8, 8 / 32, "fp8", _EIGHT, _MX),
-        Format(
-            name="int4",
-            bits=4,
-            scale_bits=0,
-            rate="int8",
-            measured_as=("nvfp4", *_EIGHT),
-            source="elements alone",
-            stored_as="int4-g128",
-        ),
-        Format("fp4", 4, 0, "fp4", ("nvfp4", *_EIGHT), "elements alone, E2M1"),
-        Format("mxfp4", 4, 8 / 32, "fp4", ("nvfp4", *_EIGHT), _MX),
-        Format(
-            "nvfp4", 4, 8 / 16, "fp4", _EIGHT, "NVFP4 of Blackwell: one E4M3 scale per 16 elements"
-        ),
-        Format("int8-g128", 8, 16 / 128, "", (), "GPTQ, AWQ: an fp16 scale per 128 weights"),
-        Format(
-            "int4-g128",
-            4,
-            (16 + 4) / 128,
-            "",
-            (),
-            "GPTQ, AWQ: an fp16 scale and a 4-bit zero point per 128 weights",
-        ),
-        Format(
-            "int4-g32",
-            4,
-            16 / 32,
-            "",
-            (),
-            "Kimi-K2.5 checkpoint, compressed-tensors: a bf16 scale per 32 weights",
-        ),
-        Format(
-            "nf4",
-            4,
-            32 / 64,
-            "",
-            (),
-            "QLoRA, arXiv:2305.14314, section 2: an fp32 constant per 64 weights",
-        ),
-        Format(
-            "nf4-dq",
-            4,
-            8 / 64 + 32 / (64 * 256),
-            "",
-            (),
-            "QLoRA, section 3: double quantisation, 0.127 bit",
-        ),
-        _gguf("q8_0", 8.5, "llama.cpp, block_q8_0: an fp16 scale per 32 weights"),
-        _gguf("q6_k", 6.5625, "llama.cpp, block_q6_K: 210 bytes per 256 weights"),
-        _gguf("q5_k_m", 5.7036),
-        _gguf("q5_k_s", 5.5704),
-        _gguf("q5_1", 6.0, "llama.cpp, block_q5_1: 24 bytes per 32 weights"),
-        _gguf("q5_0", 5.5, "llama.cpp, block_q5_0: 22 bytes per 32 weights"),
-        _gguf("q4_k_m", 4.8944),
-        _gguf("q4_k_s", 4.6672),
-        _gguf("q4_1", 5.1216),
-        _gguf("q4_0", 4.5, "llama.cpp, block_q4_0: 18 bytes per 32 weights"),
-        _gguf("iq4_nl", 4.6818),
-        _gguf("iq4_xs", 4.4597),
-        _gguf("q3_k_l", 4.2979),
-        _gguf("q3_k_m", 3.91, _GGUF),
-        _gguf("q3_k_s", 3.6429),
-        _gguf("iq3_m", 3.7628),
-        _gguf("iq3_s", 3.6606),
-        _gguf("iq3_xs", 3.4977),
-        _gguf("iq3_xxs", 3.2548),
-        _gguf("q2_k", 3.1593),
-        _gguf("q2_k_s", 2.9697),
-        _gguf("iq2_m", 2.9294),
-        _gguf("iq2_s", 2.7403),
-        _gguf("iq2_xs", 2.5882),
-        _gguf("iq2_xxs", 2.3824),
-        _gguf("iq1_m", 2.1460),
-        _gguf("iq1_s", 2.0042),
-    )
-}
+_ROWS = (
+    Format("fp64", 64, 0, "fp64", (), _IEEE),
+    Format("fp32", 32, 0, "fp32", (), _IEEE),
+    Format("tf32", 32, 0, "tf32", ("bf16",), "stored as fp32; 19 bits are multiplied"),
+    Format("bf16", 16, 0, "bf16", (), "upper half of IEEE 754 single precision"),
+    Format("fp16", 16, 0, "fp16", ("bf16",), _IEEE),
+    Format("int8", 8, 0, "int8", _INT8, "a scale per channel: below 0.1 %"),
+    Format(
+        "fp8", 8, 0, "fp8", ("fp8-block", "bf16"), "OCP 8-bit Floating Point 1.0; a scale a tensor"
+    ),
+    Format("fp8-block", 8, 32 / 128**2, "fp8", ("fp8", "bf16"), _V3),
+    Format("mxfp8", 8, 8 / 32, "fp8", _EIGHT, _MX),
+    Format(
+        name="int4",
+        bits=4,
+        scale_bits=0,
+        rate="int8",
+        measured_as=("nvfp4", *_EIGHT),
+        source="elements alone",
+        stored_as="int4-g128",
+    ),
+    Format("fp4", 4, 0, "fp4", ("nvfp4", *_EIGHT), "elements alone, E2M1"),
+    Format("mxfp4", 4, 8 / 32, "fp4", ("nvfp4", *_EIGHT), _MX),
+    Format("nvfp4", 4, 8 / 16, "fp4", _EIGHT, "NVFP4 of Blackwell: an E4M3 scale per 16 elements"),
+    Format("int8-g128", 8, 16 / 128, "", (), _GPTQ),
+    Format("int4-g128", 4, (16 + 4) / 128, "", (), _GPTQ),
+    Format("int4-g32", 4, 16 / 32, "", (), "Kimi-K2.5 checkpoint: a bf16 scale per 32 weights"),
+    Format("nf4", 4, 32 / 64, "", (), _QLORA),
+    Format("nf4-dq", 4, 8 / 64 + 32 / (64 * 256), "", (), _QLORA),
+    _gguf("q8_0", 8.5, "llama.cpp, block_q8_0: an fp16 scale per 32 weights"),
+    _gguf("q6_k", 6.5625, "llama.cpp, block_q6_K: 210 bytes per 256 weights"),
+    _gguf("q5_k_m", 5.7036),
+    _gguf("q5_k_s", 5.5704),
+    _gguf("q5_1", 6.0, "llama.cpp, block_q5_1: 24 bytes per 32 weights"),
+    _gguf("q5_0", 5.5, "llama.cpp, block_q5_0: 22 bytes per 32 weights"),
+    _gguf("q4_k_m", 4.8944),
+    _gguf("q4_k_s", 4.6672),
+    _gguf("q4_1", 5.1216),
+    _gguf("q4_0", 4.5, "llama.cpp, block_q4_0: 18 bytes per 32 weights"),
+    _gguf("iq4_nl", 4.6818),
+    _gguf("iq4_xs", 4.4597),
+    _gguf("q3_k_l", 4.2979),
+    _gguf("q3_k_m", 3.91, _GGUF),
+    _gguf("q3_k_s", 3.6429),
+    _gguf("iq3_m", 3.7628),
+    _gguf("iq3_s", 3.6606),
+    _gguf("iq3_xs", 3.4977),
+    _gguf("iq3_xxs", 3.2548),
+    _gguf("q2_k", 3.1593),
+    _gguf("q2_k_s", 2.9697),
+    _gguf("iq2_m", 2.9294),
+    _gguf("iq2_s", 2.7403),
+    _gguf("iq2_xs", 2.5882),
+    _gguf("iq2_xxs", 2.3824),
+    _gguf("iq1_m", 2.1460),
+    _gguf("iq1_s", 2.0042),
+)
+
+FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
 """Every format, those with a rate from the slowest matrix unit to the fastest."""
 
 RATE_ORDER = tuple(name for name, f in FORMATS.items() if f.rate)

@@ -15,6 +15,7 @@ from gpuscale.io.text import STDIN, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
 if TYPE_CHECKING:
+    from gpuscale.core.kernel.chip import UnitLayout
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
 
@@ -128,6 +129,27 @@ def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
         topology="PCIe slots of one machine",
         sources={"gpus_per_node": assumed, "node_egress_bytes_per_s": assumed},
     )
+
+
+def unit_layout(architecture: str) -> UnitLayout | None:
+    """Layout of the compute unit of an architecture; None if it is not known.
+
+    >>> unit_layout("hopper").lanes, unit_layout("Grace Hopper").lanes, unit_layout("abacus")
+    (128, 128, None)
+    """
+    slug = "-".join(architecture.lower().replace("(", " ").replace(")", " ").split())
+    return _unit_layouts().get(slug)
+
+
+@lru_cache(maxsize=1)
+def _unit_layouts() -> dict[str, UnitLayout]:
+    from gpuscale.core.kernel.chip import UnitLayout
+
+    found: dict[str, UnitLayout] = {}
+    for name, table in _read(str(preset_path("run", "units")))[0].items():
+        names = (name, *table.pop("also", ()))
+        found |= dict.fromkeys(names, checked(UnitLayout, table, f"units.toml: {name}"))
+    return found
 
 
 def pair_on_bridge(cluster: ClusterSpec) -> ClusterSpec:

@@ -21,8 +21,9 @@ DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32")
 def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     """Figures of one chip; None where the data sheet or the architecture does not give them."""
     from gpuscale.core.kernel import chip
+    from gpuscale.io.hardware import unit_layout
 
-    units, layout = spec.n_compute_units, chip.unit_layout(spec.architecture)
+    units, layout = spec.n_compute_units, unit_layout(spec.architecture)
     lanes = chip.cuda_cores(units, 1, layout.lanes) if units and layout else None
     per_cycle = layout.flop_per_lane_cycle if layout else 2
     matrix = chip.tensor_cores(units, layout.matrix_units) if units and layout else None

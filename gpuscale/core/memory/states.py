@@ -33,65 +33,27 @@ class Recipe:
 
 
 _ZERO = "ZeRO (Rajbhandari et al. 2019), section 3.1"
+_QA = "multi-GPU Q&A, ZeRO section"
+_MEGATRON = "Megatron-LM distributed optimizer, bf16 parameters"
+_BOOK = "How to Scale Your Model, GPU chapter, Quiz 5 Q2"
+_8BIT = "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment"
+_V3 = "DeepSeek-V3 Technical Report, section 3.3.2"
 
-RECIPES: dict[str, Recipe] = {
-    r.name: r
-    for r in (
-        Recipe("mixed-adam", 2, 2, 4, 8, f"{_ZERO}: K = 12"),
-        Recipe(
-            "mixed-adam-nomaster",
-            2,
-            2,
-            0,
-            8,
-            "multi-GPU Q&A, ZeRO section: fp32 master weights left out (K = 8)",
-        ),
-        Recipe(
-            "mixed-adam-fp32-grads",
-            2,
-            4,
-            4,
-            8,
-            "Megatron-LM distributed optimizer, bf16 parameters with fp32 gradients: 18 bytes",
-        ),
-        Recipe(
-            "book-min",
-            2,
-            0,
-            0,
-            8,
-            "How to Scale Your Model, GPU chapter, Quiz 5 Q2: weights and Adam, no gradients",
-        ),
-        Recipe("fp32-adam", 4, 4, 0, 8, "FSDP and deployment notes: everything in fp32"),
-        Recipe("bf16-adam", 2, 2, 0, 4, "pure bf16 training, Adam moments in bf16"),
-        Recipe(
-            "adam-8bit",
-            2,
-            2,
-            0,
-            2,
-            "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment; pure bf16 weights",
-        ),
-        Recipe(
-            "mixed-adam-8bit",
-            2,
-            2,
-            4,
-            2,
-            "Dettmers et al. 2022, 8-bit optimizers: one byte per Adam moment; fp32 master weights",
-        ),
-        Recipe(
-            "deepseek-v3",
-            2,
-            4,
-            4,
-            4,
-            "DeepSeek-V3 Technical Report, section 3.3.2: bf16 moments, fp32 master and gradients",
-        ),
-        Recipe("sgd", 2, 2, 0, 0, "plain SGD without momentum, pure bf16 weights"),
-        Recipe("mixed-sgd", 2, 2, 4, 0, "plain SGD without momentum, fp32 master weights"),
-    )
-}
+_ROWS = (
+    Recipe("mixed-adam", 2, 2, 4, 8, f"{_ZERO}: K = 12"),
+    Recipe("mixed-adam-nomaster", 2, 2, 0, 8, f"{_QA}: no fp32 master weights, K = 8"),
+    Recipe("mixed-adam-fp32-grads", 2, 4, 4, 8, f"{_MEGATRON}: fp32 gradients"),
+    Recipe("book-min", 2, 0, 0, 8, f"{_BOOK}: weights and Adam alone"),
+    Recipe("fp32-adam", 4, 4, 0, 8, "FSDP and deployment notes: everything in fp32"),
+    Recipe("bf16-adam", 2, 2, 0, 4, "pure bf16 training, Adam moments in bf16"),
+    Recipe("adam-8bit", 2, 2, 0, 2, f"{_8BIT}; pure bf16 weights"),
+    Recipe("mixed-adam-8bit", 2, 2, 4, 2, f"{_8BIT}; fp32 master weights"),
+    Recipe("deepseek-v3", 2, 4, 4, 4, f"{_V3}: bf16 moments"),
+    Recipe("sgd", 2, 2, 0, 0, "plain SGD without momentum, pure bf16 weights"),
+    Recipe("mixed-sgd", 2, 2, 4, 0, "plain SGD without momentum, fp32 master weights"),
+)
+
+RECIPES: dict[str, Recipe] = {r.name: r for r in _ROWS}
 """Named recipes; the default of the documents' formulas is `mixed-adam`."""
 
 

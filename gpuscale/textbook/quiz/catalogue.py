@@ -7,15 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.kernel.chip import UNIT_LAYOUTS, UnitLayout
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.states import RECIPES, Recipe
 from gpuscale.core.network.hierarchy import Level, network_levels
+from gpuscale.io import hardware
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
+    from gpuscale.core.kernel.chip import UnitLayout
     from gpuscale.core.model.mixers import Attention
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
@@ -86,9 +87,9 @@ def attention(name: str) -> Attention:
     return next(m for m in model(name).mixers.values() if m.kind == "attention")
 
 
-def unit_layout(architecture: str) -> UnitLayout:
+def unit_layout(architecture: str) -> UnitLayout | None:
     """Contents of one SM of an architecture."""
-    return UNIT_LAYOUTS[architecture]
+    return hardware.unit_layout(architecture)
 
 
 def recipe(name: str) -> Recipe:
