@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -483,12 +483,103 @@ def bombs() -> Mapping[str, tuple[str, str]]:
     return made
 
 
-def bombed(file: str, text: str) -> tuple[float, float, int, str]:
+MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000}
+MODEL |= {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+MODEL |= {"num_key_value_heads": 8, "intermediate_size": 14336, "max_position_embeddings": 8192}
+PRINTED = (
+    " iteration 1/ 9 | elapsed time per iteration (ms): ",
+    "step: 1  loss: 1.0  memory: ",
+    "Avg generation throughput: ",
+    "{'loss': 1.0, 'throughput': ",
+    "CUDA out of memory. Tried to allocate ",
+    "NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via ",
+    "#  size count type redop root time algbw busbw\n  1048576 262144 float sum -1 ",
+    "| model | size | params | backend | test | t/s |\n| ",
+    "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n   D\\D     0      1\n     0 ",
+    "Rank 0: ",
+)
+"""Beginnings of lines that tables of logs know."""
+FILLED = (
+    "9" * 3900,
+    " " * 3900,
+    "1," * 1900,
+    "1 " * 1900,
+    "a=1 " * 900,
+    "((((" * 900,
+    "0:00" * 900,
+)
+FILLED += ("a" * 3900 + "=1", "[rank0]: " * 400, "\x1b[3" * 900, "e+" * 1900, "1m 1" * 900)
+"""What fills a line up to the longest that is read."""
+
+
+Parts = tuple[Iterable[str], int]
+"""Texts one after the other, and how often all of them."""
+
+
+def other_bombs() -> Mapping[str, tuple[tuple[str, ...], str, Parts]]:
+    """Name -> (command, file name, parts): logs, model files and saved answers made to hang."""
+    made: dict[str, tuple[tuple[str, ...], str, Parts]] = {}
+
+    def log(name: str, text: str | Iterable[str], times: int = 1) -> None:
+        parts = [text] if isinstance(text, str) else text
+        made[f"log-{name}"] = (("diagnose",), "run.log", (parts, times))
+
+    for i, printed in enumerate(PRINTED):
+        for j, filling in enumerate(FILLED):
+            log(f"{i}-{j}", f"{printed}{filling}\n", times=400)
+    log("newlines", "\n" * 1_000_000, times=1000)
+    log("one-line", "a=1 " * 100_000, times=200)
+    log("returns", "\r 10%|#  | 1/100 [00:50<07:30,  5.01s/it]", times=500_000)
+    log("shapes", (f"{LETTERS[i % 26] * (i % 900)} x=1\n" for i in range(90_000)))
+    log("names", (f"name{'a' * (i % 97)}_{i} = {i}\n" for i in range(400_000)))
+    log("ranks", (f"[rank{i}]: step: 1  tps: 5\n" for i in range(400_000)))
+    log("runs", "step: 2  loss: 1.0  tps: 5\nstep: 1  loss: 1.0  tps: 5\n", times=200_000)
+    log("tables", (f"| a{i} | b |\n|--|--|\n| 1 | 2 |\n" for i in range(100_000)))
+    log("headers", "| model | size | t/s |\n", times=300_000)
+    log("arguments", (f"  arg_{i} ......... {i}\n" for i in range(400_000)))
+    log("zeros", "\0" * 1_000_000, times=50)
+    log("bytes", "\ud7ff\u0800" * 100_000, times=50)
+    log("escapes", "\x1b" * 1_000_000, times=20)
+    log("numbers", "1" * 300 + " GB ", times=60_000)
+    log("steps", (f"step: {'9' * 12}  loss: 1.0  tps: {i}\n" for i in range(300_000)))
+    log("inf", "step: 1  loss: nan  tps: 1e999  mfu: 1e-999%\n", times=100_000)
+
+    def model(name: str, text: str) -> None:
+        made[f"model-{name}"] = (("model",), "config.json", ([text], 1))
+
+    for key in ("num_hidden_layers", "vocab_size", "hidden_size", "num_attention_heads"):
+        for j, value in enumerate(
+            ("9" * 4000, "1e308", "-1", "0", "1" + "0" * 18, '"' + "9" * 99 + '"')
+        ):
+            model(
+                f"{key}-{j}",
+                json.dumps(MODEL | {key: 0}).replace(f'"{key}": 0', f'"{key}": {value}'),
+            )
+    model("deep", '{"text_config": ' * 100_000)
+    model("list", json.dumps(MODEL | {"layer_types": ["full_attention"] * 2_000_000}))
+    model("keys", json.dumps(MODEL | {f"k{i}": i for i in range(400_000)}))
+    model("types", json.dumps(MODEL | {"layer_types": [["a"] * 100] * 10_000}))
+    model("long", json.dumps(MODEL | {"architectures": ["A" * 5_000_000]}))
+    for name in ("launch", "compare"):
+        for j, text in enumerate(
+            ('{"result": ' * 90_000, "[" * 90_000, '{"inputs": ' + "9" * 300_000)
+        ):
+            made[f"answer-{name}{j}"] = ((name,), "a.json", ([text], 1))
+    return made
+
+
+def bombed(
+    file: str, parts: Parts, command: tuple[str, ...] = ("launch-check",)
+) -> tuple[float, float, int, str]:
     """Read a bomb in a process of its own: seconds, peak bytes, exit code, standard error."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, file)
-        path.write_text(text, "utf-8")
-        words = ["launch-check", str(path), "--model", "llama3-8b", "--gpus", "8"]
+        with path.open("w", encoding="utf-8", newline="") as poured:
+            for _ in range(parts[1]):
+                poured.writelines(parts[0])
+        words = [*command, str(path)]
+        words += [str(path)] if command == ("compare",) else []
+        words += ["--model", "llama3-8b", "--gpus", "8"] if command == ("launch-check",) else []
         code = f"import sys; from gpuscale.cli.app import run; sys.exit(run({words!r}))"
         err = Path(folder, "err")
         with err.open("wb") as told:
@@ -516,7 +607,10 @@ def _waited(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int, reso
 
 def attack_bombs(names: list[str]) -> int:
     """Read the bombs; the number of those that took too long, too much, or ended otherwise."""
-    failures, known = 0, bombs()
+    failures = 0
+    check = ("launch-check",)
+    known = {name: (file, ([text], 1), check) for name, (file, text) in bombs().items()}
+    known |= {n: (file, parts, command) for n, (command, file, parts) in other_bombs().items()}
     for name in names or known:
         took_s, peak_bytes, code, err = bombed(*known[name])
         one_line = code != 2 or err.startswith("error: ") or len(err) == 300

@@ -44,6 +44,15 @@ def test_bombs_end_in_an_answer_or_one_line(name, tmp_path, monkeypatch):
         assert done.stdout == "" and done.stderr.startswith("error: ")
 
 
+@pytest.mark.parametrize("name", ["log-0-0", "log-1-0", "log-5-11", "log-inf", "model-deep"])
+def test_bombs_for_other_readers_end_too(name, tmp_path):
+    command, file, (parts, times) = tool["other_bombs"]()[name]
+    (tmp_path / file).write_text("".join(parts) * min(times, 1000))
+    done = invoke(*command, str(tmp_path / file), "--json")
+    assert done.returncode in (0, 1, 2)
+    assert done.returncode < 2 or done.stderr.startswith("error: ")
+
+
 @pytest.mark.parametrize("spends", ["time", "memory", "one text"])
 def test_what_no_reader_bounds_is_given_up(spends, monkeypatch):
     monkeypatch.setattr(guard, "MOST_S", 0.2)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 
 from gpuscale.core.diagnosis.facts import UNITS
 
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[ T]?|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
 _SPACE = re.compile(r"\s{2,}")
-_NUMBER = r"([-+]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+_NUMBER = r"([-+]?\d{1,25}(?:[,_]\d{3}){0,8}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,3})?)"
 _UNIT = r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*(?![\w/]))"
 _KEYED = re.compile(
     r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"]?"
     + _NUMBER
     + rf"\s?{_UNIT}?"
 )
-_BARE = re.compile(rf"{_NUMBER}\)?\s?{_UNIT}")
+_BARE = re.compile(rf"(?<![\w.]){_NUMBER}\)?\s?{_UNIT}")
 _SPAN = re.compile(
     r"\b(?:(\d+)\s?h(?:ours?)?\s?)?(\d+)\s?m(?:in|inutes?)?\s?(\d+(?:\.\d+)?)\s?s(?:ec|econds)?\b"
 )
@@ -120,6 +121,8 @@ def pairs_of(text: str, same: Mapping[str, str]) -> Iterator[Pair]:
         unit = word or ("" if strange else asked or (usual if known else ""))
         known = "" if strange else known
         value = float(hit[2].replace(",", "").replace("_", ""))
+        if not isfinite(value):
+            continue
         if known and usual == "frac" and not word:
             unit = "%" if value > 1.5 else "frac"
         taken.append(hit.span(2))

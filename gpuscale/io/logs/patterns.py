@@ -17,7 +17,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
 from gpuscale.io.toml import read_toml
 
-NUMBER = r"([-+]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+NUMBER = r"([-+]?\d{1,25}(?:[,_]\d{3}){0,8}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,3})?)"
 MARKS = {
     "#K": NUMBER + r"\s?([KMGBT]?)",
     "#": NUMBER,

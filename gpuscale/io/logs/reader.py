@@ -8,7 +8,7 @@ longer than `LONGEST`, all that is kept has a limit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -131,9 +131,13 @@ class _Reader:
 
     def take(self, whole: bytes) -> None:
         """Read whole lines; of a large log only those that may say something."""
-        lines = whole.split(b"\n")
         first, k = self.log.lines + 1, 0
-        for k in self._worth(whole, len(lines)):
+        worth = self._worth(whole)
+        if worth is not None and not worth and not self.open:
+            self.log.lines += whole.count(b"\n") + 1
+            return
+        lines = whole.split(b"\n")
+        for k in range(len(lines)) if worth is None else worth:
             if first + k <= self.read:
                 continue  # read below a header
             self.log.lines = max(self.log.lines, first + k)
@@ -145,9 +149,12 @@ class _Reader:
                 self.read = max(self.read, first + k)
         self.log.lines = first + len(lines) - 1
 
-    def _worth(self, whole: bytes, n: int) -> Iterable[int]:
+    def _worth(self, whole: bytes) -> list[int] | None:
+        """Lines that may say something; None for all."""
+        if whole.isspace():
+            return []
         if self.log.bytes_ < LARGE or len(whole) < 64:
-            return range(n)
+            return None
         if self.screen is None and not self.plain:
             try:
                 literals = (
@@ -158,7 +165,7 @@ class _Reader:
                 self.screen = Screen(literals, whole)
             except ImportError:
                 self.plain = True
-        return self.screen.lines(whole) if self.screen else range(n)
+        return self.screen.lines(whole) if self.screen else None
 
     def _one(self, raw: bytes, number: int, rows: bool = True) -> None:
         """Read a line."""

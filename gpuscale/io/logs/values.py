@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import isfinite
 
 from gpuscale.core.diagnosis.facts import COUNTS, UNITS
 from gpuscale.io.logs.patterns import Find
@@ -54,7 +55,7 @@ def made_of(find: Find, text: str) -> tuple[float | str, str, str, str] | None:
         value = float(first.replace(",", "").replace("_", ""))
     except ValueError:
         return None
-    if value < 0 and unit in ("%", "tokens/s", "ms", "s", "TFLOP/s", "&"):
+    if not isfinite(value) or value < 0 and unit in ("%", "tokens/s", "ms", "s", "TFLOP/s", "&"):
         return None  # -100 % stands for what was not computed
     if find.counted and len(groups) > 1 and groups[1]:
         value *= COUNTS[groups[1]]
