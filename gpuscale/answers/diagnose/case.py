@@ -287,10 +287,13 @@ def _kind(
         return "rl"
     if told("tuners", words):
         return "finetune"
-    told_so = names & {"mfu", "tflops_per_gpu"} or OF_TRAINING & set(settings)
+    told_so = names & TRAINED or OF_TRAINING & set(settings)
     return "pretrain" if software or told_so else ""
 
 
+TRAINED = {"mfu", "hfu", "tflops_per_gpu", "step_time", "steps_per_s", "samples_per_s"}
+TRAINED |= {"tokens_per_s_per_gpu"}
+"""Figures that only training has."""
 OF_TRAINING = frozenset(("recompute", "zero", "micro_batch", "global_batch", "vpp", "schedule"))
 """Settings that only a training job has."""
 OWN = (

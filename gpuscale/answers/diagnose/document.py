@@ -166,11 +166,12 @@ def _verdict(d: Diagnosis) -> str:
         costs = [f"{c.cause} costs {c.explains_factor:.2g}x" for c in of if c.gain_frac > 0.0]
         layout = f" Of its layout {', '.join(costs)}." if costs else ""
         return f"Normal for such a run ({because}): {_reach(d)}{layout}"
-    if d.verdict == "measurement":
-        return f"The figure itself is in doubt: {lead.title} ({lead.probability:.0%}){others}."
     if lead.probability >= SURE:
-        return f"Something to mend: {lead.title} ({lead.probability:.0%}){others}."
+        start = "Something to mend" if d.verdict == "fault" else "The figure itself is in doubt"
+        return f"{start}: {lead.title} ({lead.probability:.0%}){others}."
     names = ", ".join(c.cause for c in of)
+    if d.verdict == "measurement":
+        return f"Perhaps the figure itself is in doubt: {names}."
     if told:
         return f"Probably something to mend; what was said does not tell which of: {names}."
     return f"What was said tells nothing; most such complaints are a fault, first of {names}."
@@ -214,9 +215,8 @@ def _named(name: str) -> str:
 def _shown(f: Figure) -> str:
     """Write a figure without the unit that its name says."""
     shown = _figure(f.value, f.unit, f.name) if f.value is not None else f.text
-    return (
-        shown.removesuffix(f" {f.unit}") if "/s" in _named(f.name) and "B/s" not in shown else shown
-    )
+    of_name = "/s" in _named(f.name) and f.unit != "byte/s" and f.value is not None
+    return shown.rsplit(" ", 1)[0] if of_name else shown
 
 
 def _figures(a: Answered) -> list[tuple[str, str, str]]:

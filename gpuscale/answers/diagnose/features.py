@@ -26,6 +26,8 @@ NUMBERS = (
     "gpu_memory_utilization alloc_retries allocator_flushes cpu_threads loader_workers gpu_percent "
     "cpu_percent load_time"
 ).split()
+FAR = 1.3
+"""Times off from which an MFU alone is doubted."""
 SAID_NUMBERS = ("clients", "gpu_memory_utilization", "micro_batch", "seq_len", "pp", "tp")
 
 
@@ -86,7 +88,8 @@ def _figures(case: Case, f: Features) -> None:
     for name in ("regression", "first_run", "worsens"):
         if told(name, words):
             f[name] = "yes"
-    if case.figures and {x.quantity.symptom for x in case.figures} == {"mfu"}:
+    off = main is not None and main.ratio is not None and main.ratio > FAR
+    if off and {x.quantity.symptom for x in case.figures} == {"mfu"}:
         f["only_mfu"] = "yes"
     if told("on_cpu", case.gpu_name):
         f["on_cpu"] = "yes"

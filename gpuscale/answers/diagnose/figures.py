@@ -12,6 +12,9 @@ from gpuscale.io.causes import first_of, load_table
 from gpuscale.io.logs.pairs import unit_of
 
 MOST_TEXT = 4_000
+MOST_DIGITS = 40
+LEAST = 1e-30
+"""Figures of runs are within this and its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +145,11 @@ def numbers(text: str, usual: str) -> list[tuple[float, str]]:
         return [(int(part[1]) / int(part[2]), "")] if int(part[2]) else []
     found = []
     for hit in _NUMBER.finditer(text[:MOST_TEXT]):
-        value = float(hit[1].replace(",", "") or 0)
+        value = float(hit[1].replace(",", "")[:MOST_DIGITS] or 0)
         if hit[2]:
-            value = (value + float(hit[2].replace(",", ""))) / 2
+            value = (value + float(hit[2].replace(",", "")[:MOST_DIGITS])) / 2
+        if value and not LEAST < value < 1 / LEAST:
+            continue
         word = hit[3] or ""
         unit = word if word in UNITS else unit_of(word)
         if word and not unit and word.lower() in ("gpu", "gpus", "k", "m", "fp", "v"):
