@@ -8,7 +8,7 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
-from gpuscale.core.plan import elsewhere, pareto, remedy, sensitivity, solve
+from gpuscale.core.plan import pareto, remedy, sensitivity, solve
 from gpuscale.core.plan.batch import _divisible, sequences_for
 from gpuscale.core.plan.estimate import Estimate, run_of
 from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
@@ -264,33 +264,6 @@ def test_gpus_that_would_hold_a_job():
     assert found.n_gpus == 4 and found.change.startswith("4 GPUs, as TP ")
     assert found.layout is None and found.peak_bytes <= 40e9 and ", EP" not in found.change
     assert asked(4) == () == asked(8) and len(asked(2)) == 1
-
-
-def test_what_another_schedule_would_gain(monkeypatch):
-    """Of schedules that the software lacks, on layouts found; a percent is worth a line."""
-    times = {"zb-h1": 0.8, "dualpipe": 0.7}
-
-    def tried(problem, layout):
-        peak = 90.0 if layout.schedule == "dualpipe" else 50.0
-        return SimpleNamespace(step_s=times[layout.schedule], peak_bytes=peak)
-
-    monkeypatch.setattr(elsewhere, "estimate", tried)
-    monkeypatch.setattr(elsewhere, "against", lambda layout, facts: "no" if layout.tp > 1 else None)
-    facts = facts_of(load_model("llama3-8b").spec, 64, 64, 8)
-    soft = replace(facts.runs_on, name="X", schedules=("1f1b", "interleaved"))
-    problem = SimpleNamespace(facts=replace(facts, runs_on=soft), room_bytes=80.0)
-    result = SearchResult(best=found(1.0, pp=2), next_best=[found(1.1, pp=4, tp=2)])
-    gained = elsewhere.gain_elsewhere(problem, result)
-    assert (gained.schedule, gained.layout.schedule) == ("zb-h1", "zb-h1")
-    assert gained.gain_frac == pytest.approx(0.2) and gained.layout.vpp == 1
-    flat = SearchResult(best=found(1.0))
-    assert elsewhere.gain_elsewhere(problem, flat) is None
-    assert elsewhere.gain_elsewhere(problem, SearchResult()) is None
-    for time, worth in ((0.995, False), (0.99, True)):
-        times["zb-h1"] = time
-        assert (elsewhere.gain_elsewhere(problem, result) is not None) is worth
-    every = SimpleNamespace(facts=facts, room_bytes=80.0)
-    assert elsewhere.gain_elsewhere(every, result) is None
 
 
 # --- searches put together -----------------------------------------------------------------------

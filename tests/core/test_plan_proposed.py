@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.capabilities import ANY
-from gpuscale.core.plan.elsewhere import gain_elsewhere
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.burden import burdens, total
 from gpuscale.core.search.engine import search
@@ -52,13 +50,3 @@ def test_what_is_found_is_what_the_software_runs(software):
     problem, result = searched(software, n_gpus=64)
     for found in [result.best, *result.families.values(), *result.next_best]:
         assert against(found.layout, problem.facts) is None
-
-
-def test_another_schedule_gains_where_the_pipeline_waits():
-    problem, result = searched()
-    found = gain_elsewhere(problem, result)
-    if found is not None:
-        assert found.schedule not in problem.facts.runs_on.schedules and 0 < found.gain_frac < 1
-        assert against(found.layout, replace(problem.facts, runs_on=ANY)) is None
-    anything = replace(problem, facts=replace(problem.facts, runs_on=ANY))
-    assert gain_elsewhere(anything, result) is None

@@ -25,7 +25,6 @@ from gpuscale.core.step.attention import (
 )
 from gpuscale.core.step.data_parallel import (
     Shards,
-    data_parallel_s,
     dp_overlap_helps,
     exchanges_s,
     exposed_frac,
@@ -65,10 +64,9 @@ from gpuscale.core.step.operators import (
 from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, collective_s, gather_s, split_group
 from gpuscale.core.step.pipeline import pipeline_s
-from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
+from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes
 from gpuscale.core.step.step import (
     Stage,
-    StageTimes,
     add_times,
     breakdown,
     compose,
@@ -515,10 +513,14 @@ HIDES = replace(SW, dp_exposed_frac=0.25, dp_network_exposed_frac=0.1)
 # between two, 2 x 400 x 1/2 / 10 = 40 s: 54 s; summed, twice that.
 
 
+def windows(forward, backward, n_layers=1.0):
+    return StageTimes(forward, backward, n_layers, forward + backward, 0.0, 0.0)
+
+
 def replicated(zero, backward=1000.0, forward=1000.0, overlap=True, shards=APART, **changed):
     sw = replace(HIDES, **changed)
-    kept = {"forward_s": forward, "backward_s": backward, "overlap": overlap}
-    return replicated_s(HW, sw, shards, zero_stage=zero, precision="fp8", **kept)
+    layout = Layout(64, 64, zero_stage=zero, overlap_dp=overlap, precision="fp8")
+    return replicated_s(HW, sw, shards, layout, windows(forward, backward))
 
 
 def test_exchange_of_replicated_weights():
@@ -549,8 +551,9 @@ def test_exchange_of_sharded_states():
     # Megatron-Core: MXFP8 through the gradient buffer; its FSDP gathers what is multiplied
     assert gather_bytes(narrow, "mxfp8", 1) == 2.0 and gather_bytes(narrow, "mxfp8", 3) == 1.0
     assert gather_bytes(narrow, "nvfp4", 1) == 4.5 / 8  # packed, with its scales
-    assert close(reduced_s(HW, HIDES, APART, 1000.0, True), 0.25 * 54)
-    assert close(reduced_s(HW, HIDES, APART, 50.0, True), 4 + 12.5)
+    layout = Layout(64, 64, zero_stage=2)
+    assert close(reduced_s(HW, HIDES, APART, layout, windows(0.0, 1000.0)), 0.25 * 54)
+    assert close(reduced_s(HW, HIDES, APART, layout, windows(0.0, 50.0)), 4 + 12.5)
 
 
 def test_overlap_inside_a_domain_and_over_the_network():
@@ -563,8 +566,9 @@ def test_overlap_inside_a_domain_and_over_the_network():
 
 
 def sharded(forward=1000.0, backward=1000.0, hw=HW, shards=APART, sw=HIDES, **changed):
-    kept = {"n_layers": 6.0, "overlap": True, "precision": "bf16"} | changed
-    return sharded_s(hw, sw, shards, forward_s=forward, backward_s=backward, **kept)
+    n_layers, overlap = changed.pop("n_layers", 6.0), changed.pop("overlap", True)
+    layout = Layout(64, 64, zero_stage=3, overlap_dp=overlap, **changed)
+    return sharded_s(hw, sw, shards, layout, windows(forward, backward, n_layers))
 
 
 def test_exchange_of_sharded_weights():
@@ -596,8 +600,8 @@ def test_every_layer_of_sharded_weights_is_a_call():
 
 
 def hybrid(hw, sw, shards, backward=1000.0, overlap=True, forward=1000.0, precision="bf16"):
-    windows = {"forward_s": forward, "backward_s": backward}
-    return hybrid_s(hw, sw, shards, **windows, overlap=overlap, precision=precision)
+    layout = Layout(64, 64, zero_stage=3, overlap_dp=overlap, precision=precision)
+    return hybrid_s(hw, sw, shards, layout, windows(forward, backward))
 
 
 def test_groups_of_hybrid_sharding_sum_their_gradients():
@@ -618,10 +622,11 @@ def test_groups_of_hybrid_sharding_sum_their_gradients():
 def test_buckets_are_calls():
     hw, sw = H100, replace(HIDES, bucket_params=5e5)
     dense = SHARDS._replace(dense_params=4e6, expert_params=0.0)
-    once = replicated_s(hw, sw, dense, 0, 1e3, 1e3, False, "bf16")
+    apart = Layout(64, 64, zero_stage=0, overlap_dp=False)
+    once = replicated_s(hw, sw, dense, apart, windows(1e3, 1e3))
     assert close(once, gather_s(hw, 8, 1, 8e6, reduce_all=True, calls=8.0))
     more = replace(sw, bucket_params_per_rank=1.25e5)  # 1e6 of 8 ranks
-    once = replicated_s(hw, more, dense, 0, 1e3, 1e3, False, "bf16")
+    once = replicated_s(hw, more, dense, apart, windows(1e3, 1e3))
     assert close(once, gather_s(hw, 8, 1, 8e6, reduce_all=True, calls=4.0))
     apart = hybrid(hw, sw, dense._replace(shard_ranks=2), 1e3, False)
     assert close(apart, gather_s(hw, 4, 2, 4e6, reduce_all=True, calls=4.0))
@@ -631,7 +636,7 @@ def test_chunks_of_a_pipeline_have_each_other_s_passes_to_hide_behind():
     """Pipeline of 4 and 2 chunks: the last 4 micro-batches of one, then the last chunk's own."""
     slow = SHARDS._replace(dense_params=1e12, expert_params=0.0)
     layout = Layout(64, 64, tp=1, pp=4, dp=8, vpp=2, zero_stage=0)
-    kept = {"shards": slow, "forward_s": 1.0, "backward_s": 2.0, "n_layers": 4}
+    kept = {"shards": slow, "stages": windows(1.0, 2.0, 4)}
     hides = replace(HIDES, dp_exposed_frac=0.0, dp_network_exposed_frac=0.0)
     plain = exchanges_s(HW, hides, replace(layout, vpp=1), **kept)[1]
     assert close(plain - exchanges_s(HW, hides, layout, **kept)[1], 2.0 * 0.5 * 3)
@@ -639,12 +644,13 @@ def test_chunks_of_a_pipeline_have_each_other_s_passes_to_hide_behind():
 
 def test_groups_of_a_layout():
     layout = Layout(64, 64, tp=2, cp=2, dp=4, ep=2, etp=2)
+    held = windows(0.0, 0.0)._replace(dense_params=1.0, expert_params=2.0)
     want = Shards(1.0, 2.0, 8, 4, 2, 4, shard_ranks=8, expert_shard_ranks=4)
-    assert shards_of(layout, 1.0, 2.0, 8) == want
+    assert shards_of(layout, held, 8) == want
     small, large = (replace(layout, shard_group_size=n) for n in (4, 64))
-    assert shards_of(small, 1.0, 2.0, 8) == want._replace(shard_ranks=4, expert_shard_ranks=2)
-    assert shards_of(large, 1.0, 2.0, 8) == want
-    assert shards_of(replace(layout, ep=64), 1.0, 2.0, 8).expert_ranks == 1
+    assert shards_of(small, held, 8) == want._replace(shard_ranks=4, expert_shard_ranks=2)
+    assert shards_of(large, held, 8) == want
+    assert shards_of(replace(layout, ep=64), held, 8).expert_ranks == 1
 
 
 @pytest.mark.parametrize(
@@ -659,12 +665,10 @@ def test_groups_of_a_layout():
 )
 def test_exchanges_of_a_micro_batch_and_of_a_step(zero, pp, each, once):
     layout = Layout(64, 24, dp=8, pp=pp, zero_stage=zero)
-    kept = {"forward_s": 900.0, "backward_s": 1000.0, "n_layers": 6.0}
-    found = exchanges_s(HW, HIDES, layout, APART, **kept)
+    beside = windows(900.0, 1000.0, 6.0)
+    found = exchanges_s(HW, HIDES, layout, APART, beside)
     assert found == (pytest.approx(each), pytest.approx(once))
-    total = data_parallel_s(HW, HIDES, layout, APART, **kept)
-    assert total == pytest.approx(3 * each + once)  # 24 sequences over 8 ranks
-    apart = exchanges_s(HW, HIDES, replace(layout, overlap_dp=False), APART, **kept)
+    apart = exchanges_s(HW, HIDES, replace(layout, overlap_dp=False), APART, beside)
     assert apart == (pytest.approx(4 * each), pytest.approx(4 * once))
 
 

@@ -21,6 +21,7 @@ from gpuscale.core.step.operators import linear_s, matmul_s
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s, split_group
 from gpuscale.core.step.pipeline import pipeline_s
+from gpuscale.core.step.records import StageTimes
 from gpuscale.core.step.step import breakdown, shape_of
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -296,7 +297,10 @@ def test_zero_1_moves_what_an_all_reduce_moves():
     sw = ideal_software(records("dgx-h100", "megatron-core")[1])
     sw = replace(sw, overlap_gather=False)
     shards = Shards(1e9, 0.0, 16, 1, 1, 1, 16, 1)
-    plain, sharded = (replicated_s(hw, sw, shards, z, 0.0, 0.0, True, "bf16") for z in (0, 1))
+    none = StageTimes(0.0, 0.0, 1, 0.0, 0.0, 0.0)
+    plain, sharded = (
+        replicated_s(hw, sw, shards, Layout(64, 64, zero_stage=z), none) for z in (0, 1)
+    )
     assert plain == pytest.approx(sharded)
 
 

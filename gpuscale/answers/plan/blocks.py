@@ -14,6 +14,7 @@ from gpuscale.answers.plan.text import (
     memory_interval_text,
     memory_text,
     number,
+    passed_text,
     percent,
     seconds,
     short,
@@ -48,6 +49,7 @@ def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
 
 def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Facts:
     """Section 1: the answer."""
+    o = r.passed_over
     peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
     if not site_measured:
@@ -60,6 +62,7 @@ def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Fac
             if len(set(r.stage_layers)) > 1
             else []
         ),
+        *([("passed over", short(o.layout), passed_text(o))] if o else []),
         ("step, expected", seconds(r.step_s), f"{WORDS[r.maturity]}, {low_high}"),
         *maturity_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),

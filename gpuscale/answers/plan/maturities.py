@@ -85,18 +85,6 @@ def step_text(r: PlanResult) -> str:
     return "; ".join([*(f"{seconds(m.step_s)} {_if(m)}" for m in _others(r)), own])
 
 
-def run_text(r: PlanResult) -> str:
-    """Say what the tokens take, for the same maturities."""
-    assert r.run is not None
-    found = [(m.days or 0.0, m.usd, " " + _if(m)) for m in _others(r)]
-    own = f" {WORDS[r.maturity]}" if r.tuned is not None else ""
-    found.append((r.run.expected_days, r.run.usd, own))
-    return "; ".join(
-        span(days) + (f" and {format_si(usd, 'usd')}" if usd is not None else "") + when
-        for days, usd, when in found
-    )
-
-
 def run_of(m: ByMaturity) -> str:
     """Length and price of the run at the end of a line; empty where none is known."""
     if m.days is None:

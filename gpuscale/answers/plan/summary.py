@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.blocks import days
 from gpuscale.answers.plan.maturities import run_of, step_text
-from gpuscale.answers.plan.text import degrees, details, number, percent, seconds, short
+from gpuscale.answers.plan.text import (
+    degrees,
+    details,
+    number,
+    passed_text,
+    percent,
+    seconds,
+    short,
+)
 from gpuscale.answers.summary import bottleneck, cost_points, memory_point, taken_points, tone_of
 from gpuscale.core.quantity import format_time
 from gpuscale.core.step.maturity import WORDS
@@ -23,11 +31,12 @@ if TYPE_CHECKING:
 def plan_summary(case: Case, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
     tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
+    o = r.passed_over
     points = [
         Point("verdict", verdict(case, r), tone=tone),
         *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
         Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
-        *_passed_over(r),
+        *([Point("passed over", short(o.layout), passed_text(o))] if o else []),
         *_time_points(r),
         memory_point(r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80, tone),
         *(cost_points(r.bill) if r.fits else []),
@@ -55,15 +64,6 @@ def verdict(case: Case, r: PlanResult) -> str:
         return f"{where} fits {less}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
     near = "may not fit" if r.peak_bytes * r.memory_interval_factor_80 > r.capacity_bytes else ""
     return f"{where} {near or 'fits'}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
-
-
-def _passed_over(r: PlanResult) -> list[Point]:
-    """Name the fastest layout, where a simpler one is proposed."""
-    f = r.passed_over
-    if f is None:
-        return []
-    note = f"{100 * f.gain_frac:.1f} % faster by the model; experts avoid {', '.join(f.risks)}"
-    return [Point("passed over", short(f.layout), note)]
 
 
 def _step_note(r: PlanResult) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import PlanResult
+    from gpuscale.core.plan.records import PassedOver, PlanResult
     from gpuscale.core.search.results import Counts
 
 
@@ -164,6 +164,12 @@ def memory_interval_text(r: PlanResult) -> str:
     if r.fits and r.layout.zero_stage == 3 and r.peak_bytes > NEAR_FULL_FRAC * r.hbm_bytes:
         text += f"; above {NEAR_FULL_FRAC:.0%} of the HBM a step may take 10 to 24 % longer"
     return text
+
+
+def passed_text(passed: PassedOver) -> str:
+    """Say what the fastest layout would gain, and what experts avoid in it."""
+    gain = f"{100 * passed.gain_frac:.1f} % faster by the model"
+    return f"{gain}; experts avoid {', '.join(passed.risks)}"
 
 
 def counts_text(counts: Counts, interrupted: bool = False) -> str:

@@ -30,20 +30,18 @@ from gpuscale.answers.plan.case import (
     solve,
 )
 from gpuscale.answers.plan.idle import of_at_most
-from gpuscale.answers.plan.maturities import run_text, step_text, taken
+from gpuscale.answers.plan.maturities import taken
 from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
-from gpuscale.answers.plan.summary import plan_summary
+from gpuscale.answers.plan.summary import plan_summary, verdict
 from gpuscale.answers.plan.terms import terms_of
-from gpuscale.answers.plan.text import counts_text, degrees, number, percent, seconds, short
+from gpuscale.answers.plan.text import counts_text, number
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import launched, saved_job
-from gpuscale.core.plan.elsewhere import gain_elsewhere
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
 from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
-from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
 
@@ -184,33 +182,6 @@ def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout 
     return best_or_closest(case, result)
 
 
-def _passed_over_line(r: PlanResult) -> list[Block]:
-    """Name the fastest layout, where a simpler one is proposed, with its gain and its risks."""
-    if r.passed_over is None:
-        return []
-    f = r.passed_over
-    return [
-        Text(
-            f"Passed over, {100 * f.gain_frac:.1f} % faster by the model: {short(f.layout)}, "
-            f"{seconds(f.step_s)}; experts avoid {', '.join(f.risks)}."
-        )
-    ]
-
-
-def _elsewhere_line(case: Case, result: SearchResult) -> list[Block]:
-    """Say what a schedule that the software lacks would gain."""
-    found = None if result.interrupted else gain_elsewhere(case.problem, result)
-    if found is None:
-        return []
-    name = case.problem.facts.runs_on.name
-    return [
-        Text(
-            f"With {found.schedule} at least {-100 * found.gain_frac:.1f} %; {name} has none "
-            "(--software any searches all)."
-        )
-    ]
-
-
 def _job_document(case: Case, request: Request) -> Document:
     found = said_job(used_job(case, request), request)
     return Document(
@@ -220,27 +191,6 @@ def _job_document(case: Case, request: Request) -> Document:
         [Text(found.job_toml.rstrip())],
         warnings=(*case.loaded.warnings, *case.left_out),
     )
-
-
-def headline(case: Case, r: PlanResult) -> str:
-    """Section 1: the answer in one sentence."""
-    where = (
-        f"{case.loaded.model.name} on {case.n_gpus:,} {case.loaded.gpu.name} ({case.cluster.name})"
-    )
-    if not r.fits:
-        return (
-            f"{where}: nothing fits. Closest is {degrees(r.layout)} ({r.family}), which needs "
-            f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} a GPU: {gb(-r.headroom_bytes)} too much."
-        )
-    text = (
-        f"{where}: {degrees(r.layout)}; a step takes {step_text(r)}, roofline "
-        f"{seconds(r.roofline_s)}, MFU {percent(r.mfu)}"
-    )
-    if r.headroom_bytes < 0.0:
-        text += f", if its memory is {gb(-r.headroom_bytes)} less than expected"
-    if r.run is not None:
-        text += f"; {number(r.run.tokens)} tokens take {run_text(r)}"
-    return text + "."
 
 
 def batch_line(case: Case, r: PlanResult, settings: tuple[str, ...] = ()) -> str:
@@ -273,17 +223,15 @@ def document_of(
 ) -> Document:
     """Lay the answer out."""
     figures: list[Block] = [
-        Text(headline(case, r)),
+        Text(verdict(case, r)),
         answer_facts(r, best, case.problem.hardware.site_factor != 1.0),
         Text(batch_line(case, r, taken(case.problem.facts.settings, request).words)),
     ]
-    figures[1:1] = _passed_over_line(r)
     if idle is not None and (line := idle.line(case, r.tokens_per_s)):
         figures.insert(1, Text(line))
     others: list[Block] = [alternatives_table(r)] if r.alternatives else []
     if slow := ", ".join(r.slow_families):
         others.append(Text(f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {slow}."))
-    others += _elsewhere_line(case, result)
     headroom = request.objective == "memory-headroom" and r.fits
     others += [Text(HEADROOM_NOTE)] if headroom else []
     details: dict[str, list[Block]] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
-from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.layout import Layout
+from gpuscale.core.rules import Facts
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import states_floor_bytes
 from gpuscale.core.search.families import family
@@ -41,19 +42,8 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
         kept = _least_tails(problem, grid.pp, tails)
         states = tuple(sp.least_states(kept))
         for ep, etp in sp.expert_degrees(space, problem.facts, grid):
-            layout = make_layout(
-                problem.facts,
-                grid,
-                ep=ep,
-                etp=etp,
-                micro_batch_size=batches[0],
-                sequence_parallel=False,
-                precision=space.precision[0],
-                recompute=("none", None),
-                overlap_tp=True,
-                order=DEFAULT_ORDER,
-                tail=kept[0],
-            )
+            first = ("none", None), False, space.precision[0]
+            layout = _written(problem.facts, (grid, ep, etp), batches[0], kept[0], *first)
             dealt = tuple(dict.fromkeys(t.vpp for t in kept))
             floor = states_floor_bytes(problem, layout, states, dealt)
             bounds[grid, ep, etp] = (floor, kept, batches[0])
@@ -63,7 +53,7 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
             if name not in names or (name in found and floor >= found[name].peak_bytes):
                 continue
             best = min(
-                _variants(problem, space, grid=grid, ep=ep, etp=etp, batch=batch, tail=tail),
+                _variants(problem, space, (grid, ep, etp), batch, tail),
                 key=lambda c: c.peak_bytes,
                 default=None,
             )
@@ -91,28 +81,35 @@ def _least_tails(p: Problem, pp: int, tails: list[Tail]) -> list[Tail]:
     return list(least.values())
 
 
+def _written(
+    facts: Facts,
+    at: tuple[Grid, int, int],
+    batch: int,
+    tail: Tail,
+    recompute: tuple[str, int | None],
+    *split: Any,
+) -> Layout:
+    sequence_parallel, precision = split
+    return make_layout(
+        facts,
+        at[0],
+        tail,
+        recompute,
+        ep=at[1],
+        etp=at[2],
+        micro_batch_size=batch,
+        sequence_parallel=sequence_parallel,
+        precision=precision,
+    )
+
+
 def _variants(
-    p: Problem, space: Space, grid: Grid, ep: int, etp: int, batch: int, tail: Tail
+    p: Problem, space: Space, at: tuple[Grid, int, int], batch: int, tail: Tail
 ) -> list[Closest]:
     choices = itertools.product(
-        sp.sequence_parallels(space, p.facts, grid),
+        sp.recomputes(space, p.facts, at[0].pp),
+        sp.sequence_parallels(space, p.facts, at[0]),
         space.precision,
-        sp.recomputes(space, p.facts, grid.pp),
     )
-    layouts = [
-        make_layout(
-            p.facts,
-            grid,
-            ep=ep,
-            etp=etp,
-            micro_batch_size=batch,
-            sequence_parallel=seq,
-            precision=precision,
-            recompute=recompute,
-            overlap_tp=True,
-            order=DEFAULT_ORDER,
-            tail=tail,
-        )
-        for seq, precision, recompute in choices
-    ]
+    layouts = [_written(p.facts, at, batch, tail, *choice) for choice in choices]
     return [Closest(peak_bytes(p, layout), layout) for layout in layouts]

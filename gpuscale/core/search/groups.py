@@ -99,18 +99,19 @@ class Groups:
 
     def layout(self, group: Group, recompute: Recompute, overlap_tp: bool, tail: Tail) -> Layout:
         """Write one layout of a group."""
+        grid, ep, etp, b, sequence_parallel, precision, order = group
         return make_layout(
             self.problem.facts,
-            group.grid,
-            ep=group.ep,
-            etp=group.etp,
-            micro_batch_size=group.micro_batch_size,
-            sequence_parallel=group.sequence_parallel,
-            precision=group.precision,
-            recompute=recompute,
+            grid,
+            tail,
+            recompute,
+            ep=ep,
+            etp=etp,
+            micro_batch_size=b,
+            sequence_parallel=sequence_parallel,
+            precision=precision,
             overlap_tp=overlap_tp,
-            order=group.order,
-            tail=tail,
+            order=order,
         )
 
     def kinds(self, grid: Grid) -> list[Kind]:

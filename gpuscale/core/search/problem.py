@@ -14,13 +14,11 @@ from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import Facts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
-from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
 from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.offload import copies_s, offloads
-from gpuscale.core.step.optimizer import optimizer_s
-from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
-from gpuscale.core.step.step import StageTimes, recomputed, step_terms
+from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes
+from gpuscale.core.step.step import after_passes_s, recomputed, step_terms
 
 if TYPE_CHECKING:
     from gpuscale.core.memory.facts import ModelFacts
@@ -252,22 +250,7 @@ def step_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
 
 def exchange_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
     """Exposed data-parallel exchange and optimizer of a step, as `step_s` counts them. [s]."""
-    shards = shards_of(
-        layout, stages.dense_params, stages.expert_params, p.hardware.scaleup_domain_gpus
-    )
-    exposed = data_parallel_s(
-        p.hardware,
-        p.software,
-        layout=layout,
-        shards=shards,
-        forward_s=stages.fwd_s,
-        backward_s=stages.bwd_s,
-        n_layers=stages.n_layers,
-    )
-    update = optimizer_s(
-        p.hardware, p.software, shards, layout.zero_stage, layout.offload_optimizer
-    )
-    return exposed + update
+    return sum(after_passes_s(p.hardware, p.software, layout, stages))
 
 
 def peak_bytes(p: Problem, layout: Layout, dealt: int | None = None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.rules import Facts
@@ -89,43 +89,16 @@ def grid_of(layout: Layout) -> tuple[int, ...]:
 
 
 def make_layout(
-    facts: Facts,
-    grid: Grid,
-    ep: int,
-    etp: int,
-    micro_batch_size: int,
-    sequence_parallel: bool,
-    precision: str,
-    recompute: tuple[str, int | None],
-    overlap_tp: bool,
-    order: str,
-    tail: Tail,
+    facts: Facts, grid: Grid, tail: Tail, recompute: tuple[str, int | None], **rest: Any
 ) -> Layout:
-    """Write the dimensions of the walk as a layout."""
+    """Write the dimensions of the walk as a layout; `rest`: fields that neither of them has."""
     return Layout(
         seq_len=facts.seq_len,
         global_batch_size=facts.global_batch_size,
-        micro_batch_size=micro_batch_size,
-        tp=grid.tp,
-        cp=grid.cp,
-        ep=ep,
-        etp=etp,
-        pp=grid.pp,
-        vpp=tail.vpp,
-        dp=grid.dp,
-        zero_stage=tail.zero_stage,
-        shard_group_size=tail.shard_group_size,
-        sequence_parallel=sequence_parallel,
         recompute=recompute[0],
         recompute_layers=recompute[1],
-        schedule=tail.schedule,
-        precision=precision,
-        cp_kind=grid.cp_kind,
-        overlap_tp=overlap_tp,
-        overlap_dp=tail.overlap_dp,
-        overlap_pp=tail.overlap_pp,
-        offload_optimizer=tail.offload_optimizer,
-        offload_activations=tail.offload_activations,
-        order=order,
         stage_layers=facts.stages_given(grid.pp, tail.vpp),
+        **grid._asdict(),
+        **tail._asdict(),
+        **rest,
     )

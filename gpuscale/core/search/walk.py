@@ -40,8 +40,8 @@ from gpuscale.core.search.results import (
 )
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
-from gpuscale.core.step.records import Shape
-from gpuscale.core.step.step import StageTimes, shape_of
+from gpuscale.core.step.records import Shape, StageTimes
+from gpuscale.core.step.step import shape_of
 
 ALIKE = 1.0 + 1e-12
 """Times whose ratio is less are the same but for rounding."""

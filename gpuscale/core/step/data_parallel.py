@@ -12,7 +12,7 @@ from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import gather_s, split_group
 from gpuscale.core.step.ranks import strides
-from gpuscale.core.step.records import Hardware, Software
+from gpuscale.core.step.records import Hardware, Software, StageTimes
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -104,15 +104,7 @@ def gather_bytes(sw: Software, precision: str, zero_stage: int) -> float:
 
 
 def replicated_s(
-    hw: Hardware,
-    sw: Software,
-    shards: Shards,
-    zero_stage: int,
-    forward_s: float,
-    backward_s: float,
-    overlap: bool,
-    precision: str,
-    n_layers: float = 1.0,
+    hw: Hardware, sw: Software, shards: Shards, layout: Layout, stages: StageTimes
 ) -> float:
     """Exposed exchange once per step for ZeRO stages 0 to 2 (Rajbhandari et al. 2020).
 
@@ -121,76 +113,59 @@ def replicated_s(
     overlaps them (Megatron-Core, `overlap_param_gather`), else with the gradients. Stage 2
     reduces the gradients of the other micro-batches too: `reduced_s`. [s].
     """
-    c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
+    c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, layout.overlap_dp)
+    passes, zero_stage = window_passes(layout), layout.zero_stage
+    forward_s, backward_s = stages.fwd_s * passes, stages.bwd_s * passes
+    whole = zero_stage == 0 or sw.zero1_all_reduce
+    grads = _both(hw, sw, shards, sw.gradient_bytes, stages.n_layers, reduce_all=whole)
     if zero_stage == 0:
-        return exposed_s(
-            backward_s, _both(hw, sw, shards, sw.gradient_bytes, n_layers, reduce_all=True), c
-        )
-    weights = _both(hw, sw, shards, gather_bytes(sw, precision, zero_stage), n_layers)
+        return exposed_s(backward_s, grads, c)
+    width = gather_bytes(sw, layout.precision, zero_stage)
+    weights = _both(hw, sw, shards, width, stages.n_layers)
     if sw.zero1_all_reduce:
-        grads = _both(hw, sw, shards, sw.gradient_bytes, n_layers, reduce_all=True)
         return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
-    grads = _both(hw, sw, shards, sw.gradient_bytes, n_layers)
     if sw.overlap_gather:
         return exposed_s(backward_s, grads, c) + exposed_s(forward_s, weights, c)
     return exposed_s(backward_s, grads + weights, c)
 
 
 def reduced_s(
-    hw: Hardware,
-    sw: Software,
-    shards: Shards,
-    window_s: float,
-    overlap: bool,
-    n_layers: float = 1.0,
+    hw: Hardware, sw: Software, shards: Shards, layout: Layout, stages: StageTimes
 ) -> float:
     """Exposed reduction of the gradients of ONE micro-batch under ZeRO-2. [s].
 
     Gradients are kept as shards, so every backward pass reduces its own (DeepSpeed,
     `stage_1_and_2.py`: `reduce_independent_p_g_buckets_and_remove_grads`; ZeRO, section 7.2).
     """
-    c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, overlap)
-    return exposed_s(window_s, _both(hw, sw, shards, sw.gradient_bytes, n_layers), c)
+    c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, layout.overlap_dp)
+    grads = _both(hw, sw, shards, sw.gradient_bytes, stages.n_layers)
+    return exposed_s(stages.bwd_s, grads, c)
 
 
 def sharded_s(
-    hw: Hardware,
-    sw: Software,
-    shards: Shards,
-    forward_s: float,
-    backward_s: float,
-    n_layers: float,
-    overlap: bool,
-    precision: str,
+    hw: Hardware, sw: Software, shards: Shards, layout: Layout, stages: StageTimes
 ) -> float:
     """Exposed exchange of ONE micro-batch with sharded weights (ZeRO-3, FSDP).
 
-    `forward_s` and `backward_s` are the windows of the stage; each layer is a call of its own. [s].
+    The passes of the stage are its windows; each layer is a call of its own. [s].
     """
-    n = shards.shard_ranks
+    n, stride = shards.shard_ranks, shards.dense_stride
     if n <= 1:
         return 0.0
-    c = exposed_frac(hw, sw, n, shards.dense_stride, overlap)
-    params = shards.dense_params
-    calls = max(1.0, n_layers * sw.gathers_per_layer)
-    weight_bytes = params * gather_bytes(sw, precision, 3)
-    gather = gather_s(hw, n, shards.dense_stride, weight_bytes, calls=calls)
-    reduce = gather_s(hw, n, shards.dense_stride, params * sw.gradient_bytes, calls=calls)
+    c = exposed_frac(hw, sw, n, stride, layout.overlap_dp)
+    params, layers = shards.dense_params, max(1.0, stages.n_layers)
+    calls = max(1.0, stages.n_layers * sw.gathers_per_layer)
+    weight_bytes = params * gather_bytes(sw, layout.precision, 3)
+    gather = gather_s(hw, n, stride, weight_bytes, calls=calls)
+    reduce = gather_s(hw, n, stride, params * sw.gradient_bytes, calls=calls)
     size, stride = 2.0 * shards.expert_params, shards.expert_stride
-    more = gather_s(hw, shards.expert_shard_ranks, stride, size, calls=max(1.0, n_layers))
+    more = gather_s(hw, shards.expert_shard_ranks, stride, size, calls=layers)
     gather, reduce = gather + more, reduce + more
-    return exposed_s(forward_s, gather, c) + exposed_s(backward_s, gather + reduce, c)
+    return exposed_s(stages.fwd_s, gather, c) + exposed_s(stages.bwd_s, gather + reduce, c)
 
 
 def hybrid_s(
-    hw: Hardware,
-    sw: Software,
-    shards: Shards,
-    forward_s: float,
-    backward_s: float,
-    overlap: bool,
-    precision: str,
-    n_layers: float = 1.0,
+    hw: Hardware, sw: Software, shards: Shards, layout: Layout, stages: StageTimes
 ) -> float:
     """All-reduce of the gradient shards between the shard groups of HSDP, once per step. [s].
 
@@ -213,26 +188,24 @@ def hybrid_s(
     replicas, stride = between.dense_ranks, between.dense_stride
     if replicas <= 1:
         return 0.0
-    c = exposed_frac(hw, sw, replicas, stride, overlap)
+    c, n_layers = exposed_frac(hw, sw, replicas, stride, layout.overlap_dp), stages.n_layers
     grads = _both(hw, sw, between, sw.gradient_bytes, n_layers, reduce_all=not sw.outer_shards)
-    exposed = exposed_s(backward_s, grads, c)
+    exposed = exposed_s(stages.bwd_s, grads, c)
     if sw.outer_shards:
-        weights = _both(hw, sw, between, gather_bytes(sw, precision, 3), n_layers)
-        exposed += exposed_s(forward_s, weights, c)
+        weights = _both(hw, sw, between, gather_bytes(sw, layout.precision, 3), n_layers)
+        exposed += exposed_s(stages.fwd_s, weights, c)
     return exposed
 
 
-def shards_of(
-    layout: Layout, dense_params: float, expert_params: float, domain_gpus: int
-) -> Shards:
-    """Return the data-parallel groups of a rank that holds so many weights."""
+def shards_of(layout: Layout, stages: StageTimes, domain_gpus: int) -> Shards:
+    """Return the data-parallel groups of a rank that holds the weights of the widest stage."""
     ranks = layout.dp * layout.cp
     expert_ranks = max(1, ranks * layout.tp // (layout.ep * layout.etp))
     shard = min(ranks, layout.shard_group_size or ranks)
     at = strides(layout, domain_gpus)
     return Shards(
-        dense_params=dense_params,
-        expert_params=expert_params,
+        dense_params=stages.dense_params,
+        expert_params=stages.expert_params,
         dense_ranks=ranks,
         expert_ranks=expert_ranks,
         dense_stride=at.dense,
@@ -261,73 +234,14 @@ def window_passes(layout: Layout) -> float:
 
 
 def exchanges_s(
-    hw: Hardware,
-    sw: Software,
-    layout: Layout,
-    shards: Shards,
-    forward_s: float,
-    backward_s: float,
-    n_layers: float,
+    hw: Hardware, sw: Software, layout: Layout, shards: Shards, stages: StageTimes
 ) -> tuple[float, float]:
     """Exposed data-parallel communication of each micro-batch, and once per step. [s]."""
-    overlap = layout.overlap_dp
-    if layout.zero_stage < 3:
-        passes = window_passes(layout)
-        once = replicated_s(
-            hw,
-            sw,
-            shards=shards,
-            zero_stage=layout.zero_stage,
-            forward_s=forward_s * passes,
-            backward_s=backward_s * passes,
-            overlap=overlap,
-            precision=layout.precision,
-            n_layers=n_layers,
-        )
-        if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
-            return 0.0, once
-        each = reduced_s(hw, sw, shards, backward_s, overlap, n_layers)
-        return each, once - each
-    per_micro = sharded_s(
-        hw,
-        sw,
-        shards=shards,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        n_layers=n_layers,
-        overlap=overlap,
-        precision=layout.precision,
-    )
-    between = hybrid_s(
-        hw,
-        sw,
-        shards,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        overlap=overlap,
-        precision=layout.precision,
-        n_layers=n_layers,
-    )
-    return per_micro, between
-
-
-def data_parallel_s(
-    hw: Hardware,
-    sw: Software,
-    layout: Layout,
-    shards: Shards,
-    forward_s: float,
-    backward_s: float,
-    n_layers: float,
-) -> float:
-    """Exposed data-parallel communication of the whole step. [s]."""
-    per_micro, once = exchanges_s(
-        hw,
-        sw,
-        layout=layout,
-        shards=shards,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        n_layers=n_layers,
-    )
-    return layout.n_micro_batches * per_micro + once
+    if layout.zero_stage == 3:
+        each = sharded_s(hw, sw, shards, layout, stages)
+        return each, hybrid_s(hw, sw, shards, layout, stages)
+    once = replicated_s(hw, sw, shards, layout, stages)
+    if layout.zero_stage < 2 or layout.pp > 1:  # a pipeline accumulates whole gradients
+        return 0.0, once
+    each = reduced_s(hw, sw, shards, layout, stages)
+    return each, once - each

@@ -181,6 +181,22 @@ class LayerTime(NamedTuple):
     offload_s: float = 0.0
 
 
+class StageTimes(NamedTuple):
+    """What the time of a step depends on, of all stages of a layout and one micro-batch."""
+
+    fwd_s: float  # of the heaviest stage
+    bwd_s: float
+    n_layers: int
+    all_stages_s: float  # forward and backward through all of them
+    dense_params: float  # of the stage with the most weights, on one rank
+    expert_params: float
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward of one micro-batch on the heaviest stage. [s]."""
+        return self.fwd_s + self.bwd_s
+
+
 PARTS = (
     "matmul_s",
     "attention_s",

@@ -14,7 +14,7 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import layout_activations
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
-from gpuscale.core.step.data_parallel import data_parallel_s, shards_of
+from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
@@ -23,7 +23,15 @@ from gpuscale.core.step.optimizer import optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.ranks import strides
-from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software, StepResult
+from gpuscale.core.step.records import (
+    Breakdown,
+    Hardware,
+    LayerTime,
+    Shape,
+    Software,
+    StageTimes,
+    StepResult,
+)
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -257,22 +265,6 @@ def _stage(
     return Stage(add_times(parts), held.dense_params, held.expert_params, held.n_layers)
 
 
-class StageTimes(NamedTuple):
-    """What the time of a step depends on, of all stages of a layout and one micro-batch."""
-
-    fwd_s: float  # of the heaviest stage
-    bwd_s: float
-    n_layers: int
-    all_stages_s: float  # forward and backward through all of them
-    dense_params: float  # of the stage with the most weights, on one rank
-    expert_params: float
-
-    @property
-    def seconds(self) -> float:
-        """Forward and backward of one micro-batch on the heaviest stage. [s]."""
-        return self.fwd_s + self.bwd_s
-
-
 class StepTerms(NamedTuple):
     """Terms of a step on the critical path, which add up to its time. [s]."""
 
@@ -298,17 +290,7 @@ def step_terms(
         stages.seconds, stages.all_stages_s, layout.n_micro_batches, layout.vpp, layout.schedule
     )
     pp_s = pipeline_transfers_s(hw, sw, layout, hidden)
-    shards = shards_of(layout, stages.dense_params, stages.expert_params, hw.scaleup_domain_gpus)
-    dp_s = data_parallel_s(
-        hw,
-        sw,
-        layout=layout,
-        shards=shards,
-        forward_s=stages.fwd_s,
-        backward_s=stages.bwd_s,
-        n_layers=stages.n_layers,
-    )
-    update = optimizer_s(hw, sw, shards, layout.zero_stage, layout.offload_optimizer)
+    dp_s, update = after_passes_s(hw, sw, layout, stages)
     base = steady + bubble + pp_s + dp_s + update + sw.step_host_s
     hosts = max(1.0, layout.n_gpus / hw.gpus_per_node)
     late = base * ((1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor - 1.0)
@@ -323,6 +305,16 @@ def step_terms(
         straggler_s=late,
         untuned_s=untuned,
     )
+
+
+def after_passes_s(
+    hw: Hardware, sw: Software, layout: Layout, stages: StageTimes
+) -> tuple[float, float]:
+    """Exposed exchange of data parallelism in a step, and its optimizer. [s]."""
+    shards = shards_of(layout, stages, hw.scaleup_domain_gpus)
+    each, once = exchanges_s(hw, sw, layout, shards, stages)
+    update = optimizer_s(hw, sw, shards, layout.zero_stage, layout.offload_optimizer)
+    return layout.n_micro_batches * each + once, update
 
 
 def stage_times(stages: list[Stage]) -> tuple[StageTimes, int]:

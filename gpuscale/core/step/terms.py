@@ -45,16 +45,8 @@ def part_terms(
     sw = dispatched(software, layout.schedule, model.has_experts)
     stages = model_stages(model, hw, sw, layout, shape_of(layout, hw, sw))
     every, heaviest = stage_times(stages)
-    shards = shards_of(layout, every.dense_params, every.expert_params, hw.scaleup_domain_gpus)
-    each, once = exchanges_s(
-        hw,
-        sw,
-        layout=layout,
-        shards=shards,
-        forward_s=every.fwd_s,
-        backward_s=every.bwd_s,
-        n_layers=every.n_layers,
-    )
+    shards = shards_of(layout, every, hw.scaleup_domain_gpus)
+    each, once = exchanges_s(hw, sw, layout, shards, every)
     stride = strides(layout, hw.scaleup_domain_gpus).pp
     known = {f"stage_{name}": value for name, value in stages[heaviest].time._asdict().items()}
     known |= {

@@ -14,7 +14,7 @@ from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, Pass, orders
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
-from gpuscale.core.step.step import Stage, breakdown, model_stages, shape_of
+from gpuscale.core.step.step import Stage, breakdown, model_stages, shape_of, stage_times
 from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
 from gpuscale.core.timeline.replay import Placing, Replay, placed, replay, stretched
 
@@ -179,18 +179,9 @@ def _exchange(
     hw: Hardware, sw: Software, layout: Layout, stages: Sequence[Stage]
 ) -> tuple[float, float]:
     """Exposed data-parallel exchange of one micro-batch (ZeRO-2 and 3), and once per step. [s]."""
-    wide = max(stages, key=lambda s: s.dense_params + s.expert_params)
-    slow = max(stages, key=lambda s: s.seconds)
-    shards = shards_of(layout, wide.dense_params, wide.expert_params, hw.scaleup_domain_gpus)
-    return exchanges_s(
-        hw,
-        sw,
-        layout=layout,
-        shards=shards,
-        forward_s=slow.time.fwd_s,
-        backward_s=slow.time.bwd_s,
-        n_layers=slow.n_layers,
-    )
+    every, _ = stage_times(list(stages))
+    shards = shards_of(layout, every, hw.scaleup_domain_gpus)
+    return exchanges_s(hw, sw, layout, shards, every)
 
 
 def _times(time: LayerTime, gather_s: float) -> Times:
