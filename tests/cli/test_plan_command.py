@@ -212,7 +212,7 @@ def test_text_has_all_sections(capsys):
     assert err.startswith("warning: the price of a GPU is 393 days old; --price")
     assert err.count("\n") == 1
     for words in (
-        "llama3-70b on 1,024 h100-sxm (dgx-h100): TP ",
+        "llama3-70b on 1,024 h100-sxm (dgx-h100) fits",
         "step, expected",
         "80 % interval",
         "memory per GPU",
