@@ -62,10 +62,20 @@ def part_terms(
         "hosts": max(1.0, layout.n_gpus / hw.gpus_per_node),
         "maturity_factor": sw.maturity.factor,
     }
-    where = f"stage {heaviest + 1} of {layout.pp}, the heaviest"
+    rows = _rows(f"stage {heaviest + 1} of {layout.pp}, the heaviest", layout, sw)
+    steps = step_terms(every, hw, sw, layout, model.hidden_size)
+    return tuple(
+        term_of(name, "s", formula, source, parts, steps, every, layout, hw, **known)
+        for name, formula, source in rows
+        if getattr(parts, name)
+    )
+
+
+def _rows(where: str, layout: Layout, sw: Software) -> list[tuple[str, str, str]]:
+    """List (part, formula, source) of a step; `where`: its heaviest stage."""
     layers = f"{where}: its layers of one micro-batch, forward and backward (core/step/layer.py)"
     rows = [(name, f"micro_batches * stage_{name}", layers) for name in OF_A_STAGE]
-    rows += [
+    return rows + [
         (
             "host_s",
             "micro_batches * stage_host_s + step_host_s",
@@ -102,9 +112,3 @@ def part_terms(
             f"median of jobs {WORDS[sw.maturity.name]}, presets/train/intervals.toml",
         ),
     ]
-    steps = step_terms(every, hw, sw, layout, model.hidden_size)
-    return tuple(
-        term_of(name, "s", formula, source, parts, steps, every, layout, hw, **known)
-        for name, formula, source in rows
-        if getattr(parts, name)
-    )
