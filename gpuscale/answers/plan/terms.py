@@ -54,7 +54,9 @@ def layout_terms(case: Case, best: Estimate) -> tuple[Term, ...]:
             peak_flop_per_s=hw.bf16_flop_per_s,
             step_s=step.expected_s,
         ),
-        term_of("tokens_per_s", "", "batch_tokens / step_s", "tokens of a step", step, case, best),
+        term_of(
+            "tokens_per_s", "", "batch_tokens / step_s", "tokens of a step", step, *(case, best)
+        ),
         total_of(
             "peak_bytes",
             best.peak_bytes,
@@ -74,7 +76,7 @@ def _run(case: Case, request: Request, best: Estimate) -> tuple[Term, ...]:
         return ()
     ideal_s = ahead.run.time_s
     formula, source = "tokens / batch_tokens * step_s", "without failures"
-    ideal = term_of("ideal_s", "s", formula, source, ahead.run, case, best, ideal_s=ideal_s)
+    ideal = term_of("ideal_s", "s", formula, source, ahead.run, *(case, best), ideal_s=ideal_s)
     met = conditions_of(asked, case.n_gpus, ahead.checkpoint, stops_per_s(asked))
     held = Held(ahead.outlook.expected_s, case.n_gpus, 1 - ahead.outlook.goodput.recovery_frac)
     return (ideal, *outlook_terms(ahead.outlook, met), *bill_terms(ahead.bill, held))

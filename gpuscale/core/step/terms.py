@@ -63,9 +63,9 @@ def part_terms(
         "maturity_factor": sw.maturity.factor,
     }
     rows = _rows(f"stage {heaviest + 1} of {layout.pp}, the heaviest", layout, sw)
-    steps = step_terms(every, hw, sw, layout, model.hidden_size)
+    made = parts, step_terms(every, hw, sw, layout, model.hidden_size), every, layout, hw
     return tuple(
-        term_of(name, "s", formula, source, parts, steps, every, layout, hw, **known)
+        term_of(name, "s", formula, source, *made, **known)
         for name, formula, source in rows
         if getattr(parts, name)
     )
