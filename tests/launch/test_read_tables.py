@@ -227,7 +227,7 @@ def test_a_table_is_read(name, text, kind, wanted):
 
 
 def test_every_dialect_has_a_file_here():
-    assert {kind for _, _, kind, _ in CASES} == {dialect.kind for dialect in KINDS}
+    assert {kind for _, _, kind, _ in CASES} == {one.kind for one in KINDS.values() if one.told_by}
 
 
 @pytest.mark.parametrize(

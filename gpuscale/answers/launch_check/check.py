@@ -30,23 +30,9 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
-TUNED = ("llama-factory", "axolotl", "trainer", "ms-swift", "accelerate", "deepspeed") + (
-    "verl",
-    "openrlhf",
-    "slime",
-    "unsloth",
-    "colossalai",
-)
-"""Kinds that fine-tune a model of the hub: answered as `memory --method` does."""
-
-OF_TABLES = tuple(one.kind for one in KINDS)
-"""Kinds that tune a model or pre-train one, as their file says."""
-
 ADAPTED = ("lora", "qlora", "dora")
-LENGTHS_NEEDED = ("megatron", "megatron-bridge", "maxtext", "ms-swift", "verl", "openrlhf")
 ALONE = ("deepspeed", "accelerate")
 """Kinds that say how any training is sharded, and not what is trained."""
-"""Kinds without a sequence length of their own habit."""
 
 SIZES = tuple(
     "tp pp vpp cp ep etp dp dp_replicate n_gpus n_nodes gpus_per_node micro_batch_size "
@@ -112,8 +98,9 @@ def _checked(asked: LaunchCheck, files: dict[str, str]) -> Checked:
     n_gpus = asked.gpus or found.world_size
     if n_gpus is None:
         missing.append("the number of GPUs: say it with --gpus")
+    kind = KINDS[found.kind]
     length = asked.seq_len or found.seq_len or found.unread.get("seq_len")
-    if found.kind in (*LENGTHS_NEEDED, *OF_TABLES) and not length and not found.beside:
+    if (kind.length or kind.told_by) and not length and not found.beside:
         missing.append("the sequence length: say it with --seq-len")
     if found.kind in ALONE and (model is None or n_gpus is None or not length):
         missing = [_alone(model is None, n_gpus is None, not length)]
@@ -146,9 +133,7 @@ def _checked(asked: LaunchCheck, files: dict[str, str]) -> Checked:
     launch = Launch(files, given, variables, tuple(map(shown_name, asked.file)))
     over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
     adapted = found.method in ADAPTED or bool(found.rl)
-    tunes = (found.kind in TUNED and found.method != "pretrain") or (
-        found.kind in OF_TABLES and found.method == "full"
-    )
+    tunes = (kind.tunes and found.method != "pretrain") or (kind.told_by and found.method == "full")
     if adapted or (tunes and not over_megatron):
         from gpuscale.answers.launch_check.tuned import tuned
 

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from gpuscale.answers.launch_check.records import Checked
 from gpuscale.core.layout import PRECISIONS, RECOMPUTE
 from gpuscale.io.presets import known_names
-from gpuscale.launch.read.detect import KINDS
+from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.secrets import Hidden
 
 WRITTEN = ("missing", "broken", "not_understood", "unresolved", "notes", "diff")

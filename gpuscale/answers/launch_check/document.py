@@ -9,7 +9,6 @@ from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
 from gpuscale.answers.summary import chance_tone
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
-from gpuscale.launch.read.engines import ENGINES
 from gpuscale.launch.read.kinds import KINDS
 from gpuscale.render.document import Column, Document, Drawn, Facts, Point, Table, Text
 
@@ -21,27 +20,6 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.render.document import Block
 
-FRAMEWORK = {
-    "megatron": "Megatron-LM script",
-    "megatron-bridge": "Megatron-Bridge or NeMo configuration",
-    "torchtitan": "torchtitan job",
-    "deepspeed": "DeepSpeed configuration",
-    "accelerate": "accelerate configuration",
-    "maxtext": "MaxText job",
-    "llama-factory": "LLaMA-Factory job",
-    "axolotl": "axolotl job",
-    "trainer": "Hugging Face trainer job",
-    "ms-swift": "ms-swift job",
-    "verl": "verl job",
-    "openrlhf": "OpenRLHF job",
-    "slime": "slime job",
-    "unsloth": "Unsloth script",
-    "colossalai": "ColossalAI job",
-    **{name: engine.title for name, engine in ENGINES.items()},
-    "trtllm-checkpoint": "TensorRT-LLM checkpoint",
-    **{one.kind: one.title for one in KINDS},
-    "program": "Job of a program whose options are not known here",
-}
 
 LANGUAGE_ALONE = (
     "The model sees images; its language part alone is predicted: not what a vision tower "
@@ -142,7 +120,7 @@ SHORTER = {
 
 
 def _headline(r: LaunchReport) -> str:
-    kind = FRAMEWORK.get(r.kind, r.kind)
+    kind = KINDS[r.kind].title
     size = f" ({r.n_params / 1e9:,.1f}B)" if r.n_params else ""
     count = "one GPU" if r.n_gpus == 1 else f"{r.n_gpus:,} GPUs" if r.n_gpus else ""
     what = r.model or ("any model" if r.kind in ("deepspeed", "accelerate") else "a model")

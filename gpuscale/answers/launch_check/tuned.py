@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
+from gpuscale.launch.read.kinds import KINDS
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
@@ -15,16 +16,6 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
-OWN = ("llama-factory", "ms-swift", "axolotl", "verl", "openrlhf", "slime", "unsloth") + (
-    "torchtune",
-    "litgpt",
-    "prime-rl",
-    "nemo-rl",
-    "areal",
-    "skyrl",
-    "nemo-automodel",
-)
-"""Kinds whose software preset has their name."""
 LIKE = {"roll": "verl"}
 """Kind without a preset -> the one whose workers are placed and sharded as its are."""
 OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron-bridge"}
@@ -35,7 +26,7 @@ def software_of(found: Found) -> str:
     """Family whose habits the launch has."""
     if found.software in OVER_MEGATRON:
         return OVER_MEGATRON[found.software]
-    if found.kind in OWN:
+    if KINDS[found.kind].preset:
         return found.kind
     if found.kind in LIKE:
         return LIKE[found.kind]

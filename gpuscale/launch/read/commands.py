@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, named_model
-from gpuscale.launch.read.kinds import kind_of
+from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.nested import Nested, nest, precision_of
 from gpuscale.launch.read.program import options_in
 from gpuscale.launch.read.rl import put_rl
@@ -42,9 +42,7 @@ def started(words: list[str]) -> Found | None:
     file = named or next((w for w in rest if w.endswith(ENDINGS)), "")
     if not file:
         return None
-    found = Found(kind, software=kind)
-    if table := kind_of(kind):
-        found.software = table.software
+    found = Found(kind, software=KINDS[kind].software or kind)
     found.beside.append(file)
     found.options = {k: v for k, v in map(_pair, rest) if k}
     if any("single_device" in w for w in rest):

@@ -8,7 +8,7 @@ from typing import Any
 from gpuscale.launch.dialects.data import dialect as framework
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.kinds import kind_of
+from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.nested import Nested, nest
 
 PROGRAMS = {
@@ -27,7 +27,7 @@ def read_configured(words: list[str]) -> Found | None:
         return _litgpt(words[words.index("litgpt") + 1 :])
     kind = next((k for k, p in PROGRAMS.items() if any(re.search(p, w) for w in words)), "")
     named = [w.partition("=")[2] or w for w in words if w.endswith((".yaml", ".yml"))]
-    if not named or (table := kind_of(kind)) is None:
+    if not named or (table := KINDS.get(kind)) is None:
         return None
     found = Found(kind, software=table.software, method=table.method)
     put(framework(kind), Nested(found, nest(overrides(words))))
@@ -83,8 +83,7 @@ def _litgpt(words: list[str]) -> Found | None:
                 table.setdefault("devices", "1")
         if task == "finetune_lora" and not named:
             table.setdefault("lora_r", "8")
-        litgpt = kind_of("litgpt")
-        found = litgpt.found(table) if litgpt else Found("litgpt")
+        found = KINDS["litgpt"].found(table)
         found.beside += [str(named)] if named else []
         return found if task else None
     return None

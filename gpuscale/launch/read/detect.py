@@ -39,41 +39,13 @@ from gpuscale.launch.read.files import (
 )
 from gpuscale.launch.read.found import Found, main_of
 from gpuscale.launch.read.gpus import gpu_of_file, number_of_file
-from gpuscale.launch.read.kinds import KINDS as OF_TABLES
-from gpuscale.launch.read.kinds import of_table
+from gpuscale.launch.read.kinds import KINDS, of_table
 from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
 from gpuscale.launch.read.pretraining import neox_keys
 from gpuscale.launch.read.primus import read_primus
 from gpuscale.launch.read.program_text import ANY_YAML
 from gpuscale.launch.read.tables import as_flags, llama_factory_v1, swapped, yaml_tables
 
-KINDS = (
-    "megatron",
-    "megatron-bridge",
-    "torchtitan",
-    "verl",
-    "openrlhf",
-    "slime",
-    "maxtext",
-    "llama-factory",
-    "axolotl",
-    "trainer",
-    "ms-swift",
-    "vllm",
-    "sglang",
-    "trtllm",
-    "llamacpp",
-    "tgi",
-    "lmdeploy",
-    "ollama",
-    "tabbyapi",
-    *(one.kind for one in OF_TABLES),
-    "colossalai",
-    "unsloth",
-    "program",
-    "accelerate",
-    "deepspeed",
-)
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
     "Unsloth, manifests, sbatch and torchrun lines, servers of vLLM, SGLang, TensorRT-LLM, TGI, "

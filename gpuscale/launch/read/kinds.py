@@ -19,14 +19,17 @@ READERS = {**rl_tables.READERS, **pretraining.READERS, **tuning.READERS}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A framework's way to write a job as one table: by what it is told."""
+    """A kind of launch file (`launch/data/kinds.toml`)."""
 
     kind: str  # as `Found.kind`
     title: str  # what an answer calls such a file
-    software: str  # preset of the framework family
-    group: str  # rl, shape (it trains one of its own), hub (it tunes a model of the hub)
-    told_by: tuple[str, ...]  # alternatives; of one all paths (apart by spaces) must be there
+    software: str = ""  # preset of the framework family
+    group: str = ""  # rl, shape (it trains one of its own), hub (it tunes a model of the hub)
+    told_by: tuple[str, ...] = ()  # alternatives; of one all paths (apart by spaces) must be there
     beside: str = ""  # key that names another file of the same kind
+    tunes: bool = False  # a model of the hub
+    preset: bool = False  # of its name
+    length: bool = False  # is asked for where no file says it
 
     @property
     def method(self) -> str:
@@ -50,18 +53,14 @@ class Kind:
         return found
 
 
-KINDS = tuple(
-    Kind(**{**one, "told_by": tuple(one["told_by"])}) for one in launch_table("kinds")["kind"]
-)
-"""Kinds in the order in which a table is asked."""
+KINDS = {
+    one["kind"]: Kind(**{**one, "told_by": tuple(one.get("told_by", ()))})
+    for one in launch_table("kinds")["kind"]
+}
+"""Kinds by their names, the one that decides first."""
 
 
 def of_table(table: Mapping[str, Any], *groups: str) -> Found | None:
     """Read a table by the first kind of some groups that it is of."""
-    chosen = (one for one in KINDS if one.group in groups and one.is_of(table))
+    chosen = (one for one in KINDS.values() if one.group in groups and one.is_of(table))
     return next((one.found(table) for one in chosen), None)
-
-
-def kind_of(name: str) -> Kind | None:
-    """Kind of a name; None where no table configures it."""
-    return next((one for one in KINDS if one.kind == name), None)
