@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
 
@@ -67,6 +68,11 @@ class Nested:
         if isinstance(value, dict):
             return value.get("enabled", True) is not False
         return str(value).lower() not in ("false", "0", "none", "no", "")
+
+    def dims(self, kind: str) -> dict[str, int | None]:
+        """Dimensions of a model, for `put_shape`, by the paths of a kind of file."""
+        paths: Mapping[str, str] = launch_table("words")["shapes"][kind]
+        return {key: self.number(*words.split()) for key, words in paths.items()}
 
     def put(self, numbers: Mapping[str, str]) -> None:
         """Put numbers on the record: field -> its paths, apart by spaces."""

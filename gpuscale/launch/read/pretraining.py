@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.nested import Nested, precision_of, put_shape
 from gpuscale.launch.read.pretraining_fsdp import foundry, levanter, lingua, olmo
 
@@ -31,16 +30,9 @@ def _neox(at: Nested) -> None:
     if gated:  # a third of it, rounded up (megatron/model/transformer.py, ParallelMLP)
         multiple = at.number("mlp_multiple_of") or 256
         wide = -(-(wide // 3) // multiple) * multiple
-    dims = {
-        "layers": at.number("num_layers"),
-        "hidden": hidden,
-        "heads": at.number("num_attention_heads"),
-        "kv": at.number("num_kv_heads"),
-        "ffn": wide,
-        "vocab": at.number("padded_vocab_size") or GPT_NEOX_VOCABULARY,
-        "experts": at.number("moe_num_experts", "num_experts"),
-        "top_k": at.number("moe_top_k") or 1,
-    }
+    dims = at.dims("gpt-neox")
+    dims |= {"ffn": wide, "top_k": dims["top_k"] or 1}
+    dims["vocab"] = dims["vocab"] or GPT_NEOX_VOCABULARY
     put_shape(
         found,
         at.text("name") or "gpt-neox",
@@ -73,23 +65,13 @@ def _nanotron(at: Nested) -> None:
     if found.pp > 1:  # all forward, all backward where it is not said
         engine = at.text("parallelism.pp_engine").lower() or "afab"
         found.schedule = {"1f1b": "1f1b", "afab": "gpipe"}.get(engine, engine)
-    config = "model.model_config."
-    dims = {key: at.number(config + word) for key, word in HUGGING_FACE.items()}
+    config, dims = "model.model_config.", at.dims("nanotron")
     said = at.text(f"{config}activation_function")  # of StarCoder 2 and its like, whose MLP has
     plain = at.true(f"{config}is_starcoder2_config") or said.startswith("gelu")  # no gate
-    dims["kv"] = dims["kv"] or at.number(f"{config}num_kv_heads")
     if plain and at.true(f"{config}multi_query"):
         dims["kv"] = 1
     if plain and dims["hidden"]:
         dims["ffn"] = dims["ffn"] or 4 * dims["hidden"]
-    experts = f"{config}moe_config."
-    dims["experts"] = at.number(
-        f"{experts}num_experts", f"{experts}num_local_experts", f"{config}moe_num_experts"
-    )
-    dims["top_k"] = at.number(
-        f"{experts}top_k", f"{experts}num_experts_per_tok", f"{config}num_experts_per_tok"
-    )
-    dims["expert_ffn"] = at.number(f"{experts}moe_intermediate_size")
     name = at.text("general.run").replace("%", "") or "model"
     put_shape(
         found,
@@ -101,10 +83,6 @@ def _nanotron(at: Nested) -> None:
         tied=plain or at.true(f"{config}tie_word_embeddings"),
         qkv_bias=at.true(f"{config}attention_bias"),
     )
-
-
-_WORDS = launch_table("words")["pretraining"]
-HUGGING_FACE: dict[str, str] = _WORDS["hugging_face"]
 
 
 def _internevo(at: Nested) -> None:
@@ -123,16 +101,7 @@ def _internevo(at: Nested) -> None:
         ratio = float(at.text("model.mlp_ratio") or 8 / 3)
     except ValueError:
         ratio = 8 / 3
-    dims = {
-        "layers": at.number("model.num_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.num_attention_heads"),
-        "kv": at.number("model.num_kv_attention_heads"),
-        "ffn": -(-int(hidden * ratio) // 256) * 256,
-        "vocab": at.number("model.vocab_size"),
-        "experts": at.number("model.num_experts"),
-        "top_k": at.number("model.moe_topk", "moe.top_k"),
-    }
+    dims = at.dims("internevo") | {"ffn": -(-int(hidden * ratio) // 256) * 256}
     rms = "rms" in at.text("model.norm_type")
     put_shape(found, at.text("JOB_NAME") or "internlm", dims, gated=True, rms=rms)
 

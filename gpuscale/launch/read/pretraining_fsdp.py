@@ -38,21 +38,12 @@ def foundry(at: Nested) -> None:
             found.method = "dora" if at.true("model.peft_config.use_dora") else "lora"
             found.lora_rank = at.number("model.peft_config.r") or 8
         return
-    hidden = at.number("model.d_model")
-    ratio = at.number("model.expansion_ratio") or 4
     llama = "llama" in kind  # of LLM-Shearing
     glu = llama or at.text("model.ffn_config.ffn_type") == "mptglu"
-    dims = {
-        "layers": at.number("model.n_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.n_heads"),
-        "kv": at.number("model.attn_config.kv_n_heads"),
-        "ffn": at.number("model.ffn_config.ffn_hidden_size", "model.intermediate_size")
-        or (hidden or 0) * ratio,
-        "vocab": at.number("model.vocab_size"),
-        "experts": at.number("model.ffn_config.moe_num_experts"),
-        "top_k": at.number("model.ffn_config.moe_top_k") or 1,
-    }
+    dims = at.dims("llm-foundry")
+    ratio = at.number("model.expansion_ratio") or 4
+    dims["ffn"] = dims["ffn"] or (dims["hidden"] or 0) * ratio
+    dims["top_k"] = dims["top_k"] or 1
     rope = llama or at.true("model.attn_config.rope")
     tied = at.true("model.tie_word_embeddings", default=not llama)
     bias = not (llama or at.true("model.no_bias"))
@@ -82,16 +73,10 @@ def olmo(at: Nested) -> None:
         layers = at.number("model.n_layers") or 0
         found.recompute, found.recompute_layers = "full", layers // share
     gated = at.text("model.activation_type") in ("", "swiglu")
-    hidden = at.number("model.d_model") or 0
+    dims = at.dims("olmo")
+    hidden = dims["hidden"] or 0
     wide = at.number("model.mlp_hidden_size") or hidden * (at.number("model.mlp_ratio") or 4)
-    dims = {
-        "layers": at.number("model.n_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.n_heads"),
-        "kv": at.number("model.n_kv_heads"),
-        "ffn": wide // 2 if gated else wide,  # of both halves together (olmo/model.py)
-        "vocab": at.number("model.embedding_size", "model.vocab_size"),
-    }
+    dims["ffn"] = wide // 2 if gated else wide  # of both halves together (olmo/model.py)
     if at.true("model.multi_query_attention"):
         dims["kv"] = 1
     put_shape(
@@ -122,18 +107,11 @@ def lingua(at: Nested) -> None:
     ):
         found.beyond.append(f"model.{other}: a recurrent model, whose training is not predicted")
         return
-    hidden = at.number("model.dim") or 0
+    dims = at.dims("lingua")
     multiple = at.number("model.multiple_of") or 256
     factor = float(at.text("model.ffn_dim_multiplier") or 1.0)
-    wide = int(2 * 4 * hidden / 3 * factor)
-    dims = {
-        "layers": at.number("model.n_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.n_heads"),
-        "kv": at.number("model.n_kv_heads"),
-        "ffn": -(-wide // multiple) * multiple,
-        "vocab": at.number("model.vocab_size"),
-    }
+    wide = int(2 * 4 * (dims["hidden"] or 0) / 3 * factor)
+    dims["ffn"] = -(-wide // multiple) * multiple
     tied = at.true("model.weight_tying")
     put_shape(found, at.text("name") or "lingua", dims, gated=True, tied=tied)
 
@@ -159,19 +137,11 @@ def levanter(at: Nested) -> None:
     if kind in ("whisper", "backpack", "asr"):
         found.beyond.append(f"model type {kind}: not the training of a decoder-only language model")
         return
-    hidden = at.number("model.hidden_dim") or 0
     gpt2 = kind in ("", "gpt2") or "starcoder" in kind
     if found.seq_len is None:  # of its classes of models
         found.seq_len = {"": 1024, "gpt2": 1024, "llama": 2048}.get(kind)
-    dims = {
-        "layers": at.number("model.num_layers"),
-        "hidden": hidden,
-        "heads": at.number("model.num_heads"),
-        "kv": at.number("model.num_kv_heads"),
-        "ffn": at.number("model.intermediate_dim") or 4 * hidden,
-        "vocab": vocabulary(at.text("data.tokenizer", "tokenizer")),
-        "experts": at.number("model.n_routed_experts"),
-        "top_k": at.number("model.num_experts_per_tok"),
-    }
+    dims = at.dims("levanter")
+    dims["ffn"] = dims["ffn"] or 4 * (dims["hidden"] or 0)
+    dims["vocab"] = vocabulary(at.text("data.tokenizer", "tokenizer"))
     style = {"gated": not gpt2, "rms": not gpt2, "bias": gpt2, "learned": gpt2}
     put_shape(found, f"{kind or 'gpt2'}-levanter", dims, tied=gpt2, **style)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.adapters import targets_of
 from gpuscale.launch.read.nested import Nested, precision_of, put_shape
 from gpuscale.launch.read.rl import put_rl
@@ -33,12 +32,7 @@ def _torchtune(at: Nested) -> None:
         found.beyond.append(f"{builder}: images too")
     part = "model" if at.get("model") is not None else "policy_model"
     if at.number(f"{part}.embed_dim"):
-        put_shape(
-            found,
-            found.model_name or "model",
-            {key: at.number(f"{part}.{word}") for key, word in TORCHTUNE_SHAPE.items()},
-            gated=True,
-        )
+        put_shape(found, found.model_name or "model", at.dims("torchtune"), gated=True)
     found.recompute = found.recompute or "none"
     found.offload_parameters = found.offload_optimizer = at.true("fsdp_cpu_offload")
     stem = builder.rsplit(".", 1)[-1]
@@ -68,8 +62,6 @@ def _torchtune(at: Nested) -> None:
         found.beyond.append("teacher_model: distillation from a second model is not predicted")
 
 
-_WORDS = launch_table("words")["tuning"]
-TORCHTUNE_SHAPE: dict[str, str] = _WORDS["torchtune_shape"]
 LITGPT_MAPS = {"query": True, "key": False, "value": True, "projection": False, "mlp": False}
 LITGPT_TARGETS = {"query": "q", "key": "k", "value": "v", "projection": "o", "mlp": "gate up down"}
 """Flags of LitGPT's adapters, with their habit (finetune/lora.py) -> maps."""
