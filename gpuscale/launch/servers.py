@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import comment, here_document
-from gpuscale.launch.wrap import accelerator, block, label
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from gpuscale.launch.wrap import accelerator, filled, label
 
 PORT = 8000
 VERSIONS = {
@@ -83,139 +79,59 @@ class ServingLaunch:
 
 
 def serving_script(job: ServingLaunch, wrapper: str) -> tuple[str, str]:
-    """(file name, text) of the file that a person submits or runs."""
-    name, made = WRAPPERS[wrapper]
-    return name, made(job) + "\n"
+    """(file name, text) of the file that a person submits or runs.
 
-
-def _shell(job: ServingLaunch) -> str:
-    lines = ["#!/usr/bin/env bash", *job.head_lines]
-    if job.n_nodes > 1:
-        lines += [
-            f"# {job.replicas} replicas of {job.n_nodes} machines: on each machine of one,",
-            "# bash run.sh RANK HEAD_NODE, the first with rank 0",
-            "set -euo pipefail",
-            *job.beside,
-        ]
-        return "\n".join([*lines, job.server("$1", "$2")])
-    here = min(job.replicas, max(1, job.gpus_per_node // job.gpus))
-    machines = -(-job.replicas // here)
-    if machines > 1:
-        lines.append(f"# {job.replicas} replicas: run on each of {machines} machines")
-    lines += ["set -euo pipefail", *job.beside]
-    for one in range(here):
-        gpus = ",".join(str(one * job.gpus + i) for i in range(job.gpus))
-        lines.append(f"CUDA_VISIBLE_DEVICES={gpus} {job.server('0', '', str(PORT + one))} &")
-    return "\n".join([*lines, "wait -n  # a balancer of yours stands before the ports"])
-
-
-def _slurm(job: ServingLaunch) -> str:
-    line = job.server("$SLURM_NODEID", "$HEAD", "$PORT")
-    lines = [
-        "#!/usr/bin/env bash",
-        f"#SBATCH --job-name=serve-{label(job.model)}",
-        f"#SBATCH --array=0-{job.replicas - 1}",
-        f"#SBATCH --nodes={job.n_nodes}",
-        "#SBATCH --ntasks-per-node=1",
-        f"#SBATCH --gpus-per-node={job.gpus_a_node}",
-        *job.head_lines,
-        "set -euo pipefail",
-        *job.beside,
-        f"export PORT=$(({PORT} + SLURM_ARRAY_TASK_ID))",
-        "export HEAD=$(scontrol show hostnames | head -n 1)",
-    ]
-    line = f"bash -c {shlex.quote(line)}" if job.n_nodes > 1 else line
-    return "\n".join([*lines, f"srun {line}"])
-
-
-def _skypilot(job: ServingLaunch) -> str:
-    gpu = accelerator(job.gpu_name)
-    head = "$(echo $SKYPILOT_NODE_IPS | cut -d' ' -f1)"
-    return "\n".join(
-        [
-            *job.head_lines,
-            f"name: {label(job.model)}",
-            "service:",
-            "  readiness_probe: /health",
-            f"  replicas: {job.replicas}",
-            f"num_nodes: {job.n_nodes}",
-            "resources:",
-            f"  accelerators: {gpu}:{job.gpus_a_node}",
-            f"  ports: {PORT}",
-            "run: |",
-            block("\n".join([*job.beside, job.server("$SKYPILOT_NODE_RANK", head)]), 2),
-        ]
-    )
-
-
-def _dstack(job: ServingLaunch) -> str:
-    if job.n_nodes > 1:
+    Raises GpuscaleError for a replica of several machines that the wrapper does not start.
+    """
+    file, rank, head = WRAPPERS[wrapper]
+    spread = job.n_nodes > 1
+    if wrapper == "dstack" and spread:
         raise GpuscaleError(
             "dstack's services run a replica on one machine", "--wrap slurm or kubernetes"
         )
-    gpu = accelerator(job.gpu_name)
-    return "\n".join(
-        [
-            *job.head_lines,
-            "type: service",
-            f"name: {label(job.model)}",
-            f"image: {IMAGES[job.engine]}",
-            f"port: {PORT}",
-            f"replicas: {job.replicas}",
-            "commands:",
-            "  - |",
-            block("\n".join([*job.beside, job.server("0", "")]), 4),
-            "resources:",
-            f"  gpu: {gpu}:{job.gpus}",
-            "  shm_size: 16GB",
-        ]
-    )
+    line = job.server(rank, head, "$PORT" if wrapper == "slurm" else str(PORT))
+    values: dict[str, object] = {
+        "comments": job.head_lines,
+        "files": job.beside,
+        "command": f"bash -c {shlex.quote(line)}" if wrapper == "slurm" and spread else line,
+        "name": label(job.model),
+        "engine": job.engine,
+        "image": IMAGES[job.engine],
+        "gpu": accelerator(job.gpu_name),
+        "gpus": job.gpus_a_node,
+        "nodes": job.n_nodes,
+        "replicas": job.replicas,
+        "last": job.replicas - 1,
+    }
+    if wrapper == "torchrun":  # engines start their processes themselves
+        values |= _by_hand(job)
+    if wrapper == "kubernetes":  # a LeaderWorkerSet where a replica spans machines
+        values["pod"] = filled("serve-pod", **values)
+        wrapper += "-spread" if spread else ""
+    return file, filled(f"serve-{wrapper}", **values)
 
 
-def _kubernetes(job: ServingLaunch) -> str:
-    """Deployment, or a LeaderWorkerSet where a replica spans machines."""
-    name, spread = label(job.model), job.n_nodes > 1
-    line = job.server("$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
-    pod = [
-        "spec:",
-        "  containers:",
-        f"    - name: {job.engine}",
-        f"      image: {IMAGES[job.engine]}",
-        "      command:",
-        "        - bash",
-        "        - -c",
-        "        - |",
-        block("\n".join([*job.beside, line]), 10),
-        f"      ports: [{{containerPort: {PORT}}}]",
-        "      resources:",
-        f"        limits: {{nvidia.com/gpu: {job.gpus_a_node}}}",
-        "      volumeMounts:",
-        "        - {name: shm, mountPath: /dev/shm}",
-        "  volumes:",
-        "    - {name: shm, emptyDir: {medium: Memory}}",
-    ]
-    kind = "LeaderWorkerSet" if spread else "Deployment"
-    head = [
-        *job.head_lines,
-        f"apiVersion: {'leaderworkerset.x-k8s.io/v1' if spread else 'apps/v1'}",
-        f"kind: {kind}",
-        f"metadata: {{name: {name}}}",
-        "spec:",
-        f"  replicas: {job.replicas}",
-    ]
-    if spread:
-        head += ["  leaderWorkerTemplate:", f"    size: {job.n_nodes}", "    workerTemplate:"]
-        return "\n".join([*head, block("\n".join(pod), 6)])
-    head += [f"  selector: {{matchLabels: {{app: {name}}}}}", "  template:"]
-    head.append(f"    metadata: {{labels: {{app: {name}}}}}")
-    return "\n".join([*head, block("\n".join(pod), 4)])
+def _by_hand(job: ServingLaunch) -> dict[str, object]:
+    """Lines that start as many replicas as a machine holds, and what is said of the others."""
+    if job.n_nodes > 1:
+        said = [f"# {job.replicas} replicas of {job.n_nodes} machines: on each machine of one,"]
+        return {"machines": [*said, "# bash run.sh RANK HEAD_NODE, the first with rank 0"]}
+    here = min(job.replicas, max(1, job.gpus_per_node // job.gpus))
+    machines = -(-job.replicas // here)
+    said = [f"# {job.replicas} replicas: run on each of {machines} machines"]
+    lines = []
+    for one in range(here):
+        gpus = ",".join(str(one * job.gpus + i) for i in range(job.gpus))
+        lines.append(f"CUDA_VISIBLE_DEVICES={gpus} {job.server('0', '', str(PORT + one))} &")
+    lines.append("wait -n  # a balancer of yours stands before the ports")
+    return {"machines": said if machines > 1 else [], "command": lines}
 
 
-WRAPPERS: dict[str, tuple[str, Callable[[ServingLaunch], str]]] = {
-    "torchrun": ("run.sh", _shell),  # engines start their processes themselves
-    "slurm": ("run.sbatch", _slurm),
-    "skypilot": ("sky.yaml", _skypilot),
-    "dstack": (".dstack.yml", _dstack),
-    "kubernetes": ("serve.yaml", _kubernetes),
+WRAPPERS = {
+    "torchrun": ("run.sh", "$1", "$2"),
+    "slurm": ("run.sbatch", "$SLURM_NODEID", "$HEAD"),
+    "skypilot": ("sky.yaml", "$SKYPILOT_NODE_RANK", "$(echo $SKYPILOT_NODE_IPS | cut -d' ' -f1)"),
+    "dstack": (".dstack.yml", "0", ""),
+    "kubernetes": ("serve.yaml", "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS"),
 }
-"""Wrapper -> usual name of its file, and what writes it."""
+"""Wrapper -> usual name of its file, its words for the rank of a machine and for the first one."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from gpuscale.foreign import comment, here_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpuscale.launch.job import TrainingLaunch, Written
 
 PORT = 29500
@@ -24,8 +23,40 @@ def script(job: TrainingLaunch, written: Written, wrapper: str) -> tuple[str, st
     `job`: machines and processes. `written`: what each process runs. `wrapper`: a key of
     `WRAPPERS`.
     """
-    name, made = WRAPPERS[wrapper]
-    return name, made(job, written)
+    file, head = WRAPPERS[wrapper]
+    name, comments = label(job.model.name), list(map(comment, comment_lines(job, written)))
+    if wrapper == "torchrun" and job.n_nodes > 1:
+        several = f"run on each of the {job.n_nodes} machines; HEAD_NODE: name of one of them"
+        comments.append(f"# {several}")
+        head = "HEAD_NODE"
+    return file, filled(
+        f"train-{wrapper}",
+        comments=comments,
+        exports=[f"export {k}={shlex.quote(value)}" for k, value in written.environment],
+        files=[line for one in written.files for line in here_document(one.name, one.text)],
+        command=command(job, written, head.format(name=name)),
+        name=name,
+        nodes=job.n_nodes,
+        gpu=accelerator(job.gpu_name),
+        gpus=job.gpus_a_node,
+    )
+
+
+def filled(template: str, **values: object) -> str:
+    """Text of a template of `launch/data/wrap` with its `@key@` put in.
+
+    A key alone on its line is lines, each as far in as the key; none where it has none.
+    """
+    text = resources.files("gpuscale.launch").joinpath("data", "wrap", f"{template}.txt")
+    made: list[str] = []
+    for line in text.read_text("utf-8").splitlines():
+        if alone := re.fullmatch(r"( *)@(\w+)@", line):
+            value = values[alone[2]]
+            inner = value if isinstance(value, list) else str(value).splitlines()
+            made += [alone[1] + part for one in inner for part in str(one).splitlines() or [""]]
+        else:
+            made.append(re.sub(r"@(\w+)@", lambda key: str(values[key[1]]), line))
+    return "\n".join(made) + "\n"
 
 
 def comment_lines(job: TrainingLaunch, written: Written) -> list[str]:
@@ -77,129 +108,6 @@ def command(job: TrainingLaunch, written: Written, head: str) -> str:
     return " ".join(lines).replace(HEAD, head)
 
 
-def _exports(written: Written) -> list[str]:
-    return [f"export {name}={shlex.quote(value)}" for name, value in written.environment]
-
-
-def _files(written: Written) -> list[str]:
-    """Shell lines that write the files a launch needs, where only one file can travel."""
-    return [line for file in written.files for line in here_document(file.name, file.text)]
-
-
-def _comments(job: TrainingLaunch, written: Written) -> list[str]:
-    return list(map(comment, comment_lines(job, written)))
-
-
-def _torchrun(job: TrainingLaunch, written: Written) -> str:
-    head = "localhost" if job.n_nodes == 1 else "HEAD_NODE"
-    lines = ["#!/usr/bin/env bash", *_comments(job, written)]
-    if job.n_nodes > 1:
-        lines.append(f"# run on each of the {job.n_nodes} machines; HEAD_NODE: name of one of them")
-    lines += ["set -euo pipefail", *_exports(written), *_files(written)]
-    return "\n".join([*lines, command(job, written, head)]) + "\n"
-
-
-def _slurm(job: TrainingLaunch, written: Written) -> str:
-    lines = [
-        "#!/usr/bin/env bash",
-        f"#SBATCH --job-name={label(job.model.name)}",
-        f"#SBATCH --nodes={job.n_nodes}",
-        "#SBATCH --ntasks-per-node=1",
-        f"#SBATCH --gpus-per-node={job.gpus_a_node}",
-        "#SBATCH --exclusive",
-        *_comments(job, written),
-        "set -euo pipefail",
-        *_exports(written),
-        *_files(written),
-    ]
-    # scontrol reads the node list of the job itself: the file needs no variable of the shell
-    head = "$(scontrol show hostnames | head -n 1)"
-    return "\n".join([*lines, "srun " + command(job, written, head)]) + "\n"
-
-
-def block(text: str, indent: int) -> str:
-    """Lines of a YAML block."""
-    return "\n".join(" " * indent + line for line in text.splitlines())
-
-
-def _skypilot(job: TrainingLaunch, written: Written) -> str:
-    gpu = accelerator(job.gpu_name)
-    head = "$(echo $SKYPILOT_NODE_IPS | cut -d' ' -f1)"
-    lines = [
-        *_comments(job, written),
-        f"name: {label(job.model.name)}",
-        f"num_nodes: {job.n_nodes}",
-        "resources:",
-        f"  accelerators: {gpu}:{job.gpus_a_node}",
-        "run: |",
-        block("\n".join([*_exports(written), *_files(written)]), 2),
-        block(command(job, written, head), 2),
-    ]
-    return "\n".join(line for line in lines if line) + "\n"
-
-
-def _dstack(job: TrainingLaunch, written: Written) -> str:
-    gpu = accelerator(job.gpu_name)
-    body = "\n".join(
-        [*_exports(written), *_files(written), command(job, written, "$DSTACK_MASTER_NODE_IP")]
-    )
-    lines = [
-        *_comments(job, written),
-        "type: task",
-        f"name: {label(job.model.name)}",
-        f"nodes: {job.n_nodes}",
-        "commands:",
-        "  - |",
-        block(body, 4),
-        "resources:",
-        f"  gpu: {gpu}:{job.gpus_a_node}",
-        "  shm_size: 16GB",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _kubernetes(job: TrainingLaunch, written: Written) -> str:
-    name = label(job.model.name)
-    body = "\n".join(
-        [*_exports(written), *_files(written), command(job, written, f"{name}-node-0-0.{name}")]
-    )
-    lines = [
-        *_comments(job, written),
-        "apiVersion: jobset.x-k8s.io/v1alpha2",
-        "kind: JobSet",
-        "metadata:",
-        f"  name: {name}",
-        "spec:",
-        "  replicatedJobs:",
-        "    - name: node",
-        "      template:",
-        "        spec:",
-        f"          parallelism: {job.n_nodes}",
-        f"          completions: {job.n_nodes}",
-        "          completionMode: Indexed",
-        "          backoffLimit: 0",
-        "          template:",
-        "            spec:",
-        "              restartPolicy: Never",
-        "              containers:",
-        "                - name: train",
-        "                  image: IMAGE  # with the framework and your training code",
-        "                  command:",
-        "                    - bash",
-        "                    - -c",
-        "                    - |",
-        block(body, 22),
-        "                  resources:",
-        "                    limits:",
-        f"                      nvidia.com/gpu: {job.gpus_a_node}",
-        "                  volumeMounts:",
-        "                    - {name: shm, mountPath: /dev/shm}",
-        "              volumes:",
-        "                - {name: shm, emptyDir: {medium: Memory}}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def accelerator(gpu_name: str) -> str:
     """Name of a GPU as SkyPilot and dstack have it.
 
@@ -218,11 +126,12 @@ def label(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "-", name.lower()).strip("-") or "job"
 
 
-WRAPPERS: dict[str, tuple[str, Callable[[TrainingLaunch, Written], str]]] = {
-    "torchrun": ("run.sh", _torchrun),
-    "slurm": ("run.sbatch", _slurm),
-    "skypilot": ("sky.yaml", _skypilot),
-    "dstack": (".dstack.yml", _dstack),
-    "kubernetes": ("jobset.yaml", _kubernetes),
+WRAPPERS = {
+    "torchrun": ("run.sh", "localhost"),
+    # scontrol reads the node list of the job itself: the file needs no variable of the shell
+    "slurm": ("run.sbatch", "$(scontrol show hostnames | head -n 1)"),
+    "skypilot": ("sky.yaml", "$(echo $SKYPILOT_NODE_IPS | cut -d' ' -f1)"),
+    "dstack": (".dstack.yml", "$DSTACK_MASTER_NODE_IP"),
+    "kubernetes": ("jobset.yaml", "{name}-node-0-0.{name}"),
 }
-"""Wrapper -> usual name of its file, and what writes it."""
+"""Wrapper -> usual name of its file, and the words for its first machine."""
