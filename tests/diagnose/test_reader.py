@@ -132,10 +132,10 @@ def test_every_pattern_compiles_and_has_a_literal_that_can_be_screened():
     patterns = load_patterns()
     for line in patterns.lines:
         assert all(len(h) >= 4 for h in line.has), line.has
-        assert all(f.search for f in line.finds)
-        assert line.step_search is None or callable(line.step_search)
+        assert all(f.search for f in line.find)
+        assert all(p is None or p.search for p in line.places)
     for table in patterns.tables:
-        assert table.row == "|" or callable(table.match)
+        assert table.row == "|" or table.expressions[0].match
 
 
 def test_memory_does_not_grow_with_the_log():

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -144,16 +145,12 @@ FILE_NAME = r"\.(log|txt|out|err|jsonl?|toml|ya?ml|csv|gz|md|html?)$|^\.{0,2}/"
 
 def _logs(asked: Diagnose) -> tuple[list[Log], list[str]]:
     """Read what is a file as a log: (logs, other words)."""
-    files, names = [*asked.log, *asked.nccl], []
+    files, names = [*asked.log, *asked.nccl], list[str]()
     for word in asked.run:
         there = word == "-" or os.path.isfile(word)
-        looks = "/" in word or re.search(FILE_NAME, word)
-        if there:
-            files.append(word)
-        else:
-            if looks:
-                _model(word)
-            names.append(word)
+        if not there and ("/" in word or re.search(FILE_NAME, word)):
+            _model(word)
+        (files if there else names).append(word)
     if len(files) > MOST_LOGS:
         raise GpuscaleError(f"{len(files)} logs, more than {MOST_LOGS}")
     return [_log(name) for name in dict.fromkeys(files)], names
@@ -244,16 +241,19 @@ def _program(logs: list[Log]) -> str:
     """Program that most lines of the logs are of."""
     from gpuscale.io.logs.patterns import load_patterns
 
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for log in logs:
-        for name, n in log.programs.items():
-            counts[name] = counts.get(name, 0) + n
-    patterns = load_patterns() if counts else None
-    ranked = sorted(counts, key=lambda n: -counts[n])
-    for name in ranked:
-        if patterns and patterns.software.get(name):
-            return patterns.software[name]
-    return ranked[0] if ranked else ""
+        counts.update(log.programs)
+    ranked = [name for name, _ in counts.most_common()]
+    software = load_patterns().software if ranked else {}
+    return next((s for name in ranked if (s := software.get(name, ""))), "".join(ranked[:1]))
+
+
+TRAINED = frozenset("mfu hfu tflops_per_gpu step_time steps_per_s samples_per_s".split())
+TRAINED |= {"tokens_per_s_per_gpu"}
+"""Figures that only training has."""
+OF_TRAINING = frozenset(("recompute", "zero", "micro_batch", "global_batch", "vpp", "schedule"))
+"""Settings that only a training job has."""
 
 
 def _kind(
@@ -263,55 +263,34 @@ def _kind(
     software: str,
     settings: dict[str, str],
 ) -> str:
-    if asked.kind:
-        return asked.kind
+    """Kind of the run: as asked, as the programs of its logs, or as its figures and words say."""
     from gpuscale.io.logs.patterns import load_patterns
 
+    if asked.kind:
+        return asked.kind
+    if asked.method:
+        return "rl" if asked.method.lower() in RL_METHODS else "finetune"
     names = {f.name for f in figures}
-    method = (asked.method or "").lower()
-    if method in RL_METHODS:
-        return "rl"
-    if method:
-        return "finetune"
-    kinds = [load_patterns().kinds.get(p, "") for log in logs for p in log.programs]
-    for kind in ("rl", "serving", "training"):
-        if kind in kinds:
-            tuner = told("tuners", software)
-            return ("finetune" if tuner else "pretrain") if kind == "training" else kind
-    if "network" in kinds or names & {"busbw", "algbw"} or told("network", software):
-        return "network"
     words = f"{software} {' '.join(asked.settings)}"
-    if told("serving", words) or names & {"ttft", "tpot", "itl"}:
-        return "serving"
-    if told("rl", words):
-        return "rl"
-    if told("tuners", words):
-        return "finetune"
-    told_so = names & TRAINED or OF_TRAINING & set(settings)
-    return "pretrain" if software or told_so else ""
+    kinds = {load_patterns().kinds.get(p, "") for log in logs for p in log.programs}
+    said = (
+        ("rl", "rl" in kinds),
+        ("serving", "serving" in kinds),
+        ("finetune" if told("tuners", software) else "pretrain", "training" in kinds),
+        ("network", "network" in kinds or names & {"busbw", "algbw"} or told("network", software)),
+        ("serving", told("serving", words) or names & {"ttft", "tpot", "itl"}),
+        ("rl", told("rl", words)),
+        ("finetune", told("tuners", words)),
+        ("pretrain", software or names & TRAINED or OF_TRAINING & settings.keys()),
+    )
+    return next((kind for kind, so in said if so), "")
 
 
-TRAINED = {"mfu", "hfu", "tflops_per_gpu", "step_time", "steps_per_s", "samples_per_s"}
-TRAINED |= {"tokens_per_s_per_gpu"}
-"""Figures that only training has."""
-OF_TRAINING = frozenset(("recompute", "zero", "micro_batch", "global_batch", "vpp", "schedule"))
-"""Settings that only a training job has."""
 OWN = (
-    "step_time",
-    "tokens_per_s_per_gpu",
-    "tokens_per_s",
-    "tflops_per_gpu",
-    "mfu",
-    "steps_per_s",
-    "samples_per_s",
-    "generation_tokens_per_s",
-    "output_tokens_per_s",
-    "decode_tokens_per_s",
-)
+    "step_time tokens_per_s_per_gpu tokens_per_s tflops_per_gpu mfu steps_per_s samples_per_s "
+    "generation_tokens_per_s output_tokens_per_s decode_tokens_per_s"
+).split()
 """Series that are judged where a person names no figure."""
-SAME = dict.fromkeys(
-    ("generation_tokens_per_s", "output_tokens_per_s", "decode_tokens_per_s"), "tokens_per_s"
-)
 
 
 def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
@@ -319,20 +298,21 @@ def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
     for log in logs:
         for name in OWN:
             track = log.track(name)
-            known = quantity_name(SAME.get(name, name))
+            known = quantity_name(name)
             if track is None or known is None or known in found:
                 continue
             value = track.series.steady().median
             found[known] = Figure(known, f"{value:.6g} {track.unit}".strip(), value, track.unit)
-        rows = log.tables.get("nccl_tests", [])
-        large = [r for r in rows if "busbw" in r]
-        if large:
+        if large := [r for r in log.tables.get("nccl_tests", []) if "busbw" in r]:
             row = max(large, key=lambda r: float(r["size"].value))
             value = float(row["busbw"].value)
             found["busbw"] = Figure("busbw", row["busbw"].printed, value, "byte/s")
         if log.fact("oom") or log.fact("start_refused"):
             found["oom"] = Figure("oom", "out of memory", None, "")
     return tuple(found.values())
+
+
+SPELLED = {"one": 1, "two": 2, "three": 3, "four": 4, "single": 1}
 
 
 def _known(case: Case, asked: Diagnose) -> None:
@@ -357,13 +337,11 @@ def _known(case: Case, asked: Diagnose) -> None:
         if case.gpus is None and text and (hit := re.search(r"\d[\d,]*", text)):
             case.gpus = int(hit[0].replace(",", "")[:9]) or None
     words = f"{asked.cluster or ''}".lower()
-    hit = re.search(r"(\d+)\s*(?:x\s*)?(?:nodes?|vms?|machines?|hosts?)\b", words)
-    spelled = {"one": 1, "two": 2, "three": 3, "four": 4, "single": 1}
-    named = re.search(r"\b(one|two|three|four|single) (?:nodes?|machines?)", words)
-    if hit:
-        case.nodes = int(hit[1][:6])
-    elif named:
-        case.nodes = spelled[named[1]]
+    named = re.search(
+        r"\b(\d+|one|two|three|four|single)\s*(?:x\s*)?(?:node|vm|machine|host)s?\b", words
+    )
+    if named:
+        case.nodes = SPELLED.get(named[1]) or int(named[1][:6])
     elif (nodes := case.number("nodes")) is not None:
         case.nodes = int(nodes)
     elif case.gpus is not None and case.cluster is not None:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.logged import add_logged
-from gpuscale.answers.diagnose.past import Past, past_of
+from gpuscale.answers.diagnose.past import past_of
 from gpuscale.io.causes import told
 
 if TYPE_CHECKING:
@@ -37,17 +37,13 @@ def features_of(case: Case) -> Features:
     if case.gpu_name:
         f["gpu"] = case.gpu_name.lower()
     for name in DIRECT:
-        text = case.log_text(name) or case.settings.get(name)
-        if text:
+        if text := case.log_text(name) or case.settings.get(name):
             f[name] = text.lower()
-    for name in NUMBERS:
-        value = case.log_number(name)
+    for name in (*NUMBERS, *SAID_NUMBERS):
+        value = case.log_number(name) if name in NUMBERS else None
+        if value is None and name not in f:
+            value = case.number(name)
         if value is not None:
-            f[name] = value
-    for name in (*SAID_NUMBERS, *NUMBERS):
-        if name in f:
-            continue
-        if (value := case.number(name)) is not None:
             f[name] = value
     if re.search(r"enforce[-_]eager(?! *= *false)", case.said):
         f["enforce_eager"] = "true"
@@ -55,9 +51,13 @@ def features_of(case: Case) -> Features:
     _machine(case, f)
     _model(case, f)
     _layout(case, f)
+    f |= {n: "yes" for n in TOLD if told(n, case.said)}
     add_logged(case, f)
-    _past(past_of(case.logs), f)
-    return f
+    return {**past_of(case.logs).features, **f}
+
+
+TOLD = ("regression", "first_run", "worsens", "large_vocab")
+"""Features that words alone tell."""
 
 
 def _figures(case: Case, f: Features) -> None:
@@ -85,9 +85,6 @@ def _figures(case: Case, f: Features) -> None:
         if told("oom_late", text):
             f["oom_late"] = "yes"
     words = case.said
-    for name in ("regression", "first_run", "worsens"):
-        if told(name, words):
-            f[name] = "yes"
     off = main is not None and main.ratio is not None and main.ratio > FAR
     if off and {x.quantity.symptom for x in case.figures} == {"mfu"}:
         f["only_mfu"] = "yes"
@@ -101,33 +98,30 @@ def _figures(case: Case, f: Features) -> None:
 
 
 def _machine(case: Case, f: Features) -> None:
+    words = case.said
     if case.gpus is not None:
         f["gpus"] = float(case.gpus)
         f["multi_gpu"] = "yes" if case.gpus > 1 else "no"
     if case.nodes is not None:
         f["nodes"] = float(case.nodes)
         f["multi_node"] = "yes" if case.nodes > 1 else "no"
-        f.setdefault("multi_gpu", "yes" if case.nodes > 1 else "")
-    elif case.kind == "network" and re.search(r"\bib\b|roce|hdr|ndr|ethernet|bond", case.said):
+        if case.nodes > 1:
+            f.setdefault("multi_gpu", "yes")
+    elif told("several_nodes", words) or case.kind == "network" and told("fabrics", words):
         f["multi_node"] = "yes"
-    if not f.get("multi_gpu"):
-        f.pop("multi_gpu", None)
-    if told("several_nodes", case.said) and "multi_node" not in f:
-        f["multi_node"] = "yes"
-    if told("consumer", case.said) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
+    if told("consumer", words) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
         f["consumer_p2p"] = "yes"
     if hit := re.search(
-        r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)|(\d+) *x *\d{2,3} ?g", case.said
+        r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)|(\d+) *x *\d{2,3} ?g", words
     ):
         f["nics"] = float(hit[1] or hit[2])
-    elif re.search(r"\bone \d{2,3}g|one nic|single nic|one port", case.said):
+    elif re.search(r"\bone \d{2,3}g|one nic|single nic|one port", words):
         f["nics"] = 1.0
 
 
 def _model(case: Case, f: Features) -> None:
     words = case.said
-    moe = case.model is not None and case.model.is_moe if hasattr(case.model, "is_moe") else None
-    if moe or told("moe", words):
+    if told("moe", words) or getattr(case.model, "is_moe", False):
         f["moe"] = "yes"
     elif case.model is not None:
         f["moe"] = "no"
@@ -145,8 +139,6 @@ def _model(case: Case, f: Features) -> None:
         params = float(hit[1]) * (1e9 if hit[2] == "b" else 1e6)
         f["model_params"] = params
         f["small_model"] = "yes" if params < 3e9 else "no"
-    if told("large_vocab", words):
-        f["large_vocab"] = "yes"
     _shape(case, f)
     if re.search(r"fp8|mxfp|float8|nvfp4", words) or f.get("precision") == "fp8":
         f["fp8"] = "yes"
@@ -166,34 +158,23 @@ def _model(case: Case, f: Features) -> None:
         f["small_shape"] = "yes" if not size or int(size[1][:6]) <= 2048 else "no"
 
 
+WIDTHS = ("d_model", "hidden_size", "n_embd", "dim")
+LAYERS = ("n_layers", "num_layers", "n_layer", "num_hidden_layers")
+
+
 def _shape(case: Case, f: Features) -> None:
     """Parameters that width and layers mean, beside those that the name says."""
-    width = next(
-        (v for k in ("d_model", "hidden_size", "n_embd", "dim") if (v := case.number(k))), None
+    width, layers = (
+        next((v for k in names if (v := case.number(k))), None) for names in (WIDTHS, LAYERS)
     )
-    layers = next(
-        (
-            v
-            for k in ("n_layers", "num_layers", "n_layer", "num_hidden_layers")
-            if (v := case.number(k))
-        ),
-        None,
-    )
-    named = re.findall(
-        r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", case.model_name.lower().replace("-", " ")
-    )
+    name = case.model_name.lower().replace("-", " ")
+    named = re.findall(r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", name)
     if width and layers and named:
-        shaped = 12 * layers * width**2
-        sizes = [float(n) * (1e9 if u == "b" else 1e6) for n, u in named]
-        f["named_over_shaped"] = max(sizes) / shaped
-    dims = [
-        v
-        for k in ("vocab_size", "vocab", "d_model", "hidden_size", "ffn_hidden_size", "n_embd")
-        if (v := case.number(k))
-    ]
-    odd = [d for d in dims if d % 64]
-    if dims:
-        f["misaligned"] = "yes" if odd else "no"
+        most = max(float(n) * (1e9 if u == "b" else 1e6) for n, u in named)
+        f["named_over_shaped"] = most / (12 * layers * width**2)
+    dims = [case.number(k) for k in ("vocab_size", "vocab", "ffn_hidden_size", *WIDTHS[:3])]
+    if any(dims):
+        f["misaligned"] = "yes" if any(d % 64 for d in dims if d) else "no"
 
 
 def _layout(case: Case, f: Features) -> None:
@@ -276,8 +257,3 @@ def _tokens_per_gpu(case: Case) -> float | None:
     each = case.number("micro_batch") or case.number("batch")
     steps = case.number("accumulation") or 1
     return length * each * steps if length and each else None
-
-
-def _past(past: Past, f: Features) -> None:
-    for name, value in past.features.items():
-        f.setdefault(name, value)

@@ -36,6 +36,10 @@ def _expanded(regex: str) -> str:
     return _MARK.sub(put, regex)
 
 
+def _compiled(regex: str) -> Any:
+    return re.compile(regex) if regex else None
+
+
 @dataclass
 class Find:
     """One fact of a line."""
@@ -43,7 +47,6 @@ class Find:
     name: str
     unit: str
     regex: str
-    counted: bool = False
 
     @cached_property
     def search(self) -> Any:
@@ -57,21 +60,16 @@ class Line:
 
     program: str
     has: tuple[str, ...]
-    finds: tuple[Find, ...]
-    step: str = ""
-    rank: str = ""
+    find: tuple[Find, ...]
+    step: str = ""  # regular expression of the step's number, where the line has one
+    rank: str = ""  # and of the rank
     skip: int = 0
     context: bool = False  # only in a remark in parentheses
 
     @cached_property
-    def step_search(self) -> Any:
-        """Find the step's number, where the line has one."""
-        return re.compile(self.step).search if self.step else None
-
-    @cached_property
-    def rank_search(self) -> Any:
-        """Find the rank, where the line itself names it."""
-        return re.compile(self.rank).search if self.rank else None
+    def places(self) -> tuple[Any, Any]:
+        """Expressions of step and rank, None where the line says none."""
+        return _compiled(self.step), _compiled(self.rank)
 
 
 @dataclass
@@ -83,25 +81,19 @@ class Table:
     has: tuple[str, ...]
     row: str
     columns: tuple[tuple[str, str, str], ...]  # name, unit, column it is read from
-    title: str = ""
+    title: str = ""  # what the header says of all rows
     always: bool = False  # a row tells itself, without the header
 
     @cached_property
-    def match(self) -> Any:
-        """Match a row."""
-        return re.compile(self.row).match
-
-    @cached_property
-    def title_search(self) -> Any:
-        """What the header says of all rows."""
-        return re.compile(self.title).search if self.title else None
+    def expressions(self) -> tuple[Any, Any]:
+        """Expressions of a row and of the title, None where there is none."""
+        return re.compile(self.row), _compiled(self.title)
 
 
 @dataclass
 class Patterns:
     """All that is known of what programs print."""
 
-    titles: dict[str, str] = field(default_factory=dict)
     software: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
@@ -110,6 +102,11 @@ class Patterns:
     starts: list[str] = field(default_factory=list)
     sections: dict[str, str] = field(default_factory=dict)  # heading -> what names below end with
     same: dict[str, str] = field(default_factory=dict)  # see `pairs`
+
+
+KNOWN = frozenset(
+    "title kind software source skip starts line table arguments same sections".split()
+)
 
 
 def _strings(value: Any) -> tuple[str, ...]:
@@ -129,22 +126,8 @@ def load_patterns() -> Patterns:
 
 
 def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
-    known = {
-        "title",
-        "kind",
-        "software",
-        "source",
-        "skip",
-        "starts",
-        "line",
-        "table",
-        "arguments",
-        "same",
-        "sections",
-    }
-    if unknown := sorted(set(table) - known):
+    if unknown := sorted(set(table) - KNOWN):
         raise GpuscaleError(f"presets/log/{name}.toml: unknown key `{unknown[0]}`")
-    all_.titles[name] = table["title"]
     all_.kinds[name] = table.get("kind", "")
     all_.software[name] = table.get("software", "")
     all_.starts += table.get("starts", [])
@@ -153,30 +136,12 @@ def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
     skip = int(table.get("skip", 0))
     for entry in table.get("line", ()):
         finds = tuple(_find(name, text) for text in entry["find"])
-        all_.lines.append(
-            Line(
-                name,
-                has=_strings(entry["has"]),
-                finds=finds,
-                step=entry.get("step", ""),
-                rank=entry.get("rank", ""),
-                skip=skip,
-                context=entry.get("context", False),
-            )
-        )
+        line = entry | {"has": _strings(entry["has"]), "find": finds, "skip": skip}
+        all_.lines.append(Line(name, **line))
     for entry in table.get("table", ()):
         columns = tuple(_column(c) for c in entry["columns"])
-        all_.tables.append(
-            Table(
-                name,
-                name=entry["name"],
-                has=_strings(entry["has"]),
-                row=entry["row"],
-                columns=columns,
-                title=entry.get("title", ""),
-                always=entry.get("always", False),
-            )
-        )
+        made = entry | {"has": _strings(entry["has"]), "columns": columns}
+        all_.tables.append(Table(name, **made))
     for entry in table.get("arguments", ()):
         all_.arguments.append((entry["has"], re.compile(entry["find"]).search))
 
@@ -185,7 +150,7 @@ def _find(program: str, text: str) -> Find:
     hit = _ENTRY.fullmatch(text)
     if hit is None:
         raise GpuscaleError(f"presets/log/{program}.toml: not NAME [UNIT] REGEX: {text[:80]}")
-    return Find(hit[1], hit[2], hit[3], counted="#K" in hit[3])
+    return Find(hit[1], hit[2], hit[3])
 
 
 def _column(text: str) -> tuple[str, str, str]:

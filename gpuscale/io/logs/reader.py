@@ -245,11 +245,12 @@ class _Reader:
                 self._number(name, value, unit=unit, si=si, step=step, kind=_OTHER)
 
     def _facts(self, kind: Line, text: str, shape: _Shape) -> None:
-        if kind.rank_search is not None and (own := kind.rank_search(text)):
+        step_at, rank_at = kind.places
+        if rank_at is not None and (own := rank_at.search(text)):
             self.rank = int(own[1])
         live = shape.live.setdefault(id(kind), set())
         found = []
-        for k, find in enumerate(kind.finds):
+        for k, find in enumerate(kind.find):
             if shape.count > LEARNT and k not in live:
                 continue
             if made := made_of(find, text):
@@ -258,7 +259,7 @@ class _Reader:
                 live.add(k)
         if not found:
             return
-        hit = kind.step_search(text) if kind.step_search is not None else None
+        hit = step_at.search(text) if step_at is not None else None
         step = float(hit[1]) if hit else None
         if step is not None:
             self._restart(step, kind.program)
@@ -326,10 +327,11 @@ class _Reader:
         track.last_line = self.read
 
     def _header(self, table: Table, text: str) -> None:
-        if table.always and (hit := table.match(text)):
+        row, titled = table.expressions
+        if table.always and (hit := row.match(text)):
             self._put(table, hit.groupdict(), {})
             return
-        title = table.title_search(text) if table.title_search is not None else None
+        title = titled.search(text) if titled is not None else None
         said = title.groupdict() if title else {}
         if table.row == "|":
             said = {str(k): c for k, c in enumerate(_barred(text))}
@@ -353,7 +355,7 @@ class _Reader:
                     if not set("".join(values)) <= set("-: "):
                         self._put(table, dict(zip(said.values(), values, strict=True)), {})
                     return True
-            elif hit := table.match(text):
+            elif hit := table.expressions[0].match(text):
                 self.read = number
                 self._put(table, hit.groupdict(), said)
                 quiet[0] = 0

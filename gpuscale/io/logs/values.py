@@ -57,7 +57,7 @@ def made_of(find: Find, text: str) -> tuple[float | str, str, str, str] | None:
         return None
     if not isfinite(value) or value < 0 and unit in ("%", "tokens/s", "ms", "s", "TFLOP/s", "&"):
         return None  # -100 % stands for what was not computed
-    if find.counted and len(groups) > 1 and groups[1]:
+    if "#K" in find.regex and len(groups) > 1 and groups[1]:
         value *= COUNTS[groups[1]]
     if unit == "&":
         unit = groups[1] if len(groups) > 1 and groups[1] else ""
