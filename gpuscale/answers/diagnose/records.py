@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpuscale.core.diagnosis.facts import Fact
-
+from gpuscale.core.diagnosis.facts import Fact
 
 RL_METHODS = ("ppo", "grpo", "rloo", "dapo", "gspo", "reinforce++")
 
