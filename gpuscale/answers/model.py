@@ -281,57 +281,41 @@ def _terms(
     spec: ModelSpec, params: ModelParams, flops: ModelFlops, r: ModelAnswer, element: float
 ) -> tuple[Term, ...]:
     from gpuscale.core.model.kv_cache import cached_elements
-    from gpuscale.core.records import Term
+    from gpuscale.core.records import term_of
 
     parts = ("embedding", "head", "mixer", "ffn", "norm", "extra", "vision")
-    summands = {f"{p}_params": getattr(r, f"{p}_params") for p in parts}
+    summands = " + ".join(f"{p}_params" for p in parts)
     idle = sum(g.n_layers * (g.ffn_params - g.ffn_active_params) for g in params.groups)
-    work = {
-        f"{p}_flop": getattr(flops, f"{p}_flop")
-        for p in ("mixer_linear", "attention", "ffn", "head", "other")
-    }
-    forward = Term(
+    work = " + ".join(f"{p}_flop" for p in ("mixer_linear", "attention", "ffn", "head", "other"))
+    forward = term_of(
         "forward_flop_per_token",
-        flops.forward_flop,
         "",
-        " + ".join(work),
         work,
         "2 FLOP a weight and token, and the cores of attention (core/model/flops.py)",
+        flops,
+        r,
     )
-    active = {k: getattr(r, k) for k in ("params", "vision_params")} | {"idle_expert_params": idle}
+    train = "3 * forward_flop_per_token"
+    six, kaplan = "6 * active_params", "Kaplan et al. 2020, section 2.1"
     return (
-        Term("params", r.params, "count", " + ".join(summands), summands, "core/model/params.py"),
-        Term(
+        term_of("params", "count", summands, "core/model/params.py", r),
+        term_of(
             "active_params",
-            r.active_params,
             "count",
             "params - vision_params - idle_expert_params",
-            active,
             "experts that a token does not meet, and the vision tower, left out",
+            r,
+            idle_expert_params=idle,
         ),
-        Term(
-            "six_p_flop_per_token",
-            r.six_p_flop_per_token,
-            "",
-            "6 * active_params",
-            {"active_params": r.active_params},
-            "Kaplan et al. 2020, section 2.1",
-        ),
-        Term(
-            name="training_flop_per_token",
-            value=r.training_flop_per_token,
-            unit="",
-            formula="3 * forward_flop_per_token",
-            inputs={"forward_flop_per_token": r.forward_flop_per_token},
-            source="backward twice the forward",
-            children=(forward,),
-        ),
-        Term(
+        term_of("six_p_flop_per_token", "", six, kaplan, r),
+        term_of("training_flop_per_token", "", train, "backward twice the forward", forward, r),
+        term_of(
             "kv_bytes_per_token",
-            r.kv_bytes_per_token,
             "",
             "element_bytes * cached_elements",
-            {"element_bytes": element, "cached_elements": cached_elements(spec)},
             "keys and values, or the latent, of all layers (core/model/kv_cache.py)",
+            r,
+            element_bytes=element,
+            cached_elements=cached_elements(spec),
         ),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.failures import GPUS_PER_NODE
 from gpuscale.core.run.time import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -29,70 +29,41 @@ class Held:
 
 def outlook_terms(found: Outlook, met: Conditions) -> tuple[Term, ...]:
     """Explain the expected time: the ideal over the part that is useful."""
+    why = "time without failures over goodput"
+    expected = "ideal_s / goodput_frac"
+    stops, while_ = "expected_s / mtbf_s", "stops while the run lasts"
     return (
-        Term(
-            name="expected_s",
-            value=found.expected_s,
-            unit="s",
-            formula="ideal_s / goodput_frac",
-            inputs={"ideal_s": found.ideal_s, "goodput_frac": found.goodput.goodput_frac},
-            source="time without failures over goodput",
-            children=(_goodput(found, met),),
-        ),
-        Term(
-            "n_interruptions",
-            found.n_interruptions,
-            "count",
-            "expected_s / mtbf_s",
-            {"expected_s": found.expected_s, "mtbf_s": found.goodput.mtbf_s},
-            "stops while the run lasts",
-        ),
+        term_of("expected_s", "s", expected, why, found, _goodput(found, met)),
+        term_of("n_interruptions", "count", stops, while_, found, found.goodput),
     )
 
 
 def _goodput(found: Outlook, met: Conditions) -> Term:
     g = found.goodput
-    rest = {"straggler_frac": met.straggler_frac, "debug_frac": met.debug_frac}
-    waits = {"interval_s": g.interval_s, "blocking_s": met.blocking_s}
     share = " * (1 - straggler_frac) * (1 - debug_frac)"
     if isinf(g.mtbf_s):
-        never = isinf(g.interval_s)
-        useful = "1" if never else "interval_s / (interval_s + blocking_s)"
-        given = rest if never else waits | rest
-        return Term("goodput_frac", g.goodput_frac, "frac", useful + share, given, DALY)
-    return Term(
-        name="goodput_frac",
-        value=g.goodput_frac,
-        unit="frac",
-        formula="interval_s / (mtbf_s * exp(restart_s / mtbf_s)"
-        " * expm1((interval_s + blocking_s) / mtbf_s))" + share,
-        inputs={"mtbf_s": g.mtbf_s, "restart_s": met.restart_s} | waits | rest,
-        source=DALY,
-        children=(
-            Term(
-                "mtbf_s",
-                g.mtbf_s,
-                "s",
-                f"1 / (n_gpus / {GPUS_PER_NODE} * stops_per_node_day / {SECONDS_PER_DAY:g}"
-                " + other_stops_per_s)",
-                {
-                    "n_gpus": float(met.n_gpus),
-                    "stops_per_node_day": met.per_node_day,
-                    "other_stops_per_s": met.other_per_s,
-                },
-                "stops of an 8-GPU machine and day: --fleet, presets/run/fleets.toml",
-            ),
-            Term(
-                "restart_s",
-                met.restart_s,
-                "s",
-                "recovery_s + load_s",
-                {"recovery_s": met.recovery_s, "load_s": met.load_s},
-                "detect, restart (--recovery, presets/run/recovery.toml) and load",
-            ),
-            _interval(found, met),
-        ),
+        useful = "1" if isinf(g.interval_s) else "interval_s / (interval_s + blocking_s)"
+        return term_of("goodput_frac", "frac", useful + share, DALY, met, g)
+    each = {"stops_per_node_day": met.per_node_day, "other_stops_per_s": met.other_per_s}
+    mtbf = term_of(
+        "mtbf_s",
+        "s",
+        f"1 / (n_gpus / {GPUS_PER_NODE} * stops_per_node_day / {SECONDS_PER_DAY:g}"
+        " + other_stops_per_s)",
+        "stops of an 8-GPU machine and day: --fleet, presets/run/fleets.toml",
+        g,
+        met,
+        **each,
     )
+    why = "detect, restart (--recovery, presets/run/recovery.toml) and load"
+    restart = term_of("restart_s", "s", "recovery_s + load_s", why, met)
+    formula = (
+        "interval_s / (mtbf_s * exp(restart_s / mtbf_s)"
+        " * expm1((interval_s + blocking_s) / mtbf_s))" + share
+    )
+    own = {"straggler_frac": met.straggler_frac, "debug_frac": met.debug_frac}
+    given = (mtbf, restart, _interval(found, met), g, met)
+    return term_of("goodput_frac", "frac", formula, DALY, *given, **own)
 
 
 def _interval(found: Outlook, met: Conditions) -> Term:
@@ -103,159 +74,85 @@ def _interval(found: Outlook, met: Conditions) -> Term:
     if met.interval_s:
         return Term("interval_s", g.interval_s, "s", source="as given: --interval")
     if not met.blocking_s:
-        inputs = {"mtbf_s": g.mtbf_s, "write_s": met.write_s}
-        formula = f"max(mtbf_s / {MOST_SAVES:g}, write_s)"
-        return Term("interval_s", g.interval_s, "s", formula, inputs, "saves that cost nothing")
-    best = {"best_interval_s": exact_interval_s(met.blocking_s, g.mtbf_s)}
-    return Term(
-        name="interval_s",
-        value=g.interval_s,
-        unit="s",
-        formula="max(best_interval_s, write_s)",
-        inputs=best | {"write_s": met.write_s},
-        source="the best, not below the time until a save is safe",
-        children=(
-            Term(
-                "best_interval_s",
-                best["best_interval_s"],
-                "s",
-                source="root of ln(1 - x) + x + blocking_s / mtbf_s with x = interval / mtbf_s, "
-                "by bisection (Daly 2006)",
-            ),
-        ),
+        formula, why = f"max(mtbf_s / {MOST_SAVES:g}, write_s)", "saves that cost nothing"
+        return term_of("interval_s", "s", formula, why, g, met)
+    best = Term(
+        "best_interval_s",
+        exact_interval_s(met.blocking_s, g.mtbf_s),
+        "s",
+        source="root of ln(1 - x) + x + blocking_s / mtbf_s with x = interval / mtbf_s, "
+        "by bisection (Daly 2006)",
     )
+    why = "the best, not below the time until a save is safe"
+    given = (best, g, met)
+    return term_of("interval_s", "s", "max(best_interval_s, write_s)", why, *given)
 
 
 def save_terms(
     saved: SaveTime, saver: Saver, store: Store, n_nodes: int, n_writers: int
 ) -> tuple[Term, ...]:
     """Explain the times of one checkpoint."""
-    total = {"checkpoint_bytes": saved.total_bytes}
-    copy = {
-        "bytes_per_gpu": saved.bytes_per_gpu,
-        "host_link_bytes_per_s": store.host_link_bytes_per_s,
-        "host_copy_frac": saver.host_copy_frac,
-    }
     copied = "bytes_per_gpu / (host_link_bytes_per_s * host_copy_frac)"
-    node = {} if isinf(store.node_bytes_per_s) else {"node_bytes_per_s": store.node_bytes_per_s}
-    writing = {"writing_nodes": float(min(n_nodes, n_writers))} | node if node else {}
-    put = {} if saver.kind == "memory" else {"store_bytes_per_s": store.write_bytes_per_s}
-    ways = ["checkpoint_bytes / store_bytes_per_s"] * bool(put)
-    ways += ["checkpoint_bytes / (writing_nodes * node_bytes_per_s)"] * bool(node)
-    fixed = {"fixed_s": saver.fixed_s}
+    puts = [] if saver.kind == "memory" else ["checkpoint_bytes / store_bytes_per_s"]
+    reads = ["checkpoint_bytes / store_read_bytes_per_s"]
+    if not isinf(store.node_bytes_per_s):
+        puts.append("checkpoint_bytes / (writing_nodes * node_bytes_per_s)")
+        reads.append("checkpoint_bytes / (n_nodes * node_bytes_per_s)")
     where = f"way to save `{saver.name}`, presets/run/savers.toml; store: --store"
-    terms = [
-        Term(
-            "write_s",
-            saved.write_s,
-            "s",
-            f"fixed_s + max({', '.join([*ways, copied, '0'])})",
-            fixed | (total if ways else {}) | put | writing | copy,
-            where,
-        )
-    ]
-    if saver.kind != "blocking":
-        terms.append(
-            Term(
-                "blocking_s",
-                saved.blocking_s,
-                "s",
-                f"min(write_s, fixed_s + {copied} + interference_frac * (write_s - fixed_s))",
-                fixed
-                | copy
-                | {"interference_frac": saver.interference_frac, "write_s": saved.write_s},
-                where,
-            )
-        )
-    else:
-        waits = {"write_s": saved.write_s}
-        terms.append(Term("blocking_s", saved.blocking_s, "s", "write_s", waits, where))
-    read = {"store_read_bytes_per_s": store.read_bytes_per_s}
-    ways = ["checkpoint_bytes / store_read_bytes_per_s"]
-    ways += ["checkpoint_bytes / (n_nodes * node_bytes_per_s)"] * bool(node)
-    inputs = fixed | total | read | ({"n_nodes": float(n_nodes)} | node if node else {}) | copy
-    formula = f"fixed_s + max({', '.join([*ways, copied])})"
-    return (*terms, Term("load_s", saved.load_s, "s", formula, inputs, where))
+    more = {
+        "checkpoint_bytes": saved.total_bytes,
+        "store_bytes_per_s": store.write_bytes_per_s,
+        "store_read_bytes_per_s": store.read_bytes_per_s,
+        "writing_nodes": float(min(n_nodes, n_writers)),
+        "n_nodes": float(n_nodes),
+    }
+    waits = f"min(write_s, fixed_s + {copied} + interference_frac * (write_s - fixed_s))"
+    formulas = {
+        "write_s": f"fixed_s + max({', '.join([*puts, copied, '0'])})",
+        "blocking_s": "write_s" if saver.kind == "blocking" else waits,
+        "load_s": f"fixed_s + max({', '.join([*reads, copied])})",
+    }
+    return tuple(
+        term_of(name, "s", formula, where, *(saved, saver, store), **more)
+        for name, formula in formulas.items()
+    )
 
 
 def bill_terms(bill: Bill, held: Held) -> tuple[Term, ...]:
     """Explain the sums of a bill."""
-    found = [_gpu_hours(bill, held)]
     c = bill.charge
+    hours = f"n_gpus * time_s / {SECONDS_PER_HOUR:g}"
+    why = "GPUs held for the elapsed time, failures included"
+    found = [term_of("gpu_hours", "", hours, why, c, held)]
     if c.usd is not None and bill.rate is not None:
         from gpuscale.answers.money import rate_text
 
-        usd = {"gpu_hours": c.gpu_hours, "usd_per_gpu_hour": bill.rate.usd_per_gpu_hour}
-        found.append(
-            Term(
-                name="usd",
-                value=c.usd,
-                unit="usd",
-                formula="gpu_hours * usd_per_gpu_hour",
-                inputs=usd,
-                source=rate_text(bill.rate),
-                children=_own(bill),
-            )
-        )
+        formula, said = "gpu_hours * usd_per_gpu_hour", rate_text(bill.rate)
+        found.append(term_of("usd", "usd", formula, said, *(c, bill.rate, *_own(bill))))
     return (*found, *_energy(bill, held))
-
-
-def _gpu_hours(bill: Bill, held: Held) -> Term:
-    return Term(
-        "gpu_hours",
-        bill.charge.gpu_hours,
-        "",
-        f"n_gpus * time_s / {SECONDS_PER_HOUR:g}",
-        {"n_gpus": held.n_gpus, "time_s": held.time_s},
-        "GPUs held for the elapsed time, failures included",
-    )
 
 
 def _own(bill: Bill) -> tuple[Term, ...]:
     if bill.own is None:
         return ()
-    o = bill.own
-    parts = {
-        "capital_usd": o.capital_usd,
-        "energy_usd": o.energy_usd,
-        "colocation_usd": o.colocation_usd,
-        "staff_usd": o.staff_usd,
-        "maintenance_usd": o.maintenance_usd,
-    }
-    source = "owned cluster: annuity, electricity, colocation, staff, maintenance a used GPU-hour"
-    name, value = "usd_per_gpu_hour", o.total_usd_per_gpu_hour
-    return (Term(name, value, "usd_per_hour", " + ".join(parts), parts, source),)
+    parts = "capital_usd + energy_usd + colocation_usd + staff_usd + maintenance_usd"
+    why = "owned cluster: annuity, electricity, colocation, staff, maintenance a used GPU-hour"
+    value = bill.own.total_usd_per_gpu_hour
+    return (
+        term_of("usd_per_gpu_hour", "usd_per_hour", parts, why, bill.own, usd_per_gpu_hour=value),
+    )
 
 
 def _energy(bill: Bill, held: Held) -> list[Term]:
     c, draw, site = bill.charge, bill.draw, bill.site
     if c.energy_j is None or c.power_w is None or draw is None:
         return []
-    inputs = {
-        "n_gpus": held.n_gpus,
-        "gpus_per_node": float(draw.gpus_per_node),
-        "work_w": draw.work_w,
-        "work_frac": held.work_frac,
-        "idle_w": draw.idle_w,
-        "pue": site.pue if site else 1.0,
-    }
-    node = "(work_w * work_frac + idle_w * (1 - work_frac))"
-    power = Term(
-        "power_w", c.power_w, "w", f"n_gpus / gpus_per_node * {node} * pue", inputs, draw.source
-    )
-    found = [
-        Term(
-            name="energy_j",
-            value=c.energy_j,
-            unit="j",
-            formula="power_w * time_s",
-            inputs={"power_w": c.power_w, "time_s": held.time_s},
-            source="power at the meter over the elapsed time",
-            children=(power,),
-        )
-    ]
+    formula = "n_gpus / gpus_per_node * (work_w * work_frac + idle_w * (1 - work_frac)) * pue"
+    pue = site.pue if site else 1.0
+    power = term_of("power_w", "w", formula, draw.source, *(held, draw, c), pue=pue)
+    why = "power at the meter over the elapsed time"
+    found = [term_of("energy_j", "j", "power_w * time_s", why, *(power, held, c))]
     if c.carbon_kg is not None and site is not None:
-        carbon = {"energy_j": c.energy_j, "grid_g_per_kwh": site.grid_g_per_kwh}
         formula = "energy_j / 3.6e6 * grid_g_per_kwh / 1000"
-        found.append(Term("carbon_kg", c.carbon_kg, "", formula, carbon, site.source))
+        found.append(term_of("carbon_kg", "", formula, site.source, c, site))
     return found

@@ -32,7 +32,7 @@ class Term:
     children: tuple[Term, ...] = ()
 
 
-_NAMES = re.compile(r"[A-Za-z_]\w*(?![\w(])")
+_NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w(])")
 
 
 def term_of(name: str, unit: str, formula: str, source: str, *given: object, **more: float) -> Term:

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.lifetime import conditions_of, store_of
 from gpuscale.answers.money import stops_per_s
 from gpuscale.answers.run_terms import Held, bill_terms, outlook_terms, save_terms
-from gpuscale.core.records import Term
+from gpuscale.core.records import term_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
     from gpuscale.answers.checkpoint.records import CheckpointAnswer
+    from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
+
+
+LOST = "saving, work done again, recovery, slow machines"
 
 
 def checkpoint_terms(
@@ -30,14 +34,7 @@ def checkpoint_terms(
         _size(asked, r),
         *save_terms(r.save, load_saver(asked.saver), store, r.n_nodes, writers),
         *outlook_terms(r.outlook, met),
-        Term(
-            "lost_frac",
-            r.lost_frac,
-            "frac",
-            "1 - goodput_frac",
-            {"goodput_frac": g.goodput_frac},
-            "saving, work done again, recovery, slow machines",
-        ),
+        term_of("lost_frac", "frac", "1 - goodput_frac", LOST, r, g),
         *bill_terms(r.bill, held),
     )
 
@@ -47,18 +44,16 @@ def _size(asked: Checkpoint, r: CheckpointAnswer) -> Term:
 
     recipe = saved_recipe(asked.recipe, asked.software)
     adapters = asked.trainable is not None and not asked.weights_only
-    return Term(
+    return term_of(
         "checkpoint_bytes",
-        r.checkpoint_bytes,
         "bytes",
         "saved_params * weight_bytes_each"
         " + trained_params * (master_bytes_each + state_bytes_each)",
-        {
-            "saved_params": r.trainable_params if adapters else r.n_params,
-            "weight_bytes_each": recipe.weights_bytes,
-            "trained_params": r.trainable_params,
-            "master_bytes_each": recipe.master_bytes,
-            "state_bytes_each": recipe.optimizer_bytes,
-        },
         f"recipe {recipe.name}; gradients are not saved",
+        r,
+        saved_params=r.trainable_params if adapters else r.n_params,
+        weight_bytes_each=recipe.weights_bytes,
+        trained_params=r.trainable_params,
+        master_bytes_each=recipe.master_bytes,
+        state_bytes_each=recipe.optimizer_bytes,
     )

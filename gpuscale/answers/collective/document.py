@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -11,7 +12,7 @@ from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import busbw_factor, traffic_factor
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term, made_of
+from gpuscale.core.records import Term, made_of, term_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
@@ -80,17 +81,14 @@ def _with(
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
     """Array bandwidth of a level from its links."""
     used = level.algorithm if level.algorithm in ALGORITHMS else "ring"
-    return Term(
+    return term_of(
         key,
-        level.bandwidth_bytes_per_s,
         "bytes_per_s",
         "gpus_below * bytes_per_s_per_gpu / traffic_factor",
-        {
-            "gpus_below": float(level.gpus_below),
-            "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
-            "traffic_factor": traffic_factor(found.op, level.n_children, used),
-        },
         SOURCE,
+        level,
+        traffic_factor=traffic_factor(found.op, level.n_children, used),
+        **{key: level.bandwidth_bytes_per_s},
     )
 
 
@@ -98,26 +96,12 @@ def _terms(found: CollectiveTime, told: Told | None, hop_s: float) -> tuple[Term
     """Time, bandwidths, and the expected time with its origin."""
     terms = [_term(found, hop_s)]
     if found.time_s > 0:
-        nccl = "nccl-tests, doc/PERFORMANCE.md"
-        sizes = {"nccl_size_bytes": found.nccl_size_bytes, "time_s": found.time_s}
-        factor = busbw_factor(found.op, found.n_ranks)
+        nccl, factor = "nccl-tests, doc/PERFORMANCE.md", busbw_factor(found.op, found.n_ranks)
+        algbw, unit = "nccl_size_bytes / time_s", "bytes_per_s"
+        busbw = f"{algbw} * busbw_factor"
         terms += [
-            Term(
-                "algbw_bytes_per_s",
-                found.algbw_bytes_per_s,
-                "bytes_per_s",
-                "nccl_size_bytes / time_s",
-                sizes,
-                nccl,
-            ),
-            Term(
-                "busbw_bytes_per_s",
-                found.busbw_bytes_per_s,
-                "bytes_per_s",
-                "nccl_size_bytes / time_s * busbw_factor",
-                sizes | {"busbw_factor": factor},
-                nccl,
-            ),
+            term_of("algbw_bytes_per_s", unit, algbw, nccl, found),
+            term_of("busbw_bytes_per_s", unit, busbw, nccl, found, busbw_factor=factor),
         ]
     if told:
         terms.append(told.term())
@@ -189,6 +173,8 @@ def document(
     )
 
 
+time, rate = (partial(format_si, dim=dim) for dim in ("s", "bytes_per_s"))
+
 RING_SHOWN = 1.05
 """Times the bandwidth of a ring from which, by another algorithm, the ring is told of."""
 
@@ -202,13 +188,6 @@ def _answer(
     hop_s: float,
 ) -> Table:
     """Time and bandwidths, the expected ones in a column of their own."""
-
-    def time(v: float) -> str:
-        return format_si(v, "s")
-
-    def rate(v: float) -> str:
-        return format_si(v, "bytes_per_s")
-
     single = found.n_ranks == 1
     over = 100 * (found.approximate_s / found.bandwidth_s - 1) if found.bandwidth_s else 0.0
     steps = f"{found.steps} step{'s' * (found.steps != 1)}"
@@ -254,31 +233,16 @@ def _answer(
 
 
 def _level_table(found: CollectiveTime) -> Table:
-    def rate(v: float) -> str:
-        return format_si(v, "bytes_per_s")
-
     columns = [
-        Column("level", "level", right=False),
+        Column("name", "level", right=False),
         Column("n_children", "children", lambda v: f"{v:,}"),
         Column("gpus_below", "GPUs below", lambda v: f"{v:,}"),
         Column("bytes_per_s_per_gpu", "link per GPU", rate),
         Column("bandwidth_bytes_per_s", "array bandwidth", rate),
         Column("algorithm", "algorithm", right=False),
-        Column("time_s", "time", lambda v: format_si(v, "s")),
+        Column("time_s", "time", time),
     ]
-    rows = [
-        [
-            t.name,
-            t.n_children,
-            t.gpus_below,
-            t.bytes_per_s_per_gpu,
-            t.bandwidth_bytes_per_s,
-            t.algorithm,
-            t.time_s,
-        ]
-        for t in found.levels
-    ]
-    return Table(columns, rows, "Levels")
+    return Table.of(columns, found.levels, "Levels")
 
 
 def _switch_traffic(
@@ -316,12 +280,6 @@ def _size(value: float) -> str:
 
 
 def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table:
-    def time(v: float) -> str:
-        return format_si(v, "s")
-
-    def rate(v: float) -> str:
-        return format_si(v, "bytes_per_s")
-
     columns = [
         Column("array_bytes", "bytes", _size),
         Column("nccl_size_bytes", "nccl-tests size", _size),

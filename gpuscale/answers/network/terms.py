@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.collective.expected import Told
@@ -47,27 +47,12 @@ def _levels(r: NetworkAnswer, spec: ClusterSpec) -> list[Term]:
         if level.collective_bytes_per_s is None:
             continue
         key = "scaleup_bytes_per_s" if level.name == "node" else "node_egress_bytes_per_s"
-        own = Term(
-            "bytes_per_s_per_gpu",
-            level.bytes_per_s_per_gpu,
-            "bytes_per_s",
-            source=spec.sources.get(key, f"{spec.name}: {key}"),
-        )
-        found.append(
-            Term(
-                name=f"collective bandwidth, {level.name}",
-                value=level.collective_bytes_per_s,
-                unit="bytes_per_s",
-                formula="n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)",
-                inputs={
-                    "n_children": level.n_children,
-                    "gpus_below": level.gpus_below,
-                    "bytes_per_s_per_gpu": level.bytes_per_s_per_gpu,
-                },
-                source=SOURCE,
-                children=(own,),
-            )
-        )
+        origin = spec.sources.get(key, f"{spec.name}: {key}")
+        own = term_of("bytes_per_s_per_gpu", "bytes_per_s", "", origin, level)
+        name = f"collective bandwidth, {level.name}"
+        formula = "n_children * gpus_below * bytes_per_s_per_gpu / (n_children - 1)"
+        value = {name: level.collective_bytes_per_s}
+        found.append(term_of(name, "bytes_per_s", formula, SOURCE, own, level, **value))
     return found
 
 
@@ -108,15 +93,18 @@ def _failure(value: float, made: Design) -> Term:
     from gpuscale.io.run import network_rates
 
     link, switch, source = network_rates()
-    inputs = {
-        "n_links": float(sum(g.n_links for g in made.links)),
-        "n_switches": float(made.n_switches),
-        "link_failures_per_month": link,
-        "switch_failures_per_month": switch,
-    }
     failures = "n_links * link_failures_per_month + n_switches * switch_failures_per_month"
-    formula = f"{SECONDS_PER_MONTH:g} / ({failures})"
-    return Term("failure_s", value, "s", formula, inputs, source)
+    return term_of(
+        "failure_s",
+        "s",
+        f"{SECONDS_PER_MONTH:g} / ({failures})",
+        source,
+        made,
+        failure_s=value,
+        n_links=sum(g.n_links for g in made.links),
+        link_failures_per_month=link,
+        switch_failures_per_month=switch,
+    )
 
 
 def _uplinks(made: Design) -> list[Term]:

@@ -10,7 +10,7 @@ from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term, made_of
+from gpuscale.core.records import Term, made_of, term_of, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.timeline.build import timeline
 from gpuscale.core.timeline.records import DeviceTime
@@ -201,22 +201,13 @@ def _table(line: Timeline) -> Table:
 
 def _terms(line: Timeline, least: DeviceTime) -> tuple[Term, ...]:
     parts = {k: v for k, v in asdict(least).items() if k.endswith("_s") and v}
+    fills = (
+        f"stage {least.device + 1}, the busiest: its events fill the step; each from the step "
+        "model of `gpuscale plan`"
+    )
+    paper = "Narayanan et al. 2021, arXiv:2104.04473, section 2.2, with transfers between stages"
+    share = {"bubble_frac": least.bubble_s / line.total_s, "step_s": line.total_s}
     return (
-        Term(
-            "step_s",
-            line.total_s,
-            "s",
-            " + ".join(parts),
-            parts,
-            f"stage {least.device + 1}, the busiest: its events fill the step; each from the step "
-            "model of `gpuscale plan`",
-        ),
-        Term(
-            "bubble_frac",
-            least.bubble_s / line.total_s,
-            "frac",
-            "bubble_s / step_s",
-            {"bubble_s": least.bubble_s, "step_s": line.total_s},
-            "Narayanan et al. 2021, arXiv:2104.04473, section 2.2, with transfers between stages",
-        ),
+        total_of("step_s", line.total_s, "s", parts, fills),
+        term_of("bubble_frac", "frac", "bubble_s / step_s", paper, least, **share),
     )
