@@ -89,7 +89,7 @@ def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
     """(Time from a failure until the job runs again, its source).
 
     >>> round(recovery_s("requeue", 8192)[0])
-    875
+    755
     """
     r = row("recovery", name, RecoveryRow, "way to recover")
     restart = r.restart_s + r.per_doubling_s * log2(n_gpus / r.at_gpus)
