@@ -40,9 +40,10 @@ def candidates(most=8):
 )
 def test_search_is_brute_force(wanted):
     """Bounds leave nothing out: every candidate simulated gives the same best."""
-    choice = choose(candidates(), wanted)
+    tried = candidates(4)
+    choice = choose(tried, wanted)
     best, brute = choice.best, []
-    for c in candidates():
+    for c in tried:
         if not c.what.fits or c.what.n_gpus > (wanted.n_gpus or 4096):
             continue
         one = capacity(c.what, wanted.limits)
