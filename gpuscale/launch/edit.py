@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from gpuscale.launch.options import known_options
+from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.torchtitan import MOVED
 
 Options = Mapping[str, Any]
@@ -17,18 +17,7 @@ Options = Mapping[str, Any]
 KINDS = ("megatron", "megatron-bridge", "torchtitan", "maxtext", "nanotron")
 """Kinds of files whose options a change is put to: those that their rows write."""
 
-GROUPS = (
-    tuple(
-        "--num-virtual-stages-per-pipeline-rank --num-layers-per-virtual-pipeline-stage "
-        "--pipeline-model-parallel-layout --decoder-first-pipeline-num-layers "
-        "--decoder-last-pipeline-num-layers".split()
-    ),
-    tuple(
-        "--recompute-granularity --recompute-method --recompute-num-layers --recompute-modules "
-        "--recompute-activations --checkpoint-activations --deepspeed-activation-checkpointing "
-        "--activations-checkpoint-method --activations-checkpoint-num-layers".split()
-    ),
-)
+GROUPS = tuple(tuple(line.split()) for line in launch_table("words")["edit"]["groups"])
 """Options that say one thing together: where it changes, those that do not say it go."""
 
 RENAMED = {

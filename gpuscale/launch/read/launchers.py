@@ -45,19 +45,23 @@ def outside_variables(text: str) -> dict[str, str]:
 
 def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
     """(nodes, GPUs a node, tasks a node) of the `#SBATCH` lines."""
-    nodes = per_node = tasks = per_task = None
+    said: dict[str, int] = {}
     for line in _SBATCH.findall(text):
-        if match := re.search(r"(?:--nodes[=\s]|-N\s*)(\d+)", line):
-            nodes = int(match[1])
-        if match := re.search(r"--gpus-per-node[=\s](?:\w+:)?(\d+)", line):
-            per_node = int(match[1])
-        if match := re.search(r"--gres[=\s]gpu(?::[\w.-]+)?:(\d+)", line):
-            per_node = int(match[1])
-        if match := re.search(r"--ntasks-per-node[=\s](\d+)", line):
-            tasks = int(match[1])
-        if match := re.search(r"--gpus-per-task[=\s](?:[\w.-]+:)?(\d+)", line):
-            per_task = int(match[1])
+        for name, pattern in _SIZES:
+            if match := re.search(pattern, line):
+                said[name] = int(match[1])
+    nodes, per_node, tasks, per_task = map(said.get, ("nodes", "node", "tasks", "task"))
     return nodes, per_node or (per_task * (tasks or 1) if per_task else None), tasks
+
+
+_SIZES = (
+    ("nodes", r"(?:--nodes[=\s]|-N\s*)(\d+)"),
+    ("node", r"--gpus-per-node[=\s](?:\w+:)?(\d+)"),
+    ("node", r"--gres[=\s]gpu(?::[\w.-]+)?:(\d+)"),
+    ("tasks", r"--ntasks-per-node[=\s](\d+)"),
+    ("task", r"--gpus-per-task[=\s](?:[\w.-]+:)?(\d+)"),
+)
+"""What an `#SBATCH` line counts: nodes, GPUs of a node, tasks of a node, GPUs of a task."""
 
 
 def _sbatch_gpus(text: str) -> int | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.dialects.rows import number_of
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
@@ -51,14 +51,7 @@ class Nested:
 
     def number(self, *paths: str) -> int | None:
         """Value as a whole number above 0, `4_096` and `1e3` too; None for anything else."""
-        value = self.get(*paths)
-        if isinstance(value, bool) or value is None:
-            return None
-        try:
-            number = float(str(value).replace("_", ""))
-        except ValueError:
-            return None
-        return int(number) if math.isfinite(number) and number >= 1 and number % 1 == 0 else None
+        return number_of(self.get(*paths))
 
     def true(self, *paths: str, default: bool = False) -> bool:
         """Whether a value is true, or a table that does not turn itself off."""
@@ -104,6 +97,13 @@ def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
             at = inner if isinstance(inner, dict) else {}
         at[last] = value
     return table
+
+
+def sharded(word: str) -> int:
+    """ZeRO stage of a word of torch's FSDP."""
+    if "NO_SHARD" in word.upper():
+        return 0
+    return 2 if "GRAD_OP" in word.upper() else 3
 
 
 def precision_of(word: str) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.nested import precision_of, put_shape, vocabulary
+from gpuscale.launch.read.nested import precision_of, put_shape, sharded, vocabulary
 
 if TYPE_CHECKING:
     from gpuscale.launch.read.nested import Nested
@@ -18,7 +18,9 @@ def foundry(at: Nested) -> None:
     found.precision = precision_of(at.text("precision") or "bf16")
     found.gpu = gpu_named(at.text("compute.gpu_type", "gpu_type").replace("_", "-"))
     fsdp = "fsdp_config" if at.get("fsdp_config") is not None else "parallelism_config.fsdp"
-    found.zero_stage = _sharded(at.text(f"{fsdp}.sharding_strategy"), at.get(fsdp))
+    found.zero_stage = (
+        sharded(at.text(f"{fsdp}.sharding_strategy")) if at.get(fsdp) is not None else 0
+    )
     checkpointed = at.true(f"{fsdp}.activation_checkpointing")
     found.recompute = "full" if checkpointed else "none"
     found.offload_activations = at.true(f"{fsdp}.activation_cpu_offload")
@@ -53,19 +55,12 @@ def foundry(at: Nested) -> None:
     )
 
 
-def _sharded(word: str, section: Any) -> int:
-    """ZeRO stage of a word of torch's FSDP; without a section nothing is sharded."""
-    if section is None or "NO_SHARD" in word.upper():
-        return 0
-    return 2 if "GRAD_OP" in word.upper() else 3
-
-
 def olmo(at: Nested) -> None:
     """OLMo (the repository of the first two releases): FSDP, a shape of its own."""
     found = at.found
     found.precision = precision_of(at.text("precision") or "bf16")
     replicated = at.text("distributed_strategy") in ("ddp", "single")
-    found.zero_stage = 0 if replicated else _sharded(at.text("fsdp.sharding_strategy"), {})
+    found.zero_stage = 0 if replicated else sharded(at.text("fsdp.sharding_strategy"))
     word = at.text("activation_checkpointing")
     found.recompute = {"": "none", "whole_layer": "full", "fine_grained": "selective"}.get(word)
     if found.recompute is None:  # every second, third or fourth layer, or one of them

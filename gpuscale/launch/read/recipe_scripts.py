@@ -12,6 +12,7 @@ from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import read_bridge
 from gpuscale.launch.read.program_text import Program
+from gpuscale.launch.read.program_values import with_defaults
 from gpuscale.launch.read.recipes import of_nemo, of_recipe, settings_of
 
 NEMO = ("pretrain_recipe", "finetune_recipe")
@@ -54,15 +55,10 @@ def read_recipe_script(tree: ast.Module) -> Found | None:
 
 def _called(module: Program, scope: ast.FunctionDef) -> dict[str, Any]:
     """Arguments of a function: their defaults, and what the script's own call of it says."""
-    arguments = scope.args
-    defaults = arguments.defaults
-    positional = arguments.args[len(arguments.args) - len(defaults) :] if defaults else []
-    pairs = [*zip(positional, defaults, strict=True)]
-    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d]
-    known = {argument.arg: module.value(default) for argument, default in pairs}
+    known = {name: module.value(default) for name, default in with_defaults(scope.args)}
     for name, words, keys in module.calls:
         if name == scope.name:
-            said = dict(zip((a.arg for a in arguments.args), words, strict=False)) | keys
+            said = dict(zip((a.arg for a in scope.args.args), words, strict=False)) | keys
             known |= {key: value for key, value in said.items() if UNSET not in str(value)}
     return {name: value for name, value in known.items() if value is not None}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.launch.dialects.heard import known_keys
 from gpuscale.launch.read import megatron
 from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.rl import put_trainer
 from gpuscale.launch.read.trainer import read_arguments
 
@@ -95,7 +96,7 @@ def _over_megatron(table: dict[str, Any]) -> Found:
         found.precision = "bf16"
     kind = str(table.get("tuner_type") or table.get("train_type") or "full")
     found.method = kind if kind in ("lora", "dora") else "pretrain"
-    found.lora_rank = _number(table.get("lora_rank"))
+    found.lora_rank = whole(table.get("lora_rank"))
     found.zero_stage = 1
     _beside(table, found)
     put_trainer(table, found)
@@ -104,8 +105,4 @@ def _over_megatron(table: dict[str, Any]) -> Found:
 
 def megatron_length(table: dict[str, Any]) -> int | None:
     """Tokens of a sequence; packed rows are as long as the longest."""
-    return _number(table.get("max_length")) or _number(table.get("seq_length"))
-
-
-def _number(value: Any) -> int | None:
-    return int(str(value)) if str(value).isdigit() else None
+    return whole(table.get("max_length")) or whole(table.get("seq_length"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.launch.dialects.heard import Heard, put_unheard
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found
+from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import put_shape
 from gpuscale.launch.read.registry import Registry, known_configurations
 
@@ -212,21 +213,21 @@ def _plain(flavor: str) -> str:
 def _read(given: dict[str, Any]) -> Found:
     found, flat = Found("torchtitan", software="torchtitan"), Heard(given)
     for key, field in FIELDS.items():
-        number = _whole(flat.get(key))
+        number = whole(flat.get(key))
         if number is not None and not (number == -1):
             setattr(found, field, number)
             found.places[field] = f"{key} {number}"
     _batch(flat, found)
     old = flat.get("parallelism.data_parallel_shard_degree")
-    sharded = _whole(old) != 1 or found.cp > 1  # parallel_dims.py, `fsdp_enabled`
+    sharded = whole(old) != 1 or found.cp > 1  # parallel_dims.py, `fsdp_enabled`
     reshard = str(flat.get("parallelism.fsdp_reshard_after_forward", "default"))
     found.zero_stage = (2 if reshard == "never" or found.pp > 1 else 3) if sharded else 0
     if reshard == "always" and sharded:
         found.zero_stage = 3
-    each = _whole(flat.get("parallelism.pipeline_parallel_layers_per_stage"))
+    each = whole(flat.get("parallelism.pipeline_parallel_layers_per_stage"))
     if each and found.pp > 1:
         keys = (f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ENDS)
-        less = [1 if (n := _whole(flat.get(key))) is None else n for key in keys]
+        less = [1 if (n := whole(flat.get(key))) is None else n for key in keys]
         found.layers_per_chunk = (each, sum(less))
     _recompute(flat, found)
     _devices(flat, found)
@@ -254,26 +255,26 @@ def _recompute(flat: dict[str, Any], found: Found) -> None:
     """Put activation checkpointing on the record: of every nth block, or by operator."""
     mode = str(flat.get("activation_checkpoint.mode", "selective"))
     found.recompute = {"none": "none", "full": "full"}.get(mode, "per-op")
-    nth = _whole(flat.get("activation_checkpoint.selective_ac_option"))
+    nth = whole(flat.get("activation_checkpoint.selective_ac_option"))
     if mode == "selective" and nth:
         found.recompute, found.recompute_every = "full", nth
 
 
 def _devices(flat: dict[str, Any], found: Found) -> None:
     """Put the GPUs on the record where every degree has a number: their product."""
-    shard = _whole(flat.get("parallelism.data_parallel_shard_degree"))
+    shard = whole(flat.get("parallelism.data_parallel_shard_degree"))
     if shard and shard > 0:
         found.n_gpus = shard * (found.dp_replicate or 1) * found.tp * found.pp * found.cp
 
 
 def _batch(flat: dict[str, Any], found: Found) -> None:
     """Under a pipeline the local batch is cut into micro-batches."""
-    tokens = _whole(flat.get("training.num_tokens_per_microbatch_per_dp_rank"))
+    tokens = whole(flat.get("training.num_tokens_per_microbatch_per_dp_rank"))
     if tokens and found.seq_len:
         found.micro_batch_size = max(1, tokens // found.seq_len)
     local = found.micro_batch_size
     if found.pp > 1 and local:
-        size = _whole(flat.get("parallelism.pipeline_parallel_microbatch_size")) or 1
+        size = whole(flat.get("parallelism.pipeline_parallel_microbatch_size")) or 1
         if local % size:
             found.wrong.append(f"local batch {local} is no multiple of the micro-batch {size}")
         found.micro_batch_size, found.accumulation = size, local // size
@@ -286,12 +287,3 @@ def _precision(flat: dict[str, Any]) -> str:
         if part in said:
             return name
     return "fp8" if str(flat.get("float8.enable_float8_linear", "")).lower() == "true" else "bf16"
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None

@@ -6,7 +6,7 @@ import re
 
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
 from gpuscale.launch.read.adapters import targets_of
-from gpuscale.launch.read.nested import Nested, precision_of, put_shape
+from gpuscale.launch.read.nested import Nested, precision_of, put_shape, sharded
 from gpuscale.launch.read.rl import put_rl
 
 
@@ -122,7 +122,7 @@ def _oumi(at: Nested) -> None:
         found.lora_rank = None
     found.zero_stage = 0
     if at.true("fsdp.enable_fsdp"):
-        found.zero_stage = _sharded(at.text("fsdp.sharding_strategy"))
+        found.zero_stage = sharded(at.text("fsdp.sharding_strategy"))
         found.offload_parameters = at.true("fsdp.cpu_offload")
     if at.true("deepspeed.enable_deepspeed"):
         found.software = "deepspeed-zero3"
@@ -138,13 +138,6 @@ def _oumi(at: Nested) -> None:
         put_rl(found, {"method": method.lower()} | (rl if method == "GRPO" else {}))
     elif method:
         found.beyond.append(f"trainer {trainer}: its loss and its second model are not predicted")
-
-
-def _sharded(word: str) -> int:
-    """ZeRO stage of a word of torch's FSDP."""
-    if "NO_SHARD" in word.upper():
-        return 0
-    return 2 if "GRAD_OP" in word.upper() else 3
 
 
 def _fairseq2(at: Nested) -> None:

@@ -193,15 +193,7 @@ RAW: dict[str, Does] = dict.fromkeys(
 )
 """Builtins that are given their words as written."""
 KNOWN: dict[str, Does] = {
-    ":": _nothing,
-    "true": _nothing,
-    "trap": _nothing,
-    "wait": _nothing,
-    "cd": _nothing,
-    "pushd": _nothing,
-    "popd": _nothing,
-    "shopt": _nothing,
-    "ulimit": _nothing,
+    **dict.fromkeys(": true trap wait cd pushd popd shopt ulimit".split(), _nothing),
     "false": _fails,
     **dict.fromkeys(LEAVING, _leave),
     "return": _return,
