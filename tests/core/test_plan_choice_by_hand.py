@@ -33,6 +33,8 @@ from gpuscale.io.models import load_model
         (4e6, 8192, {"n_gpus": 1000}, 500),  # 125 ranks are among them
         (4e6, 1024, {"n_gpus": 8, "micro_batch": 44}, 3872),
         (8192, 8192, {"micro_batch": 4}, 4),
+        (1.3, 1, {}, 1),  # too far from both neighbours: the nearer
+        (5.2, 1, {"micro_batch": 4, "tolerance": 0.01}, 4),
         (4e6, 8192, {"tolerance": 0.0}, 488),
         (100 * 7.0, 7, {"n_gpus": 3, "tolerance": 0.001}, 100),
         (70.0, 1, {"micro_batch": 3, "tolerance": 0.0}, 69),
@@ -182,7 +184,10 @@ FRONT = [(1.0, 70.0), (1.04, 66.0), (1.2, 40.0), (1.3, 39.0), (2.0, 25.0)]
 def test_time_against_memory(monkeypatch):
     """Each cap below what was found and an eighth of 80 below the last: 70, 60, 40, 30, 20."""
     asked = searched(pareto, monkeypatch, FRONT)
-    points = pareto.time_against_memory(Job(), None, Found(1.0, 1.0, 70.0, Layout(8, 8), "a"))
+    done = []
+    first = Found(1.0, 1.0, 70.0, Layout(8, 8), "a")
+    points = pareto.time_against_memory(Job(), None, first, done.append)
+    assert done == pytest.approx([1 - cap / 80 for cap in (60, 40, 30, 20)])
     assert [(p.step_s, p.peak_bytes) for p in points] == [
         (1.0, 70.0),
         (1.04, 66.0),

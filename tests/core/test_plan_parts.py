@@ -205,7 +205,7 @@ def test_recomputed_layers_are_that_many():
 
 
 def test_every_flag_can_be_pinned():
-    problem = problem_of("qwen3-30b-a3b", seq_len=4096)
+    problem = problem_of("qwen3-30b-a3b", seq_len=4096, batch=16)
     switches = ("sequence_parallel", "overlap_tp", "overlap_dp", "overlap_pp")
     texts = (
         dict.fromkeys(FLAGS, "1")
@@ -219,6 +219,7 @@ def test_every_flag_can_be_pinned():
             "shard_group": "8",
             "zero": "3",
             "vpp": "1",
+            "dp": "16",  # one sequence a rank
         }
     )
     for flag, text in texts.items():
@@ -303,7 +304,9 @@ def test_searched_sensitivity_is_never_worse_than_the_layout_kept():
     space = space_of(problem)
     layout = search(problem, space, 0).best.layout
     kept = {e.figure: e.expected_s for e in sensitivity(problem, layout)}
-    anew = {e.figure: e for e in searched_sensitivity(problem, space, layout)}
+    done = []
+    anew = {e.figure: e for e in searched_sensitivity(problem, space, layout, progress=done.append)}
+    assert done == sorted(done) and 0 < done[0] < 1 and done[-1] == 1.0
     assert "HBM size" in anew
     for figure, expected_s in kept.items():
         assert anew[figure].expected_s <= expected_s * (1 + 1e-9)

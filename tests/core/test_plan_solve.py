@@ -1,13 +1,15 @@
 """Searching DualPipe apart from the other schedules."""
 
 import os
+import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.pins import pin_space
-from gpuscale.core.plan.solve import find, merged, problem_for
+from gpuscale.core.plan.solve import beside, find, merged, problem_for
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import default_space
@@ -57,6 +59,17 @@ def test_with_and_without_a_second_process(job, monkeypatch):
     with_fork = outcome(find(replace(problem, cache={}), space, 3))
     monkeypatch.delattr(os, "fork")
     assert outcome(find(replace(problem, cache={}), space, 3)) == with_fork
+
+
+def test_work_beside_is_done_here_where_no_process_is_to_be_had(monkeypatch):
+    assert beside(lambda: 7)(False) == 7
+    with monkeypatch.context() as refused:
+        refused.setattr(os, "fork", Mock(side_effect=OSError))
+        assert beside(lambda: 7)(False) == 7 and beside(lambda: 7)(True) is None
+    with monkeypatch.context() as threads:
+        threads.setattr(threading, "active_count", lambda: 2)
+        threads.setattr(os, "fork", Mock(side_effect=AssertionError))
+        assert beside(lambda: 7)(False) == 7 and beside(lambda: 7)(True) is None
 
 
 def test_a_schedule_alone_is_searched_alone(job):

@@ -24,8 +24,9 @@ from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, micro_batch_s, peak_bytes, stages_of, step_s
-from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of, make_layout
-from gpuscale.core.search.space import Space, default_space
+from gpuscale.core.search.results import FAMILY_CUTOFF, NO_TAIL, Found, grid_of, make_layout
+from gpuscale.core.search.space import Grid, Space, default_space
+from gpuscale.core.search.walk import Walk
 from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_times
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -405,3 +406,83 @@ def test_random_jobs_however_they_are_asked(seed: int) -> None:
     better = replace(p, capacity_bytes=1.3 * p.capacity_bytes)
     more = search(better, space, 0).best
     assert more.weighed_s <= result.best.weighed_s
+
+
+# --- relations: more is never worse, less said is never worse ---
+
+KINDS = st.sampled_from([("dense", 8), ("dense", 32), ("moe", 16)])
+FIGURES = (
+    "capacity_bytes",
+    "hbm_bytes_per_s",
+    "scaleup_bytes_per_s",
+    "scaleout_bytes_per_s",
+    "bf16_flop_per_s",
+    "host_link_bytes_per_s",
+)
+
+
+def best_of(p: Problem, space: Space) -> tuple[float, float]:
+    """(Weighed time of the best, time of the fastest)."""
+    found = search(p, space, 0, follow_families=False)
+    if found.best is None or found.fastest is None:
+        return float("inf"), float("inf")
+    return found.best.weighed_s, found.fastest.step_s
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(KINDS, st.sampled_from([80e9, 7e9, 3e9]), st.sampled_from(FIGURES), st.floats(1.01, 4.0))
+def test_better_hardware_is_never_worse(job, capacity, figure, factor):
+    kind, n_gpus = job
+    p = problem(kind, n_gpus, capacity)
+    if figure == "capacity_bytes":
+        more = replace(p, capacity_bytes=capacity * factor)
+    else:
+        hw = replace(p.hardware, **{figure: getattr(p.hardware, figure) * factor})
+        more = replace(p, hardware=hw, cache={}, kernel_cache={})
+    space = small(kind, n_gpus, capacity)
+    before, after = best_of(p, space), best_of(more, space)
+    assert all(b <= a * (1 + 1e-9) for a, b in zip(before, after, strict=True))
+
+
+PINNED = ("tp", "pp", "cp", "ep", "micro_batch_size", "recompute", "zero_stage", "schedule")
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(KINDS, st.sampled_from([80e9, 7e9, 3e9]), st.data())
+def test_a_pin_removed_is_never_worse(job, capacity, data):
+    kind, n_gpus = job
+    p, space = problem(kind, n_gpus, capacity), small(kind, n_gpus, capacity)
+    names = data.draw(st.lists(st.sampled_from(PINNED), min_size=1, max_size=3, unique=True))
+    pins = {n: (data.draw(st.sampled_from(getattr(space, n))),) for n in names}
+    first = data.draw(st.sampled_from(names))
+    fewer = {n: v for n, v in pins.items() if n != first}
+    pinned, free = best_of(p, replace(space, **pins)), best_of(p, replace(space, **fewer))
+    assert all(f <= q * (1 + 1e-9) for f, q in zip(free, pinned, strict=True))
+
+
+def test_nothing_is_weighed_where_the_fastest_is_asked_for():
+    p, space = problem("moe", 16, 80e9), small("moe", 16, 80e9)
+    found = search(p, space, 0, weigh=False)
+    assert found.best is not None and found.best.weighed_s == found.best.step_s
+    assert found.best.step_s == best_of(p, space)[1]
+
+
+def test_what_can_no_longer_matter():
+    """Slower than the limit; slower than the fastest and, weighed, than all that it may be."""
+    walk = Walk(problem("dense", 8, 80e9), small("dense", 8, 80e9), 0)
+    assert not walk._hopeless(1e9, 1.0, ("DP",))  # nothing is known
+    walk.slowest_s = 10.0
+    assert walk._hopeless(10.0, 0.0, ("DP",)) and not walk._hopeless(9.9, 9.0, ("DP",))
+    walk.fastest_s = walk.kth_s = walk.cutoff_s = 4.0
+    assert not walk._hopeless(4.0, 9.0, ())  # as fast as the fastest, whatever its burden
+    assert walk._hopeless(4.4, 0.0, ()) and walk._hopeless(4.1, 0.1, ())
+    walk.kth_s = 5.0
+    assert not walk._hopeless(4.5, 0.1, ()) and walk._hopeless(4.5, 0.2, ())
+    layout = make_layout(walk.problem.facts, Grid(1, 1, "ring", 1, 8), NO_TAIL, ("none", None))
+    walk.result.families["DP"] = Found(8.0, 7.0, 1.0, layout, "DP")
+    assert not walk._hopeless(7.9, 0.0, ("DP",)) and walk._hopeless(8.1, 0.0, ("DP",))
+    assert walk._hopeless(7.9, 0.0, ("FSDP",))  # never seen: up to the cutoff
+    walk.cutoff_s = 9.0
+    assert not walk._hopeless(8.9, 0.0, ("FSDP",))
+    walk.follow_families = False
+    assert walk._hopeless(7.9, 0.0, ("DP", "FSDP"))

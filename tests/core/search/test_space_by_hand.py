@@ -57,6 +57,9 @@ def test_a_space_where_nothing_is_pinned():
     assert SPACE.tp == (1, 2, 4, 8, 16) and SPACE.cp == (1, 2, 4, 8)  # 1,024 of 8,192 tokens
     assert default_space(replace(FACTS, seq_len=512), 8).cp == (1,)
     assert default_space(replace(FACTS, seq_len=1 << 20), 8).cp[-1] == 64
+    many = replace(FACTS, global_batch_size=512)
+    for seq_len, most in ((8192, 16), (1024, 128), (4096, 32), (131072, 16)):
+        assert default_space(replace(many, seq_len=seq_len), 8).micro_batch_size[-1] == most
     few = replace(FACTS, global_batch_size=3)  # 64 GPUs, more than TP 16 of each sequence
     assert default_space(few, 8).cp == (1, 2, 4, 8, 16, 32, 64)
     assert default_space(replace(few, global_batch_size=4), 8).cp == (1, 2, 4, 8)
