@@ -97,6 +97,10 @@ def _summary(
     if r.can_launch and r.fits_probability and chance_tone(r.fits_probability) == "near":
         tone = "near"
     points = [Point("verdict", _headline(r), tone=tone)]
+    served = (
+        [b.text for b in details["answer"] if isinstance(b, Text)] if r.method == "serve" else []
+    )
+    points += [Point("served", text) for text in served[:1]]
     points += [Point(SHORTER.get(label, label), *rest) for label, *rest in rows[:8] if label]
     points += [Point("breaks", "; ".join(r.broken[:3]), tone="bad")] if r.broken else []
     points += [Point("missing", "; ".join(r.missing))] if r.missing else []
