@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import datetime
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ MOONCAKE_BLOCK = 512
 
 MOST_REQUESTS = 1_000_000
 MOST_TOKENS = 1e8
+MOST_PARTS = 1440
+MOST_RATE = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,63 @@ def _csv_requests(text: Iterable[str], where: str) -> Iterator[Request]:
         yield from _requests(rows, at, where)
     except csv.Error as error:
         raise GpuscaleError(f"{where}: not a CSV file: {error}") from None
+
+
+DAYS = {"office": tuple(1.0 if 9 <= hour < 18 else 0.1 for hour in range(24))}
+"""Shapes of a day by name, over its peak: all of it in office hours, a tenth beside them."""
+
+DAY_S = 86400.0
+
+
+def read_day(name: str, peak_per_s: float | None) -> list[float]:
+    """Read the requests/s of a day's parts: a CSV file's column `rate`, ``office``, ``sine:3``.
+
+    ``sine:3`` has its peak at 15 h, three times the valley. With a peak the shape is scaled to it;
+    shapes by name need one. Raises GpuscaleError for a file without rates.
+    """
+    known, colon, ratio = name.strip().lower().partition(":")
+    if known == "sine":
+        try:
+            valley = 1.0 / max(1.0, float(ratio)) if colon else 1.0 / 3.0
+        except ValueError:
+            raise GpuscaleError(f"--day {name[:40]}: no number", "as sine:3") from None
+        middle, half = 0.5 * (1.0 + valley), 0.5 * (1.0 - valley)
+        rates = [middle + half * math.cos(2.0 * math.pi * (h - 15.0) / 24.0) for h in range(24)]
+    elif known in DAYS:
+        rates = list(DAYS[known])
+    else:
+        return _scaled(_rates(name), peak_per_s)
+    if peak_per_s is None:
+        raise GpuscaleError(f"--day {known} is a shape alone", "give its peak, as --rate 20/s")
+    return _scaled(rates, peak_per_s)
+
+
+def _scaled(rates: list[float], peak_per_s: float | None) -> list[float]:
+    most = max(rates)
+    return rates if peak_per_s is None else [rate * peak_per_s / most for rate in rates]
+
+
+def _rates(path: str) -> list[float]:
+    where, hint = (
+        shown_name(path),
+        "a CSV file with a column `rate`, evenly over a day; office; sine:3",
+    )
+    rows = list(csv.reader(read_lines(path, MOST_PARTS + 1)))
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    at = _index(header, ("rate", "requests_per_s", "requests/s", "rps", "qps"))
+    if at is None:
+        raise GpuscaleError(f"{where}: line 1: no column `rate`", hint)
+    found = []
+    for line, row in enumerate(rows[1:], 2):
+        try:
+            found.append(float(row[at]))
+        except (ValueError, IndexError):
+            raise GpuscaleError(f"{where}: line {line}: no rate", hint) from None
+        if not 0.0 <= found[-1] < MOST_RATE:
+            raise GpuscaleError(f"{where}: line {line}: {found[-1]:g} is no rate", hint)
+    if not found or max(found) <= 0.0:
+        raise GpuscaleError(f"{where}: no requests", hint)
+    return found
 
 
 def _index(header: Sequence[str], names: Sequence[str]) -> int | None:

@@ -228,6 +228,45 @@ def test_trace_over_time(tmp_path):
     )
 
 
+def test_a_day_follows_its_curve(tmp_path):
+    """Four replicas at a peak of 60/s; the valley is a quarter, and needs one."""
+    common = ("llama3-8b", "--gpu", "h100", "--ttft", "p95:500ms", "--tpot", "p95:30ms")
+    r = answer(*common, "--day", "sine:4", "--rate", "60/s")
+    flat = answer(*common, "--rate", "60/s")
+    assert r["meets"] and r["replicas_peak"] == flat["replicas"]
+    assert r["peak_rate_per_s"] == pytest.approx(60) and r["mean_rate_per_s"] == pytest.approx(37.5)
+    rates = [w["rate_per_s"] for w in r["windows"]]
+    assert (len(rates), max(rates) / min(rates)) == (24, pytest.approx(4))
+    for w in r["windows"]:
+        assert w["replicas"] * r["at_most_per_s"] >= w["rate_per_s"] * (1 - 1e-9)
+    assert r["gpu_hours_fixed"] == pytest.approx(24 * r["n_gpus"])
+    assert r["gpu_hours_scaled"] < r["gpu_hours_fixed"] and r["usd_scaled"] < r["usd_fixed"]
+    day = trace_file(tmp_path, "hour,rate\n0,15\n12,60\n")
+    two = answer(*common, "--day", day)
+    assert [w["rate_per_s"] for w in two["windows"]] == [15.0, 60.0] and two["n_starts"] == 0
+    few = invoke("serve", *common, "--day", day, "--gpus", "1", "--json")
+    assert few.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("day", "words"),
+    [
+        ("office", "a shape alone"), ("sine:x", "no number"), ("no.csv", "no such file"),
+    ],
+)  # fmt: skip
+def test_bad_days_are_refused(day, words):
+    done = invoke("serve", "llama3-8b", "--day", day)
+    assert done.returncode == 2 and words in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("load", [("--rate", "5/s", "--tpot", "p95:30ms"), ("--concurrency", "8")])
+def test_a_picture_of_latency_over_load(tmp_path, load):
+    file = tmp_path / "x.svg"
+    invoke("serve", "llama3-8b", "--gpu", "h100", "--gpus", "1", *load, "-o", str(file))
+    drawn = file.read_text()
+    assert "TTFT of llama3-8b" in drawn and "asked for" in drawn
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

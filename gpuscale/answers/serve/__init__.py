@@ -128,8 +128,12 @@ class Serve(options.Machine, Priced, Swept):
     trace: Asked[str | None] = text(
         "Traffic of a CSV file: time, input, output[, prefix].", metavar="FILE"
     )
+    day: Asked[str | None] = text(
+        "Traffic of a day: a CSV file with a column rate, or office, sine:3 with --rate the peak.",
+        metavar="FILE",
+    )
     scale_lag: Asked[float] = amount(
-        "With --trace: time to start a replica.", "s", 300.0, zero=True
+        "With --trace or --day: time to start a replica.", "s", 300.0, zero=True
     )
     ttft: Converted[Limit | None, Value] = Converted(
         "Limit of the time to the first token, e.g. p95:500ms.", None, reading.limit, common=1

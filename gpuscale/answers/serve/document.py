@@ -37,16 +37,17 @@ ROWS = 6
 
 def serve_document(asked: Serve) -> Document:
     """Answer a serving question."""
-    loads = [n for n in ("rate", "concurrency", "burst", "trace") if getattr(asked, n) is not None]
-    if len(loads) > 1 and set(loads) != {"rate", "trace"}:
+    kinds = ("rate", "concurrency", "burst", "trace", "day")
+    loads = [n for n in kinds if getattr(asked, n) is not None]
+    if len(loads) > 1 and set(loads) not in ({"rate", "trace"}, {"rate", "day"}):
         raise GpuscaleError(
             f"give one kind of load, not --{loads[0]} and --{loads[1]}",
             "--rate at random, --concurrency a closed loop, --burst all at once, --trace a file",
         )
-    if asked.trace is not None:
-        from gpuscale.answers.serve.trace import trace_document
+    if asked.trace is not None or asked.day is not None:
+        from gpuscale.answers.serve.trace import day_document, trace_document
 
-        return trace_document(asked)
+        return trace_document(asked) if asked.trace is not None else day_document(asked)
     if asked.pareto:
         from gpuscale.answers.serve.pareto import pareto_document
 
@@ -105,6 +106,7 @@ def _smallest(mine: list[Candidate]) -> list[Candidate]:
 
 def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Document:
     from gpuscale.answers.serve.blocks import details_of, head, inputs_of
+    from gpuscale.answers.serve.pictures import load_charts
     from gpuscale.answers.serve.summary import serve_summary
     from gpuscale.answers.serve.terms import terms_of
     from gpuscale.render.document import Document
@@ -131,6 +133,7 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
         warnings=(*case.loaded.warnings, *case.notes, *at_the_edge(best)),
         answered_no=not result.meets,
         terms=terms_of(case, best, result, shown),
+        pictures=lambda: load_charts(case, best, wanted) if best.copies else [],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MOST_TOKENS = 100_000_000
 """Longest length that is drawn: a wide log-normal has no end of its own."""
@@ -35,6 +35,18 @@ class Lengths:
     a: float = 1.0
     b: float = 0.0
     values: tuple[int, ...] = ()
+    mean: float = field(init=False, repr=False, compare=False)  # tokens
+    cv2: float = field(init=False, repr=False, compare=False)  # variance over the mean's square
+
+    def __post_init__(self) -> None:
+        """Keep the moments: they are asked for at every pass.
+
+        >>> Lengths("uniform", 100, 200).mean, Lengths("exp", 500).cv2
+        (150.0, 1.0)
+        """
+        mean, cv2 = self._moments()
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "cv2", cv2)
 
     def __str__(self) -> str:
         """Distribution as it is typed.
@@ -49,32 +61,17 @@ class Lengths:
         both = f",{self.b:g}" if self.kind in ("lognormal", "uniform") else ""
         return f"{self.kind}:{self.a:g}{both}"
 
-    @property
-    def mean(self) -> float:
-        """Mean number of tokens. [1].
-
-        >>> Lengths("fixed", 7).mean, Lengths("uniform", 100, 200).mean
-        (7.0, 150.0)
-        """
+    def _moments(self) -> tuple[float, float]:
+        """Mean, and the variance over its square."""
         if self.kind == "sampled":
-            return sum(self.values) / len(self.values)
-        return (self.a + self.b) / 2.0 if self.kind == "uniform" else float(self.a)
-
-    @property
-    def cv2(self) -> float:
-        """Squared coefficient of variation: variance over the square of the mean. [1].
-
-        >>> Lengths("fixed", 7).cv2, Lengths("exp", 500).cv2
-        (0.0, 1.0)
-        """
-        if self.kind == "sampled":
-            mean = self.mean
-            return sum((v - mean) ** 2 for v in self.values) / len(self.values) / mean**2
-        if self.kind == "lognormal":
-            return math.expm1(min(MOST_EXPONENT, self.b * self.b))
+            mean = sum(self.values) / len(self.values)
+            return mean, sum((v - mean) ** 2 for v in self.values) / len(self.values) / mean**2
         if self.kind == "uniform":
-            return (self.b - self.a) ** 2 / 12.0 / self.mean**2
-        return 1.0 if self.kind == "exp" else 0.0
+            mean = (self.a + self.b) / 2.0
+            return mean, (self.b - self.a) ** 2 / 12.0 / mean**2
+        if self.kind == "lognormal":
+            return float(self.a), math.expm1(min(MOST_EXPONENT, self.b * self.b))
+        return float(self.a), 1.0 if self.kind == "exp" else 0.0
 
     @property
     def most(self) -> float:
