@@ -247,3 +247,8 @@ def test_runs_of_other_threads_are_judged_as_they_turned_out():
 )
 def test_a_pace_in_words_is_a_ratio(text, ratio):
     assert asked("--measured", text)["ratio"] == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize("expected", ["m=1..1e30:3", "mfu=...", "9" * 400, "0", ",,,", "1/0"])
+def test_no_expectation_ends_in_a_traceback(expected):
+    asked("--measured", "mfu=30 %", "--expected", expected)

@@ -96,8 +96,10 @@ def read_case(asked: Diagnose) -> Case:
     """
     _check_words(asked)
     logs, names = _logs(asked)
-    for word in filter(None, (asked.model, asked.gpu, asked.cluster)):
-        if re.search(FILE_NAME, word) and not os.path.isfile(word):
+    for word in filter(None, (asked.model, asked.gpu, asked.cluster, *names)):
+        if re.fullmatch(r"[-+]?(nan|inf|infinity)", word, re.IGNORECASE):
+            raise GpuscaleError(f"{word}: is no name")
+        if word not in names and re.search(FILE_NAME, word) and not os.path.isfile(word):
             raise GpuscaleError(f"{word[:200]}: no such file", "a name, or a file that is there")
     figures = read_figures((*asked.measured, *asked.symptom), asked.expected)
     settings = _settings(asked, logs)

@@ -235,8 +235,8 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
 
 
 def _frac(text: str) -> float:
-    hit = re.search(r"[\d.]+", text)
-    value = float(hit[0].rstrip(".")) if hit else 0.0
+    hit = re.search(r"\d+(?:\.\d+)?", text)
+    value = float(hit[0][:MOST_DIGITS]) if hit else 0.0
     return value / 100 if "%" in text or value >= 2 else value
 
 

@@ -76,15 +76,14 @@ def _compared(case: Case, name: str, value: float, low: float, high: float, by: 
 
 def _as_launched(case: Case) -> Predicted | None:
     """Predict a run from the arguments that its log prints, as `launch-check` does."""
+    dumps = [log.name for log in case.logs if len(log.arguments) >= DUMPED]
+    timed = any(f.name == "step_time" and f.value for f in case.figures)
+    if not dumps or not timed or case.cluster is None:
+        return None
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.check import checked
     from gpuscale.core.quantity import format_si
 
-    dumps = [log.name for log in case.logs if len(log.arguments) >= DUMPED]
-    if not dumps or not any(f.name == "step_time" and f.value for f in case.figures):
-        return None
-    if case.cluster is None:
-        return None
     asked = LaunchCheck(
         dumps[0], cluster=case.cluster.name, model=case.model.name if case.model else None
     )
