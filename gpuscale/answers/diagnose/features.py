@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.logged import add_logged
 from gpuscale.answers.diagnose.past import past_of
+from gpuscale.core.diagnosis.facts import COUNTS
 from gpuscale.io.causes import told
 
 if TYPE_CHECKING:
@@ -61,40 +62,31 @@ TOLD = ("regression", "first_run", "worsens", "large_vocab")
 
 
 def _figures(case: Case, f: Features) -> None:
-    main = case.main
+    words = case.said
     for figure in case.figures:
         if figure.value is not None:
-            key = "gpu_util" if figure.name == "gpu_util" else figure.name
-            f[key] = figure.value
-            if figure.name == "ttft":
-                f["ttft_s"] = figure.value
-        expected = figure.expected_text.lower()
-        if expected:
-            f["expected_text"] = expected
+            f["ttft_s" if figure.name == "ttft" else figure.name] = figure.value
+        if figure.expected_text:
+            f["expected_text"] = figure.expected_text.lower()
     f["symptom_text"] = " ".join(x.name for x in case.figures)
-    if main is not None and main.ratio is not None:
-        f["ratio"] = main.ratio
-    if main is not None and main.name == "memory" and main.ratio is not None:
-        f["memory_over_expected"] = main.ratio
+    if case.main is not None and (ratio := case.main.ratio) is not None:
+        f["ratio"] = ratio
+        if case.main.name == "memory":
+            f["memory_over_expected"] = ratio
+        if ratio > FAR and {x.quantity.symptom for x in case.figures} == {"mfu"}:
+            f["only_mfu"] = "yes"
     ooms = [x.text.lower() for x in case.figures if x.name == "oom"]
-    if "oom" in f or ooms or re.search(r"\boom\b|out of memory", case.said):
+    if "oom" in f or ooms or re.search(r"\boom\b|out of memory", words):
         f["oom"] = "yes"
-        text = " ".join(ooms) + case.said
-        if told("oom_start", text):
-            f["oom_start"] = "yes"
-        if told("oom_late", text):
-            f["oom_late"] = "yes"
-    words = case.said
-    off = main is not None and main.ratio is not None and main.ratio > FAR
-    if off and {x.quantity.symptom for x in case.figures} == {"mfu"}:
-        f["only_mfu"] = "yes"
+        text = " ".join(ooms) + words
+        f |= {when: "yes" for when in ("oom_start", "oom_late") if told(when, text)}
     if told("on_cpu", case.gpu_name):
         f["on_cpu"] = "yes"
     if hit := re.search(r"(\d+) *% unalloc|(\d+(?:\.\d+)?) *gi?b reserved but unalloc", words):
         total = case.gpu.hbm_bytes / 1e9 if case.gpu is not None else 80.0
         f["unallocated_share"] = float(hit[1]) / 100 if hit[1] else float(hit[2]) / total
     if hit := re.search(r"(?:size|message|all_reduce|bytes)\D{0,12}(\d+) ?(k|m|g)i?b\b", words):
-        f["message_bytes"] = float(hit[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[hit[2]]
+        f["message_bytes"] = float(hit[1]) * COUNTS[hit[2].upper()]
 
 
 def _machine(case: Case, f: Features) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuscale.core.diagnosis.facts import Log, Track
+    from gpuscale.core.diagnosis.series import Stalls
 
 TIMES = ("step_time", "rank_time", "forward_backward")
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s", "tflops_per_gpu")
@@ -73,30 +74,7 @@ def _times(log: Log, past: Past) -> None:
     if len(steady) >= 8 and middle > 0:
         past.features["mean_over_median"] = statistics.fmean(steady) / middle
     if slow := stalls(steps[k:], steady):
-        saves = [step for kind, step, _ in log.events if kind == "save"]
-        evals = [step for kind, step, _ in log.events if kind == "evaluation"]
-        at_saves = sum(any(0 <= s - e <= NEAR for e in saves) for s in slow.steps)
-        at_evals = sum(any(0 <= s - e <= NEAR for e in evals) for s in slow.steps)
-        which = ", ".join(f"{s:g}" for s in slow.steps[:5]) + (
-            " ..." if len(slow.steps) > 5 else ""
-        )
-        share = f"{100 * slow.share_frac:.0f} % of the time"
-        if saves and at_saves >= 0.6 * len(slow.steps):
-            past.features["stall_at_saves"] = "yes"
-            past.features["save_share"] = slow.share_frac
-            past.events.append(Event("save", f"steps after a save are longer ({which}): {share}"))
-        elif evals and at_evals >= 0.6 * len(slow.steps):
-            past.features["eval_share"] = slow.share_frac
-            past.events.append(
-                Event("evaluation", f"steps after an evaluation are longer ({which}): {share}")
-            )
-        elif slow.share_frac > 0.01:
-            past.features["stall_regular"] = "yes" if slow.period else "no"
-            past.features.setdefault("data_share", slow.share_frac) if slow.period else None
-            rhythm = f"every {slow.period:g} steps" if slow.period else "without a rhythm"
-            past.events.append(
-                Event("stall", f"long steps {rhythm} ({which}): {share}", slow.steps[0])
-            )
+        _stalls(log, slow, past)
     if moved := shift(steps[k:], steady):
         worse = moved.after / moved.before
         word = "slower" if worse > 1 else "faster"
@@ -104,6 +82,32 @@ def _times(log: Log, past: Past) -> None:
             past.features["shifted"] = "yes"
         text = f"from step {moved.step:g} on {abs(worse - 1) * 100:.0f} % {word}, without a restart"
         past.events.append(Event("shift", text, moved.step))
+
+
+AFTER = (("save", "save_share"), ("evaluation", "eval_share"))
+"""What slow steps may come after, and the feature of its share."""
+MOST_AFTER = 0.6
+"""Share of the slow steps that must come after it."""
+
+
+def _stalls(log: Log, slow: Stalls, past: Past) -> None:
+    """Say what the slow steps come after, or their rhythm."""
+    which = ", ".join(f"{s:g}" for s in slow.steps[:5]) + (" ..." if len(slow.steps) > 5 else "")
+    share = f"{100 * slow.share_frac:.0f} % of the time"
+    for kind, feature in AFTER:
+        at = [step for what, step, _ in log.events if what == kind]
+        behind = sum(any(0 <= s - e <= NEAR for e in at) for s in slow.steps)
+        if at and behind >= MOST_AFTER * len(slow.steps):
+            past.features |= {f"stall_at_{kind}s": "yes", feature: slow.share_frac}
+            past.events.append(Event(kind, f"steps after it are longer ({which}): {share}"))
+            return
+    if slow.share_frac > 0.01:
+        past.features["stall_regular"] = "yes" if slow.period else "no"
+        if slow.period:
+            past.features.setdefault("data_share", slow.share_frac)
+        rhythm = f"every {slow.period:g} steps" if slow.period else "without a rhythm"
+        text = f"long steps {rhythm} ({which}): {share}"
+        past.events.append(Event("stall", text, slow.steps[0]))
 
 
 def _memory(log: Log, past: Past) -> None:
