@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuscale.core.diagnosis.causes import Cause, Sign
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import preset_files
+from gpuscale.io.presets import preset_files, shipped
 from gpuscale.io.toml import read_toml
 
 REQUIRED = "word title shows often size signs cost test shows_if shows_else remedy source".split()
@@ -32,13 +32,7 @@ def load_causes() -> tuple[Cause, ...]:
 @lru_cache(maxsize=4)
 def load_table(name: str) -> dict[str, Any]:
     """Read a table beside the causes: `_words`, by which descriptions are understood, or others."""
-    from gpuscale.io.presets import preset_roots
-
-    for root in preset_roots():
-        path = root / "cause" / f"{name}.toml"
-        if path.is_file():
-            return read_toml(path)
-    raise GpuscaleError(f"presets/cause/{name}.toml is missing: install gpuscale again")
+    return read_toml(shipped(f"cause/{name}.toml"))
 
 
 def first_of(table: dict[str, str], text: str) -> str | None:

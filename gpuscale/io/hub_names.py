@@ -25,22 +25,9 @@ STEP = r"-step-?\d+k?(-[\d.]+[bt])?"
 DATED = re.compile(r"\d{4}|v\d(\.\d)?|\d{2}-\d{2}")
 """Dates and versions, where the name without them is known."""
 
-STORED = {
-    word: format_name(word)
-    for word in (
-        "fp8",
-        "w8a8",
-        "int8",
-        "awq",
-        "gptq",
-        "int4",
-        "w4a16",
-        "w8a16",
-        "nvfp4",
-        "fp4",
-        "mxfp4",
-    )
-} | {"8bit": "int8", "4bit": "int4-g128", "gguf": "q4_k_m"}
+_SAID = "fp8 w8a8 int8 awq gptq int4 w4a16 w8a16 nvfp4 fp4 mxfp4".split()
+STORED = {word: format_name(word) for word in _SAID}
+STORED |= {"8bit": "int8", "4bit": "int4-g128", "gguf": "q4_k_m"}
 """Words that say how the weights are stored -> their format; `bnb-4bit` is `nf4`."""
 
 

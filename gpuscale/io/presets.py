@@ -50,6 +50,17 @@ def preset_roots() -> tuple[Path, ...]:
     return (*roots, *_OWN)
 
 
+def shipped(name: str) -> Path:
+    """Folder or file of that name below the first preset root that has it.
+
+    Raises GpuscaleError where none has.
+    """
+    for root in preset_roots():
+        if (root / name).exists():
+            return root / name
+    raise GpuscaleError(f"presets/{name} is missing: install gpuscale again")
+
+
 def _folders(kind: str) -> Iterator[Path]:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")

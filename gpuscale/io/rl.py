@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.rl.step import RlCosts
-from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import preset_roots
+from gpuscale.io.presets import shipped
 from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import Calibrated, SoftwareSpec
 
@@ -18,11 +17,8 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def _fitted() -> dict[str, float]:
-    for root in preset_roots():
-        path = root / "run" / "rl.toml"
-        if path.is_file():
-            return {k: Calibrated.model_validate(v).value for k, v in read_toml(path).items()}
-    raise GpuscaleError("the parameters of RL steps are not installed")
+    table = read_toml(shipped("run/rl.toml"))
+    return {k: Calibrated.model_validate(v).value for k, v in table.items()}
 
 
 def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:

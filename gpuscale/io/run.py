@@ -225,18 +225,9 @@ def offers() -> tuple[Offer, ...]:
     import io
 
     text = (resources.files("gpuscale") / "data" / "offers.csv").read_text(encoding="utf-8")
-    return tuple(
-        Offer(
-            gpu=r["gpu"],
-            provider=r["provider"],
-            region=r["region"],
-            term=r["term"],
-            usd_per_gpu_hour=float(r["usd_per_gpu_hour"]),
-            as_of=r["as_of"],
-            source=r["source"],
-        )
-        for r in csv.DictReader(io.StringIO(text))
-    )
+    rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
+    kept = [{name: row[name] for name in Offer.__slots__} for row in rows]
+    return tuple(Offer(**r | {"usd_per_gpu_hour": float(r["usd_per_gpu_hour"])}) for r in kept)
 
 
 def day_of(as_of: str) -> datetime.date | None:

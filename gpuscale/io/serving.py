@@ -13,9 +13,9 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.serving.maturity import SETTLED, Ages, Maturity, maturity
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import unknown_name
 from gpuscale.io.calibration import load_arch, load_fabric
-from gpuscale.io.presets import preset_roots
+from gpuscale.io.presets import shipped
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 
@@ -48,10 +48,7 @@ SpecT = TypeVar("SpecT")
 
 def serving_folder() -> Path:
     """Folder of the serving parameters."""
-    for root in preset_roots():
-        if (root / "serving").is_dir():
-            return root / "serving"
-    raise GpuscaleError("the parameters of the serving model are not installed")
+    return shipped("serving")
 
 
 def _read(model: type[SpecT], name: str) -> SpecT:

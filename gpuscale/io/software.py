@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.calibration import merged
 from gpuscale.io.presets import looks_like_path, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
@@ -78,13 +79,7 @@ def _table(path: Path) -> dict[str, Any]:
         raise GpuscaleError(f"{path}: like = {like!r}: that preset is itself like another")
     if isinstance(base.get("capabilities"), dict):
         base["capabilities"] = str(like)
-    return _over(base, own)
-
-
-def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Lay `own` over `base`, tables key by key."""
-    both = {k: _over(base[k], v) for k, v in own.items() if isinstance(v, dict) and k in base}
-    return {**base, **own, **both}
+    return merged(base, own)
 
 
 @lru_cache(maxsize=64)

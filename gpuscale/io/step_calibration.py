@@ -7,8 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import preset_roots
+from gpuscale.io.presets import shipped
 from gpuscale.io.toml import read_toml
 from gpuscale.specs.software import Calibrated
 
@@ -39,10 +38,7 @@ class Calibration(dict[str, float]):
 
 def train_folder() -> Path:
     """Folder of the calibration files."""
-    for root in preset_roots():
-        if (root / "train").is_dir():
-            return root / "train"
-    raise GpuscaleError("the calibration files of the step model are not installed")
+    return shipped("train")
 
 
 def calibrated_tables() -> Iterator[tuple[str, Calibrated]]:

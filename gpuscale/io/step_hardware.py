@@ -17,31 +17,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
 
-KERNELS = (
-    "kernel_floor_s",
-    "kernel_gap_s",
-    "misaligned_eff",
-    "half_tile_eff",
-    "attention_backward_eff",
-    "grouped_eff",
-    "grouped_fp8_eff",
-    "permute_passes",
-    "router_s",
-    "cross_entropy_passes",
-    "unfused_passes",
-    "unfused_gemm_eff",
-    "unfused_head_ramp",
-    "head_misaligned_eff",
-    "head_odd_eff",
-    "cast_passes",
-    "mxfp8_slowdown",
-    "scan_eff",
-    "optimizer_bytes_per_param",
-    "scaleup_latency_factor",
-    "expert_launch_s",
-    "p2p_latency_s",
-    "straggler_per_log2_hosts",
-)
 UNITS_DEFAULT = 148
 """Compute units where the data sheet does not say."""
 
@@ -59,7 +34,8 @@ def step_hardware(
     fabric_class = cluster.fabric_class
     scaleout = cluster.egress_bytes_per_s_per_gpu or 12.5e9
     arch = gpu.architecture
-    kernels = {key: cal[f"kernels.{key}"] for key in KERNELS}
+    named = (f.name for f in fields(Hardware))
+    kernels = {name: cal[f"kernels.{name}"] for name in named if f"kernels.{name}" in cal}
     kernels_alone = load_arch(arch, overlay)  # a step has a power factor of its own, below
     fabric = links(
         gpu,

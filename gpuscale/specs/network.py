@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from gpuscale.core.bounds import NonNegativeInt, PositiveInt, Within
+from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Within
+from gpuscale.core.fabric.records import TOPOLOGIES
 from gpuscale.specs.fields import BytesPerS, Spec
 
 Oversubscription = Annotated[float, Within(1, 1000)]
-
-Topology = Literal[
-    "fat-tree", "rail-optimised", "rail-only", "dragonfly", "dragonfly+", "slim-fly", "torus"
-]
 
 
 class NetworkSpec(Spec):
     """How a cluster is wired; what is left out is designed."""
 
-    topology: Topology = "rail-optimised"
+    topology: Annotated[str, Among(TOPOLOGIES)] = "rail-optimised"
     switch: str = ""  # preset name; else `switch_radix` ports
     tiers: PositiveInt | None = None
     oversubscription: tuple[Oversubscription, ...] = ()  # of each tier from the leaf up

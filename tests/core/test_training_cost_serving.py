@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.limits import pp as pipeline_ideal
-from gpuscale.core.run import cost, energy
+from gpuscale.core.run import energy
 from gpuscale.core.run import time as tr
+from gpuscale.core.run.time import rental_usd
 from gpuscale.core.serving import ideal as serving_ideal
 from gpuscale.textbook.formulas import (
     FORMATS,
@@ -137,7 +138,7 @@ def test_energy_and_money():
     assert energy.energy_j(10_200, DAY) / 3.6e6 == pytest.approx(244.8)
     assert energy.power_w(8, 700, host_power_w=4600) == 10_200
     assert energy.power_w(8, 700, 4600, pue=1.2) == pytest.approx(12_240)
-    assert cost.rental_usd(8, 3600, 2.0) == 16.0
+    assert rental_usd(8, 3600, 2.0) == 16.0
     with pytest.raises(ValueError, match="pue"):
         energy.power_w(8, 700, pue=0.9)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.run import cost, energy, ownership
+from gpuscale.core.run import energy, ownership
 from gpuscale.core.run import time as runs
 from gpuscale.core.run.bill import Charge, Draw, Making, Rate, charge, spot_stops_per_s
 from gpuscale.core.run.checkpoint import (
@@ -38,6 +38,7 @@ from gpuscale.core.run.goodput import (
 )
 from gpuscale.core.run.lengths import padded_mean
 from gpuscale.core.run.ownership import OwnCost, Owned, own_cost
+from gpuscale.core.run.time import rental_usd
 
 DAY, HOUR, GB = 86400.0, 3600.0, 1e9
 
@@ -286,7 +287,7 @@ def test_power_and_carbon_by_hand():
     assert energy.carbon_kg(0.0, 0.0) == 0.0
     assert energy.embodied_kg(10.0, 8.0, 40 * HOUR, 0.5) == 4.0
     assert energy.embodied_kg(10.0, 8.0, 0.5, 1.0) == 80 * HOUR / 0.5
-    assert cost.rental_usd(2, 1800.0, 3.0) == 3.0
+    assert rental_usd(2, 1800.0, 3.0) == 3.0
     assert ownership.usd_per_million_tokens(1.8, 2, 0.5) == pytest.approx(3.6 / 1800 * 1e6)
     assert Site("x", 0.0, 1.0).pue == 1.0 and Rate(0.0, 0.0, 0.0, "given").low_usd == 0.0
 

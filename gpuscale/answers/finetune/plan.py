@@ -207,7 +207,7 @@ def _rank(
 def _option(
     case: Case, trial: Trial, tokens: float, usd: dict[str, tuple[float | None, str]]
 ) -> Option:
-    from gpuscale.core.run.cost import rental_usd
+    from gpuscale.core.run.time import rental_usd
 
     layout = trial.job.layout
     price, origin = usd[case.loaded.cluster.name]

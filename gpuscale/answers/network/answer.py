@@ -14,10 +14,11 @@ from gpuscale.answers.network.terms import terms_of
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
 from gpuscale.core.fabric.bill import bill
 from gpuscale.core.fabric.cables import clos_cables
-from gpuscale.core.fabric.clos import CLOS, switches_by_ports
+from gpuscale.core.fabric.clos import switches_by_ports
 from gpuscale.core.fabric.faults import losses
 from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import design_of, plan_of
+from gpuscale.core.fabric.records import TREES
 from gpuscale.core.network.hierarchy import network_levels
 from gpuscale.core.network.ideal import ideal_collective
 from gpuscale.core.network.levels import network_report
@@ -127,7 +128,7 @@ def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
     if plan is None or made is None:
         keys = ("n_switches", "n_switches_by_ports", "n_links", "n_cables")
         return dict.fromkeys([*keys, *(f"n_{t}_switches" for t in names)])
-    full = made.topology in CLOS and not plan.wish.oversubscription
+    full = made.topology in TREES and not plan.wish.oversubscription
     return {
         "n_switches": made.n_switches,
         "n_switches_by_ports": switches_by_ports(made.n_host_links, plan.ports.up, made.n_tiers)
@@ -149,7 +150,7 @@ def _bill(
     if plan is None or made is None or made.topology == "torus":
         return None, ()
     parts = parts_of(asked, switch, plan.ports.down_bytes_per_s)
-    hit = losses(made, plan.hosts, spec.network.rack_gpus) if made.topology in CLOS else ()
+    hit = losses(made, plan.hosts, spec.network.rack_gpus) if made.topology in TREES else ()
     return bill(made, parts), hit
 
 
@@ -170,7 +171,7 @@ def _cables(plan: Plan | None, made: Design | None) -> Any:
     if n > MOST_LISTED:
         raise GpuscaleError(f"--cables: {n:,} links are too many for a list", "list one zone")
     try:
-        if made.topology in CLOS:
+        if made.topology in TREES:
             return list(clos_cables(made, plan.hosts, plan.wish))
         if made.topology == "dragonfly":
             return list(dragonfly_cables(made, plan.hosts))

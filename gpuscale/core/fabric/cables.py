@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuscale.core.fabric.clos import CLOS
-from gpuscale.core.fabric.records import Design, Hosts, Wish
+from gpuscale.core.fabric.records import TREES, Design, Hosts, Wish
 
 COLUMNS = ("a_device", "a_port", "b_device", "b_port", "length")
 """Columns of a list as CSV; A is the lower device."""
@@ -39,7 +38,7 @@ def clos_cables(made: Design, hosts: Hosts, wish: Wish) -> Iterator[Cable]:
     >>> len(rows), rows[0].a_device, rows[0].b_device
     (1024, 'node-0001', 'leaf-001')
     """
-    if made.topology not in CLOS or made.n_tiers > 3:
+    if made.topology not in TREES or made.n_tiers > 3:
         raise ValueError("a cable list is written for Clos networks of up to three tiers")
     for network in range(made.n_networks):
         yield from _network(made, hosts, wish, network)

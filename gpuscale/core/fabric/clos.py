@@ -16,15 +16,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
+from gpuscale.core.fabric.records import TREES, Bisection, Design, Hosts, Links, Ports, Tier, Wish
 
 NAMES = ("leaf", "spine", "core", "super-core", "fifth-tier")
 """Tiers from the bottom."""
 
 MOST_TIERS = len(NAMES)
-
-CLOS = ("fat-tree", "rail-optimised", "rail-only")
-"""Topologies made here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +216,7 @@ def design(hosts: Hosts, ports: Ports, wish: Wish) -> Design:
 
 def _check(hosts: Hosts, wish: Wish) -> int:
     """Links that a NIC has into one network."""
-    if wish.topology not in CLOS:
+    if wish.topology not in TREES:
         raise ValueError(f"{wish.topology!r} is no Clos network")
     for name in ("planes", "zones", "links_per_cable", "cage_links"):
         if getattr(wish, name) < 1:

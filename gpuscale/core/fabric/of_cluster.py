@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.fabric.clos import CLOS, design
+from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.lattice import dragonfly, dragonfly_plus, slim_fly, torus, wraps
-from gpuscale.core.fabric.records import Design, Hosts, Ports, Wish
+from gpuscale.core.fabric.records import TREES, Design, Hosts, Ports, Wish
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -125,7 +125,7 @@ def design_of(plan: Plan) -> Design:
     Raises ValueError as the designs of `core.fabric.clos` and `core.fabric.lattice`.
     """
     kind, hosts, rate = plan.wish.topology, plan.hosts, plan.ports.down_bytes_per_s
-    if kind in CLOS:
+    if kind in TREES:
         return design(hosts, plan.ports, plan.wish)
     known = SHAPES.get(kind, ())
     if known and plan.shape and len(plan.shape) not in map(len, known):

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOPOLOGIES = (
-    "fat-tree",
-    "rail-optimised",
-    "rail-only",
-    "dragonfly",
-    "dragonfly+",
-    "slim-fly",
-    "torus",
-)
+TREES = ("fat-tree", "rail-optimised", "rail-only")
+TOPOLOGIES = (*TREES, "dragonfly", "dragonfly+", "slim-fly", "torus")
 """Kinds of network that can be designed."""
 
 

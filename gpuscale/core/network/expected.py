@@ -25,17 +25,9 @@ from typing import NamedTuple
 from gpuscale.core.network.algorithms import ALGORITHMS as NAMED
 from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import KIND, FabricCalibration
+from gpuscale.core.network.collective import OPS as ONE_ARRAY
 
-OPS = (
-    "all-gather",
-    "reduce-scatter",
-    "all-reduce",
-    "all-to-all",
-    "broadcast",
-    "send-recv",
-    "moe-dispatch",
-    "moe-combine",
-)
+OPS = (*ONE_ARRAY, "moe-dispatch", "moe-combine")
 ALGORITHMS = ("auto", "ring", "tree", "nvls", "custom")
 
 NVLS_MIN_RANKS = 8

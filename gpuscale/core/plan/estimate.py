@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import peak_stage, stage_memories
-from gpuscale.core.run.cost import rental_usd
-from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours
+from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours, rental_usd
 from gpuscale.core.search.families import family
 from gpuscale.core.step import step_time
 

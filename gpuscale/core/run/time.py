@@ -80,6 +80,11 @@ def gpu_hours(n_gpus: float, time_s: float) -> float:
     return n_gpus * time_s / SECONDS_PER_HOUR
 
 
+def rental_usd(n_gpus: float, time_s: float, usd_per_gpu_hour: float) -> float:
+    """Price of renting GPUs. [USD]."""
+    return n_gpus * time_s / SECONDS_PER_HOUR * usd_per_gpu_hour
+
+
 def utilisation(achieved_flop_per_s: float, peak_flop_per_s: float) -> float:
     """Fraction of the peak that a rate is. [1]."""
     require_positive(peak_flop_per_s=peak_flop_per_s)
