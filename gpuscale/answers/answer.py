@@ -70,13 +70,7 @@ class Answer(Mapping[str, Any]):
         return Answer, (self.document, self.call)
 
     def __getitem__(self, key: str) -> Any:
-        """Value at a dotted key of the JSON result, such as ``answer["expected.time_s"]``.
-
-        Raises
-        ------
-        KeyError
-            If there is no such key.
-        """
+        """Value at a dotted key of the JSON result, such as ``answer["expected.time_s"]``."""
         from gpuscale.answers.requirements import RENAMED
 
         value: Any = self._record()
@@ -127,12 +121,8 @@ class Answer(Mapping[str, Any]):
     def to_frame(self) -> Any:
         """Return the main table as a DataFrame: of pandas, else of polars; SI units.
 
-        An answer without a table is one row of its figures.
-
-        Raises
-        ------
-        GpuscaleError
-            If neither is installed.
+        An answer without a table is one row of its figures. Raises GpuscaleError if neither is
+        installed.
         """
         from gpuscale.render.data import records
 
@@ -187,10 +177,7 @@ class Answer(Mapping[str, Any]):
     def svg(self, key: str = "") -> str:
         """Return a picture of the answer as SVG: the first, or the one of that key.
 
-        Raises
-        ------
-        GpuscaleError
-            If the answer has no such picture.
+        Raises GpuscaleError if the answer has no such picture.
         """
         from gpuscale.render.files import chosen
         from gpuscale.render.pictures.draw import to_svg
@@ -252,17 +239,8 @@ def what_if(question: Question) -> tuple[str, ...]:
 def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
     """Answer a question, or every point of its sweep.
 
-    Parameters
-    ----------
-    question : Question
-        What is asked.
-    require : sequence of Requirement
-        What each point of a sweep must meet to count as a yes.
-
-    Raises
-    ------
-    GpuscaleError
-        For whatever cannot be answered.
+    `require`: what each point of a sweep must meet to count as a yes. Raises GpuscaleError for
+    whatever cannot be answered.
     """
     question.check()
     if isinstance(question, Swept):

@@ -76,27 +76,13 @@ def collective_time_s(
     hop_s: float = 0.0,
     algorithm: str = "ring",
 ) -> float:
-    """Ideal time of a collective among ranks with equal links.
+    """Ideal time of a collective among ranks with equal links. [s].
 
-    ``steps * hop + factor * array / link``, with `latency_steps` and `traffic_factor`.
+    ``steps * hop + factor * array / link``, with `latency_steps` and `traffic_factor`. `op`:
+    all-gather, reduce-scatter, all-reduce, broadcast or send-recv. `array_bytes`: of the full
+    array [byte]. `n_ranks`: 1 takes no time [1]. `link_bytes_per_s`: out of one rank, one direction
+    [byte/s]. `hop_s`: latency of one hop [s]. `algorithm`: ring, tree or sharp, of an all-reduce.
 
-    Parameters
-    ----------
-    op : str
-        all-gather, reduce-scatter, all-reduce, broadcast or send-recv.
-    array_bytes : float
-        Bytes of the full array, as the module's docstring says for each operation. [byte]
-    n_ranks : int
-        Ranks; 1 takes no time. [1]
-    link_bytes_per_s : float
-        Bandwidth out of one rank, one direction. [byte/s]
-    hop_s : float
-        Latency of one hop. [s]
-    algorithm : str
-        ring, tree or sharp (all-reduce only; the others have one form).
-
-    Examples
-    --------
     >>> round(collective_time_s("all-gather", 4096 * 65536 * 2, 8, 450e9) * 1e3, 4)  # ms
     1.0439
     >>> round(collective_time_s("all-reduce", 1e9, 8, 450e9, algorithm="sharp") * 1e3, 3)
@@ -161,48 +147,20 @@ def korthikanti_layer_bytes(
     recompute: str = "none",
     flash: bool = False,
 ) -> float:
-    """Activation bytes of one transformer layer and micro-batch, 16-bit [1]_.
+    """Activation bytes of one transformer layer and micro-batch on one GPU, 16-bit [1]_. [byte].
 
     GPT layer: layer norms with bias, MHA, two-matrix MLP with ffn 4h, dropout masks of one byte.
+    `seq_len, micro_batch_size, hidden_size, n_heads`: s [token], b [sequence], h [1], a [1]. `tp`:
+    tensor-parallel degree t [1]. `sequence_parallel`: shard what TP leaves whole.
+    `recompute`: ``none``; ``selective`` (attention core recomputed: the 5as/h term goes); ``full``
+    (only the layer's input kept: 2sbh, divided by t with sequence parallelism). `flash`: never
+    stores the 5as/h term. Raises ValueError if a size is not positive or `recompute` unknown.
 
-    Parameters
-    ----------
-    seq_len, micro_batch_size, hidden_size, n_heads : float
-        s [token], b [sequence], h [1], a [1].
-    tp : int
-        Tensor-parallel degree t. [1]
-    sequence_parallel : bool
-        Shard what TP leaves whole along the sequence.
-    recompute : str
-        ``none``; ``selective`` (attention core recomputed: the 5as/h term goes); ``full`` (only
-        the layer's input kept: 2sbh, divided by t with sequence parallelism).
-    flash : bool
-        Flash attention never stores the 5as/h term.
-
-    Returns
-    -------
-    float
-        Bytes on one GPU. [byte]
-
-    Raises
-    ------
-    ValueError
-        If a size is not positive or `recompute` unknown.
-
-    Examples
-    --------
     >>> korthikanti_layer_bytes(2048, 1, 12288, 96)
     2868903936.0
     >>> korthikanti_layer_bytes(2048, 1, 12288, 96, 8, sequence_parallel=True)
     358612992.0
-    >>> korthikanti_layer_bytes(2048, 1, 12288, 96, 8, sequence_parallel=True,
-    ...                         recompute="selective")
-    106954752.0
-    >>> korthikanti_layer_bytes(2048, 1, 12288, 96, recompute="full")
-    50331648.0
 
-    References
-    ----------
     .. [1] V. Korthikanti et al., Reducing activation recomputation in large transformer models,
        arXiv:2205.05198, table 2.
     """
@@ -267,23 +225,11 @@ def moe_strategy(
     """Parallelism of a large mixture of experts whose degrees all clear their rooflines.
 
     TP up to its limit inside a node; EP over as many nodes as its limit allows, else inside one
-    node, else none; the rest PP with ZeRO-1 data parallelism.
+    node, else none; the rest PP with ZeRO-1 data parallelism. `expert_ffn_hidden_size`: F of one
+    expert [1]. `top_k`: experts per token [1]. `flop_per_s`: dense peak of one GPU [FLOP/s].
+    `gpu_egress_bytes_per_s, node_egress_bytes_per_s`: one direction [byte/s]. `node_gpus,
+    max_nodes`: GPUs of a node; nodes up to which EP is tried [1].
 
-    Parameters
-    ----------
-    expert_ffn_hidden_size : float
-        F of one expert. [1]
-    top_k : float
-        Experts per token. [1]
-    flop_per_s : float
-        Dense peak of one GPU. [FLOP/s]
-    gpu_egress_bytes_per_s, node_egress_bytes_per_s : float
-        Out of one GPU, out of one node; one direction. [byte/s]
-    node_gpus, max_nodes : int
-        GPUs of a node; nodes up to which EP is tried. [1]
-
-    Examples
-    --------
     >>> moe_strategy(2048, 4, 990e12, 450e9, 400e9)
     'EP 8 inside a node + PP + ZeRO-1 DP'
     >>> moe_strategy(8192, 8, 990e12, 450e9, 400e9)

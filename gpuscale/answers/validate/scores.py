@@ -256,43 +256,30 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
+ERRORS = {
+    "mape_frac": "MAPE",
+    "median_frac": "median",
+    "p90_frac": "p90",
+    "bias_frac": "bias",
+    "coverage_frac": "in 80 %",
+}
+"""Field of a summary -> its heading."""
+
+
 def _summary_table(sections: list[Section]) -> Table:
+    names = ("name", "n_scored", "n_rows", *ERRORS)
     lines = []
     for section in sections:
         groups = [("total", [section.total]), *section.by_class.items()]
         if section.memory:
             groups.insert(1, ("memory", [section.memory]))
-        lines += [
-            (
-                section.name,
-                key,
-                s.name,
-                s.n_scored,
-                s.n_rows,
-                s.mape_frac,
-                s.median_frac,
-                s.p90_frac,
-                s.bias_frac,
-                s.coverage_frac,
-            )
-            for key, found in groups
-            for s in found
-        ]
-    return Table(
-        (
-            Column("section", "section", right=False),
-            Column("class", "by", right=False),
-            Column("name", "class", right=False),
-            Column("n_scored", "scored"),
-            Column("n_rows", "rows"),
-            Column("mape_frac", "MAPE", _percent),
-            Column("median_frac", "median", _percent),
-            Column("p90_frac", "p90", _percent),
-            Column("bias_frac", "bias", _percent),
-            Column("coverage_frac", "in 80 %", _percent),
-        ),
-        lines,
-    )
+        for key, found in groups:
+            lines += [(section.name, key, *(getattr(s, n) for n in names)) for s in found]
+    heads = {"section": "section", "class": "by", "name": "class"}
+    columns = [Column(key, head, right=False) for key, head in heads.items()]
+    columns += [Column("n_scored", "scored"), Column("n_rows", "rows")]
+    columns += [Column(key, head, _percent) for key, head in ERRORS.items()]
+    return Table(columns, lines)
 
 
 def _headline(sections: list[Section]) -> str:
@@ -325,48 +312,26 @@ def _blocks(sections: list[Section]) -> list[Block]:
     bad = [
         (s.name, w["id"], w["gpu"], w["class"], w["ratio"]) for s in sections for w in s.worst[:4]
     ]
-    blocks.append(
-        Table(
-            (
-                Column("section", "worst", right=False),
-                Column("id", "row", right=False),
-                Column("gpu", "gpu", right=False),
-                Column("class", "class", right=False),
-                Column("ratio", "predicted/measured", lambda v: f"{v:.2f}"),
-            ),
-            bad,
-        )
-    )
-    return blocks
+    heads = {"section": "worst", "id": "row", "gpu": "gpu", "class": "class"}
+    columns = [Column(key, head, right=False) for key, head in heads.items()]
+    columns.append(Column("ratio", "predicted/measured", lambda v: f"{v:.2f}"))
+    return [*blocks, Table(columns, bad)]
 
 
 def _choice_table(section: Section) -> Table:
-    lines = [
-        (
-            kind,
-            c.name,
-            c.n_rows,
-            c.first_pick_frac,
-            c.best_of_three_frac,
-            c.spearman,
-            c.worst_first_pick_frac,
-        )
-        for kind, found in (("clean", section.choices), ("all rows", section.choices_all_rows))
-        for c in (found if kind == "clean" else found[-1:])
+    kinds = (("clean", section.choices), ("all rows", section.choices_all_rows[-1:]))
+    shares = {
+        "first_pick_frac": "first / best",
+        "best_of_three_frac": "three / best",
+        "spearman": "rank corr.",
+        "worst_first_pick_frac": "worst first",
+    }
+    columns = [
+        Column("rows", "layout choice", right=False),
+        Column("name", "group", right=False),
+        Column("n_rows", "layouts"),
+        *(Column(key, head, lambda v: f"{v:.3f}") for key, head in shares.items()),
     ]
-
-    def plain(value: float) -> str:
-        return f"{value:.3f}"
-
-    return Table(
-        (
-            Column("rows", "layout choice", right=False),
-            Column("group", "group", right=False),
-            Column("n", "layouts"),
-            Column("first_pick_frac", "first / best", plain),
-            Column("best_of_three_frac", "three / best", plain),
-            Column("spearman", "rank corr.", plain),
-            Column("worst", "worst first", plain),
-        ),
-        lines,
-    )
+    names = [c.key for c in columns[1:]]
+    lines = [(kind, *(getattr(c, n) for n in names)) for kind, found in kinds for c in found]
+    return Table(columns, lines)

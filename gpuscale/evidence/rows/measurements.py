@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuscale.core.layout import Layout
@@ -79,21 +79,19 @@ def training_run(row: Row, index: int = 0) -> TrainingRun:
         return _training_run(row, index)
     except (ValueError, KeyError, ArithmeticError, AttributeError, TypeError) as error:
         text = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        return TrainingRun(
-            id=_id(row, index),
-            source=row.get("source", ""),
-            gpu=row.get("gpu", ""),
-            model=None,
-            hardware=None,
-            layout=None,
-            n_gpus=0,
-            software=family_of(row),
-            reason=f"row not understood: {text}",
-        )
+        return _unread(row, index, f"row not understood: {text}")
 
 
 def _id(row: Row, index: int) -> str:
     return row.get("id") or f"{row.get('group', 'row')}-{index}"
+
+
+def _unread(row: Row, index: int, reason: str) -> TrainingRun:
+    """Run of which only the names and the reason are known."""
+    names: dict[str, Any] = {key: row.get(key, "") for key in ("source", "gpu")}
+    blank: dict[str, Any] = dict.fromkeys(("model", "hardware", "layout"))
+    names |= {"id": _id(row, index), "software": family_of(row), "reason": reason}
+    return TrainingRun(**names, **blank, n_gpus=0)
 
 
 def _training_run(row: Row, index: int) -> TrainingRun:
@@ -117,18 +115,8 @@ def _training_run(row: Row, index: int) -> TrainingRun:
     if facts is None:
         model, model_note = None, f"unknown GPU `{row.get('gpu', '')[:40]}`"
     if model is None or facts is None:
-        return TrainingRun(
-            id=_id(row, index),
-            source=row.get("source", ""),
-            gpu=row.get("gpu", ""),
-            model=None,
-            hardware=facts,
-            layout=None,
-            n_gpus=whole(row.get("n_gpus")) or 0,
-            software=family,
-            reason=model_note or "architecture unknown",
-            **_measured(row, None),
-        )
+        found = _unread(row, index, model_note or "architecture unknown")
+        return replace(found, n_gpus=whole(row.get("n_gpus")) or 0, **_measured(row, None))
     notes = row.get("notes", "").lower()
     if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
         model = model.model_copy(update={"n_mtp_layers": 1})

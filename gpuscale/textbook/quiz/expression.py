@@ -90,24 +90,11 @@ def evaluate(
 ) -> Any:
     """Evaluate an expression.
 
-    Parameters
-    ----------
-    text : str
-        The expression.
-    names : callable
-        Gives the function or constant of a name, or raises KeyError.
-    is_lookup : callable
-        Whether a function only looks something up (a catalogue); for `trace`.
-    trace : Trace, optional
-        Collects look-ups and steps, in order of evaluation.
+    `names`: gives the function or constant of a name, or raises KeyError. `is_lookup`: whether a
+    function only looks something up (a catalogue), for `trace`. `trace`: collects look-ups and
+    steps, in order of evaluation. Raises ExpressionError if a node is not allowed, a name not known
+    or a function fails.
 
-    Raises
-    ------
-    ExpressionError
-        If a node is not allowed, a name not known or a function fails.
-
-    Examples
-    --------
     >>> evaluate("2 * double(4)", {"double": lambda x: 2 * x}.__getitem__)
     16
     """
