@@ -27,6 +27,7 @@ class RowSpec(Spec):
     single: bool = False  # a list of one is written without its list
     rest: str = ""  # value for which nothing is written, as the framework does so by itself
     when: dict[str, Names] = Field(default_factory=dict)  # jobs for which it is written
+    written: bool = True  # else it is read alone
     also: dict[str, Any] = Field(default_factory=dict)  # options that are written with it
 
 

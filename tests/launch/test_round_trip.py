@@ -15,6 +15,8 @@ from gpuscale.answers.memory import Memory
 from gpuscale.answers.saved import launch_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
+from gpuscale.launch.dialects.heard import known_keys
+from gpuscale.launch.dialects.write import options
 from gpuscale.launch.layout import layout_of
 from gpuscale.launch.plan import launch_script
 from gpuscale.render.data import plain
@@ -75,6 +77,13 @@ def left_over(saved, again, unsaid):
     }
 
 
+def unknown_keys(launch, framework):
+    """Keys that are written and that the framework's own classes do not have."""
+    known = known_keys({"verl-sft": "verl"}.get(framework, framework))
+    keys = {key.lstrip("-+") for key in options(launch, framework)}
+    return {k for k in keys if known and not {k, k.rpartition(".")[2]} & {*known, "_component_"}}
+
+
 @st.composite
 def tuned(draw):
     framework = draw(st.sampled_from(sorted(FINE_TUNING)))
@@ -90,6 +99,7 @@ def tuned(draw):
         "accumulation": draw(st.sampled_from((1, 2, 8))),
         "seq_len": draw(st.sampled_from((512, 4096, 8192))),
         "recompute": draw(st.sampled_from(("none", "full"))),
+        "cp": draw(st.sampled_from((None, None, None, 2))) if gpus > 1 else None,
         "loss": draw(st.sampled_from((None, "eager", "fused", "chunked"))),
         "attention": draw(st.sampled_from((None, "eager", "flash2"))),
         "optimizer": draw(st.sampled_from((None, "adamw", "paged-adamw-8bit", "adamw-8bit"))),
@@ -110,7 +120,9 @@ def test_a_fine_tuning_job_is_read_back_as_it_was(job, wrapper):
     with suppress(GpuscaleError):  # no such job
         answer = gpuscale.memory(**asked, gpu="h100-sxm")
         saved = answer.to_dict()["job"]
-        written, name, text = launch_script(launch_of(saved), framework, wrapper)
+        launch = launch_of(saved)
+        written, name, text = launch_script(launch, framework, wrapper)
+        assert unknown_keys(launch, framework) == set()
         again, result, found = read_again(written, name, text, saved)
         assert left_over(saved, again, written.unsaid_fields) == {}, text
         assert again["model"] == saved["model"]
@@ -152,7 +164,9 @@ def test_a_job_of_rl_is_read_back_as_it_was(job, wrapper):
     framework, asked = job
     with suppress(GpuscaleError):  # no such job
         saved = gpuscale.memory(**asked, gpu="h100-sxm").to_dict()["job"]
-        written, name, text = launch_script(launch_of(saved), framework, wrapper)
+        launch = launch_of(saved)
+        written, name, text = launch_script(launch, framework, wrapper)
+        assert unknown_keys(launch, framework) == set()
         again, _, _ = read_again(written, name, text, saved)
         assert left_over(saved, again, written.unsaid_fields) == {}, text
         assert again["model"] == saved["model"]

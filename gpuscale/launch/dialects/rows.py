@@ -112,7 +112,7 @@ def write(framework: FrameworkFile, fields: Fields) -> tuple[dict[str, Any], set
     table: dict[str, Any] = dict(framework.fixed)
     said: set[str] = set()
     for row in framework.row:
-        if row.field not in fields or not matches(row.when, fields):
+        if not row.written or row.field not in fields or not matches(row.when, fields):
             continue
         value = fields[row.field]
         if value is None or (row.rest and _name(value) == row.rest):
