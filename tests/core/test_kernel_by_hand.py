@@ -30,7 +30,7 @@ from gpuscale.core.kernel.expected import (
     quantise_time_s,
 )
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
-from gpuscale.core.kernel.mixed import MixedProduct, Single, mixed_product_time_s
+from gpuscale.core.kernel.mixed import MixedProduct, mixed_product_time_s
 from gpuscale.core.kernel.power import at_power, clock_frac
 from gpuscale.core.kernel.residual_table import Axis, PlaneTable, ResidualTable, tabulate
 from gpuscale.core.kernel.roofline import (
@@ -372,14 +372,20 @@ def test_tables_refuse_what_does_not_fill_them():
 # --- mixed formats -------------------------------------------------------------------------------
 
 
+def single(product):
+    rows, one = product.single("bf16", 1e12, 1e9, None, None)
+    assert (one.k, one.in_bytes, one.n_units, one.l2_bytes) == (100, 2.0, 1, 0.0)
+    return rows, one.n, one.out_bytes, one.weight_bytes, one.products
+
+
 def test_a_mixed_product_is_one_of_a_single_format():
     same = MixedProduct(64, 100, 30, "bf16", "bf16", "fp32")
-    assert same.single("bf16") == Single(64.0, 30.0, 4.0, None, 1.0)
+    assert single(same) == (64.0, 30.0, 4.0, None, 1.0)
     assert same.unseen == ""
     narrow = MixedProduct(64, 100, 30, "bf16", "fp8", "bf16", batch=3, groups=4)
-    assert narrow.single("bf16") == Single(16.0, 30.0, 2.0, 1.0, 12.0)
+    assert single(narrow) == (16.0, 30.0, 2.0, 1.0, 12.0)
     turned = MixedProduct(64, 100, 30, "fp8", "bf16", "bf16")
-    assert turned.single("bf16") == Single(30.0, 64.0, 2.0, 1.0, 1.0)
+    assert single(turned) == (30.0, 64.0, 2.0, 1.0, 1.0)
     assert turned.unseen == "a product of mixed formats"
     assert replace(same, batch=2).unseen == "a batched product"
     assert replace(same, groups=2).unseen == "a grouped product"
@@ -411,8 +417,8 @@ def test_terms_of_a_product(m, formats):
         term = product_term(*rates, **kept, source="hopper")
         assert evaluated(term) >= 5
         time_s = mixed_product_time_s(*rates, **kept)
-        one = changed.single(compute)
-        ideal = 2 * one.products * one.rows * 4096 * one.columns / 989.4e12
+        rows, one = changed.single(compute, 989.4e12, 3.35e12, 132, 52e6)
+        ideal = 2 * one.products * rows * 4096 * one.n / 989.4e12
         assert time_s == pytest.approx(term.value) or time_s >= ideal
 
 

@@ -239,14 +239,6 @@ def expected_matmul_time_s(
     .. [1] S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
     .. [2] NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantisation.
     """
-    if not (m >= 1.0 and n >= 1.0 and k >= 1.0):
-        raise ValueError(f"m, n and k must be at least 1, got {m}, {n}, {k}")
-    if not products >= 1.0:
-        raise ValueError(f"products must be at least 1, got {products}")
-    if not (peak_flop_per_s > 0.0 and hbm_bytes_per_s > 0.0):
-        raise ValueError("peak rate and memory bandwidth must be positive")
-    used = arch.format_used(dtype, kernels)
-    c = arch.matmul.get(used, GENERAL)
     p = Product(
         n=n,
         k=k,
@@ -261,9 +253,24 @@ def expected_matmul_time_s(
         weight_bytes=weight_bytes,
         products=products,
     )
-    measured = products == 1.0 and measured_format(used, dtype, kernels)
+    return product_time_s(m, p, dtype, arch, kernels)
+
+
+def product_time_s(
+    m: float, p: Product, dtype: str, arch: ArchCalibration, kernels: str = ""
+) -> float:
+    """Time expected of a product of m rows; arguments and errors of `expected_matmul_time_s`."""
+    if not (m >= 1.0 and p.n >= 1.0 and p.k >= 1.0):
+        raise ValueError(f"m, n and k must be at least 1, got {m}, {p.n}, {p.k}")
+    if not p.products >= 1.0:
+        raise ValueError(f"products must be at least 1, got {p.products}")
+    if not (p.peak_flop_per_s > 0.0 and p.hbm_bytes_per_s > 0.0):
+        raise ValueError("peak rate and memory bandwidth must be positive")
+    used = arch.format_used(dtype, kernels)
+    c = arch.matmul.get(used, GENERAL)
+    measured = p.products == 1.0 and measured_format(used, dtype, kernels)
     time_s = corrected_time_s(m, p, c) if measured else analytic_time_s(m, p, c)
-    return time_s if warm_l2 else max(time_s, p.ideal_s(m))
+    return time_s if p.warm_l2 else max(time_s, p.ideal_s(m))
 
 
 def expected_elementwise_time_s(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel import roofline as rl
@@ -72,18 +72,11 @@ def matmul_time(
         groups=groups,
     )
     return KernelTime(
+        **asdict(found),
         kind="matmul",
-        flop=found.flop,
-        bytes=found.bytes,
-        intensity_flop_per_byte=found.intensity_flop_per_byte,
-        ridge_flop_per_byte=found.ridge_flop_per_byte,
         flop_per_s=flop_per_s,
         bytes_per_s=bytes_per_s,
         compute_dtype=compute_dtype(x_dtype, w_dtype),
-        compute_s=found.compute_s,
-        memory_s=found.memory_s,
-        time_s=found.time_s,
-        bound=found.bound,
         critical_m=critical,
         critical_m_rule=rl.critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
         smallest_compute_bound_m=None if critical is None else math.ceil(critical),
@@ -112,18 +105,6 @@ def elementwise_time(
         rate or math.inf,
         bytes_per_s,
     )
-    ridge = found.ridge_flop_per_byte if rate else 0.0
-    return KernelTime(
-        kind=op,
-        flop=found.flop,
-        bytes=found.bytes,
-        intensity_flop_per_byte=found.intensity_flop_per_byte,
-        ridge_flop_per_byte=ridge,
-        flop_per_s=rate,
-        bytes_per_s=bytes_per_s,
-        compute_dtype=dtype,
-        compute_s=found.compute_s,
-        memory_s=found.memory_s,
-        time_s=found.time_s,
-        bound=found.bound,
-    )
+    ridge = {"ridge_flop_per_byte": found.ridge_flop_per_byte if rate else 0.0}
+    own = {"kind": op, "flop_per_s": rate, "bytes_per_s": bytes_per_s, "compute_dtype": dtype}
+    return KernelTime(**asdict(found) | ridge | own)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.kernel.expected import Product, product_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
-
-
-class Single(NamedTuple):
-    """A launch of equal products of one format."""
-
-    rows: float
-    columns: float
-    out_bytes: float  # per element
-    weight_bytes: float | None  # per element of the narrower operand; None: as the other
-    products: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +35,26 @@ class MixedProduct:
         }
         return next((form for form, given in forms.items() if given), "")
 
-    def single(self, compute_dtype: str) -> Single:
-        """Launch of equal products of one format, the narrower operand second."""
+    def single(
+        self,
+        compute_dtype: str,
+        flop_per_s: float,
+        hbm_bytes_per_s: float,
+        n_units: int | None,
+        l2_bytes: float | None,
+    ) -> tuple[float, Product]:
+        """Rows, and launch of equal products of one format, the narrower operand second."""
         rows, columns, narrow = self.m / self.groups, float(self.n), self.w_dtype
         if self.x_dtype != compute_dtype:
             rows, columns, narrow = columns, rows, self.x_dtype
-        return Single(
-            rows=rows,
-            columns=columns,
+        return rows, Product(
+            n=columns,
+            k=self.k,
+            in_bytes=element_bytes(compute_dtype),
+            peak_flop_per_s=flop_per_s,
+            hbm_bytes_per_s=hbm_bytes_per_s,
+            n_units=n_units or 1,
+            l2_bytes=l2_bytes or 0.0,
             out_bytes=element_bytes(self.out_dtype),
             weight_bytes=None if self.x_dtype == self.w_dtype else element_bytes(narrow),
             products=float(self.groups * self.batch),
@@ -75,22 +77,8 @@ def mixed_product_time_s(
     transposed one: the same work with the operands swapped. A grouped product is one launch of
     equal products, the rows shared out evenly.
 
-    `product`: shape and formats. `compute_dtype`: format in which it is multiplied. `arch`:
-    constants of the GPU's architecture, with their origin. `flop_per_s, hbm_bytes_per_s`: peaks of
-    the GPU [FLOP/s, byte/s]. `n_units`: compute units [1]. `l2_bytes`: L2 cache [byte].
+    `compute_dtype`: format in which it is multiplied. `flop_per_s, hbm_bytes_per_s`: peaks of the
+    GPU [FLOP/s, byte/s]. `n_units`: compute units [1]. `l2_bytes`: L2 cache [byte].
     """
-    one = product.single(compute_dtype)
-    return expected_matmul_time_s(
-        one.rows,
-        one.columns,
-        k=product.k,
-        dtype=compute_dtype,
-        arch=arch,
-        peak_flop_per_s=flop_per_s,
-        hbm_bytes_per_s=hbm_bytes_per_s,
-        n_units=n_units,
-        l2_bytes=l2_bytes,
-        out_bytes=one.out_bytes,
-        weight_bytes=one.weight_bytes,
-        products=one.products,
-    )
+    rows, one = product.single(compute_dtype, flop_per_s, hbm_bytes_per_s, n_units, l2_bytes)
+    return product_time_s(rows, one, compute_dtype, arch)

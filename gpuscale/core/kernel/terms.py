@@ -10,7 +10,6 @@ from bisect import bisect_right
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
@@ -63,25 +62,13 @@ def product_term(
     source: str,
 ) -> Term:
     """Explain `mixed_product_time_s` of the same arguments before the roofline bounds it."""
-    one = product.single(compute_dtype)
+    rows, p = product.single(compute_dtype, flop_per_s, hbm_bytes_per_s, n_units, l2_bytes)
     c = arch.matmul.get(arch.format_used(compute_dtype), GENERAL)
-    p = Product(
-        n=one.columns,
-        k=product.k,
-        in_bytes=element_bytes(compute_dtype),
-        peak_flop_per_s=flop_per_s,
-        hbm_bytes_per_s=hbm_bytes_per_s,
-        n_units=n_units or 1,
-        l2_bytes=l2_bytes or 0.0,
-        out_bytes=one.out_bytes,
-        weight_bytes=one.weight_bytes,
-        products=one.products,
-    )
     own = measured_format(arch.format_used(compute_dtype), compute_dtype)
     kernel = _Kernel(p, c, source)
-    if one.products > 1.0 or not own or c.table is None:
-        return _analytic("kernel_s", one.rows, kernel)
-    return _corrected(one.rows, kernel)
+    if p.products > 1.0 or not own or c.table is None:
+        return _analytic("kernel_s", rows, kernel)
+    return _corrected(rows, kernel)
 
 
 def _corrected(m: float, x: _Kernel) -> Term:

@@ -13,7 +13,7 @@ from gpuscale.core.memory.peak import (
     shards_of_state,
     state_rules,
 )
-from gpuscale.core.records import Term
+from gpuscale.core.records import Term, term_of
 from gpuscale.core.stages import StageParams, layout_stages
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ def stage_terms(
     return (
         *_states(stage, layout, p, peak),
         _activations(facts, stage, layout, p, peak),
-        Term(
+        term_of(
             "fragmentation_bytes",
-            peak.fragmentation_bytes,
             "bytes",
             "(reserved_over_allocated - 1) * allocated_bytes",
-            {"reserved_over_allocated": p.fragmentation, "allocated_bytes": peak.allocated_bytes},
             "software preset, [memory.sources]",
+            peak,
+            reserved_over_allocated=p.fragmentation,
         ),
     )
 
@@ -65,21 +65,20 @@ def _states(
 ) -> list[Term]:
     dense, experts = held_params(stage, layout)
     linears, more = narrow_weights(stage, layout, p)
+    held = {"dense_params": dense, "expert_params": experts}
+    held |= {"linear_params": linears, "narrow_bytes_more": more}
     found = []
     for name, (bytes_per_param, sharded) in state_rules(layout, p).items():
         n_dense, n_expert = shards_of_state(name, layout, p)
-        inputs = {
+        given = {
             "bytes_per_param": bytes_per_param,
-            "dense_params": dense,
-            "dense_shards": float(n_dense if sharded else 1),
-            "expert_params": experts,
-            "expert_shards": float(n_expert if sharded else 1),
+            "dense_shards": n_dense if sharded else 1,
+            "expert_shards": n_expert if sharded else 1,
         }
         formula = "bytes_per_param * (dense_params / dense_shards + expert_params / expert_shards)"
         if name == "weights_bytes" and more:
-            inputs |= {"linear_params": linears, "narrow_bytes_more": more}
             formula += " + linear_params * narrow_bytes_more"
-        found.append(Term(name, getattr(peak, name), "bytes", formula, inputs, ZERO))
+        found.append(term_of(name, "bytes", formula, ZERO, peak, **given, **held))
     return found
 
 

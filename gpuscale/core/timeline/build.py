@@ -153,7 +153,7 @@ def timeline(
     )
     return Timeline(
         total_s=parts.total_s,
-        schedule=_schedule_name(layout),
+        schedule=layout.schedule_name if pp > 1 else "no pipeline",
         n_devices=pp,
         n_micro_batches=m,
         n_drawn_micro_batches=drawn,
@@ -167,12 +167,6 @@ def timeline(
             _summary(d, events, curves[d].peak_bytes if curves else None) for d in range(pp)
         ),
     )
-
-
-def _schedule_name(layout: Layout) -> str:
-    if layout.pp == 1:
-        return "no pipeline"
-    return layout.schedule_name
 
 
 def _exchange(
@@ -353,14 +347,4 @@ def _summary(device: int, events: Sequence[Event], peak_bytes: float | None) -> 
     for e in events:
         if e.device == device and e.track == "compute":
             sums[e.kind if e.kind in own else "other"] += e.duration_s
-    return DeviceTime(
-        device=device,
-        forward_s=sums["forward"],
-        recompute_s=sums["recompute"],
-        backward_s=sums["backward"],
-        weights_s=sums["weights"],
-        bubble_s=sums["bubble"],
-        skipped_s=sums["skipped"],
-        other_s=sums["other"],
-        peak_bytes=peak_bytes,
-    )
+    return DeviceTime(device, **{f"{kind}_s": s for kind, s in sums.items()}, peak_bytes=peak_bytes)
