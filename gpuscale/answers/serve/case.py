@@ -140,7 +140,7 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         soft = replace(soft, memory=replace(soft.memory, chunk_tokens=float(asked.chunk)))
     if asked.eager:
         launches_s = soft.eager_layer_s * model.n_layers
-        soft = replace(soft, host_s=soft.host_s + launches_s)
+        soft = replace(soft, launch_s=launches_s)
     return replace(site, software=soft) if soft is not site.software else site
 
 

@@ -105,7 +105,7 @@ def trace_document(asked: Serve) -> Document:
         load, hit = whole_trace(service, trace, copies, demand.prefix_frac)
     missed = case.limits.missed(load)
     if not missed and copies < scaled.peak and load.ttft.p99_s > scaled.width_s:
-        missed = ("the traffic: the queue grows",)
+        missed = ("the traffic, its queue grows",)
     span = trace.arrivals_s[-1], len(trace.inputs)
     return _document(asked, case, best, scaled, Played(*span, load, copies, missed, hit))
 
@@ -256,9 +256,9 @@ def _cached(hit_frac: float) -> list[tuple[str, str, str]]:
 def _blocks(case: cases.Case, r: TraceAnswer, missed: tuple[str, ...]) -> list[Any]:
     """Sentence, facts, and windows as a table (CSV has all of them)."""
     limits = limits_text(Wanted(case.limits))
-    kept = (
-        f", {'misses ' + ' and '.join(missed) if missed else 'within ' + limits}" if limits else ""
-    )
+    kept = f", within {limits}" if limits else ""
+    if missed:
+        kept = f", misses {' and '.join(missed)}"
     step = max(1, math.ceil(len(r.windows) / SHOWN_WINDOWS))
     money = "" if r.usd_fixed is None else f", {r.usd_fixed:,.0f} USD"
     less = "" if r.usd_scaled is None else f", {r.usd_scaled:,.0f} USD"

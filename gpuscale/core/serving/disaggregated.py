@@ -75,6 +75,17 @@ class PooledService(UnderLoad):
         """Sequences of mean length that the caches of the decode workers hold."""
         return self.n_decode * self.decode.sequences_with_room
 
+    @property
+    def most_inside(self) -> float:
+        """Those that have room, or that the prefill pool keeps busy at its rate (Little). [1]."""
+        rate = self.most_rate()
+        made = self.decode.steady(rate / self.n_decode)
+        if not made.stable:  # the decode pool binds
+            return self.sequences_with_room
+        stay_s = self.transfer_s + self.demand.outputs.mean * made.tpot_s
+        stay_s += 2.0 * self.prefill.prompt_s(0.0)
+        return min(self.sequences_with_room, 1.0 + rate * stay_s)
+
     def most_rate(self, ttft_s: float = math.inf, tpot_s: float = math.inf) -> float:
         """Highest rate at which the formula's means stay within limits. [1/s]."""
         after = self.transfer_s + self.decode.pass_s(1.0)

@@ -103,6 +103,8 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     # engines prepare a pass beside the one before, but not that of a stage beside another's
     turns = replica.pp > 1 or soft.serial_host
     beside = host if turns else side_by_side_s(busy, host, k.host_blend) - busy
+    if soft.launch_s and not batch.prompt_tokens:
+        beside += side_by_side_s(busy, soft.launch_s, k.host_blend) - busy
     waited = replica.pp * soft.step_s + beside
     return PassTime(
         linear_s=linear,

@@ -143,6 +143,7 @@ class ServingSoftware:
     prompt_layer_s: Seconds = 5e-4  # host time to launch one layer of a pass with prompt tokens
     prompt_expert_layer_s: Seconds = 5e-4  # the same, more for one with experts
     eager_layer_s: Seconds = 4e-4  # a decode layer without graphs: prior, 40 launches of 10 us
+    launch_s: Seconds = 0.0  # of a decode pass without graphs, launched while the GPU works
     request_s: Seconds = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     intake_s: Seconds = 2e-3  # of it, during which the server takes no other: one reader
     serial_host: bool = False  # the GPU waits while the host prepares a pass

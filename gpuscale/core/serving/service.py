@@ -128,6 +128,11 @@ class UnderLoad(ABC):
         """Sequences of mean length that the cache holds. [1]."""
 
     @property
+    def most_inside(self) -> float:
+        """Requests in flight of which none waits for another's end. [1]."""
+        return self.sequences_with_room
+
+    @property
     def mixes(self) -> bool:
         """Whether sequences whose prompts follow each other decode from the same pass on.
 
@@ -155,7 +160,7 @@ class UnderLoad(ABC):
 
     def full(self, seed: int = 0) -> LoadResult:
         """Simulate as many requests in flight as have room, the first and the last not counted."""
-        n, d = max(1, min(MOST_CLOSED, round(self.sequences_with_room))), self.demand
+        n, d = max(1, min(MOST_CLOSED, round(self.most_inside))), self.demand
         traffic = closed_traffic(
             d.inputs, loosened(d.outputs), n, FULL_ROUNDS * n, seed=seed, prefix_frac=d.prefix_frac
         )
