@@ -487,9 +487,12 @@ def test_links_of_a_step_are_those_alone_slowed():
     assert 1.8 < gather_s(out, 8, 8, 1e9) / gather_s(even, 8, 8, 1e9) < 2.0
 
 
-def test_an_all_to_all_of_a_step_is_that_of_a_collective_over_its_links():
-    hw = replace(H100, scaleup_frac=1.0, scaleout_frac=1.0)
+def test_an_all_to_all_of_a_step_is_that_of_a_collective_but_for_unequal_parts():
+    hw = replace(H100, scaleup_frac=1.0, scaleout_frac=1.0, all_to_all_frac=1.0)
     hw = replace(hw, scaleup_latency_factor=1.0, scaleout_latency_factor=1.0)
+    uneven = replace(hw, all_to_all_frac=0.5)
+    assert 1.8 < all_to_all_s(uneven, 8, 1, 1e9) / all_to_all_s(hw, 8, 1, 1e9) < 2.0
+    assert gather_s(uneven, 8, 1, 1e9) == gather_s(hw, 8, 1, 1e9)
     for n_ranks in (8, 64):
         want = expected_collective_time_s(
             "all-to-all",

@@ -54,14 +54,14 @@ def _slowed(
     return replace(fabric, inner=inner, outer=outer, bridge=bridge)
 
 
-def step_fabric(hw: Hardware) -> FabricCalibration | None:
-    """Links as a training step finds them."""
+def step_fabric(hw: Hardware, frac: float = 1.0) -> FabricCalibration | None:
+    """Links as a training step finds them; `frac` is a further share of the bandwidth."""
     if hw.fabric is None:
         return None
     return _slowed(
         hw.fabric,
-        hw.scaleup_frac,
-        hw.scaleout_frac,
+        hw.scaleup_frac * frac,
+        hw.scaleout_frac * frac,
         hw.scaleup_latency_factor,
         hw.scaleout_latency_factor,
     )
@@ -75,6 +75,7 @@ def collective_s(
     n_bytes: float,
     *,
     calls: float = 1.0,
+    frac: float = 1.0,
     network_frac: float = 1.0,
 ) -> float:
     """Time of a collective in a step.
@@ -94,6 +95,8 @@ def collective_s(
         (reduce-scatter, all-reduce), sent by one rank (all-to-all and the like). [byte]
     calls : float
         Calls that the bytes go out in, each with its own latency. [1]
+    frac : float
+        Further share of the bandwidth. [1]
     network_frac : float
         Share of the bytes for other domains that crosses the network. [1]
 
@@ -105,7 +108,7 @@ def collective_s(
     if n_ranks <= 1 or n_bytes <= 0.0:
         return 0.0
     inside = split_group(hw, n_ranks, stride)[0]
-    fabric, up, out = step_fabric(hw), hw.scaleup_bytes_per_s, hw.scaleout_bytes_per_s
+    fabric, up, out = step_fabric(hw, frac), hw.scaleup_bytes_per_s, hw.scaleout_bytes_per_s
     if fabric is None:
         in_switch = hw.in_switch_reduction and inside >= NVLS_MIN_RANKS
         return bound_s(op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch)
@@ -182,7 +185,9 @@ def all_to_all_s(
             collective_s(hw, op, n_ranks, stride, size * n_bytes, network_frac=share)
             for op, size in (("moe-dispatch", dispatch_frac), ("moe-combine", 1.0))
         )
-    return collective_s(hw, "all-to-all", n_ranks, stride, n_bytes, network_frac=share)
+    return collective_s(
+        hw, "all-to-all", n_ranks, stride, n_bytes, frac=hw.all_to_all_frac, network_frac=share
+    )
 
 
 def point_to_point_s(hw: Hardware, stride: int, n_bytes: float) -> float:

@@ -74,6 +74,7 @@ class Hardware:
     fabric: FabricCalibration | None = None
     scaleup_frac: float = 1.0  # bandwidth in a step over the collective alone
     scaleout_frac: float = 1.0
+    all_to_all_frac: float = 1.0  # of experts, whose parts are unequal, over the even one
     scaleup_latency_factor: float = 1.0  # latency in a step over the collective alone
     scaleout_latency_factor: float = 1.0
     p2p_latency_s: float = 0.0
