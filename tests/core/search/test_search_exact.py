@@ -19,6 +19,7 @@ from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.rules import Facts, against
 from gpuscale.core.search import space as space_of
+from gpuscale.core.search.bounds import peak_floor_bytes, states_floors_bytes
 from gpuscale.core.search.burden import burdens, total
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
@@ -486,3 +487,28 @@ def test_what_can_no_longer_matter():
     assert not walk._hopeless(8.9, 0.0, ("FSDP",))
     walk.follow_families = False
     assert walk._hopeless(7.9, 0.0, ("DP", "FSDP"))
+
+
+def test_a_problem_is_late_by_its_hosts_its_site_and_its_maturity():
+    p = problem("dense", 8, 80e9)
+    hw = replace(p.hardware, straggler_per_log2_hosts=0.1, site_factor=1.5)
+    software = replace(p.software, maturity=replace(p.software.maturity, factor=2.0))
+    late = [
+        replace(p, hardware=hw, software=software, facts=replace(p.facts, n_gpus=n)).late
+        for n in (4, 8, 16, 32)
+    ]
+    assert late == pytest.approx([3.0, 3.0, 3.3, 3.6])
+
+
+def test_a_bound_of_memory_is_of_the_fullest_stage():
+    """Never above the layout of least memory, and of no less than its heaviest states."""
+    p, space = problem("dense", 8, 80e9), small("dense", 8, 80e9)
+    grid = Grid(1, 1, "ring", 4, 2)
+    first = make_layout(p.facts, grid, NO_TAIL, ("full", None), micro_batch_size=1)
+    states = tuple(space_of.least_states([NO_TAIL]))
+    floors = [floor for _, floor in states_floors_bytes(p, first, states, 1)]
+    assert len(set(floors)) > 1  # the head is in the last stage
+    assert max(floors) <= peak_floor_bytes(p, first, states, 1) <= peak_bytes(p, first)
+    alone = replace(space, zero_stage=(3,), shard_group_size=(2,), fsdp=False)
+    _, tails = space_of.assemblies(alone, p.facts, Grid(1, 1, "ring", 1, 8), 1)
+    assert {t.shard_group_size for t in tails} == {2}
