@@ -119,37 +119,13 @@ def load_link(name: str, calibration: str | Path | None = None) -> LinkCalibrati
 
 def load_fabric(cluster: ClusterSpec, calibration: str | Path | None = None) -> FabricCalibration:
     """Calibration of a cluster's links: inside the scale-up domain, and between domains."""
-    return links(
-        cluster.gpu,
-        cluster.fabric_class,
-        cluster.egress_bytes_per_s_per_gpu or 0.0,
-        cluster.gpus_per_node,
-        calibration,
-        scaleup=cluster.scaleup_class,
-        nics_per_node=cluster.nics_per_node,
-    )
-
-
-def links(
-    gpu: GpuSpec,
-    fabric_class: str,
-    nic_bytes_per_s: float,
-    gpus_per_node: int,
-    calibration: str | Path | None = None,
-    *,
-    scaleup: str = "",
-    nics_per_node: int | None = None,
-) -> FabricCalibration:
-    """Calibration of how a GPU reaches the others of its domain, and of a class of network.
-
-    `scaleup` is the class that a cluster states; without `nics_per_node` every GPU has one.
-    """
-    inner = inner_link(gpu, scaleup)
+    gpu, nics, node = cluster.gpu, cluster.nics_per_node, cluster.gpus_per_node
+    inner = inner_link(gpu, cluster.scaleup_class)
     bridged = gpu.bridge if gpu.bridged and inner.startswith("pcie") else None
     return _links(
         inner,
-        network_class(fabric_class, nic_bytes_per_s, gpus_per_node),
-        nics_per_node / gpus_per_node if nics_per_node else 1.0,
+        network_class(cluster.fabric_class, cluster.egress_bytes_per_s_per_gpu or 0.0, node),
+        nics / node if nics else 1.0,
         scaleup_class(bridged[0]) if bridged else "",
         bridged[1] if bridged else 0.0,
         calibration,

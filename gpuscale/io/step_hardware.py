@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.step.form import StepForm
 from gpuscale.core.step.records import Hardware
-from gpuscale.io.calibration import links, load_arch
+from gpuscale.io.calibration import load_arch, load_fabric
 from gpuscale.io.step_calibration import Calibration, load_calibration
 
 if TYPE_CHECKING:
@@ -37,15 +37,7 @@ def step_hardware(
     named = (f.name for f in fields(Hardware))
     kernels = {name: cal[f"kernels.{name}"] for name in named if f"kernels.{name}" in cal}
     kernels_alone = load_arch(arch, overlay)  # a step has a power factor of its own, below
-    fabric = links(
-        gpu,
-        fabric_class,
-        scaleout,
-        cluster.gpus_per_node,
-        overlay,
-        scaleup=cluster.scaleup_class,
-        nics_per_node=cluster.nics_per_node,
-    )
+    fabric = load_fabric(cluster, overlay)
     power = _power_factor(gpu, cal)
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
     aqt = gpu.int8_flop_per_s if arch.startswith("tpu") else None  # takes the place of fp8

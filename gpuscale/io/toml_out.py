@@ -12,19 +12,18 @@ from pydantic import BaseModel
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def spec_to_toml(spec: BaseModel, comments: dict[str, str] | None = None) -> str:
+def spec_to_toml(spec: BaseModel) -> str:
     """Text of a spec; keys at their default are left out.
 
     `spec`: any spec; numbers are written in SI units, so that reading them back changes nothing.
-    `comments`: key -> remark put behind it. The spec's own `sources` table is always written.
-    Returns: TOML, with plain keys first and tables after them.
+    Returns: TOML, with plain keys first and tables after them; `sources` is always written.
     """
-    return "\n".join(_lines(_values(spec), (), comments or {})) + "\n"
+    return "\n".join(_lines(_values(spec), ())) + "\n"
 
 
-def table_to_toml(table: dict[str, Any], comments: dict[str, str] | None = None) -> str:
+def table_to_toml(table: dict[str, Any]) -> str:
     """Text of a plain table of numbers, texts, lists and tables; None is left out."""
-    return "\n".join(_lines(table, (), comments or {})) + "\n"
+    return "\n".join(_lines(table, ())) + "\n"
 
 
 def _values(spec: Any) -> dict[str, Any]:
@@ -55,26 +54,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _lines(table: dict[str, Any], path: tuple[str, ...], comments: dict[str, str]) -> list[str]:
+def _lines(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
     below = {k: v for k, v in table.items() if isinstance(v, dict)}
     arrays = {k: v for k, v in table.items() if _is_array_of_tables(v)}
     for key, value in table.items():
         if key in below or key in arrays or value is None:
             continue
-        remark = comments.get(".".join((*path, key)), "")
-        tail = f"  # {' '.join(remark.split())}" if remark else ""
-        lines.append(f"{_key(key)} = {_value(value)}{tail}")
+        lines.append(f"{_key(key)} = {_value(value)}")
     for key, value in below.items():
         inner = (*path, key)
-        body = _lines(value, inner, comments)
+        body = _lines(value, inner)
         plain = any(not isinstance(v, dict) for v in value.values()) or not value
         header = [f"[{'.'.join(map(_key, inner))}]"] if plain else []
         lines += ["", *header, *(body if plain else body[1:])]
     for key, items in arrays.items():
         for item in items:
             inner = (*path, key)
-            lines += ["", f"[[{'.'.join(map(_key, inner))}]]", *_lines(item, inner, comments)]
+            lines += ["", f"[[{'.'.join(map(_key, inner))}]]", *_lines(item, inner)]
     return lines
 
 
