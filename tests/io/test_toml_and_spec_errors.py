@@ -61,9 +61,9 @@ def test_defaults_are_not_written():
     assert parse_toml(spec_to_toml(spec), "x") == GOOD
 
 
-def test_remark_and_order():
-    text = table_to_toml({"t": {"b": 2.0}, "a": 1, "list": [{"c": True}]}, {"t.b": "from x"})
-    assert text == "a = 1\n\n[t]\nb = 2  # from x\n\n[[list]]\nc = true\n"
+def test_keys_before_tables():
+    text = table_to_toml({"t": {"b": 2.0}, "a": 1, "list": [{"c": True}]})
+    assert text == "a = 1\n\n[t]\nb = 2\n\n[[list]]\nc = true\n"
 
 
 PLAIN = (
