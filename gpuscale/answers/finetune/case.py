@@ -51,9 +51,9 @@ class Case:
     unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
     named: bool = True  # a framework was named
 
-    def family(self, job: Job | None = None) -> SoftwareSpec:
-        """Preset whose figures hold for a job."""
-        return family_for(self.software, job or self.job)
+    def family(self) -> SoftwareSpec:
+        """Preset whose figures hold for the job."""
+        return family_for(self.software, self.job)
 
     def warnings(self) -> list[str]:
         """Say what the GPU cannot do as asked, and what of the model is not counted."""
@@ -260,7 +260,6 @@ def _assumed(
 ) -> tuple[str, ...]:
     """Say what the question leaves open and the answer takes."""
     found = []
-    seq_len = job.layout.seq_len
     if job.method.adapts and not (asked.rank and asked.targets):
         found.append(f"rank {job.method.rank} on {', '.join(job.method.targets)}")
     if asked.loss is None and job.loss == "fused":
@@ -268,7 +267,7 @@ def _assumed(
     if asked.optimizer is None:
         found.append(f"optimizer {job.optimizer.name} (--optimizer)")
     if asked.max_len is None and wanted.seq_len is None:
-        found.append(f"sequences of {seq_len:,} tokens (--seq-len)")
+        found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
         padding = "attention over whole rows" if asked.packing else "rows full, without padding"
         found.append(f"{padding} (--mean-len changes it)")
@@ -276,7 +275,9 @@ def _assumed(
         kind = default_software(asked.method or "lora", wanted.n_gpus)
         found.append(f"software {kind} (--software)")
     figures = family_for(software, job)
-    if wanted.software is None and job.method.kind == "full" and _all_bf16(figures):
+    p = finetune_parameters(figures)
+    all_bf16 = p.full_master_bytes == 0.0 and p.full_weights_bytes < FP32_BYTES
+    if wanted.software is None and job.method.kind == "full" and all_bf16:
         found.append("weights and their states bf16 (--software trl trains them in fp32)")
     if figures is not software:
         found.append(f"figures of {figures.name}, which {software.name} shards with")
@@ -301,12 +302,6 @@ def _unsaid(asked: Tuning, wanted: Wanted) -> frozenset[str]:
         "attention": asked.attention,
     }
     return frozenset(name for name, value in told.items() if not value and value != 0)
-
-
-def _all_bf16(software: SoftwareSpec) -> bool:
-    """Full training holds no fp32 copy of its weights."""
-    p = finetune_parameters(software)
-    return p.full_master_bytes == 0.0 and p.full_weights_bytes < FP32_BYTES
 
 
 def job_of(

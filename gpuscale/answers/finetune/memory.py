@@ -16,7 +16,6 @@ from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import Wanted, wanted_of
 from gpuscale.answers.finetune.words import (
     PARTS,
-    enough_text,
     habit_text,
     head_text,
     part_rows,
@@ -222,7 +221,8 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory, short: s
     table = _parts_table(case, r)
     words, n_gpus = trained_words(trial.job), r.layout.n_gpus
     said = verdict_text(case, words, r, n_gpus, short=bool(short))
-    said += f"; {enough_text(r.enough)}" if r.enough and not r.fits else ""
+    if r.enough and not r.fits:
+        said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
     head += "".join(f"\n{line}" for line in (habit_text(case, trial.job), r.decides) if line)
     if case.assumed:

@@ -67,7 +67,7 @@ def tuning_plan(asked: Plan) -> Document:
     found: list[tuple[Case, Trial]] = []
     cases: list[Case] = []
     for where in _places(asked):
-        for n in _counts(asked):
+        for n in asked.gpus or COUNTS:
             case = case_of(asked, where, n)
             cases.append(case)
             if best := best_on(asked, case):
@@ -95,9 +95,9 @@ def _tokens(asked: Plan) -> tuple[float, str]:
     if asked.steps is not None:
         batch = asked.global_batch[0] if asked.global_batch else DEFAULT_BATCH
         if asked.accumulation is not None:
-            if len(_counts(asked)) > 1:
+            if len(asked.gpus or COUNTS) > 1:
                 raise GpuscaleError("--steps and --accumulation need one number of --gpus")
-            batch = _wanted(asked, _counts(asked)[0]).global_batch or batch
+            batch = _wanted(asked, (asked.gpus or COUNTS)[0]).global_batch or batch
         each = batch * (mean or DEFAULT_SEQ_LEN)
         return asked.steps * each, f"{asked.steps:,} steps of {each:,.0f} tokens"
     if asked.examples is None:
@@ -122,10 +122,6 @@ def _places(asked: Plan) -> tuple[str, ...]:
     if asked.gpu is not None:
         return tuple(dict.fromkeys(g.strip() for g in asked.gpu.split(",") if g.strip()))
     return tuple(g for g in preset_names("gpu") if not g.startswith("tpu") and rent_of(g))
-
-
-def _counts(asked: Plan) -> tuple[int, ...]:
-    return tuple(asked.gpus) if asked.gpus else COUNTS
 
 
 def _rl_plan(asked: Plan) -> Document:
@@ -171,16 +167,13 @@ def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str
     found: dict[str, tuple[float | None, str]] = {}
     for case in cases:
         cluster = case.loaded.cluster
-        given = (asked.price or {}).get(cluster.name) or (asked.price or {}).get(
-            case.loaded.gpu.name
-        )
-        given = given or (asked.price or {}).get("")
+        prices = asked.price or {}
+        names = (cluster.name, case.loaded.gpu.name, "")
+        given = next((prices[name] for name in names if prices.get(name)), None)
         rate = rate_of(cluster, given, asked.spot)
         words = (rate.kind, rate.origin, rate.as_of) if rate else ()
-        found[cluster.name] = (
-            rate.usd_per_gpu_hour if rate else None,
-            ", ".join(filter(None, words)),
-        )
+        usd = rate.usd_per_gpu_hour if rate else None
+        found[cluster.name] = usd, ", ".join(filter(None, words))
     return found
 
 
@@ -259,8 +252,7 @@ def _result(
     bill = bill_of(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
     )
-    table = case.family(trial.job).finetune
-    width = table.step_interval_factor_80 if table else 1.5
+    width = case.bench.site(trial.job)[2].step_interval_factor_80
 
     def chance(job: Job) -> float:
         found = verdict_of(case, job, lambda job, _: case.bench.memory(job).total_bytes, CHOSEN)

@@ -300,6 +300,7 @@ def _laid_out(
     """Lay the answer out."""
     e = r.estimate
     said, head = _answer(case, rl, e, r, short), head_lines(case, rl, e, r.taken)
+    head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     details: dict[str, list[Block]] = {
         "step": [Text(f"{said}\n{head}"), phase_table(e)],
         "figures": [Facts(rl_facts(asking.asked, rl, e, r))],
@@ -308,7 +309,7 @@ def _laid_out(
     }
     return Document.layered(
         command,
-        _inputs(case, rl, e),
+        head_inputs | {"n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)},
         r,
         rl_summary(case, r, e, said, head.split("\n")[0]),
         details,
@@ -319,11 +320,6 @@ def _laid_out(
         job=lambda: _job(asking, case, rl, e),
         launch=launched(lambda: _job(asking, case, rl, e)),
     )
-
-
-def _inputs(case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
-    names = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
-    return {**names, "n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)}
 
 
 def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]:

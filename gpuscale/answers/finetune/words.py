@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.finetune.memory import FinetuneMemory
     from gpuscale.core.finetune.parameters import FinetuneParameters
-    from gpuscale.core.finetune.remedy import Remedy
 
 PARTS = (
     ("base weights", "base_bytes"),
@@ -118,11 +117,6 @@ def verdict_text(case: Case, what: str, r: Any, n_gpus: int, *, short: bool = Fa
     between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if low < usable < high else ""
     room = f"{gb(peak)}{between} of {gb(usable)} a GPU"
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"
-
-
-def enough_text(change: Remedy) -> str:
-    """Say the one change that makes a job fit, behind its verdict."""
-    return f"fits with {change.words} ({gb(change.total_bytes)})"
 
 
 COSTLY_FRAC = 0.02

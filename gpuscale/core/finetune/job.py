@@ -27,11 +27,6 @@ class Job:
     logits_frac: float = 1.0  # share of the tokens whose logits are made
     compiled: bool = False  # norms and activations fused by a compiler
 
-    @property
-    def accumulates(self) -> bool:
-        """Several micro-batches a step: gradients live through the next one's loss."""
-        return self.layout.n_micro_batches > 1
-
     def fuses_norms(self, p: FinetuneParameters) -> bool:
         """Norms and activations run fused: by a compiler, or by what fuses the loss (Liger)."""
         return self.compiled or (self.loss == "fused" and p.fused_loss_norms)

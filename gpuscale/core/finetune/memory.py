@@ -191,7 +191,8 @@ def _moments(
     """
     kept, working = activations
     grads, again = states.gradients_bytes, job.layout.recompute == "full"
-    early = grads if job.accumulates and not job.optimizer.in_backward else 0.0
+    lives = job.layout.n_micro_batches > 1 and not job.optimizer.in_backward
+    early = grads if lives else 0.0  # gradients live through the next micro-batch's loss
     copies = 2.0 if job.loss == "chunked" else 1.0  # one of a chunk beside the sum so far
     first = max(early, copies * states.head_gradient_bytes)
     then = max(first, min(grads, 2.0 * states.head_gradient_bytes))
