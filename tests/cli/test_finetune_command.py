@@ -314,7 +314,7 @@ def test_the_layout_of_a_mixture_under_rl_knows_experts():
     args = "qwen3-30b-a3b --method grpo --software nemo-rl --gpu h100 --gpus 32 --prompts 64"
     args += " --group 32 --response 2950 --max-response 4096 --rollout-tp 4 --json"
     found, given = (
-        json.loads(invoke("plan", *(args + more).split()).stdout) for more in ("", " --tp 2 --ep 8")
+        json.loads(invoke("plan", *(args + more).split()).stdout) for more in ("", " --tp 4 --ep 8")
     )
     assert found["result"]["fits"]
     assert found["result"]["step_s"] <= given["result"]["step_s"]
