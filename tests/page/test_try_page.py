@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gzip
 import http.server
+import importlib.util
 import json
 import os
 import runpy
@@ -24,7 +25,7 @@ from gpuscale.answers.page import asked_json
 sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
 from browser import at_width, axe_core, chromium, page, violations
 
-ROOT = Path(__file__).resolve().parents[2]
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 JOBS = [
     ("memory", {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2", "method": "qlora"}),
     ("memory", {"model": "llama3-8b", "gpu": "rtx-4090", "method": "lora", "seq_len": "2048"}),
@@ -80,14 +81,15 @@ ASK = """new Promise((done, failed) => {
 
 
 def built(folder):
-    """Build the page, or skip with the reason."""
+    """Build the site, or the page alone without the extra `docs`; or skip with the reason."""
     if chromium() is None or shutil.which("npm") is None:
         pytest.skip("no Chromium or no npm here: the page was not tried in a browser")
-    if made := os.environ.get("GPUSCALE_PAGE"):  # built before, to be quick at work
-        shutil.copytree(made, folder / "try")
-        return folder
+    if made := os.environ.get("GPUSCALE_SITE"):  # built before, to be quick at work
+        return shutil.copytree(made, folder, dirs_exist_ok=True)
     try:
-        runpy.run_path(str(ROOT / "tools" / "try_page.py"))["build"](folder / "try")
+        whole = importlib.util.find_spec("mkdocs") is not None
+        tool = runpy.run_path(str(TOOLS / ("site.py" if whole else "try_page.py")))
+        tool["build"](folder if whole else folder / "try")
     except (subprocess.CalledProcessError, OSError) as error:
         pytest.skip(f"the page cannot be built here: {error}")
     return folder
@@ -127,6 +129,28 @@ def wait_for(tab, condition, seconds=120):
         ": done(document.body.innerText.slice(0, 800)); look(); })"
     )
     assert said == "yes", said
+
+
+def follow(tab, link, end):
+    """Click a link and wait for the page that it leads to."""
+    tab.events.clear()
+    tab.evaluate(f"setTimeout(() => document.querySelector('{link}').click()); 0")
+    while "Page.loadEventFired" not in tab.events:
+        tab.receive()
+    assert tab.evaluate("location.pathname").endswith(end)
+
+
+def test_a_visitor_comes_by_the_button_of_the_index_and_no_link_is_dead(site):
+    tab, address, folder = site
+    if not (folder / "index.html").exists():
+        pytest.skip("the documentation was not built here: no extra docs")
+    assert list(runpy.run_path(str(TOOLS / "site.py"))["dead_links"](folder)) == []
+    tab.open(address.removesuffix("try/") + "index.html")
+    follow(tab, ".md-button", "/try/index.html")
+    wait_for(tab, SHOWN)
+    assert "llama3.1-8b" in text_of(tab, "#head")
+    follow(tab, ".top .name a", "/index.html")
+    assert tab.evaluate("Boolean(document.querySelector('.md-nav'))")
 
 
 def test_twenty_jobs_have_the_same_answers_as_here(site):

@@ -67,11 +67,23 @@ def test_a_workflow_pins_its_actions_and_may_only_read(path):
     flow = yaml.safe_load(text)
     assert flow["permissions"] == {"contents": "read"}
     used = [s for job in flow["jobs"].values() for s in job["steps"] if "uses" in s]
-    assert used and all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in used)
+    assert used and all(re.search(r"@[0-9a-f]{40}$|^\./$", step["uses"]) for step in used)
     scripts = [s["run"] for job in flow["jobs"].values() for s in job["steps"] if "run" in s]
     for script in re.findall(r"\.ci/\w+|tools/\w+\.py", "\n".join(scripts)):
         assert (ROOT / script).exists(), script
     assert "secrets." not in text  # published without a stored key
+
+
+def test_a_release_publishes_all_that_is_built():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))[
+        "jobs"
+    ]
+    assert set(jobs["publish"]["needs"]) == {"test", "site", "image"}
+    assert {name for name, job in jobs.items() if job.get("needs") == "publish"} == {
+        "publish-site",
+        "publish-image",
+        "action",
+    }
 
 
 def test_every_supported_python_is_tried_on_every_system():

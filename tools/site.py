@@ -1,0 +1,83 @@
+"""Build the whole site: documentation, and the page that runs the planner in the browser.
+
+    pip install '.[docs]' && python tools/site.py site
+
+Works in a fresh checkout (Python with the extra `docs`, npm, a package index). Ends with an error
+if a link inside the site leads nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+
+class Read(HTMLParser):
+    """Links and anchors of a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep what leads somewhere and what can be led to."""
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.links.append(value)
+            elif name in ("id", "name") and value:
+                self.anchors.add(value)
+
+
+def read(file: Path) -> Read:
+    found = Read()
+    found.feed(file.read_text("utf-8"))
+    return found
+
+
+def dead_links(site: Path) -> Iterator[str]:
+    """Links of every file that lead to no file or anchor of the site, as ``file: link``."""
+    pages = {file: read(file) for file in sorted(site.rglob("*.html"))}
+    for file, found in pages.items():
+        for link in dict.fromkeys(found.links):
+            to = urlsplit(link)
+            if to.scheme or to.netloc or link.startswith("data:"):
+                continue
+            meant = (file.parent / unquote(to.path)).resolve() if to.path else file
+            meant = meant / "index.html" if meant.is_dir() else meant
+            lost = not meant.is_relative_to(site.resolve()) or not meant.is_file()
+            anchor = to.fragment and meant in pages and to.fragment not in pages[meant].anchors
+            if lost or (anchor and not to.fragment.startswith("__")):
+                yield f"{file.relative_to(site)}: {link}"
+
+
+def build(out: Path) -> None:
+    """Write the site into a folder."""
+    import try_page
+
+    documents = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(out)]
+    subprocess.run(documents, cwd=ROOT, check=True, stdout=sys.stderr)
+    try_page.build(out / "try")
+    (out / ".nojekyll").touch()
+    (out / "404.html").unlink()  # its links hold at the root of a server alone
+    dead = list(dead_links(out))
+    if dead:
+        raise SystemExit("error: links that lead nowhere:\n  " + "\n  ".join(dead))
+    page = [p for p in (out / "try").rglob("*") if p.is_file()]
+    packed = sum(len(gzip.compress(p.read_bytes(), 6)) for p in page)
+    print(f"built {out}: {len(list(out.rglob('*.html')))} pages, the planner {packed / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    build(parser.parse_args().out.resolve())
