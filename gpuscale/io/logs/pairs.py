@@ -17,6 +17,7 @@ _KEYED = re.compile(
     + _NUMBER
     + rf"\s?{_UNIT}?"
 )
+_LONG = re.compile(r"\w{80,}")
 _BARE = re.compile(rf"(?<![\w.]){_NUMBER}\)?\s?{_UNIT}")
 _SPAN = re.compile(
     r"\b(?:(\d+)\s?h(?:ours?)?\s?)?(\d+)\s?m(?:in|inutes?)?\s?(\d+(?:\.\d+)?)\s?s(?:ec|econds)?\b"
@@ -25,7 +26,7 @@ _TIMED = re.compile(
     r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)"
 )
 _COUNTED = {
-    r"t|tok|tokens?|words?": "tokens/s",
+    r"t|toks?|tokens?|words?": "tokens/s",
     r"samples?|examples?|seqs?|sequences|images?|imgs?|rows": "samples/s",
     r"it|its|iters?|iterations?|steps?|batch(?:es)?": "it/s",
     r"reqs?|requests?": "req/s",
@@ -106,6 +107,8 @@ def pairs_of(text: str, same: Mapping[str, str]) -> Iterator[Pair]:
     if re.match(r"\s*#\s?\w+:", text):  # a comment
         return
     text = _SPACE.sub("  ", _CLOCK.sub(" ", text[:1_000])).replace("  ", " ")
+    if len(text) > 200:  # no key is longer: each start in a longer word would be tried
+        text = _LONG.sub(lambda hit: "_" + hit[0][-49:], text)
     taken: list[tuple[int, int]] = []
     for hit in _KEYED.finditer(text):
         key = hit[1].strip()
