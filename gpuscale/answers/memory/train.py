@@ -62,6 +62,10 @@ class TrainingMemory(Peak):
     fewest_expected: Fewest | None  # that hold the expected value
 
 
+STATES_SPREAD = 0.05
+"""Spread of ln of weights, gradients and optimizer states: counted, whatever else is left open."""
+
+
 def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
     loaded = load_inputs(
@@ -81,7 +85,10 @@ def training_document(asked: Memory) -> Document:
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
-    chance = _chance(asked, layout, usable, factor, partial(_peak_bytes, facts, parameters))
+    chance = min(
+        _chance(asked, layout, usable, factor, partial(_peak_bytes, facts, parameters)),
+        probability([(1.0, peak.states_bytes)], usable, STATES_SPREAD),
+    )
     fits = chance >= sum(EVEN) / 2
     fewest, risky = None, None
     if asked.min_gpus or not fits:

@@ -147,7 +147,7 @@ def make_case(
         loaded.model,
         loaded.cluster,
         precision=names[0],
-        degrees=request.pinned_degrees,
+        degrees=request.pinned_degrees(batch.sequences),
     )
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(software))
     facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
@@ -116,15 +117,25 @@ class Request:
             return "fastest"
         return "most" if c.any else ""
 
-    @property
-    def pinned_degrees(self) -> Degrees:
-        """Stages, virtual stages, expert ranks and recomputation, where a single one is given."""
+    def pinned_degrees(self, sequences: int) -> Degrees:
+        """Stages, virtual stages, expert ranks and recomputation, where a single one is given.
+
+        `sequences` of a step: stages that cannot take turns in them are not interleaved.
+        """
         pins = self.pin_texts
         given: dict[str, Any] = {
             name: int(pins[name]) for name in ("pp", "vpp", "ep") if pins.get(name, "").isdigit()
         }
         if pins.get("recompute") in RECOMPUTE:
             given["recompute"] = pins["recompute"]
+        single = (name for name in ("pp", "dp", "micro_batch") if _one(pins, name))
+        turns = (
+            prod(int(pins[name]) for name in single)
+            if _one(pins, "dp") and given.get("pp", 1) > 1
+            else 1
+        )
+        if pins.get("schedule", "interleaved") != "interleaved" or sequences % turns:
+            given["vpp"] = 1
         return Degrees(**given)
 
     @property
@@ -140,6 +151,10 @@ class Request:
         """Searches that the request means, sizes to be looked for not counted."""
         batches = max(1, len(self.batch_tokens) + len(self.global_batches))
         return len(self.clusters) * max(1, len(self.gpus)) * max(1, len(self.seq_lens)) * batches
+
+
+def _one(pins: Mapping[str, str], name: str) -> bool:
+    return pins.get(name, "").isdigit()
 
 
 def read_request(asked: Plan) -> Request:
