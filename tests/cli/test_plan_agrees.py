@@ -126,7 +126,7 @@ def test_memory_and_timeline_say_what_the_plan_says(
     assert step.step_s == pytest.approx(found.step_s, rel=1e-9)
     if found.layout.cp == 1:
         del options["cp_kind"]
-    pinned = Plan(gpus=8 * n_nodes, fit="tight", **options).answer().result
+    pinned = Plan(gpus=8 * n_nodes, fit=fit, **options).answer().result
     assert pinned.layout == found.layout and pinned.step_s == pytest.approx(found.step_s, rel=1e-9)
     assert found.roofline_s <= found.step_s
     assert found.step_low_s <= found.step_s <= found.step_high_s

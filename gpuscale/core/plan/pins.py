@@ -104,7 +104,11 @@ def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Spac
             left_out += reasons
             changed[INTS[flag]] = values
     changed.update(_implied(pins, changed, space))
-    return replace(space, **changed), tuple(left_out)
+    asked = replace(space, **changed)
+    alone = min(asked.tp) * min(asked.pp) == facts.n_gpus or facts.global_batch_size == 1
+    if "zero" in pins and 0 not in asked.zero_stage and asked.dp != (1,) and not alone:
+        asked = replace(asked, sharded=True)
+    return asked, tuple(left_out)
 
 
 def _read(flag: str, read: Callable[..., Any], text: str, known: Sequence[Any]) -> tuple[Any, ...]:
@@ -190,7 +194,7 @@ def _rule_against(flag: str, value: int, facts: Facts) -> Broken | None:
         return _said(against_batch(value, 1, facts), "micro_batch_size")
     if flag in ("ep", "etp"):
         ep, etp = (value, 1) if flag == "ep" else (1, value)
-        return against_ep(ep, etp, ep * etp, 1, 1, facts)
+        return against_ep(ep, etp, etp, 1, ep, facts)
     if flag == "zero" and value > 3:
         return Broken("zero", f"zero={value} is not one of 0, 1, 2, 3")
     if flag == "zero":

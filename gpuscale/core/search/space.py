@@ -78,6 +78,7 @@ class Space:
     order: tuple[str, ...] = ORDERS  # left out where they place no group differently
     domain_gpus: int = 8  # of the scale-up domain, for `order`
     dp: tuple[int, ...] = ()  # empty: whatever the others leave
+    sharded: bool = False  # a ZeRO stage was asked for: some ranks share states
     fsdp: bool = True  # ZeRO-3 over all ranks too, beside the shard groups
     whole_recompute: bool = True  # full recompute of all layers too, beside the parts
     even_chunks: bool = False  # interleave in equal chunks where some number of them is equal
@@ -285,7 +286,7 @@ def assemblies(
         for g in ((*whole, *space.shard_group_size) if z == 3 else (None,))
         if not against_zero(z, g, pp, dp, cp, facts) and (g is None or 1 < g < ranks)
         if len(space.zero_stage) == 1 or z not in asked
-        if ranks > 1 or z == space.zero_stage[0]
+        if ranks > 1 or (z == space.zero_stage[0] and not space.sharded)
     ]
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
     overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
