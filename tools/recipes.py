@@ -22,8 +22,8 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.plan.solve import find
 from gpuscale.core.rules import facts_of
+from gpuscale.core.search.engine import search
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.space import default_space
 from gpuscale.core.settings import JobSettings
@@ -106,7 +106,7 @@ def claim_of(run: TrainingRun) -> Claim | None:
         fit_factor=fit_factor("safe", software.name),
     )
     space = default_space(facts, hw.scaleup_domain_gpus, lay.precision)
-    best = find(problem, space, 0, follow_families=False).best
+    best = search(problem, space, 0, follow_families=False).best
     if best is None:
         return None
     mine, _ = breakdown(run.model, hw, sw, lay)

@@ -16,7 +16,6 @@ from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity, with_better
-from gpuscale.core.plan.solve import find
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
@@ -254,7 +253,7 @@ def test_why_names_an_exceeded_limit():
 def test_reasons_name_what_makes_the_difference(model, cluster, n_gpus):
     """Never a part under 4 % of the step, and of the parts the one that grew most."""
     problem = problem_of(model, cluster, n_gpus=n_gpus, batch=64)
-    found = find(problem, space_of(problem), 6)
+    found = search(problem, space_of(problem), 6)
     layouts = {f.layout for f in (*found.families.values(), *found.next_best)}
     best, said = estimate(problem, found.best.layout), 0
     for worse in (estimate(problem, y) for y in layouts - {found.best.layout}):
@@ -317,7 +316,7 @@ def test_searched_sensitivity_is_a_search_from_nothing(model, n_gpus):
     """Limits from what is known, and blocks kept from other searches, change nothing."""
     problem = problem_of(model, n_gpus=n_gpus, batch=64)
     space = space_of(problem)
-    layout = find(problem, space, 2).fastest.layout
+    layout = search(problem, space, 2).fastest.layout
     for e in searched_sensitivity(problem, space, layout):
         changed = replace(problem, cache={}, kernel_cache={}, memory_cache={})
         if e.figure == "HBM size":
@@ -327,7 +326,7 @@ def test_searched_sensitivity_is_a_search_from_nothing(model, n_gpus):
         else:
             changed = replace(changed, hardware=with_better(problem.hardware, e.figure))
         steps = 2 if e.figure == "global batch" else 1
-        best = find(changed, space, 0, follow_families=False).fastest
+        best = search(changed, space, 0, follow_families=False).fastest
         assert e.expected_s == pytest.approx(best.step_s / steps, rel=1e-12), e.figure
 
 

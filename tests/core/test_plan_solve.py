@@ -1,17 +1,14 @@
 """Searching DualPipe apart from the other schedules."""
 
-import os
-import threading
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.pins import pin_space
-from gpuscale.core.plan.solve import beside, find, merged, problem_for
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.engine import search
+from gpuscale.core.search.problem import problem_for
 from gpuscale.core.search.space import default_space
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem
@@ -27,20 +24,9 @@ def job():
     return problem, default_space(facts, 8)
 
 
-def outcome(result):
-    return (
-        result.best,
-        result.families,
-        result.next_best,
-        result.counts.declared,
-        result.counts.evaluated,
-        result.slower,
-    )
-
-
 def test_best_is_the_better_of_both_parts(job):
     problem, space = job
-    result = find(problem, space, 3)
+    result = search(problem, space, 3)
     dual = replace(space, schedule=("dualpipe",))
     rest = replace(space, schedule=tuple(s for s in space.schedule if s != "dualpipe"))
     apart = [search(problem_for(problem, "dualpipe"), dual, 3), search(problem, rest, 3)]
@@ -54,36 +40,18 @@ def test_best_is_the_better_of_both_parts(job):
         assert found == min(best, key=lambda f: f[:2])
 
 
-def test_with_and_without_a_second_process(job, monkeypatch):
-    problem, space = job
-    with_fork = outcome(find(replace(problem, cache={}), space, 3))
-    monkeypatch.delattr(os, "fork")
-    assert outcome(find(replace(problem, cache={}), space, 3)) == with_fork
-
-
-def test_work_beside_is_done_here_where_no_process_is_to_be_had(monkeypatch):
-    assert beside(lambda: 7)(False) == 7
-    with monkeypatch.context() as refused:
-        refused.setattr(os, "fork", Mock(side_effect=OSError))
-        assert beside(lambda: 7)(False) == 7 and beside(lambda: 7)(True) is None
-    with monkeypatch.context() as threads:
-        threads.setattr(threading, "active_count", lambda: 2)
-        threads.setattr(os, "fork", Mock(side_effect=AssertionError))
-        assert beside(lambda: 7)(False) == 7 and beside(lambda: 7)(True) is None
-
-
 def test_a_schedule_alone_is_searched_alone(job):
     problem, space = job
     for pin in ("dualpipe", "1f1b,zb-h1"):
         pinned, _ = pin_space(space, {"schedule": pin, "pp": "2..8"}, problem.facts)
-        best = find(problem, pinned, 0).best
+        best = search(problem, pinned, 0).best
         assert best.layout.schedule in pin
 
 
 def test_dualpipe_hides_the_exchange_of_experts(job):
     problem, space = job
     pinned, _ = pin_space(space, {"schedule": "dualpipe", "ep": "16", "pp": "2"}, problem.facts)
-    layout = find(problem, pinned, 0).best.layout
+    layout = search(problem, pinned, 0).best.layout
     plain = estimate(problem, replace(layout, schedule="zb-h1"))
     assert estimate(problem, layout).step.expected.ep_comm_s < plain.step.expected.ep_comm_s
 
@@ -94,11 +62,3 @@ def test_dense_models_have_one_problem(job):
     problem = make_problem(spec, load_cluster("dgx-h100"), load_software(), facts)
     assert problem_for(problem, "dualpipe") is problem
     assert problem_for(job[0], "1f1b") is job[0]
-
-
-def test_merging_keeps_the_marks(job):
-    problem, space = job
-    one = search(problem, replace(space, schedule=("1f1b",)), 1)
-    stopped = replace(one, interrupted=True)
-    assert merged(one, stopped, 1).interrupted
-    assert merged(one, one, 1).best == one.best

@@ -13,10 +13,10 @@ from gpuscale.core.layout import PRECISIONS
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.estimate import estimate, run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
-from gpuscale.core.plan.solve import find
 from gpuscale.core.rules import against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import checkpoint_parts
 from gpuscale.core.search.closest import least_memory
+from gpuscale.core.search.engine import search
 from gpuscale.core.search.ranges import select_names
 from gpuscale.core.search.space import default_space
 from gpuscale.errors import GpuscaleError
@@ -219,7 +219,7 @@ def solve(
 
     gc.disable()  # a search makes many small records and no cycles
     try:
-        result = find(
+        result = search(
             case.problem,
             case.space,
             n_next,

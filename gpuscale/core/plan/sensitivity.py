@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.plan.solve import beside, fastest, limit_of
+from gpuscale.core.plan.solve import fastest, limit_of
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
@@ -117,17 +117,12 @@ def searched_sensitivity(
     base, _ = times_of(problem, problem.hardware, layout)
     cases = _cases(problem, layout, factor)
     tried = {layout, *known}
-
-    def found(part: Sequence[_Case], told: Callable[[float], None] | None) -> list[Effect]:
-        effects = []
-        for i, case in enumerate(part, 1):
-            effects.append(_searched(case, space, layout, tried, base))
-            if told is not None:
-                told(i / len(part))
-        return [e for e in effects if e is not None]
-
-    other = beside(lambda: found(cases[1::2], None))
-    return sorted([*found(cases[::2], progress), *(other(False) or ())], key=lambda e: -e.gain_frac)
+    effects = []
+    for i, case in enumerate(cases, 1):
+        effects.append(_searched(case, space, layout, tried, base))
+        if progress is not None:
+            progress(i / len(cases))
+    return sorted((e for e in effects if e is not None), key=lambda e: -e.gain_frac)
 
 
 class _Case(NamedTuple):
@@ -165,7 +160,7 @@ def _searched(
     """Best layout of a case; `tried` is what else is known, and what it is is added."""
     changed, n = case.problem, case.problem.facts.global_batch_size
     alike = [replace(y, global_batch_size=n) for y in tried]
-    best = fastest(changed, space, limit_s=limit_of(changed, alike), apart=False)
+    best = fastest(changed, space, limit_s=limit_of(changed, alike))
     if best is None:
         return None
     tried.add(best.layout)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
-from gpuscale.core.search.problem import Problem
+from gpuscale.core.search.incumbents import Incumbents
+from gpuscale.core.search.problem import Problem, problem_for
 from gpuscale.core.search.results import INFINITY, Group, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk
@@ -32,6 +34,7 @@ def search(
     visited in order of a lower bound of their time; a group is left out when it fits in no way, or
     its bound is above the fastest and, weighed, above the best of every family that it can belong
     to and above the `n_next` best grids. Nothing is sampled: what is left out is no better.
+    DualPipe hides the exchange of experts: a mixture has times of its own under it.
 
     Parameters
     ----------
@@ -50,29 +53,41 @@ def search(
     progress : callable, optional
         Called now and then with the fraction of groups done.
     """
-    state = Walk(problem, space, n_next, follow_families, limit_s, weigh)
-    heap = [(bound, i, group, False) for i, (bound, group) in enumerate(_groups(state))]
+    known = Incumbents(n_next, follow_families, limit_s)
+    walks = [Walk(p, part, known, weigh) for p, part in _parts(problem, space)]
+    every = ((bound, walk, group) for walk in walks for bound, group in _groups(walk))
+    heap = [(bound, i, walk, group, False) for i, (bound, walk, group) in enumerate(every)]
     heapq.heapify(heap)
     total = max(1, len(heap))
     try:
-        while heap and heap[0][0] < state.highest_s:
-            bound, i, group, sharp = heap[0]
-            if not sharp and (sharper := state.sharper_bound(group, bound)) > bound:
-                heapq.heapreplace(heap, (sharper, i, group, True))
+        while heap and heap[0][0] < known.highest_s:
+            bound, i, walk, group, sharp = heap[0]
+            if not sharp and (sharper := walk.sharper_bound(group, bound)) > bound:
+                heapq.heapreplace(heap, (sharper, i, walk, group, True))
                 continue
             heapq.heappop(heap)
             if progress is not None and len(heap) % PROGRESS_EVERY == 0:
                 progress(1.0 - len(heap) / total)
-            state.visit(group, bound)
+            walk.visit(group, bound)
     except KeyboardInterrupt:
-        state.result.interrupted = True
-    return state.finish()
+        known.result.interrupted = True
+    return known.finish()
 
 
-def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
+def _parts(problem: Problem, space: Space) -> list[tuple[Problem, Space]]:
+    """DualPipe, under which experts have a dispatch of their own, and the other schedules."""
+    rest = tuple(s for s in space.schedule if s != "dualpipe")
+    dual = problem_for(problem, "dualpipe")
+    if dual is problem or len(rest) == len(space.schedule):
+        return [(problem, space)]
+    parts = [(problem, replace(space, schedule=rest))] if rest else []
+    return [*parts, (dual, replace(space, schedule=("dualpipe",)))]
+
+
+def _groups(walk: Walk) -> Iterator[tuple[float, Group]]:
     """(bound, group) of every one whose model states can fit; counts all of the space."""
-    space, groups, counts = state.space, state.groups, state.result.counts
-    facts, limit_s = state.problem.facts, state.slowest_s
+    space, groups, counts = walk.space, walk.groups, walk.counts
+    facts, limit_s = walk.problem.facts, walk.known.slowest_s
     for grid in sp.grids(space, facts):
         kinds, outer = groups.kinds(grid), groups.n_outer(grid)
         degrees = groups.expert_degrees(grid)
@@ -84,7 +99,7 @@ def _groups(state: Walk) -> Iterator[tuple[float, Group]]:
                 batches.append((b, tails, of_each, groups.times(grid, b)))
                 counts.declared += len(degrees) * outer * len(kinds) * tails.n_all
                 for ep in {min(2, ep) for ep, _ in degrees}:
-                    state.families(grid, ep, tails)
+                    walk.families(grid, ep, tails)
         for ep, etp in degrees:
             for b, tails, of_each, times in batches:
                 for kind in kinds:

@@ -6,7 +6,7 @@ The formulas are those of `core.step` and `core.memory`, assembled from memoised
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.layout import Layout
@@ -14,6 +14,7 @@ from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import Facts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
+from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.offload import copies_s, offloads
@@ -57,6 +58,14 @@ class Problem:
         hosts = max(1.0, self.facts.n_gpus / hw.gpus_per_node)
         met = (1.0 + hw.straggler_per_log2_hosts * math.log2(hosts)) * hw.site_factor
         return met * self.software.maturity.factor
+
+
+def problem_for(problem: Problem, schedule: str) -> Problem:
+    """Problem as a schedule sees it: experts under DualPipe have their own dispatch."""
+    software = dispatched(problem.software, schedule, problem.facts.n_experts > 0)
+    if software is problem.software:
+        return problem
+    return replace(problem, software=software, cache=problem.cache.setdefault("dualpipe", {}))
 
 
 def _mixer(

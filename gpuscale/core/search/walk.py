@@ -1,11 +1,11 @@
-"""One walk over a space: bounds, evaluation of groups, incumbents.
+"""One walk over a space: bounds, and evaluation of groups.
 
 Branch and bound: A. H. Land, A. G. Doig, Econometrica 28(3), 1960.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuscale.core.layout import Layout
@@ -21,6 +21,7 @@ from gpuscale.core.search.burden import (
 )
 from gpuscale.core.search.families import family
 from gpuscale.core.search.groups import Groups, Recompute
+from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
@@ -29,22 +30,11 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import (
-    FAMILY_CUTOFF,
-    INFINITY,
-    Found,
-    Group,
-    SearchResult,
-    Tails,
-    grid_of,
-)
+from gpuscale.core.search.results import Found, Group, Tails
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Shape, StageTimes
 from gpuscale.core.step.step import shape_of
-
-ALIKE = 1.0 + 1e-12
-"""Times whose ratio is less are the same but for rounding."""
 
 
 @dataclass(slots=True)
@@ -65,27 +55,14 @@ class _Node:
 
 
 class Walk:
-    """Incumbents and counts of a search, and what a group of layouts can still add."""
+    """What a group of layouts of a space can still add to what is known."""
 
     def __init__(
-        self,
-        problem: Problem,
-        space: Space,
-        n_next: int,
-        follow_families: bool = True,
-        limit_s: float = INFINITY,
-        weigh: bool = True,
+        self, problem: Problem, space: Space, known: Incumbents, weigh: bool = True
     ) -> None:
-        self.problem, self.space, self.n_next = problem, space, n_next
-        self.follow_families = follow_families
-        self.result = SearchResult()
-        self.grids: dict[tuple[int, ...], Found] = {}
-        self.slowest_s = self.highest_s = limit_s
-        self.kth_s = self.fastest_s = INFINITY
-        self.weigh = weigh
+        self.problem, self.space, self.known, self.weigh = problem, space, known, weigh
+        self.counts, self._hopeless = known.result.counts, known.hopeless
         self.shares: dict[tuple[object, ...], float] = {}  # of burdens
-        self.cutoff_s = INFINITY
-        self.all_families: frozenset[str] = frozenset()
         self.groups = Groups(problem, space)
         self.offload_is_a_choice = not (
             all(space.offload_optimizer) or all(space.offload_activations)
@@ -105,7 +82,7 @@ class Walk:
 
     def visit(self, group: Group, bound_s: float) -> None:
         """Evaluate what of a group can matter; count the rest."""
-        counts, grid, groups = self.result.counts, group.grid, self.groups
+        counts, grid, groups = self.counts, group.grid, self.groups
         tails = groups.tails(grid, group.micro_batch_size)
         recomputes, tried = groups.recomputes(grid.pp), groups.overlaps(grid.tp)
         names = self.families(group.grid, group.ep, tails)
@@ -150,7 +127,7 @@ class Walk:
         floors = groups.floors_bytes(group, tails, recompute)
         large = {v: s for v, s in dealt.items() if floors[v] > self.room_bytes}
         each = tails.n_all // len(tails.schedules)
-        self.result.counts.too_large += each * sum(map(len, large.values()))
+        self.counts.too_large += each * sum(map(len, large.values()))
         if len(large) == len(dealt):
             return large
         p, grid = self.problem, group.grid
@@ -186,7 +163,7 @@ class Walk:
 
         Whether some were too large, not too slow.
         """
-        p, counts = self.problem, self.result.counts
+        p, counts = self.problem, self.counts
         n_all = tails.n_all // len(tails.schedules) * len(schedules)
         stages, m = stages_of(p, first, shape, vpp), first.n_micro_batches
         names = self.families(group.grid, group.ep, tails)
@@ -206,7 +183,7 @@ class Walk:
 
     def _exchange(self, node: _Node, tail: Tail) -> None:
         """Evaluate the schedules of one way to shard, overlap and offload."""
-        p, counts, pipes, group = self.problem, self.result.counts, node.pipes, node.group
+        p, counts, pipes, group = self.problem, self.counts, node.pipes, node.group
         grid = group.grid
         name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
         share = node.share + self._once(of_states, *tail[2:4], *tail[6:8])
@@ -251,7 +228,7 @@ class Walk:
 
     def _evaluate(self, layout: Layout, node: _Node, name: str, share: float) -> bool:
         """Time and memory of one layout; whether it fits and may matter."""
-        p, counts = self.problem, self.result.counts
+        p, counts = self.problem, self.counts
         time_s = step_s(p, layout, node.stages)
         if self._hopeless(time_s, share, (name,)):
             self.some_fits = True
@@ -264,7 +241,7 @@ class Walk:
             return False
         counts.evaluated += 1
         self.some_fits = True
-        self._note(found)
+        self.known.note(found)
         return True
 
     def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
@@ -276,28 +253,8 @@ class Walk:
                 family(grid.tp, grid.pp, grid.cp, ep, t.zero_stage, t.shard_group_size)
                 for t in tails.exchanges
             )
-            self.all_families |= found
-            self.highest_s = min(self.slowest_s, self._limit(self.all_families) * ALIKE)
+            self.known.follow(found)
         return found
-
-    def _limit(self, names: Iterable[str]) -> float:
-        """Weighed time above which a layout of these families can no longer matter. [s]."""
-        limit = self.kth_s
-        for name in names if self.follow_families else ():
-            known = self.result.families.get(name)
-            limit = max(limit, known.weighed_s if known else self.cutoff_s)
-        return limit
-
-    def _hopeless(self, time_s: float, share: float, names: Iterable[str]) -> bool:
-        """Whether layouts that take at least so long, with such burdens, can no longer matter.
-
-        Those that are as good as what is known may: of them the one with least memory is wanted.
-        """
-        if time_s >= self.slowest_s:
-            return True
-        if time_s <= self.fastest_s * ALIKE:
-            return False
-        return time_s * (1.0 + share) > self._limit(names) * ALIKE
 
     def _share(self, group: Group) -> float:
         """Burdens that all layouts of a group have, as a share of the step. [1]."""
@@ -314,35 +271,3 @@ class Walk:
         if found is None:
             found = self.shares[key] = total(of(*what))
         return found
-
-    def _note(self, found: Found) -> None:
-        result = self.result
-        if result.fastest is None or found[1:3] < result.fastest[1:3]:
-            result.fastest = found
-            self.fastest_s = found.step_s
-        if result.best is None or found[:3] < result.best[:3]:
-            result.best = found
-            self.cutoff_s = FAMILY_CUTOFF * found.weighed_s
-        old = result.families.get(found.family)
-        if old is None or found[:3] < old[:3]:
-            result.families[found.family] = found
-        key = grid_of(found.layout)
-        seen = self.grids.get(key)
-        if seen is None or found[:3] < seen[:3]:
-            self.grids[key] = found
-            ordered = sorted(f.weighed_s for f in self.grids.values())
-            if len(ordered) > self.n_next:
-                self.kth_s = ordered[self.n_next]
-        self.highest_s = min(self.slowest_s, self._limit(self.all_families) * ALIKE)
-
-    def finish(self) -> SearchResult:
-        """Put the result together."""
-        result = self.result
-        ranked = sorted(self.grids.values(), key=lambda f: f[:3])
-        result.next_best = ranked[1 : self.n_next + 1]
-        result.families = {k: v for k, v in result.families.items() if v.weighed_s <= self.cutoff_s}
-        result.slower = tuple(sorted(self.all_families - set(result.families)))
-        counts = result.counts
-        seen = counts.evaluated + counts.too_large + counts.dominated
-        counts.bounded = counts.declared - seen
-        return result

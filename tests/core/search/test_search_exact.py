@@ -24,10 +24,17 @@ from gpuscale.core.search.burden import burdens, total
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.families import family
-from gpuscale.core.search.problem import Problem, micro_batch_s, peak_bytes, stages_of, step_s
+from gpuscale.core.search.incumbents import Incumbents
+from gpuscale.core.search.problem import (
+    Problem,
+    micro_batch_s,
+    peak_bytes,
+    problem_for,
+    stages_of,
+    step_s,
+)
 from gpuscale.core.search.results import FAMILY_CUTOFF, NO_TAIL, Found, grid_of, make_layout
 from gpuscale.core.search.space import Grid, Space, default_space
-from gpuscale.core.search.walk import Walk
 from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_times
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -118,7 +125,7 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
             space_of.orders(space, grid),
         )
         for (ep, etp), b, seq, precision, recompute, overlap, order in outer:
-            shape, stages = None, {}
+            stages = {}
             for tail in space_of.tails(space, facts, grid, b):
                 layout = make_layout(
                     facts,
@@ -133,11 +140,11 @@ def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, 
                     order=order,
                     tail=tail,
                 )
-                shape = shape or shape_of(layout, problem.hardware, problem.software)
-                if tail.vpp not in stages:
-                    stages[tail.vpp] = stages_of(problem, layout, shape)
-                time_s = step_s(problem, layout, stages[tail.vpp])
-                yield time_s, peak_bytes(problem, layout), layout
+                p = problem_for(problem, tail.schedule)  # DualPipe has times of its own
+                key = tail.vpp, p is problem
+                if key not in stages:
+                    stages[key] = stages_of(p, layout, shape_of(layout, p.hardware, p.software))
+                yield step_s(p, layout, stages[key]), peak_bytes(p, layout), layout
 
 
 @lru_cache
@@ -470,23 +477,25 @@ def test_nothing_is_weighed_where_the_fastest_is_asked_for():
 
 def test_what_can_no_longer_matter():
     """Slower than the limit; slower than the fastest and, weighed, than all that it may be."""
-    walk = Walk(problem("dense", 8, 80e9), small("dense", 8, 80e9), 0)
-    assert not walk._hopeless(1e9, 1.0, ("DP",))  # nothing is known
-    walk.slowest_s = 10.0
-    assert walk._hopeless(10.0, 0.0, ("DP",)) and not walk._hopeless(9.9, 9.0, ("DP",))
-    walk.fastest_s = walk.kth_s = walk.cutoff_s = 4.0
-    assert not walk._hopeless(4.0, 9.0, ())  # as fast as the fastest, whatever its burden
-    assert walk._hopeless(4.4, 0.0, ()) and walk._hopeless(4.1, 0.1, ())
-    walk.kth_s = 5.0
-    assert not walk._hopeless(4.5, 0.1, ()) and walk._hopeless(4.5, 0.2, ())
-    layout = make_layout(walk.problem.facts, Grid(1, 1, "ring", 1, 8), NO_TAIL, ("none", None))
-    walk.result.families["DP"] = Found(8.0, 7.0, 1.0, layout, "DP")
-    assert not walk._hopeless(7.9, 0.0, ("DP",)) and walk._hopeless(8.1, 0.0, ("DP",))
-    assert walk._hopeless(7.9, 0.0, ("FSDP",))  # never seen: up to the cutoff
-    walk.cutoff_s = 9.0
-    assert not walk._hopeless(8.9, 0.0, ("FSDP",))
-    walk.follow_families = False
-    assert walk._hopeless(7.9, 0.0, ("DP", "FSDP"))
+    known = Incumbents(0)
+    assert not known.hopeless(1e9, 1.0, ("DP",))  # nothing is known
+    known.slowest_s = 10.0
+    assert known.hopeless(10.0, 0.0, ("DP",)) and not known.hopeless(9.9, 9.0, ("DP",))
+    known.fastest_s = known.kth_s = known.cutoff_s = 4.0
+    assert not known.hopeless(4.0, 9.0, ())  # as fast as the fastest, whatever its burden
+    assert known.hopeless(4.4, 0.0, ()) and known.hopeless(4.1, 0.1, ())
+    known.kth_s = 5.0
+    assert not known.hopeless(4.5, 0.1, ()) and known.hopeless(4.5, 0.2, ())
+    layout = make_layout(
+        problem("dense", 8, 80e9).facts, Grid(1, 1, "ring", 1, 8), NO_TAIL, ("none", None)
+    )
+    known.result.families["DP"] = Found(8.0, 7.0, 1.0, layout, "DP")
+    assert not known.hopeless(7.9, 0.0, ("DP",)) and known.hopeless(8.1, 0.0, ("DP",))
+    assert known.hopeless(7.9, 0.0, ("FSDP",))  # never seen: up to the cutoff
+    known.cutoff_s = 9.0
+    assert not known.hopeless(8.9, 0.0, ("FSDP",))
+    known.follow_families = False
+    assert known.hopeless(7.9, 0.0, ("DP", "FSDP"))
 
 
 def test_a_problem_is_late_by_its_hosts_its_site_and_its_maturity():
