@@ -51,7 +51,6 @@ def test_question_of_a_three_tier_tree(capsys):
             16352,
             None,
         ),
-        ("network dgx-h100 --gpus 10568 --radix 44 --topology slim-fly --shape 19", 722, None),
     ],
 )
 def test_designs_from_the_command_line(capsys, line, switches, links):

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale.core.fabric.clos import tree
 from gpuscale.core.fabric.of_cluster import design_of, plan_of
-from gpuscale.core.network.fat_tree import fat_tree, fat_tree_reach
+from gpuscale.core.fabric.records import equal_ports
 from gpuscale.core.network.levels import network_report
 from gpuscale.io.hardware import load_cluster
 
@@ -73,19 +74,15 @@ def test_oversubscription_divides_the_share():
 
 @given(st.integers(1, 200_000), st.integers(2, 256))
 def test_fat_tree_has_ports_for_all(n_gpus, radix):
-    if n_gpus > fat_tree_reach(radix) and n_gpus > radix:
-        with pytest.raises(ValueError, match="join at most"):
-            fat_tree(n_gpus, radix)
+    try:
+        made = tree([n_gpus], equal_ports(radix))
+    except ValueError as error:
+        assert "join at most" in str(error) and n_gpus > radix * (radix // 2) ** 4
         return
-    tree = fat_tree(n_gpus, radix)
-    half = radix // 2
-    down = radix if tree.n_tiers == 1 else half
-    assert tree.n_leaf_switches * down >= n_gpus
-    if tree.n_tiers == 2:
-        assert tree.n_spine_switches * radix >= tree.n_leaf_spine_links
-        assert half % tree.n_spine_switches == 0
-    if tree.n_tiers == 3:
-        assert tree.n_core_switches * radix >= tree.n_spine_core_links
+    n, half = len(made.switches), radix // 2
+    assert made.switches[0] * (radix if n == 1 else half) >= n_gpus
+    assert n == 1 or made.switches[-1] * radix >= made.links_up[-1]
+    assert n != 2 or half % made.switches[1] == 0
 
 
 @given(st.integers(2, 4096))

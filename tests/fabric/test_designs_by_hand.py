@@ -1,22 +1,12 @@
 """Whole designs written out: every count, rate and cable of small networks."""
 
-from collections import defaultdict
-
 import pytest
 
 from gpuscale.core.fabric.bill import Parts, bill
 from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design, leaf_split, spread, tree
-from gpuscale.core.fabric.lattice import (
-    balanced_dragonfly,
-    dragonfly,
-    dragonfly_plus,
-    slim_fly,
-    slim_fly_degree,
-    torus,
-)
-from gpuscale.core.fabric.lattice_cables import slim_fly_pairs, slim_fly_sets, torus_cables
+from gpuscale.core.fabric.lattice import balanced_dragonfly, dragonfly, dragonfly_plus, torus
 from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import plan_of
 from gpuscale.core.fabric.records import (
@@ -205,14 +195,6 @@ LATTICES = [
             reach_gpus=2, parameters=(("k", 2), ("g", 2)),
         ),
     ),
-    (  # q = 3: 18 switches of five links, three hosts each
-        lambda: slim_fly(Hosts(9, 1, 4, 2), 8, 1e9),
-        Design(
-            "slim-fly", 36, 9, 18, 2, 1, (Tier("switch", 18, 3, 5, 0.6),),
-            (Links("host", "switch", 18, 1e9, 18), Links("switch", "switch", 45, 1e9, 45)), (),
-            reach_gpus=18 * 3 * 2, parameters=(("q", 3), ("k'", 5), ("p", 3)),
-        ),
-    ),
     (  # rings of two, lines of three
         lambda: torus((2, 3), 1e9, (True, False)),
         Design(
@@ -252,9 +234,6 @@ def test_the_smallest_lattices():
         with pytest.raises(ValueError, match="joins at most"):
             balanced_dragonfly(n, radix)
     assert balanced_dragonfly(1, 3) == (1, 2, 1, 1)
-    assert [slim_fly_degree(q) for q in (7, 11, 16, 32)] == [11, 17, 24, 48]
-    with pytest.raises(ValueError, match="prime power"):
-        slim_fly_degree(1)
     with pytest.raises(ValueError, match=r"axes of at least 1 chip, got \(\)"):
         torus((), 1e9)
     with pytest.raises(ValueError, match=r"got \(0, 4\)"):
@@ -265,31 +244,6 @@ def test_the_smallest_lattices():
     for counts in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(ValueError, match="needs GPUs, links and ports"):
             nvlink_domain(counts[0], counts[1], 1e9, counts[2])
-
-
-@pytest.mark.parametrize("q", [3, 5, 7, 11, 13])
-def test_slim_fly_graph_has_diameter_two(q):
-    """Besta and Hoefler 2014, II-B: degree (3 q - d)/2, every switch within two links of every."""
-    near = defaultdict(set)
-    for one, two in slim_fly_pairs(q):
-        near[one].add(two)
-        near[two].add(one)
-    assert set(near) == set(range(2 * q * q))
-    assert {len(found) for found in near.values()} == {slim_fly_degree(q)}
-    for here, found in near.items():
-        assert len(found.union(*(near[d] for d in found)) | {here}) == 2 * q * q
-
-
-def test_generators_of_q_7():
-    """Hafner 2004: w = 2, powers of 3 are 1 3 2 6 4 5; even up to 2 w - 2, odd from 2 w - 1."""
-    assert slim_fly_sets(7) == ({1, 2, 6, 5}, {3, 6, 4, 1})
-
-
-def test_links_out_of_a_cube_are_long():
-    """Of a ring of eight chips the links 1 to 2 and 3 to 0 leave cubes of two, and 5 and 7."""
-    rows = list(torus_cables((8, 1, 1), (True,) * 3, cube=2))
-    assert [c.length for c in rows] == ["rack", "hall"] * 4
-    assert [c.length for c in torus_cables((4,), (True,))] == ["rack"] * 3 + ["hall"]
 
 
 def test_a_bill_without_switches_or_modules():

@@ -15,19 +15,11 @@ from gpuscale.core.fabric.lattice import (
     balanced_dragonfly,
     dragonfly,
     dragonfly_plus,
-    slim_fly,
-    slim_fly_degree,
     torus,
     torus_bisection_links,
     torus_links,
 )
-from gpuscale.core.fabric.lattice_cables import (
-    dragonfly_cables,
-    dragonfly_pairs,
-    slim_fly_cables,
-    slim_fly_sets,
-    torus_cables,
-)
+from gpuscale.core.fabric.lattice_cables import dragonfly_cables, dragonfly_pairs
 from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import Plan, design_of, plan_of, slice_shape
 from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
@@ -431,55 +423,6 @@ def test_dragonfly_plus_by_hand():
         dragonfly_plus(Hosts(1, 1, 1), 1, 10e9)
 
 
-def test_slim_fly_by_its_paper():
-    """Besta and Hoefler 2014, table 2 and section VII: q = 5 is Hoffman-Singleton."""
-    assert [slim_fly_degree(q) for q in (3, 4, 5, 8, 9)] == [5, 6, 7, 12, 13]
-    for q in (2, 6, 10, 12, 15):
-        with pytest.raises(ValueError, match="prime power"):
-            slim_fly_degree(q)
-    made = slim_fly(Hosts(200, 1, 1), 11, 10e9)
-    assert dict(made.parameters) == {"q": 5, "k'": 7, "p": 4}
-    assert [g.n_links for g in made.links] == [200, 175]
-    assert made.tiers[0].oversubscription == pytest.approx(4 / 7) and made.reach_gpus == 200
-    with pytest.raises(ValueError, match="does not reach 201"):
-        slim_fly(Hosts(201, 1, 1), 11, 10e9)
-    with pytest.raises(ValueError, match=r"7 \+ 5 ports are more than 11"):
-        slim_fly(Hosts(9, 1, 1), 11, 10e9, q=5, p=5)
-    with pytest.raises(ValueError, match="201 host links do not fit 200"):
-        slim_fly(Hosts(201, 1, 1), 64, 10e9, q=5)
-    assert slim_fly_sets(5) == ({1, 4}, {2, 3})  # Hafner 2004, section 3
-    for q in (1, 2, 4, 9, 25):
-        with pytest.raises(ValueError, match="prime q"):
-            slim_fly_sets(q)
-    rows = list(slim_fly_cables(made, Hosts(200, 1, 1)))
-    assert {tuple(sorted(p)) for p in switch_ports(rows).values()} == {tuple(range(1, 12))}
-    halves = Counter(c.length for c in rows[200:])
-    assert halves == {"row": 2 * 25, "hall": 125}  # q^2 (k' - q)/2 in each half, q^3 between
-
-
-MESHES = [((4, 4), (False, False)), ((4, 2), (True, True)), ((1, 3, 5), (True, True, False))]
-
-
-@pytest.mark.parametrize(("shape", "wrapped"), MESHES)
-def test_torus_cables_join_neighbours(shape, wrapped):
-    rows = list(torus_cables(shape, wrapped))
-    assert len(rows) == torus_links(shape, wrapped)
-    assert len(rows) == sum(g.n_links for g in torus(shape, 1e9, wrapped).links)
-    ports = Counter((c.a_device, c.a_port) for c in rows)
-    ports.update((c.b_device, c.b_port) for c in rows)
-    assert max(ports.values()) == 1
-    for c in rows:
-        here, there = (
-            [int(x) for x in d.removeprefix("chip-").split(".")] for d in (c.a_device, c.b_device)
-        )
-        (axis,) = [i for i, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
-        around = there[axis] < here[axis]
-        assert there[axis] == (here[axis] + 1) % shape[axis]
-        assert (c.a_port, c.b_port) == ("+" + "xyz"[axis], "-" + "xyz"[axis])
-        assert c.length == ("hall" if around else "rack")
-        assert wrapped[axis] or not around
-
-
 def test_torus_by_hand():
     """TPU v4, arXiv:2304.01433: 64 chips of a cube, 96 optical links, 6 x 16 of its faces."""
     cube = torus((4, 4, 4), 45e9, cube=4)
@@ -505,12 +448,10 @@ def test_a_shape_has_the_numbers_of_its_topology():
         return dict(design_of(Plan(hosts, ports, Wish(kind), shape)).parameters)
 
     assert made("dragonfly", 2, 4, 2, 9) == {"p": 2, "a": 4, "h": 2, "g": 9}
-    assert made("dragonfly+", 3)["g"] == 3 and made("slim-fly", 5)["q"] == 5
-    assert made("slim-fly", 5, 2)["p"] == 2 and made("slim-fly")["q"] == 4
+    assert made("dragonfly+", 3)["g"] == 3
     for kind, shape, words in (
         ("dragonfly", (2, 4, 2), "dragonfly is p,a,h,g"),
         ("dragonfly+", (3, 3), r"dragonfly\+ is g"),
-        ("slim-fly", (5, 2, 1), "slim-fly is q or q,p"),
     ):
         with pytest.raises(ValueError, match=words):
             made(kind, *shape)

@@ -2,11 +2,13 @@
 
 import pytest
 
+from gpuscale.core.fabric.clos import tree
+from gpuscale.core.fabric.records import equal_ports
 from gpuscale.core.kernel import chip
 from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.limits import formulas as limits
-from gpuscale.core.network import fat_tree as network
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
+from gpuscale.core.network.levels import bisection_bytes_per_s
 from gpuscale.textbook.formulas import all_to_all_time_s, collective_time_s, nodes_all_to_all_time_s
 
 BOOK = "How to Scale Your Model, GPU chapter"
@@ -27,7 +29,7 @@ PUBLISHED = [  # value, published, relative tolerance, source
         0.02,
         f"{BOOK}, quiz 1.4",
     ),
-    (network.bisection_bytes_per_s(8, 450e9), 3.6e12, 0, f"{BOOK}, quiz 2.2"),
+    (bisection_bytes_per_s(8, 450e9), 3.6e12, 0, f"{BOOK}, quiz 2.2"),
     (
         collective_time_s("all-gather", 1024 * 16384 * 2, 8, 450e9),
         65.2e-6,
@@ -63,16 +65,8 @@ def test_all_to_all_is_2_57_times_dearer_over_two_nodes():
 
 def test_superpod_switch_counts():
     """NVIDIA DGX SuperPOD H100 reference architecture: 8/4, 16/8, 32/16 leaf and spine."""
-    counts = [network.fat_tree(256 * n) for n in (1, 2, 4)]
-    assert [(t.n_leaf_switches, t.n_spine_switches) for t in counts] == [(8, 4), (16, 8), (32, 16)]
-
-
-def test_pairwise_links_of_the_spines():
-    trees = {n: network.fat_tree(n) for n in (1024, 2048)}
-    assert trees[1024].links_per_leaf_spine_pair == 2
-    assert trees[2048].links_per_leaf_spine_pair == 1
-    assert trees[1024].leaf_down_bytes_per_s == 1.6e12  # one switch: 12.8 Tb/s, not TB/s
-    assert trees[1024].spine_bytes_per_s == 51.2e12
+    counts = [tree([256 * n], equal_ports(64)).switches for n in (1, 2, 4)]
+    assert counts == [(8, 4), (16, 8), (32, 16)]
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,7 @@ class Network(Swept):
     manager_ports: Asked[int | None] = whole(
         "Host ports that the fabric manager takes.", least=0, most=1e4
     )
-    shape: Asked[str | None] = text(
-        "Torus: 16x16x16; dragonfly: p,a,h,g; slim-fly: q; dragonfly+: groups."
-    )
+    shape: Asked[str | None] = text("Torus: 16x16x16; dragonfly: p,a,h,g; dragonfly+: groups.")
     switch_price: Asked[str | None] = text("Price of a switch, e.g. '36000 USD'.")
     link_price: Asked[str | None] = text("Price of an optical link with both modules, in USD.")
     switch_power: Asked[float | None] = amount("Power of a switch's chassis, e.g. '900 W'.", "w")

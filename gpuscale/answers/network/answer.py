@@ -163,7 +163,7 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Told | None:
 
 
 def _cables(plan: Plan | None, made: Design | None) -> Any:
-    from gpuscale.core.fabric.lattice_cables import dragonfly_cables, slim_fly_cables, torus_cables
+    from gpuscale.core.fabric.lattice_cables import dragonfly_cables
 
     if plan is None or made is None:
         raise GpuscaleError("--cables: there is no network to cable", "give more with --gpus")
@@ -175,10 +175,6 @@ def _cables(plan: Plan | None, made: Design | None) -> Any:
             return list(clos_cables(made, plan.hosts, plan.wish))
         if made.topology == "dragonfly":
             return list(dragonfly_cables(made, plan.hosts))
-        if made.topology == "slim-fly":
-            return list(slim_fly_cables(made, plan.hosts))
-        if made.topology == "torus":
-            return list(torus_cables(plan.shape, plan.wrapped, plan.cube))
     except ValueError as error:
         raise GpuscaleError(f"--cables: {error}") from None
     raise GpuscaleError(f"--cables: not written for {made.topology}", "counts are in the answer")

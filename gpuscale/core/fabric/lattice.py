@@ -1,12 +1,11 @@
-"""Networks that are no trees: dragonfly, dragonfly+, Slim Fly, tori with optical circuit switches.
+"""Networks that are no trees: dragonfly, dragonfly+, tori with optical circuit switches.
 
 References
 ----------
 .. [1] J. Kim, W. Dally, S. Scott, D. Abts, "Technology-driven, highly-scalable dragonfly
    topology", ISCA 2008, doi:10.1109/ISCA.2008.19.
 .. [2] A. Shpiner et al., "Dragonfly+", HiPINEB 2017, doi:10.1109/HiPINEB.2017.11.
-.. [3] M. Besta, T. Hoefler, "Slim Fly", SC 2014, doi:10.1109/SC.2014.34.
-.. [4] N. Jouppi et al., "TPU v4", ISCA 2023, arXiv:2304.01433, for tori of cubes.
+.. [3] N. Jouppi et al., "TPU v4", ISCA 2023, arXiv:2304.01433, for tori of cubes.
 """
 
 from __future__ import annotations
@@ -101,55 +100,6 @@ def dragonfly_plus(
     )
 
 
-def slim_fly_degree(q: int) -> int:
-    """Links of a Slim Fly switch to other switches, ``(3 q - d)/2`` with ``q = 4 w + d``. [1].
-
-    Raises ValueError if q is no prime power of the form 4 w + d, d in -1, 0, 1.
-    """
-    delta = {0: 0, 1: 1, 3: -1}.get(q % 4)
-    if delta is None or not _is_prime_power(q):
-        raise ValueError(f"Slim Fly needs a prime power q = 4w - 1, 4w or 4w + 1, got {q}")
-    return (3 * q - delta) // 2
-
-
-def slim_fly(
-    hosts: Hosts, radix: int, link_bytes_per_s: float, q: int | None = None, p: int | None = None
-) -> Design:
-    """Slim Fly (McKay-Miller-Siran graphs): ``2 q^2`` switches of diameter 2 [3]_.
-
-    `hosts, radix, link_bytes_per_s`: as in `dragonfly`. `q`: prime power; the smallest that reaches
-    if not given. `p`: hosts of a switch; ``ceil(k'/2)`` if not given.
-
-    >>> d = slim_fly(Hosts(10830, 1, 1), 44, 12.5e9, q=19)
-    >>> d.n_switches, sum(g.n_links for g in d.links[1:]), dict(d.parameters)["p"]
-    (722, 10469, 15)
-    """
-    for each in (q,) if q else range(3, 4 * radix):
-        try:
-            degree = slim_fly_degree(each)
-        except ValueError:
-            if q:
-                raise
-            continue
-        hosts_each = p or math.ceil(degree / 2)
-        if degree + hosts_each > radix and not q:
-            break
-        if q or 2 * each * each * hosts_each >= hosts.n_links:
-            if degree + hosts_each > radix:
-                raise ValueError(f"{degree} + {hosts_each} ports are more than {radix}")
-            n = 2 * each * each
-            return _switched(
-                "slim-fly",
-                hosts,
-                link_bytes_per_s,
-                (Tier("switch", n, hosts_each, degree, hosts_each / degree),),
-                [("switch", "switch", n * degree // 2)],
-                ports=(n * hosts_each, n * hosts_each),
-                parameters={"q": each, "k'": degree, "p": hosts_each},
-            )
-    raise ValueError(f"a Slim Fly of {radix}-port switches does not reach {hosts.n_links} hosts")
-
-
 def _switched(
     topology: str,
     hosts: Hosts,
@@ -239,7 +189,7 @@ def torus(
     `shape`: chips along each axis [1]. `link_bytes_per_s`: of one link, one direction [byte/s].
     `wrapped`: axes closed to rings; all if not given. `chips_per_node`: chips of one host [1].
     `cube`: side of a block whose faces go to optical circuit switches: ``side^2`` pairs of opposite
-    face links of each of the three axes share a switch, 48 for cubes of 4 [4]_.
+    face links of each of the three axes share a switch, 48 for cubes of 4 [3]_.
 
     >>> pod = torus((16, 16, 16), 45e9, cube=4)
     >>> pod.n_switches, [g.n_links for g in pod.links], pod.bisection[0].bytes_per_s / 1e12
@@ -278,12 +228,3 @@ def torus(
 
 def _gpus_of(hosts: Hosts, n_links: int) -> int:
     return n_links * hosts.n_gpus // hosts.n_links
-
-
-def _is_prime_power(q: int) -> bool:
-    if q < 2:
-        return False
-    prime = next((f for f in range(2, math.isqrt(q) + 1) if q % f == 0), q)
-    while q % prime == 0:
-        q //= prime
-    return q == 1

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.fabric.clos import design
-from gpuscale.core.fabric.lattice import dragonfly, dragonfly_plus, slim_fly, torus, wraps
+from gpuscale.core.fabric.lattice import dragonfly, dragonfly_plus, torus, wraps
 from gpuscale.core.fabric.records import TREES, Design, Hosts, Ports, Wish
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
 
-SHAPES = {"dragonfly": ("pahg",), "dragonfly+": ("g",), "slim-fly": ("q", "qp")}
+SHAPES = {"dragonfly": "p,a,h,g", "dragonfly+": "g"}
 """Numbers that may be asked of a network that is no tree."""
 
 
@@ -127,14 +127,12 @@ def design_of(plan: Plan) -> Design:
     kind, hosts, rate = plan.wish.topology, plan.hosts, plan.ports.down_bytes_per_s
     if kind in TREES:
         return design(hosts, plan.ports, plan.wish)
-    known = SHAPES.get(kind, ())
-    if known and plan.shape and len(plan.shape) not in map(len, known):
-        raise ValueError(f"the shape of a {kind} is {' or '.join(map(','.join, known))}")
+    known = SHAPES.get(kind)
+    if known and plan.shape and len(plan.shape) != len(known.split(",")):
+        raise ValueError(f"the shape of a {kind} is {known}")
     if kind == "dragonfly":
         shape = (plan.shape[0], plan.shape[1], plan.shape[2], plan.shape[3]) if plan.shape else None
         return dragonfly(hosts, plan.ports.up, rate, shape)
     if kind == "dragonfly+":
         return dragonfly_plus(hosts, plan.ports.up, rate, *plan.shape)
-    if kind == "slim-fly":
-        return slim_fly(hosts, plan.ports.up, rate, *plan.shape)
     return torus(plan.shape, rate, plan.wrapped, hosts.gpus_per_node, plan.cube)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TREES = ("fat-tree", "rail-optimised", "rail-only")
-TOPOLOGIES = (*TREES, "dragonfly", "dragonfly+", "slim-fly", "torus")
+TOPOLOGIES = (*TREES, "dragonfly", "dragonfly+", "torus")
 """Kinds of network that can be designed."""
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.network.fat_tree import bisection_bytes_per_s
 from gpuscale.core.network.hierarchy import level_times, network_levels, spans
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
+
+
+def bisection_bytes_per_s(n_gpus: int, gpu_egress_bytes_per_s: float) -> float:
+    """Bandwidth between two halves of a node, both directions added. [byte/s]."""
+    return 2 * (n_gpus // 2) * gpu_egress_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)

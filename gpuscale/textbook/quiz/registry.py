@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 _MODULES = """
+core.fabric.clos: tree
+core.fabric.records: equal_ports
 core.formats: element_bytes weight_bytes
 core.kernel.chip: chip_total_bytes clock_from_vector_hz critical_intensity cuda_cores
     tensor_cores tensor_flop_per_cycle vector_flop_per_s
@@ -24,7 +26,7 @@ core.model.flops: six_p_flop_per_token
 core.model.kv_cache: kv_bytes_per_token
 core.network.all_to_all: approximate_all_to_all_s
 core.network.collective: approximate_time_s bandwidths_bytes_per_s traffic_factor
-core.network.fat_tree: bisection_bytes_per_s fat_tree
+core.network.levels: bisection_bytes_per_s
 core.network.hierarchy: approximate_hierarchical_time_s hierarchical_time_s level_times
 core.network.switch_traffic: all_gather_traffic in_switch_all_reduce_traffic
 core.quantity: parse
