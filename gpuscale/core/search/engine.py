@@ -62,13 +62,12 @@ def search(
     try:
         while heap and heap[0][0] < known.highest_s:
             bound, i, walk, group, sharp = heap[0]
-            if not sharp and (sharper := walk.sharper_bound(group, bound)) > bound:
+            if sharper := walk.visit(group, bound, sharp):
                 heapq.heapreplace(heap, (sharper, i, walk, group, True))
                 continue
             heapq.heappop(heap)
             if progress is not None and len(heap) % PROGRESS_EVERY == 0:
                 progress(1.0 - len(heap) / total)
-            walk.visit(group, bound)
     except KeyboardInterrupt:
         known.result.interrupted = True
     return known.finish()

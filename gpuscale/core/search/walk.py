@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.search import space as sp
@@ -33,8 +35,11 @@ from gpuscale.core.search.problem import (
 from gpuscale.core.search.results import Found, Group, Tails
 from gpuscale.core.search.space import Grid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
-from gpuscale.core.step.records import Shape, StageTimes
+from gpuscale.core.step.records import StageTimes
 from gpuscale.core.step.step import shape_of
+
+Dealt = dict[int, list[tuple[str, int]]]
+"""Chunks that the layers are dealt in -> (schedule, vpp) with which they are."""
 
 
 @dataclass(slots=True)
@@ -60,9 +65,15 @@ class Walk:
     def __init__(
         self, problem: Problem, space: Space, known: Incumbents, weigh: bool = True
     ) -> None:
-        self.problem, self.space, self.known, self.weigh = problem, space, known, weigh
+        self.problem, self.space, self.known = problem, space, known
         self.counts, self._hopeless = known.result.counts, known.hopeless
-        self.shares: dict[tuple[object, ...], float] = {}  # of burdens
+
+        def share(of: Callable[..., Burdens], *job: Any) -> Callable[..., float]:
+            return cache(lambda *what: total(of(*what, *job)) if weigh else 0.0)
+
+        self.of_degrees = share(of_degrees, problem.facts, space.domain_gpus)
+        self.of_recompute, self.of_states = share(of_recompute), share(of_states)
+        self.of_schedule = share(of_schedule, problem.facts.n_layers)
         self.groups = Groups(problem, space)
         self.offload_is_a_choice = not (
             all(space.offload_optimizer) or all(space.offload_activations)
@@ -72,25 +83,23 @@ class Walk:
         self.late, self.room_bytes = problem.late, problem.room_bytes
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
 
-    def sharper_bound(self, group: Group, bound_s: float) -> float:
-        """Bound of a group with what CP exchanges, where the bound without it may not do."""
-        tails = self.groups.tails(group.grid, group.micro_batch_size)
-        names = self.families(group.grid, group.ep, tails)
-        if group.grid.cp == 1 or self._hopeless(bound_s, self._share(group), names):
-            return bound_s
-        return self.groups.bound_s(group, tails)
+    def visit(self, group: Group, bound_s: float, sharp: bool) -> float | None:
+        """Evaluate what of a group can matter; count the rest.
 
-    def visit(self, group: Group, bound_s: float) -> None:
-        """Evaluate what of a group can matter; count the rest."""
+        Returns a greater bound of it, where one with what CP exchanges was not tried: not `sharp`.
+        """
         counts, grid, groups = self.counts, group.grid, self.groups
         tails = groups.tails(grid, group.micro_batch_size)
-        recomputes, tried = groups.recomputes(grid.pp), groups.overlaps(grid.tp)
-        names = self.families(group.grid, group.ep, tails)
-        if self._hopeless(bound_s, self._share(group), names):
-            return
+        names = self.families(grid, group.ep, tails)
+        share = self.of_degrees((grid.tp, grid.cp, grid.pp, group.ep, group.etp, group.order))
+        if self._hopeless(bound_s, share, names):
+            return None
+        if grid.cp > 1 and not sharp and (sharper := groups.bound_s(group, tails)) > bound_s:
+            return sharper
         if groups.fits_nowhere(group):
             counts.too_large += groups.n_outer(grid) * tails.n_all
-            return
+            return None
+        recomputes, tried = groups.recomputes(grid.pp), groups.overlaps(grid.tp)
         self.some_fits = False
         n_overlaps = len(sp.overlap_tps(self.space, grid.tp))
         counts.dominated += tails.n_all * len(recomputes) * (n_overlaps - len(tried))
@@ -101,92 +110,76 @@ class Walk:
         for overlap in tried if dealt else ():
             left = dealt
             for recompute in recomputes:
-                tight = self._node(group, tails, recompute, overlap, left)
+                whole = share + self.of_recompute(recompute[0])
+                tight = self._recomputing(
+                    group, tails, recompute, overlap, left, share=whole, names=names
+                )
                 skipped = sum(len(s) for v, s in dealt.items() if v not in left)
                 counts.dominated += each * skipped
                 if self.more_is_slower and recompute[0] in ("none", "full"):
                     left = tight  # parts are neither more nor less than layers
         if not self.some_fits:
             groups.nothing_fits(group)
+        return None
 
-    def _node(
+    def _recomputing(
         self,
         group: Group,
         tails: Tails,
         recompute: Recompute,
         overlap_tp: bool,
-        dealt: dict[int, list[tuple[str, int]]],
-    ) -> dict[int, list[tuple[str, int]]]:
+        dealt: Dealt,
+        *,
+        share: float,
+        names: frozenset[str],
+    ) -> Dealt:
         """Evaluate the layouts with one recomputation; those of `dealt` that more of it may help.
 
         More recomputation is slower and needs less memory: it helps where something does not fit.
         """
         if not dealt:
             return dealt
-        groups = self.groups
-        floors = groups.floors_bytes(group, tails, recompute)
+        floors = self.groups.floors_bytes(group, tails, recompute)
         large = {v: s for v, s in dealt.items() if floors[v] > self.room_bytes}
         each = tails.n_all // len(tails.schedules)
         self.counts.too_large += each * sum(map(len, large.values()))
         if len(large) == len(dealt):
             return large
-        p, grid = self.problem, group.grid
-        names = self.families(grid, group.ep, tails)
-        share = self._share(group) + self._once(of_recompute, recompute[0])
-        first = groups.layout(group, recompute, overlap_tp, tails.least)
+        p, first = self.problem, self.groups.layout(group, recompute, overlap_tp, tails.least)
+        m, pp = first.n_micro_batches, first.pp
         shape = shape_of(first, p.hardware, p.software)
         if recompute[1] is None:
             each_s = micro_batch_s(p, shape)
-            m = first.n_micro_batches
-            floor_s = pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late
+            floor_s = pipeline_floor_s(each_s, pp, m, tails.fill) * self.late
             if self._hopeless(floor_s, share, names):
                 self.some_fits = True
                 return {}
-        return {
-            vpp: schedules
-            for vpp, schedules in dealt.items()
-            if vpp in large or self._dealt(group, tails, first, schedules, shape, share, vpp=vpp)
-        }
-
-    def _dealt(
-        self,
-        group: Group,
-        tails: Tails,
-        first: Layout,
-        schedules: list[tuple[str, int]],
-        shape: Shape,
-        share: float,
-        *,
-        vpp: int,
-    ) -> bool:
-        """Evaluate the layouts of a group whose layers are dealt to the stages in one way.
-
-        Whether some were too large, not too slow.
-        """
-        p, counts = self.problem, self.counts
-        n_all = tails.n_all // len(tails.schedules) * len(schedules)
-        stages, m = stages_of(p, first, shape, vpp), first.n_micro_batches
-        names = self.families(group.grid, group.ep, tails)
-        if self._hopeless(m * stages.seconds * self.late, share, names):
-            self.some_fits = True
-            return False
-        counts.dominated += n_all - len(tails.exchanges) * len(schedules)
-        pipes = sorted(
-            (sum(pipeline_s(stages.seconds, stages.all_stages_s, m, v, s)) * self.late, s, v)
-            for s, v in schedules
-        )
-        recompute = (first.recompute, first.recompute_layers)
-        node = _Node(group, recompute, first.overlap_tp, vpp, share, stages=stages, pipes=pipes)
-        for tail in tails.exchanges:
-            self._exchange(node, tail)
-        return node.some_too_large
+        helped = large
+        for vpp, schedules in dealt.items():
+            if vpp in large:
+                continue
+            stages = stages_of(p, first, shape, vpp)
+            if self._hopeless(m * stages.seconds * self.late, share, names):
+                self.some_fits = True
+                continue
+            self.counts.dominated += (each - len(tails.exchanges)) * len(schedules)
+            pipes = sorted(
+                (sum(pipeline_s(stages.seconds, stages.all_stages_s, m, v, s)) * self.late, s, v)
+                for s, v in schedules
+            )
+            node = _Node(group, recompute, overlap_tp, vpp, share, stages=stages, pipes=pipes)
+            for tail in tails.exchanges:
+                self._exchange(node, tail)
+            if node.some_too_large:
+                helped[vpp] = schedules
+        return helped
 
     def _exchange(self, node: _Node, tail: Tail) -> None:
         """Evaluate the schedules of one way to shard, overlap and offload."""
         p, counts, pipes, group = self.problem, self.counts, node.pipes, node.group
         grid = group.grid
         name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
-        share = node.share + self._once(of_states, *tail[2:4], *tail[6:8])
+        share = node.share + self.of_states(*tail[2:4], *tail[6:8])
         if self._hopeless(pipes[0][0], share, (name,)):
             self.some_fits = True
             return
@@ -212,7 +205,7 @@ class Walk:
             counts.too_large += len(pipes)
             return
         for pipe, schedule, vpp in pipes:
-            whole = share + self._once(of_schedule, schedule, vpp, grid.pp, p.facts.n_layers)
+            whole = share + self.of_schedule(schedule, vpp, grid.pp)
             if self._hopeless(pipe + exchange, whole, (name,)):
                 self.some_fits = True
                 continue
@@ -254,20 +247,4 @@ class Walk:
                 for t in tails.exchanges
             )
             self.known.follow(found)
-        return found
-
-    def _share(self, group: Group) -> float:
-        """Burdens that all layouts of a group have, as a share of the step. [1]."""
-        g = group.grid
-        degrees = (g.tp, g.cp, g.pp, group.ep, group.etp, group.order)
-        return self._once(of_degrees, degrees, self.problem.facts, self.space.domain_gpus)
-
-    def _once(self, of: Callable[..., Burdens], *what: object) -> float:
-        """Share of the step that burdens are; computed once."""
-        if not self.weigh:
-            return 0.0
-        key = (of, *what)
-        found = self.shares.get(key)
-        if found is None:
-            found = self.shares[key] = total(of(*what))
         return found
