@@ -177,7 +177,9 @@ LIMIT_S = {
     "calibrate": 10.0,
     "quiz": 2.0,
 }
-FINITE = re.compile(r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%])", re.IGNORECASE)
+FINITE = re.compile(
+    r"(?<![^\s(])[+-]?(nan|inf|infinity(?! cache| fabric))(?![^\s),;%])", re.IGNORECASE
+)
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 
 

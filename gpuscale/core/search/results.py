@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from gpuscale.core.layout import Layout
@@ -88,6 +89,11 @@ def grid_of(layout: Layout) -> tuple[int, ...]:
     return (layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, int(layout.zero_stage == 3))
 
 
+@cache
+def _fields(record: Grid | Tail) -> dict[str, Any]:
+    return record._asdict()
+
+
 def make_layout(
     facts: Facts, grid: Grid, tail: Tail, recompute: tuple[str, int | None], **rest: Any
 ) -> Layout:
@@ -98,7 +104,7 @@ def make_layout(
         recompute=recompute[0],
         recompute_layers=recompute[1],
         stage_layers=facts.stages_given(grid.pp, tail.vpp),
-        **grid._asdict(),
-        **tail._asdict(),
+        **_fields(grid),
+        **_fields(tail),
         **rest,
     )
