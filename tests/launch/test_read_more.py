@@ -333,13 +333,6 @@ def test_gpus_of_launchers(text, gpus):
     assert read_launch({"a.sh": text}).world_size == gpus
 
 
-def test_options_of_llama_recipes():
-    command = "torchrun finetuning.py --use_peft --peft_method lora --lora_config.r 64 "
-    found = read_launch({"a.sh": command + "--quantization 4bit --enable_fsdp"})
-    assert (found.method, found.lora_rank, found.zero_stage) == ("qlora", 64, 3)
-    assert (found.micro_batch_size, found.seq_len) == (4, 4096)
-
-
 def test_layers_of_a_list_and_a_job_that_a_script_writes_in_an_unknown_folder():
     split = "--pipeline-model-parallel-size 2 --num-layer-list 7,5"
     assert read_launch({"a.sh": RUN + split}).stage_layers == (7, 5)

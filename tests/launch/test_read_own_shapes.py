@@ -5,7 +5,6 @@ import json
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.core.model.params import count_params
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.layout import layout_of
 from gpuscale.launch.read.detect import read_launch
@@ -114,12 +113,8 @@ def test_maxtext_model_by_its_keys():
         "per_device_batch_size=3"
     )
     assert (scaled.model.n_layers, scaled.model.hidden_size) == (64, 8192)  # 16 x 4, 2048 x 4
-    # MaxText of 2023, configs/2xv4-128.sh: "22B params"; end_to_end/test_tflops_32b_params.sh
     first = read("python3 MaxText/train.py MaxText/configs/base.yml scale=3")
-    assert count_params(first.model).total_params == pytest.approx(22e9, rel=0.02)
-    wide = "base_emb_dim=8192 base_mlp_dim=32768 base_num_heads=32 base_num_decoder_layers=40"
-    first = read(f"python3 MaxText/train.py MaxText/configs/base.yml {wide} head_dim=256")
-    assert count_params(first.model).total_params == pytest.approx(32e9, rel=0.03)
+    assert "2023" in first.beyond[0]
 
 
 def test_of_several_commands_the_one_that_trains_is_read():
@@ -390,15 +385,9 @@ def test_a_program_starts_a_server(text):
 
 
 def test_learners_and_engines_are_on_gpus_of_their_own():
-    """open-instruct's `num_learners_per_node`; AReaL's `kl_ctl` of zero has no reference."""
-    line = (
-        "python mason.py --num_nodes 4 --gpus 8 -- python grpo_fast.py --beta 0.0 "
-        "--model_name_or_path Qwen/Qwen3-8B --num_learners_per_node 8 8 --vllm_num_engines 4 "
-        "--num_samples_per_prompt_rollout 16 --vllm_tensor_parallel_size 4 --deepspeed_stage 3 "
-        "--per_device_train_batch_size 1"
-    )
-    found = read_launch({"a.sh": line})
-    assert (found.world_size, found.rl["rollout_gpus"], found.rl["no_kl"]) == (32, 16, True)
+    line = "python grpo_fast.py --model_name_or_path a/b --num_samples_per_prompt_rollout 16 "
+    found = read_launch({"a.sh": line + "--per_device_train_batch_size 1"})
+    assert "open-instruct" in found.beyond[0]
     areal = "allocation_mode: sglang:d4t2+d8\ngconfig: {n_samples: 8}\n"
     areal += "actor: {path: a/b, kl_ctl: 0.0}\n"
     found = read_launch({"a.yaml": areal})

@@ -5,14 +5,6 @@ import pytest
 from gpuscale.answers.launch_check import LaunchCheck
 from gpuscale.launch.read.detect import read_launch
 
-POWERSHELL = """
-$Model = "a/b"
-$Options = @("serve", $Model,
-  "--max-model-len", "4096",  # short
-  "-tp", "2")
-Start-Process -FilePath "vllm" -ArgumentList $Options -NoNewWindow
-"""
-
 SCRIPTS = [  # text, what a reader sees; the name of the file where it matters
     ("vllm serve --config c.yaml -tp 2 -dp 4 > log 2>&1 &", {"model_name": None, "n_gpus": 8}),
     ("sudo systemctl restart llama-server; llama-cli -m b.gguf", {"model_name": "b"}),
@@ -75,14 +67,6 @@ FILES = [
     ),
     ("x.service", "[Service]\nExecStart=/opt/llama-server -m b.gguf -c 4096 \\\n -np 2", None),
     (
-        "run.bat",
-        'set "M=a/b"\nvllm serve %M% ^\n --tensor-parallel-size 2',
-        ("vllm", "a/b", 2, None),
-    ),
-    ("run.ps1", "vllm serve a/b `\n --max-model-len 4096", ("vllm", "a/b", 1, 4096)),
-    ("run.ps1", POWERSHELL, ("vllm", "a/b", 2, 4096)),
-    ("run.bat", "if not defined N set N=2\nvllm serve a/b -tp %N%", ("vllm", "a/b", 2, None)),
-    (
         "docker-compose.yml",
         "services:\n  v:\n    image: lmsysorg/sglang\n"
         "    entrypoint: python3 -m sglang.launch_server\n"
@@ -102,11 +86,6 @@ FILES = [
         "        llm_configs:\n        - model_loading_config: {model_id: n, model_source: a/b}\n"
         "          engine_kwargs: {tensor_parallel_size: 2, max_model_len: 4096}",
         ("vllm", "a/b", 2, 4096),
-    ),
-    (
-        "config.yml",
-        "model: {model_dir: models, model_name: a-4.0bpw, max_seq_len: 8192, gpu_split: [20, 24]}",
-        ("tabbyapi", "a-4.0bpw", 2, 8192),
     ),
     ("t.yaml", "s:\n  t: {{TOKEN}}\nrun: vllm serve a/b -tp 4", ("vllm", "a/b", 4, None)),
 ]
@@ -193,16 +172,12 @@ def test_the_author_before_the_name_of_a_gguf_is_no_part_of_it(tmp_path):
     assert any("qwen3-8b, q4_k_m" in str(block) for block in answer.blocks)
 
 
-@pytest.mark.parametrize("kind", ["tgi", "lmdeploy", "ollama", "tabbyapi", "llamacpp"])
+@pytest.mark.parametrize("kind", ["tgi", "lmdeploy", "ollama", "llamacpp"])
 def test_every_engine_is_answered(kind, tmp_path):
     lines = {
         "tgi": ("a.sh", "text-generation-launcher --model-id Qwen/Qwen3-8B"),
         "lmdeploy": ("a.sh", "lmdeploy serve api_server Qwen/Qwen3-8B"),
         "ollama": ("Modelfile", "FROM qwen3"),
-        "tabbyapi": (
-            "config.yml",
-            "model: {model_dir: m, model_name: Qwen3-8B, max_seq_len: 4096}",
-        ),
         "llamacpp": ("a.sh", "llama-server -m Qwen3-8B-Q8_0.gguf -ngl 99 -c 0"),
     }
     name, text = lines[kind]

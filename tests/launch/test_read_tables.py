@@ -54,14 +54,6 @@ model: {type: llama, seq_len: 4096, hidden_dim: 4096, intermediate_dim: 14336, n
 trainer: {mp: "p=f32,c=bfloat16", train_batch_size: 512, per_device_parallelism: 4,
   model_axis_size: 2}
 """
-INTERNEVO = """
-SEQ_LEN = 2048
-LAYERS = 2 * 16
-data = dict(seq_len=SEQ_LEN, micro_num=4, micro_bsz=2)
-model = dict(num_layers=LAYERS, hidden_size=4096, num_attention_heads=32, vocab_size=103168,
-             mlp_ratio=8 / 3, dtype="torch.bfloat16", norm_type="rmsnorm", checkpoint=True)
-parallel = dict(zero1=dict(size=-1), tensor=dict(size=2, mode="msp"), pipeline=dict(size=4))
-"""
 TORCHTUNE = """
 model: {_component_: torchtune.models.llama3_1.qlora_llama3_1_8b, lora_rank: 16}
 tokenizer: {max_seq_len: 4096}
@@ -90,20 +82,6 @@ training: {trainer_type: TRL_SFT, use_peft: true, per_device_train_batch_size: 2
   gradient_accumulation_steps: 4, enable_gradient_checkpointing: true}
 peft: {q_lora: true, lora_r: 16}
 fsdp: {enable_fsdp: true}
-"""
-FAIRSEQ2 = """
-model: {config_overrides: {hf_name: google/gemma-3-1b-it}}
-dataset: {max_seq_len: 4096, max_num_tokens: 8192}
-regime: {num_steps: 100}
-"""
-XTUNER = """
-from xtuner.model import SupervisedFinetune
-pretrained_model_name_or_path = "internlm/internlm2-7b"
-max_length = 2048
-batch_size = 1
-accumulative_counts = 16
-model = dict(type=SupervisedFinetune, lora=dict(r=64), llm=dict(torch_dtype=torch.float16,
-    quantization_config=dict(load_in_4bit=True)))
 """
 PRIME = """
 seq_len = 8192
@@ -184,8 +162,6 @@ CASES = [
     ("a.yaml", OLMO, "olmo", {"global_batch_size": 1024, "recompute_layers": 2, "zero_stage": 3}),
     ("a.yaml", LINGUA, "lingua", {"world_size": 32, "dp_replicate": 2, "tp": 2, "zero_stage": 3}),
     ("a.yaml", LEVANTER, "levanter", {"global_batch_size": 512, "micro_batch_size": 4, "tp": 2}),
-    ("a.py", INTERNEVO, "internevo", {"tp": 2, "pp": 4, "sequence_parallel": True}),
-    ("a.py", INTERNEVO, "internevo", {"accumulation": 4, "recompute": "full", "seq_len": 2048}),
     (
         "a.yaml",
         TORCHTUNE,
@@ -201,8 +177,6 @@ CASES = [
     ),
     ("a.yaml", VEOMNI, "veomni", {"cp": 4, "cp_kind": "ulysses", "ep": 8, "recompute": "full"}),
     ("a.yaml", OUMI, "oumi", {"method": "qlora", "lora_rank": 16, "zero_stage": 3}),
-    ("a.yaml", FAIRSEQ2, "fairseq2", {"model_name": "google/gemma-3-1b-it", "micro_batch_size": 2}),
-    ("a.py", XTUNER, "xtuner", {"method": "qlora", "lora_rank": 64, "precision": "fp16"}),
     ("a.toml", PRIME, "prime-rl", {"world_size": 16, "cp": 2, "ep": 8, "rl": SAMPLES}),
     ("a.yaml", NEMO_RL, "nemo-rl", {"world_size": 64, "tp": 4, "ep": 8, "zero_stage": 1}),
     (
@@ -239,7 +213,6 @@ def test_every_dialect_has_a_file_here():
         ("a.yaml", OLMO, 8, 8192, True, 100_352),  # half of both halves
         ("a.yaml", LINGUA, 4, 8192, True, 128_256),  # 8/3 of 3,072
         ("a.yaml", LEVANTER, 32, 14_336, True, 128_256),  # the vocabulary of the tokenizer's model
-        ("a.py", INTERNEVO, 32, 11_008, True, 103_168),  # LLaMA's width of 4,096
     ],
 )
 def test_the_shape_of_a_table_is_built(name, text, layers, ffn, gated, vocabulary):
@@ -305,8 +278,7 @@ def test_the_calls_of_a_python_script_say_its_job():
 def test_a_python_file_of_an_attacker_is_not_executed():
     bomb = "data = dict(seq_len=9**9**9**9, micro_bsz=2)\nparallel = dict(a=[" + "(" * 500
     grows = "a = [1]\n" + "a = [a, a]\n" * 60 + "model = dict(model_path='x', b=a)\ntrain = dict()"
-    assert read_launch({"a.py": grows}).kind == "veomni"
-    for text in (bomb, "x = " + "-" * 5_000 + "1", "import os\nos.abort()\n"):
+    for text in (bomb, grows, "x = " + "-" * 5_000 + "1", "import os\nos.abort()\n"):
         with pytest.raises(GpuscaleError, match="a Python program"):
             read_launch({"a.py": text})
 
@@ -325,12 +297,6 @@ spec: {template: {spec: {containers: [{image: "vllm/vllm-openai:v0.9",
   env: [{name: MODEL, value: Qwen/Qwen3-8B}],
   args: ["--model", "$(MODEL)", "--tensor-parallel-size=2"]}]}}}
 """
-KUBEAI = """
-apiVersion: kubeai.org/v1
-kind: Model
-spec: {url: "hf://Qwen/Qwen3-8B", engine: VLLM, args: [--tensor-parallel-size=2],
-  resourceProfile: "nvidia-gpu-l4:2"}
-"""
 KSERVE = """
 apiVersion: serving.kserve.io/v1alpha2
 kind: LLMInferenceService
@@ -348,24 +314,13 @@ spec: {predictor: {model: {modelFormat: {name: huggingface},
 CONFIG = "model: Qwen/Qwen3-8B\ntensor-parallel-size: 2\nmax-model-len: 8192\nenforce_eager: true\n"
 
 
-@pytest.mark.parametrize("text", [COMPOSE, POD, KUBEAI, KSERVE, PREDICTOR, CONFIG])
+@pytest.mark.parametrize("text", [COMPOSE, POD, KSERVE, PREDICTOR, CONFIG])
 def test_the_arguments_of_an_image_or_a_resource_start_a_server(text):
     found = read_launch({"a.yaml": text})
     assert (found.kind, found.model_name, found.tp) == ("vllm", "Qwen/Qwen3-8B", 2)
 
 
 def test_other_engines_are_read():
-    truss = """
-trt_llm: {build: {checkpoint_repository: {repo: a/b}, tensor_parallel_count: 2, max_seq_len: 4096,
-  quantization_type: fp8_kv}}
-"""
-    found = read_launch({"config.yaml": truss})
-    wanted = ("trtllm", "a/b", 2, 4096, "fp8", "fp8")
-    said = (found.kind, found.model_name, found.tp, found.seq_len, found.weights, found.kv)
-    assert said == wanted
-    kaito = "apiVersion: kaito.sh/v1\nkind: Workspace\ninference: {preset: {name: phi-4}}\n"
-    found = read_launch({"a.yaml": kaito})
-    assert (found.kind, found.model_name, found.world_size) == ("vllm", "phi-4", None)
     gguf = "llama-server -m $HOME/models/Qwen3-8B-Q4_K_M.gguf -c 16384 -np 4 -ngl 99"
     found = read_launch({"a.sh": gguf})
     wanted = ("llamacpp", "Qwen3-8B-Q4_K_M", 16384, 4)
@@ -396,9 +351,6 @@ def test_what_a_script_says_of_its_machines():
     line = "deepspeed --include a:0,1@b:0,1 t.py --model_name_or_path a/b --deepspeed ds_z3.json"
     found = read_launch({"a.sh": line})
     assert (found.world_size, found.zero_stage, len(found.notes)) == (4, 3, 1)
-    mason = "python mason.py --num_nodes 2 --gpus 8 -- accelerate launch dpo.py --zero_stage 3 "
-    found = read_launch({"a.sh": mason + "--model_name_or_path a/b"})
-    assert (found.world_size, found.zero_stage, found.rl) == (16, 3, {"method": "dpo"})
     server = "srun --nodes=1 serve & srun --nodes $((N-1)) torchrun --nproc-per-node 8 t.py"
     assert read_launch({"a.sh": server}).world_size is None
     npus = "NPUS_PER_NODE=8\ntorchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2"

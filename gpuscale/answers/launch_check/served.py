@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
-NEAREST = {"tgi": "vLLM", "lmdeploy": "vLLM", "tabbyapi": "llama.cpp"}
+NEAREST = {"tgi": "vLLM", "lmdeploy": "vLLM"}
 """Engines whose speed was not measured -> the nearest one, by which `serve` answers."""
 
 USUAL = 1024 + 256
@@ -74,7 +74,7 @@ def _longest(
     return [("longest", f"{min(held, most):,} at a time", f"of {length:,} tokens: {why}")]
 
 
-ONE_CONTEXT = ("llamacpp", "ollama", "tabbyapi")
+ONE_CONTEXT = ("llamacpp", "ollama")
 """Engines whose context is the cache of all their users together."""
 MOST_AT_ONCE = 256
 """Most users of the line on a full server: vLLM's own limit on smaller GPUs."""

@@ -59,16 +59,12 @@ def command(words: list[str], stem: str) -> Found | None:
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
     table = program.options_in(words)
-    if keyed.is_launcher(words):
-        return keyed.read_launcher(words)
     if keyed.is_hydra(words):
         return keyed.read_hydra(words)
     if rl.is_openrlhf(words):
         return rl.read_openrlhf(words, table)
     if swift.is_swift(words):
         return swift.read(words, table)
-    if any(re.search(r"\bcolossalai$", w) for w in words[:4]):
-        return commands.read_colossalai(words, table)
     if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
         return trainer.read_command(words, table)
     return None

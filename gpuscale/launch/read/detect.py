@@ -49,7 +49,7 @@ from gpuscale.launch.read.tables import as_flags, llama_factory_v1, swapped, yam
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
     "Unsloth, manifests, sbatch and torchrun lines, servers of vLLM, SGLang, TensorRT-LLM, TGI, "
-    "LMDeploy, llama.cpp, Ollama, TabbyAPI, Dynamo and Ray"
+    "LMDeploy, llama.cpp, Ollama, Dynamo and Ray"
 )
 MOST_SHOWN = 2000
 """Characters of a list that are looked at."""
@@ -242,7 +242,8 @@ def _table(table: dict[str, Any]) -> Found | None:
         return trainer.read_deepspeed(table)
     _refuse_search(table)
     if keyed.is_bridge(table):
-        return keyed.read_job(table)
+        hands_on = {"system", "model", "data"} <= keys
+        return keyed.read_flagscale(table) if hands_on else keyed.read_bridge(table)
     recipe = "model_name_or_path" in keys and keys & trainer.RECIPE
     if recipe or "per_device_train_batch_size" in keys:
         return trainer.read_arguments(table, "trainer", "hf-trainer")

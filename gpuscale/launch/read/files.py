@@ -1,4 +1,4 @@
-"""Files that hold commands in their own way: Dockerfiles, units, batch files, Modelfiles."""
+"""Files that hold commands in their own way: Dockerfiles, units, Modelfiles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.engines import IMAGES, program_of
 from gpuscale.launch.read.found import Found
-from gpuscale.launch.read.windows import of_batch, of_powershell
 
 PAGES = (".md", ".markdown", ".mdx", ".rst", ".txt", ".html")
 FENCE = re.compile(r"^```\w*$", re.MULTILINE)
@@ -17,9 +17,9 @@ PYTHON = re.compile(r"^(import|from) \w+", re.MULTILINE)
 NO_PYTHON = re.compile(r"\.(sh|bash|zsh|sbatch|slurm|bat|cmd|ps1|service)$|(docker|container)file")
 """Names of files that are no Python, though they may hold some."""
 BLOCK = re.compile(r"(?ms)^[ \t]*(?:```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*(?:```|~~~)[ \t]*$")
-LANGUAGES = {"yaml": ".yaml", "yml": ".yaml", "dockerfile": ".dockerfile", "powershell": ".ps1"}
+LANGUAGES = {"yaml": ".yaml", "yml": ".yaml", "dockerfile": ".dockerfile"}
 """Language of a page's block -> ending of a file of it; those of a shell are scripts."""
-SHELLS = ("", "bash", "sh", "shell", "console", "zsh", "shellsession", "cmd", "bat", "text")
+SHELLS = ("", "bash", "sh", "shell", "console", "zsh", "shellsession", "text")
 
 
 def is_page(name: str, text: str) -> bool:
@@ -51,14 +51,15 @@ def commands_of_page(text: str) -> list[tuple[str, str]]:
 def as_script(name: str, text: str) -> str:
     r"""Give the shell script that says what a file says; the text itself where it is one.
 
-    >>> as_script("run.bat", 'set "M=a/b"\nvllm serve %M% ^\n --max-num-seqs 8')
-    'M=a/b\nvllm serve ${M} --max-num-seqs 8'
+    >>> as_script("Dockerfile", "FROM vllm/vllm-openai\nENV M=a/b\nCMD --model $M")
+    'M=a/b\nvllm serve --model $M'
     """
     base = name.rsplit("/", 1)[-1].lower()
-    if base.endswith((".bat", ".cmd")):
-        return of_batch(text)
-    if base.endswith(".ps1"):
-        return of_powershell(text)
+    if base.endswith((".bat", ".cmd", ".ps1")):
+        raise GpuscaleError(
+            f"{name}: a script of Windows, which is not read",
+            "give its command as a script of a shell",
+        )
     if base.endswith((".service", ".container")):
         text = re.sub(r"\\\n", " ", text)
         kept = re.findall(r"(?m)^(?:ExecStart=[-@:+!]*|Environment=|Exec=)(.*)$", text)

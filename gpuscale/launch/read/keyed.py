@@ -94,9 +94,8 @@ def read_bridge(table: dict[str, Any]) -> Found:
         found.model_name = str(name).removesuffix(".nemo")
     _other(leaves, table, found)
     _shape(leaves, table, found)
-    if "distributed_strategy" in table:  # of NeuronX Distributed Training
-        found.other_machine = "AWS Trainium"
-        found.zero_stage = int(leaves.get("zero1") is True)
+    if "distributed_strategy" in table:
+        found.other_machine = "AWS Trainium"  # of NeuronX Distributed Training
     return found
 
 
@@ -200,32 +199,12 @@ def sections(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
                 yield from sections(value, depth + 1)
 
 
-def read_job(table: dict[str, Any]) -> Found:
-    """Read a YAML of Megatron-Bridge or NeMo, or of FlagScale: Megatron's options in sections."""
-    if not {"system", "model", "data"} <= set(table):
-        return read_bridge(table)
+def read_flagscale(table: dict[str, Any]) -> Found:
+    """Read a YAML of FlagScale: Megatron's options in sections."""
     given = {f"--{key.replace('_', '-')}": v for key, v in flat(table) if key and v is not None}
     given = {key: v for key, v in given.items() if "${" not in str(v)}
     found = read(["pretrain_gpt.py", *as_flags(given)], "model")
     found.version, found.not_understood, found.asked = "FlagScale", [], {}
-    return found
-
-
-def is_launcher(words: list[str]) -> bool:
-    """Whether a command is NeMo's launcher: a configuration by its name, with overrides."""
-    return any(w.endswith("main.py") for w in words) and any(map(STAGE.match, words))
-
-
-STAGE = re.compile(r"(training|fine_tuning|peft)=(.+)")
-
-
-def read_launcher(words: list[str]) -> Found:
-    """Read a command of NeMo's launcher: the configuration that it names says the rest."""
-    named = next(match for w in words if (match := STAGE.match(w)))
-    stage = f"{named[1]}."
-    found = read_hydra([w.removeprefix(stage) for w in words if w.startswith(stage)])
-    found.unread["layout"] = "as its configuration says"
-    found.beside = [f"{named[2]}.yaml"]
     return found
 
 

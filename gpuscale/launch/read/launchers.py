@@ -114,9 +114,6 @@ def read_size(text: str, script: Script, found: Found) -> None:
         total = (
             _first(given, TOTAL) or _included(given.get("--include", given.get("-i", ""))) or total
         )
-        if "mason.py" in [w.rsplit("/", 1)[-1] for w in words]:
-            apart = _pairs(words[: words.index("--")] if "--" in words else words)
-            nodes, per_node = _first(apart, NODES) or nodes, _first(apart, TOTAL) or per_node
     if told or "n_gpus" in found.unread:
         return
     variables = script.variables

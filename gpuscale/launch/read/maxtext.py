@@ -21,16 +21,12 @@ FIELDS = {"max_target_length": "seq_len", "gradient_accumulation_steps": "accumu
 _WORDS = launch_table("words")["maxtext"]
 AXES: dict[str, list[str]] = _WORDS["axes"]
 BASE: dict[str, Any] = _WORDS["base"]
-FIRST: dict[str, Any] = _WORDS["first"]
-FIRST_KEYS = {"scale", "base_num_heads"}
-"""Keys that they alone know."""
 MODELS: dict[str, str] = _WORDS["models"]
 QKV = ("query_proj", "key_proj", "value_proj")
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
 KEPT: dict[str, list[str]] = _WORDS["kept"]
 SHAPE: dict[str, str] = _WORDS["shape"]
 BASE_SHAPE: dict[str, int] = _WORDS["base_shape"]
-FIRST_SHAPE: dict[str, int] = _WORDS["first_shape"]
 SHAPE_KEYS = tuple(k for keys in SHAPE.values() for k in keys.split() if k.startswith("base_"))
 BLOCKS = ("", "default", "llama2", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt3")
 """Decoder blocks that its keys describe; others are models of their own."""
@@ -72,7 +68,7 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     ):
         _shape(table, found)
     if stem == "base":
-        table = (FIRST if FIRST_KEYS & set(table) else BASE) | table
+        table = BASE | table
         found.seq_len = found.seq_len or whole(table["max_target_length"])
     _degrees(table, found)
     _remat(table, found)
@@ -124,23 +120,24 @@ FORMATS = ("mxfp8", "nvfp4", "fp8")
 def _shape(table: dict[str, Any], found: Found) -> None:
     """Build the model of the keys over those of `base.yml`, scaled as a whole."""
     block = str(table.get("decoder_block") or "")
+    if "base_num_heads" in table or "scale" in table:
+        found.beyond.append("keys of MaxText's first releases, of 2023")
     if block not in BLOCKS:
         found.model_name = block
         return
-    first = bool(FIRST_KEYS & set(table))
     times = _scales(table)
     dims: dict[str, int | None] = {}
     for key, names in SHAPE.items():
         said = (whole(str(table.get(name, "")).replace("_", "")) for name in names.split())
-        usual = (FIRST_SHAPE if first else BASE_SHAPE).get(key)
+        usual = BASE_SHAPE.get(key)
         number = next((n for n in said if n and n > 0), usual)
         dims[key] = number * times.get(key, 1) if number else None
     if (dims["experts"] or 1) < 2:
         dims |= {"experts": None, "top_k": None, "expert_ffn": None}
-    activations = table.get("mlp_activations", "relu" if first else "silu,linear")
+    activations = table.get("mlp_activations", "silu,linear")
     gated = not isinstance(activations, (list, str)) or str(activations).count(",") > 0
     positions = block == "gpt3"
-    tied = str(table.get("logits_via_embedding", first)).lower() == "true"
+    tied = str(table.get("logits_via_embedding", False)).lower() == "true"
     name = str(table.get("run_name") or "model")
     name = "model" if UNSET in name else name[:40]
     put_shape(found, name, dims, gated=gated, tied=tied, bias=positions, learned=positions)
@@ -148,8 +145,6 @@ def _shape(table: dict[str, Any], found: Found) -> None:
 
 def _scales(table: dict[str, Any]) -> dict[str, int]:
     """Dimension -> by how much the scale of the whole multiplies it (pyconfig.py)."""
-    if scale := whole(table.get("scale")):
-        return dict.fromkeys(("layers", "hidden", "heads", "ffn"), scale)
     log2 = math.log2(whole(table.get("global_parameter_scale")) or 1)
     base, rest = divmod(int(log2), 3)  # get_individual_scales
     wider = dict.fromkeys(("heads", "kv", "ffn", "expert_ffn"), 2 ** (base + (rest > 0)))

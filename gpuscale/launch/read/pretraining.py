@@ -85,27 +85,6 @@ def _nanotron(at: Nested) -> None:
     )
 
 
-def _internevo(at: Nested) -> None:
-    """InternEvo: a Python file of plain assignments; `micro_num` micro-batches a step."""
-    found = at.found
-    found.precision = precision_of(at.text("model.dtype") or "bfloat16")
-    found.zero_stage = 0 if at.number("parallel.zero1.size") == 1 else 1
-    if at.true("parallel.zero1.fsdp"):
-        found.zero_stage = 3
-    found.sequence_parallel = at.text("parallel.tensor.mode") in ("msp", "fsp")
-    if at.text("parallel.tensor.mode") == "isp":
-        found.cp, found.tp, found.cp_kind = found.tp, 1, "ulysses"
-    found.recompute = "full" if at.text("model.checkpoint") in ("True", "1", "1.0") else "none"
-    hidden = at.number("model.hidden_size") or 0
-    try:
-        ratio = float(at.text("model.mlp_ratio") or 8 / 3)
-    except ValueError:
-        ratio = 8 / 3
-    dims = at.dims("internevo") | {"ffn": -(-int(hidden * ratio) // 256) * 256}
-    rms = "rms" in at.text("model.norm_type")
-    put_shape(found, at.text("JOB_NAME") or "internlm", dims, gated=True, rms=rms)
-
-
 READERS = {
     "gpt-neox": _neox,
     "nanotron": _nanotron,
@@ -113,7 +92,6 @@ READERS = {
     "olmo": olmo,
     "lingua": lingua,
     "levanter": levanter,
-    "internevo": _internevo,
 }
 """Framework -> what reads what its rows do not say."""
 

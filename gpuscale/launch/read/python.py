@@ -1,9 +1,4 @@
-"""Training programs and configurations in Python: what the arguments of a few calls say.
-
-A configuration that is a Python file (InternEvo, XTuner) is a table of its assignments. A training
-script of the Hugging Face kind says its job in the arguments of a few calls: the model that is
-loaded, its adapters, the trainer's arguments.
-"""
+"""Training programs in Python: the model that is loaded, its adapters, the trainer's arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.kinds import of_table
 from gpuscale.launch.read.nested import precision_of
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, dotted, nowhere, unwarned
@@ -39,7 +33,7 @@ def read_python(
         program = Program(tree, given=given, look=look)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = of_table(program.names, "shape", "hub") or _script(program) or _loop(program)
+    found = _script(program) or _loop(program)
     return found or read_recipe_script(tree) or read_servers(program)
 
 

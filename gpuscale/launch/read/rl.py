@@ -164,9 +164,6 @@ GRPO_KEYS = ("num_generations", "max_completion_length", "max_prompt_length", "r
 """Keys that only a GRPO trainer of TRL has; any two of them say so."""
 
 
-OPEN_INSTRUCT: dict[str, str] = _WORDS["open_instruct"]
-
-
 def put_trainer(table: Mapping[str, Any], found: Found) -> None:
     """Put on a trainer's record what its keys say of preference tuning and RL."""
     said = ("rl", "rlhf_type", "stage", "task_type")
@@ -185,7 +182,7 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
     if word not in METHODS and "max_prompt_length" in table and pairs:
         word = "dpo"
     if "num_samples_per_prompt_rollout" in table:
-        _open_instruct(get)
+        found.beyond.append("open-instruct: its learners and engines are not read")
         return
     if word in ("grpo", "gspo", "dapo", "rloo"):
         prompt = get.number("max_prompt_length")
@@ -210,19 +207,6 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
         found.not_understood.append(f"{word} (its loss is not counted)")
     elif word in ("gkd", "distill", "distillation"):
         found.beyond.append(f"{word}: distillation from a second model is not predicted")
-
-
-def _open_instruct(get: Reader) -> None:
-    """Learners and engines of open-instruct's `grpo_fast.py`, each on GPUs of their own."""
-    found = get.found
-    rl: dict[str, Any] = {k: get.number(v) for k, v in OPEN_INSTRUCT.items()}
-    put_rl(found, {"method": "grpo", "no_kl": is_zero(get.text("beta")) or None} | rl)
-    learners = sum(map(int, re.findall(r"\d+", get.text("num_learners_per_node") or "")))
-    engines = (get.number("vllm_num_engines") or 0) * (get.number(OPEN_INSTRUCT["rollout_tp"]) or 1)
-    if learners and engines and not get.true("single_gpu_mode"):
-        found.rl |= {"engine": "async", "rollout_gpus": engines}
-        found.n_nodes = found.gpus_per_node = None
-        found.n_gpus = learners + engines
 
 
 NONE: Mapping[str, int] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""Serving engines in tables: resources of operators, engines' own YAML, Ray Serve, TabbyAPI."""
+"""Serving engines in tables: resources of operators, engines' own YAML, Ray Serve."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.nested import Nested
-from gpuscale.launch.read.serving import put_size, read
+from gpuscale.launch.read.serving import read
 from gpuscale.launch.read.tables import yaml_tables
 
 
 def read_served(table: dict[str, Any]) -> Found | None:
     """Read a table that says how a model is served; None where it is of no such kind."""
-    for reader in (_config, _recipe, _stack, _resource, _ray, _tabby, _trtllm_options):
+    for reader in (_config, _recipe, _stack, _resource, _ray, _trtllm_options):
         if (found := reader(table)) is not None:
             return found
     return None
@@ -160,19 +160,9 @@ def _stack(table: dict[str, Any]) -> Found | None:
 
 
 def _resource(table: dict[str, Any]) -> Found | None:
-    """Read a resource that an operator serves a model by: KubeAI's, KServe's, Kaito's, Truss."""
+    """Read a resource that an operator serves a model by: KServe's."""
     at = Nested(Found(""), table)
-    kind, group = at.text("kind"), at.text("apiVersion").split("/")[0]
-    if kind == "Model" and group == "kubeai.org":
-        return _kubeai(at)
-    if at.get("trt_llm.build.checkpoint_repository.repo") is not None:
-        return _truss(at)
-    if kind == "Workspace" and group == "kaito.sh" and (name := at.text("inference.preset.name")):
-        found = read(["vllm", "serve", name], "vllm")
-        machine = at.text("resource.instanceType")
-        found.unread["n_gpus"] = machine
-        found.notes.append(f"the GPUs of {machine}" if machine else "its machine")
-        return found
+    kind = at.text("kind")
     if kind == "LLMInferenceService" and (uri := at.text("spec.model.uri")):
         said = {option: at.number(f"spec.parallelism.{key}") for key, option in DEGREES.items()}
         return _line("vllm", _hub(uri), said, _more_words(at.get("spec.template.containers")))
@@ -186,39 +176,6 @@ def _resource(table: dict[str, Any]) -> Found | None:
 
 
 DEGREES: dict[str, str] = _WORDS["degrees"]
-TRUSS = {
-    "tensor_parallel_count": "--tp-size",
-    "max_seq_len": "--max-seq-len",
-    "max_batch_size": "--max-batch-size",
-}
-
-
-def _truss(at: Nested) -> Found:
-    """Read a Truss configuration that builds an engine of TensorRT-LLM."""
-    build = "trt_llm.build"
-    said = {option: at.number(f"{build}.{key}") for key, option in TRUSS.items()}
-    found = _line("trtllm", at.text(f"{build}.checkpoint_repository.repo"), said)
-    found.gpu = gpu_named(at.text("resources.accelerator"))
-    kind = at.text(f"{build}.quantization_type")
-    found.weights = next((f for f in ("fp8", "fp4", "int8", "int4") if f in kind), None)
-    found.kv = "fp8" if kind.endswith("_kv") else None
-    return found
-
-
-def _kubeai(at: Nested) -> Found:
-    """Read KubeAI's `Model`: an engine's arguments beside the model and its GPUs."""
-    engine = at.text("spec.engine").lower()
-    words = at.get("spec.args")
-    words = [str(w) for w in words] if isinstance(words, list) else []
-    found = read(["vllm", "serve", _hub(at.text("spec.url")), *words], "vllm")
-    profile, _, count = at.text("spec.resourceProfile").partition(":")
-    found.gpu = gpu_named(profile)
-    used = found.tp * found.pp
-    if count.isdigit() and int(count) > used:
-        found.notes.append(f"{count} GPUs a replica, of which the arguments use {used}")
-    if engine != "vllm":
-        found.beyond.append(f"engine {engine or '(none)'}: `serve` knows vLLM and its kin")
-    return found
 
 
 def _hub(uri: str) -> str:
@@ -238,7 +195,7 @@ def _more_words(containers: Any) -> list[str]:
     return words
 
 
-# --- Ray Serve, TabbyAPI -----------------------------------------------------------------------
+# --- Ray Serve ---------------------------------------------------------------------------------
 
 
 def _ray(table: dict[str, Any]) -> Found | None:
@@ -295,27 +252,3 @@ def _ray_configs(table: dict[str, Any]) -> Any:
 def _hub_or_path(name: str) -> str:
     """Name of a model on the hub, or the last folder of a store's."""
     return name.rstrip("/").rpartition("/")[2] if "://" in name else name
-
-
-def _tabby(table: dict[str, Any]) -> Found | None:
-    """Read the `config.yml` of TabbyAPI: ExLlama's weights, its cache, its GPUs."""
-    at = Nested(Found("tabbyapi", software="tabbyapi", method="serve"), table)
-    model = table.get("model")
-    if not isinstance(model, dict) or not {"model_dir", "model_name"} <= set(model):
-        return None
-    if not {"max_seq_len", "cache_mode", "cache_size", "gpu_split"} & set(model):
-        if not {"network", "embeddings"} & set(table):
-            return None
-    found = at.found
-    name = at.text("model.model_name")
-    found.model_name = name.rpartition("/")[2] if "$" not in name else None
-    if "$" in name:
-        found.unread["model"] = name
-    at.put({"seq_len": "model.cache_size model.max_seq_len", "max_seqs": "model.max_batch_size"})
-    mode = at.text("model.cache_mode").lower()
-    found.kv = "fp8" if mode and mode not in ("fp16", "16,16") else None
-    split = at.get("model.gpu_split")
-    gpus = [g for g in split if g] if isinstance(split, list) else []
-    found.pp = max(1, len(gpus))
-    put_size(found)
-    return found

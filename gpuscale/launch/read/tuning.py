@@ -140,34 +140,6 @@ def _oumi(at: Nested) -> None:
         found.beyond.append(f"trainer {trainer}: its loss and its second model are not predicted")
 
 
-def _fairseq2(at: Nested) -> None:
-    """fairseq2: a recipe's model, batches by tokens."""
-    found = at.found
-    name = at.text("model.config_overrides.hf_name", "model.name", "model.path")
-    found.model_name = name.replace("_", "-") or None
-    found.precision = precision_of(at.text("trainer.mixed_precision.dtype", "trainer.dtype"))
-    sharded = at.text("trainer.data_parallelism", "gang.data_parallelism") == "fsdp"
-    found.zero_stage = 3 if sharded else None
-    tokens, length = at.number("dataset.max_num_tokens"), found.seq_len
-    if tokens and length and not found.micro_batch_size:
-        found.micro_batch_size = max(1, tokens // length)
-
-
-def _xtuner(at: Nested) -> None:
-    """XTuner before 1.0: a Python file of plain assignments for mmengine."""
-    found = at.found
-    found.model_name = at.text("pretrained_model_name_or_path", "llm_name_or_path") or None
-    if at.get("visual_encoder_name_or_path") is not None:
-        found.beyond.append("a visual encoder: more than a decoder-only language model trains")
-    llm = "model.llm"
-    found.precision = precision_of(at.text(f"{llm}.torch_dtype", "optim_wrapper.dtype"))
-    found.recompute = "full"  # activation_checkpointing is its own default (SupervisedFinetune)
-    if at.get("model.lora") is not None:
-        quantized = at.true(f"{llm}.quantization_config.load_in_4bit")
-        found.method = "qlora" if quantized else "lora"
-        found.lora_rank = at.number("model.lora.r") or 8
-
-
 def _automodel(at: Nested) -> None:
     """NeMo Automodel: FSDP2 with tensor, context, pipeline and expert axes."""
     found = at.found
@@ -234,8 +206,6 @@ READERS = {
     "litgpt": _litgpt,
     "veomni": _veomni,
     "oumi": _oumi,
-    "fairseq2": _fairseq2,
-    "xtuner": _xtuner,
     "nemo-automodel": _automodel,
     "mistral-finetune": _mistral,
     "prime-rl": _prime_rl,

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
-from gpuscale.launch.read.bash.sums import NotKnown, Sum
+from gpuscale.launch.read.bash.sums import NotKnown, total
 from gpuscale.launch.read.found import UNSET
 
 MACHINES = {"scontrol": ("SLURM_NNODES",), "nvidia-smi": ("SLURM_GPUS_ON_NODE", "GPUS_PER_NODE")}
@@ -148,7 +148,7 @@ def _expr(words: list[str], _stdin: str) -> str:
 
 
 def _value(text: str) -> int:
-    return Sum(text, lambda _: None, lambda _n, _v: None).value()
+    return total(text, lambda _: None, lambda _n, _v: None)
 
 
 def _seq(words: list[str], _stdin: str) -> str:

@@ -1,16 +1,22 @@
-"""Arithmetic of bash: whole numbers with C's operators, by variables' names."""
+"""Arithmetic of bash: whole numbers with C's operators, by variables' names.
+
+Its grammar is Python's but for a few signs: an expression is put into Python's and its tree walked.
+"""
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
 from collections.abc import Callable
 
-_TOKEN = re.compile(
-    r"\s*(0[xX][0-9a-fA-F]+|\d+#\w+|\d+|[A-Za-z_]\w*(?:\[[^\]]*\])?"
-    r"|\*\*|\+\+|--|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[-+*/%<>!~&|^?:=(),])"
-)
 LARGEST = 2**63
+LONGEST = 2000
+"""Characters of an expression."""
+_NAME = r"\s*([A-Za-z_]\w*(?:\[[^\]]*\])?)\s*"
+_SET = re.compile(_NAME + r"(\*\*|<<|>>|[-+*/%&|^]|)=(?!=)(.*)", re.DOTALL)
+_COUNTED = re.compile(r"\s*(\+\+|--|)" + _NAME + r"(\+\+|--|)\s*")
+_CHOICE = re.compile(r"([^?]+)\?([^?:]+):([^?:]+)")
 
 
 class NotKnown(ValueError):
@@ -29,169 +35,100 @@ def _power(a: int, b: int) -> int:
     return int(a**b)
 
 
-def _shifted(a: int, b: int) -> int:
-    return a * _power(2, b)
-
-
-BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
-    "||": (1, lambda a, b: int(bool(a or b))),
-    "&&": (2, lambda a, b: int(bool(a and b))),
-    "|": (3, operator.or_),
-    "^": (4, operator.xor),
-    "&": (5, operator.and_),
-    "==": (6, operator.eq),
-    "!=": (6, operator.ne),
-    "<": (7, operator.lt),
-    ">": (7, operator.gt),
-    "<=": (7, operator.le),
-    ">=": (7, operator.ge),
-    "<<": (8, _shifted),
-    ">>": (8, lambda a, b: a // _power(2, b)),
-    "+": (9, operator.add),
-    "-": (9, operator.sub),
-    "*": (10, operator.mul),
-    "/": (10, _divided),
-    "%": (10, lambda a, b: a - b * _divided(a, b)),
-    "**": (11, _power),
+_OPERATORS: dict[type, Callable[..., int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _divided,
+    ast.FloorDiv: _divided,
+    ast.Mod: lambda a, b: a - b * _divided(a, b),
+    ast.Pow: _power,
+    ast.LShift: lambda a, b: a * _power(2, b),
+    ast.RShift: lambda a, b: a // _power(2, b),
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
 }
-"""Operator -> how strongly it binds, and what it does."""
+Get = Callable[[str], "str | None"]
 
 
-class Sum:
-    """Value of one expression.
+def total(text: str, get: Get, put: Callable[[str, str], None]) -> int:
+    """Value of an expression, the last of several with commas; raises NotKnown.
 
     `get`: value of a variable by its name, None for one that is not known. `put`: sets one.
+
+    >>> total("(a + 3) / 2 > 2 && !0", {"a": "4"}.get, lambda name, value: None)
+    1
     """
-
-    def __init__(
-        self, text: str, get: Callable[[str], str | None], put: Callable[[str, str], None]
-    ) -> None:
-        self.tokens, self.get, self.put, self.i, self.depth = _tokens(text), get, put, 0, 0
-
-    def value(self) -> int:
-        """Value of the whole; raises NotKnown."""
-        if not self.tokens:
-            return 0
-        result = self._choice()
-        while self._is(","):
-            result = self._choice()
-        if self.i < len(self.tokens):
-            raise NotKnown
-        return result
-
-    def _is(self, sign: str) -> bool:
-        if self.i < len(self.tokens) and self.tokens[self.i] == sign:
-            self.i += 1
-            return True
-        return False
-
-    def _choice(self) -> int:
-        value = self._binary(1)
-        if not self._is("?"):
-            return value
-        one = self._choice()
-        if not self._is(":"):
-            raise NotKnown
-        other = self._choice()
-        return one if value else other
-
-    def _binary(self, least: int) -> int:
-        self.depth += 1
-        if self.depth > 60:
-            raise NotKnown
-        left = self._unary()
-        while self.i < len(self.tokens) and self.tokens[self.i] in BINARY:
-            binds, does = BINARY[self.tokens[self.i]]
-            if binds < least:
-                break
-            self.i += 1
-            left = int(does(left, self._binary(binds + 1)))
-            if abs(left) >= LARGEST:
-                raise NotKnown
-        self.depth -= 1
-        return left
-
-    def _unary(self) -> int:
-        if self.i >= len(self.tokens):
-            raise NotKnown
-        token = self.tokens[self.i]
-        self.i += 1
-        if token in ("++", "--"):
-            name = self.tokens[self.i] if self.i < len(self.tokens) else ""
-            self.i += 1
-            return self._set(name, self._named(name) + (1 if token == "++" else -1))
-        if token in ("!", "-", "+", "~"):
-            value = self._binary(12)
-            return {"!": int(not value), "-": -value, "+": value, "~": ~value}[token]
-        if token == "(":
-            value = self._choice()
-            if not self._is(")"):
-                raise NotKnown
-            return value
-        if token[0].isdigit():
-            return _number(token)
-        return self._variable(token)
-
-    def _variable(self, name: str) -> int:
-        following = self.tokens[self.i] if self.i < len(self.tokens) else ""
-        if following in ("++", "--"):
-            self.i += 1
-            value = self._named(name)
-            self._set(name, value + (1 if following == "++" else -1))
-            return value
-        if following == "=":
-            self.i += 1
-            return self._set(name, self._choice())
-        if len(following) > 1 and following[-1] == "=" and following[:-1] in BINARY:
-            if following not in BINARY:
-                self.i += 1
-                does = BINARY[following[:-1]][1]
-                return self._set(name, int(does(self._named(name), self._choice())))
-        return self._named(name)
-
-    def _set(self, name: str, value: int) -> int:
-        if not re.fullmatch(r"[A-Za-z_]\w*(\[.*\])?", name):
-            raise NotKnown
-        self.put(name, str(value))
-        return value
-
-    def _named(self, name: str) -> int:
-        if not re.match(r"[A-Za-z_]", name):
-            raise NotKnown
-        text = self.get(name)
-        if text is None:
-            raise NotKnown
-        text = text.strip()
-        if re.fullmatch(r"-?\d{1,18}", text):
-            return int(text)
-        if not text:
-            return 0
-        if len(text) > 200 or text == name:
-            raise NotKnown
-        return Sum(text, _nothing, self.put).value()
+    value = 0
+    for part in text.replace('"', "").split(","):
+        if found := _SET.fullmatch(part):
+            name, sign, rest = found.groups()
+            value = total(f"{name} {sign} ({rest})" if sign else rest, get, put)
+            put(name, str(value))
+        elif (found := _COUNTED.fullmatch(part)) and (found[1] or found[3]):
+            value = _named(found[2], get)
+            after = value + (1 if "+" in found[1] + found[3] else -1)
+            put(found[2], str(after))
+            value = after if found[1] else value
+        elif found := _CHOICE.fullmatch(part):
+            value = total(found[2 if total(found[1], get, put) else 3], get, put)
+        elif part.strip():
+            value = _value(_parsed(part), get)
+    return value
 
 
-def _nothing(_name: str) -> None:
-    """Know no variable: those of a variable's own sum are not followed."""
-
-
-def _number(token: str) -> int:
-    if len(token) > 20:
+def _parsed(text: str) -> ast.expr:
+    if len(text) > LONGEST:
         raise NotKnown
-    base, sign, digits = token.partition("#")
+    text = text.replace("&&", " and ").replace("||", " or ")
+    text = re.sub(r"!(?!=)", " not ", text)
     try:
-        return int(digits, int(base)) if sign else int(token, 16 if token[1:2] in "xX" else 10)
-    except ValueError:
+        text = re.sub(r"\b(\d+)#(\w+)", lambda m: str(int(m[2], int(m[1]))), text)
+        return ast.parse(" ".join(text.split()), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise NotKnown from None
 
 
-def _tokens(text: str) -> list[str]:
-    found, at = [], 0
-    text = text.strip().replace('"', "")
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if not match:
-            raise NotKnown
-        found.append(match[1])
-        at = match.end()
-    return found
+def _value(node: ast.expr, get: Get) -> int:
+    value = 0
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        value = node.value
+    elif isinstance(node, (ast.Name, ast.Subscript)):
+        value = _named(ast.unparse(node), get)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        value = _OPERATORS[type(node.op)](_value(node.left, get), _value(node.right, get))
+    elif isinstance(node, ast.UnaryOp):
+        value = int(_OPERATORS[type(node.op)](_value(node.operand, get)))
+    elif isinstance(node, ast.BoolOp):
+        every = all if isinstance(node.op, ast.And) else any
+        value = int(every([_value(one, get) for one in node.values]))
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
+        left, right = _value(node.left, get), _value(node.comparators[0], get)
+        value = int(_OPERATORS[type(node.ops[0])](left, right))
+    else:
+        raise NotKnown
+    if abs(value) >= LARGEST:
+        raise NotKnown
+    return value
+
+
+def _named(name: str, get: Get) -> int:
+    if (text := get(name)) is None:
+        raise NotKnown
+    text = text.strip() or "0"
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    if len(text) > 200 or text == name:
+        raise NotKnown
+    return total(text, lambda _: None, lambda _name, _value: None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.bash import parameters
-from gpuscale.launch.read.bash.sums import NotKnown, Sum
+from gpuscale.launch.read.bash.sums import NotKnown, total
 from gpuscale.launch.read.bash.syntax import Parser, end_of
 from gpuscale.launch.read.bash.tree import ASSIGN, Node
 from gpuscale.launch.read.found import UNSET
@@ -351,7 +351,7 @@ def summed(text: str, script: Script) -> str:
         script.budget.look_at(len(known))
         if UNSET in known:
             raise NotKnown
-        return str(Sum(known, get, put).value())
+        return str(total(known, get, put))
     except NotKnown:
         shown = "$((" + re.sub(r"\s+", "", text) + "))"
         script.unresolved.append(shown)
